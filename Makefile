@@ -139,7 +139,7 @@ test-e2e: ## Run the end-to-end tests against real processes
 	cd e2e && $(GO) test -vet=off -count=1 -p 4 -timeout 20m -skip '$(E2E_LONG)' $(E2E_TESTS)
 
 # Tests that depend on the HTTP/2 server: whole responses, watches, upgrades, kubectl, restarts.
-HTTP2_TESTS := TestGolden|TestInformers|TestKubectl$$|TestKubectlReachesPods|TestWatchGoesOnAfterARestart|TestWritesSurviveKill
+HTTP2_TESTS := TestGolden|TestInformers|TestKubectl$$|TestKubectlReachesPods|TestWatchResumesAfterRestart|TestWritesSurviveKill
 
 .PHONY: test-http2
 test-http2: ## Run golden conversations and scenarios of protocols with --http2-implementation=standard

@@ -80,6 +80,7 @@ func (t *tree) run(args []string) int {
 	return t.code
 }
 
+// root returns the root command with all services, tools and servers.
 func (t *tree) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: name, Short: "A Kubernetes 1.33 API server as a suite of services, in one binary.",
@@ -132,7 +133,8 @@ func own(use, short, group string, run func(args []string), suggest func(words [
 
 func (t *tree) supervisor(p command.Program, group string) *cobra.Command {
 	use := p.Name
-	p.Name, p.Self = name+" "+use, t.self
+	p.Name = name + " " + use
+	p.Self = t.self
 	return own(use, p.Short, group,
 		func(args []string) { t.code = p.Main(args, t.out, t.errs) },
 		func(_ []string, last string) []string { return flagNames(p.NewFlags(), last) })
@@ -162,6 +164,7 @@ func (t *tree) member(use, short, group string, run func(context.Context, []stri
 	})
 }
 
+// flagNames returns the names of the flags in a set that begin with last, for completion.
 func flagNames(set *pflag.FlagSet, last string) (out []string) {
 	if !strings.HasPrefix(last, "-") || strings.Contains(last, "=") {
 		return nil

@@ -79,18 +79,18 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		want, not string
 	}{
-		{[]string{""}, "snapshot\t", "restore\t"},
-		{[]string{"snapshot", ""}, "restore\t", "--"},
-		{[]string{"snapshot", "restore", "--data"}, "--data-dir\t", "--from"},
-		{[]string{"certs", "--new"}, "--new-ca\t", "--renew"},
-		{[]string{"kubeconfig", "--ser"}, "--server", "--dir"},
-		{[]string{"auth"}, "authz-webhook\t", "apiserver"},
-		{[]string{"apiserver", ""}, "snapshot\t", "--"},
-		{[]string{"apiserver", "--etcd-ser"}, "--etcd-servers\t", "--etcd-prefix"},
-		{[]string{"apiserver", "snapshot", "--end"}, "--endpoint\t", "--endpoint-reconciler"},
-		{[]string{"up", "--"}, "--port\t", "--no-build"},
-		{[]string{"etcd", "--initial-cluster-t"}, "--initial-cluster-token\t", "--name"},
-		{[]string{"tokencleaner", "--kubeconfig="}, "", "--"},
+		{words: []string{""}, want: "snapshot\t", not: "restore\t"},
+		{words: []string{"snapshot", ""}, want: "restore\t", not: "--"},
+		{words: []string{"snapshot", "restore", "--data"}, want: "--data-dir\t", not: "--from"},
+		{words: []string{"certs", "--new"}, want: "--new-ca\t", not: "--renew"},
+		{words: []string{"kubeconfig", "--ser"}, want: "--server", not: "--dir"},
+		{words: []string{"auth"}, want: "authz-webhook\t", not: "apiserver"},
+		{words: []string{"apiserver", ""}, want: "snapshot\t", not: "--"},
+		{words: []string{"apiserver", "--etcd-ser"}, want: "--etcd-servers\t", not: "--etcd-prefix"},
+		{words: []string{"apiserver", "snapshot", "--end"}, want: "--endpoint\t", not: "--endpoint-reconciler"},
+		{words: []string{"up", "--"}, want: "--port\t", not: "--no-build"},
+		{words: []string{"etcd", "--initial-cluster-t"}, want: "--initial-cluster-token\t", not: "--name"},
+		{words: []string{"tokencleaner", "--kubeconfig="}, want: "", not: "--"},
 	} {
 		_, out, _ := runCommand(t, append([]string{"__complete"}, c.words...)...)
 		if !strings.Contains(out, c.want) || strings.Contains(out, c.not) {

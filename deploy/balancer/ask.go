@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	askTimeout = 2 * time.Second
-	maxAnswer  = 64 << 10
+	probeTimeout = 2 * time.Second
+	maxResponse  = 64 << 10
 )
 
 var errNotReady = errors.New("not all are ready")
 
-// asker checks the readiness of instances.
-type asker struct{ client *http.Client }
+// prober checks the readiness of instances.
+type prober struct{ client *http.Client }
 
-func newAsker(ca string) (*asker, error) {
+func newProber(ca string) (*prober, error) {
 	bundle, err := tlsfiles.LoadBundle(ca)
 	if err != nil {
 		return nil, fmt.Errorf("--ca-file: %w", err)
 	}
-	return &asker{&http.Client{Timeout: askTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: bundle.Pool()}}}}, nil
+	return &prober{&http.Client{Timeout: probeTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: bundle.Pool()}}}}, nil
 }
 
 // state returns the state of an instance, given as host:port.
-func (a *asker) state(ctx context.Context, instance string) balancer.State {
+func (a *prober) state(ctx context.Context, instance string) balancer.State {
 	code, _, err := a.readyz(ctx, instance)
 	switch {
 	case err != nil:
@@ -49,7 +49,8 @@ func (a *asker) state(ctx context.Context, instance string) balancer.State {
 	return balancer.Busy
 }
 
-func (a *asker) readyz(ctx context.Context, instance string) (code int, body string, err error) {
+// readyz requests /readyz of an instance.
+func (a *prober) readyz(ctx context.Context, instance string) (code int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+instance+"/readyz", nil)
 	if err != nil {
 		return 0, "", err
@@ -59,7 +60,7 @@ func (a *asker) readyz(ctx context.Context, instance string) (code int, body str
 		return 0, "", err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	return resp.StatusCode, string(text), err
 }
 
@@ -70,7 +71,7 @@ func check(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return ignoreHelp(err)
 	}
-	a, err := newAsker(*ca)
+	a, err := newProber(*ca)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,8 @@ func check(ctx context.Context, args []string) error {
 	return errNotReady
 }
 
-func (a *asker) ready(ctx context.Context, instance string) error {
+// ready returns an error with the failing checks if an instance is not ready.
+func (a *prober) ready(ctx context.Context, instance string) error {
 	code, body, err := a.readyz(ctx, instance)
 	if err != nil || code == http.StatusOK {
 		return err

@@ -54,7 +54,7 @@ func instance(t *testing.T, code int, body string) (address, ca string) {
 func TestStates(t *testing.T) {
 	ready, ca := instance(t, http.StatusOK, "ok")
 	busy, _ := instance(t, http.StatusInternalServerError, "[+]ping ok\n[-]shutdown failed: reason withheld\n")
-	a, err := newAsker(ca) // all httptest servers have the same certificate
+	a, err := newProber(ca) // all httptest servers have the same certificate
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestStates(t *testing.T) {
 
 func TestUnknownCAIsNotTrusted(t *testing.T) {
 	address, ca := instance(t, http.StatusOK, "ok")
-	a, err := newAsker(ca)
+	a, err := newProber(ca)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestUnknownCAIsNotTrusted(t *testing.T) {
 	if got := a.state(t.Context(), "localhost:"+port); got != balancer.Silent { // not in the certificate
 		t.Errorf("got state %d", got)
 	}
-	if _, err := newAsker(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "--ca-file") {
+	if _, err := newProber(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "--ca-file") {
 		t.Errorf("without CA: got %v", err)
 	}
 }

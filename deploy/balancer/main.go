@@ -58,6 +58,7 @@ func parse(text string) (service, error) {
 	return s, nil
 }
 
+// balance parses the command line and runs a balancer for each address until ctx ends.
 func balance(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("balancer", pflag.ContinueOnError)
 	ca := flags.String("ca-file", "", "CA bundle that verifies the instances")
@@ -65,7 +66,7 @@ func balance(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return ignoreHelp(err)
 	}
-	a, err := newAsker(*ca)
+	a, err := newProber(*ca)
 	if err != nil {
 		return err
 	}

@@ -121,6 +121,7 @@ func (a *authority) issue(s spec, now time.Time, lifetime time.Duration) error {
 	return a.sign(template, s.pair, key)
 }
 
+// newTemplate returns a certificate template with a random serial number.
 func newTemplate(subject pkix.Name, now time.Time, lifetime time.Duration) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

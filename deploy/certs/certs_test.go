@@ -44,22 +44,22 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 		usage x509.ExtKeyUsage
 		names []string
 	}{
-		{l.APIServer(), certs.ServingCA, "kube-apiserver", "", server, []string{"localhost", "127.0.0.1", "::1", "10.0.0.1", "192.0.2.1",
+		{pair: l.APIServer(), ca: certs.ServingCA, cn: "kube-apiserver", group: "", usage: server, names: []string{"localhost", "127.0.0.1", "::1", "10.0.0.1", "192.0.2.1",
 			"api.example.org", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}},
-		{l.Admin(), certs.ClientCA, "binnacle-admin", "system:masters", client, nil},
-		{l.WebhookClient(), certs.ClientCA, "system:binnacle:apiserver", "system:binnacle", client, nil},
-		{l.FrontProxy(), certs.FrontProxyCA, "front-proxy-client", "", client, nil},
-		{l.ProxyClient(), certs.FrontProxyCA, "front-proxy-client", "", client, nil},
-		{l.KubeletClient(), certs.KubeletCA, "kube-apiserver-kubelet-client", "", client, nil},
-		{l.Monitoring(), certs.ClientCA, "binnacle-monitoring", "system:monitoring", client, nil},
-		{l.ControllerManager(), certs.ClientCA, "system:kube-controller-manager", "", client, nil},
-		{l.Scheduler(), certs.ClientCA, "system:kube-scheduler", "", client, nil},
-		{l.EtcdClient(), certs.EtcdCA, "apiserver", "", client, nil},
-		{l.NATSClient(), certs.NATSCA, "apiserver", "", client, nil},
-		{l.Etcd(), certs.EtcdCA, "etcd", "", server, []string{"127.0.0.1", "etcd-0", "etcd-2.etcd.binnacle.svc"}},
-		{l.NATS(), certs.NATSCA, "nats", "", client, []string{"nats", "nats-0", "nats-2.nats.binnacle.svc"}},
-		{l.Serving("authn-webhook"), certs.ServingCA, "authn-webhook", "", server, []string{"localhost", "127.0.0.1", "authn-webhook"}},
-		{l.Client("tokencleaner"), certs.ClientCA, "system:binnacle:tokencleaner", "system:binnacle", client, nil},
+		{pair: l.Admin(), ca: certs.ClientCA, cn: "binnacle-admin", group: "system:masters", usage: client, names: nil},
+		{pair: l.WebhookClient(), ca: certs.ClientCA, cn: "system:binnacle:apiserver", group: "system:binnacle", usage: client, names: nil},
+		{pair: l.FrontProxy(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
+		{pair: l.ProxyClient(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
+		{pair: l.KubeletClient(), ca: certs.KubeletCA, cn: "kube-apiserver-kubelet-client", group: "", usage: client, names: nil},
+		{pair: l.Monitoring(), ca: certs.ClientCA, cn: "binnacle-monitoring", group: "system:monitoring", usage: client, names: nil},
+		{pair: l.ControllerManager(), ca: certs.ClientCA, cn: "system:kube-controller-manager", group: "", usage: client, names: nil},
+		{pair: l.Scheduler(), ca: certs.ClientCA, cn: "system:kube-scheduler", group: "", usage: client, names: nil},
+		{pair: l.EtcdClient(), ca: certs.EtcdCA, cn: "apiserver", group: "", usage: client, names: nil},
+		{pair: l.NATSClient(), ca: certs.NATSCA, cn: "apiserver", group: "", usage: client, names: nil},
+		{pair: l.Etcd(), ca: certs.EtcdCA, cn: "etcd", group: "", usage: server, names: []string{"127.0.0.1", "etcd-0", "etcd-2.etcd.binnacle.svc"}},
+		{pair: l.NATS(), ca: certs.NATSCA, cn: "nats", group: "", usage: client, names: []string{"nats", "nats-0", "nats-2.nats.binnacle.svc"}},
+		{pair: l.Serving("authn-webhook"), ca: certs.ServingCA, cn: "authn-webhook", group: "", usage: server, names: []string{"localhost", "127.0.0.1", "authn-webhook"}},
+		{pair: l.Client("tokencleaner"), ca: certs.ClientCA, cn: "system:binnacle:tokencleaner", group: "system:binnacle", usage: client, names: nil},
 	}
 	for _, tt := range tests {
 		t.Run(filepath.Base(tt.pair.Cert), func(t *testing.T) {
@@ -167,20 +167,20 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 		want   []string // nil: only the number matters
 		number int
 	}{
-		{"nothing changed", func(*testing.T, *certs.Options) {}, []string{}, 0},
-		{"another name", func(_ *testing.T, o *certs.Options) { o.Names = []string{"other"} }, []string{"apiserver.crt"}, 1},
-		{"key lost", remove("admin/admin.key"), []string{"admin.crt"}, 1},
-		{"certificate damaged", func(t *testing.T, o *certs.Options) {
+		{name: "nothing changed", change: func(*testing.T, *certs.Options) {}, want: []string{}, number: 0},
+		{name: "another name", change: func(_ *testing.T, o *certs.Options) { o.Names = []string{"other"} }, want: []string{"apiserver.crt"}, number: 1},
+		{name: "key lost", change: remove("admin/admin.key"), want: []string{"admin.crt"}, number: 1},
+		{name: "certificate damaged", change: func(t *testing.T, o *certs.Options) {
 			if err := os.WriteFile(filepath.Join(o.Dir, "tokencleaner", "tokencleaner.crt"), []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"tokencleaner.crt"}, 1},
-		{"front-proxy CA replaced", replaceCA(remove("ca/front-proxy-ca.crt")), []string{"front-proxy-ca.crt", "apiserver-proxy-client.crt", "front-proxy-client.crt"}, 3},
-		{"etcd CA replaced", replaceCA(remove("ca/etcd-ca.key")), []string{"etcd-ca.crt", "apiserver-etcd-client.crt", "etcd.crt"}, 3},
-		{"all CAs replaced", replaceCA(remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key", "ca/front-proxy-ca.key", "ca/kubelet-ca.key")), nil, all},
-		{"token key lost", remove("apiserver/sa.key"), []string{"sa.key"}, 1},
-		{"public token key lost", remove("authn-webhook/sa.pub"), []string{}, 0},
-		{"trust lost", remove("etcd/etcd-ca.crt"), []string{}, 0},
+		}, want: []string{"tokencleaner.crt"}, number: 1},
+		{name: "front-proxy CA replaced", change: replaceCA(remove("ca/front-proxy-ca.crt")), want: []string{"front-proxy-ca.crt", "apiserver-proxy-client.crt", "front-proxy-client.crt"}, number: 3},
+		{name: "etcd CA replaced", change: replaceCA(remove("ca/etcd-ca.key")), want: []string{"etcd-ca.crt", "apiserver-etcd-client.crt", "etcd.crt"}, number: 3},
+		{name: "all CAs replaced", change: replaceCA(remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key", "ca/front-proxy-ca.key", "ca/kubelet-ca.key")), want: nil, number: all},
+		{name: "token key lost", change: remove("apiserver/sa.key"), want: []string{"sa.key"}, number: 1},
+		{name: "public token key lost", change: remove("authn-webhook/sa.pub"), want: []string{}, number: 0},
+		{name: "trust lost", change: remove("etcd/etcd-ca.crt"), want: []string{}, number: 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

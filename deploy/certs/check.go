@@ -70,6 +70,7 @@ func (o Options) authorityFile(ca CA) string {
 	return own
 }
 
+// checkFile returns the state of a certificate file. verify checks its use and its issuer.
 func (o Options) checkFile(path string, now time.Time, within time.Duration, verify func(*x509.Certificate) error) Entry {
 	e := Entry{Path: path}
 	if relative, err := filepath.Rel(o.Dir, path); err == nil {
@@ -95,6 +96,7 @@ func (o Options) checkFile(path string, now time.Time, within time.Duration, ver
 	return e
 }
 
+// usage returns what a certificate may be used for, for the table.
 func usage(c *x509.Certificate) string {
 	if c.IsCA {
 		return "CA"

@@ -64,6 +64,7 @@ func writeRequest(s spec) error {
 	return tlsfiles.WriteFile(s.pair.requestPath(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), 0o644)
 }
 
+// loadOrCreateKey reads a private key. It creates the key if the file does not exist.
 func loadOrCreateKey(path string) (*ecdsa.PrivateKey, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

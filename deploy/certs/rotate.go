@@ -71,6 +71,7 @@ type rotation struct {
 	successor  []byte   // certificate of the next CA; nil before Prepare
 }
 
+// newRotation reads the current CA and the next one, if that exists.
 func newRotation(l Layout, a CA) (*rotation, error) {
 	if !slices.Contains(CAs(), a) {
 		return nil, fmt.Errorf("CA %q is not one of %v", a, CAs())
@@ -112,6 +113,7 @@ func (r *rotation) check(step Step) error {
 	return nil
 }
 
+// take performs a step of the rotation and returns the written files.
 func (r *rotation) take(step Step, lifetime time.Duration) (made []string, err error) {
 	switch step {
 	case Prepare:

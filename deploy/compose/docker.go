@@ -40,7 +40,8 @@ func (c *config) run(ctx context.Context, compose, env []string, args ...string)
 	}
 	cmd := exec.CommandContext(ctx, compose[0], append(all, args...)...)
 	cmd.Env = append(append(os.Environ(), env...), c.variables()...)
-	cmd.Stdout, cmd.Stderr = c.out, c.out
+	cmd.Stdout = c.out
+	cmd.Stderr = c.out
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s %s: %w", strings.Join(compose, " "), strings.Join(args, " "), err)
 	}
@@ -65,7 +66,8 @@ func (c *config) variables() []string {
 // never root.
 func owner() (uid, gid int) {
 	const nonroot = 65532
-	if uid, gid = os.Getuid(), os.Getgid(); uid <= 0 {
+	uid, gid = os.Getuid(), os.Getgid()
+	if uid <= 0 {
 		return nonroot, nonroot
 	}
 	return uid, gid
@@ -79,9 +81,9 @@ func docker(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// stock returns the third-party images, by the variable of the compose file, and the programs that
-// can replace them.
-func stock() map[string][2]string {
+// stockImages returns the third-party images, by the variable of the compose file, and the programs
+// that can replace them.
+func stockImages() map[string][2]string {
 	return map[string][2]string{
 		"ETCD_IMAGE": {"quay.io/coreos/etcd:v3.6.16", "etcd"},
 		"NATS_IMAGE": {"docker.io/library/nats:2.12", "nats-server"},
@@ -91,7 +93,7 @@ func stock() map[string][2]string {
 // images builds or finds all images, and returns the variables with the images of etcd and NATS.
 func (c *config) images(ctx context.Context) (env []string, err error) {
 	var missing []string
-	for variable, image := range stock() {
+	for variable, image := range stockImages() {
 		name := image[0]
 		if !c.has(ctx, name) {
 			name = c.Images + "/" + image[1] + ":" + c.Tag
@@ -106,14 +108,14 @@ func (c *config) images(ctx context.Context) (env []string, err error) {
 		return env, nil
 	}
 	args := []string{"run", "./deploy/images", "--builder=docker", "--prefix=" + c.Images, "--tag=" + c.Tag}
-	c.say("make images")
+	c.printf("make images")
 	if err := c.goRun(ctx, args...); err != nil {
 		return nil, err
 	}
 	if len(missing) == 0 {
 		return env, nil
 	}
-	c.say("no registry has the stock images of etcd and NATS for us: make %s from their Go modules", strings.Join(missing, " and "))
+	c.printf("no registry has the stock images of etcd and NATS for us: make %s from their Go modules", strings.Join(missing, " and "))
 	return env, c.goRun(ctx, append(args, "--out=bin/images-stock", "--service="+strings.Join(missing, ","))...)
 }
 
@@ -127,7 +129,7 @@ func (c *config) has(ctx context.Context, image string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	c.say("pull %s", image)
+	c.printf("pull %s", image)
 	_, err := docker(ctx, "pull", image)
 	c.NoPull = err != nil // the next one would fail too
 	return err == nil
@@ -135,6 +137,7 @@ func (c *config) has(ctx context.Context, image string) bool {
 
 func (c *config) goRun(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Stdout, cmd.Stderr = c.out, c.out
+	cmd.Stdout = c.out
+	cmd.Stderr = c.out
 	return cmd.Run()
 }

@@ -38,6 +38,7 @@ func main() {
 	}
 }
 
+// run parses the command line and starts or stops the containers.
 func run(ctx context.Context, args []string) error {
 	c := config{out: os.Stdout}
 	flags := pflag.NewFlagSet("compose up|down", pflag.ContinueOnError)
@@ -72,6 +73,7 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("expected \"up\" or \"down\", got %q", flags.Args())
 }
 
+// up creates the certificates, starts the containers and waits until they are ready.
 func (c *config) up(ctx context.Context) error {
 	compose, err := findCompose(ctx)
 	if err != nil {
@@ -95,14 +97,14 @@ func (c *config) up(ctx context.Context) error {
 	if len(c.Only) > 0 {
 		args = append(append(args, "--no-deps"), c.Only...)
 	}
-	c.say("start the containers")
+	c.printf("start the containers")
 	if err := c.run(ctx, compose, env, args...); err != nil {
 		return err
 	}
 	if err := c.wait(ctx); err != nil {
 		return err
 	}
-	c.say("all containers are ready")
+	c.printf("all containers are ready")
 	if c.Console {
 		fmt.Fprintf(c.out, "\n    console: https://127.0.0.1:%d (requires permission to get /metrics of the API server)\n", c.ConsolePort)
 	}
@@ -119,6 +121,6 @@ func (c *config) down(ctx context.Context) error {
 	return c.run(ctx, compose, nil, "down", "--remove-orphans")
 }
 
-func (c *config) say(format string, args ...any) {
+func (c *config) printf(format string, args ...any) {
 	fmt.Fprintf(c.out, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }

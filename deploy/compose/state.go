@@ -24,6 +24,7 @@ func (c *config) prepare() error {
 	return own(filepath.Join(c.State, "data"))
 }
 
+// certificates creates missing certificates and prints the written files.
 func (c *config) certificates() error {
 	l := c.layout()
 	made, err := certs.Ensure(certs.Options{Dir: l.Dir})
@@ -31,7 +32,7 @@ func (c *config) certificates() error {
 		return err
 	}
 	if len(made) > 0 {
-		c.say("made %d certificates and keys in %s", len(made), l.Dir)
+		c.printf("made %d certificates and keys in %s", len(made), l.Dir)
 	}
 	for _, program := range certs.Programs() {
 		if err := own(l.Folder(program)); err != nil {

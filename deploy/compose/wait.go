@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	askInterval    = 500 * time.Millisecond
+	pollInterval   = 500 * time.Millisecond
 	reportInterval = 3 * time.Second
 	shownLines     = "20"
 )
@@ -33,7 +33,7 @@ func (c *config) instances() (out []string) {
 func (c *config) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	tick := time.NewTicker(askInterval)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	reported := time.Now()
 	for {
@@ -44,12 +44,12 @@ func (c *config) wait(ctx context.Context) error {
 		if time.Since(reported) > reportInterval {
 			reported = time.Now()
 			for line := range strings.Lines(waiting) {
-				c.say("waiting for %s", strings.TrimSpace(line))
+				c.printf("waiting for %s", strings.TrimSpace(line))
 			}
 		}
 		select {
 		case <-ctx.Done():
-			c.showDead(context.WithoutCancel(ctx))
+			c.showLogs(context.WithoutCancel(ctx))
 			return fmt.Errorf("not everything is ready: %w: %s", ctx.Err(), waiting)
 		case <-tick.C:
 		}
@@ -58,7 +58,7 @@ func (c *config) wait(ctx context.Context) error {
 
 // waiting returns the instances that are not ready, with the reasons; "" for none.
 func (c *config) waiting(ctx context.Context) string {
-	if dead := c.dead(ctx); dead != "" {
+	if dead := c.exitedContainers(ctx); dead != "" {
 		return dead
 	}
 	balancer, err := c.container(ctx, "balancer")
@@ -89,8 +89,8 @@ func (c *config) container(ctx context.Context, service string) (string, error) 
 	return ids[0], nil
 }
 
-// dead returns the containers that are not running, one per line.
-func (c *config) dead(ctx context.Context) string {
+// exitedContainers returns the containers that are not running, one per line.
+func (c *config) exitedContainers(ctx context.Context) string {
 	out, err := docker(ctx, "ps", "--all", "--format={{.Names}} {{.State}}", "--filter=label=com.docker.compose.project="+c.Project)
 	if err != nil {
 		return err.Error()
@@ -100,11 +100,11 @@ func (c *config) dead(ctx context.Context) string {
 	return strings.Join(lines, "\n")
 }
 
-// showDead logs the last lines of containers that are not running.
-func (c *config) showDead(ctx context.Context) {
-	for line := range strings.Lines(c.dead(ctx)) {
+// showLogs logs the last lines of containers that are not running.
+func (c *config) showLogs(ctx context.Context) {
+	for line := range strings.Lines(c.exitedContainers(ctx)) {
 		name, state, _ := strings.Cut(strings.TrimSpace(line), " ")
 		log, err := docker(ctx, "logs", "--tail="+shownLines, name)
-		c.say("%s is %s (%v); its last lines:\n%s", name, state, err, log)
+		c.printf("%s is %s (%v); its last lines:\n%s", name, state, err, log)
 	}
 }

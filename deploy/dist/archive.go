@@ -42,6 +42,7 @@ func writeArchive(w io.Writer, folder string, at time.Time, entries []entry) err
 	return z.Close()
 }
 
+// appendEntry adds a file to an archive, with reproducible metadata.
 func appendEntry(t *tar.Writer, folder string, at time.Time, e entry) error {
 	if e.path != "" {
 		var err error

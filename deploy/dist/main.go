@@ -60,6 +60,7 @@ func main() {
 	}
 }
 
+// run builds the release of each architecture, the provenance and the checksums.
 func (c *config) run(ctx context.Context) error {
 	if err := c.complete(ctx); err != nil {
 		return err
@@ -180,6 +181,7 @@ func documents(folder string) (out []entry, err error) {
 	return out, err
 }
 
+// build builds the binary for an architecture with the version in it.
 func (c *config) build(ctx context.Context, arch, path string) error {
 	flags := []string{"-s", "-w", "-buildid=", "-X", versionPath + ".release=" + c.Version}
 	if c.Commit != "" {
@@ -234,6 +236,7 @@ func sha256Of(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// writeFile creates a file with what write writes.
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {

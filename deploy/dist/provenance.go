@@ -29,11 +29,13 @@ type resource struct {
 	Digest map[string]string `json:"digest,omitempty"`
 }
 
+// provenance is the predicate of the statement, in the form of SLSA v1.
 type provenance struct {
 	Definition buildDefinition `json:"buildDefinition"`
 	Run        runDetails      `json:"runDetails"`
 }
 
+// buildDefinition describes the inputs of a build.
 type buildDefinition struct {
 	Type         string             `json:"buildType"`
 	External     externalParameters `json:"externalParameters"`
@@ -48,10 +50,12 @@ type externalParameters struct {
 	Source        string   `json:"source,omitempty"`
 }
 
+// runDetails describes the execution of a build.
 type runDetails struct {
 	Builder builder `json:"builder"`
 }
 
+// builder identifies the system that ran a build.
 type builder struct {
 	ID      string            `json:"id"`
 	Version map[string]string `json:"version"`

@@ -23,11 +23,13 @@ type document struct {
 	Relationships []relationship `json:"relationships"`
 }
 
+// creation states when and with which tool a document was created.
 type creation struct {
 	Created  string   `json:"created"`
 	Creators []string `json:"creators"`
 }
 
+// spdxPackage describes a module or the binary.
 type spdxPackage struct {
 	ID            string     `json:"SPDXID"`
 	Name          string     `json:"name"`
@@ -43,17 +45,20 @@ type spdxPackage struct {
 	Comment       string     `json:"comment,omitempty"`
 }
 
+// checksum is a checksum of a package.
 type checksum struct {
 	Algorithm string `json:"algorithm"`
 	Value     string `json:"checksumValue"`
 }
 
+// external names a package in another system, such as a package URL.
 type external struct {
 	Category string `json:"referenceCategory"`
 	Type     string `json:"referenceType"`
 	Locator  string `json:"referenceLocator"`
 }
 
+// relationship relates two elements of a document.
 type relationship struct {
 	From string `json:"spdxElementId"`
 	Type string `json:"relationshipType"`
@@ -105,6 +110,7 @@ func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, erro
 // notInID matches characters that SPDX identifiers must not contain.
 var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
+// packageOf returns the description of a module.
 func packageOf(i int, d *debug.Module, notices noticesOf) (spdxPackage, error) {
 	licence, err := notices.declared(d.Path)
 	if err != nil {

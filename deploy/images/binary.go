@@ -44,10 +44,12 @@ type bill struct {
 	Components  []component `json:"components"`
 }
 
+// metadata names the subject of a bill of materials.
 type metadata struct {
 	Component component `json:"component"`
 }
 
+// component is the binary or a module in it.
 type component struct {
 	Type       string     `json:"type"`
 	Name       string     `json:"name"`
@@ -56,6 +58,7 @@ type component struct {
 	Properties []property `json:"properties,omitempty"`
 }
 
+// property is a build setting of a component.
 type property struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -74,6 +77,7 @@ func writeBill(binary, service, path string) error {
 	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
+// newBill returns the bill of materials of a service.
 func newBill(service string, info *debug.BuildInfo) bill {
 	b := bill{
 		Format: "CycloneDX", SpecVersion: "1.5", Version: 1,

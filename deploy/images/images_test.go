@@ -114,10 +114,10 @@ func TestCheckStaticRejectsUnsuitableBinaries(t *testing.T) {
 	}
 	static := binary(t, dir, "static")
 	tests := []struct{ name, path, arch, want string }{
-		{"static", static, runtime.GOARCH, ""},
-		{"a script", text, runtime.GOARCH, "not a Linux binary"},
-		{"for another architecture", static, "s390x", "not for s390x"},
-		{"for an unknown architecture", static, "vax", "not for vax"},
+		{name: "static", path: static, arch: runtime.GOARCH, want: ""},
+		{name: "a script", path: text, arch: runtime.GOARCH, want: "not a Linux binary"},
+		{name: "for another architecture", path: static, arch: "s390x", want: "not for s390x"},
+		{name: "for an unknown architecture", path: static, arch: "vax", want: "not for vax"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -44,6 +44,7 @@ func main() {
 	}
 }
 
+// run builds the images of all selected services and architectures.
 func (c *config) run(ctx context.Context) error {
 	b, err := findBuilder(ctx, c.Builder)
 	if err != nil {
@@ -174,6 +175,7 @@ func (c *config) image(ctx context.Context, b *builder, stage, service string) e
 	return err
 }
 
+// copyFile links or copies a file with a mode.
 func copyFile(from, to string, mode os.FileMode) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 // image. Builders compress harder, so their images are smaller.
 type imageSize struct{ unpacked, packed int64 }
 
+// measure returns the total size of files, and their size when compressed.
 func measure(files ...string) (imageSize, error) {
 	var size imageSize
 	zip, err := gzip.NewWriterLevel(counter{&size.packed}, gzip.BestSpeed)

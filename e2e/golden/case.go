@@ -101,6 +101,7 @@ func Load(paths []string, match *regexp.Regexp, recording bool) ([]*Case, error)
 	return cases, nil
 }
 
+// load reads a case and its wanted answers. recording allows missing answers.
 func load(file string, recording bool) (*Case, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {

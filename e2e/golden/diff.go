@@ -48,6 +48,7 @@ func generic(v any) (out any) {
 	return out
 }
 
+// compare appends the differences between two JSON values to out. skip matches paths to ignore.
 func compare(at string, want, got any, skip string, out *[]string) {
 	switch w := want.(type) {
 	case map[string]any:
@@ -102,6 +103,7 @@ func withoutYAMLField(doc, field string) string {
 	return strings.Join(kept, "\n")
 }
 
+// compareMaps appends the differences between two objects to out.
 func compareMaps(at string, want, got map[string]any, skip string, out *[]string) {
 	keys := slices.Collect(maps.Keys(want))
 	for k := range got {
@@ -127,6 +129,7 @@ func compareMaps(at string, want, got map[string]any, skip string, out *[]string
 	}
 }
 
+// compareLists appends the differences between two arrays to out.
 func compareLists(at string, want, got []any, skip string, out *[]string) {
 	if len(want) != len(got) {
 		*out = append(*out, fmt.Sprintf("%s: want %d items, got %d: %.300s", at, len(want), len(got), text(got)))

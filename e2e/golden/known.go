@@ -17,6 +17,7 @@ type KnownDifference struct {
 	Reason string `yaml:"reason"`
 }
 
+// stepID identifies a step of a case.
 type stepID struct {
 	name string
 	step int

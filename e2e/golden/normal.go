@@ -67,7 +67,8 @@ func normal(v any, vars map[string]string) any {
 	case map[string]any:
 		gen, _ := t["generateName"].(string)
 		for k, x := range t {
-			switch s, isString := x.(string); {
+			s, isString := x.(string)
+			switch {
 			case isString && k == "resourceVersion" && s != "" && s != "0":
 				t[k] = "<rv>"
 			case isString && k == "continue" && s != "":

@@ -83,6 +83,8 @@ func (r *Runner) Run(c *Case) ([]Result, error) {
 	return results, nil
 }
 
+// namespaceFor returns the namespace of a case: its name without characters that a namespace cannot
+// have.
 func namespaceFor(c *Case) string {
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -133,6 +135,7 @@ type message struct {
 	body         string
 }
 
+// message returns the request of a step, with variables expanded.
 func (r *Runner) message(s Step, vars map[string]string) (message, error) {
 	m := message{client: r.admin, body: s.Body, header: map[string]string{"Accept": "application/json"}}
 	m.method, m.path, _ = strings.Cut(s.Request, " ")
@@ -166,6 +169,8 @@ func (r *Runner) message(s Step, vars map[string]string) (message, error) {
 	return m, nil
 }
 
+// perform sends the request of a step. If the step allows retries, it repeats the request until the
+// status is the wanted one.
 func (r *Runner) perform(s Step, vars map[string]string, want *Answer) (Answer, error) {
 	// The meaning of a step may depend on the passage of time.
 	if d, err := time.ParseDuration(s.Sleep); err == nil {
@@ -205,6 +210,7 @@ func (r *Runner) exchange(m message, s Step, vars map[string]string) (Answer, []
 	return answer(s, resp, raw, vars), raw, nil
 }
 
+// save stores the values of an answer that later steps refer to.
 func save(s Step, raw []byte, vars map[string]string) {
 	var tree any
 	if json.Unmarshal(raw, &tree) != nil {
@@ -244,6 +250,7 @@ func (r *Runner) send(c *http.Client, method, path string, header map[string]str
 	return resp, b, err
 }
 
+// stream returns the events of a watch.
 func (r *Runner) stream(m message, s Step, vars map[string]string) (Answer, error) {
 	d, err := time.ParseDuration(s.Watch.For)
 	if err != nil {

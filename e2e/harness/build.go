@@ -59,6 +59,7 @@ func Binary(t testing.TB, p Program) string {
 	return path
 }
 
+// locate returns the path of a program. It builds the program unless BinDirEnv names a folder.
 func locate(p Program) (string, error) {
 	if dir := os.Getenv(BinDirEnv); dir != "" {
 		path := filepath.Join(dir, string(p))

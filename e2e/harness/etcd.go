@@ -203,6 +203,7 @@ func EtcdClient(t testing.TB, members []*Etcd) *clientv3.Client {
 	return c
 }
 
+// expectOK returns an error unless a GET of url returns 200.
 func expectOK(c *http.Client, url string) error {
 	resp, err := c.Get(url)
 	if err != nil {

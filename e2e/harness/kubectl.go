@@ -69,7 +69,8 @@ func (c *CLI) Try(t testing.TB, stdin string, args ...string) Result {
 	defer cancel()
 	cmd := c.Command(ctx, stdin, args...)
 	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Stdout = &stdout
+	cmd.Stderr = &stderr
 	err := cmd.Run()
 	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Err: err}
 }

@@ -105,6 +105,7 @@ func (p *PKI) Postpone(pair Pair, by time.Duration) Pair {
 	return p.reissue(pair, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(by) })
 }
 
+// reissue issues a certificate again with a change of its template.
 func (p *PKI) reissue(pair Pair, change func(*x509.Certificate)) Pair {
 	p.t.Helper()
 	block, _ := pem.Decode(pair.Cert)
@@ -144,6 +145,7 @@ func (p *PKI) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
+// sign issues a certificate and writes it with its key.
 func (p *PKI) sign(file string, template, parent *x509.Certificate, key *ecdsa.PrivateKey, by crypto.Signer) Pair {
 	p.t.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))

@@ -58,7 +58,8 @@ func (p *Process) Start(args ...string) {
 		p.t.Fatal(err)
 	}
 	cmd := exec.Command(p.path, args...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout = log
+	cmd.Stderr = log
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.SysProcAttr = childAttributes()
 	err = cmd.Start()
@@ -66,7 +67,9 @@ func (p *Process) Start(args ...string) {
 		p.t.Fatalf("start %s: %v", p.name, errors.Join(err, closeErr))
 	}
 	done := make(chan struct{})
-	p.cmd, p.done, p.err = cmd, done, nil
+	p.cmd = cmd
+	p.done = done
+	p.err = nil
 	go func() {
 		defer close(done)
 		p.err = cmd.Wait()

@@ -109,6 +109,7 @@ func (p *Proxy) accept(l net.Listener, running *sync.WaitGroup) {
 	}
 }
 
+// serve copies between a client and a target until either closes the connection.
 func (p *Proxy) serve(client net.Conn) {
 	if !p.add(client) {
 		return
@@ -138,6 +139,7 @@ func (p *Proxy) To(targets ...string) {
 
 var errNoTarget = errors.New("no target")
 
+// dial connects to the next target.
 func (p *Proxy) dial() (net.Conn, error) {
 	p.mu.Lock()
 	targets := p.targets
@@ -198,7 +200,8 @@ func (p *Proxy) copy(to, from net.Conn, one, other Traffic) {
 func (p *Proxy) resend() {
 	for i := range maxResends {
 		p.mu.Lock()
-		lost, changed := p.traffic == Lose && rand.IntN(lossOdds) == 0, p.changed
+		lost := p.traffic == Lose && rand.IntN(lossOdds) == 0
+		changed := p.changed
 		p.mu.Unlock()
 		if !lost {
 			return

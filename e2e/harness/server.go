@@ -84,6 +84,7 @@ func (s *Server) StartReplica(options ...Option) *Server {
 	return startServer(s.t, s.PKI, s.Admin, s.Signer, options)
 }
 
+// startServer starts an API server and waits until it is ready.
 func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *Server {
 	t.Helper()
 	port := FreePort(t)
@@ -155,7 +156,8 @@ func (s *Server) ConfigFor(p Pair) *rest.Config {
 // Protobuf returns a copy of a configuration that uses protobuf.
 func Protobuf(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
-	c.ContentType, c.AcceptContentTypes = protobufType, protobufType+",application/json"
+	c.ContentType = protobufType
+	c.AcceptContentTypes = protobufType + ",application/json"
 	return c
 }
 

@@ -83,6 +83,7 @@ type rawHTTP2 struct {
 	enc   *hpack.Encoder
 }
 
+// http2 opens an HTTP/2 connection with an initial window for streams. It returns nil on failure.
 func (x *target) http2(ctx context.Context, window uint32) *rawHTTP2 {
 	conn, err := x.dial(ctx, "h2")
 	if err != nil {
@@ -114,6 +115,7 @@ func (c *rawHTTP2) get(id uint32, path string) error {
 	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(path), EndHeaders: true, EndStream: true})
 }
 
+// zeroWindows requests large lists with a window of zero, so that no response can be sent.
 func zeroWindows(ctx context.Context, x *target, _ *rand.Rand) {
 	c := x.http2(ctx, 0)
 	if c == nil {
@@ -127,6 +129,7 @@ func zeroWindows(ctx context.Context, x *target, _ *rand.Rand) {
 	<-ctx.Done()
 }
 
+// resets opens streams and resets them at once.
 func resets(ctx context.Context, x *target, _ *rand.Rand) {
 	c := x.http2(ctx, 1<<16)
 	if c == nil {
@@ -148,6 +151,7 @@ func controlFrames(ctx context.Context, x *target, _ *rand.Rand) {
 	}
 }
 
+// continuations sends a header section in CONTINUATION frames that never end.
 func continuations(ctx context.Context, x *target, _ *rand.Rand) {
 	c := x.http2(ctx, 1<<16)
 	if c == nil {

@@ -62,6 +62,7 @@ type mutator struct {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
+// next returns a recorded request with one to three random changes.
 func (m mutator) next() request {
 	q := m.from[m.IntN(len(m.from))]
 	for range 1 + m.IntN(3) {
@@ -85,6 +86,7 @@ func (m mutator) next() request {
 	return q
 }
 
+// path changes one part of a path.
 func (m mutator) path(p string) string {
 	path, query, _ := strings.Cut(p, "?")
 	parts := strings.Split(path, "/")
@@ -110,6 +112,7 @@ func (m mutator) path(p string) string {
 	return strings.Join(parts, "/") + "?" + query
 }
 
+// query adds a random query parameter.
 func (m mutator) query(p string) string {
 	path, query, _ := strings.Cut(p, "?")
 	q, _ := url.ParseQuery(query)

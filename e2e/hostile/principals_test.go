@@ -68,12 +68,12 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 				for _, c := range []struct {
 					method, path, name string
 				}{
-					{http.MethodPost, "/api/v1/namespaces/probe/configmaps", ""},
-					{http.MethodPut, "/api/v1/namespaces/probe/configmaps/mine", ""},
-					{http.MethodPatch, "/api/v1/namespaces/probe/configmaps/mine", ""},
-					{http.MethodDelete, "/api/v1/namespaces/probe/configmaps", ""},
-					{http.MethodPost, "/api/v1/namespaces/b/configmaps", fmt.Sprintf("system:serviceaccount:b:a%d", i)}, // has no role
-					{http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", ""},
+					{method: http.MethodPost, path: "/api/v1/namespaces/probe/configmaps", name: ""},
+					{method: http.MethodPut, path: "/api/v1/namespaces/probe/configmaps/mine", name: ""},
+					{method: http.MethodPatch, path: "/api/v1/namespaces/probe/configmaps/mine", name: ""},
+					{method: http.MethodDelete, path: "/api/v1/namespaces/probe/configmaps", name: ""},
+					{method: http.MethodPost, path: "/api/v1/namespaces/b/configmaps", name: fmt.Sprintf("system:serviceaccount:b:a%d", i)}, // has no role
+					{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", name: ""},
 				} {
 					x.dialing <- struct{}{}
 					conn, err := x.openRequest(ctx, x.mallory, c.method, c.path, c.name, 3<<20-1)
@@ -108,8 +108,8 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 	const path = "/api/v1/namespaces/b/configmaps?labelSelector=a%3Db&resourceVersion=999999999&resourceVersionMatch=NotOlderThan"
 	// These requests hold bytes when they begin to wait.
 	for what, q := range map[string]struct{ method, path, body string }{
-		"options": {http.MethodDelete, path, strings.Replace(options, "[", "["+list("1", 80_000)+",", 2)},
-		"address": {http.MethodGet, path + "&fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 500) + "metadata.name!%3Da", ""},
+		"options": {method: http.MethodDelete, path: path, body: strings.Replace(options, "[", "["+list("1", 80_000)+",", 2)},
+		"address": {method: http.MethodGet, path: path + "&fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 500) + "metadata.name!%3Da", body: ""},
 	} {
 		if err := x.send(x.client(), q.method, q.path, jsonMedia, q.body).is(http.StatusGatewayTimeout, http.StatusBadRequest); err != nil {
 			t.Fatalf("large %s: %v", what, err)

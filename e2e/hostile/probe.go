@@ -170,11 +170,14 @@ func (b *probeClient) collect() latencies {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	took, wrong := b.took, b.wrong
-	b.took, b.wrong = nil, nil
+	b.took = nil
+	b.wrong = nil
 	slices.Sort(took)
 	w := latencies{N: len(took)}
 	if w.N > 0 {
-		w.P50, w.P99, w.Most = took[w.N/2], took[w.N*99/100], took[w.N-1]
+		w.P50 = took[w.N/2]
+		w.P99 = took[w.N*99/100]
+		w.Most = took[w.N-1]
 	}
 	if err := errors.Join(wrong[:min(len(wrong), 3)]...); err != nil {
 		w.Wrong = err.Error()
@@ -219,6 +222,8 @@ type probeProcess struct {
 	out  *json.Decoder
 }
 
+// newProbeProcess starts a probe client in a process of its own, so that the load of the attack
+// does not delay it.
 func newProbeProcess(t *testing.T, url string, p harness.Pair, as role, wait time.Duration) *probeProcess {
 	t.Helper()
 	self, err := os.Executable()

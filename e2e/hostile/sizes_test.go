@@ -209,9 +209,9 @@ func TestReasonsOfDenialsAreBounded(t *testing.T) {
 			c := x.client()
 			defer c.CloseIdleConnections()
 			for _, q := range []struct{ method, path, body string }{
-				{"GET", "/api/v1/namespaces/b/nodes/x", ""},
-				{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"nodes"}}}`},
-				{"POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"spec":{"namespace":"b"}}`},
+				{method: "GET", path: "/api/v1/namespaces/b/nodes/x", body: ""},
+				{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"nodes"}}}`},
+				{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body: `{"spec":{"namespace":"b"}}`},
 			} {
 				r := x.send(c, q.method, q.path, jsonMedia, q.body)
 				if r.err == nil && len(r.body) > bound && !strings.Contains(q.path, "rules") {

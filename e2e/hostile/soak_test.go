@@ -161,7 +161,8 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 			return err
 		}
 		last := series
-		if series, known = now, by; now != last {
+		series, known = now, by
+		if now != last {
 			return fmt.Errorf("got %d series, had %d before", now, last)
 		}
 		return nil

@@ -88,6 +88,7 @@ func client(c tls.Certificate) *http.Client {
 	}}
 }
 
+// create creates an object as the administrator.
 func (x *target) create(t *testing.T, path, body string) {
 	t.Helper()
 	resp, err := x.admin.Post(x.url+path, "application/json", strings.NewReader(body))

@@ -104,7 +104,8 @@ func (e *Extension) At(t testing.TB, cert tls.Certificate) (port string) {
 func (e *Extension) Play(more map[string]proxiedAnswer, calls ...ProxiedCall) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.script, e.calls = map[string]proxiedAnswer{}, nil
+	e.script = map[string]proxiedAnswer{}
+	e.calls = nil
 	for path, a := range more {
 		e.script[path] = a
 	}
@@ -159,6 +160,7 @@ func (e *Extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.write(w, r)
 }
 
+// write writes the recorded answer after the recorded delay.
 func (a *proxiedAnswer) write(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-time.After(time.Duration(a.SleepMs) * time.Millisecond): // the recorded delay

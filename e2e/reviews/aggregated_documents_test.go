@@ -58,7 +58,8 @@ func (a *aggregation) byItself(t *testing.T, recorded []ProxiedCall) {
 		}
 		var diff []string
 		for i := range all { // one of them must be equal
-			if diff = a.same(c.String(), all[i].comparedParts(), c.comparedParts()); len(diff) == 0 {
+			diff = a.same(c.String(), all[i].comparedParts(), c.comparedParts())
+			if len(diff) == 0 {
 				break
 			}
 		}

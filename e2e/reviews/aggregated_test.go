@@ -107,7 +107,8 @@ func (a *aggregation) send(c *ClientRequest, anonymous bool) (int, http.Header, 
 	client := a.client
 	if u, ok := c.User.(string); ok || anonymous {
 		client = a.anonymous
-		switch token, isToken := strings.CutPrefix(u, "token:"); {
+		token, isToken := strings.CutPrefix(u, "token:")
+		switch {
 		case isToken:
 			r.Header.Set("Authorization", "Bearer "+token)
 		case u != "":
@@ -306,7 +307,8 @@ var availability = map[string]string{
 // around creates these objects.
 func (a *aggregation) around(name string) (remove func()) {
 	at, body := "", ""
-	switch more, ok := availability[name]; {
+	more, ok := availability[name]
+	switch {
 	case !ok:
 		return func() {}
 	case strings.HasPrefix(name, "endpoint slice"):

@@ -86,7 +86,8 @@ func TestClassification(t *testing.T) {
 // impersonates it.
 func (p *player) as(user string) *http.Client {
 	config := &tls.Config{InsecureSkipVerify: true}
-	switch names := recordedUsers[user]; {
+	names := recordedUsers[user]
+	switch {
 	case strings.HasPrefix(user, "impersonated"):
 		config.Certificates = []tls.Certificate{Certificate(p.t, p.server.Admin)}
 	case names != nil:
@@ -117,7 +118,8 @@ func TestFlowObjects(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 				}
 			}
-			switch why := known[name]; {
+			why := known[name]
+			switch {
 			case why == "" && len(diff) > 0:
 				t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
 			case why != "" && len(diff) == 0:

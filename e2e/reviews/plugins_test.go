@@ -40,7 +40,8 @@ func TestPlugins(t *testing.T) {
 		for _, a := range e.After {
 			diff = append(diff, p.plain(&a)...)
 		}
-		switch why := pluginsKnown[name]; {
+		why := pluginsKnown[name]
+		switch {
 		case why == "" && len(diff) > 0:
 			t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
 		case why != "" && len(diff) == 0:

@@ -139,6 +139,7 @@ func address(endpoint string) string {
 	return address
 }
 
+// startReplica starts a replica whose connections to etcd and NATS can be cut.
 func (c *Cluster) startReplica(options ...harness.Option) *replica {
 	c.t.Helper()
 	r := &replica{}
@@ -287,7 +288,8 @@ func (c *Cluster) roles() (publisher, other *replica) {
 		return err
 	})
 	for _, i := range c.rand.Perm(len(c.replicas)) {
-		if other = c.replicas[i]; other != publisher {
+		other = c.replicas[i]
+		if other != publisher {
 			break
 		}
 	}

@@ -220,6 +220,7 @@ func killEtcd(c *Cluster) func() {
 	return func() { harness.StartTogether(c.members()) }
 }
 
+// freezeEtcd stops all members of etcd with SIGSTOP.
 func freezeEtcd(c *Cluster) func() {
 	for _, m := range c.etcd {
 		m.Pause()

@@ -33,6 +33,7 @@ type forger struct {
 	recorded [][]byte
 }
 
+// startForger connects to NATS and records the messages between replicas.
 func (c *Cluster) startForger() *forger {
 	c.t.Helper()
 	var servers []string
@@ -164,7 +165,8 @@ func invalidMessages(c *Cluster) func() {
 func (c *Cluster) awaitMessages() (known [][]byte) {
 	c.t.Helper()
 	harness.Eventually(c.t, waitTimeout, "messages between the replicas", func() error {
-		if known = c.forger.messages(); len(known) < minMessages {
+		known = c.forger.messages()
+		if len(known) < minMessages {
 			return errors.New("too few messages recorded")
 		}
 		return nil

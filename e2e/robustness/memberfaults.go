@@ -127,6 +127,7 @@ func slowDisk(m *member) func() {
 	return func() { m.disk.Slow(0) }
 }
 
+// slowDisks slows down the disks of all members.
 func slowDisks(c *Cluster) func() {
 	for _, m := range c.etcd {
 		slowDisk(m)
@@ -156,6 +157,7 @@ func fullDisk(c *Cluster) func() {
 	}
 }
 
+// fullDisks fills the disks of all members.
 func fullDisks(c *Cluster) func() {
 	for _, m := range c.etcd {
 		m.disk.Fill(true)

@@ -156,6 +156,7 @@ func (s *scenario) awaitRecovery(what string) (revision int64) {
 	return revision
 }
 
+// barrier returns a revision up to which the recorder has all changes.
 func (s *scenario) barrier() int64 {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)

@@ -23,7 +23,8 @@ func (c *Cluster) startSecurely() {
 	c.t.Helper()
 	c.security = &security{pki: harness.NewPKI(c.t)}
 	etcd, serving := harness.StartSecureEtcd(c.t, c.security.pki)
-	c.etcd, c.security.etcd = []*member{{etcd, &harness.Disk{}}}, serving
+	c.etcd = []*member{{etcd, &harness.Disk{}}}
+	c.security.etcd = serving
 	pair := c.security.pki.Serving("nats")
 	c.nats = harness.StartNATS(c.t, c.topology.nats, "--tlsverify", "--tlscert="+pair.CertFile, "--tlskey="+pair.KeyFile, "--tlscacert="+c.security.pki.CA)
 }

@@ -117,6 +117,7 @@ func (i unauthorizedClient) excused(transitions int64) bool {
 	return i.clock != nil && i.clock.mayHaveBeenWrong(transitions)
 }
 
+// record counts the result of a request.
 func (o *unauthorizedClients) record(rejected bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

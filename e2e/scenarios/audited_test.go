@@ -84,7 +84,8 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 					if err == nil {
 						answered[read] = name
 					}
-					if count++; count == enough {
+					count++
+					if count == enough {
 						close(busy)
 					}
 					mu.Unlock()
@@ -127,7 +128,8 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 	changed := 0
 	for _, o := range list.Items {
 		if name := o.Metadata.Name; strings.HasPrefix(name, "c-") {
-			if changed++; !log.named[name] {
+			changed++
+			if !log.named[name] {
 				t.Errorf("%s exists, but the log has no event of its creation", name)
 			}
 		}

@@ -260,9 +260,9 @@ func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 		name        string
 		begin, heal func(*harness.Authority)
 	}{
-		{"nothing", func(*harness.Authority) {}, func(*harness.Authority) {}},
-		{"pause", func(a *harness.Authority) { a.Pause() }, func(a *harness.Authority) { a.Resume() }},
-		{"death", func(a *harness.Authority) { a.Kill() }, (*harness.Authority).Start},
+		{name: "nothing", begin: func(*harness.Authority) {}, heal: func(*harness.Authority) {}},
+		{name: "pause", begin: func(a *harness.Authority) { a.Pause() }, heal: func(a *harness.Authority) { a.Resume() }},
+		{name: "death", begin: func(a *harness.Authority) { a.Kill() }, heal: (*harness.Authority).Start},
 	} {
 		s.grant("alice")
 		harness.Eventually(t, patience, fault.name+": permission to read", reads)

@@ -176,7 +176,8 @@ func makeFamily(t *testing.T, client kubernetes.Interface, dependents int) map[s
 			var last metav1.OwnerReference
 			for i := w; i < dependents; i += writers {
 				owners, stays := []metav1.OwnerReference{doomed}, false
-				switch k := i / writers % 10; {
+				k := i / writers % 10
+				switch {
 				case k == 1:
 					owners, stays = append(owners, kept), true
 				case k == 2:

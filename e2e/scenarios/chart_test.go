@@ -292,16 +292,16 @@ func as[T any](t *testing.T, o *unstructured.Unstructured) *T {
 func TestChartRejectsConflictingValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ namespace, values, want string }{
-		{"binnacle", "etcd: {mode: embedded}", "with etcd.mode embedded apiserver.replicas is 1"},
-		{"binnacle", "nats: {mode: none}", "with nats.mode none apiserver.replicas is 1"},
-		{"binnacle", "etcd: {mode: external}", "etcd.mode external needs etcd.endpoints"},
-		{"binnacle", "nats: {mode: external}", "nats.mode external needs nats.servers"},
-		{"binnacle", "apiserver: {enabled: false}", "apiserver.url is needed"},
-		{"binnacle", "{console: {enabled: true}, apiserver: {enabled: false, url: 'https://x'}, authnWebhook: {enabled: false}, authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}, controllers: {enabled: false}}", "console.enabled needs a service to show"},
-		{"elsewhere", "{}", "use certificates.mode cert-manager"},
-		{"binnacle", "etcd: {mode: raft}", "etcd"},
-		{"binnacle", "apiserver: {replicas: many}", "replicas"},
-		{"binnacle", "apisever: {replicas: 2}", "apisever"},
+		{namespace: "binnacle", values: "etcd: {mode: embedded}", want: "with etcd.mode embedded apiserver.replicas is 1"},
+		{namespace: "binnacle", values: "nats: {mode: none}", want: "with nats.mode none apiserver.replicas is 1"},
+		{namespace: "binnacle", values: "etcd: {mode: external}", want: "etcd.mode external needs etcd.endpoints"},
+		{namespace: "binnacle", values: "nats: {mode: external}", want: "nats.mode external needs nats.servers"},
+		{namespace: "binnacle", values: "apiserver: {enabled: false}", want: "apiserver.url is needed"},
+		{namespace: "binnacle", values: "{console: {enabled: true}, apiserver: {enabled: false, url: 'https://x'}, authnWebhook: {enabled: false}, authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}, controllers: {enabled: false}}", want: "console.enabled needs a service to show"},
+		{namespace: "elsewhere", values: "{}", want: "use certificates.mode cert-manager"},
+		{namespace: "binnacle", values: "etcd: {mode: raft}", want: "etcd"},
+		{namespace: "binnacle", values: "apiserver: {replicas: many}", want: "replicas"},
+		{namespace: "binnacle", values: "apisever: {replicas: 2}", want: "apisever"},
 	} {
 		if _, err := helm(t, "template", c.namespace, c.values); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.values, err)

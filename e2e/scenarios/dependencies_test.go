@@ -36,12 +36,12 @@ func TestServicesReportMissingDependencies(t *testing.T) {
 		check   string
 		waits   string // in the response of the check and in the log
 	}{
-		{harness.APIServer, []string{"--etcd-servers=" + unreachable}, false, "informer-sync", ""},
-		{harness.AuthnWebhook, []string{"--master=" + unreachable, "--enable-bootstrap-token-auth"}, true, "apiserver", "waiting for the API server"},
-		{harness.AuthzWebhook, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
-		{harness.TokenCleaner, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
-		{harness.BootstrapSigner, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
-		{harness.Controllers, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
+		{program: harness.APIServer, flags: []string{"--etcd-servers=" + unreachable}, live: false, check: "informer-sync", waits: ""},
+		{program: harness.AuthnWebhook, flags: []string{"--master=" + unreachable, "--enable-bootstrap-token-auth"}, live: true, check: "apiserver", waits: "waiting for the API server"},
+		{program: harness.AuthzWebhook, flags: []string{"--master=" + unreachable}, live: true, check: "apiserver", waits: "waiting for the API server"},
+		{program: harness.TokenCleaner, flags: []string{"--master=" + unreachable}, live: true, check: "apiserver", waits: "waiting for the API server"},
+		{program: harness.BootstrapSigner, flags: []string{"--master=" + unreachable}, live: true, check: "apiserver", waits: "waiting for the API server"},
+		{program: harness.Controllers, flags: []string{"--master=" + unreachable}, live: true, check: "apiserver", waits: "waiting for the API server"},
 	} {
 		t.Run(string(c.program), func(t *testing.T) {
 			t.Parallel()

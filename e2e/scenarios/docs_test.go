@@ -41,7 +41,8 @@ func TestEverySecurityStatementIsTested(t *testing.T) {
 			if strings.HasPrefix(s, "## ") || s == "Identities" || strings.TrimSpace(s) == "" {
 				continue
 			}
-			if checked++; !testName.MatchString(s) {
+			checked++
+			if !testName.MatchString(s) {
 				t.Errorf("statement without a test: %s", s)
 			}
 		}
@@ -108,7 +109,8 @@ func TestDocumentation(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range testName.FindAllStringSubmatch(string(text), -1) {
-			if named++; !tests[m[1]] {
+			named++
+			if !tests[m[1]] {
 				t.Errorf("%s names the test %s, which does not exist", filepath.Base(page), m[1])
 			}
 		}

@@ -59,7 +59,9 @@ func TestEnvtestContract(t *testing.T) {
 		t.Fatalf("--help: %v\n%s", err, out)
 	}
 	etcd, pki, port := harness.StartEtcd(t), harness.NewPKI(t), harness.FreePort(t)
-	admin, signer, certDir := pki.Client("admin", harness.SystemMasters), pki.Signer("sa"), t.TempDir()
+	admin := pki.Client("admin", harness.SystemMasters)
+	signer := pki.Signer("sa")
+	certDir := t.TempDir()
 	// envtest creates the serving certificate under this name.
 	serving := pki.Serving("apiserver")
 	for from, to := range map[string]string{serving.CertFile: "apiserver.crt", serving.KeyFile: "apiserver.key"} {

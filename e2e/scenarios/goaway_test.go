@@ -59,7 +59,8 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 		all.Go(func() {
 			for left := requests; left > 0; {
 				done, err := client.session(t.Context(), left)
-				if left -= done; err != nil {
+				left -= done
+				if err != nil {
 					t.Error(err)
 					return
 				}

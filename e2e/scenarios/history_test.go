@@ -10,9 +10,9 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestWatchGoesOnAfterARestart watches from a resource version from before a restart. The server
+// TestWatchResumesAfterRestart watches from a resource version from before a restart. The server
 // loads the history from the store, even after many renewals of its own lease.
-func TestWatchGoesOnAfterARestart(t *testing.T) {
+func TestWatchResumesAfterRestart(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	maps := server.Client().CoreV1().ConfigMaps("default")

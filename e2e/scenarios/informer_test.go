@@ -96,7 +96,8 @@ type writer struct {
 // step creates, updates or deletes in a fixed pattern.
 func (w *writer) step(t *testing.T) {
 	t.Helper()
-	switch w.made++; w.made % 5 {
+	w.made++
+	switch w.made % 5 {
 	case 0:
 		w.delete(t)
 	case 1, 2:

@@ -141,7 +141,8 @@ func TestStoredLayout(t *testing.T) {
 				if made, err = client.Resource(s.gvr()).Namespace(o.GetNamespace()).Get(t.Context(), o.GetName(), metav1.GetOptions{}); err != nil {
 					return err
 				}
-				if resp, err = kv.Get(t.Context(), "/registry/"+s.key); err != nil || len(resp.Kvs) != 1 {
+				resp, err = kv.Get(t.Context(), "/registry/"+s.key)
+				if err != nil || len(resp.Kvs) != 1 {
 					return fmt.Errorf("got %d values, %v", resp.Count, err)
 				}
 				if got := fmt.Sprint(resp.Kvs[0].ModRevision); got != made.GetResourceVersion() {

@@ -47,7 +47,8 @@ func (c *churned) write(ctx context.Context, seq int64) error {
 	objects := c.clients[at].Resource(c.resource).Namespace("churn")
 	c.issued.Store(seq)
 	var err error
-	switch value := strconv.FormatInt(seq, 10); {
+	value := strconv.FormatInt(seq, 10)
+	switch {
 	case deletes(seq):
 		err = objects.Delete(ctx, "param", metav1.DeleteOptions{})
 	case seq%churnRound == 0:

@@ -94,7 +94,9 @@ func (r *restored) follow(name string, c *kubernetes.Clientset) *storeReader {
 func (r *restored) round(n int, name string, passed bool) {
 	r.Helper()
 	r.Logf("round %d: %s", n, name)
-	kept, removed, lost := fmt.Sprintf("kept-%d", n), fmt.Sprintf("removed-%d", n), fmt.Sprintf("lost-%d", n)
+	kept := fmt.Sprintf("kept-%d", n)
+	removed := fmt.Sprintf("removed-%d", n)
+	lost := fmt.Sprintf("lost-%d", n)
 	first := r.replicas[0].client.CoreV1().ConfigMaps("default")
 	for _, m := range []string{kept, removed} {
 		if _, err := first.Create(r.Context(), configMap(m, "saved"), metav1.CreateOptions{}); err != nil {

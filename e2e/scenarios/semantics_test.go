@@ -182,7 +182,8 @@ func finalizers(t *testing.T, s subject) {
 		t.Errorf("finalizer added during deletion: got %v", err)
 	}
 	c.Finalizers = c.Finalizers[1:2]
-	if c, err = s.maps.Update(ctx, c, metav1.UpdateOptions{}); err != nil || !c.DeletionTimestamp.Equal(first) {
+	c, err = s.maps.Update(ctx, c, metav1.UpdateOptions{})
+	if err != nil || !c.DeletionTimestamp.Equal(first) {
 		t.Fatalf("after one finalizer was removed: got %v, %v", c, err)
 	}
 	c.Finalizers = nil
@@ -225,13 +226,15 @@ func dryRun(t *testing.T, s subject) {
 		t.Errorf("after a dry-run create: got %v", err)
 	}
 	real := s.create(t, configMap("a", "1"))
-	if c, err = s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{DryRun: all}); err != nil || c.Data["value"] != "2" {
+	c, err = s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{DryRun: all})
+	if err != nil || c.Data["value"] != "2" {
 		t.Errorf("patch: %v, %v", c, err)
 	}
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{DryRun: all}); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	if c, err = s.maps.Get(ctx, "a", metav1.GetOptions{}); err != nil || !equality.Semantic.DeepEqual(c, real) {
+	c, err = s.maps.Get(ctx, "a", metav1.GetOptions{})
+	if err != nil || !equality.Semantic.DeepEqual(c, real) {
 		t.Errorf("after dry runs: want %v, got %v, %v", real, c, err)
 	}
 	if _, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all}); !apierrors.IsAlreadyExists(err) {

@@ -160,7 +160,8 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	var last error
 	later := false
 	for range 4 + 4 { // the first ones may use old connections and fail differently
-		if last = w.write(); !later {
+		last = w.write()
+		if !later {
 			_, later = apierrors.SuggestsClientDelay(last)
 		}
 	}

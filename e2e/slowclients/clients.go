@@ -57,7 +57,8 @@ var kinds = []kind{
 		if err != nil {
 			t.Fatal(err)
 		}
-		h2.ReadIdleTimeout, h2.PingTimeout = 30*time.Second, 15*time.Second // as in client-go
+		h2.ReadIdleTimeout = 30 * time.Second
+		h2.PingTimeout = 15 * time.Second // as in client-go
 		return startGo(t, transport, l)
 	}},
 	{"curl, HTTP/1.1", false, func(t testing.TB, s *harness.Server, l *link) client {
@@ -81,6 +82,7 @@ func tlsConfig(t testing.TB, s *harness.Server, protocol string) *tls.Config {
 // goClient is a client of net/http.
 type goClient struct{ http.Client }
 
+// startGo returns a client with a transport of net/http over a link.
 func startGo(t testing.TB, transport *http.Transport, l *link) client {
 	t.Helper()
 	transport.DisableCompression = true
@@ -91,6 +93,7 @@ func startGo(t testing.TB, transport *http.Transport, l *link) client {
 	return &goClient{http.Client{Transport: transport}}
 }
 
+// do sends a request.
 func (c *goClient) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "https://localhost"+path, bytes.NewReader(body))
 	if err != nil {
@@ -172,6 +175,7 @@ type curl struct {
 	dir  string
 }
 
+// startCurl returns a client that runs curl over a link.
 func startCurl(t testing.TB, s *harness.Server, l *link, protocol string) client {
 	t.Helper()
 	path, err := exec.LookPath("curl")

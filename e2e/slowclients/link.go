@@ -72,6 +72,7 @@ func smallBuffers(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
+// serve copies between a client and the target at the rate of the link.
 func (l *link) serve(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	dialer := net.Dialer{Control: smallBuffers}

@@ -106,7 +106,8 @@ func listsAndWatches(ctx context.Context, r *run) error {
 		return err
 	}
 	path := configMaps("watched") + "?watch=1&labelSelector=cell%3D" + r.id + "&resourceVersion=" + version
-	first, ended := make(chan struct{}, watchers), make(chan error, watchers)
+	first := make(chan struct{}, watchers)
+	ended := make(chan error, watchers)
 	for range watchers {
 		go func() {
 			ended <- r.client.watch(ctx, path, func(line []byte) bool {
@@ -150,7 +151,8 @@ func initialEvents(ctx context.Context, r *run) error {
 				Metadata struct{ Annotations map[string]string }
 			}
 		}
-		if failed = json.Unmarshal(line, &event); failed != nil {
+		failed = json.Unmarshal(line, &event)
+		if failed != nil {
 			return false
 		}
 		if event.Type == "ADDED" {

@@ -38,6 +38,7 @@ type Spec struct {
 	NonResourcePath string `json:"nonResourcePath,omitempty"`
 }
 
+// policy is a line of a policy file.
 type policy struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -147,6 +148,7 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 	return authorizer.NoOpinion, "No policy matched.", nil
 }
 
+// allows reports whether a policy allows a request.
 func (s *Spec) allows(a *authorizer.Attributes) bool {
 	if !s.appliesTo(a.User) || s.Readonly && a.Verb != "get" && a.Verb != "list" && a.Verb != "watch" {
 		return false

@@ -32,7 +32,8 @@ func parseV0(line []byte) (Spec, error) {
 	}
 	s := Spec{User: p.User, Group: p.Group, Readonly: p.Readonly, APIGroup: all, Resource: p.Resource, Namespace: p.Namespace}
 	if p.User == "" && p.Group == "" || p.User == all || p.Group == all {
-		s.User, s.Group = "", api.GroupAuthenticated
+		s.User = ""
+		s.Group = api.GroupAuthenticated
 	}
 	if p.Namespace == "" && p.Resource == "" {
 		s.NonResourcePath = all

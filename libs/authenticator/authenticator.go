@@ -33,6 +33,7 @@ var ErrUnavailable = errors.New("authentication is unavailable")
 // Unavailable marks an error that does not concern the validity of the token.
 func Unavailable(err error) error { return &unavailable{err} }
 
+// unavailable is an error that matches ErrUnavailable and keeps its own text.
 type unavailable struct{ error }
 
 func (u *unavailable) Unwrap() []error { return []error{u.error, ErrUnavailable} }
@@ -134,6 +135,7 @@ func (u Union) AuthenticateToken(ctx context.Context, token string, audiences []
 // server's.
 func ForAudiences(own []string, t Token) Token { return &agnostic{own: own, token: t} }
 
+// agnostic adds audiences to an authenticator that does not check them.
 type agnostic struct {
 	own   []string
 	token Token
@@ -159,6 +161,7 @@ func (a *agnostic) AuthenticateToken(ctx context.Context, token string, audience
 // would have its permissions.
 func Unreserved(t Token) Token { return &unreserved{t} }
 
+// unreserved rejects tokens of users that are reserved for services of the suite.
 type unreserved struct{ token Token }
 
 func (u *unreserved) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {

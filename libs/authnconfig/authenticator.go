@@ -25,6 +25,7 @@ func Parse(data []byte, disallowed []string) (*Configuration, error) {
 	return c, err
 }
 
+// parse decodes and validates a configuration.
 func parse(data []byte, disallowed []string) (*Configuration, *compiled, error) {
 	c, doc, err := decode(data)
 	if err != nil {
@@ -78,7 +79,8 @@ type issuer struct {
 	until  time.Time
 }
 
-// New reads the file. An invalid file is an error. Keys of issuers are requested once Run is called.
+// New reads the file. An invalid file is an error. Keys of issuers are requested once Run is
+// called.
 func New(c Config) (*Authenticator, error) {
 	data, err := filewatch.Read(c.File)
 	if err != nil {
@@ -115,6 +117,8 @@ func (a *Authenticator) build(data []byte, before *state) (*state, error) {
 	return s, nil
 }
 
+// issuer returns the authenticator of an issuer. It reuses the provider of the previous
+// configuration if that is unchanged.
 func (a *Authenticator) issuer(c compiledIssuer, before *state) (*issuer, error) {
 	p, former, until := before.provider(c.provider)
 	c.provider.Withdrawn = a.c.Withdrawn
@@ -125,15 +129,16 @@ func (a *Authenticator) issuer(c compiledIssuer, before *state) (*issuer, error)
 		}
 	}
 	out := &issuer{until: until}
-	if out.Authenticator, err = oidctoken.New(p, c.audiences, c.rules); err != nil || former == nil {
+	out.Authenticator, err = oidctoken.New(p, c.audiences, c.rules)
+	if err != nil || former == nil {
 		return out, err
 	}
 	out.former, err = oidctoken.New(former, c.audiences, c.rules)
 	return out, err
 }
 
-// provider returns the state's provider for a configuration, or nil. former is a provider whose keys
-// remain valid until a time, while those of the new one are unknown.
+// provider returns the state's provider for a configuration, or nil. former is a provider whose
+// keys remain valid until a time, while those of the new one are unknown.
 func (s *state) provider(c oidctoken.ProviderConfig) (p, former *oidctoken.Provider, until time.Time) {
 	if s == nil || s.issuers[c.IssuerURL] == nil {
 		return nil, nil, time.Time{}
@@ -277,8 +282,8 @@ func (r *runner) stop(s *state) {
 	}
 }
 
-// reload applies a new content of the file at once. An issuer that was removed must not stay trusted
-// because another issuer does not respond.
+// reload applies a new content of the file at once. An issuer that was removed must not stay
+// trusted because another issuer does not respond.
 func (r *runner) reload(_ context.Context, data []byte, err error) {
 	var next *state
 	if err == nil {

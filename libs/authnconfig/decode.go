@@ -47,6 +47,7 @@ func decode(data []byte) (*Configuration, *document, error) {
 	return &c, doc, nil
 }
 
+// checkType returns an error for another kind or version.
 func checkType(c *Configuration) error {
 	switch {
 	case c.Kind != Kind:
@@ -60,6 +61,7 @@ func checkType(c *Configuration) error {
 // document provides the line numbers of a YAML document.
 type document struct{ root *goyaml.Node }
 
+// parseDocument parses the only YAML document of a file.
 func parseDocument(data []byte) (*document, error) {
 	d := goyaml.NewDecoder(bytes.NewReader(data))
 	var first, second goyaml.Node
@@ -83,6 +85,7 @@ func (d *document) at(path string, err error) error {
 	return fmt.Errorf("line %d: %w", d.line(path), err)
 }
 
+// line returns the line of a path in the file, or of the nearest parent that exists.
 func (d *document) line(path string) int {
 	node, line := d.root, d.root.Line
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {

@@ -71,7 +71,8 @@ func (o *Options) Given() bool { return o.File != "" || o.OIDC.Given() }
 
 // Source returns the configured source, or nil if no flag was given. c.File is ignored.
 func (o *Options) Source(c Config) (*Source, error) {
-	if c.File = o.File; c.File != "" {
+	c.File = o.File
+	if c.File != "" {
 		a, err := New(c)
 		if err != nil {
 			return nil, err

@@ -27,6 +27,7 @@ const (
 // environments are those of expressions over claims and over users.
 type environments struct{ claims, user *celenv.Env }
 
+// newEnvironments returns the CEL environments for expressions over claims and over users.
 func newEnvironments() (*environments, error) {
 	user := celenv.Struct{Name: "kubernetes.UserInfo", Fields: map[string]*cel.Type{
 		"username": cel.StringType,
@@ -62,6 +63,7 @@ type check struct {
 	message string
 }
 
+// extra is the expression for one key of a user's extra fields.
 type extra struct {
 	key     string
 	program *celenv.Program
@@ -116,6 +118,7 @@ func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.Use
 	return u, nil
 }
 
+// mapped returns the user that the claims map to.
 func (r *rules) mapped(e *evaluation, c oidctoken.Claims) (u authenticator.User, err error) {
 	if u.Name, err = r.name(e, c); err != nil {
 		return u, err
@@ -157,6 +160,7 @@ func (r *rules) mapped(e *evaluation, c oidctoken.Claims) (u authenticator.User,
 	return u, nil
 }
 
+// name returns the username that the claims map to.
 func (r *rules) name(e *evaluation, c oidctoken.Claims) (string, error) {
 	if r.username == nil {
 		return c.Username(r.source.Username.Claim, *r.source.Username.Prefix)
@@ -171,6 +175,7 @@ func (r *rules) name(e *evaluation, c oidctoken.Claims) (string, error) {
 	return name, nil
 }
 
+// checkAll returns an error unless all expressions are true.
 func (e *evaluation) checkAll(checks []check) error {
 	for _, c := range checks {
 		ok, err := c.program.Bool(e.ctx, e.variables, e.budget)
@@ -199,8 +204,8 @@ func (e *evaluation) string(p *celenv.Program) (string, error) {
 	return string(s), nil
 }
 
-// strings returns the strings of a value: the elements of a list, a single string, or none for null,
-// an empty list and the empty string.
+// strings returns the strings of a value: the elements of a list, a single string, or none for
+// null, an empty list and the empty string.
 func (e *evaluation) strings(p *celenv.Program) ([]string, error) {
 	v, err := p.Eval(e.ctx, e.variables, e.budget)
 	if err != nil {
@@ -220,6 +225,7 @@ func (e *evaluation) strings(p *celenv.Program) ([]string, error) {
 	return nil, fmt.Errorf("expression yields %s, neither a string nor a list of strings", v.Type().TypeName())
 }
 
+// stringList returns a CEL list of strings as a Go slice.
 func stringList(list ref.Val) ([]string, error) {
 	var out []string
 	for it := list.(traits.Lister).Iterator(); it.HasNext() == types.True; {

@@ -152,7 +152,8 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 				if l.GetName() != "apiserver_id_hash" {
 					continue
 				}
-				if reloaded++; l.GetValue() != "" {
+				reloaded++
+				if l.GetValue() != "" {
 					t.Errorf("metric %s has label %q", f.GetName(), l.GetValue())
 				}
 			}

@@ -31,6 +31,7 @@ type compiled struct {
 	anonymous *Anonymous
 }
 
+// compiledIssuer is an issuer of the configuration, ready to verify tokens.
 type compiledIssuer struct {
 	provider  oidctoken.ProviderConfig
 	audiences []string
@@ -79,6 +80,7 @@ func (c *compiler) unique(at *field.Path, value string, seen map[string]bool) {
 	seen[value] = true
 }
 
+// anonymous validates the conditions of anonymous requests.
 func (c *compiler) anonymous(at *field.Path, a *Anonymous) {
 	if !a.Enabled && len(a.Conditions) > 0 {
 		c.add(field.Invalid(at.Child("conditions"), a.Conditions, "enabled should be set to true when conditions are defined"))
@@ -92,6 +94,7 @@ func (c *compiler) anonymous(at *field.Path, a *Anonymous) {
 	}
 }
 
+// jwt validates an entry of the configuration and compiles its expressions.
 func (c *compiler) jwt(at *field.Path, j *JWT) compiledIssuer {
 	c.issuer(at.Child("issuer"), &j.Issuer)
 	r := &rules{source: j.ClaimMappings}
@@ -110,6 +113,7 @@ func (c *compiler) jwt(at *field.Path, j *JWT) compiledIssuer {
 	}
 }
 
+// issuer validates the issuer of an entry.
 func (c *compiler) issuer(at *field.Path, i *Issuer) {
 	if i.URL == "" {
 		c.add(field.Required(at.Child("url"), "URL is required"))
@@ -133,6 +137,7 @@ func (c *compiler) issuer(at *field.Path, i *Issuer) {
 	}
 }
 
+// url validates a URL of an issuer.
 func (c *compiler) url(at *field.Path, raw string) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -157,8 +162,10 @@ func (c *compiler) url(at *field.Path, raw string) {
 	}
 }
 
+// audiences validates the audiences of an issuer.
 func (c *compiler) audiences(at *field.Path, i *Issuer) {
-	list, policy := at.Child("audiences"), at.Child("audienceMatchPolicy")
+	list := at.Child("audiences")
+	policy := at.Child("audienceMatchPolicy")
 	if len(i.Audiences) == 0 {
 		c.add(field.Required(list, fmt.Sprintf("at least one %s is required", list)))
 		return
@@ -179,6 +186,7 @@ func (c *compiler) audiences(at *field.Path, i *Issuer) {
 	}
 }
 
+// claimRules validates the claim validation rules and adds them to r.
 func (c *compiler) claimRules(at *field.Path, list []ClaimValidationRule, r *rules) {
 	claims, expressions := map[string]bool{}, map[string]bool{}
 	for i, rule := range list {
@@ -206,6 +214,7 @@ func (c *compiler) claimRules(at *field.Path, list []ClaimValidationRule, r *rul
 	}
 }
 
+// mappings validates the claim mappings and adds their expressions to r.
 func (c *compiler) mappings(at *field.Path, m *ClaimMappings, r *rules) {
 	text := []*cel.Type{cel.StringType, cel.DynType}
 	list := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, text...)
@@ -234,6 +243,8 @@ func (c *compiler) mappings(at *field.Path, m *ClaimMappings, r *rules) {
 	}
 }
 
+// prefixed validates a claim with a prefix, or an expression. It returns the program of the
+// expression.
 func (c *compiler) prefixed(at *field.Path, m *PrefixedClaimOrExpression, want []*cel.Type) *celenv.Program {
 	switch {
 	case m.Claim != "" && m.Expression != "":
@@ -247,6 +258,7 @@ func (c *compiler) prefixed(at *field.Path, m *PrefixedClaimOrExpression, want [
 	return c.claimOrExpression(at, m.Claim, m.Expression, want)
 }
 
+// claimOrExpression validates a claim or an expression. It returns the program of the expression.
 func (c *compiler) claimOrExpression(at *field.Path, claim, expression string, want []*cel.Type) *celenv.Program {
 	switch {
 	case claim != "" && expression != "":
@@ -257,6 +269,7 @@ func (c *compiler) claimOrExpression(at *field.Path, claim, expression string, w
 	return nil
 }
 
+// extraKey validates a key of the extra fields.
 func (c *compiler) extraKey(at *field.Path, key string) {
 	c.errs = append(c.errs, validation.IsDomainPrefixedPath(at, key)...)
 	if key != strings.ToLower(key) {
@@ -270,6 +283,7 @@ func (c *compiler) extraKey(at *field.Path, key string) {
 	}
 }
 
+// userRules validates the user validation rules and adds them to r.
 func (c *compiler) userRules(at *field.Path, list []UserValidationRule, r *rules) {
 	seen := map[string]bool{}
 	for i, rule := range list {

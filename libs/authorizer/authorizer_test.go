@@ -27,7 +27,9 @@ func (s says) RulesFor(context.Context, *authorizer.User, string) (authorizer.Ru
 }
 
 func TestChain(t *testing.T) {
-	no, yes, never := says{reason: "a"}, says{d: authorizer.Allow, reason: "yes"}, says{d: authorizer.Deny, reason: "never"}
+	no := says{reason: "a"}
+	yes := says{d: authorizer.Allow, reason: "yes"}
+	never := says{d: authorizer.Deny, reason: "never"}
 	broken := says{reason: "b", err: errors.New("x")}
 	for _, c := range []struct {
 		chain  authorizer.Chain
@@ -35,12 +37,12 @@ func TestChain(t *testing.T) {
 		reason string
 		err    string
 	}{
-		{nil, authorizer.NoOpinion, "", ""},
-		{authorizer.Chain{no, yes, never}, authorizer.Allow, "yes", ""},
-		{authorizer.Chain{no, never, yes}, authorizer.Deny, "never", ""},
-		{authorizer.Chain{broken, yes}, authorizer.Allow, "yes", ""}, // a later member may allow after an error
-		{authorizer.Chain{no, broken, says{}}, authorizer.NoOpinion, "a\nb", "x"},
-		{authorizer.Chain{broken, says{err: errors.New("y")}}, authorizer.NoOpinion, "b", "[x, y]"},
+		{chain: nil, d: authorizer.NoOpinion, reason: "", err: ""},
+		{chain: authorizer.Chain{no, yes, never}, d: authorizer.Allow, reason: "yes", err: ""},
+		{chain: authorizer.Chain{no, never, yes}, d: authorizer.Deny, reason: "never", err: ""},
+		{chain: authorizer.Chain{broken, yes}, d: authorizer.Allow, reason: "yes", err: ""}, // a later member may allow after an error
+		{chain: authorizer.Chain{no, broken, says{}}, d: authorizer.NoOpinion, reason: "a\nb", err: "x"},
+		{chain: authorizer.Chain{broken, says{err: errors.New("y")}}, d: authorizer.NoOpinion, reason: "b", err: "[x, y]"},
 	} {
 		d, reason, err := c.chain.Authorize(t.Context(), &authorizer.Attributes{})
 		text := ""

@@ -40,7 +40,8 @@ func AttributesOf(u *User, ra *authorizationv1.ResourceAttributes, na *authoriza
 	if ra == nil {
 		a := &Attributes{User: u}
 		if na != nil {
-			a.Verb, a.Path = na.Verb, na.Path
+			a.Verb = na.Verb
+			a.Path = na.Path
 		}
 		return a, nil
 	}
@@ -102,6 +103,7 @@ const maxRawSelector = 16 << 10
 
 var errLongSelector = fmt.Errorf("rawSelector has more than %d bytes", maxRawSelector)
 
+// fieldRequirements returns the requirements of a field selector in a review.
 func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requirements, error) {
 	if len(s.Requirements) == 0 {
 		if s.RawSelector == "" {
@@ -137,6 +139,7 @@ func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requi
 	return out, errors.Join(errs...)
 }
 
+// labelRequirements returns the requirements of a label selector in a review.
 func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
 	if len(s.Requirements) == 0 {
 		if s.RawSelector == "" {
@@ -192,7 +195,9 @@ func labelOperator(op metav1.LabelSelectorOperator) (selection.Operator, bool) {
 func (a *Attributes) Spec() authorizationv1.SubjectAccessReviewSpec {
 	var spec authorizationv1.SubjectAccessReviewSpec
 	if u := a.User; u != nil {
-		spec.User, spec.UID, spec.Groups = u.Name, u.UID, u.Groups
+		spec.User = u.Name
+		spec.UID = u.UID
+		spec.Groups = u.Groups
 		for k, v := range u.Extra {
 			if spec.Extra == nil {
 				spec.Extra = make(map[string]authorizationv1.ExtraValue, len(u.Extra))
@@ -235,6 +240,7 @@ func sentFields(in fields.Requirements) []metav1.FieldSelectorRequirement {
 	return out
 }
 
+// sentLabels returns label requirements in the form of a review.
 func sentLabels(in labels.Requirements) []metav1.LabelSelectorRequirement {
 	var out []metav1.LabelSelectorRequirement
 	for i := range in {

@@ -55,6 +55,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 	return &authenticator.Response{User: authenticator.User{Name: UserPrefix + id, Groups: t.Groups}, Expires: t.Expires}, true, nil
 }
 
+// find returns the token with an id.
 func (a *Authenticator) find(ctx context.Context, id string) (*Token, error) {
 	s, err := a.secrets.Secret(ctx, Namespace, SecretName(id))
 	switch {

@@ -88,16 +88,16 @@ func TestCheck(t *testing.T) {
 		options Options
 		ok      bool
 	}{
-		"a client":                           {from(api), Options{}, true},
-		"a client of a name":                 {from(api), Options{Names: []string{"x", "api"}}, true},
-		"of another name":                    {from(api), Options{Names: []string{"x"}}, false},
-		"of another CA":                      {from(other.client("api", later)), Options{Names: []string{"api"}}, false},
-		"a server's certificate":             {from(server), Options{}, false},
-		"an expired one":                     {from(ours.client("api", time.Now().Add(-time.Minute))), Options{}, false},
-		"none":                               {from(), Options{}, false},
-		"no TLS":                             {plain, Options{}, false},
-		"no certificate, any client allowed": {from(), Options{AnyClient: true}, true},
-		"no TLS, any client allowed":         {plain, Options{AnyClient: true}, true},
+		"a client":                           {request: from(api), options: Options{}, ok: true},
+		"a client of a name":                 {request: from(api), options: Options{Names: []string{"x", "api"}}, ok: true},
+		"of another name":                    {request: from(api), options: Options{Names: []string{"x"}}, ok: false},
+		"of another CA":                      {request: from(other.client("api", later)), options: Options{Names: []string{"api"}}, ok: false},
+		"a server's certificate":             {request: from(server), options: Options{}, ok: false},
+		"an expired one":                     {request: from(ours.client("api", time.Now().Add(-time.Minute))), options: Options{}, ok: false},
+		"none":                               {request: from(), options: Options{}, ok: false},
+		"no TLS":                             {request: plain, options: Options{}, ok: false},
+		"no certificate, any client allowed": {request: from(), options: Options{AnyClient: true}, ok: true},
+		"no TLS, any client allowed":         {request: plain, options: Options{AnyClient: true}, ok: true},
 	} {
 		g := guard(t, c.options, ours.verify)
 		for range 2 { // the second result may be cached
@@ -168,12 +168,12 @@ func TestOptions(t *testing.T) {
 		ca   string
 		want string
 	}{
-		{nil, "ca.crt", ""},
-		{nil, "", "--client-ca-file is required"},
-		{[]string{"--allowed-client-names=a"}, "ca.crt", ""},
-		{[]string{"--insecure-allow-any-client"}, "", ""},
-		{[]string{"--insecure-allow-any-client", "--allowed-client-names=a"}, "ca.crt", "contradict each other"},
-		{[]string{"--allowed-client-names=a,,b"}, "ca.crt", "a name is empty"},
+		{args: nil, ca: "ca.crt", want: ""},
+		{args: nil, ca: "", want: "--client-ca-file is required"},
+		{args: []string{"--allowed-client-names=a"}, ca: "ca.crt", want: ""},
+		{args: []string{"--insecure-allow-any-client"}, ca: "", want: ""},
+		{args: []string{"--insecure-allow-any-client", "--allowed-client-names=a"}, ca: "ca.crt", want: "contradict each other"},
+		{args: []string{"--allowed-client-names=a,,b"}, ca: "ca.crt", want: "a name is empty"},
 	} {
 		var o Options
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -57,6 +57,7 @@ func (g *Guard) Check(r *http.Request) error {
 // Knows reports whether the client presents a valid certificate, also if any client is allowed.
 func (g *Guard) Knows(r *http.Request) bool { return g.verified(r) == nil }
 
+// verified returns an error if the client certificate of a request is not valid.
 func (g *Guard) verified(r *http.Request) error {
 	options, ok := g.verify()
 	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {

@@ -35,7 +35,8 @@ func NewAuthorizer(user *authorizer.User, decide Decide) ref.Val {
 // given by the Group, Resource, Subresource, Namespace and Name of what.
 func NewResourceCheck(what *authorizer.Attributes, decide Decide) ref.Val {
 	c := &check{opaque: opaque{kind: ResourceCheckType}, what: *what, decide: decide}
-	c.what.Resource, c.what.Version = true, "*"
+	c.what.Resource = true
+	c.what.Version = "*"
 	return c
 }
 
@@ -106,7 +107,9 @@ func (authzLibrary) CompileOptions() []cel.EnvOption {
 		cel.Function("serviceAccount", cel.MemberOverload("authorizer_serviceaccount", []*cel.Type{AuthorizerType, cel.StringType, cel.StringType},
 			AuthorizerType, cel.FunctionBinding(asServiceAccount))),
 		cel.Function("resource", step("groupcheck_resource", groupCheckType, ResourceCheckType, func(a *authorizer.Attributes, resource string) string {
-			a.Resource, a.Version, a.ResourceName = true, "*", resource
+			a.Resource = true
+			a.Version = "*"
+			a.ResourceName = resource
 			return wrongIfEmpty("resource", resource)
 		})),
 		narrow("subresource", "resourcecheck_subresource", func(a *authorizer.Attributes, value string) { a.Subresource = value }),

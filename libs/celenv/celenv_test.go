@@ -89,15 +89,15 @@ func TestCompileErrors(t *testing.T) {
 		want       []*cel.Type
 		text       string
 	}{
-		{`user.name`, nil, "undefined field 'name'"},
-		{`unknown.name`, nil, "undeclared reference to 'unknown'"},
-		{`user.`, nil, "Syntax error"},
-		{`user.username`, []*cel.Type{cel.BoolType}, "must evaluate to bool, not string"},
-		{`claims.n`, []*cel.Type{cel.BoolType}, "must evaluate to bool, not dyn"},
-		{`1`, []*cel.Type{cel.StringType, cel.ListType(cel.StringType)}, "must evaluate to string or list(string), not int"},
-		{`"a".matches("(")`, nil, "invalid matches argument"},
-		{`[1, "a"]`, nil, "expected type 'int' but found 'string'"},
-		{strings.Repeat("[", 1000), nil, "compilation failed"},
+		{expression: `user.name`, want: nil, text: "undefined field 'name'"},
+		{expression: `unknown.name`, want: nil, text: "undeclared reference to 'unknown'"},
+		{expression: `user.`, want: nil, text: "Syntax error"},
+		{expression: `user.username`, want: []*cel.Type{cel.BoolType}, text: "must evaluate to bool, not string"},
+		{expression: `claims.n`, want: []*cel.Type{cel.BoolType}, text: "must evaluate to bool, not dyn"},
+		{expression: `1`, want: []*cel.Type{cel.StringType, cel.ListType(cel.StringType)}, text: "must evaluate to string or list(string), not int"},
+		{expression: `"a".matches("(")`, want: nil, text: "invalid matches argument"},
+		{expression: `[1, "a"]`, want: nil, text: "expected type 'int' but found 'string'"},
+		{expression: strings.Repeat("[", 1000), want: nil, text: "compilation failed"},
 	}
 	env := userEnv(t)
 	for _, tt := range tests {

@@ -94,7 +94,8 @@ func byValues(function, overload string) bool {
 // callCost returns the cost of a call of a function of this package. ok is false for CEL's own
 // functions.
 func callCost(function, overload string, args []ref.Val, result ref.Val) (cost uint64, ok bool) {
-	switch c := classes[function]; {
+	c := classes[function]
+	switch {
 	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == one, overload == "cidr_ip":
 		cost = 1
 	case c == authorizes:
@@ -156,6 +157,7 @@ func isScalar(v ref.Val) bool {
 
 func share(size uint64, factor float64) uint64 { return uint64(math.Ceil(float64(size) * factor)) }
 
+// sizeOf returns the size of a value in characters or elements, or 1.
 func sizeOf(v ref.Val) uint64 {
 	s, ok := v.(traits.Sizer)
 	if !ok {
@@ -204,6 +206,7 @@ type CostSum struct {
 // continues.
 func NewCostSum(units uint64, costly func()) *CostSum { return &CostSum{left: units, costly: costly} }
 
+// expenseKey is the context key of a CostSum.
 type expenseKey struct{}
 
 // With returns a context in which the Expense counts all evaluations.

@@ -91,6 +91,7 @@ func NewBase() (*Base, error) {
 	return &Base{env: env, functions: functions}, err
 }
 
+// dispatcherOf returns the functions of an environment, for use by all Runners.
 func dispatcherOf(env *cel.Env) (interpreter.Dispatcher, error) {
 	functions := interpreter.NewDispatcher()
 	for _, f := range env.Functions() {
@@ -150,6 +151,7 @@ func New(variables map[string]*cel.Type, structs ...Struct) (*Env, error) {
 	return base.Extend(variables, known)
 }
 
+// structsByName maps the name of an object type to its fields.
 type structsByName map[string]map[string]*cel.Type
 
 // Fields implements TypeFinder.
@@ -248,7 +250,8 @@ func Escape(name string) (string, bool) {
 	}
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {
-		switch c := name[i]; {
+		c := name[i]
+		switch {
 		case c == '_' && i+1 < len(name) && name[i+1] == '_':
 			b.WriteString("__underscores__")
 			i++

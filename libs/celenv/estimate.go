@@ -43,7 +43,8 @@ func just(cost checker.CostEstimate) *checker.CallEstimate {
 // EstimateCallCost implements checker.CostEstimator. Functions that are not members have no target;
 // some of them have CEL's own estimate for that reason.
 func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
-	switch class := classes[function]; {
+	class := classes[function]
+	switch {
 	case function == "_==_":
 		return estimateEqual(args)
 	case class == one:
@@ -120,6 +121,7 @@ func (c Costs) estimateWalk(target checker.AstNode) *checker.CallEstimate {
 	return just(c.size(target).MultiplyByCost(each))
 }
 
+// estimateSearch estimates the cost of matching a regular expression.
 func (c Costs) estimateSearch(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	if len(args) == 0 {
 		return nil
@@ -130,6 +132,7 @@ func (c Costs) estimateSearch(target checker.AstNode, args []checker.AstNode) *c
 	return &checker.CallEstimate{CostEstimate: read.Multiply(pattern), ResultSize: &checker.SizeEstimate{Max: text.Max}}
 }
 
+// estimateJoin estimates the cost and the result size of join.
 func (c Costs) estimateJoin(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	var size checker.SizeEstimate
 	list := c.size(target)
@@ -143,11 +146,14 @@ func (c Costs) estimateJoin(target checker.AstNode, args []checker.AstNode) *che
 	return &checker.CallEstimate{CostEstimate: reading(size), ResultSize: &size}
 }
 
+// estimateReplace estimates the cost and the result size of replace.
 func (c Costs) estimateReplace(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	if len(args) < 2 {
 		return nil
 	}
-	text, from, to := c.size(target), c.size(args[0]), c.size(args[1])
+	text := c.size(target)
+	from := c.size(args[0])
+	to := c.size(args[1])
 	var count, rest checker.SizeEstimate
 	switch {
 	case from.Min == 0: // an empty text is replaced before, between and after all characters
@@ -176,6 +182,7 @@ func saturated(n uint64) uint64 {
 	return n
 }
 
+// estimateSplit estimates the cost and the number of parts of split.
 func (c Costs) estimateSplit(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	text := c.size(target)
 	parts := text.Max
@@ -190,6 +197,7 @@ func (c Costs) estimateSplit(target checker.AstNode, args []checker.AstNode) *ch
 	}
 }
 
+// estimateHolds estimates the cost of containsIP and containsCIDR.
 func (c Costs) estimateHolds(class class, overload string, args []checker.AstNode) *checker.CallEstimate {
 	if len(args) == 0 {
 		return nil
@@ -251,7 +259,8 @@ func tooManyMaps(parsed *cel.Ast) ast.Expr {
 		}
 		for _, entry := range e.AsMap().Entries() {
 			if entry.AsMapEntry().Key().Kind() != ast.LiteralKind {
-				if found++; found == maxComputedMaps+1 {
+				found++
+				if found == maxComputedMaps+1 {
 					at = e
 				}
 				return
@@ -265,9 +274,9 @@ func tooManyMaps(parsed *cel.Ast) ast.Expr {
 // comparisons, and takes less than half a second.
 const maxTypeWork = 2_000_000
 
-// typeWork returns the number of parts of an expression times the number of generic ones: functions and
-// operators for values of any type, and empty lists and maps. For each part, the type checker copies the
-// types of the generic parts before it, and for a call it does so for each overload.
+// typeWork returns the number of parts of an expression times the number of generic ones: functions
+// and operators for values of any type, and empty lists and maps. For each part, the type checker
+// copies the types of the generic parts before it, and for a call it does so for each overload.
 func (e *Env) typeWork(parsed *cel.Ast) int {
 	parts, generic := 0, 0
 	functions := e.env.Functions()
@@ -306,8 +315,9 @@ func isGeneric(f *decls.FunctionDecl) bool {
 	return false
 }
 
-// maxObjectWork bounds the work of checking the expressions of one object, in microseconds of a slow
-// CPU. An object may have thousands of expressions, and the check does not end with the request.
+// maxObjectWork bounds the work of checking the expressions of one object, in microseconds of a
+// slow CPU. An object may have thousands of expressions, and the check does not end with the
+// request.
 const maxObjectWork = 10_000_000
 
 const (
@@ -317,8 +327,8 @@ const (
 	typesPerWork = 5
 )
 
-// CheckBudget limits the work of checking the expressions of one object. The zero value is a full budget. It is
-// not safe for concurrent use.
+// CheckBudget limits the work of checking the expressions of one object. The zero value is a full
+// budget. It is not safe for concurrent use.
 type CheckBudget struct{ used int }
 
 // spend reports whether the budget suffices for more work. A nil CheckBudget always does.
@@ -330,8 +340,8 @@ func (b *CheckBudget) spend(work int) bool {
 	return b.used <= maxObjectWork
 }
 
-// Within returns an Env that charges a budget for each expression that it checks. It shares everything
-// else with e.
+// Within returns an Env that charges a budget for each expression that it checks. It shares
+// everything else with e.
 func (e *Env) Within(b *CheckBudget) *Env {
 	limited := *e
 	limited.budget = b

@@ -35,6 +35,7 @@ func (regexLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (regexLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// find implements string.find.
 func find(text, pattern ref.Val) ref.Val {
 	re, err := compilePattern(pattern)
 	if err != nil {
@@ -47,6 +48,7 @@ func find(text, pattern ref.Val) ref.Val {
 	return types.String(re.FindString(string(s)))
 }
 
+// findAll implements string.findAll.
 func findAll(text, pattern, limit ref.Val) ref.Val {
 	re, err := compilePattern(pattern)
 	if err != nil {
@@ -111,6 +113,7 @@ func (listLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (listLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// isSorted implements list.isSorted.
 func isSorted(v ref.Val) ref.Val {
 	l, ok := v.(traits.Iterable)
 	if !ok {
@@ -154,6 +157,7 @@ func extreme(v ref.Val, direction types.Int, name string) ref.Val {
 	return best
 }
 
+// sum implements list.sum. zero is the sum of an empty list.
 func sum(v, zero ref.Val) ref.Val {
 	l, ok := v.(traits.Iterable)
 	if !ok {
@@ -170,7 +174,8 @@ func sum(v, zero ref.Val) ref.Val {
 		if !ok {
 			return types.MaybeNoSuchOverloadErr(v)
 		}
-		if total = a.Add(next); types.IsUnknownOrError(total) {
+		total = a.Add(next)
+		if types.IsUnknownOrError(total) {
 			return total
 		}
 	}
@@ -180,6 +185,7 @@ func sum(v, zero ref.Val) ref.Val {
 	return total
 }
 
+// indexOf implements list.indexOf, and list.lastIndexOf if last is set.
 func indexOf(v, wanted ref.Val, last bool) ref.Val {
 	l, ok := v.(traits.Lister)
 	if !ok {
@@ -231,6 +237,7 @@ const (
 	uriPattern, bytePattern = 1103, 84
 )
 
+// formats returns the named formats.
 func formats() map[string]*format {
 	named := func(check func(string, bool) []string, prefix bool) func(string) []string {
 		return func(s string) []string { return check(s, prefix) }
@@ -259,7 +266,8 @@ func formats() map[string]*format {
 		"datetime":               {pattern: len(strfmt.DateTimePattern), check: known("datetime", "invalid datetime")},
 	}
 	for name, f := range list {
-		f.name, f.kind = name, formatType
+		f.name = name
+		f.kind = formatType
 	}
 	return list
 }
@@ -298,6 +306,7 @@ func (formatLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (formatLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// validateFormat implements format.validate.
 func validateFormat(v, text ref.Val) ref.Val {
 	f, ok := v.(*format)
 	if !ok {

@@ -103,6 +103,7 @@ func (m *meter) passed() {
 	panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "operation cancelled: actual cost limit exceeded"})
 }
 
+// chargeOf returns the cost of a step, by its type.
 func chargeOf(step any) charge {
 	c := charge{step: step}
 	switch s := step.(type) {
@@ -138,7 +139,10 @@ func chargeOf(step any) charge {
 func (m *meter) reset() {
 	clear(m.values)
 	clear(m.args)
-	m.cost, m.work, m.bound, m.expense = 0, 0, m.limit, nil
+	m.cost = 0
+	m.work = 0
+	m.bound = m.limit
+	m.expense = nil
 }
 
 // called adds the cost of a call whose arguments are known.

@@ -127,6 +127,7 @@ func (networkLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (networkLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// onText binds a function of a string.
 func onText(do func(string) ref.Val) cel.OverloadOpt {
 	return cel.UnaryBinding(func(v ref.Val) ref.Val {
 		s, ok := v.(types.String)
@@ -137,6 +138,7 @@ func onText(do func(string) ref.Val) cel.OverloadOpt {
 	})
 }
 
+// onAddress binds a function of an IP address.
 func onAddress(do func(netip.Addr) ref.Val) cel.OverloadOpt {
 	return cel.UnaryBinding(func(v ref.Val) ref.Val {
 		a, ok := v.(*address)
@@ -147,6 +149,7 @@ func onAddress(do func(netip.Addr) ref.Val) cel.OverloadOpt {
 	})
 }
 
+// onNetwork binds a function of a CIDR.
 func onNetwork(do func(netip.Prefix) ref.Val) cel.OverloadOpt {
 	return cel.UnaryBinding(func(v ref.Val) ref.Val {
 		n, ok := v.(*network)
@@ -157,6 +160,7 @@ func onNetwork(do func(netip.Prefix) ref.Val) cel.OverloadOpt {
 	})
 }
 
+// toAddress implements ip.
 func toAddress(v ref.Val) ref.Val {
 	s, ok := v.(types.String)
 	if !ok {
@@ -198,6 +202,7 @@ func family(ip netip.Addr) ref.Val {
 	return types.Int(6)
 }
 
+// toNetwork implements cidr.
 func toNetwork(v ref.Val) ref.Val {
 	s, ok := v.(types.String)
 	if !ok {
@@ -293,6 +298,7 @@ func (urlLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (urlLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// onURL binds a function of a URL.
 func onURL(do func(*url.URL) ref.Val) cel.OverloadOpt {
 	return cel.UnaryBinding(func(v ref.Val) ref.Val {
 		w, ok := v.(*webAddress)

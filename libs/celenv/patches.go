@@ -165,7 +165,8 @@ func Operations(v ref.Val, limit int) ([]Operation, error) {
 			return err
 		}
 		value, ok := c.fields["value"]
-		if o.HasValue = ok; ok {
+		o.HasValue = ok
+		if ok {
 			path := ""
 			if made, ok := value.(*constructed); ok {
 				path = made.kind.TypeName()

@@ -26,6 +26,7 @@ type Budget struct{ left uint64 }
 // NewBudget returns a budget of the given units of cost.
 func NewBudget(units uint64) *Budget { return &Budget{left: units} }
 
+// spend subtracts a cost. It returns ErrBudget if the rest is not sufficient.
 func (b *Budget) spend(cost uint64) error {
 	if b == nil {
 		return nil
@@ -149,6 +150,7 @@ type plan struct {
 	steps interpreter.Interpretable
 }
 
+// plan prepares the expression for one evaluation at a time.
 func (r *Runner) plan() (*plan, error) {
 	p := &plan{meter: newMeter(PerCallLimit, ast.MaxID(r.ast))}
 	p.meter.standardCosts = r.standardCosts
@@ -217,7 +219,8 @@ func (i *interruptible) ResolveName(name string) (any, bool) {
 	if name != interrupted {
 		return i.variables.ResolveName(name)
 	}
-	if i.asked++; i.asked%interruptEvery != 0 {
+	i.asked++
+	if i.asked%interruptEvery != 0 {
 		return nil, false
 	}
 	select {
@@ -248,6 +251,8 @@ func orElse(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	return i, nil
 }
 
+// fallback is a call of or() or orValue(). It evaluates second only if the optional first is empty.
+// unwrap returns the value of first instead of the optional.
 type fallback struct {
 	id            int64
 	first, second interpreter.Interpretable

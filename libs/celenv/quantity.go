@@ -46,7 +46,8 @@ type quantityLibrary struct{}
 
 // CompileOptions implements cel.Library.
 func (quantityLibrary) CompileOptions() []cel.EnvOption {
-	q, self := []*cel.Type{quantityType}, []*cel.Type{quantityType, quantityType}
+	q := []*cel.Type{quantityType}
+	self := []*cel.Type{quantityType, quantityType}
 	withInt := []*cel.Type{quantityType, cel.IntType}
 	return []cel.EnvOption{
 		cel.Function("quantity", cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, quantityType, cel.UnaryBinding(toQuantity))),
@@ -74,6 +75,7 @@ func (quantityLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (quantityLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// onQuantity binds a function of a quantity.
 func onQuantity(do func(*resource.Quantity) ref.Val) cel.OverloadOpt {
 	return cel.UnaryBinding(func(v ref.Val) ref.Val {
 		q, ok := v.(*quantity)
@@ -101,6 +103,7 @@ func onQuantities(do func(a, b *resource.Quantity) ref.Val) cel.OverloadOpt {
 	})
 }
 
+// toQuantity implements quantity.
 func toQuantity(v ref.Val) ref.Val {
 	s, ok := v.(types.String)
 	if !ok {
@@ -187,7 +190,9 @@ type versionLibrary struct{}
 
 // CompileOptions implements cel.Library.
 func (versionLibrary) CompileOptions() []cel.EnvOption {
-	text, one, two := []*cel.Type{cel.StringType}, []*cel.Type{versionType}, []*cel.Type{versionType, versionType}
+	text := []*cel.Type{cel.StringType}
+	one := []*cel.Type{versionType}
+	two := []*cel.Type{versionType, versionType}
 	part := func(name string, of func(*semver.Version) uint64) cel.EnvOption {
 		return cel.Function(name, cel.MemberOverload("semver_"+name, one, cel.IntType, cel.UnaryBinding(func(v ref.Val) ref.Val {
 			s, ok := v.(*semanticVersion)

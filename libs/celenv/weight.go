@@ -185,10 +185,11 @@ func flattened(add functions.BinaryOp) functions.BinaryOp {
 	}
 }
 
-// chargeConcatenation charges the concatenation of two lists, or of two texts of dynamic type. Texts of a known
-// type already have a cost.
+// chargeConcatenation charges the concatenation of two lists, or of two texts of dynamic type.
+// Texts of a known type already have a cost.
 func (m *meter) chargeConcatenation(c *call, v ref.Val) {
-	switch n := textSize(v); {
+	n := textSize(v)
+	switch {
 	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
 		m.cost += share(uint64(n), common.StringTraversalCostFactor)
 		return
@@ -228,7 +229,8 @@ type treeMaker struct {
 const node = 16
 
 func (t *treeMaker) spend(bytes int) error {
-	if t.left -= bytes; t.left < 0 {
+	t.left -= bytes
+	if t.left < 0 {
 		return fmt.Errorf("%w: the value is too large", ErrPatch)
 	}
 	return nil
@@ -265,6 +267,7 @@ func (t *treeMaker) fields(c *constructed, path string) (map[string]any, error) 
 	return out, nil
 }
 
+// tree converts a CEL value to a JSON value.
 func (t *treeMaker) tree(v ref.Val, path string) (any, error) {
 	if err := t.spend(node); err != nil {
 		return nil, err

@@ -78,6 +78,7 @@ func Verify(signature, kubeconfig, id, secret string) error {
 	return nil
 }
 
+// checkHeader returns an error unless the protected header names the algorithm and the token id.
 func checkHeader(protected, id string) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(protected)
 	if err != nil {

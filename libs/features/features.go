@@ -228,7 +228,8 @@ func (g *Gates) Enabled(name Gate) bool {
 // whether the emulated version allows the values.
 func (g *Gates) Set(s string) error {
 	for pair := range strings.SplitSeq(s, ",") {
-		if pair = strings.TrimSpace(pair); pair == "" {
+		pair = strings.TrimSpace(pair)
+		if pair == "" {
 			continue
 		}
 		name, value, ok := strings.Cut(pair, "=")
@@ -254,6 +255,7 @@ func (g *Gates) Set(s string) error {
 	return nil
 }
 
+// one sets one gate, or all gates of a stage.
 func (g *Gates) one(name Gate, on bool) error {
 	switch name {
 	case allAlpha:

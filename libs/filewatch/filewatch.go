@@ -124,6 +124,7 @@ type folders struct {
 	watched map[string]os.FileInfo // nil while the folder is missing
 }
 
+// watchFolders watches the folders of files, because files are usually replaced by renaming.
 func watchFolders(files []string) (*folders, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -161,13 +162,15 @@ func (f *folders) renew() bool {
 		if err == nil {
 			err = f.watcher.Add(dir) // no effect on a watched folder
 		}
-		if f.watched[dir] = now; err != nil {
+		f.watched[dir] = now
+		if err != nil {
 			f.watched[dir], all = nil, false
 		}
 	}
 	return all
 }
 
+// reader passes the content of a file on when it has changed.
 type reader struct {
 	file    string
 	known   []byte
@@ -176,6 +179,7 @@ type reader struct {
 	changed func(context.Context, []byte, error) bool
 }
 
+// read reads the file and reports a changed content or a new error.
 func (r *reader) read(ctx context.Context) {
 	data, err := Read(r.file)
 	switch {

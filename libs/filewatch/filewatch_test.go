@@ -149,9 +149,9 @@ func TestReadIsLimited(t *testing.T) {
 	}
 }
 
-// TestFollowUntilTaken checks that a content is reported until it was applied, and not again after
-// that.
-func TestFollowUntilTaken(t *testing.T) {
+// TestContentIsReportedUntilApplied checks that a content is reported until it was applied, and not
+// again after that.
+func TestContentIsReportedUntilApplied(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	write(t, file, "two")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -167,10 +167,10 @@ func TestFollowUntilTaken(t *testing.T) {
 		taken bool
 		then  func() // a change in the folder
 	}{
-		{"two", false, func() { write(t, file+".beside", "1") }},
-		{"two", false, func() { write(t, file, "three") }},
-		{"three", true, func() { write(t, file+".beside", "2"); write(t, file, "four") }},
-		{"four", true, func() {}},
+		{want: "two", taken: false, then: func() { write(t, file+".beside", "1") }},
+		{want: "two", taken: false, then: func() { write(t, file, "three") }},
+		{want: "three", taken: true, then: func() { write(t, file+".beside", "2"); write(t, file, "four") }},
+		{want: "four", taken: true, then: func() {}},
 	} {
 		if s := <-got; s != c.want {
 			t.Errorf("got %q, want %q", s, c.want)

@@ -1,5 +1,5 @@
-// Package healthcheck is a command of every service that asks a server on the same machine whether it is
-// well, for health checks of containers: images have no other program.
+// Package healthcheck is a command of every service that asks a server on the same machine whether
+// it is well, for health checks of containers: images have no other program.
 package healthcheck
 
 import (
@@ -30,6 +30,7 @@ func Command() options.Command {
 	return options.Command{Name: Name, Short: "Request a health endpoint; exit code 0 if it returns 200. For health checks of containers.", Options: o, Run: o.Run}
 }
 
+// check holds the flags of the health check.
 type check struct {
 	URL     string
 	CAFile  string

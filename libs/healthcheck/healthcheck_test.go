@@ -30,12 +30,12 @@ func TestExitCodeFollowsHealth(t *testing.T) {
 		url, ca, want string
 		code          int
 	}{
-		{server.URL + "/livez", ca, "", options.ExitOK},
-		{server.URL + "/readyz", ca, "500 Internal Server Error: [-]etcd failed", options.ExitFailed},
-		{"https://127.0.0.1:1/livez", ca, "connection refused", options.ExitFailed},
-		{server.URL + "/livez", ca + "x", "--cacert", options.ExitFailed},
-		{"http://127.0.0.1:1/livez", ca, "--url must be an https URL", options.ExitUsage},
-		{server.URL + "/livez", "", "--cacert is required", options.ExitUsage},
+		{url: server.URL + "/livez", ca: ca, want: "", code: options.ExitOK},
+		{url: server.URL + "/readyz", ca: ca, want: "500 Internal Server Error: [-]etcd failed", code: options.ExitFailed},
+		{url: "https://127.0.0.1:1/livez", ca: ca, want: "connection refused", code: options.ExitFailed},
+		{url: server.URL + "/livez", ca: ca + "x", want: "--cacert", code: options.ExitFailed},
+		{url: "http://127.0.0.1:1/livez", ca: ca, want: "--url must be an https URL", code: options.ExitUsage},
+		{url: server.URL + "/livez", ca: "", want: "--cacert is required", code: options.ExitUsage},
 	} {
 		var errs bytes.Buffer
 		h := healthcheck.Command()

@@ -63,13 +63,15 @@ func (o *Options) Config(component string) (*rest.Config, error) {
 		return nil, fmt.Errorf("client configuration: %w", err)
 	}
 	config.UserAgent = version.UserAgent(component)
-	config.QPS, config.Burst = o.QPS, o.Burst
+	config.QPS = o.QPS
+	config.Burst = o.Burst
 	config.ContentType = api.MediaProtobuf
 	config.AcceptContentTypes = api.MediaProtobuf + "," + api.MediaJSON
 	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	return config, nil
 }
 
+// load returns the client configuration of --kubeconfig, --master or the pod.
 func (o *Options) load() (*rest.Config, error) {
 	if o.Kubeconfig == "" && o.Master == "" {
 		config, err := rest.InClusterConfig()

@@ -52,12 +52,12 @@ func TestConfig(t *testing.T) {
 		host, token        string
 		want               string // of the error
 	}{
-		{"kubeconfig", path, "", "https://one:6443", "secret", ""},
-		{"both", path, "https://two", "https://two", "secret", ""},
-		{"master alone", "", "http://three", "http://three", "", ""},
-		{"neither", "", "", "", "", "--kubeconfig"},
-		{"missing file", "/no/such", "", "", "", "/no/such"},
-		{"broken file", broken, "", "", "", "broken"},
+		{name: "kubeconfig", kubeconfig: path, master: "", host: "https://one:6443", token: "secret", want: ""},
+		{name: "both", kubeconfig: path, master: "https://two", host: "https://two", token: "secret", want: ""},
+		{name: "master alone", kubeconfig: "", master: "http://three", host: "http://three", token: "", want: ""},
+		{name: "neither", kubeconfig: "", master: "", host: "", token: "", want: "--kubeconfig"},
+		{name: "missing file", kubeconfig: "/no/such", master: "", host: "", token: "", want: "/no/such"},
+		{name: "broken file", kubeconfig: broken, master: "", host: "", token: "", want: "broken"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -99,10 +99,10 @@ func TestProbe(t *testing.T) {
 		reached bool
 		check   string
 	}{
-		{"ready", http.StatusOK, true, ""},
-		{"forbidden", http.StatusForbidden, true, ""},
-		{"unauthorized", http.StatusUnauthorized, false, "rejected the client credentials"},
-		{"not ready", http.StatusInternalServerError, false, "status 500"},
+		{name: "ready", status: http.StatusOK, reached: true, check: ""},
+		{name: "forbidden", status: http.StatusForbidden, reached: true, check: ""},
+		{name: "unauthorized", status: http.StatusUnauthorized, reached: false, check: "rejected the client credentials"},
+		{name: "not ready", status: http.StatusInternalServerError, reached: false, check: "status 500"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

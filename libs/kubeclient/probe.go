@@ -104,7 +104,8 @@ func (p *Probe) Run(ctx context.Context) error {
 func (p *Probe) note(err error) (wasDown bool) {
 	p.mu.Lock()
 	before, waited := p.failure, p.waits
-	p.failure, p.waits = err, err != nil
+	p.failure = err
+	p.waits = err != nil
 	if err == nil {
 		select {
 		case <-p.reached:
@@ -122,6 +123,8 @@ func (p *Probe) note(err error) (wasDown bool) {
 	return before != nil
 }
 
+// ask sends a request to the API server. It returns an error if the server fails or rejects the
+// credentials.
 func (p *Probe) ask(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
 	if err != nil {

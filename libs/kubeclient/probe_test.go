@@ -45,7 +45,8 @@ func answered(code int, body io.Reader) *http.Response {
 	return &http.Response{StatusCode: code, Body: io.NopCloser(body)}
 }
 
-// TestProbeBackoff checks the delays between probes, and that a repeated result is not logged again.
+// TestProbeBackoff checks the delays between probes, and that a repeated result is not logged
+// again.
 func TestProbeBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
@@ -91,7 +92,8 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
 		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: server(func(r *http.Request) (*http.Response, error) {
-			if n++; n == 1 {
+			n++
+			if n == 1 {
 				return answered(http.StatusOK, iotest.ErrReader(errors.New("truncated"))), nil
 			}
 			cancel()

@@ -53,7 +53,8 @@ func NewClient(config *rest.Config, add ...func(*runtime.Scheme) error) (*Client
 // Group returns a client for requests of a group version.
 func (c *Client) Group(gv schema.GroupVersion) (rest.Interface, error) {
 	config := rest.CopyConfig(c.config)
-	config.GroupVersion, config.APIPath = &gv, "/apis"
+	config.GroupVersion = &gv
+	config.APIPath = "/apis"
 	if gv.Group == "" {
 		config.APIPath = "/api"
 	}

@@ -60,19 +60,19 @@ func TestResourceRequests(t *testing.T) {
 		name, want string
 		send       func() (bool, error)
 	}{
-		{"get", "GET /api/v1/namespaces/ns/secrets/x", func() (bool, error) {
+		{name: "get", want: "GET /api/v1/namespaces/ns/secrets/x", send: func() (bool, error) {
 			_, err := secrets.Get(ctx, "x", metav1.GetOptions{})
 			return apierrors.IsNotFound(err), err
 		}},
-		{"get without a namespace", "GET /apis/rbac.authorization.k8s.io/v1/clusterroles/x", func() (bool, error) {
+		{name: "get without a namespace", want: "GET /apis/rbac.authorization.k8s.io/v1/clusterroles/x", send: func() (bool, error) {
 			r, err := roles.Get(ctx, "x", metav1.GetOptions{})
 			return err == nil && r.Name == "x", err
 		}},
-		{"list", "GET /api/v1/namespaces/ns/secrets?fieldSelector=type%3Da&limit=5", func() (bool, error) {
+		{name: "list", want: "GET /api/v1/namespaces/ns/secrets?fieldSelector=type%3Da&limit=5", send: func() (bool, error) {
 			l, err := secrets.List(ctx, metav1.ListOptions{Limit: 5, FieldSelector: "type=a"})
 			return err == nil && len(l.Items) == 2, err
 		}},
-		{"watch", "GET /api/v1/namespaces/ns/secrets?resourceVersion=7&watch=true", func() (bool, error) {
+		{name: "watch", want: "GET /api/v1/namespaces/ns/secrets?resourceVersion=7&watch=true", send: func() (bool, error) {
 			w, err := secrets.Watch(ctx, metav1.ListOptions{ResourceVersion: "7"})
 			if err != nil {
 				return false, err
@@ -80,16 +80,16 @@ func TestResourceRequests(t *testing.T) {
 			defer w.Stop()
 			return (<-w.ResultChan()).Object.(*corev1.Secret).Name == "x", nil
 		}},
-		{"create", "POST /api/v1/namespaces/ns/secrets?dryRun=All", func() (bool, error) {
+		{name: "create", want: "POST /api/v1/namespaces/ns/secrets?dryRun=All", send: func() (bool, error) {
 			return named(secrets.Create(ctx, secret, metav1.CreateOptions{DryRun: []string{"All"}}))
 		}},
-		{"update", "PUT /api/v1/namespaces/ns/secrets/x", func() (bool, error) {
+		{name: "update", want: "PUT /api/v1/namespaces/ns/secrets/x", send: func() (bool, error) {
 			return named(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
 		}},
-		{"patch", "PATCH /api/v1/namespaces/ns/secrets/x/status?fieldManager=m", func() (bool, error) {
+		{name: "patch", want: "PATCH /api/v1/namespaces/ns/secrets/x/status?fieldManager=m", send: func() (bool, error) {
 			return named(secrets.Patch(ctx, "x", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{FieldManager: "m"}, "status"))
 		}},
-		{"delete", "DELETE /api/v1/namespaces/ns/secrets/x", func() (bool, error) {
+		{name: "delete", want: "DELETE /api/v1/namespaces/ns/secrets/x", send: func() (bool, error) {
 			err := secrets.Delete(ctx, "x", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID("u"))}})
 			return err == nil && json.Valid([]byte(body)), err
 		}},

@@ -45,7 +45,7 @@ func TestFilesHaveNoCircles(t *testing.T) {
 	}
 }
 
-func TestCirclesAreFound(t *testing.T) {
+func TestImportCyclesAreFound(t *testing.T) {
 	got := circles(t, map[string]string{
 		"a.go": "package p\nfunc A() { new(T).b() }",
 		"b.go": "package p\ntype T struct{}\nfunc (t *T) b() { c() }",

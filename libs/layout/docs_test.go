@@ -47,7 +47,8 @@ func TestDocumentationNamesFiles(t *testing.T) {
 	named := 0
 	for page, text := range files(t, "docs", ".md") {
 		for _, m := range namedFile.FindAllStringSubmatch(text, -1) {
-			if named++; !strings.Contains(all, "/"+m[1]+"\n") {
+			named++
+			if !strings.Contains(all, "/"+m[1]+"\n") {
 				t.Errorf("%s names the file %s, which does not exist", page, m[1])
 			}
 		}

@@ -19,9 +19,9 @@ var banned = regexp.MustCompile(`(?i)\b(who|whoever|whom|nobody|somebody|everybo
 
 // allowed lists accepted uses: a file and the text that it may contain.
 var allowed = []struct{ file, text, reason string }{
-	{"libs/layout/language_test.go", "", "it lists the words"},
-	{"e2e/golden/case.go", "nobody", "a key of golden cases: no body"},
-	{"e2e/conformance/conformance/images.go", "nobody", "a user of Unix"},
+	{file: "libs/layout/language_test.go", text: "", reason: "it lists the words"},
+	{file: "e2e/golden/case.go", text: "nobody", reason: "a key of golden cases: no body"},
+	{file: "e2e/conformance/conformance/images.go", text: "nobody", reason: "a user of Unix"},
 }
 
 const maxAllowed = 20
@@ -37,7 +37,8 @@ func TestLanguage(t *testing.T) {
 	root := moduleRoot(t)
 	files := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator))); {
+		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
+		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin" || path != root && strings.HasPrefix(d.Name(), ".")):

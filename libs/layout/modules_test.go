@@ -18,7 +18,8 @@ func TestModulesAgree(t *testing.T) {
 	for i, file := range files {
 		shared := 0
 		for path, v := range requirements(t, file) {
-			switch was, seen := version[path]; {
+			was, seen := version[path]
+			switch {
 			case !seen:
 				first[path], version[path] = file, v
 			case was != v:
@@ -55,7 +56,8 @@ func TestOnlyConformanceNamesKubernetes(t *testing.T) {
 			return nil
 		}
 		for _, name := range namedModules(t, path) {
-			if named++; !under(filepath.ToSlash(at), conformance) {
+			named++
+			if !under(filepath.ToSlash(at), conformance) {
 				t.Errorf("%s names %s, which only %s may", at, name, conformance)
 			}
 		}

@@ -42,7 +42,8 @@ func TestDocumentedMetricsExist(t *testing.T) {
 			for _, prefix := range []string{"binnacle_embedded_etcd_", "binnacle_etcd_member_", "binnacle_fanout_"} {
 				name = strings.TrimPrefix(name, prefix)
 			}
-			if named++; !strings.Contains(code, `"`+m[1]+`"`) && !strings.Contains(code, `"`+name+`"`) {
+			named++
+			if !strings.Contains(code, `"`+m[1]+`"`) && !strings.Contains(code, `"`+name+`"`) {
 				t.Errorf("%s names the metric %s, which does not exist", page, m[1])
 			}
 		}
@@ -52,8 +53,8 @@ func TestDocumentedMetricsExist(t *testing.T) {
 	}
 }
 
-// TestAlertsAreDocumented checks that each alert has a summary, a description and a link to its section of
-// docs/user/alerts.md, and that the page has no others.
+// TestAlertsAreDocumented checks that each alert has a summary, a description and a link to its
+// section of docs/user/alerts.md, and that the page has no others.
 func TestAlertsAreDocumented(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join("..", "..", "deploy", "monitoring", "rules.yaml"))
 	if err != nil {
@@ -95,7 +96,8 @@ func TestTroubleshootingQuotesMessages(t *testing.T) {
 			for _, m := range quotedMessage.FindAllStringSubmatch(section[1], -1) {
 				found++
 				for part := range strings.SplitSeq(m[1], "…") {
-					if part = strings.TrimSpace(part); !strings.Contains(code, part) {
+					part = strings.TrimSpace(part)
+					if !strings.Contains(code, part) {
 						t.Errorf("%s: no code contains the message %q", page, part)
 					}
 				}
@@ -107,7 +109,8 @@ func TestTroubleshootingQuotesMessages(t *testing.T) {
 	}
 }
 
-// TestDocumentationLinksResolve checks that relative links lead to files, and fragments to headings.
+// TestDocumentationLinksResolve checks that relative links lead to files, and fragments to
+// headings.
 func TestDocumentationLinksResolve(t *testing.T) {
 	pages := files(t, "docs/user", ".md")
 	for _, folder := range []string{"docs/dev", "docs/adr", "deploy"} {

@@ -46,8 +46,8 @@ func (e *OpenError) Error() string { return e.Reason.Error() }
 // Unwrap returns the reason.
 func (e *OpenError) Unwrap() error { return e.Reason }
 
-// NewBreaker returns a closed breaker. Its probes end with ctx. The WaitGroup probes, which breakers
-// may share, waits for them.
+// NewBreaker returns a closed breaker. Its probes end with ctx. The WaitGroup probes, which
+// breakers may share, waits for them.
 func NewBreaker(ctx context.Context, probes *sync.WaitGroup, o BreakerOptions) *Breaker {
 	b := &Breaker{o: o, ctx: ctx, probes: probes}
 	b.closed, b.open = context.WithCancelCause(context.Background())
@@ -104,8 +104,8 @@ func (b *Breaker) Suspect() {
 	b.startProbe(nil)
 }
 
-// startProbe starts probing unless a probe is running. It opens the breaker at once if reason is set.
-// The caller holds mu.
+// startProbe starts probing unless a probe is running. It opens the breaker at once if reason is
+// set. The caller holds mu.
 func (b *Breaker) startProbe(reason error) {
 	if b.probing || b.ctx.Err() != nil {
 		return
@@ -143,7 +143,8 @@ func (b *Breaker) probe(opened error) {
 		b.mu.Lock()
 		b.set(err)
 		if err == nil {
-			b.failures, b.probing = 0, false
+			b.failures = 0
+			b.probing = false
 		}
 		b.mu.Unlock()
 		if isOpen != (err != nil) {

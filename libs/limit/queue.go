@@ -12,8 +12,8 @@ import (
 // maxBypass is how many times smaller claims may overtake one that waits.
 const maxBypass = 16
 
-// ErrFull is wrapped by the errors of claims that were not admitted: too many claims of the key wait,
-// or the context ended first.
+// ErrFull is wrapped by the errors of claims that were not admitted: too many claims of the key
+// wait, or the context ended first.
 var ErrFull = errors.New("too many requests in progress")
 
 // Options configures a Queue.
@@ -54,6 +54,7 @@ type Queue[K comparable] struct {
 	overdue *waiter[K]
 }
 
+// waiter is a claim that waits. admitted is closed when the claim has its units.
 type waiter[K comparable] struct {
 	claim    Claim[K]
 	admitted chan struct{}
@@ -147,7 +148,8 @@ func (q *Queue[K]) Release(c Claim[K]) {
 	defer q.mu.Unlock()
 	q.used -= c.cost()
 	if q.options.Share {
-		if q.held[c.Key] -= c.cost(); q.held[c.Key] == 0 {
+		q.held[c.Key] -= c.cost()
+		if q.held[c.Key] == 0 {
 			delete(q.held, c.Key)
 		}
 	}
@@ -204,7 +206,8 @@ func (q *Queue[K]) admit() {
 		}
 		if !q.fits(w.claim) {
 			refused++
-			if w.bypassed++; q.overdue == nil && w.bypassed > maxBypass && q.held[key] == 0 {
+			w.bypassed++
+			if q.overdue == nil && w.bypassed > maxBypass && q.held[key] == 0 {
 				q.overdue = w
 			}
 			continue

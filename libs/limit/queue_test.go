@@ -121,14 +121,15 @@ func TestQueueServesKeysInTurn(t *testing.T) {
 	})
 }
 
-// TestOldestLargeClaimIsAdmitted checks that smaller claims overtake a large one for a bounded number of
-// times, that claims with a reserve pass it, and that a claim for units of its own key blocks no other key.
+// TestOldestLargeClaimIsAdmitted checks that smaller claims overtake a large one for a bounded
+// number of times, that claims with a reserve pass it, and that a claim for units of its own key
+// blocks no other key.
 func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		holder  string // of the units that the large claim waits for, in addition to small ones
 		blocked bool
-	}{{"others hold the units", "other", true}, {"its own key holds the units", "large", false}} {
+	}{{name: "others hold the units", holder: "other", blocked: true}, {name: "its own key holds the units", holder: "large", blocked: false}} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := limit.New[string](limit.Options{Size: 100, Share: true})
@@ -204,7 +205,8 @@ func TestMaxWaitingBoundsTheQueueOfAKey(t *testing.T) {
 	})
 }
 
-// TestQueueUnderLoad checks that the limit holds and that no unit is lost while claims are canceled.
+// TestQueueUnderLoad checks that the limit holds and that no unit is lost while claims are
+// canceled.
 func TestQueueUnderLoad(t *testing.T) {
 	const size = 8
 	q := limit.New[string](limit.Options{Size: size, Share: true})

@@ -59,6 +59,7 @@ func NewAuthorizer(g *Graph, enabled func(features.Gate) bool) *Authorizer {
 	}
 }
 
+// gr is a resource without its version.
 type gr struct{ group, resource string }
 
 // Authorize implements authorizer.Authorizer. It either allows a request, or returns no opinion and
@@ -78,6 +79,7 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 	return authorizer.NoOpinion, why, nil
 }
 
+// decide decides a request of a node. The text is the reason if the request is not allowed.
 func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string) {
 	if z.readsAll && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && verbIn(a, "get", "list", "watch") {
 		return true, ""
@@ -131,6 +133,7 @@ func (z *Authorizer) belongs(node string, kind Kind, a *authorizer.Attributes) (
 	return true, ""
 }
 
+// get allows a node to get an object that belongs to it.
 func (z *Authorizer) get(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
 	switch {
 	case a.Verb != "get":
@@ -154,6 +157,7 @@ func (z *Authorizer) read(node string, kind Kind, a *authorizer.Attributes) (boo
 	return z.belongs(node, kind, a)
 }
 
+// serviceAccount decides a request for service accounts.
 func (z *Authorizer) serviceAccount(node string, a *authorizer.Attributes) (bool, string) {
 	if a.Verb != "get" || a.Subresource != "" {
 		return z.token(node, a)
@@ -164,6 +168,7 @@ func (z *Authorizer) serviceAccount(node string, a *authorizer.Attributes) (bool
 	return z.read(node, ServiceAccount, a)
 }
 
+// token allows a node to create tokens of the service accounts of its pods.
 func (z *Authorizer) token(node string, a *authorizer.Attributes) (bool, string) {
 	switch {
 	case a.Verb != "create" || a.Name == "":
@@ -221,6 +226,7 @@ func ownNode(node string, a *authorizer.Attributes) (bool, string) {
 	return false, ""
 }
 
+// pod decides a request for pods.
 func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
 	switch a.Subresource {
 	case "":
@@ -246,6 +252,7 @@ func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
 	return false, ""
 }
 
+// slice decides a request for resource slices.
 func (z *Authorizer) slice(node string, a *authorizer.Attributes) (bool, string) {
 	if a.Subresource != "" {
 		return false, "cannot authorize ResourceSlice subresources"

@@ -47,11 +47,13 @@ type Graph struct {
 	owned map[object]string
 }
 
+// podEntry holds the node of a pod and the objects that the pod refers to.
 type podEntry struct {
 	node string
 	refs []object
 }
 
+// volumeEntry holds the claim of a persistent volume and the Secrets that it refers to.
 type volumeEntry struct {
 	claim   object
 	secrets []object
@@ -152,6 +154,7 @@ func (g *Graph) own(o object, node string) {
 	g.owned[o] = node
 }
 
+// setPod adds or replaces a pod and the edges from its node to the objects that it refers to.
 func (g *Graph) setPod(p *corev1.Pod) {
 	key := object{Pod, p.Namespace, p.Name}
 	entry := podEntry{node: p.Spec.NodeName}
@@ -178,12 +181,14 @@ func (g *Graph) setPod(p *corev1.Pod) {
 	}
 }
 
+// removePod removes a pod and its edges.
 func (g *Graph) removePod(key object) {
 	old := g.pods[key]
 	delete(g.pods, key)
 	for _, ref := range old.refs {
 		nodes := g.users[ref]
-		if nodes[old.node]--; nodes[old.node] <= 0 {
+		nodes[old.node]--
+		if nodes[old.node] <= 0 {
 			delete(nodes, old.node)
 		}
 		if len(nodes) == 0 {
@@ -192,6 +197,7 @@ func (g *Graph) removePod(key object) {
 	}
 }
 
+// setVolume adds or replaces a persistent volume and the edges to its claim and Secrets.
 func (g *Graph) setVolume(v *corev1.PersistentVolume) {
 	g.removeVolume(v.Name)
 	c := v.Spec.ClaimRef
@@ -205,6 +211,7 @@ func (g *Graph) setVolume(v *corev1.PersistentVolume) {
 	}
 }
 
+// removeVolume removes a persistent volume and its edges.
 func (g *Graph) removeVolume(name string) {
 	old := g.volumes[name]
 	delete(g.volumes, name)

@@ -12,6 +12,7 @@ type refs struct {
 	seen map[object]bool
 }
 
+// add adds an object once.
 func (r *refs) add(kind Kind, namespace, name string) {
 	o := object{kind, namespace, name}
 	if name == "" || r.seen[o] {
@@ -139,6 +140,7 @@ func resourceClaimName(p *corev1.Pod, c *corev1.PodResourceClaim) string {
 	return ""
 }
 
+// envRefs adds the Secrets and ConfigMaps of a container's environment.
 func envRefs(add func(Kind, string), c *corev1.Container) {
 	for _, e := range c.EnvFrom {
 		if e.SecretRef != nil {
@@ -163,7 +165,8 @@ func envRefs(add func(Kind, string), c *corev1.Container) {
 
 // mountSecrets returns the names of the secrets that a volume of a pod needs.
 func mountSecrets(v *corev1.Volume) []string {
-	switch local := (*corev1.LocalObjectReference)(nil); {
+	local := (*corev1.LocalObjectReference)(nil)
+	switch {
 	case v.Secret != nil:
 		return []string{v.Secret.SecretName}
 	case v.AzureFile != nil:

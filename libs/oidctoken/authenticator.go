@@ -56,6 +56,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 	return r, true, nil
 }
 
+// authenticate verifies a token and maps its claims to a user.
 func (a *Authenticator) authenticate(ctx context.Context, token string) (*authenticator.Response, error) {
 	v, err := a.verify(ctx, a.provider, token)
 	if err != nil {

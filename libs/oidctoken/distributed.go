@@ -33,8 +33,8 @@ type claimSource struct {
 	AccessToken string `json:"access_token"`
 }
 
-// resolve adds the distributed claim name to claims, unless the token contains the claim or names no
-// source for it. It returns the expiry of the claim, or the zero time if it was not added.
+// resolve adds the distributed claim name to claims, unless the token contains the claim or names
+// no source for it. It returns the expiry of the claim, or the zero time if it was not added.
 func (a *Authenticator) resolve(ctx context.Context, claims Claims, payload []byte, name string) (time.Time, error) {
 	if _, ok := claims[name]; ok || name == "" {
 		return time.Time{}, nil
@@ -84,7 +84,8 @@ func sourceOf(payload []byte, name string) (source claimSource, err error) {
 	if !ok {
 		return source, nil
 	}
-	if source, ok = all[id]; !ok {
+	source, ok = all[id]
+	if !ok {
 		return source, fmt.Errorf("%s names source %q, which %s lacks", claimNames, id, claimSources)
 	}
 	return source, nil
@@ -134,6 +135,7 @@ type sourceIssuers struct {
 	run   func(*Provider) (stop context.CancelFunc) // nil while the provider does not run
 }
 
+// sourceIssuer is the issuer of distributed claims. stop ends its discovery.
 type sourceIssuer struct {
 	*Provider
 	stop context.CancelFunc
@@ -173,6 +175,7 @@ func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
 	return found, nil
 }
 
+// find returns the provider of a source issuer. It starts the provider on first use.
 func (s *sourceIssuers) find(p *Provider, url string) (*Provider, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

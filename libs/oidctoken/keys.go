@@ -64,7 +64,8 @@ func (p *Provider) readKeys(ctx context.Context, at string) ([]jose.JSONWebKey, 
 	return keys, nil
 }
 
-// signingKeys returns the keys that can verify a signature. It ignores other keys and unknown types.
+// signingKeys returns the keys that can verify a signature. It ignores other keys and unknown
+// types.
 func signingKeys(raw []json.RawMessage) []jose.JSONWebKey {
 	var keys []jose.JSONWebKey
 	for _, r := range raw {
@@ -87,6 +88,7 @@ func containsAll(keys, others []jose.JSONWebKey) bool {
 	})
 }
 
+// get requests a JSON document of the provider.
 func (p *Provider) get(ctx context.Context, url string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -124,7 +126,7 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 		return payload, nil
 	}
 	// The keys may have rotated.
-	done, ok := p.askRefresh()
+	done, ok := p.requestRefresh()
 	if !ok {
 		return nil, err
 	}
@@ -138,6 +140,7 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 	}
 }
 
+// verify returns the payload of a token that one of the provider's keys signed.
 func (p *Provider) verify(jws *jose.JSONWebSignature) ([]byte, error) {
 	keys := p.keys.Load()
 	if keys == nil {

@@ -24,7 +24,8 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-// TestUnusableKeysAreIgnored checks that a published key is used only for its purpose and algorithm.
+// TestUnusableKeysAreIgnored checks that a published key is used only for its purpose and
+// algorithm.
 func TestUnusableKeysAreIgnored(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -39,13 +40,13 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 		kid       string
 		accepted  bool
 	}{
-		"for signatures":           {jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}, "k", true},
-		"for whatever":             {jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, "k", true},
-		"of a token without an id": {jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, "", true},
-		"of another id":            {jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, "l", false},
-		"for encryption":           {jose.JSONWebKey{Key: key.Public(), KeyID: "k", Use: "enc"}, "k", false},
-		"for another algorithm":    {jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES384"}, "k", true},
-		"with its private half":    {jose.JSONWebKey{Key: key, KeyID: "k", Algorithm: "ES256", Use: "sig"}, "k", false},
+		"for signatures":           {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}, kid: "k", accepted: true},
+		"for whatever":             {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "k", accepted: true},
+		"of a token without an id": {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "", accepted: true},
+		"of another id":            {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "l", accepted: false},
+		"for encryption":           {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Use: "enc"}, kid: "k", accepted: false},
+		"for another algorithm":    {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES384"}, kid: "k", accepted: true},
+		"with its private half":    {published: jose.JSONWebKey{Key: key, KeyID: "k", Algorithm: "ES256", Use: "sig"}, kid: "k", accepted: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{c.published, {Key: other.Public(), KeyID: "other", Algorithm: "ES256", Use: "sig"}}}
@@ -152,7 +153,8 @@ func TestProviderConfigEqual(t *testing.T) {
 		"authority": func(c *oidctoken.ProviderConfig) { c.CA = "d" }, "algorithms": func(c *oidctoken.ProviderConfig) { c.Algorithms = c.Algorithms[:1] },
 	} {
 		other := one()
-		if change(&other); one().Equal(other) {
+		change(&other)
+		if one().Equal(other) {
 			t.Errorf("configurations with different %s are equal", name)
 		}
 	}

@@ -78,18 +78,18 @@ func TestGoodTokens(t *testing.T) {
 		changes map[string]any
 		want    authenticator.User
 	}{
-		{"subject", bySubject, nil, authenticator.User{Name: "oidc:ada"}},
-		{"id", bySubject, map[string]any{"jti": "t-1"}, authenticator.User{Name: "oidc:ada", Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=t-1"}}}},
-		{"id that is not a string", bySubject, map[string]any{"jti": 1}, authenticator.User{Name: "oidc:ada"}},
-		{"empty id", bySubject, map[string]any{"jti": ""}, authenticator.User{Name: "oidc:ada"}},
-		{"email not verified, and not asked for", bySubject, map[string]any{"email": "a@b.c", "email_verified": false}, authenticator.User{Name: "oidc:ada"}},
-		{"groups", bySubject, map[string]any{"groups": []string{"a", "b"}}, authenticator.User{Name: "oidc:ada", Groups: []string{"g:a", "g:b"}}},
-		{"one group", bySubject, map[string]any{"groups": "a"}, authenticator.User{Name: "oidc:ada", Groups: []string{"g:a"}}},
-		{"one of many audiences", bySubject, map[string]any{"aud": []string{"x", "second"}}, authenticator.User{Name: "oidc:ada"}},
-		{"email verified", email, map[string]any{"email": "a@b.c", "email_verified": true}, authenticator.User{Name: "a@b.c"}},
-		{"email without a word on it", email, map[string]any{"email": "a@b.c"}, authenticator.User{Name: "a@b.c"}},
-		{"required claims", required, map[string]any{"hd": "example.org", "tier": "gold"}, authenticator.User{Name: "ada"}},
-		{"not before, within the leeway", bySubject, map[string]any{"nbf": time.Now().Add(time.Minute - time.Second).Unix()}, authenticator.User{Name: "oidc:ada"}},
+		{name: "subject", rules: bySubject, changes: nil, want: authenticator.User{Name: "oidc:ada"}},
+		{name: "id", rules: bySubject, changes: map[string]any{"jti": "t-1"}, want: authenticator.User{Name: "oidc:ada", Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=t-1"}}}},
+		{name: "id that is not a string", rules: bySubject, changes: map[string]any{"jti": 1}, want: authenticator.User{Name: "oidc:ada"}},
+		{name: "empty id", rules: bySubject, changes: map[string]any{"jti": ""}, want: authenticator.User{Name: "oidc:ada"}},
+		{name: "email not verified, and not asked for", rules: bySubject, changes: map[string]any{"email": "a@b.c", "email_verified": false}, want: authenticator.User{Name: "oidc:ada"}},
+		{name: "groups", rules: bySubject, changes: map[string]any{"groups": []string{"a", "b"}}, want: authenticator.User{Name: "oidc:ada", Groups: []string{"g:a", "g:b"}}},
+		{name: "one group", rules: bySubject, changes: map[string]any{"groups": "a"}, want: authenticator.User{Name: "oidc:ada", Groups: []string{"g:a"}}},
+		{name: "one of many audiences", rules: bySubject, changes: map[string]any{"aud": []string{"x", "second"}}, want: authenticator.User{Name: "oidc:ada"}},
+		{name: "email verified", rules: email, changes: map[string]any{"email": "a@b.c", "email_verified": true}, want: authenticator.User{Name: "a@b.c"}},
+		{name: "email without a word on it", rules: email, changes: map[string]any{"email": "a@b.c"}, want: authenticator.User{Name: "a@b.c"}},
+		{name: "required claims", rules: required, changes: map[string]any{"hd": "example.org", "tier": "gold"}, want: authenticator.User{Name: "ada"}},
+		{name: "not before, within the leeway", rules: bySubject, changes: map[string]any{"nbf": time.Now().Add(time.Minute - time.Second).Unix()}, want: authenticator.User{Name: "oidc:ada"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -135,42 +135,42 @@ func TestBrokenTokens(t *testing.T) {
 		token string
 		want  string
 	}{
-		{"expired", bySubject, with(map[string]any{"exp": time.Now().Add(-hour).Unix()}), "expired"},
-		{"without expiry", bySubject, with(map[string]any{"exp": nil}), "expired"},
-		{"not yet valid", bySubject, with(map[string]any{"nbf": time.Now().Add(hour).Unix()}), "nbf"},
-		{"two minutes before nbf", bySubject, with(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()}), "nbf"},
-		{"wrong issuer", bySubject, with(map[string]any{"iss": "https://other"}), ""},
-		{"issuer is not a string", bySubject, with(map[string]any{"iss": 1}), ""},
-		{"no issuer", bySubject, with(map[string]any{"iss": nil}), ""},
-		{"wrong audience", bySubject, with(map[string]any{"aud": "x"}), "expected audience"},
-		{"no audience", bySubject, with(map[string]any{"aud": nil}), "expected audience"},
-		{"algorithm none", bySubject, oidctest.Sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, id, issuer.Claims(nil)), "malformed jwt"},
-		{"HS256 with the public key", bySubject, oidctest.Sign(t, jwt.SigningMethodHS256, publicDER, id, issuer.Claims(nil)), "malformed jwt"},
-		{"HS256 with the published secret", bySubject, oidctest.Sign(t, jwt.SigningMethodHS256, []byte("secret"), "shared", issuer.Claims(nil)), "malformed jwt"},
-		{"algorithm that is not allowed", bySubject, oidctest.Sign(t, jwt.SigningMethodRS512, other, id, issuer.Claims(nil)), "malformed jwt"},
-		{"another key", bySubject, oidctest.Sign(t, jwt.SigningMethodRS256, other, "", issuer.Claims(nil)), "no key of the issuer"},
-		{"another key under the right id", bySubject, oidctest.Sign(t, jwt.SigningMethodRS256, other, id, issuer.Claims(nil)), "no key of the issuer"},
-		{"unknown key id", bySubject, oidctest.Sign(t, jwt.SigningMethodRS256, other, "unknown", issuer.Claims(nil)), "no key of the issuer"},
-		{"truncated signature", bySubject, good[:len(good)-10], "no key of the issuer"},
-		{"unsigned", bySubject, unsigned, "no key of the issuer"},
-		{"no header", bySubject, "." + payload + ".x", "malformed jwt"},
-		{"two parts", bySubject, "a." + payload, ""},
-		{"four parts", bySubject, good + ".x", ""},
-		{"not base64", bySubject, "a.!.c", ""},
-		{"half base64", bySubject, "a." + base64.RawURLEncoding.EncodeToString([]byte(whole)) + "!.c", ""},
-		{"not JSON", bySubject, "a." + base64.RawURLEncoding.EncodeToString([]byte("{")) + ".c", ""},
-		{"opaque", bySubject, "abcdef.0123456789abcdef", ""},
-		{"empty", bySubject, "", ""},
-		{"oversized", bySubject, strings.Repeat("a", authenticator.MaxTokenBytes+1), "too long"},
-		{"no username", bySubject, with(map[string]any{"sub": nil}), `username: claim "sub" is not present`},
-		{"username is a number", email, with(map[string]any{"email": 1}), `claim "email" is not a string`},
-		{"groups are a number", bySubject, with(map[string]any{"groups": 1}), `claim "groups" is neither`},
-		{"groups have a number", bySubject, with(map[string]any{"groups": []any{"a", 1}}), `claim "groups" has an element`},
-		{"email not verified", email, with(map[string]any{"email": "a@b.c", "email_verified": false}), "email is not verified"},
-		{"email verified by a word", email, with(map[string]any{"email": "a@b.c", "email_verified": "true"}), "is not a boolean"},
-		{"required claim is absent", required, good, `required claim "hd" is not present`},
-		{"required claim differs", required, with(map[string]any{"hd": "example.com"}), `required claim "hd" has another value`},
-		{"required claim is a list", required, with(map[string]any{"hd": []string{"example.org"}}), `required claim "hd" is not a string`},
+		{name: "expired", rules: bySubject, token: with(map[string]any{"exp": time.Now().Add(-hour).Unix()}), want: "expired"},
+		{name: "without expiry", rules: bySubject, token: with(map[string]any{"exp": nil}), want: "expired"},
+		{name: "not yet valid", rules: bySubject, token: with(map[string]any{"nbf": time.Now().Add(hour).Unix()}), want: "nbf"},
+		{name: "two minutes before nbf", rules: bySubject, token: with(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()}), want: "nbf"},
+		{name: "wrong issuer", rules: bySubject, token: with(map[string]any{"iss": "https://other"}), want: ""},
+		{name: "issuer is not a string", rules: bySubject, token: with(map[string]any{"iss": 1}), want: ""},
+		{name: "no issuer", rules: bySubject, token: with(map[string]any{"iss": nil}), want: ""},
+		{name: "wrong audience", rules: bySubject, token: with(map[string]any{"aud": "x"}), want: "expected audience"},
+		{name: "no audience", rules: bySubject, token: with(map[string]any{"aud": nil}), want: "expected audience"},
+		{name: "algorithm none", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, id, issuer.Claims(nil)), want: "malformed jwt"},
+		{name: "HS256 with the public key", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodHS256, publicDER, id, issuer.Claims(nil)), want: "malformed jwt"},
+		{name: "HS256 with the published secret", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodHS256, []byte("secret"), "shared", issuer.Claims(nil)), want: "malformed jwt"},
+		{name: "algorithm that is not allowed", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodRS512, other, id, issuer.Claims(nil)), want: "malformed jwt"},
+		{name: "another key", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodRS256, other, "", issuer.Claims(nil)), want: "no key of the issuer"},
+		{name: "another key under the right id", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodRS256, other, id, issuer.Claims(nil)), want: "no key of the issuer"},
+		{name: "unknown key id", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodRS256, other, "unknown", issuer.Claims(nil)), want: "no key of the issuer"},
+		{name: "truncated signature", rules: bySubject, token: good[:len(good)-10], want: "no key of the issuer"},
+		{name: "unsigned", rules: bySubject, token: unsigned, want: "no key of the issuer"},
+		{name: "no header", rules: bySubject, token: "." + payload + ".x", want: "malformed jwt"},
+		{name: "two parts", rules: bySubject, token: "a." + payload, want: ""},
+		{name: "four parts", rules: bySubject, token: good + ".x", want: ""},
+		{name: "not base64", rules: bySubject, token: "a.!.c", want: ""},
+		{name: "half base64", rules: bySubject, token: "a." + base64.RawURLEncoding.EncodeToString([]byte(whole)) + "!.c", want: ""},
+		{name: "not JSON", rules: bySubject, token: "a." + base64.RawURLEncoding.EncodeToString([]byte("{")) + ".c", want: ""},
+		{name: "opaque", rules: bySubject, token: "abcdef.0123456789abcdef", want: ""},
+		{name: "empty", rules: bySubject, token: "", want: ""},
+		{name: "oversized", rules: bySubject, token: strings.Repeat("a", authenticator.MaxTokenBytes+1), want: "too long"},
+		{name: "no username", rules: bySubject, token: with(map[string]any{"sub": nil}), want: `username: claim "sub" is not present`},
+		{name: "username is a number", rules: email, token: with(map[string]any{"email": 1}), want: `claim "email" is not a string`},
+		{name: "groups are a number", rules: bySubject, token: with(map[string]any{"groups": 1}), want: `claim "groups" is neither`},
+		{name: "groups have a number", rules: bySubject, token: with(map[string]any{"groups": []any{"a", 1}}), want: `claim "groups" has an element`},
+		{name: "email not verified", rules: email, token: with(map[string]any{"email": "a@b.c", "email_verified": false}), want: "email is not verified"},
+		{name: "email verified by a word", rules: email, token: with(map[string]any{"email": "a@b.c", "email_verified": "true"}), want: "is not a boolean"},
+		{name: "required claim is absent", rules: required, token: good, want: `required claim "hd" is not present`},
+		{name: "required claim differs", rules: required, token: with(map[string]any{"hd": "example.com"}), want: `required claim "hd" has another value`},
+		{name: "required claim is a list", rules: required, token: with(map[string]any{"hd": []string{"example.org"}}), want: `required claim "hd" is not a string`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -378,20 +378,20 @@ func TestBrokenProviders(t *testing.T) {
 		breaks func(i *oidctest.Issuer, c *oidctoken.ProviderConfig)
 		want   string
 	}{
-		{"another issuer", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetIssuer("https://other") }, `is of issuer "https://other"`},
-		{"keys over http", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
+		{name: "another issuer", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetIssuer("https://other") }, want: `is of issuer "https://other"`},
+		{name: "keys over http", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
 			i.SetMetadata(map[string]string{"issuer": i.URL(), "jwks_uri": "http://localhost/keys"})
-		}, "want https"},
-		{"no place for keys", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
+		}, want: "want https"},
+		{name: "no place for keys", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
 			i.SetMetadata(map[string]string{"issuer": i.URL()})
-		}, "jwks_uri"},
-		{"metadata is a list", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetMetadata([]string{}) }, "cannot unmarshal"},
-		{"metadata without end", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
+		}, want: "jwks_uri"},
+		{name: "metadata is a list", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetMetadata([]string{}) }, want: "cannot unmarshal"},
+		{name: "metadata without end", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
 			i.SetMetadata(map[string]string{"issuer": strings.Repeat("a", 2<<20)})
-		}, "more than"},
-		{"status", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetStatus(http.StatusNotFound) }, "status 404"},
-		{"unknown CA", func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.CA = "" }, "certificate"},
-		{"discovery elsewhere fails", func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.DiscoveryURL = c.IssuerURL + "/nowhere" }, "/nowhere returned status 404"},
+		}, want: "more than"},
+		{name: "status", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetStatus(http.StatusNotFound) }, want: "status 404"},
+		{name: "unknown CA", breaks: func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.CA = "" }, want: "certificate"},
+		{name: "discovery elsewhere fails", breaks: func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.DiscoveryURL = c.IssuerURL + "/nowhere" }, want: "/nowhere returned status 404"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -428,13 +428,13 @@ func TestNewProviderErrors(t *testing.T) {
 		c    oidctoken.ProviderConfig
 		want string
 	}{
-		{"no issuer", oidctoken.ProviderConfig{}, "issuer URL"},
-		{"http", oidctoken.ProviderConfig{IssuerURL: "http://x"}, "want https"},
-		{"no host", oidctoken.ProviderConfig{IssuerURL: "https:///x"}, "names no host"},
-		{"no URL", oidctoken.ProviderConfig{IssuerURL: "https://x\x00"}, "invalid control character"},
-		{"discovery over http", oidctoken.ProviderConfig{IssuerURL: "https://x", DiscoveryURL: "http://y"}, "discovery URL"},
-		{"algorithm", oidctoken.ProviderConfig{IssuerURL: "https://x", Algorithms: []string{"HS256"}}, `unsupported signing algorithm "HS256"`},
-		{"CA", oidctoken.ProviderConfig{IssuerURL: "https://x", CA: "none"}, "certificate authority"},
+		{name: "no issuer", c: oidctoken.ProviderConfig{}, want: "issuer URL"},
+		{name: "http", c: oidctoken.ProviderConfig{IssuerURL: "http://x"}, want: "want https"},
+		{name: "no host", c: oidctoken.ProviderConfig{IssuerURL: "https:///x"}, want: "names no host"},
+		{name: "no URL", c: oidctoken.ProviderConfig{IssuerURL: "https://x\x00"}, want: "invalid control character"},
+		{name: "discovery over http", c: oidctoken.ProviderConfig{IssuerURL: "https://x", DiscoveryURL: "http://y"}, want: "discovery URL"},
+		{name: "algorithm", c: oidctoken.ProviderConfig{IssuerURL: "https://x", Algorithms: []string{"HS256"}}, want: `unsupported signing algorithm "HS256"`},
+		{name: "CA", c: oidctoken.ProviderConfig{IssuerURL: "https://x", CA: "none"}, want: "certificate authority"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -36,17 +36,17 @@ func TestOptionErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"none", nil, ""},
-		{"least", ok, ""},
-		{"issuer alone", ok[:1], together},
-		{"client alone", ok[1:], together},
-		{"another alone", []string{"--oidc-groups-claim=groups"}, together},
-		{"http", []string{"--oidc-issuer-url=http://x", "--oidc-client-id=y"}, "want https"},
-		{"algorithm", append(ok, "--oidc-signing-algs=RS256,HS256"), `unsupported signing algorithm "HS256"`},
-		{"no algorithm", append(ok, "--oidc-signing-algs="), "--oidc-signing-algs must name at least one algorithm"},
-		{"claim without a value", append(ok, "--oidc-required-claim=x"), "x must be formatted as key=value"},
-		{"claim without a key", append(ok, "--oidc-required-claim==x"), "the key is empty"},
-		{"no username claim", append(ok, "--oidc-username-claim="), "--oidc-username-claim must not be empty"},
+		{name: "none", args: nil, want: ""},
+		{name: "least", args: ok, want: ""},
+		{name: "issuer alone", args: ok[:1], want: together},
+		{name: "client alone", args: ok[1:], want: together},
+		{name: "another alone", args: []string{"--oidc-groups-claim=groups"}, want: together},
+		{name: "http", args: []string{"--oidc-issuer-url=http://x", "--oidc-client-id=y"}, want: "want https"},
+		{name: "algorithm", args: append(ok, "--oidc-signing-algs=RS256,HS256"), want: `unsupported signing algorithm "HS256"`},
+		{name: "no algorithm", args: append(ok, "--oidc-signing-algs="), want: "--oidc-signing-algs must name at least one algorithm"},
+		{name: "claim without a value", args: append(ok, "--oidc-required-claim=x"), want: "x must be formatted as key=value"},
+		{name: "claim without a key", args: append(ok, "--oidc-required-claim==x"), want: "the key is empty"},
+		{name: "no username claim", args: append(ok, "--oidc-username-claim="), want: "--oidc-username-claim must not be empty"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -70,14 +70,14 @@ func TestOptionsAuthenticator(t *testing.T) {
 		args []string
 		want string // user and groups
 	}{
-		{"defaults", nil, issuer.URL() + "#ada"},
-		{"no prefix", []string{"--oidc-username-prefix=-"}, "ada"},
-		{"prefix", []string{"--oidc-username-prefix=p:"}, "p:ada"},
-		{"email has no prefix", []string{"--oidc-username-claim=email"}, "a@b.c"},
-		{"groups", []string{"--oidc-groups-claim=teams", "--oidc-groups-prefix=g:", "--oidc-username-prefix=-"}, "ada g:x"},
-		{"required", []string{"--oidc-required-claim=hd=example.org", "--oidc-username-prefix=-"}, "ada"},
-		{"required and missing", []string{"--oidc-required-claim=hd=example.org", "--oidc-required-claim=x=y"}, `required claim "x"`},
-		{"other algorithm", []string{"--oidc-signing-algs=ES256"}, "malformed jwt"},
+		{name: "defaults", args: nil, want: issuer.URL() + "#ada"},
+		{name: "no prefix", args: []string{"--oidc-username-prefix=-"}, want: "ada"},
+		{name: "prefix", args: []string{"--oidc-username-prefix=p:"}, want: "p:ada"},
+		{name: "email has no prefix", args: []string{"--oidc-username-claim=email"}, want: "a@b.c"},
+		{name: "groups", args: []string{"--oidc-groups-claim=teams", "--oidc-groups-prefix=g:", "--oidc-username-prefix=-"}, want: "ada g:x"},
+		{name: "required", args: []string{"--oidc-required-claim=hd=example.org", "--oidc-username-prefix=-"}, want: "ada"},
+		{name: "required and missing", args: []string{"--oidc-required-claim=hd=example.org", "--oidc-required-claim=x=y"}, want: `required claim "x"`},
+		{name: "other algorithm", args: []string{"--oidc-signing-algs=ES256"}, want: "malformed jwt"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

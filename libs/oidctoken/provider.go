@@ -56,7 +56,8 @@ type ProviderConfig struct {
 	// DiscoveryURL is the URL of the provider's metadata, used exactly as given. If empty, it is
 	// derived from IssuerURL.
 	DiscoveryURL string
-	// CA is a PEM bundle that verifies the provider's server certificate; the host's roots if empty.
+	// CA is a PEM bundle that verifies the provider's server certificate; the host's roots if
+	// empty.
 	CA string
 	// Algorithms are the accepted signing algorithms; RS256 if empty.
 	Algorithms []string
@@ -131,6 +132,7 @@ func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
 	return p, nil
 }
 
+// checkURL returns an error unless the URL is an issuer URL with https.
 func checkURL(raw string) error {
 	u, err := url.Parse(raw)
 	switch {
@@ -144,6 +146,7 @@ func checkURL(raw string) error {
 	return nil
 }
 
+// client returns an HTTP client that trusts a CA, or the CAs of the system.
 func client(ca string) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
@@ -218,7 +221,7 @@ func (p *Provider) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-p.asked:
 		}
-		waiting := p.takeRefresh()
+		waiting := p.allowRefresh()
 		needed = needed || waiting != nil
 		err := p.update(ctx, needed)
 		if waiting != nil {
@@ -280,9 +283,9 @@ func (p *Provider) note(err error) {
 	}
 }
 
-// askRefresh makes Run read the keys, unless the rate limit is reached. The returned channel is
+// requestRefresh makes Run read the keys, unless the rate limit is reached. The returned channel is
 // closed when they were read.
-func (p *Provider) askRefresh() (done <-chan struct{}, ok bool) {
+func (p *Provider) requestRefresh() (done <-chan struct{}, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refresh != nil {
@@ -311,7 +314,7 @@ func (p *Provider) ready(ctx context.Context) bool {
 	if !tried {
 		return false
 	}
-	if done, ok := p.askRefresh(); ok {
+	if done, ok := p.requestRefresh(); ok {
 		select {
 		case <-done:
 		case <-p.stopped:
@@ -321,9 +324,9 @@ func (p *Provider) ready(ctx context.Context) bool {
 	return p.isInitialized()
 }
 
-// takeRefresh returns the channel of callers that requested a refresh before the current request.
+// allowRefresh returns the channel of callers that requested a refresh before the current request.
 // Later callers wait for the next one.
-func (p *Provider) takeRefresh() chan struct{} {
+func (p *Provider) allowRefresh() chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	waiting := p.refresh

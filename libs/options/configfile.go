@@ -30,6 +30,7 @@ func applyConfigFile(fs *pflag.FlagSet, path string) error {
 	return applyConfig(fs, path, data)
 }
 
+// applyConfig sets the flags that a YAML document names.
 func applyConfig(fs *pflag.FlagSet, path string, data []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -56,6 +57,8 @@ func applyConfig(fs *pflag.FlagSet, path string, data []byte) error {
 	return errors.Join(errs...)
 }
 
+// applyKey sets the flag of one key, unless the command line has set it. seen holds the lines of
+// earlier keys.
 func applyKey(fs *pflag.FlagSet, key, value *yaml.Node, seen map[string]int) error {
 	flag := fs.Lookup(key.Value)
 	if flag == nil || key.Value == configFlag || key.Value == "help" || key.Value == "version" {

@@ -39,6 +39,7 @@ func Level(verbosity int) slog.Level {
 	return slog.LevelDebug - slog.Level(verbosity-1)
 }
 
+// logger returns a logger with the format and the verbosity of the flags.
 func (l *logging) logger(w io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(Level(l.verbosity))

@@ -173,16 +173,16 @@ runtime-config:
 
 func TestConfigFileErrorsNameTheirLine(t *testing.T) {
 	tests := []struct{ name, text, want string }{
-		{"unknown key", "secure-port: 1\n\nno-such: 2\n", `config.yaml:3: unknown key "no-such"`},
-		{"all unknown keys", "a: 1\nb: 2\n", "config.yaml:2: unknown key \"b\""},
-		{"config itself", "config: other.yaml\n", "config.yaml:1: unknown key"},
-		{"help", "help: true\n", "config.yaml:1: unknown key"},
-		{"twice", "secure-port: 1\nsecure-port: 2\n", `config.yaml:2: key "secure-port" was already set on line 1`},
-		{"wrong type", "secure-port: many\n", "config.yaml:1: secure-port: "},
-		{"null", "secure-port:\n", "config.yaml:1: secure-port: line 1: want a plain value"},
-		{"nested", "authorization-mode: [[a]]\n", "want a plain value"},
-		{"not a mapping", "- a\n", "config.yaml:1: want a mapping"},
-		{"not YAML", "a: [\n", "config.yaml: yaml:"},
+		{name: "unknown key", text: "secure-port: 1\n\nno-such: 2\n", want: `config.yaml:3: unknown key "no-such"`},
+		{name: "all unknown keys", text: "a: 1\nb: 2\n", want: "config.yaml:2: unknown key \"b\""},
+		{name: "config itself", text: "config: other.yaml\n", want: "config.yaml:1: unknown key"},
+		{name: "help", text: "help: true\n", want: "config.yaml:1: unknown key"},
+		{name: "twice", text: "secure-port: 1\nsecure-port: 2\n", want: `config.yaml:2: key "secure-port" was already set on line 1`},
+		{name: "wrong type", text: "secure-port: many\n", want: "config.yaml:1: secure-port: "},
+		{name: "null", text: "secure-port:\n", want: "config.yaml:1: secure-port: line 1: want a plain value"},
+		{name: "nested", text: "authorization-mode: [[a]]\n", want: "want a plain value"},
+		{name: "not a mapping", text: "- a\n", want: "config.yaml:1: want a mapping"},
+		{name: "not YAML", text: "a: [\n", want: "config.yaml: yaml:"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -259,8 +259,8 @@ func TestSubcommands(t *testing.T) {
 	}
 }
 
-// TestVerbosityChanges checks that a running service can change its log level, and that durations in
-// JSON have a unit.
+// TestVerbosityChanges checks that a running service can change its log level, and that durations
+// in JSON have a unit.
 func TestVerbosityChanges(t *testing.T) {
 	var errs bytes.Buffer
 	options.Main(t.Context(), "testd", "A test daemon.", &testOptions{}, func(_ context.Context, log *slog.Logger) error {

@@ -94,7 +94,8 @@ func Suspect(b []byte) bool {
 	for i, c := range b {
 		switch {
 		case isDigit(c) || c == '.':
-			if run++; run > suspectRun {
+			run++
+			if run > suspectRun {
 				return true
 			}
 			continue

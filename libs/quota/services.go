@@ -37,7 +37,8 @@ func serviceEvaluator() *Evaluator {
 
 // nodePorts returns the number of node ports that a service has or will get.
 func nodePorts(s *corev1.Service) (n int64) {
-	switch allocate := s.Spec.AllocateLoadBalancerNodePorts; {
+	allocate := s.Spec.AllocateLoadBalancerNodePorts
+	switch {
 	case s.Spec.Type == corev1.ServiceTypeNodePort, s.Spec.Type == corev1.ServiceTypeLoadBalancer && (allocate == nil || *allocate):
 		return int64(len(s.Spec.Ports))
 	case s.Spec.Type == corev1.ServiceTypeLoadBalancer:

@@ -25,7 +25,7 @@ func (s *Snapshot) Aggregate(name string, a *rbacv1.AggregationRule) ([]rbacv1.P
 				return
 			}
 			for _, rule := range r.rules {
-				if !has(rules, &rule) {
+				if !containsRule(rules, &rule) {
 					rules = append(rules, rule)
 				}
 			}
@@ -34,7 +34,7 @@ func (s *Snapshot) Aggregate(name string, a *rbacv1.AggregationRule) ([]rbacv1.P
 	return rules, nil
 }
 
-func has(rules []rbacv1.PolicyRule, rule *rbacv1.PolicyRule) bool {
+func containsRule(rules []rbacv1.PolicyRule, rule *rbacv1.PolicyRule) bool {
 	for i := range rules {
 		if semantic.Equal(&rules[i], rule) {
 			return true

@@ -25,7 +25,7 @@ func (e *Engine) Authorize(_ context.Context, a *authorizer.Attributes) (authori
 func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, string) {
 	q := newQuery(a)
 	var missing missingRoles
-	var asked askedRoles
+	var asked evaluatedRoles
 	for b := range s.bindingsOf(a.User, a.Namespace) {
 		r, ok := s.image.roles.Get(b.role)
 		if !ok {
@@ -35,8 +35,8 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 		if asked.isNew(r) && r.allows(&q) {
 			return authorizer.Allow, b.reason(a.User)
 		}
-		if q.looked >= manyRules {
-			q.looked = 0
+		if q.evaluated >= rulesPerYield {
+			q.evaluated = 0
 			runtime.Gosched()
 		}
 	}
@@ -46,16 +46,16 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 	return authorizer.NoOpinion, ""
 }
 
-// askedRoles holds the roles that did not allow a request: thousands of bindings may refer to one
-// role with thousands of rules.
-type askedRoles struct {
+// evaluatedRoles holds the roles that did not allow a request: thousands of bindings may refer to
+// one role with thousands of rules.
+type evaluatedRoles struct {
 	few  [8]*role
 	n    int
 	many map[*role]bool // used for more than few
 }
 
 // isNew reports whether a role has not been evaluated yet, and adds it.
-func (a *askedRoles) isNew(r *role) bool {
+func (a *evaluatedRoles) isNew(r *role) bool {
 	if a.many != nil {
 		if a.many[r] {
 			return false
@@ -78,8 +78,8 @@ func (a *askedRoles) isNew(r *role) bool {
 	return true
 }
 
-// manyRules is the number of rules after which the goroutine yields: about 100 µs.
-const manyRules = 5000
+// rulesPerYield is the number of rules after which the goroutine yields: about 100 µs.
+const rulesPerYield = 5000
 
 // Bounds of a reason. Names of roles and subjects have no other bound, and a binding may contain
 // any.
@@ -125,11 +125,11 @@ func (s *Snapshot) bindingsOf(u *authorizer.User, namespace string) func(yield f
 			scopes = scopes[:1]
 		}
 		for _, scope := range scopes {
-			if u.Name != "" && !s.each(subjectKey(scope, 'u', u.Name), yield) {
+			if u.Name != "" && !s.eachBinding(subjectKey(scope, 'u', u.Name), yield) {
 				return
 			}
 			for _, g := range u.Groups {
-				if !s.each(subjectKey(scope, 'g', g), yield) {
+				if !s.eachBinding(subjectKey(scope, 'g', g), yield) {
 					return
 				}
 			}
@@ -137,7 +137,8 @@ func (s *Snapshot) bindingsOf(u *authorizer.User, namespace string) func(yield f
 	}
 }
 
-func (s *Snapshot) each(key string, yield func(*binding) bool) bool {
+// eachBinding yields the bindings of a subject. It returns false if yield does.
+func (s *Snapshot) eachBinding(key string, yield func(*binding) bool) bool {
 	list, _ := s.image.index.Get(key)
 	for _, b := range list {
 		if !yield(b) {
@@ -181,9 +182,11 @@ func (b *binding) reason(u *authorizer.User) string {
 			break
 		}
 	}
-	kind, name := KindClusterRoleBinding, b.name
+	kind := KindClusterRoleBinding
+	name := b.name
 	if b.namespace != "" {
-		kind, name = KindRoleBinding, b.name+"/"+b.namespace
+		kind = KindRoleBinding
+		name = b.name + "/" + b.namespace
 	}
 	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, shorten(name), b.ref.Kind, shorten(b.ref.Name), subject)
 }
@@ -241,21 +244,24 @@ var errMore = fmt.Errorf("incomplete: the user has more than %d rules, or rules 
 // for each binding, but only within the bounds above.
 func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
 	var rules []rbacv1.PolicyRule
-	bytes, more := 0, false
+	bytes := 0
+	more := false
 	errs := e.Snapshot().rolesOf(u, namespace, func(r *role) {
 		for i := range r.rules {
-			if more = more || len(rules) == maxListed || bytes > maxListedBytes; more {
+			more = more || len(rules) == maxListed || bytes > maxListedBytes
+			if more {
 				return
 			}
 			rules = append(rules, r.rules[i])
-			bytes += textsOf(&r.rules[i])
+			bytes += sizeOf(&r.rules[i])
 		}
 	})
 	if bytes > maxListedBytes { // the last rule alone may exceed the bound
 		rules, more = rules[:len(rules)-1], true
 	}
 	out := RulesOf(rules)
-	if out.Incomplete = more; more {
+	out.Incomplete = more
+	if more {
 		errs = append(errs, errMore)
 	}
 	if len(errs) > 0 {
@@ -264,8 +270,8 @@ func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace strin
 	return out, nil
 }
 
-// textsOf returns the size of a rule's texts in bytes.
-func textsOf(r *rbacv1.PolicyRule) (n int) {
+// sizeOf returns the size of a rule's texts in bytes.
+func sizeOf(r *rbacv1.PolicyRule) (n int) {
 	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
 		for _, v := range list {
 			n += len(v) + 3 // quotes and a comma

@@ -33,7 +33,7 @@ type EscalationError struct {
 func (e *EscalationError) Error() string {
 	lines := map[string]bool{}
 	for _, r := range compact(e.Missing) {
-		lines[text(&r)] = true
+		lines[ruleText(&r)] = true
 	}
 	msg := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
 		e.User.Name, e.User.Groups, strings.Join(slices.Sorted(maps.Keys(lines)), "\n"))
@@ -51,18 +51,19 @@ func (e *EscalationError) Error() string {
 func (s *Snapshot) Escalation(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) error {
 	held, unresolved := s.heldRules(u, namespace)
 	c := compare(held, rules, maxMissing, maxCompared, maxHeldValues)
-	if len(c.missing) == 0 && !c.more {
+	if len(c.missing) == 0 && !c.truncated {
 		return nil
 	}
-	return &EscalationError{User: u, Missing: c.missing, More: c.more || c.values < 0, Unresolved: unresolved}
+	return &EscalationError{User: u, Missing: c.missing, More: c.truncated || c.valuesLeft < 0, Unresolved: unresolved}
 }
 
-// EscalationValues returns the number of values that Escalation compares. Its time is proportional to
-// that number.
+// EscalationValues returns the number of values that Escalation compares. Its time is proportional
+// to that number.
 func (s *Snapshot) EscalationValues(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) (n int) {
 	held, _ := s.heldRules(u, namespace)
 	for i := range held {
-		if n += valuesOf(&held[i]); n > maxHeldValues {
+		n += valuesOf(&held[i])
+		if n > maxHeldValues {
 			n = maxHeldValues
 			break
 		}
@@ -103,8 +104,8 @@ func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return out
 }
 
-// text formats a rule in one line.
-func text(r *rbacv1.PolicyRule) string {
+// ruleText formats a rule in one line.
+func ruleText(r *rbacv1.PolicyRule) string {
 	var parts []string
 	for _, p := range []struct {
 		name   string

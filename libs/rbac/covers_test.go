@@ -24,29 +24,29 @@ func TestCovers(t *testing.T) {
 		owned, wanted rbacv1.PolicyRule
 		covered       bool
 	}{
-		"the same":                        {rule("apps", "deployments", "get"), rule("apps", "deployments", "get"), true},
-		"another group":                   {rule("apps", "deployments", "get"), rule("", "deployments", "get"), false},
-		"another resource":                {rule("apps", "deployments", "get"), rule("apps", "statefulsets", "get"), false},
-		"another verb":                    {rule("apps", "deployments", "get"), rule("apps", "deployments", "list"), false},
-		"all groups":                      {rule("*", "deployments", "get"), rule("apps", "deployments", "get"), true},
-		"all groups of one":               {rule("apps", "deployments", "get"), rule("*", "deployments", "get"), false},
-		"one name of all":                 {rule("apps", "deployments", "get"), rule("apps", "deployments", "get", "a"), true},
-		"all names of one":                {rule("apps", "deployments", "get", "a"), rule("apps", "deployments", "get"), false},
-		"one of two names":                {rule("apps", "deployments", "get", "a", "b"), rule("apps", "deployments", "get", "b"), true},
-		"another name":                    {rule("apps", "deployments", "get", "a"), rule("apps", "deployments", "get", "b"), false},
-		"a sub-resource of all":           {rule("apps", "*/scale", "get"), rule("apps", "deployments/scale", "get"), true},
-		"another sub-resource of all":     {rule("apps", "*/scale", "get"), rule("apps", "deployments/status", "get"), false},
-		"a sub-resource of its resource":  {rule("apps", "deployments", "get"), rule("apps", "deployments/scale", "get"), false},
-		"a resource of no sub-resource":   {rule("apps", "*/", "get"), rule("apps", "deployments", "get"), false},
-		"a resource of its sub-resource":  {rule("apps", "*/scale", "get"), rule("apps", "scale", "get"), false},
-		"everything":                      {rule("*", "*", "*"), rule("apps", "deployments/scale", "get", "a"), true},
-		"a path":                          {paths("/a", "get"), paths("/a", "get"), true},
-		"another path":                    {paths("/a", "get"), paths("/b", "get"), false},
-		"a path below":                    {paths("/a/*", "get"), paths("/a/b", "get"), true},
-		"a path of another verb":          {paths("/a", "get"), paths("/a", "put"), false},
-		"a path of resources":             {rule("*", "*", "*"), paths("/a", "get"), false},
-		"resources of a path":             {paths("*", "*"), rule("apps", "deployments", "get"), false},
-		"a resource of paths, mixed rule": {with(rule("apps", "deployments", "get"), func(r *rbacv1.PolicyRule) { r.NonResourceURLs = []string{"/a"} }), paths("/a", "get"), true},
+		"the same":                        {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments", "get"), covered: true},
+		"another group":                   {owned: rule("apps", "deployments", "get"), wanted: rule("", "deployments", "get"), covered: false},
+		"another resource":                {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "statefulsets", "get"), covered: false},
+		"another verb":                    {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments", "list"), covered: false},
+		"all groups":                      {owned: rule("*", "deployments", "get"), wanted: rule("apps", "deployments", "get"), covered: true},
+		"all groups of one":               {owned: rule("apps", "deployments", "get"), wanted: rule("*", "deployments", "get"), covered: false},
+		"one name of all":                 {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments", "get", "a"), covered: true},
+		"all names of one":                {owned: rule("apps", "deployments", "get", "a"), wanted: rule("apps", "deployments", "get"), covered: false},
+		"one of two names":                {owned: rule("apps", "deployments", "get", "a", "b"), wanted: rule("apps", "deployments", "get", "b"), covered: true},
+		"another name":                    {owned: rule("apps", "deployments", "get", "a"), wanted: rule("apps", "deployments", "get", "b"), covered: false},
+		"a sub-resource of all":           {owned: rule("apps", "*/scale", "get"), wanted: rule("apps", "deployments/scale", "get"), covered: true},
+		"another sub-resource of all":     {owned: rule("apps", "*/scale", "get"), wanted: rule("apps", "deployments/status", "get"), covered: false},
+		"a sub-resource of its resource":  {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments/scale", "get"), covered: false},
+		"a resource of no sub-resource":   {owned: rule("apps", "*/", "get"), wanted: rule("apps", "deployments", "get"), covered: false},
+		"a resource of its sub-resource":  {owned: rule("apps", "*/scale", "get"), wanted: rule("apps", "scale", "get"), covered: false},
+		"everything":                      {owned: rule("*", "*", "*"), wanted: rule("apps", "deployments/scale", "get", "a"), covered: true},
+		"a path":                          {owned: paths("/a", "get"), wanted: paths("/a", "get"), covered: true},
+		"another path":                    {owned: paths("/a", "get"), wanted: paths("/b", "get"), covered: false},
+		"a path below":                    {owned: paths("/a/*", "get"), wanted: paths("/a/b", "get"), covered: true},
+		"a path of another verb":          {owned: paths("/a", "get"), wanted: paths("/a", "put"), covered: false},
+		"a path of resources":             {owned: rule("*", "*", "*"), wanted: paths("/a", "get"), covered: false},
+		"resources of a path":             {owned: paths("*", "*"), wanted: rule("apps", "deployments", "get"), covered: false},
+		"a resource of paths, mixed rule": {owned: with(rule("apps", "deployments", "get"), func(r *rbacv1.PolicyRule) { r.NonResourceURLs = []string{"/a"} }), wanted: paths("/a", "get"), covered: true},
 	} {
 		covered, missing := rbac.Covers([]rbacv1.PolicyRule{c.owned}, []rbacv1.PolicyRule{c.wanted})
 		if covered != c.covered || (len(missing) == 0) != covered {
@@ -95,7 +95,9 @@ func TestReasonNamesSubject(t *testing.T) {
 }
 
 func TestRulesFor(t *testing.T) {
-	pods, both, path := rule("", "pods", "get", "a"), rule("apps", "deployments", "list"), paths("/a", "get")
+	pods := rule("", "pods", "get", "a")
+	both := rule("apps", "deployments", "list")
+	path := paths("/a", "get")
 	e := engine(
 		clusterRole("c", pods, path), role("a", "r", both),
 		clusterBinding("cb", ref("ClusterRole", "c"), user("alice"), group("dev")),
@@ -107,7 +109,8 @@ func TestRulesFor(t *testing.T) {
 	if err != nil || len(rules.Resource) != 2 || len(rules.NonResource) != 1 || rules.Resource[0].ResourceNames[0] != "a" || rules.NonResource[0].NonResourceURLs[0] != "/a" {
 		t.Errorf("%+v, %v", rules, err)
 	}
-	if rules, err = e.RulesFor(t.Context(), alice, "b"); err == nil || err.Error() != `role.rbac.authorization.k8s.io "none" not found` || len(rules.Resource) != 1 {
+	rules, err = e.RulesFor(t.Context(), alice, "b")
+	if err == nil || err.Error() != `role.rbac.authorization.k8s.io "none" not found` || len(rules.Resource) != 1 {
 		t.Errorf("%+v, %v", rules, err)
 	}
 	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "a"); err != nil || !reflect.DeepEqual(got, []rbacv1.PolicyRule{both}) {
@@ -135,11 +138,11 @@ func TestListedRulesAreLimited(t *testing.T) {
 		least, most            int // number of listed rules
 		more                   bool
 	}{
-		"few, twice":             {2, 3, 10, 6, 6, false},
-		"many, twice":            {2, 5000, 3, 10_000, 10_000, false},
-		"more, of many bindings": {100, 1000, 3, 10_000, 10_000, true},
-		"long ones":              {50, 1000, 1000, 1000, 1100, true},
-		"one that is too long":   {3, 1, 2_000_000, 0, 0, true},
+		"few, twice":             {bindings: 2, rules: 3, bytes: 10, least: 6, most: 6, more: false},
+		"many, twice":            {bindings: 2, rules: 5000, bytes: 3, least: 10_000, most: 10_000, more: false},
+		"more, of many bindings": {bindings: 100, rules: 1000, bytes: 3, least: 10_000, most: 10_000, more: true},
+		"long ones":              {bindings: 50, rules: 1000, bytes: 1000, least: 1000, most: 1100, more: true},
+		"one that is too long":   {bindings: 3, rules: 1, bytes: 2_000_000, least: 0, most: 0, more: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules, err := of(c.bindings, c.rules, c.bytes).RulesFor(t.Context(), u, "a")
@@ -173,7 +176,8 @@ func TestManyRolesAreEvaluated(t *testing.T) {
 	}
 }
 
-// TestInvalidAggregationSelectorKeepsRules checks that a role with an invalid selector is unchanged.
+// TestInvalidAggregationSelectorKeepsRules checks that a role with an invalid selector is
+// unchanged.
 func TestInvalidAggregationSelectorKeepsRules(t *testing.T) {
 	broken := clusterRole("broken", rule("", "pods", "get"))
 	broken.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}}

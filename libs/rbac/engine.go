@@ -71,6 +71,7 @@ func serviceAccountUser(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
 
+// compileBinding returns a binding with the keys of its role and its subjects.
 func compileBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) *binding {
 	b := &binding{namespace: namespace, name: name, ref: ref, subjects: subjects}
 	switch ref.Kind {
@@ -121,7 +122,7 @@ const (
 func (e *Engine) Update(set func(*Tx)) Change {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	tx := &Tx{image: &e.working, own: map[string]bool{}}
+	tx := &Tx{image: &e.working, owned: map[string]bool{}}
 	set(tx)
 	tx.change.Position = e.working.position
 	e.published.Store(&Snapshot{image: image{
@@ -137,7 +138,7 @@ func (e *Engine) Snapshot() *Snapshot { return e.published.Load() }
 // Tx is a set of pending changes. It is valid during the call of Update.
 type Tx struct {
 	image  *image
-	own    map[string]bool // keys of index whose lists this Tx created
+	owned  map[string]bool // keys of index whose lists this Tx created
 	change Change
 }
 
@@ -157,7 +158,8 @@ func (t *Tx) Set(obj metav1.Object) {
 		t.setRole(o.Namespace, o.Name, compile(o.Rules))
 	case *rbacv1.ClusterRole:
 		r := compile(o.Rules)
-		r.labels, r.aggregation = o.Labels, o.AggregationRule
+		r.labels = o.Labels
+		r.aggregation = o.AggregationRule
 		t.setRole("", o.Name, r)
 	case *rbacv1.RoleBinding:
 		t.setBinding(compileBinding(o.Namespace, o.Name, o.RoleRef, o.Subjects))
@@ -230,6 +232,7 @@ func (t *Tx) setRole(namespace, name string, r *role) {
 	}
 }
 
+// setBinding adds or replaces a binding and updates the index.
 func (t *Tx) setBinding(b *binding) {
 	old := t.deleteBinding(b.namespace, b.name)
 	if old == nil || old.ref != b.ref || !semantic.Equal(old.subjects, b.subjects) {
@@ -238,9 +241,9 @@ func (t *Tx) setBinding(b *binding) {
 	t.image.bindings.Set(bindingKey(b.namespace, b.name), b)
 	for _, key := range b.keys {
 		list, _ := t.image.index.Get(key)
-		if !t.own[key] {
+		if !t.owned[key] {
 			list = slices.Clone(list)
-			t.own[key] = true
+			t.owned[key] = true
 		}
 		t.image.index.Set(key, append(list, b))
 	}
@@ -262,10 +265,10 @@ func (t *Tx) deleteBinding(namespace, name string) *binding {
 		}
 		if len(left) == 0 {
 			t.image.index.Delete(key)
-			delete(t.own, key)
+			delete(t.owned, key)
 			continue
 		}
-		t.own[key] = true
+		t.owned[key] = true
 		t.image.index.Set(key, left)
 	}
 	return old

@@ -100,36 +100,36 @@ func TestDecisionsAndReasons(t *testing.T) {
 		ask  string
 		want string // reason for Allow, or "no" + reason
 	}{
-		{alice, "get :pods/log a/p", by(`User "alice"`)},
-		{alice, "get :pods a/p", no},
-		{alice, "get :pods/log b/p", no},
-		{alice, "get :configmaps a/one", by(`User "alice"`)},
-		{alice, "get :configmaps a/two", no},
-		{alice, "list :configmaps a", no},
-		{alice, "list :configmaps a/one", by(`User "alice"`)},
-		{alice, "create :configmaps a", by(`User "alice"`)},
-		{alice, "patch :configmaps a/one", no},
-		{alice, "get apps:statefulsets/scale a/x", by(`User "alice"`)},
-		{alice, "get batch:jobs/scale a/x", no},
-		{alice, "get apps:statefulsets a/x", no},
-		{alice, "deletecollection any:secrets a", by(`User "alice"`)},
-		{alice, "deletecollection any:secrets/scale a", no},
-		{&authorizer.User{Name: "z", Groups: []string{"dev"}}, "get :pods/log a/p", by(`Group "dev"`)},
-		{&authorizer.User{Name: "system:serviceaccount:x:robot"}, "get :pods/log a/p", by(`ServiceAccount "robot/x"`)},
-		{&authorizer.User{Name: "system:serviceaccount:a:local"}, "get :pods/log a/p", by(`ServiceAccount "local/a"`)},
-		{&authorizer.User{Name: "bob"}, "list :services a", `RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to User "bob"`},
-		{&authorizer.User{Name: "bob"}, "list :services", no},
-		{&authorizer.User{Name: "bob"}, "get /metrics", no},
-		{&authorizer.User{Groups: []string{"ops"}}, "get /metrics", `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`},
-		{&authorizer.User{Groups: []string{"ops"}}, "get /livez/ping", `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`},
-		{&authorizer.User{Groups: []string{"ops"}}, "get /livez", no},
-		{&authorizer.User{Groups: []string{"ops"}}, "head /metrics", no},
-		{&authorizer.User{Groups: []string{"ops"}}, "get /metrics/slis", no},
-		{&authorizer.User{Name: "carol"}, "list :services b", no + `RBAC: clusterrole.rbac.authorization.k8s.io "nowhere" not found`},
-		{&authorizer.User{Name: "carol"}, "list :services a", no + `RBAC: [clusterrole.rbac.authorization.k8s.io "nowhere" not found, role.rbac.authorization.k8s.io "nowhere" not found]`},
-		{&authorizer.User{Name: "dave"}, "list :services a", no + `RBAC: unsupported role reference kind: "Roll"`},
-		{&authorizer.User{}, "get /metrics", no},
-		{nil, "get /metrics", no},
+		{user: alice, ask: "get :pods/log a/p", want: by(`User "alice"`)},
+		{user: alice, ask: "get :pods a/p", want: no},
+		{user: alice, ask: "get :pods/log b/p", want: no},
+		{user: alice, ask: "get :configmaps a/one", want: by(`User "alice"`)},
+		{user: alice, ask: "get :configmaps a/two", want: no},
+		{user: alice, ask: "list :configmaps a", want: no},
+		{user: alice, ask: "list :configmaps a/one", want: by(`User "alice"`)},
+		{user: alice, ask: "create :configmaps a", want: by(`User "alice"`)},
+		{user: alice, ask: "patch :configmaps a/one", want: no},
+		{user: alice, ask: "get apps:statefulsets/scale a/x", want: by(`User "alice"`)},
+		{user: alice, ask: "get batch:jobs/scale a/x", want: no},
+		{user: alice, ask: "get apps:statefulsets a/x", want: no},
+		{user: alice, ask: "deletecollection any:secrets a", want: by(`User "alice"`)},
+		{user: alice, ask: "deletecollection any:secrets/scale a", want: no},
+		{user: &authorizer.User{Name: "z", Groups: []string{"dev"}}, ask: "get :pods/log a/p", want: by(`Group "dev"`)},
+		{user: &authorizer.User{Name: "system:serviceaccount:x:robot"}, ask: "get :pods/log a/p", want: by(`ServiceAccount "robot/x"`)},
+		{user: &authorizer.User{Name: "system:serviceaccount:a:local"}, ask: "get :pods/log a/p", want: by(`ServiceAccount "local/a"`)},
+		{user: &authorizer.User{Name: "bob"}, ask: "list :services a", want: `RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to User "bob"`},
+		{user: &authorizer.User{Name: "bob"}, ask: "list :services", want: no},
+		{user: &authorizer.User{Name: "bob"}, ask: "get /metrics", want: no},
+		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /metrics", want: `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`},
+		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /livez/ping", want: `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`},
+		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /livez", want: no},
+		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "head /metrics", want: no},
+		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /metrics/slis", want: no},
+		{user: &authorizer.User{Name: "carol"}, ask: "list :services b", want: no + `RBAC: clusterrole.rbac.authorization.k8s.io "nowhere" not found`},
+		{user: &authorizer.User{Name: "carol"}, ask: "list :services a", want: no + `RBAC: [clusterrole.rbac.authorization.k8s.io "nowhere" not found, role.rbac.authorization.k8s.io "nowhere" not found]`},
+		{user: &authorizer.User{Name: "dave"}, ask: "list :services a", want: no + `RBAC: unsupported role reference kind: "Roll"`},
+		{user: &authorizer.User{}, ask: "get /metrics", want: no},
+		{user: nil, ask: "get /metrics", want: no},
 	} {
 		d, reason, err := e.Authorize(context.Background(), ask(c.user, c.ask))
 		if err != nil {
@@ -318,33 +318,33 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 		all    bool
 		names  string
 	}{
-		{"annotations", func(tx *rbac.Tx) {
+		{what: "annotations", update: func(tx *rbac.Tx) {
 			for _, o := range []metav1.Object{
 				role("a", "r", allow), clusterRole("r", allow), binding("a", "b", ref("Role", "r"), user("u")), clusterBinding("b", ref("ClusterRole", "r"), user("u")),
 			} {
 				tx.Set(annotated(o))
 			}
-		}, false, ""},
-		{"deletions of nothing", func(tx *rbac.Tx) {
+		}, all: false, names: ""},
+		{what: "deletions of nothing", update: func(tx *rbac.Tx) {
 			tx.Delete(rbac.KindRole, "a", "none")
 			tx.Delete(rbac.KindClusterRoleBinding, "", "none")
-		}, false, ""},
-		{"rules of a role", func(tx *rbac.Tx) { tx.Set(role("a", "r", allow, allow)) }, false, "a"},
-		{"subjects", func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("Role", "r"), user("v"))) }, false, "a"},
-		{"a roleRef", func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("ClusterRole", "r"), user("v"))) }, false, "a"},
-		{"new objects", func(tx *rbac.Tx) {
+		}, all: false, names: ""},
+		{what: "rules of a role", update: func(tx *rbac.Tx) { tx.Set(role("a", "r", allow, allow)) }, all: false, names: "a"},
+		{what: "subjects", update: func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("Role", "r"), user("v"))) }, all: false, names: "a"},
+		{what: "a roleRef", update: func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("ClusterRole", "r"), user("v"))) }, all: false, names: "a"},
+		{what: "new objects", update: func(tx *rbac.Tx) {
 			tx.Set(role("b", "r", allow))
 			tx.Set(binding("c", "b", ref("Role", "r"), user("u")))
-		}, false, "b,c"},
-		{"deletions", func(tx *rbac.Tx) {
+		}, all: false, names: "b,c"},
+		{what: "deletions", update: func(tx *rbac.Tx) {
 			tx.Delete(rbac.KindRole, "b", "r")
 			tx.Delete(rbac.KindRoleBinding, "c", "b")
-		}, false, "b,c"},
-		{"rules of a cluster role", func(tx *rbac.Tx) { tx.Set(clusterRole("r")) }, true, ""},
-		{"an aggregation rule", func(tx *rbac.Tx) { tx.Set(aggregated) }, true, ""},
-		{"a cluster role binding", func(tx *rbac.Tx) { tx.Set(clusterBinding("b", ref("ClusterRole", "r"))) }, true, ""},
-		{"the deletion of a cluster role", func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "r") }, true, ""},
-		{"a reload", func(tx *rbac.Tx) { tx.Clear(rbac.KindRole) }, true, "a"},
+		}, all: false, names: "b,c"},
+		{what: "rules of a cluster role", update: func(tx *rbac.Tx) { tx.Set(clusterRole("r")) }, all: true, names: ""},
+		{what: "an aggregation rule", update: func(tx *rbac.Tx) { tx.Set(aggregated) }, all: true, names: ""},
+		{what: "a cluster role binding", update: func(tx *rbac.Tx) { tx.Set(clusterBinding("b", ref("ClusterRole", "r"))) }, all: true, names: ""},
+		{what: "the deletion of a cluster role", update: func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "r") }, all: true, names: ""},
+		{what: "a reload", update: func(tx *rbac.Tx) { tx.Clear(rbac.KindRole) }, all: true, names: "a"},
 	} {
 		got := e.Update(c.update)
 		if names := strings.Join(slices.Sorted(maps.Keys(got.Namespaces)), ","); got.All != c.all || names != c.names || got.Position != e.Snapshot().Position() {

@@ -15,8 +15,8 @@ const (
 	// maxCompared bounds the words of bits that are compared for submitted rules: a rule of a few
 	// hundred bytes has millions of parts.
 	maxCompared = 1 << 20
-	// maxHeldValues bounds the values of held rules that are compared with submitted rules: a user may
-	// have thousands of roles with 100,000 names each.
+	// maxHeldValues bounds the values of held rules that are compared with submitted rules: a user
+	// may have thousands of roles with 100,000 names each.
 	maxHeldValues = 1 << 20
 )
 
@@ -24,18 +24,18 @@ const (
 // the set of rules that contain it, as bits.
 type comparison struct {
 	rules []rbacv1.PolicyRule
-	words int // size of a set of rules
+	words int // size of a ruleBits
 
 	groups, resources, names, verbs, paths map[string]ruleBits
 	patterns                               []string // held paths that end with a star
 	unnamed                                ruleBits // held rules for all names
 
-	left    int // words that may still be compared
-	values  int // values of held rules that may still be compared
-	missing []rbacv1.PolicyRule
-	most    int // maximum number of missing parts
-	// more means that more parts may be missing, or were not compared.
-	more bool
+	wordsLeft  int // words of bits that may still be compared
+	valuesLeft int // values of held rules that may still be compared
+	missing    []rbacv1.PolicyRule
+	maxMissing int // maximum number of missing parts
+	// truncated means that more parts may be missing or were not compared.
+	truncated bool
 }
 
 // ruleBits is a set of rules.
@@ -67,26 +67,26 @@ func (b ruleBits) intersects(other ruleBits) bool {
 // compare compares wanted rules with held ones.
 func compare(held, wanted []rbacv1.PolicyRule, missing, words, values int) *comparison {
 	c := &comparison{
-		rules: held, words: (len(held) + bits.UintSize - 1) / bits.UintSize, left: words, values: values, most: missing,
+		rules: held, words: (len(held) + bits.UintSize - 1) / bits.UintSize, wordsLeft: words, valuesLeft: values, maxMissing: missing,
 		groups: map[string]ruleBits{}, resources: map[string]ruleBits{}, names: map[string]ruleBits{}, verbs: map[string]ruleBits{}, paths: map[string]ruleBits{},
 	}
-	if !c.look(1) {
+	if !c.spend(1) {
 		return c
 	}
 	c.unnamed = make(ruleBits, c.words)
 	if c.addWanted(wanted) {
-		c.hold(slices.ContainsFunc(wanted, func(w rbacv1.PolicyRule) bool { return len(w.NonResourceURLs) > 0 }))
+		c.indexHeld(slices.ContainsFunc(wanted, func(w rbacv1.PolicyRule) bool { return len(w.NonResourceURLs) > 0 }))
 	}
 	for i := range wanted {
-		if !c.more {
-			c.want(&wanted[i])
+		if !c.truncated {
+			c.findMissing(&wanted[i])
 		}
 	}
 	return c
 }
 
-// addWanted allocates a set for each wanted value, and for the star. It returns false if that exceeds
-// the limit.
+// addWanted allocates a set for each wanted value, and for the star. It returns false if that
+// exceeds the limit.
 func (c *comparison) addWanted(wanted []rbacv1.PolicyRule) bool {
 	for i := range wanted {
 		w := &wanted[i]
@@ -95,13 +95,13 @@ func (c *comparison) addWanted(wanted []rbacv1.PolicyRule) bool {
 			values []string
 		}{{c.groups, w.APIGroups}, {c.resources, w.Resources}, {c.names, w.ResourceNames}, {c.verbs, w.Verbs}} {
 			for _, v := range of.values {
-				if !c.room(of.by, v) || !c.room(of.by, all) {
+				if !c.addSet(of.by, v) || !c.addSet(of.by, wildcard) {
 					return false
 				}
 			}
 		}
 		for _, v := range w.Resources {
-			if _, sub, ok := strings.Cut(v, "/"); ok && !c.room(c.resources, all+"/"+sub) {
+			if _, sub, ok := strings.Cut(v, "/"); ok && !c.addSet(c.resources, wildcard+"/"+sub) {
 				return false
 			}
 		}
@@ -109,42 +109,43 @@ func (c *comparison) addWanted(wanted []rbacv1.PolicyRule) bool {
 	return true
 }
 
-// room allocates the set of rules that contain a value.
-func (c *comparison) room(by map[string]ruleBits, value string) bool {
+// addSet allocates the set of rules that contain a value.
+func (c *comparison) addSet(by map[string]ruleBits, value string) bool {
 	if _, ok := by[value]; ok {
 		return true
 	}
-	if !c.look(1) {
+	if !c.spend(1) {
 		return false
 	}
 	by[value] = make(ruleBits, c.words)
 	return true
 }
 
-// hold records which rules contain the wanted values, and all paths if any are wanted. Rules beyond
-// the limit of values count as not held.
-func (c *comparison) hold(paths bool) {
+// indexHeld records which held rules contain each wanted value. If paths are wanted, it records all
+// held paths. Rules beyond the limit of values count as not held.
+func (c *comparison) indexHeld(paths bool) {
 	for i := range c.rules {
 		r := &c.rules[i]
-		if c.values -= valuesOf(r); c.values < 0 {
+		c.valuesLeft -= valuesOf(r)
+		if c.valuesLeft < 0 {
 			return
 		}
-		note(c.groups, r.APIGroups, i)
-		note(c.resources, r.Resources, i)
-		note(c.names, r.ResourceNames, i)
-		note(c.verbs, r.Verbs, i)
+		addRule(c.groups, r.APIGroups, i)
+		addRule(c.resources, r.Resources, i)
+		addRule(c.names, r.ResourceNames, i)
+		addRule(c.verbs, r.Verbs, i)
 		for _, p := range r.NonResourceURLs {
-			if paths && !c.room(c.paths, p) {
+			if paths && !c.addSet(c.paths, p) {
 				return
 			}
 		}
-		note(c.paths, r.NonResourceURLs, i)
+		addRule(c.paths, r.NonResourceURLs, i)
 		if len(r.ResourceNames) == 0 {
 			c.unnamed.set(i)
 		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(c.paths)) {
-		if strings.HasSuffix(p, all) {
+		if strings.HasSuffix(p, wildcard) {
 			c.patterns = append(c.patterns, p)
 		}
 	}
@@ -155,8 +156,8 @@ func valuesOf(r *rbacv1.PolicyRule) int {
 	return len(r.Verbs) + len(r.APIGroups) + len(r.Resources) + len(r.ResourceNames) + len(r.NonResourceURLs)
 }
 
-// note adds a rule to the sets of values that have one.
-func note(by map[string]ruleBits, values []string, rule int) {
+// addRule adds a rule to the sets of values that have one.
+func addRule(by map[string]ruleBits, values []string, rule int) {
 	for _, v := range values {
 		if held := by[v]; held != nil {
 			held.set(rule)
@@ -166,63 +167,69 @@ func note(by map[string]ruleBits, values []string, rule int) {
 
 func (b ruleBits) set(rule int) { b[rule/bits.UintSize] |= 1 << (rule % bits.UintSize) }
 
-// look charges the given number of sets, and reports whether the limit permits them.
-func (c *comparison) look(sets int) bool {
-	if c.left -= sets * max(1, c.words); c.left < 0 {
-		c.more = true
+// spend counts the comparison of some sets, and reports whether the limit permits it.
+func (c *comparison) spend(sets int) bool {
+	c.wordsLeft -= sets * max(1, c.words)
+	if c.wordsLeft < 0 {
+		c.truncated = true
 	}
-	return c.left >= 0
+	return c.wordsLeft >= 0
 }
 
-func (c *comparison) over() bool { return c.more }
+// isTruncated reports whether a limit was reached.
+func (c *comparison) isTruncated() bool { return c.truncated }
 
-// want finds the parts of a rule that are not held.
-func (c *comparison) want(w *rbacv1.PolicyRule) {
-	verbs := c.holding(w.Verbs, c.byVerb)
+// findMissing records the parts of a wanted rule that are not held.
+func (c *comparison) findMissing(w *rbacv1.PolicyRule) {
+	verbs := c.setsOf(w.Verbs, c.byVerb)
 	if verbs == nil && len(w.Verbs) > 0 {
 		return
 	}
-	c.wantResources(w, verbs)
-	paths := c.holding(w.NonResourceURLs, c.byPath)
+	c.findMissingResources(w, verbs)
+	paths := c.setsOf(w.NonResourceURLs, c.byPath)
 	for i := range paths {
 		for j := range verbs {
-			if c.over() || !c.look(1) {
+			if c.isTruncated() || !c.spend(1) {
 				return
 			}
 			if !paths[i].intersects(verbs[j]) {
-				c.miss(rbacv1.PolicyRule{NonResourceURLs: w.NonResourceURLs[i : i+1 : i+1], Verbs: w.Verbs[j : j+1 : j+1]})
+				c.addMissing(rbacv1.PolicyRule{NonResourceURLs: w.NonResourceURLs[i : i+1 : i+1], Verbs: w.Verbs[j : j+1 : j+1]})
 			}
 		}
 	}
 }
 
-func (c *comparison) wantResources(w *rbacv1.PolicyRule, verbs []ruleBits) {
-	groups, resources := c.holding(w.APIGroups, c.byGroup), c.holding(w.Resources, c.byResource)
+// findMissingResources checks each combination of group, resource, verb and name of a rule. verbs
+// holds the sets of rules with each verb.
+func (c *comparison) findMissingResources(w *rbacv1.PolicyRule, verbs []ruleBits) {
+	groups := c.setsOf(w.APIGroups, c.byGroup)
+	resources := c.setsOf(w.Resources, c.byResource)
 	names := []ruleBits{c.unnamed}
 	if len(w.ResourceNames) > 0 {
-		names = c.holding(w.ResourceNames, c.byName)
+		names = c.setsOf(w.ResourceNames, c.byName)
 	}
-	if c.over() || c.heldByOne(groups, resources, verbs, names) {
+	if c.isTruncated() || c.heldByOne(groups, resources, verbs, names) {
 		return
 	}
-	one, of := make(ruleBits, c.words), make(ruleBits, c.words)
+	ofResource := make(ruleBits, c.words) // rules for the group and the resource
+	ofVerb := make(ruleBits, c.words)     // those that also have the verb
 	for g := range groups {
 		for r := range resources {
-			one.intersect(groups[g], resources[r])
+			ofResource.intersect(groups[g], resources[r])
 			for v := range verbs {
-				of.intersect(one, verbs[v])
+				ofVerb.intersect(ofResource, verbs[v])
 				for n := range names {
-					if c.over() || !c.look(1) {
+					if c.isTruncated() || !c.spend(1) {
 						return
 					}
-					if of.intersects(names[n]) {
+					if ofVerb.intersects(names[n]) {
 						continue
 					}
 					part := rbacv1.PolicyRule{APIGroups: w.APIGroups[g : g+1 : g+1], Resources: w.Resources[r : r+1 : r+1], Verbs: w.Verbs[v : v+1 : v+1]}
 					if len(w.ResourceNames) > 0 {
 						part.ResourceNames = w.ResourceNames[n : n+1 : n+1]
 					}
-					c.miss(part)
+					c.addMissing(part)
 				}
 			}
 		}
@@ -241,10 +248,10 @@ func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
 	return held.intersects(every)
 }
 
-// holding returns, for each value, the set of rules that contain it, or nil if that exceeds the
+// setsOf returns, for each value, the set of rules that contain it, or nil if that exceeds the
 // limit.
-func (c *comparison) holding(values []string, by func(ruleBits, string)) []ruleBits {
-	if len(values) == 0 || c.over() || !c.look(len(values)) {
+func (c *comparison) setsOf(values []string, by func(ruleBits, string)) []ruleBits {
+	if len(values) == 0 || c.isTruncated() || !c.spend(len(values)) {
 		return nil
 	}
 	out := make([]ruleBits, len(values))
@@ -255,36 +262,49 @@ func (c *comparison) holding(values []string, by func(ruleBits, string)) []ruleB
 	return out
 }
 
-func (c *comparison) byGroup(b ruleBits, v string) { b.add(c.groups[v]); b.add(c.groups[all]) }
+// byGroup adds the rules for a group to b. The other functions do the same for other kinds of
+// values.
+func (c *comparison) byGroup(b ruleBits, v string) {
+	b.add(c.groups[v])
+	b.add(c.groups[wildcard])
+}
 
-func (c *comparison) byVerb(b ruleBits, v string) { b.add(c.verbs[v]); b.add(c.verbs[all]) }
+func (c *comparison) byVerb(b ruleBits, v string) {
+	b.add(c.verbs[v])
+	b.add(c.verbs[wildcard])
+}
 
-func (c *comparison) byName(b ruleBits, v string) { b.add(c.names[v]); b.add(c.unnamed) }
+func (c *comparison) byName(b ruleBits, v string) {
+	b.add(c.names[v])
+	b.add(c.unnamed)
+}
 
 // byResource also adds the rules for a subresource of all resources.
 func (c *comparison) byResource(b ruleBits, v string) {
 	b.add(c.resources[v])
-	b.add(c.resources[all])
+	b.add(c.resources[wildcard])
 	if _, sub, ok := strings.Cut(v, "/"); ok {
-		b.add(c.resources[all+"/"+sub])
+		b.add(c.resources[wildcard+"/"+sub])
 	}
 }
 
+// byPath adds the rules for the path and for patterns that match it.
 func (c *comparison) byPath(b ruleBits, v string) {
 	b.add(c.paths[v])
-	if !c.look(len(c.patterns)) {
+	if !c.spend(len(c.patterns)) {
 		return
 	}
 	for _, p := range c.patterns {
-		if strings.HasPrefix(v, strings.TrimRight(p, all)) {
+		if strings.HasPrefix(v, strings.TrimRight(p, wildcard)) {
 			b.add(c.paths[p])
 		}
 	}
 }
 
-func (c *comparison) miss(part rbacv1.PolicyRule) {
-	if len(c.missing) == c.most {
-		c.more = true
+// addMissing records a missing part.
+func (c *comparison) addMissing(part rbacv1.PolicyRule) {
+	if len(c.missing) == c.maxMissing {
+		c.truncated = true
 		return
 	}
 	c.missing = append(c.missing, part)

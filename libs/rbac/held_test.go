@@ -78,8 +78,8 @@ func holdsPart(o, part rbacv1.PolicyRule) bool {
 	return resource && names && in(o.APIGroups, part.APIGroups[0])
 }
 
-// TestRulesWithManyPartsAreRejected uses a short rule with a hundred million parts. A user that does
-// not hold all of it by one rule is rejected.
+// TestRulesWithManyPartsAreRejected uses a short rule with a hundred million parts. A user that
+// does not hold all of it by one rule is rejected.
 func TestRulesWithManyPartsAreRejected(t *testing.T) {
 	values := func(n int) (out []string) {
 		for i := range n {
@@ -99,12 +99,12 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 		refused bool
 		missing int
 	}{
-		"no rules":          {nil, true, 1000},
-		"other rules":       {many, true, 1000},
-		"all permissions":   {append(slices.Clone(many), rule("*", "*", "*")), false, 0},
-		"the same rules":    {append(slices.Clone(many), large), false, 0},
-		"both halves":       {[]rbacv1.PolicyRule{half, otherHalf}, true, 0},
-		"half of the rules": {[]rbacv1.PolicyRule{otherHalf}, true, 1000},
+		"no rules":          {held: nil, refused: true, missing: 1000},
+		"other rules":       {held: many, refused: true, missing: 1000},
+		"all permissions":   {held: append(slices.Clone(many), rule("*", "*", "*")), refused: false, missing: 0},
+		"the same rules":    {held: append(slices.Clone(many), large), refused: false, missing: 0},
+		"both halves":       {held: []rbacv1.PolicyRule{half, otherHalf}, refused: true, missing: 0},
+		"half of the rules": {held: []rbacv1.PolicyRule{otherHalf}, refused: true, missing: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := engine(clusterRole("held", c.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
@@ -120,8 +120,8 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 	}
 }
 
-// TestManyHeldRulesCostLittle checks that held rules that were not requested need no memory, however
-// often a role is bound.
+// TestManyHeldRulesCostLittle checks that held rules that were not requested need no memory,
+// however often a role is bound.
 func TestManyHeldRulesCostLittle(t *testing.T) {
 	rules := make([]rbacv1.PolicyRule, 20_000)
 	for i := range rules {

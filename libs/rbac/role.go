@@ -9,7 +9,8 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-const all = "*"
+// wildcard stands for all values in a list of a rule.
+const wildcard = "*"
 
 // role is a compiled role. Its rules are indexed by their resources, so a request evaluates few of
 // them.
@@ -29,23 +30,23 @@ type ruleSets struct{ verbs, groups, names valueSet }
 
 // valueSet is a list of values. A long list is sorted, because a rule may have 100,000 names.
 type valueSet struct {
-	values []string
-	sorted bool
-	star   bool
+	values      []string
+	sorted      bool
+	hasWildcard bool
 }
 
 // maxUnsorted is the length up to which a list is searched in its own order.
 const maxUnsorted = 32
 
 func newValueSet(values []string) valueSet {
-	s := valueSet{values: values, star: slices.Contains(values, all)}
+	s := valueSet{values: values, hasWildcard: slices.Contains(values, wildcard)}
 	if len(values) > maxUnsorted {
 		s.values, s.sorted = slices.Sorted(slices.Values(values)), true
 	}
 	return s
 }
 
-func (s *valueSet) has(value string) bool {
+func (s *valueSet) contains(value string) bool {
 	if s.sorted {
 		_, found := slices.BinarySearch(s.values, value)
 		return found
@@ -53,9 +54,10 @@ func (s *valueSet) has(value string) bool {
 	return slices.Contains(s.values, value)
 }
 
-// holds reports whether the set contains a value, or a star.
-func (s *valueSet) holds(value string) bool { return s.star || s.has(value) }
+// matches reports whether the set contains a value, or a star.
+func (s *valueSet) matches(value string) bool { return s.hasWildcard || s.contains(value) }
 
+// compile indexes the rules of a role.
 func compile(rules []rbacv1.PolicyRule) *role {
 	r := &role{rules: rules, sets: make([]ruleSets, len(rules)), byResource: map[string][]int32{}}
 	for i := range rules {
@@ -76,9 +78,9 @@ func compile(rules []rbacv1.PolicyRule) *role {
 // query is a request in the form used to evaluate rules.
 type query struct {
 	*authorizer.Attributes
-	resource string // includes the subresource
-	anyScope string // "*/subresource", or empty
-	looked   int    // number of rules evaluated so far
+	resource  string // includes the subresource
+	anyScope  string // "*/subresource", or empty
+	evaluated int    // number of rules evaluated so far
 }
 
 func newQuery(a *authorizer.Attributes) query {
@@ -90,11 +92,12 @@ func newQuery(a *authorizer.Attributes) query {
 	return q
 }
 
+// allows reports whether a rule allows the request.
 func (r *role) allows(q *query) bool {
 	if !q.Resource {
-		q.looked += len(r.paths)
+		q.evaluated += len(r.paths)
 		for _, i := range r.paths {
-			if r.sets[i].verbs.holds(q.Verb) && matchesPath(r.rules[i].NonResourceURLs, q.Path) {
+			if r.sets[i].verbs.matches(q.Verb) && matchesPath(r.rules[i].NonResourceURLs, q.Path) {
 				return true
 			}
 		}
@@ -102,14 +105,15 @@ func (r *role) allows(q *query) bool {
 	}
 	return r.anyAllows(r.byResource[q.resource], q) ||
 		q.anyScope != "" && r.anyAllows(r.byResource[q.anyScope], q) ||
-		r.anyAllows(r.byResource[all], q)
+		r.anyAllows(r.byResource[wildcard], q)
 }
 
+// anyAllows reports whether one of the rules with the given indexes allows the request.
 func (r *role) anyAllows(rules []int32, q *query) bool {
-	q.looked += len(rules)
+	q.evaluated += len(rules)
 	for _, i := range rules {
 		rule := &r.sets[i]
-		if rule.verbs.holds(q.Verb) && rule.groups.holds(q.Group) && (len(rule.names.values) == 0 || rule.names.has(q.Name)) {
+		if rule.verbs.matches(q.Verb) && rule.groups.matches(q.Group) && (len(rule.names.values) == 0 || rule.names.contains(q.Name)) {
 			return true
 		}
 	}
@@ -120,7 +124,7 @@ func (r *role) anyAllows(rules []int32, q *query) bool {
 // star.
 func matchesPath(patterns []string, path string) bool {
 	for _, p := range patterns {
-		if p == all || p == path || strings.HasSuffix(p, all) && strings.HasPrefix(path, strings.TrimRight(p, all)) {
+		if p == wildcard || p == path || strings.HasSuffix(p, wildcard) && strings.HasPrefix(path, strings.TrimRight(p, wildcard)) {
 			return true
 		}
 	}

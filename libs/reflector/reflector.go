@@ -45,8 +45,8 @@ type Config struct {
 	PageSize int64
 	// The pause after a failure is about MinRetry at first, and doubles up to MaxRetry.
 	MinRetry, MaxRetry time.Duration
-	// RelistUnanswered lists the objects again after the server could not be reached, because it may
-	// have been restored from a backup since.
+	// RelistUnanswered lists the objects again after the server could not be reached, because it
+	// may have been restored from a backup since.
 	RelistUnanswered bool
 	Log              *slog.Logger
 	// Level is the level of the log of failures.
@@ -55,8 +55,9 @@ type Config struct {
 
 // Sink receives the objects of a resource. One goroutine calls its methods.
 type Sink interface {
-	// BeginList announces a list. Listed follows for each object, and then EndList with the revision
-	// of the list, after which no other objects exist. If the list fails, another one begins.
+	// BeginList announces a list. Listed follows for each object, and then EndList with the
+	// revision of the list, after which no other objects exist. If the list fails, another one
+	// begins.
 	BeginList()
 	Listed(metav1.Object)
 	EndList(revision string)
@@ -100,7 +101,9 @@ func (r *Reflector) sync() bool {
 
 // Run follows the resource until ctx ends, and returns its error. It must not run twice at once.
 func (r *Reflector) Run(ctx context.Context) error {
-	revision, listed, pause := "", false, r.MinRetry
+	revision := ""
+	listed := false
+	pause := r.MinRetry
 	for {
 		begun := time.Now()
 		var err error
@@ -169,7 +172,8 @@ func (r *Reflector) list(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("list of %s: %w", r.Resource, err)
 		}
-		if options.Continue = page.GetContinue(); options.Continue == "" {
+		options.Continue = page.GetContinue()
+		if options.Continue == "" {
 			r.Sink.EndList(page.GetResourceVersion())
 			r.sync()
 			return page.GetResourceVersion(), nil

@@ -83,7 +83,8 @@ func page(revision, more string, names ...string) *corev1.ConfigMapList {
 // follow runs a reflector and compares the calls.
 func follow(t *testing.T, s *server, want ...string) {
 	t.Helper()
-	if run(t, s, nil); !slices.Equal(s.seen, want) {
+	run(t, s, nil)
+	if !slices.Equal(s.seen, want) {
 		t.Errorf("got  %q\nwant %q", s.seen, want)
 	}
 }

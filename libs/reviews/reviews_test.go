@@ -21,12 +21,12 @@ func TestRead(t *testing.T) {
 		body        io.Reader
 		code        int
 	}{
-		{"a review", "application/json; charset=utf-8", strings.NewReader("12345678"), 0},
-		{"another type", "text/plain", strings.NewReader("{}"), 415},
-		{"odd parameters", "application/json; charset", strings.NewReader("{}"), 415},
-		{"no type", "", strings.NewReader("{}"), 415},
-		{"too large", "application/json", strings.NewReader("123456789"), 413},
-		{"one that breaks off", "application/json", iotest.ErrReader(io.ErrUnexpectedEOF), 400},
+		{name: "a review", media: "application/json; charset=utf-8", body: strings.NewReader("12345678"), code: 0},
+		{name: "another type", media: "text/plain", body: strings.NewReader("{}"), code: 415},
+		{name: "odd parameters", media: "application/json; charset", body: strings.NewReader("{}"), code: 415},
+		{name: "no type", media: "", body: strings.NewReader("{}"), code: 415},
+		{name: "too large", media: "application/json", body: strings.NewReader("123456789"), code: 413},
+		{name: "one that breaks off", media: "application/json", body: iotest.ErrReader(io.ErrUnexpectedEOF), code: 400},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/", c.body)
 		r.Header.Set("Content-Type", c.media)
@@ -47,9 +47,9 @@ func TestRefusalsAreNotCacheable(t *testing.T) {
 		code          int
 		header, value string
 	}{
-		"/refused": {func(c *gin.Context) { reviews.Refuse(c, *reviews.Invalid("no %s", "good")) }, 400, "Content-Type", "application/json; charset=utf-8"},
-		"/later":   {func(c *gin.Context) { reviews.Unavailable(c, "not now") }, 503, "Retry-After", "1"},
-		"/method":  {func(c *gin.Context) { reviews.NotAllowed(c, "reviews") }, 405, "Allow", "POST"},
+		"/refused": {answer: func(c *gin.Context) { reviews.Refuse(c, *reviews.Invalid("no %s", "good")) }, code: 400, header: "Content-Type", value: "application/json; charset=utf-8"},
+		"/later":   {answer: func(c *gin.Context) { reviews.Unavailable(c, "not now") }, code: 503, header: "Retry-After", value: "1"},
+		"/method":  {answer: func(c *gin.Context) { reviews.NotAllowed(c, "reviews") }, code: 405, header: "Allow", value: "POST"},
 	} {
 		e := gin.New()
 		e.GET(path, c.answer)

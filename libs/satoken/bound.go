@@ -28,7 +28,7 @@ func (a *Authenticator) bound(ctx context.Context, c *Claims) (*authenticator.Re
 		return nil, err
 	}
 	until := c.ExpiresAt.Add(Leeway)
-	if err := a.stillThere(ctx, b, now, &until); err != nil {
+	if err := a.stillExists(ctx, b, now, &until); err != nil {
 		return nil, err
 	}
 	r := &authenticator.Response{User: b.user(c.ID), Expires: until}
@@ -41,9 +41,9 @@ func (a *Authenticator) bound(ctx context.Context, c *Claims) (*authenticator.Re
 	return r, nil
 }
 
-// stillThere looks up the account and the bound objects. It reduces until to the time when the
+// stillExists looks up the account and the bound objects. It reduces until to the time when the
 // first of them counts as deleted.
-func (a *Authenticator) stillThere(ctx context.Context, b *Binding, now time.Time, until *time.Time) error {
+func (a *Authenticator) stillExists(ctx context.Context, b *Binding, now time.Time, until *time.Time) error {
 	check := func(kind string, ref Ref, o metav1.Object, err error) error {
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("%s %q of the token does not exist", kind, ref.Name)

@@ -182,7 +182,9 @@ func TestLegacy(t *testing.T) {
 
 func TestHint(t *testing.T) {
 	token := sign(t, rsaKey(), func(r *satoken.Request) {
-		r.Binding.Pod, r.Binding.Secret, r.Binding.Node = &satoken.Ref{Name: "p", UID: "up"}, &satoken.Ref{Name: "s", UID: "us"}, &satoken.Ref{Name: "n"}
+		r.Binding.Pod = &satoken.Ref{Name: "p", UID: "up"}
+		r.Binding.Secret = &satoken.Ref{Name: "s", UID: "us"}
+		r.Binding.Node = &satoken.Ref{Name: "n"}
 	})
 	h := satoken.HintOf(token)
 	want := []satoken.Object{{satoken.KindServiceAccount, "ns", "a", "ua"}, {satoken.KindSecret, "ns", "s", "us"}, {satoken.KindPod, "ns", "p", "up"}}

@@ -172,7 +172,8 @@ func TestDefaultClock(t *testing.T) {
 	nameless := made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
 		c.ID, c.ExpiresAt = "", jwt.NewNumericDate(now.Add(time.Hour))
 	})
-	if r, ok, err = a.AuthenticateToken(t.Context(), nameless, nil); !ok || r.User.Extra != nil {
+	r, ok, err = a.AuthenticateToken(t.Context(), nameless, nil)
+	if !ok || r.User.Extra != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
 	noAccount := sign(t, key, func(r *satoken.Request) { r.IssuedAt, r.Binding.ServiceAccount.Name = now, "" })

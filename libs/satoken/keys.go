@@ -87,7 +87,8 @@ func ParsePublicKeys(data []byte) ([]PublicKey, error) {
 	var keys []PublicKey
 	for {
 		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
+		block, data = pem.Decode(data)
+		if block == nil {
 			break
 		}
 		key, err := parseBlock(block)
@@ -144,7 +145,8 @@ func LoadPrivateKey(file string) (crypto.Signer, error) {
 	}
 	for {
 		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
+		block, data = pem.Decode(data)
+		if block == nil {
 			return nil, fmt.Errorf("%s: no RSA or ECDSA private key in PEM form", file)
 		}
 		key, err := parseBlock(block)

@@ -58,7 +58,8 @@ func of(equal bool) verdict {
 
 // compare compares two values of the same type.
 func compare(x, y reflect.Value, depth int) verdict {
-	if depth++; depth > deepest {
+	depth++
+	if depth > deepest {
 		return unknown
 	}
 	switch x.Kind() {
@@ -94,10 +95,12 @@ func compare(x, y reflect.Value, depth int) verdict {
 	return unknown
 }
 
+// structs compares structs. Quantities and times are compared by their value.
 func structs(x, y reflect.Value, depth int) verdict {
 	switch x.Type() {
 	case quantities:
-		a, b := *pointer[resource.Quantity](x), *pointer[resource.Quantity](y)
+		a := *pointer[resource.Quantity](x)
+		b := *pointer[resource.Quantity](y)
 		return of(a.Cmp(b) == 0) // on copies: Cmp changes its receiver
 	case times:
 		return of(pointer[metav1.Time](x).UTC() == pointer[metav1.Time](y).UTC())
@@ -125,6 +128,7 @@ func pointer[T any](v reflect.Value) *T {
 	return &t
 }
 
+// slices compares slices. An empty slice equals nil.
 func slices(x, y reflect.Value, depth int) verdict {
 	n := x.Len()
 	switch {
@@ -143,6 +147,7 @@ func slices(x, y reflect.Value, depth int) verdict {
 	return same
 }
 
+// mapsOf compares maps. An empty map equals nil.
 func mapsOf(x, y reflect.Value, depth int) verdict {
 	switch {
 	case x.Len() != y.Len():

@@ -182,8 +182,8 @@ func TestSendFlushesAtOnce(t *testing.T) {
 	(<-l.end)(nil)
 }
 
-// TestDetachedResponseFails checks that a failure after the handler has returned aborts the response
-// and reaches the functions of AtEnd.
+// TestDetachedResponseFails checks that a failure after the handler has returned aborts the
+// response and reaches the functions of AtEnd.
 func TestDetachedResponseFails(t *testing.T) {
 	l := startDetached(t, func() {})
 	_, body := l.request(t)
@@ -281,9 +281,9 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 	}
 }
 
-// TestForeignWriterCannotDetach checks that DetachableWriter and Detach do nothing for writers of other servers,
-// and that Send and AtEnd work.
-func TestForeignWriterCannotDetach(t *testing.T) {
+// TestWriterOfOtherServerCannotDetach checks that DetachableWriter and Detach do nothing for
+// writers of other servers, and that Send and AtEnd work.
+func TestWriterOfOtherServerCannotDetach(t *testing.T) {
 	for name, hide := range map[string]bool{"that flush": false, "that do not": true} {
 		t.Run(name, func(t *testing.T) {
 			below := httptest.NewRecorder()
@@ -315,8 +315,8 @@ type failingWriter struct{ http.ResponseWriter }
 func (failingWriter) Write([]byte) (int, error) { return 0, http.ErrBodyNotAllowed }
 func (failingWriter) Flush()                    { panic("Flush was called") }
 
-// TestPanicBeforeDetachGets500 checks that a panic between DetachableWriter and the first write gets a 500
-// response, and that Detach needs DetachableWriter.
+// TestPanicBeforeDetachGets500 checks that a panic between DetachableWriter and the first write
+// gets a 500 response, and that Detach needs DetachableWriter.
 func TestPanicBeforeDetachGets500(t *testing.T) {
 	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
 		return serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -105,7 +105,8 @@ type limitedRegisterer struct {
 }
 
 func (f *limitedRegisterer) Register(prometheus.Collector) error {
-	if f.left--; f.left < 0 {
+	f.left--
+	if f.left < 0 {
 		return errors.New("full")
 	}
 	return nil

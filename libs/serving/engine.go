@@ -52,6 +52,7 @@ func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
 	})
 }
 
+// recovered logs a panic of a handler and fails the response.
 func recovered(log *slog.Logger, v any, w http.ResponseWriter, r *http.Request, written bool) {
 	if detached, begun := exchange.CancelDetach(w, v); detached != nil {
 		w, written = detached, begun
@@ -106,6 +107,7 @@ type status struct {
 	Code       int      `json:"code"`
 }
 
+// writeStatus writes a Kubernetes Status.
 func writeStatus(w http.ResponseWriter, code int, reason, message string) {
 	body, err := json.Marshal(status{
 		Kind: "Status", APIVersion: "v1", Status: "Failure", Message: message, Reason: reason, Code: code,

@@ -22,14 +22,14 @@ func TestRecovery(t *testing.T) {
 		status int  // 0: the connection is closed
 		logged bool // with a stack
 	}{
-		{"no panic", func(w http.ResponseWriter) { io.WriteString(w, "ok") }, 200, false},
-		{"panic", func(http.ResponseWriter) { panic("boom") }, 500, true},
-		{"panic after the response began", func(w http.ResponseWriter) {
+		{name: "no panic", handle: func(w http.ResponseWriter) { io.WriteString(w, "ok") }, status: 200, logged: false},
+		{name: "panic", handle: func(http.ResponseWriter) { panic("boom") }, status: 500, logged: true},
+		{name: "panic after the response began", handle: func(w http.ResponseWriter) {
 			io.WriteString(w, "half")
 			http.NewResponseController(w).Flush()
 			panic("boom")
-		}, 0, true},
-		{"abort", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, 0, false},
+		}, status: 0, logged: true},
+		{name: "abort", handle: func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, status: 0, logged: false},
 	}
 	for _, tt := range tests {
 		for _, kind := range []string{"engine", "handler"} {

@@ -74,20 +74,20 @@ func TestFrameFloodIsDelayed(t *testing.T) {
 		name, kind string
 		flood      func(c *rawHTTP2, id uint32) error
 	}{
-		{"resets", "resets", func(c *rawHTTP2, id uint32) error {
+		{name: "resets", kind: "resets", flood: func(c *rawHTTP2, id uint32) error {
 			c.request(id, "GET", true)
 			return c.WriteRSTStream(id, http2.ErrCodeCancel)
 		}},
-		{"requests reset by the server", "resets", func(c *rawHTTP2, id uint32) error {
+		{name: "requests reset by the server", kind: "resets", flood: func(c *rawHTTP2, id uint32) error {
 			c.request(id, "GET", false)
 			return c.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4))
 		}},
-		{"pings", "control", func(c *rawHTTP2, _ uint32) error { return c.WritePing(false, [8]byte{}) }},
-		{"settings", "control", func(c *rawHTTP2, _ uint32) error { return c.WriteSettings() }},
-		{"windows", "control", func(c *rawHTTP2, _ uint32) error { return c.WriteWindowUpdate(0, 1) }},
-		{"priorities", "control", func(c *rawHTTP2, id uint32) error { return c.WritePriority(id, http2.PriorityParam{Weight: 1}) }},
-		{"unknown frames", "control", func(c *rawHTTP2, id uint32) error { return c.WriteRawFrame(99, 0, 0, nil) }},
-		{"empty data", "control", func(c *rawHTTP2, id uint32) error {
+		{name: "pings", kind: "control", flood: func(c *rawHTTP2, _ uint32) error { return c.WritePing(false, [8]byte{}) }},
+		{name: "settings", kind: "control", flood: func(c *rawHTTP2, _ uint32) error { return c.WriteSettings() }},
+		{name: "windows", kind: "control", flood: func(c *rawHTTP2, _ uint32) error { return c.WriteWindowUpdate(0, 1) }},
+		{name: "priorities", kind: "control", flood: func(c *rawHTTP2, id uint32) error { return c.WritePriority(id, http2.PriorityParam{Weight: 1}) }},
+		{name: "unknown frames", kind: "control", flood: func(c *rawHTTP2, id uint32) error { return c.WriteRawFrame(99, 0, 0, nil) }},
+		{name: "empty data", kind: "control", flood: func(c *rawHTTP2, id uint32) error {
 			if id == 1 {
 				c.request(id, "POST", false)
 			}
@@ -124,8 +124,8 @@ func TestFrameFloodIsDelayed(t *testing.T) {
 	}
 }
 
-// TestGoodClientIsNotDelayed checks that usual cancellations and large uploads and downloads are not
-// delayed.
+// TestGoodClientIsNotDelayed checks that usual cancellations and large uploads and downloads are
+// not delayed.
 func TestGoodClientIsNotDelayed(t *testing.T) {
 	const answer = 4 << 20
 	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {

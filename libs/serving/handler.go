@@ -10,9 +10,9 @@ import (
 	"binnacle/libs/serving/exchange"
 )
 
-// gate applies the limits of clients to requests and counts those in flight. It refuses new requests
-// once its counter is closed. Health and metrics pass uncounted: a draining server still answers
-// them.
+// gate applies the limits of clients to requests and counts those in flight. It refuses new
+// requests once its counter is closed. Health and metrics pass uncounted: a draining server still
+// answers them.
 type gate struct {
 	next        http.Handler
 	longRunning func(*http.Request) bool
@@ -48,8 +48,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.serve(w, r, class, g.next, func() { g.requests.Leave(class) })
 }
 
-// serve applies the limits of clients and calls next. leave, if not nil, is called once the response
-// is sent.
+// serve applies the limits of clients and calls next. leave, if not nil, is called once the
+// response is sent.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, class drain.Class, next http.Handler, leave func()) {
 	release, err := g.headers.Begin(r)
 	x, r := g.limits.Begin(w, r, class == drain.Long)
@@ -90,10 +90,15 @@ func passesGate(path string) bool {
 	return false
 }
 
+// refuse rejects a request during the shutdown.
 func (g *gate) refuse(w http.ResponseWriter, _ *http.Request) {
-	code, reason, after := http.StatusServiceUnavailable, "ServiceUnavailable", 1
+	code := http.StatusServiceUnavailable
+	reason := "ServiceUnavailable"
+	after := 1
 	if g.sendRetryAfter {
-		code, reason, after = http.StatusTooManyRequests, "TooManyRequests", 5
+		code = http.StatusTooManyRequests
+		reason = "TooManyRequests"
+		after = 5
 	}
 	h := w.Header()
 	h.Set("Connection", "close")

@@ -68,7 +68,8 @@ func TestStalledHandshakesDoNotBlockOthers(t *testing.T) {
 	}
 }
 
-// TestStalledHandshakeTimesOut checks that an unfinished handshake ends after the handshake timeout.
+// TestStalledHandshakeTimesOut checks that an unfinished handshake ends after the handshake
+// timeout.
 func TestStalledHandshakeTimesOut(t *testing.T) {
 	testInMemory(t, nil, func(t *testing.T, r *testServer) {
 		conn, err := r.connect(t.Context(), "", "")
@@ -85,7 +86,8 @@ func TestStalledHandshakeTimesOut(t *testing.T) {
 		if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
 			t.Errorf("the connection is still open: %v", err)
 		}
-		if synctest.Wait(); r.count(t, handshakeMetric, "late") != 1 {
+		synctest.Wait()
+		if r.count(t, handshakeMetric, "late") != 1 {
 			t.Error("the timeout was not counted")
 		}
 	})

@@ -22,7 +22,8 @@ func eachProtocol(t *testing.T, test func(t *testing.T, o *serving.Options)) {
 	for _, name := range []string{"own", "standard", "http1"} {
 		t.Run(name, func(t *testing.T) {
 			o := shortStallOptions(t)
-			if o.DisableHTTP2 = name == "http1"; !o.DisableHTTP2 {
+			o.DisableHTTP2 = name == "http1"
+			if !o.DisableHTTP2 {
 				o.HTTP2Implementation = name
 			}
 			test(t, o)
@@ -146,8 +147,8 @@ func TestSlowClientGetsWholeResponse(t *testing.T) {
 	})
 }
 
-// TestShutdownWaitsForSlowClients checks that everything that was sent arrives, including bytes that
-// the kernel has not sent when the server ends.
+// TestShutdownWaitsForSlowClients checks that everything that was sent arrives, including bytes
+// that the kernel has not sent when the server ends.
 func TestShutdownWaitsForSlowClients(t *testing.T) {
 	const size, rate = 1_500_000, 1_000_000
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {

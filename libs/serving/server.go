@@ -138,10 +138,10 @@ func (s *Server) Timeline() *drain.Timeline { return s.timeline }
 // LongRunningStop returns a channel that is closed when long-running requests have to end.
 func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
 
-// LongResponses returns the limit for encoding and encrypting large responses. It has one permit less
-// than there are CPUs, so that one CPU is left for small responses. A permit is held for one piece
-// of a response at a time, and not while the piece is written. The server encrypts for the network of
-// the client.
+// LongResponses returns the limit for encoding and encrypting large responses. It has one permit
+// less than there are CPUs, so that one CPU is left for small responses. A permit is held for one
+// piece of a response at a time, and not while the piece is written. The server encrypts for the
+// network of the client.
 func (s *Server) LongResponses() *limit.Queue[string] { return s.longResponses }
 
 // LargeRequests returns the limit for processing large requests. It has one permit less than there
@@ -160,8 +160,8 @@ func (s *Server) ClientCAs() *x509.CertPool {
 	return s.tls.ClientCAs().Pool()
 }
 
-// VerifyOptions returns the options for verifying a client certificate, and false if no client CA is
-// configured.
+// VerifyOptions returns the options for verifying a client certificate, and false if no client CA
+// is configured.
 func (s *Server) VerifyOptions() (x509.VerifyOptions, bool) {
 	pool := s.ClientCAs()
 	return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, pool != nil
@@ -207,6 +207,7 @@ func (s *Server) Run(ctx context.Context, handler http.Handler, longRunning func
 	}})
 }
 
+// httpServer returns the HTTP server with the protocols and timeouts of the options.
 func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
@@ -278,6 +279,7 @@ func (s *Server) checkShutdown(*http.Request) error {
 	return nil
 }
 
+// shutDown performs the steps of a shutdown in the order of the timeline.
 func (s *Server) shutDown(server *http.Server, g *gate) {
 	begin := time.Now()
 	t := s.timeline
@@ -324,8 +326,8 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 
 // waitForDelivery waits until clients have acknowledged what was sent. Once the process has ended,
 // the kernel resets the connection of a client that sends another frame, and the rest of the
-// response is lost. It gives up when no client has acknowledged anything for exchange.ConnPatience times the
-// stall timeout.
+// response is lost. It gives up when no client has acknowledged anything for exchange.ConnPatience
+// times the stall timeout.
 func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 	tick := time.NewTicker(deliveryPoll)
 	defer tick.Stop()

@@ -458,21 +458,21 @@ func TestFlags(t *testing.T) {
 		args []string
 		want string // substring of an error of parsing, Complete or Validate
 	}{
-		{"defaults", nil, ""},
-		{"everything", []string{"--bind-address=::1", "--secure-port=1", "--tls-min-version=VersionTLS13", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+		{name: "defaults", args: nil, want: ""},
+		{name: "everything", args: []string{"--bind-address=::1", "--secure-port=1", "--tls-min-version=VersionTLS13", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
 			"--http2-max-streams-per-connection=7", "--shutdown-delay-duration=1s", "--shutdown-send-retry-after", "--livez-grace-period=1s",
-			"--tls-sni-cert-key=a.crt,a.key", "--tls-sni-cert-key=b.crt,b.key:b.example.com,*.c.example.com"}, ""},
-		{"address", []string{"--bind-address=nowhere"}, "bind-address"},
-		{"port", []string{"--secure-port=70000"}, "--secure-port 70000"},
-		{"certificate without key", []string{"--tls-cert-file=a"}, "go together"},
-		{"streams", []string{"--http2-max-streams-per-connection=0"}, "must be positive"},
-		{"delay", []string{"--shutdown-delay-duration=-1s"}, "must not be negative"},
-		{"grace", []string{"--livez-grace-period=-1s"}, "must not be negative"},
-		{"version", []string{"--tls-min-version=TLS9"}, `unknown version "TLS9"`},
-		{"former cipher suite names", []string{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}, ""},
-		{"suite", []string{"--tls-cipher-suites=NULL"}, `unknown cipher suite "NULL"`},
-		{"named pair", []string{"--tls-sni-cert-key=a.crt"}, "CERT,KEY"},
-		{"named pair, empty name", []string{"--tls-sni-cert-key=a.crt,a.key:"}, "a name is empty"},
+			"--tls-sni-cert-key=a.crt,a.key", "--tls-sni-cert-key=b.crt,b.key:b.example.com,*.c.example.com"}, want: ""},
+		{name: "address", args: []string{"--bind-address=nowhere"}, want: "bind-address"},
+		{name: "port", args: []string{"--secure-port=70000"}, want: "--secure-port 70000"},
+		{name: "certificate without key", args: []string{"--tls-cert-file=a"}, want: "go together"},
+		{name: "streams", args: []string{"--http2-max-streams-per-connection=0"}, want: "must be positive"},
+		{name: "delay", args: []string{"--shutdown-delay-duration=-1s"}, want: "must not be negative"},
+		{name: "grace", args: []string{"--livez-grace-period=-1s"}, want: "must not be negative"},
+		{name: "version", args: []string{"--tls-min-version=TLS9"}, want: `unknown version "TLS9"`},
+		{name: "former cipher suite names", args: []string{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}, want: ""},
+		{name: "suite", args: []string{"--tls-cipher-suites=NULL"}, want: `unknown cipher suite "NULL"`},
+		{name: "named pair", args: []string{"--tls-sni-cert-key=a.crt"}, want: "CERT,KEY"},
+		{name: "named pair, empty name", args: []string{"--tls-sni-cert-key=a.crt,a.key:"}, want: "a name is empty"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,12 +22,12 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 		pause  bool  // otherwise the response is aborted
 		resume error // becomes the error of the write
 	}{
-		"HTTP/1, resumed":         {"http/1.1", true, nil},
-		"HTTP/2, resumed":         {"h2", true, nil},
-		"HTTP/1, resume fails":    {"http/1.1", true, over},
-		"HTTP/2, resume fails":    {"h2", true, over},
-		"HTTP/1, suspend refused": {"http/1.1", false, nil},
-		"HTTP/2, suspend refused": {"h2", false, nil},
+		"HTTP/1, resumed":         {proto: "http/1.1", pause: true, resume: nil},
+		"HTTP/2, resumed":         {proto: "h2", pause: true, resume: nil},
+		"HTTP/1, resume fails":    {proto: "http/1.1", pause: true, resume: over},
+		"HTTP/2, resume fails":    {proto: "h2", pause: true, resume: over},
+		"HTTP/1, suspend refused": {proto: "http/1.1", pause: false, resume: nil},
+		"HTTP/2, suspend refused": {proto: "h2", pause: false, resume: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pauses, resumes atomic.Int32
@@ -93,8 +93,8 @@ func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) 
 	return func() { go func() { _, _ = io.Copy(io.Discard, conn) }() }
 }
 
-// TestSmallResponseDoesNotSuspend checks that a response that fits into buffers does not suspend the
-// handler.
+// TestSmallResponseDoesNotSuspend checks that a response that fits into buffers does not suspend
+// the handler.
 func TestSmallResponseDoesNotSuspend(t *testing.T) {
 	r, heard := startStalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
 		exchange.OnSlowWrite(struct{ http.ResponseWriter }{w}, nil, nil) // has no effect on a writer without Unwrap

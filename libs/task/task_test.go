@@ -23,23 +23,23 @@ func TestRun(t *testing.T) {
 		tasks []task.Task
 		want  string // substring of the error; empty: no error
 	}{
-		{"no tasks", nil, ""},
-		{"all finish", []task.Task{
+		{name: "no tasks", tasks: nil, want: ""},
+		{name: "all finish", tasks: []task.Task{
 			{Name: "a", Run: func(context.Context) error { return nil }},
 			{Name: "b", Run: func(context.Context) error { return nil }},
-		}, ""},
-		{"one fails, the other is cancelled", []task.Task{
+		}, want: ""},
+		{name: "one fails, the other is cancelled", tasks: []task.Task{
 			{Name: "cache", Run: func(context.Context) error { return errBroken }},
 			{Name: "server", Run: untilDone},
-		}, "cache: broken"},
-		{"one panics, the other is cancelled", []task.Task{
+		}, want: "cache: broken"},
+		{name: "one panics, the other is cancelled", tasks: []task.Task{
 			{Name: "cache", Run: func(context.Context) error { panic("out of cheese") }},
 			{Name: "server", Run: untilDone},
-		}, "cache: panic: out of cheese"},
-		{"a context error while the group lives is a failure", []task.Task{
+		}, want: "cache: panic: out of cheese"},
+		{name: "a context error while the group lives is a failure", tasks: []task.Task{
 			{Name: "poll", Run: func(context.Context) error { return context.Canceled }},
 			{Name: "server", Run: untilDone},
-		}, "poll: context canceled"},
+		}, want: "poll: context canceled"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -106,10 +106,10 @@ func TestAroundFailures(t *testing.T) {
 		back       func(context.Context) error
 		wantPrefix string
 	}{
-		{"background fails", untilDone, func(context.Context) error { return errBroken }, "cache: broken"},
-		{"background panics", untilDone, func(context.Context) error { panic("x") }, "cache: panic"},
-		{"foreground fails", func(context.Context) error { return errBroken }, untilDone, "server: broken"},
-		{"foreground panics", func(context.Context) error { panic("x") }, untilDone, "server: panic"},
+		{name: "background fails", front: untilDone, back: func(context.Context) error { return errBroken }, wantPrefix: "cache: broken"},
+		{name: "background panics", front: untilDone, back: func(context.Context) error { panic("x") }, wantPrefix: "cache: panic"},
+		{name: "foreground fails", front: func(context.Context) error { return errBroken }, back: untilDone, wantPrefix: "server: broken"},
+		{name: "foreground panics", front: func(context.Context) error { panic("x") }, back: untilDone, wantPrefix: "server: panic"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

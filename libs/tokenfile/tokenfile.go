@@ -75,7 +75,8 @@ func Parse(data []byte) (*Authenticator, []string, error) {
 			return nil, nil, err
 		}
 		line, _ := r.FieldPos(0)
-		switch token := record[columnToken]; {
+		token := record[columnToken]
+		switch {
 		case len(record) < columnGroups:
 			return nil, nil, fmt.Errorf("line %d: must have at least 3 columns (token, user name, user uid), found %d", line, len(record))
 		case token == "":
@@ -92,6 +93,7 @@ func Parse(data []byte) (*Authenticator, []string, error) {
 	}
 }
 
+// user returns the user of a line.
 func user(record []string) *authenticator.User {
 	u := &authenticator.User{Name: record[columnUser], UID: record[columnUID]}
 	if len(record) > columnGroups {

@@ -67,6 +67,7 @@ const (
 	maxConfigBytes = 1 << 20
 )
 
+// read reads and validates a TracingConfiguration.
 func read(file string) (*Configuration, error) {
 	data, err := os.ReadFile(file)
 	if err == nil && len(data) > maxConfigBytes {
@@ -109,6 +110,7 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 	return errs
 }
 
+// checkEndpoint returns an error for an endpoint with an unsupported scheme.
 func checkEndpoint(endpoint string, path *field.Path) field.ErrorList {
 	if !strings.Contains(endpoint, "//") {
 		endpoint = "dns://" + endpoint

@@ -163,6 +163,7 @@ func (p *Provider) Client(next http.RoundTripper) http.RoundTripper {
 	return &transport{next, p.roots.Tracer(scope), true}
 }
 
+// transport records a span for each request. roots allows spans without a parent.
 type transport struct {
 	next   http.RoundTripper
 	tracer trace.Tracer

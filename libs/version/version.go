@@ -33,8 +33,8 @@ func Suite() string {
 	return release
 }
 
-// Get returns the build information in the form that Kubernetes clients parse. Fields that the build
-// did not record are empty.
+// Get returns the build information in the form that Kubernetes clients parse. Fields that the
+// build did not record are empty.
 func Get() apiversion.Info {
 	info := apiversion.Info{
 		Major:                 Major,
@@ -49,7 +49,9 @@ func Get() apiversion.Info {
 		Platform:              runtime.GOOS + "/" + runtime.GOARCH,
 	}
 	if commit != "" {
-		info.GitCommit, info.BuildDate, info.GitTreeState = commit, date, "clean"
+		info.GitCommit = commit
+		info.BuildDate = date
+		info.GitTreeState = "clean"
 		return info
 	}
 	build, ok := debug.ReadBuildInfo()

@@ -98,6 +98,7 @@ func Run(c *cobra.Command, args []string, out, errs io.Writer) int {
 	return 1
 }
 
+// validate parses the names of CAs, and checks the lifetimes and the step of a rotation.
 func (f *flags) validate() error {
 	var err error
 	if f.ExternalCAs, err = parseCAs("external-ca", f.outside); err != nil {
@@ -119,6 +120,7 @@ func (f *flags) validate() error {
 	return nil
 }
 
+// parseCAs returns the CAs with the names that a flag lists.
 func parseCAs(flag string, names []string) (out []certs.CA, err error) {
 	known := map[string]bool{}
 	for _, ca := range certs.CAs() {
@@ -133,6 +135,7 @@ func parseCAs(flag string, names []string) (out []certs.CA, err error) {
 	return out, nil
 }
 
+// ensure creates or rotates certificates and prints the written files.
 func (f *flags) ensure(out io.Writer) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -169,13 +172,16 @@ func writeSecrets(o certs.Options, path string) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
+// check prints a table of all certificates. It returns an error if one needs attention.
 func (f *flags) check(out io.Writer) error {
 	now := time.Now()
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CERTIFICATE\tSUBJECT\tUSE\tISSUER\tEXPIRES\tDAYS LEFT\tSTATE")
 	problems := 0
 	for _, e := range certs.Check(f.Options, now, f.within) {
-		state, expires, days := "ok", "", ""
+		state := "ok"
+		expires := ""
+		days := ""
 		if e.Problem != "" {
 			state = strings.ReplaceAll(e.Problem, "\n", " ")
 			problems++

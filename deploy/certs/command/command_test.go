@@ -28,18 +28,21 @@ func TestCommandCreatesAndChecks(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "DAYS LEFT") || !strings.Contains(out, "admin/admin.crt") || strings.Count(out, " ok\n") != strings.Count(out, "\n")-1 {
 		t.Errorf("got exit code %d:\n%s", code, out)
 	}
-	if code, out, errs = run("check", "--dir", dir, "--within", "9000h"); code != 1 || !strings.Contains(out, "expires soon") || !strings.Contains(errs, "need attention") {
+	code, out, errs = run("check", "--dir", dir, "--within", "9000h")
+	if code != 1 || !strings.Contains(out, "expires soon") || !strings.Contains(errs, "need attention") {
 		t.Errorf("got exit code %d:\n%s%s", code, out, errs)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "ca")); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--dir", dir}, {"--dir", dir, "--renew"}} {
-		if code, out, errs = run(args...); code != 1 || out != "" || !strings.Contains(errs, "--new-ca") {
+		code, out, errs = run(args...)
+		if code != 1 || out != "" || !strings.Contains(errs, "--new-ca") {
 			t.Errorf("%v: got exit code %d: %s%s", args, code, out, errs)
 		}
 	}
-	if code, out, errs = run("--dir", dir, "--new-ca"); code != 0 || !strings.Contains(out, "ca/client-ca.crt") {
+	code, out, errs = run("--dir", dir, "--new-ca")
+	if code != 0 || !strings.Contains(out, "ca/client-ca.crt") {
 		t.Errorf("got exit code %d: %s%s", code, out, errs)
 	}
 }

@@ -28,6 +28,7 @@ type review struct {
 	Status     status `json:"status"`
 }
 
+// spec is the part of a SubjectAccessReview that the decision depends on.
 type spec struct {
 	User     string      `json:"user,omitempty"`
 	Groups   []string    `json:"groups,omitempty"` // in v1
@@ -47,11 +48,13 @@ type status struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
+// rules holds the allowed verbs by user and by group.
 type rules struct {
 	Users  map[string][]string `json:"users"`
 	Groups map[string][]string `json:"groups"`
 }
 
+// decide decides by the rules of the user and of its groups.
 func (r *rules) decide(s *spec) status {
 	for _, a := range []*attributes{s.Resource, s.Path} {
 		if a == nil || a.Verb == "" {
@@ -68,6 +71,7 @@ func (r *rules) decide(s *spec) status {
 	return status{Reason: "no rule allows it"}
 }
 
+// handler answers SubjectAccessReviews.
 func handler(rules *rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review
@@ -83,8 +87,10 @@ func handler(rules *rules) http.Handler {
 }
 
 func main() {
-	address, file := flag.String("address", "127.0.0.1:8444", "address to listen on"), flag.String("rules", "", "JSON file of rules")
-	cert, key := flag.String("cert", "", "serving certificate, PEM"), flag.String("key", "", "private key of --cert, PEM")
+	address := flag.String("address", "127.0.0.1:8444", "address to listen on")
+	file := flag.String("rules", "", "JSON file of rules")
+	cert := flag.String("cert", "", "serving certificate, PEM")
+	key := flag.String("key", "", "private key of --cert, PEM")
 	clientCA := flag.String("client-ca", "", "CA bundle that verifies client certificates, PEM")
 	flag.Parse()
 	allowed := &rules{}

@@ -20,15 +20,15 @@ func TestHandler(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"a user", review("v1", `"user":"ada",`+remove), 200, `"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true,"reason":"allowed by a rule"}`},
-		{"a group", review("v1", `"user":"bob","groups":["dev"],`+get), 200, `{"allowed":true,"reason":"allowed by a rule"}`},
-		{"a group in v1beta1", review("v1beta1", `"group":["dev"],`+path), 200, `"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true`},
-		{"another verb", review("v1", `"groups":["dev"],`+remove), 200, `{"allowed":false,"reason":"no rule allows it"}`},
-		{"another user", review("v1", `"user":"dev","groups":["ada"],`+get), 200, `{"allowed":false`},
-		{"no attributes", review("v1", `"user":"ada"`), 200, `{"allowed":false`},
-		{"another kind", `{"apiVersion":"v1","kind":"Pod"}`, 400, "not a SubjectAccessReview"},
-		{"invalid JSON", `{`, 400, "not a SubjectAccessReview"},
-		{"body too large", `{"spec":"` + strings.Repeat("a", 2*maxBody), 400, "not a SubjectAccessReview"},
+		{name: "a user", body: review("v1", `"user":"ada",`+remove), code: 200, want: `"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true,"reason":"allowed by a rule"}`},
+		{name: "a group", body: review("v1", `"user":"bob","groups":["dev"],`+get), code: 200, want: `{"allowed":true,"reason":"allowed by a rule"}`},
+		{name: "a group in v1beta1", body: review("v1beta1", `"group":["dev"],`+path), code: 200, want: `"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true`},
+		{name: "another verb", body: review("v1", `"groups":["dev"],`+remove), code: 200, want: `{"allowed":false,"reason":"no rule allows it"}`},
+		{name: "another user", body: review("v1", `"user":"dev","groups":["ada"],`+get), code: 200, want: `{"allowed":false`},
+		{name: "no attributes", body: review("v1", `"user":"ada"`), code: 200, want: `{"allowed":false`},
+		{name: "another kind", body: `{"apiVersion":"v1","kind":"Pod"}`, code: 400, want: "not a SubjectAccessReview"},
+		{name: "invalid JSON", body: `{`, code: 400, want: "not a SubjectAccessReview"},
+		{name: "body too large", body: `{"spec":"` + strings.Repeat("a", 2*maxBody), code: 400, want: "not a SubjectAccessReview"},
 	} {
 		resp, err := server.Client().Post(server.URL, "application/json", strings.NewReader(c.body))
 		if err != nil {

@@ -33,11 +33,13 @@ type review struct {
 	Status status `json:"status"`
 }
 
+// status is the status of a TokenReview.
 type status struct {
 	Authenticated bool  `json:"authenticated"`
 	User          *user `json:"user,omitempty"`
 }
 
+// user is an authenticated user.
 type user struct {
 	Username string              `json:"username"`
 	UID      string              `json:"uid,omitempty"`
@@ -45,8 +47,8 @@ type user struct {
 	Extra    map[string][]string `json:"extra,omitempty"`
 }
 
-// handler answers reviews. Users are looked up by digest, so that timing does not reveal how much of
-// a guessed token was right.
+// handler answers reviews. Users are looked up by digest, so that timing does not reveal how much
+// of a guessed token was right.
 func handler(users map[string]user) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review

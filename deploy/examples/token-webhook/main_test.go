@@ -22,16 +22,16 @@ func TestHandler(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"v1", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"secret"}}`, 200,
-			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{},` + good},
-		{"v1beta1", `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"secret"}}`, 200,
-			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{},` + good},
-		{"wrong", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"Secret"}}`, 200, `"status":{"authenticated":false}`},
-		{"digest", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + hex.EncodeToString(digest[:]) + `"}}`, 200, `"authenticated":false`},
-		{"none", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`, 200, `"authenticated":false`},
-		{"other kind", `{"apiVersion":"v1","kind":"Pod"}`, 400, "not a TokenReview"},
-		{"invalid JSON", `{`, 400, "not a TokenReview"},
-		{"body too large", `{"spec":"` + strings.Repeat("a", 2*maxBody), 400, "not a TokenReview"},
+		{name: "v1", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"secret"}}`, code: 200,
+			want: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{},` + good},
+		{name: "v1beta1", body: `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"secret"}}`, code: 200,
+			want: `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{},` + good},
+		{name: "wrong", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"Secret"}}`, code: 200, want: `"status":{"authenticated":false}`},
+		{name: "digest", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + hex.EncodeToString(digest[:]) + `"}}`, code: 200, want: `"authenticated":false`},
+		{name: "none", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`, code: 200, want: `"authenticated":false`},
+		{name: "other kind", body: `{"apiVersion":"v1","kind":"Pod"}`, code: 400, want: "not a TokenReview"},
+		{name: "invalid JSON", body: `{`, code: 400, want: "not a TokenReview"},
+		{name: "body too large", body: `{"spec":"` + strings.Repeat("a", 2*maxBody), code: 400, want: "not a TokenReview"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

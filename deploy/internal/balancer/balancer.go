@@ -109,6 +109,8 @@ func (b *Balancer) Await(ctx context.Context, backend string, ready bool) error 
 	}
 }
 
+// follow checks a backend at each interval. It closes the connections of a backend that was silent
+// for Patience.
 func (b *Balancer) follow(ctx context.Context, backend string) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -158,6 +160,7 @@ func (b *Balancer) candidates() []string {
 	return out
 }
 
+// serve connects a client to the first backend that accepts the connection.
 func (b *Balancer) serve(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	dialer := net.Dialer{Timeout: dialTimeout}

@@ -41,7 +41,8 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 	f.IntVar(&c.Port, "port", 6443, "Port of the API server; the other services take the ports after it.")
 	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "How long the services may take to be ready.")
 	f.BoolVar(&c.NoControllers, "no-controllers", false, "Leave out the controllers service, for example beside a kube-controller-manager.")
-	c.HA, c.Self = p.Replicated, p.Self
+	c.HA = p.Replicated
+	c.Self = p.Self
 	return f
 }
 
@@ -75,6 +76,7 @@ func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
 	return 0
 }
 
+// run starts a suite and handles signals until it ends.
 func run(c suite.Config) error {
 	var err error
 	if c.Dir, err = filepath.Abs(c.Dir); err != nil {

@@ -29,12 +29,12 @@ func TestRun(t *testing.T) {
 		help      bool
 		want, out string // parts of the error and of the output
 	}{
-		"help":          {[]string{"--help"}, true, "", "-addr"},
-		"the version":   {[]string{"--version"}, true, "", "nats-server 2."},
-		"valid file":    {[]string{"-t", "--config=" + good}, false, "", "is valid"},
-		"invalid file":  {[]string{"-t", "--config=" + bad}, false, "Parse error", ""},
-		"unknown level": {[]string{"--log-level=loud"}, false, "--log-level", ""},
-		"unknown flag":  {[]string{"--nothing"}, false, "nothing", ""},
+		"help":          {args: []string{"--help"}, help: true, want: "", out: "-addr"},
+		"the version":   {args: []string{"--version"}, help: true, want: "", out: "nats-server 2."},
+		"valid file":    {args: []string{"-t", "--config=" + good}, help: false, want: "", out: "is valid"},
+		"invalid file":  {args: []string{"-t", "--config=" + bad}, help: false, want: "Parse error", out: ""},
+		"unknown level": {args: []string{"--log-level=loud"}, help: false, want: "--log-level", out: ""},
+		"unknown flag":  {args: []string{"--nothing"}, help: false, want: "nothing", out: ""},
 	} {
 		var out bytes.Buffer
 		err := Run(t.Context(), c.args, &out)

@@ -20,6 +20,7 @@ import (
 	"binnacle/e2e/golden"
 )
 
+// flags holds the command line.
 type flags struct {
 	server, cert, key, skip, run string
 	record, verbose, letters     bool
@@ -42,7 +43,8 @@ func main() {
 	if len(paths) == 0 {
 		paths = []string{"golden/cases"}
 	}
-	switch err := play(f, paths); {
+	err := play(f, paths)
+	switch {
 	case errors.Is(err, errDiffers):
 		os.Exit(1)
 	case err != nil:
@@ -51,6 +53,7 @@ func main() {
 	}
 }
 
+// play runs the selected cases and prints their differences.
 func play(f flags, paths []string) error {
 	match, err := regexp.Compile(f.run)
 	if err != nil {
@@ -98,6 +101,7 @@ func play(f flags, paths []string) error {
 	return nil
 }
 
+// record writes the answers of a run as the wanted answers of a case.
 func record(c *golden.Case, results []golden.Result) error {
 	c.Want = nil
 	for _, r := range results {

@@ -61,6 +61,7 @@ func All(h *history.History) []Violation {
 // maxViolations bounds the number of violations per guarantee.
 const maxViolations = 20
 
+// report collects the violations of one guarantee, up to maxViolations.
 type report struct {
 	guarantee  string
 	violations []Violation

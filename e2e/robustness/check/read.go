@@ -22,6 +22,7 @@ func reads(h *history.History) []history.Read {
 	return all
 }
 
+// consistent checks that a list equals the state at its revision.
 func consistent(h *history.History, r *report) {
 	for _, read := range reads(h) {
 		want := h.Truth.State(read.Selection, read.Revision)

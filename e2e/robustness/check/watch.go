@@ -12,6 +12,7 @@ type change struct {
 	revision int64
 }
 
+// ordered checks that the revisions of a session's events never decrease.
 func ordered(h *history.History, r *report) {
 	for _, s := range sessions(h) {
 		last := s.Start.Revision
@@ -24,6 +25,7 @@ func ordered(h *history.History, r *report) {
 	}
 }
 
+// unique checks that a session delivers each event once.
 func unique(h *history.History, r *report) {
 	for _, s := range sessions(h) {
 		seen := map[change]time.Duration{}
@@ -40,6 +42,7 @@ func unique(h *history.History, r *report) {
 	}
 }
 
+// atomic checks that each event is a stored change of the selection, with its type and version.
 func atomic(h *history.History, r *report) {
 	for _, w := range h.Following() {
 		stored := map[change]history.Event{}
@@ -119,6 +122,7 @@ func resumable(h *history.History, r *report) {
 	}
 }
 
+// bookmarkable checks that no event follows a bookmark that covers it.
 func bookmarkable(h *history.History, r *report) {
 	for _, s := range sessions(h) {
 		truth := h.Truth.Events(s.Selection)

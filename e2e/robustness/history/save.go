@@ -36,6 +36,7 @@ func (h *History) Save(dir string) error {
 	return nil
 }
 
+// saveLines writes records as JSON, one per line.
 func saveLines[T any](path string, records []T) (err error) {
 	f, err := os.Create(path)
 	if err != nil {

@@ -47,7 +47,8 @@ func (t *Truth) Events(s Selection) []Event {
 			e.Type = Added
 		case was:
 			e.Type = Deleted
-			e.Mark, e.Color = old.Mark, old.Color
+			e.Mark = old.Mark
+			e.Color = old.Color
 		}
 		if e.Type != "" {
 			events = append(events, e)

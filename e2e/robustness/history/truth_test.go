@@ -35,24 +35,24 @@ func TestEventsOfSelection(t *testing.T) {
 		s    history.Selection
 		want []history.Event
 	}{
-		{"everything", history.Selection{Resource: "pods"}, []history.Event{
+		{name: "everything", s: history.Selection{Resource: "pods"}, want: []history.Event{
 			{Type: history.Added, Version: version("a", 11, "red")},
 			{Type: history.Added, Version: version("b", 12, "blue")},
 			{Type: history.Modified, Version: version("a", 13, "blue")},
 			{Type: history.Modified, Version: version("a", 14, "red")},
 			{Type: history.Deleted, Version: gone("a", 15, 14, "red")},
 		}},
-		{"a color that is left and entered", history.Selection{Resource: "pods", Color: "red"}, []history.Event{
+		{name: "a color that is left and entered", s: history.Selection{Resource: "pods", Color: "red"}, want: []history.Event{
 			{Type: history.Added, Version: version("a", 11, "red")},
 			{Type: history.Deleted, Version: gone("a", 13, 11, "red")},
 			{Type: history.Added, Version: version("a", 14, "red")},
 			{Type: history.Deleted, Version: gone("a", 15, 14, "red")},
 		}},
-		{"one name", history.Selection{Resource: "pods", Namespace: "ns", Name: "b"}, []history.Event{
+		{name: "one name", s: history.Selection{Resource: "pods", Namespace: "ns", Name: "b"}, want: []history.Event{
 			{Type: history.Added, Version: version("b", 12, "blue")},
 		}},
-		{"another namespace", history.Selection{Resource: "pods", Namespace: "other"}, nil},
-		{"another resource", history.Selection{Resource: "configmaps"}, nil},
+		{name: "another namespace", s: history.Selection{Resource: "pods", Namespace: "other"}, want: nil},
+		{name: "another resource", s: history.Selection{Resource: "configmaps"}, want: nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := truth().Events(c.s); !reflect.DeepEqual(got, c.want) {
@@ -84,7 +84,7 @@ func TestWithinReturnsHalfOpenRange(t *testing.T) {
 	for _, c := range []struct {
 		after, upTo int64
 		from, to    int
-	}{{0, 20, 0, 5}, {11, 13, 1, 3}, {15, 20, 5, 5}, {13, 13, 3, 3}, {14, 12, 4, 4}, {0, 10, 0, 0}} {
+	}{{after: 0, upTo: 20, from: 0, to: 5}, {after: 11, upTo: 13, from: 1, to: 3}, {after: 15, upTo: 20, from: 5, to: 5}, {after: 13, upTo: 13, from: 3, to: 3}, {after: 14, upTo: 12, from: 4, to: 4}, {after: 0, upTo: 10, from: 0, to: 0}} {
 		got := history.Within(events, c.after, c.upTo)
 		if want := events[c.from:c.to]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
 			t.Errorf("after %d up to %d: got %v, want %v", c.after, c.upTo, got, want)

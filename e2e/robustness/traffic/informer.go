@@ -74,7 +74,8 @@ func (i *informer) behind(truth *history.Truth, revision int64) error {
 	if err != nil {
 		return err
 	}
-	then, now := truth.State(i.watch.Selection, revision), truth.State(i.watch.Selection, truth.Revision)
+	then := truth.State(i.watch.Selection, revision)
+	now := truth.State(i.watch.Selection, truth.Revision)
 	for _, v := range have {
 		if want, live := then[v.Key]; v.Revision < want.Revision || !live && v.Revision <= revision {
 			return fmt.Errorf("%s holds %s of revision %d, which is outdated at %d", i.watch.Name, v.Key, v.Revision, revision)

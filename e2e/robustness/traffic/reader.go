@@ -55,12 +55,15 @@ func (r *reader) act(ctx context.Context) error {
 	read := history.Read{By: r.name, Selection: s, Kind: history.Newest}
 	o := metav1.ListOptions{}
 	requested := r.newest.Load()
-	switch n := r.rand.IntN(10); {
+	n := r.rand.IntN(10)
+	switch {
 	case n < 5 || requested == 0:
 	case n < 7:
-		read.Kind, o.Limit = history.Paged, pageSize
+		read.Kind = history.Paged
+		o.Limit = pageSize
 	case n < 8:
-		read.Kind, o.ResourceVersion = history.Any, "0"
+		read.Kind = history.Any
+		o.ResourceVersion = "0"
 	case n < 9:
 		read.Kind, read.Requested, o.ResourceVersion = history.NotOlder, requested, formatRevision(requested)
 	default:
@@ -98,6 +101,7 @@ func (r *reader) pages(ctx context.Context, read *history.Read, o metav1.ListOpt
 	}
 }
 
+// page reads one page of a list and records it. more reports whether another page follows.
 func (r *reader) page(ctx context.Context, replica Replica, read *history.Read, o *metav1.ListOptions) (more bool, err error) {
 	list, err := replica.list(ctx, form(r.rand.IntN(int(metadataOnly)+1)), read.Selection, *o)
 	if err != nil {

@@ -235,8 +235,10 @@ func (t *tap) record(e watch.Event) (undo func(), err error) {
 		if m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
 			return nothing, nil
 		}
-		t.initial.Revision, t.initial.End = event.Revision, at
-		t.stream.State, t.stream.From = t.initial, event.Revision
+		t.initial.Revision = event.Revision
+		t.initial.End = at
+		t.stream.State = t.initial
+		t.stream.From = event.Revision
 		t.initial = nil
 		t.source.begin(t.stream)
 		return nothing, nil

@@ -89,7 +89,9 @@ func (t *Traffic) addWatchers() {
 		add("rotating-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[1]}, rotate)
 		add("streaming", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.streaming = true })
 		add("streaming-rotating", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) {
-			w.streaming, w.rotate, w.form = true, true, inProtobuf
+			w.streaming = true
+			w.rotate = true
+			w.form = inProtobuf
 		})
 		add("metadata", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.form = metadataOnly })
 		add("slow", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.slow = true })
@@ -109,10 +111,10 @@ func (t *Traffic) addInformers() {
 		form     form
 		make     func(*Traffic, string, history.Selection, func() (int, form)) *informer
 	}{
-		{"json", configMaps, inJSON, newInformer},
-		{"protobuf", pods, inProtobuf, newInformer},
-		{"streaming-json", pods, inJSON, newStreamingInformer},
-		{"streaming-protobuf", configMaps, inProtobuf, newStreamingInformer},
+		{name: "json", resource: configMaps, form: inJSON, make: newInformer},
+		{name: "protobuf", resource: pods, form: inProtobuf, make: newInformer},
+		{name: "streaming-json", resource: pods, form: inJSON, make: newStreamingInformer},
+		{name: "streaming-protobuf", resource: configMaps, form: inProtobuf, make: newStreamingInformer},
 	} {
 		at := i
 		next := func() (int, form) {
@@ -124,6 +126,7 @@ func (t *Traffic) addInformers() {
 	}
 }
 
+// start starts all clients. Writers and followers are stopped separately.
 func (t *Traffic) start(ctx context.Context) {
 	var writing, following context.Context
 	writing, t.stopWrites = context.WithCancel(ctx)

@@ -56,6 +56,7 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
+// record appends stored events to the history.
 func (r *Recorder) record(events []*clientv3.Event) error {
 	var changes []history.Change
 	var last int64
@@ -127,7 +128,9 @@ func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
 	}
 	for {
 		r.mu.Lock()
-		reached, advanced, err := r.revision >= resp.Header.Revision, r.advanced, r.err
+		reached := r.revision >= resp.Header.Revision
+		advanced := r.advanced
+		err := r.err
 		r.mu.Unlock()
 		if err != nil || reached {
 			return resp.Header.Revision, err

@@ -43,6 +43,7 @@ func newWatcher(t *Traffic, name string, s history.Selection, at int) *watcher {
 	return w
 }
 
+// run watches until ctx ends. It resumes from the last revision, or lists again after 410.
 func (w *watcher) run(ctx context.Context) {
 	revision := ""
 	for ctx.Err() == nil {
@@ -67,7 +68,8 @@ func (w *watcher) stream(ctx context.Context, revision string) (string, error) {
 	o := metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &seconds, ResourceVersion: revision}
 	if revision == "" && w.streaming {
 		yes := true
-		o.SendInitialEvents, o.ResourceVersionMatch = &yes, metav1.ResourceVersionMatchNotOlderThan
+		o.SendInitialEvents = &yes
+		o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	} else if revision == "" {
 		var err error
 		if o.ResourceVersion, err = w.relist(ctx); err != nil {

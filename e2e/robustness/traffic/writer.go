@@ -64,7 +64,8 @@ func (w *writer) act(ctx context.Context) {
 		resource: pick(w.rand, resources()), namespace: pick(w.rand, w.namespaces),
 		name: fmt.Sprintf("object-%d", w.rand.IntN(names)),
 	}
-	switch n := w.rand.IntN(100); {
+	n := w.rand.IntN(100)
+	switch {
 	case n < 25:
 		w.create(ctx, k)
 	case n < 35:
@@ -151,7 +152,8 @@ func (w *writer) delete(ctx context.Context, k key, old *seen) {
 			return
 		}
 		revision := m.GetResourceVersion()
-		op.Expected, o.Preconditions = old.mark, &metav1.Preconditions{ResourceVersion: &revision}
+		op.Expected = old.mark
+		o.Preconditions = &metav1.Preconditions{ResourceVersion: &revision}
 	}
 	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, _ runtime.Object) error {
 		return object(c.Delete(), k).Name(k.name).Body(o).Do(ctx).Error()
@@ -173,11 +175,13 @@ func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(
 	err := send(ctx, client, into)
 	op.End = w.now()
 	now := seen{obj: into, mark: op.Mark}
-	if op.Outcome = outcomeOf(err); op.Outcome == history.Done && op.Verb != history.Delete {
+	op.Outcome = outcomeOf(err)
+	if op.Outcome == history.Done && op.Verb != history.Delete {
 		v, verr := versionOf(k.resource, into)
 		if verr != nil {
 			// An undecodable response has an unknown outcome. The error stays in the history.
-			op.Outcome, err = history.Unknown, verr
+			op.Outcome = history.Unknown
+			err = verr
 		} else if op.Revision = v.Revision; op.Verb == history.Get {
 			op.Mark, now.mark = v.Mark, v.Mark
 		}

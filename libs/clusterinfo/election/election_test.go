@@ -156,14 +156,14 @@ func TestValidate(t *testing.T) {
 		change func(*election.Options)
 		want   string
 	}{
-		{"defaults", func(*election.Options) {}, ""},
-		{"off", func(o *election.Options) { o.Enabled, o.LeaseDuration = false, 0 }, ""},
-		{"short lease", func(o *election.Options) { o.LeaseDuration = 5 * time.Second }, "must be more than --leader-elect-renew-deadline"},
-		{"tiny lease", func(o *election.Options) { o.LeaseDuration = time.Millisecond }, "at least 1s"},
-		{"slow retry", func(o *election.Options) { o.RetryPeriod = 9 * time.Second }, "times --leader-elect-retry-period"},
-		{"no retry", func(o *election.Options) { o.RetryPeriod = 0 }, "must be positive"},
-		{"lock", func(o *election.Options) { o.ResourceLock = "configmaps" }, `must be "leases"`},
-		{"name", func(o *election.Options) { o.ResourceName = "" }, "must not be empty"},
+		{name: "defaults", change: func(*election.Options) {}, want: ""},
+		{name: "off", change: func(o *election.Options) { o.Enabled, o.LeaseDuration = false, 0 }, want: ""},
+		{name: "short lease", change: func(o *election.Options) { o.LeaseDuration = 5 * time.Second }, want: "must be more than --leader-elect-renew-deadline"},
+		{name: "tiny lease", change: func(o *election.Options) { o.LeaseDuration = time.Millisecond }, want: "at least 1s"},
+		{name: "slow retry", change: func(o *election.Options) { o.RetryPeriod = 9 * time.Second }, want: "times --leader-elect-retry-period"},
+		{name: "no retry", change: func(o *election.Options) { o.RetryPeriod = 0 }, want: "must be positive"},
+		{name: "lock", change: func(o *election.Options) { o.ResourceLock = "configmaps" }, want: `must be "leases"`},
+		{name: "name", change: func(o *election.Options) { o.ResourceName = "" }, want: "must not be empty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := election.NewOptions("test")

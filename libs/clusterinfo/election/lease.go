@@ -108,6 +108,7 @@ func (e *Election) spec(now time.Time, transitions int32) coordinationv1.LeaseSp
 	}
 }
 
+// create creates the lease. It returns false on failure.
 func (e *Election) create(ctx context.Context) bool {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.o.ResourceNamespace, Name: e.o.ResourceName},
@@ -152,6 +153,7 @@ func (e *Election) release(ctx context.Context) {
 	e.update(ctx, "release", next)
 }
 
+// update writes the lease. It returns false on failure. verb names the purpose in the log.
 func (e *Election) update(ctx context.Context, verb string, next *coordinationv1.Lease) bool {
 	updated, err := e.leases.Update(ctx, next, metav1.UpdateOptions{})
 	if err != nil {

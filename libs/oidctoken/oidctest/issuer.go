@@ -47,6 +47,7 @@ type Issuer struct {
 	served   map[string]http.HandlerFunc
 }
 
+// key is a signing key of the issuer.
 type key struct {
 	id        string
 	algorithm string
@@ -78,7 +79,8 @@ func (i *Issuer) Rotate(algorithm string) {
 	k := newKey(i.t, algorithm)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.signer, i.keys = k, []key{k}
+	i.signer = k
+	i.keys = []key{k}
 }
 
 // RotateSecretly creates a new key for new tokens that is not published until publish is called.
@@ -189,6 +191,7 @@ func Sign(t testing.TB, method jwt.SigningMethod, key any, id string, claims jwt
 	return s
 }
 
+// newKey generates a key for an algorithm.
 func newKey(t testing.TB, algorithm string) key {
 	t.Helper()
 	k := key{id: rand.Text(), algorithm: algorithm}
@@ -206,6 +209,7 @@ func newKey(t testing.TB, algorithm string) key {
 	return k
 }
 
+// serve serves the metadata and the keys of the issuer.
 func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	i.asked[r.URL.Path]++

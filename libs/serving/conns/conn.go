@@ -122,7 +122,8 @@ func (c *Conn) Uncork() error {
 	}
 	*c.pooled = c.corkedBytes[:0]
 	corkBuffers.Put(c.pooled)
-	c.corkedBytes, c.pooled = nil, nil
+	c.corkedBytes = nil
+	c.pooled = nil
 	return c.writeErr
 }
 
@@ -163,8 +164,8 @@ func (c *Conn) writeOut(p []byte) (n int, err error) {
 }
 
 // Delivered returns the number of bytes that the client has acknowledged, and the number of written
-// bytes that it has not. If the kernel does not report it, accepted bytes count as acknowledged. The
-// first value may lag by partSize during a write.
+// bytes that it has not. If the kernel does not report it, accepted bytes count as acknowledged.
+// The first value may lag by partSize during a write.
 func (c *Conn) Delivered() (acknowledged, outstanding int64) {
 	accepted := c.accepted.Load()
 	if c.raw != nil {

@@ -105,7 +105,8 @@ func TestCorkedBytesAreLimited(t *testing.T) {
 		if _, err := c.Write(record); err != nil {
 			t.Fatal(err)
 		}
-		if all += len(record); cap(c.corkedBytes) > maxCorked {
+		all += len(record)
+		if cap(c.corkedBytes) > maxCorked {
 			t.Fatalf("after %d bytes, the buffer has %d", all, cap(c.corkedBytes))
 		}
 	}
@@ -200,10 +201,10 @@ func TestCorkedWritesHoldPermit(t *testing.T) {
 		do   func() error
 		free int
 	}{
-		{"write", func() error { _, err := c.Write(make([]byte, partSize)); return err }, 1},
-		{"cork", func() error { c.Cork(); return nil }, 1},
-		{"held write", func() error { _, err := c.Write(make([]byte, 16<<10)); return err }, 0},
-		{"uncork", c.Uncork, 1},
+		{name: "write", do: func() error { _, err := c.Write(make([]byte, partSize)); return err }, free: 1},
+		{name: "cork", do: func() error { c.Cork(); return nil }, free: 1},
+		{name: "held write", do: func() error { _, err := c.Write(make([]byte, 16<<10)); return err }, free: 0},
+		{name: "uncork", do: c.Uncork, free: 1},
 	} {
 		if err := step.do(); err != nil || 1-h.sendLimiter.InUse() != step.free {
 			t.Errorf("%s: %d permits are free, want %d; error: %v", step.name, 1-h.sendLimiter.InUse(), step.free, err)

@@ -27,8 +27,8 @@ const (
 	MaxReservedHeaders = 64 << 20
 	// minReservedHeaders is what an address may reserve even if the total is used up.
 	minReservedHeaders = 64 << 10
-	// rejectLinger is how long a client with too large a header section may read the response before
-	// its connection is reset.
+	// rejectLinger is how long a client with too large a header section may read the response
+	// before its connection is reset.
 	rejectLinger = 500 * time.Millisecond
 
 	// DefaultMaxBytes is the usual limit of a header section, as in net/http.
@@ -61,7 +61,8 @@ func (h *HeaderLimits) acquire(ctx context.Context, from string) bool {
 	return h.limiter.Acquire(ctx, limit.Claim[string]{Key: from}) == nil
 }
 
-// reserve reserves n bytes, or releases -n if n is negative. It reports whether they were available.
+// reserve reserves n bytes, or releases -n if n is negative. It reports whether they were
+// available.
 func (h *HeaderLimits) reserve(from string, n int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +70,8 @@ func (h *HeaderLimits) reserve(from string, n int) bool {
 		return false
 	}
 	h.reserved += n
-	if h.byAddress[from] += n; h.byAddress[from] == 0 {
+	h.byAddress[from] += n
+	if h.byAddress[from] == 0 {
 		delete(h.byAddress, from)
 	}
 	return true
@@ -85,8 +87,8 @@ type reservation struct {
 	bytes int
 }
 
-// reserveFor reserves the size of the request's header section until release. It reports whether the
-// bytes were available.
+// reserveFor reserves the size of the request's header section until release. It reports whether
+// the bytes were available.
 func (h *HeaderLimits) reserveFor(r *http.Request) (reservation, bool) {
 	n := 0
 	for name, values := range r.Header {
@@ -94,7 +96,8 @@ func (h *HeaderLimits) reserveFor(r *http.Request) (reservation, bool) {
 			n += len(name) + len(v) + lineOverhead
 		}
 	}
-	if n += len(r.RequestURI); n < minReservation || h == nil {
+	n += len(r.RequestURI)
+	if n < minReservation || h == nil {
 		return reservation{}, true
 	}
 	res := reservation{NetworkOf(r), n}
@@ -188,7 +191,10 @@ func newHeaderConn(c *tls.Conn, h *HeaderLimits) *headerConn {
 func (c *headerConn) expectHeader() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.inHeader, c.lineBlank, c.headerBytes, c.lines = true, true, 0, 0
+	c.inHeader = true
+	c.lineBlank = true
+	c.headerBytes = 0
+	c.lines = 0
 }
 
 // headerDone is called when the header section of a request was parsed. After each further request
@@ -323,7 +329,8 @@ func (c *headerConn) readLargeHeader() error {
 			return err
 		}
 		header = header[:len(header)+end]
-		if more = unfinished; end < n {
+		more = unfinished
+		if end < n {
 			c.rest = append(part[end:n:n], c.rest...)
 		}
 	}

@@ -47,6 +47,7 @@ type Listener struct {
 	openConns  openConns
 }
 
+// accepted is a result of Accept.
 type accepted struct {
 	conn net.Conn
 	err  error
@@ -80,6 +81,7 @@ func (h *Listener) Accept() (net.Conn, error) {
 // wait for them.
 func (h *Listener) Close() error { return h.Listener.Close() }
 
+// run accepts connections and starts their handshakes until the listener is closed.
 func (h *Listener) run() {
 	for {
 		conn, err := h.Listener.Accept()
@@ -109,6 +111,7 @@ func (h *Listener) deliver(a accepted) bool {
 	}
 }
 
+// handshake performs the TLS handshake of a connection and passes the connection to Accept.
 func (h *Listener) handshake(raw net.Conn) {
 	ctx, cancel := context.WithTimeout(h.ctx, handshakeTimeout)
 	defer cancel()

@@ -278,7 +278,7 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		busy       time.Duration
 		done, late float64
-	}{"soon": {handshakeTimeout / 2, 1, 0}, "too late": {handshakeTimeout + 1, 0, 1}} {
+	}{"soon": {busy: handshakeTimeout / 2, done: 1, late: 0}, "too late": {busy: handshakeTimeout + 1, done: 0, late: 1}} {
 		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
 			for range handshakePermits() {
 				if err := h.limiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {

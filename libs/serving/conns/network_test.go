@@ -19,10 +19,10 @@ func TestClientNetwork(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{"2001:db8::1", "2001:db8::ffff:1", true},
-		{"2001:db8::1", "2001:db8:0:1::1", false},
-		{"192.0.2.1", "::ffff:192.0.2.1", true},
-		{"192.0.2.1", "192.0.2.2", false},
+		{a: "2001:db8::1", b: "2001:db8::ffff:1", same: true},
+		{a: "2001:db8::1", b: "2001:db8:0:1::1", same: false},
+		{a: "192.0.2.1", b: "::ffff:192.0.2.1", same: true},
+		{a: "192.0.2.1", b: "192.0.2.2", same: false},
 	} {
 		if same := clientNetwork(addrConn{addr: tc.a}) == clientNetwork(addrConn{addr: tc.b}); same != tc.same {
 			t.Errorf("%s and %s count as one: %t", tc.a, tc.b, same)

@@ -79,6 +79,7 @@ type pacedConn struct {
 	wasReset        bool // since the last delay
 }
 
+// newPacedConn returns a connection whose buckets are partly filled.
 func newPacedConn(c *tls.Conn, m *Metrics, addresses *addressBuckets) *pacedConn {
 	now := time.Now()
 	below, _ := c.NetConn().(*Conn)
@@ -99,9 +100,9 @@ func (c *pacedConn) FramesReceived(resets, control int) {
 	c.control.tokens -= float64(control)
 }
 
-// FramesSent implements h2.Wire. Streams that the server resets count too, because the client causes
-// nearly all of them. A DATA frame pays for the WINDOW_UPDATEs of its stream and of the connection,
-// so clients with small windows are not delayed.
+// FramesSent implements h2.Wire. Streams that the server resets count too, because the client
+// causes nearly all of them. A DATA frame pays for the WINDOW_UPDATEs of its stream and of the
+// connection, so clients with small windows are not delayed.
 func (c *pacedConn) FramesSent(resets, frames, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,8 +133,8 @@ func (c *pacedConn) Uncork() error {
 	return c.conn.Uncork()
 }
 
-// AcquireHeaderPermit implements h2.Wire. The request's user is not known yet, so permits are shared fairly
-// by address.
+// AcquireHeaderPermit implements h2.Wire. The request's user is not known yet, so permits are
+// shared fairly by address.
 func (c *pacedConn) AcquireHeaderPermit() {
 	c.hasPermit = c.headers != nil && c.headers.acquire(c.ctx, c.shared.address)
 }
@@ -225,12 +226,14 @@ func newAddressBuckets(resets int) *addressBuckets {
 	return &addressBuckets{rate: float64(resets), buckets: map[string]*addressBucket{}}
 }
 
+// addressBucket is the token bucket of an address. It is removed with its last connection.
 type addressBucket struct {
 	tokenBucket
 	address     string
 	connections int
 }
 
+// join returns the bucket of an address for a new connection.
 func (a *addressBuckets) join(from string, now time.Time) *addressBucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -246,7 +249,8 @@ func (a *addressBuckets) join(from string, now time.Time) *addressBucket {
 func (a *addressBuckets) leave(s *addressBucket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.connections--; s.connections == 0 {
+	s.connections--
+	if s.connections == 0 {
 		delete(a.buckets, s.address)
 	}
 }

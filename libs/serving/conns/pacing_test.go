@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// addressFactor is the ratio of the reset rate of an address to that of a connection in these tests.
+// addressFactor is the ratio of the reset rate of an address to that of a connection in these
+// tests.
 const addressFactor = 5
 
 // TestAddressBucketIsShared checks that connections of an address share a bucket, which is removed
@@ -62,8 +63,8 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 	}
 }
 
-// TestAddressDebtDelaysOnlyResettingConnections checks that only connections that reset streams wait
-// for the debt of their address.
+// TestAddressDebtDelaysOnlyResettingConnections checks that only connections that reset streams
+// wait for the debt of their address.
 func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	m, err := NewMetrics(nil)
 	if err != nil {
@@ -83,9 +84,9 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 		resets int
 		owes   bool
 	}{
-		"resetting connection":                    {here, 1, true},
-		"connection without resets":               {here, 0, false},
-		"resetting connection of another address": {there, 1, false},
+		"resetting connection":                    {from: here, resets: 1, owes: true},
+		"connection without resets":               {from: here, resets: 0, owes: false},
+		"resetting connection of another address": {from: there, resets: 1, owes: false},
 	} {
 		c := conn(tc.from)
 		c.spend(tc.resets)
@@ -95,10 +96,12 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	}
 }
 
-// TestUnfinishedHTTP2HeadersAreLimited checks the limit on reserved bytes of header sections for the
-// connections of one address.
+// TestUnfinishedHTTP2HeadersAreLimited checks the limit on reserved bytes of header sections for
+// the connections of one address.
 func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
-	all, h, here := newAddressBuckets(addressFactor*resetRate), NewHeaderLimits(1), "192.0.2.1"
+	all := newAddressBuckets(addressFactor * resetRate)
+	h := NewHeaderLimits(1)
+	here := "192.0.2.1"
 	conn := func() *pacedConn { return &pacedConn{headers: h, shared: all.join(here, time.Now())} }
 	one, other := conn(), conn()
 	for i, c := range []struct {
@@ -107,14 +110,14 @@ func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
 		want bool
 		kept int
 	}{
-		{one, MaxReservedHeaders / 4, true, MaxReservedHeaders / 4},
-		{one, MaxReservedHeaders / 4, true, MaxReservedHeaders / 4},
-		{other, MaxReservedHeaders / 4, true, MaxReservedHeaders / 2},
-		{one, MaxReservedHeaders/4 + 1, false, MaxReservedHeaders / 2},
-		{other, MaxReservedHeaders/4 + 1, false, MaxReservedHeaders / 2},
-		{one, 0, true, MaxReservedHeaders / 4},
-		{other, MaxReservedHeaders / 2, true, MaxReservedHeaders / 2},
-		{other, 0, true, 0},
+		{of: one, n: MaxReservedHeaders / 4, want: true, kept: MaxReservedHeaders / 4},
+		{of: one, n: MaxReservedHeaders / 4, want: true, kept: MaxReservedHeaders / 4},
+		{of: other, n: MaxReservedHeaders / 4, want: true, kept: MaxReservedHeaders / 2},
+		{of: one, n: MaxReservedHeaders/4 + 1, want: false, kept: MaxReservedHeaders / 2},
+		{of: other, n: MaxReservedHeaders/4 + 1, want: false, kept: MaxReservedHeaders / 2},
+		{of: one, n: 0, want: true, kept: MaxReservedHeaders / 4},
+		{of: other, n: MaxReservedHeaders / 2, want: true, kept: MaxReservedHeaders / 2},
+		{of: other, n: 0, want: true, kept: 0},
 	} {
 		if got := c.of.ReserveHeader(c.n); got != c.want || h.reserved != c.kept {
 			t.Errorf("step %d: ReserveHeader() = %v, %d bytes are reserved; want %v, %d", i, got, h.reserved, c.want, c.kept)

@@ -31,8 +31,9 @@ const (
 	maxWrite = 256 << 10
 )
 
-// LimitStall requires that the client of a long-running request keeps reading, as the client of a watch
-// does. The response is aborted when the client takes nothing for twice --stalled-client-timeout.
+// LimitStall requires that the client of a long-running request keeps reading, as the client of a
+// watch does. The response is aborted when the client takes nothing for twice
+// --stalled-client-timeout.
 func LimitStall(w http.ResponseWriter) {
 	if x := exchangeOf(w); x != nil { // otherwise no client is connected
 		x.setStall(watchStallFactor * x.limits.stall)
@@ -78,6 +79,7 @@ type Conn interface {
 	Delivered() (acknowledged, outstanding int64)
 }
 
+// connKey is the context key of a Conn.
 type connKey struct{}
 
 // WithConn returns the context for the requests of a connection.
@@ -141,7 +143,8 @@ func NewLimits(stall, body, response time.Duration, r prometheus.Registerer) (*L
 func (l *Limits) Begin(w http.ResponseWriter, r *http.Request, long bool) (*Exchange, *http.Request) {
 	x := &Exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, long: long}
 	x.h2Stream, _ = w.(h2Stream)
-	if x.deadlines, _ = w.(deadlines); x.deadlines == nil {
+	x.deadlines, _ = w.(deadlines)
+	if x.deadlines == nil {
 		return x, r
 	}
 	x.writing.overdue = x.overdue
@@ -198,8 +201,8 @@ func (x *Exchange) beginWrite() {
 	x.writing.begin(x.progress.firstCheck(x.stall))
 }
 
-// overdue aborts a response whose client takes nothing. It returns the time until the next check, or
-// 0 after the abort.
+// overdue aborts a response whose client takes nothing. It returns the time until the next check,
+// or 0 after the abort.
 func (x *Exchange) overdue(first bool) time.Duration {
 	next := x.progress.nextCheck(first, x.stall)
 	if next == 0 {
@@ -257,8 +260,8 @@ func (x *Exchange) WhenSent(f func()) {
 	x.h2Stream.OnClose(f)
 }
 
-// WriteHeader implements http.ResponseWriter. Gin calls it on its own writer at the end of a handler
-// that wrote nothing there. It is ignored once the response has a detached writer.
+// WriteHeader implements http.ResponseWriter. Gin calls it on its own writer at the end of a
+// handler that wrote nothing there. It is ignored once the response has a detached writer.
 func (x *Exchange) WriteHeader(code int) {
 	if x.detached == nil {
 		x.ResponseWriter.WriteHeader(code)
@@ -267,7 +270,8 @@ func (x *Exchange) WriteHeader(code int) {
 
 // Write implements http.ResponseWriter.
 func (x *Exchange) Write(p []byte) (n int, err error) {
-	if x.unflushed += len(p); x.unflushed < responseBuffer || x.deadlines == nil {
+	x.unflushed += len(p)
+	if x.unflushed < responseBuffer || x.deadlines == nil {
 		return x.ResponseWriter.Write(p)
 	}
 	for {
@@ -275,7 +279,8 @@ func (x *Exchange) Write(p []byte) (n int, err error) {
 		x.beginWrite()
 		done, err := x.writePart(part)
 		err = x.endWrite(err)
-		if n += done; err != nil || n == len(p) {
+		n += done
+		if err != nil || n == len(p) {
 			return n, err
 		}
 	}

@@ -57,7 +57,8 @@ func (b *fakeWriter) SetReadDeadline(d time.Time) error {
 func (b *fakeWriter) SetWriteDeadline(d time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.writeDeadlines = append(b.writeDeadlines, d); d.Equal(pastDeadline) {
+	b.writeDeadlines = append(b.writeDeadlines, d)
+	if d.Equal(pastDeadline) {
 		close(b.aborted)
 	}
 	return nil
@@ -122,15 +123,15 @@ func TestFinishSetsDeadlines(t *testing.T) {
 		body        body
 		read, wrote string
 	}{
-		"HTTP/1":                   {1, false, none, "", "2m0s"},
-		"HTTP/1, unread body":      {1, false, unread, "1m0s", "2m0s"},
-		"HTTP/1, partly read body": {1, false, part, "1m0s", "2m0s"},
-		"HTTP/1, read body":        {1, false, whole, "", "2m0s"},
-		"HTTP/1, failing body":     {1, false, broken, "1m0s", "2m0s"},
-		"HTTP/1 long-running":      {1, true, none, "", "none 2m0s"},
-		"HTTP/2":                   {2, false, none, "", "2m0s"},
-		"HTTP/2, unread body":      {2, false, unread, "", "2m0s"},
-		"HTTP/2 long-running":      {2, true, none, "", "none 2m0s"},
+		"HTTP/1":                   {proto: 1, long: false, body: none, read: "", wrote: "2m0s"},
+		"HTTP/1, unread body":      {proto: 1, long: false, body: unread, read: "1m0s", wrote: "2m0s"},
+		"HTTP/1, partly read body": {proto: 1, long: false, body: part, read: "1m0s", wrote: "2m0s"},
+		"HTTP/1, read body":        {proto: 1, long: false, body: whole, read: "", wrote: "2m0s"},
+		"HTTP/1, failing body":     {proto: 1, long: false, body: broken, read: "1m0s", wrote: "2m0s"},
+		"HTTP/1 long-running":      {proto: 1, long: true, body: none, read: "", wrote: "none 2m0s"},
+		"HTTP/2":                   {proto: 2, long: false, body: none, read: "", wrote: "2m0s"},
+		"HTTP/2, unread body":      {proto: 2, long: false, body: unread, read: "", wrote: "2m0s"},
+		"HTTP/2 long-running":      {proto: 2, long: true, body: none, read: "", wrote: "none 2m0s"},
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
 			var in io.Reader
@@ -173,7 +174,8 @@ func TestRequestWithoutBodyIsNotWrapped(t *testing.T) {
 			r.Body = body
 			w := newFakeWriter()
 			x, got := l.Begin(w, r, false)
-			if x.Finish(); got != r || len(w.readDeadlines) > 0 {
+			x.Finish()
+			if got != r || len(w.readDeadlines) > 0 {
 				t.Errorf("read deadlines = %s, want none", formatDeadlines(w.readDeadlines))
 			}
 		})
@@ -197,11 +199,11 @@ func TestBodyTimeouts(t *testing.T) {
 		whole, comes, pause time.Duration
 		aborted             bool
 	}{
-		"part in time":                      {bodyTimeout, stallTimeout - 1, 0, false},
-		"late part":                         {bodyTimeout, stallTimeout + 1, 0, true},
-		"slow handler":                      {0, stallTimeout - 1, 5 * stallTimeout, false},
-		"late parts, no limit of the whole": {0, stallTimeout + 1, 0, true},
-		"late body":                         {bodyTimeout, stallTimeout - 1, bodyTimeout - stallTimeout + 2, true},
+		"part in time":                      {whole: bodyTimeout, comes: stallTimeout - 1, pause: 0, aborted: false},
+		"late part":                         {whole: bodyTimeout, comes: stallTimeout + 1, pause: 0, aborted: true},
+		"slow handler":                      {whole: 0, comes: stallTimeout - 1, pause: 5 * stallTimeout, aborted: false},
+		"late parts, no limit of the whole": {whole: 0, comes: stallTimeout + 1, pause: 0, aborted: true},
+		"late body":                         {whole: bodyTimeout, comes: stallTimeout - 1, pause: bodyTimeout - stallTimeout + 2, aborted: true},
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
 			l.body = tc.whole
@@ -236,12 +238,12 @@ func TestWriteTimeouts(t *testing.T) {
 		takes   time.Duration
 		aborted bool
 	}{
-		"in time":               {false, false, ConnPatience*stallTimeout - 1, false},
-		"late":                  {false, false, ConnPatience*stallTimeout + 1, true},
-		"watch, in time":        {true, true, watchStallFactor*stallTimeout - 1, false},
-		"watch, late":           {true, true, watchStallFactor*stallTimeout + 1, true},
-		"long-running, in time": {true, false, longRunningStall - 1, false},
-		"long-running, late":    {true, false, longRunningStall + 1, true},
+		"in time":               {long: false, steady: false, takes: ConnPatience*stallTimeout - 1, aborted: false},
+		"late":                  {long: false, steady: false, takes: ConnPatience*stallTimeout + 1, aborted: true},
+		"watch, in time":        {long: true, steady: true, takes: watchStallFactor*stallTimeout - 1, aborted: false},
+		"watch, late":           {long: true, steady: true, takes: watchStallFactor*stallTimeout + 1, aborted: true},
+		"long-running, in time": {long: true, steady: false, takes: longRunningStall - 1, aborted: false},
+		"long-running, late":    {long: true, steady: false, takes: longRunningStall + 1, aborted: true},
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
 			w := newFakeWriter()
@@ -271,10 +273,12 @@ func TestWriterWithoutDeadlinesIsPassedThrough(t *testing.T) {
 		if n, err := x.Write(make([]byte, largeSend)); n != largeSend || err != nil || w.Flushed {
 			t.Errorf("%d bytes, %v, flushed %t", n, err, w.Flushed)
 		}
-		if x.Flush(); !w.Flushed || w.Body.Len() != largeSend {
+		x.Flush()
+		if !w.Flushed || w.Body.Len() != largeSend {
 			t.Errorf("flushed %t, %d bytes", w.Flushed, w.Body.Len())
 		}
-		if x.Finish(); http.NewResponseController(x).SetReadDeadline(time.Time{}) == nil {
+		x.Finish()
+		if http.NewResponseController(x).SetReadDeadline(time.Time{}) == nil {
 			t.Error("SetReadDeadline succeeded, want an error")
 		}
 	})
@@ -344,13 +348,13 @@ func TestLargeWriteIsCorked(t *testing.T) {
 		held         bool
 		fails, under error // of net/http, and of the connection
 	}{
-		"small":                  {1, largeSend - 1, false, nil, nil},
-		"large":                  {1, largeSend, true, nil, nil},
-		"large, HTTP/2":          {2, largeSend, false, nil, nil},
-		"the connection fails":   {1, largeSend, true, nil, gone},
-		"net/http fails":         {1, largeSend, true, gone, nil},
-		"small, net/http fails":  {1, largeSend - 1, false, gone, nil},
-		"HTTP/2, net/http fails": {2, largeSend, false, gone, nil},
+		"small":                  {proto: 1, size: largeSend - 1, held: false, fails: nil, under: nil},
+		"large":                  {proto: 1, size: largeSend, held: true, fails: nil, under: nil},
+		"large, HTTP/2":          {proto: 2, size: largeSend, held: false, fails: nil, under: nil},
+		"the connection fails":   {proto: 1, size: largeSend, held: true, fails: nil, under: gone},
+		"net/http fails":         {proto: 1, size: largeSend, held: true, fails: gone, under: nil},
+		"small, net/http fails":  {proto: 1, size: largeSend - 1, held: false, fails: gone, under: nil},
+		"HTTP/2, net/http fails": {proto: 2, size: largeSend, held: false, fails: gone, under: nil},
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
 			c := &corkedConn{err: tc.under}
@@ -411,12 +415,12 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 		resumed         int
 		failed, aborted bool
 	}{
-		"not steady":             {false, 5 * stallTimeout, false, nil, 0, false, false},
-		"watch, fast client":     {true, slowWriteAfter / 2, true, nil, 0, false, false},
-		"watch, slow client":     {true, watchStallFactor*stallTimeout - 1, true, nil, 1, false, false},
-		"watch, resume fails":    {true, stallTimeout, true, over, 1, true, false},
-		"watch, stalled client":  {true, watchStallFactor*stallTimeout + 1, true, nil, 0, true, true},
-		"watch, suspend refused": {true, stallTimeout, false, nil, 0, true, true},
+		"not steady":             {steady: false, reads: 5 * stallTimeout, goesOn: false, resume: nil, resumed: 0, failed: false, aborted: false},
+		"watch, fast client":     {steady: true, reads: slowWriteAfter / 2, goesOn: true, resume: nil, resumed: 0, failed: false, aborted: false},
+		"watch, slow client":     {steady: true, reads: watchStallFactor*stallTimeout - 1, goesOn: true, resume: nil, resumed: 1, failed: false, aborted: false},
+		"watch, resume fails":    {steady: true, reads: stallTimeout, goesOn: true, resume: over, resumed: 1, failed: true, aborted: false},
+		"watch, stalled client":  {steady: true, reads: watchStallFactor*stallTimeout + 1, goesOn: true, resume: nil, resumed: 0, failed: true, aborted: true},
+		"watch, suspend refused": {steady: true, reads: stallTimeout, goesOn: false, resume: nil, resumed: 0, failed: true, aborted: true},
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
 			client, server := net.Pipe()
@@ -440,7 +444,8 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 			if (err != nil) != tc.failed || errors.Is(err, os.ErrDeadlineExceeded) != tc.aborted || tc.resume != nil && !errors.Is(err, tc.resume) || resumed != tc.resumed {
 				t.Errorf("%s: Write() = %v, resumed %d times", name, err, resumed)
 			}
-			if x.Finish(); len(w.readDeadlines)+len(w.writeDeadlines) > 0 {
+			x.Finish()
+			if len(w.readDeadlines)+len(w.writeDeadlines) > 0 {
 				t.Errorf("%s: deadlines after finish: read %s, write %s; want none", name, formatDeadlines(w.readDeadlines), formatDeadlines(w.writeDeadlines))
 			}
 			_, _ = client.Close(), server.Close()
@@ -454,7 +459,8 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 		if conn, _, err := x.Hijack(); !errors.Is(err, http.ErrNotSupported) || conn != nil {
 			t.Errorf("Hijack() = %v, %v, want http.ErrNotSupported", conn, err)
 		}
-		if x.Finish(); formatDeadlines(w.writeDeadlines) != "2m0s" {
+		x.Finish()
+		if formatDeadlines(w.writeDeadlines) != "2m0s" {
 			t.Errorf("write deadlines = %s, want 2m0s", formatDeadlines(w.writeDeadlines))
 		}
 	})

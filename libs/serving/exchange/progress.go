@@ -53,12 +53,14 @@ func (p *progress) stalled(first bool, timeout time.Duration) bool {
 		p.grewAt = now
 	}
 	if first {
-		p.mark, p.markAt = acknowledged, now
+		p.mark = acknowledged
+		p.markAt = now
 	}
 	if first || outstanding > 0 {
 		p.emptySince = time.Time{}
 	}
-	if p.acknowledged = acknowledged; outstanding == 0 && p.emptySince.IsZero() {
+	p.acknowledged = acknowledged
+	if outstanding == 0 && p.emptySince.IsZero() {
 		p.emptySince = now
 	}
 	if now.Sub(p.grewAt) >= timeout || !p.emptySince.IsZero() && now.Sub(p.emptySince) >= timeout {
@@ -70,6 +72,7 @@ func (p *progress) stalled(first bool, timeout time.Duration) bool {
 		return false
 	}
 	slow := float64(acknowledged-p.mark) < MinRate*elapsed.Seconds()
-	p.mark, p.markAt = acknowledged, now
+	p.mark = acknowledged
+	p.markAt = now
 	return slow
 }

@@ -10,10 +10,10 @@ import (
 // client.
 const slowWriteAfter = 20 * time.Millisecond
 
-// OnSlowWrite lets a handler release resources while its client takes nothing of the response. pause is
-// called during a write that takes longer than 20 ms. If it returns false, the response is aborted.
-// resume is called before such a write returns, and its error becomes the error of the write. If the
-// handler ends during the pause, resume may not be called.
+// OnSlowWrite lets a handler release resources while its client takes nothing of the response.
+// pause is called during a write that takes longer than 20 ms. If it returns false, the response is
+// aborted. resume is called before such a write returns, and its error becomes the error of the
+// write. If the handler ends during the pause, resume may not be called.
 func OnSlowWrite(w http.ResponseWriter, pause func() bool, resume func() error) {
 	if x := exchangeOf(w); x != nil && x.deadlines != nil { // otherwise no client is connected
 		x.slowWrite = &slowWriteHooks{pause, resume}
@@ -79,7 +79,10 @@ func (g *guard) begin(limit time.Duration) {
 	if g.closed || limit <= 0 && g.suspend == nil {
 		return
 	}
-	g.active, g.suspended, g.expired, g.deadline = true, false, false, time.Time{}
+	g.active = true
+	g.suspended = false
+	g.expired = false
+	g.deadline = time.Time{}
 	if limit > 0 {
 		g.deadline = time.Now().Add(limit)
 	}
@@ -108,12 +111,14 @@ func (g *guard) end() (suspended bool) {
 func (g *guard) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed, g.active = true, false
+	g.closed = true
+	g.active = false
 	if g.timer != nil {
 		g.timer.Stop()
 	}
 }
 
+// fire runs when the timer expires: it calls suspend or overdue.
 func (g *guard) fire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

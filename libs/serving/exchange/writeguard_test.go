@@ -15,39 +15,39 @@ func TestGuardAbortsSlowOperation(t *testing.T) {
 		do         func(g *guard)
 		cut, pause int
 	}{
-		"short": {true, func(g *guard) { g.begin(limit); time.Sleep(slowWriteAfter / 2); g.end() }, 0, 0},
-		"slow": {true, func(g *guard) {
+		"short": {pauses: true, do: func(g *guard) { g.begin(limit); time.Sleep(slowWriteAfter / 2); g.end() }, cut: 0, pause: 0},
+		"slow": {pauses: true, do: func(g *guard) {
 			g.begin(limit)
 			time.Sleep(limit - 1)
 			if !g.end() {
 				t.Error("end() = false, want true")
 			}
-		}, 0, 1},
-		"too long":                          {true, func(g *guard) { g.begin(limit) }, 1, 1},
-		"too long, no suspend function":     {false, func(g *guard) { g.begin(limit) }, 1, 0},
-		"limit shorter than slowWriteAfter": {true, func(g *guard) { g.begin(slowWriteAfter / 2) }, 1, 0},
-		"no operation":                      {true, func(g *guard) { g.end(); g.close() }, 0, 0},
-		"begin after close":                 {true, func(g *guard) { g.close(); g.begin(limit) }, 0, 0},
-		"close during operation":            {true, func(g *guard) { g.begin(limit); g.close() }, 0, 0},
-		"second operation":                  {true, func(g *guard) { g.begin(limit); time.Sleep(2 * slowWriteAfter); g.end(); g.begin(limit) }, 1, 2},
-		"timer fires after the operation": {true, func(g *guard) {
+		}, cut: 0, pause: 1},
+		"too long":                          {pauses: true, do: func(g *guard) { g.begin(limit) }, cut: 1, pause: 1},
+		"too long, no suspend function":     {pauses: false, do: func(g *guard) { g.begin(limit) }, cut: 1, pause: 0},
+		"limit shorter than slowWriteAfter": {pauses: true, do: func(g *guard) { g.begin(slowWriteAfter / 2) }, cut: 1, pause: 0},
+		"no operation":                      {pauses: true, do: func(g *guard) { g.end(); g.close() }, cut: 0, pause: 0},
+		"begin after close":                 {pauses: true, do: func(g *guard) { g.close(); g.begin(limit) }, cut: 0, pause: 0},
+		"close during operation":            {pauses: true, do: func(g *guard) { g.begin(limit); g.close() }, cut: 0, pause: 0},
+		"second operation":                  {pauses: true, do: func(g *guard) { g.begin(limit); time.Sleep(2 * slowWriteAfter); g.end(); g.begin(limit) }, cut: 1, pause: 2},
+		"timer fires after the operation": {pauses: true, do: func(g *guard) {
 			g.begin(slowWriteAfter)
 			time.Sleep(slowWriteAfter / 2)
 			g.end()
 			time.Sleep(slowWriteAfter)
 			g.fire()
-		}, 0, 0},
-		"timer fires in the next operation": {false, func(g *guard) {
+		}, cut: 0, pause: 0},
+		"timer fires in the next operation": {pauses: false, do: func(g *guard) {
 			g.begin(limit)
 			g.fire()
 			g.end()
-		}, 0, 0},
-		"timer fires after suspend": {true, func(g *guard) {
+		}, cut: 0, pause: 0},
+		"timer fires after suspend": {pauses: true, do: func(g *guard) {
 			g.begin(limit)
 			time.Sleep(2 * slowWriteAfter)
 			g.fire()
 			g.end()
-		}, 0, 1},
+		}, cut: 0, pause: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cuts, pauses := 0, 0

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// body is a request body. The handler calls Read and Close. The reader of the connection calls write
-// and finish.
+// body is a request body. The handler calls Read and Close. The reader of the connection calls
+// write and finish.
 type body struct {
 	stream   *stream
 	expected int64 // -1 if unknown
@@ -47,7 +47,8 @@ func (b *body) write(p []byte) (refused int) {
 	if len(b.data) == b.read {
 		n := copy(b.dest[b.destFilled:], p)
 		b.destFilled += n
-		if p = p[n:]; len(p) == 0 {
+		p = p[n:]
+		if len(p) == 0 {
 			return 0
 		}
 	}
@@ -77,7 +78,8 @@ func (b *body) close(err error) (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	unread = int64(len(b.data) - b.read)
-	b.data, b.read = nil, 0
+	b.data = nil
+	b.read = 0
 	if b.err == nil || b.err == io.EOF && unread > 0 {
 		b.err = err
 	}
@@ -95,7 +97,8 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if !b.reading {
-		if b.reading = true; b.expected < 0 || b.expected > initialBodyWindow {
+		b.reading = true
+		if b.expected < 0 || b.expected > initialBodyWindow {
 			b.stream.openWindow()
 		}
 	}
@@ -106,6 +109,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// take reads received bytes into p. It waits until some have arrived.
 func (b *body) take(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,7 +119,9 @@ func (b *body) take(p []byte) (int, error) {
 			b.cond.Wait()
 		}
 		n := b.destFilled
-		if b.dest, b.destFilled = nil, 0; n > 0 {
+		b.dest = nil
+		b.destFilled = 0
+		if n > 0 {
 			return n, nil
 		}
 	}
@@ -130,8 +136,10 @@ func (b *body) take(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n := copy(p, b.data[b.read:])
-	if b.read += n; b.read == len(b.data) {
-		b.data, b.read = b.data[:0], 0
+	b.read += n
+	if b.read == len(b.data) {
+		b.data = b.data[:0]
+		b.read = 0
 	}
 	return n, nil
 }
@@ -162,7 +170,8 @@ func (s *stream) consumed(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.queue.size
-	if c.refund(s, n); c.queue.size > before {
+	c.refund(s, n)
+	if c.queue.size > before {
 		c.flush(s)
 	}
 }
@@ -181,7 +190,8 @@ func (c *conn) handleData(h frameHeader) error {
 		if err != nil {
 			return err
 		}
-		if n -= 1 + int(b[0]); n < 0 {
+		n -= 1 + int(b[0])
+		if n < 0 {
 			return newConnError(http2.ErrCodeProtocol, "padding exceeds the frame")
 		}
 		_, _ = c.r.Discard(1)

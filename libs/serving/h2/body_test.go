@@ -25,7 +25,8 @@ func TestBodiesArriveComplete(t *testing.T) {
 		for read := 0; ; {
 			n, err := r.Body.Read(p[:1+draw.IntN(1<<draw.IntN(21))])
 			hash.Write(p[:n])
-			if read += n; err == io.EOF {
+			read += n
+			if err == io.EOF {
 				break
 			}
 			if err != nil {

@@ -36,8 +36,8 @@ func TestClosedBodyIsRefunded(t *testing.T) {
 	o.await(func() bool { return o.ended[id] })
 }
 
-// TestLateReaderBuffersOnlyUnread checks that the buffer of a body does not grow with the bytes that
-// were read.
+// TestLateReaderBuffersOnlyUnread checks that the buffer of a body does not grow with the bytes
+// that were read.
 func TestLateReaderBuffersOnlyUnread(t *testing.T) {
 	const part, parts = 16 << 10, 500
 	read := make(chan struct{})
@@ -78,8 +78,8 @@ func TestLateReaderBuffersOnlyUnread(t *testing.T) {
 	<-read
 }
 
-// TestReadAfterBodyClose checks that a body with discarded data ends with an error, and one that was
-// read completely with EOF.
+// TestReadAfterBodyClose checks that a body with discarded data ends with an error, and one that
+// was read completely with EOF.
 func TestReadAfterBodyClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		first int // bytes read before Close
@@ -110,8 +110,8 @@ func TestReadAfterBodyClose(t *testing.T) {
 	}
 }
 
-// TestEndedBodyOpensNoWindow checks that no WINDOW_UPDATE is sent for a body that has ended or whose
-// stream is closed.
+// TestEndedBodyOpensNoWindow checks that no WINDOW_UPDATE is sent for a body that has ended or
+// whose stream is closed.
 func TestEndedBodyOpensNoWindow(t *testing.T) {
 	for name, last := range map[string]func(c *rawClient){
 		"that has come": func(c *rawClient) { c.writeFrame(http2.FrameData, http2.FlagDataEndStream, 1, "text") },
@@ -177,7 +177,8 @@ func TestConcurrentBodyReaders(t *testing.T) {
 		c.writeFrame(http2.FrameData, 0, 1, "a")
 		c.writeFrame(http2.FrameData, 0, 1, "b")
 		all := []byte{<-got, <-got}
-		if slices.Sort(all); string(all) != "ab" {
+		slices.Sort(all)
+		if string(all) != "ab" {
 			t.Errorf("read %q, want ab", all)
 		}
 		_ = client.Close()
@@ -185,15 +186,16 @@ func TestConcurrentBodyReaders(t *testing.T) {
 	})
 }
 
-// expectData reads until n bytes of a stream have arrived. It fails the test for more or empty data,
-// or data of another stream.
+// expectData reads until n bytes of a stream have arrived. It fails the test for more or empty
+// data, or data of another stream.
 func (c *rawClient) expectData(id uint32, n int) {
 	c.t.Helper()
 	for n > 0 {
 		f, err := c.ReadFrame()
 		c.must(err)
 		if d, ok := f.(*http2.DataFrame); ok {
-			if n -= len(d.Data()); d.StreamID != id || n < 0 || len(d.Data()) == 0 {
+			n -= len(d.Data())
+			if d.StreamID != id || n < 0 || len(d.Data()) == 0 {
 				c.t.Fatalf("got %d bytes on stream %d, %d left on stream %d", len(d.Data()), d.StreamID, n, id)
 			}
 		}

@@ -33,33 +33,33 @@ func TestFramesAreCharged(t *testing.T) {
 		send                  func(c *rawClient)
 		resets, control, sent int64
 	}{
-		"nothing": {func(*rawClient) {}, 0, 0, 0},
-		"requests": {func(c *rawClient) {
+		"nothing": {send: func(*rawClient) {}, resets: 0, control: 0, sent: 0},
+		"requests": {send: func(c *rawClient) {
 			c.writeFrame(http2.FrameHeaders, endsHeaders, 3, postBlock)
 			c.writeFrame(http2.FrameHeaders, endsHeaders, 5, postBlock)
-		}, 0, 0, 0},
-		"a reset":          {func(c *rawClient) { c.writeFrame(http2.FrameRSTStream, 0, 1, "\x00\x00\x00\x08") }, 1, 0, 0},
-		"a body":           {func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 64)) }, 0, 0, 0},
-		"little of a body": {func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 63)) }, 0, 1, 0},
-		"padding":          {func(c *rawClient) { c.writeFrame(data, http2.FlagDataPadded, 1, "\x50"+strings.Repeat("x", 81)) }, 0, 1, 0},
-		"data too many": {func(c *rawClient) {
+		}, resets: 0, control: 0, sent: 0},
+		"a reset":          {send: func(c *rawClient) { c.writeFrame(http2.FrameRSTStream, 0, 1, "\x00\x00\x00\x08") }, resets: 1, control: 0, sent: 0},
+		"a body":           {send: func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 64)) }, resets: 0, control: 0, sent: 0},
+		"little of a body": {send: func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 63)) }, resets: 0, control: 1, sent: 0},
+		"padding":          {send: func(c *rawClient) { c.writeFrame(data, http2.FlagDataPadded, 1, "\x50"+strings.Repeat("x", 81)) }, resets: 0, control: 1, sent: 0},
+		"data too many": {send: func(c *rawClient) {
 			c.writeFrame(data, http2.FlagDataEndStream, 1, strings.Repeat("x", 64))
 			c.writeFrame(data, 0, 1, strings.Repeat("x", 64))
-		}, 0, 1, 1},
-		"an order": {func(c *rawClient) { c.writeFrame(http2.FramePriority, 0, 1, dependsOnNothing) }, 0, 1, 0},
-		"settings": {func(c *rawClient) { c.writeFrame(http2.FrameSettings, 0, 0, "") }, 0, 1, 0},
-		"settings of many": {func(c *rawClient) {
+		}, resets: 0, control: 1, sent: 1},
+		"an order": {send: func(c *rawClient) { c.writeFrame(http2.FramePriority, 0, 1, dependsOnNothing) }, resets: 0, control: 1, sent: 0},
+		"settings": {send: func(c *rawClient) { c.writeFrame(http2.FrameSettings, 0, 0, "") }, resets: 0, control: 1, sent: 0},
+		"settings of many": {send: func(c *rawClient) {
 			for id := uint32(3); id < 32; id += 2 {
 				c.writeFrame(http2.FrameHeaders, endsHeaders, id, postBlock)
 			}
 			c.writeFrame(http2.FrameSettings, 0, 0, "")
-		}, 0, 3, 0},
-		"ignored frames": {func(c *rawClient) {
+		}, resets: 0, control: 3, sent: 0},
+		"ignored frames": {send: func(c *rawClient) {
 			c.writeFrame(http2.FrameGoAway, 0, 0, "\x00\x00\x00\x00\x00\x00\x00\x00")
 			c.writeFrame(http2.FrameHeaders, endsHeaders, 3, postBlock)
 			c.writeFrame(data, 0, 3, strings.Repeat("x", 64))
-		}, 0, 3, 0},
-		"malformed request": {func(c *rawClient) { c.writeFrame(http2.FrameHeaders, endsHeaders, 3, customField) }, 0, 0, 1},
+		}, resets: 0, control: 3, sent: 0},
+		"malformed request": {send: func(c *rawClient) { c.writeFrame(http2.FrameHeaders, endsHeaders, 3, customField) }, resets: 0, control: 0, sent: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestTruncatedHeadersAreIgnored(t *testing.T) {
 	for name, c := range map[string]struct {
 		list      string
 		more, cut int // added to the length in the frame header; missing at the end
-	}{"small": {postBlock, 1, 0}, "large": {large, 0, 10}} {
+	}{"small": {list: postBlock, more: 1, cut: 0}, "large": {list: large, more: 0, cut: 10}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				asked := make(chan struct{}, 10)
@@ -112,7 +112,8 @@ func TestTruncatedHeadersAreIgnored(t *testing.T) {
 				client.must(err)
 				_ = client.Conn.Close()
 				synctest.Wait()
-				if <-asked; len(asked) > 0 {
+				<-asked
+				if len(asked) > 0 {
 					t.Error("the handler was called for a truncated request")
 				}
 			})

@@ -53,7 +53,8 @@ func TestHeadEndsWithHeaders(t *testing.T) {
 			for headers, acked := false, false; !headers || !acked; {
 				f, err := c.ReadFrame()
 				c.must(err)
-				switch h := f.Header(); {
+				h := f.Header()
+				switch {
 				case h.StreamID == 1 && (headers || h.Type != http2.FrameHeaders || !h.Flags.Has(http2.FlagHeadersEndStream)):
 					t.Errorf("unexpected frame %v", h)
 				case h.StreamID == 1:

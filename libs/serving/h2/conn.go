@@ -31,7 +31,8 @@ const (
 	headerTable = 4096
 	// The advertised header limit allows fieldOverhead bytes for each of overheadFields fields.
 	fieldOverhead, overheadFields = 32, 10
-	// maxQueuedPerStream times MaxStreams requests may wait until handlers of closed streams return.
+	// maxQueuedPerStream times MaxStreams requests may wait until handlers of closed streams
+	// return.
 	maxQueuedPerStream = 4
 )
 
@@ -77,6 +78,7 @@ type conn struct {
 	delivery
 }
 
+// newConn returns a connection that has not exchanged frames yet.
 func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn {
 	c := &conn{
 		server: s, config: &s.config, wire: w, handler: handler, log: s.config.Logger, started: time.Now(),
@@ -252,6 +254,7 @@ func checkPriority(h frameHeader, p []byte) error {
 	return nil
 }
 
+// handlePing answers a PING. An answer needs no handling, because every frame counts as liveness.
 func (c *conn) handlePing(h frameHeader, p []byte) error {
 	switch {
 	case h.stream != 0:
@@ -259,7 +262,7 @@ func (c *conn) handlePing(h frameHeader, p []byte) error {
 	case len(p) != 8:
 		return newConnError(http2.ErrCodeFrameSize, "PING of invalid size")
 	case h.has(http2.FlagPingAck):
-		return nil // every frame counts as liveness
+		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

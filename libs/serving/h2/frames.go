@@ -11,8 +11,8 @@ import (
 
 const (
 	frameHeaderLen = 9
-	// largestFrame is the size of the largest frame that is read or written, in bytes. Larger frames
-	// gain nothing, because a TLS record is not larger.
+	// largestFrame is the size of the largest frame that is read or written, in bytes. Larger
+	// frames gain nothing, because a TLS record is not larger.
 	largestFrame = 16 << 10
 	// initialWindow is the initial flow-control window in bytes (RFC 9113).
 	initialWindow = 65535
@@ -112,7 +112,8 @@ func (r wireReader) Read(p []byte) (int, error) {
 	}
 	if c.resets+c.control > 0 {
 		c.wire.FramesReceived(c.resets, c.control)
-		c.resets, c.control = 0, 0
+		c.resets = 0
+		c.control = 0
 	}
 	c.wire.Throttle()
 	n, err := c.wire.Read(p)

@@ -276,13 +276,13 @@ func TestConnectionPreface(t *testing.T) {
 		state tls.ConnectionState
 		want  string
 	}{
-		"well":              {preface + settings, good, ""},
-		"another preface":   {strings.ToLower(preface) + settings, good, goAwayProtocol},
-		"another frame":     {preface + "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678", good, goAwayProtocol},
-		"an answer":         {preface + "\x00\x00\x00\x04\x01\x00\x00\x00\x00", good, goAwayProtocol},
-		"an older one":      {preface + settings, suite(tls.VersionTLS12, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256), ""},
-		"too old a version": {preface + settings, suite(tls.VersionTLS11, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256), "away INADEQUATE_SECURITY"},
-		"a cipher too old":  {preface + settings, suite(tls.VersionTLS12, tls.TLS_RSA_WITH_AES_128_GCM_SHA256), "away INADEQUATE_SECURITY"},
+		"well":              {text: preface + settings, state: good, want: ""},
+		"another preface":   {text: strings.ToLower(preface) + settings, state: good, want: goAwayProtocol},
+		"another frame":     {text: preface + "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678", state: good, want: goAwayProtocol},
+		"an answer":         {text: preface + "\x00\x00\x00\x04\x01\x00\x00\x00\x00", state: good, want: goAwayProtocol},
+		"an older one":      {text: preface + settings, state: suite(tls.VersionTLS12, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256), want: ""},
+		"too old a version": {text: preface + settings, state: suite(tls.VersionTLS11, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256), want: "away INADEQUATE_SECURITY"},
+		"a cipher too old":  {text: preface + settings, state: suite(tls.VersionTLS12, tls.TLS_RSA_WITH_AES_128_GCM_SHA256), want: "away INADEQUATE_SECURITY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := net.Pipe()

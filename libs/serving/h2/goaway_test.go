@@ -68,7 +68,8 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 			}
 			writing.Wait()
 			for id := uint32(1); id <= last; id += 2 {
-				if accepted++; !ended[id] {
+				accepted++
+				if !ended[id] {
 					t.Errorf("stream %d of %d was accepted and did not complete", id, last)
 				}
 			}

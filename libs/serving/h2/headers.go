@@ -50,7 +50,8 @@ type headerBlock struct {
 }
 
 func (b *headerBlock) init(limit int, w Wire) {
-	b.limit, b.wire = limit, w
+	b.limit = limit
+	b.wire = w
 	b.decoder = hpack.NewDecoder(headerTable, b.addField)
 	b.decoder.SetMaxStringLength(limit)
 }
@@ -66,7 +67,8 @@ func (b *headerBlock) begin(h frameHeader) {
 
 // addField appends a decoded field.
 func (b *headerBlock) addField(f hpack.HeaderField) {
-	if b.remaining -= int(f.Size()); b.remaining < 0 || len(b.fields) == maxFields {
+	b.remaining -= int(f.Size())
+	if b.remaining < 0 || len(b.fields) == maxFields {
 		b.truncated = true
 		b.decoder.SetEmitEnabled(false)
 		return
@@ -155,8 +157,8 @@ func (c *conn) handleContinuation(h frameHeader, p []byte) error {
 	return c.handleFragment(h, p)
 }
 
-// largeFieldCount is the number of fields in a frame from which a permit is needed. Each takes about
-// a microsecond.
+// largeFieldCount is the number of fields in a frame from which a permit is needed. Each takes
+// about a microsecond.
 const largeFieldCount = 2000
 
 // hasManyFields reports whether a fragment may have largeFieldCount fields. One byte with the high
@@ -190,7 +192,8 @@ func (b *headerBlock) releasePermit() {
 // handleFragment decodes a fragment of a header block.
 func (c *conn) handleFragment(h frameHeader, p []byte) error {
 	b := &c.block
-	if b.bytes += len(p); b.bytes > maxCompressedFactor*b.limit {
+	b.bytes += len(p)
+	if b.bytes > maxCompressedFactor*b.limit {
 		return newConnError(http2.ErrCodeEnhanceYourCalm, "header block too large")
 	}
 	if b.bytes >= largeHeaders || hasManyFields(p) {
@@ -280,7 +283,8 @@ func (c *conn) checkNewStream(s *stream, id uint32) error {
 	case c.leaving:
 		return errIgnored
 	}
-	if c.last = id; len(c.streams) >= c.config.MaxStreams {
+	c.last = id
+	if len(c.streams) >= c.config.MaxStreams {
 		return &streamError{id, http2.ErrCodeRefusedStream}
 	}
 	return nil
@@ -312,7 +316,8 @@ func (c *conn) endRequest(s *stream) error {
 	s.body.finish(io.EOF)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.requestEnded = true; s.responseEnded {
+	s.requestEnded = true
+	if s.responseEnded {
 		c.close(s, nil)
 	}
 	return nil

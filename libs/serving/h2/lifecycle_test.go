@@ -37,8 +37,8 @@ func TestSettingsAreAcknowledgedOnce(t *testing.T) {
 	}
 }
 
-// TestConnectionClosesAfterResetOfLastStream checks that a leaving connection closes when the client
-// resets its last stream.
+// TestConnectionClosesAfterResetOfLastStream checks that a leaving connection closes when the
+// client resets its last stream.
 func TestConnectionClosesAfterResetOfLastStream(t *testing.T) {
 	stays := func(_ http.ResponseWriter, _ *http.Request, end chan struct{}) { <-end }
 	testTimedHandler(t, true, stays, func(c *timedClient, end chan struct{}) {
@@ -98,8 +98,8 @@ func TestUnreadBodiesAreRefunded(t *testing.T) {
 	}
 }
 
-// TestPanicAfterEndFreesOneHandlerSlot checks that a panic after the end of a detached response does
-// not free a second slot.
+// TestPanicAfterEndFreesOneHandlerSlot checks that a panic after the end of a detached response
+// does not free a second slot.
 func TestPanicAfterEndFreesOneHandlerSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conf := config()
@@ -109,7 +109,8 @@ func TestPanicAfterEndFreesOneHandlerSlot(t *testing.T) {
 		go func() {
 			defer close(over)
 			h2.NewServer(conf).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				if began++; began == 1 {
+				began++
+				if began == 1 {
 					w.(detacher).Detach(func(over func(any)) {
 						over(nil)
 						panic(http.ErrAbortHandler)
@@ -260,7 +261,8 @@ func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
 				break
 			}
 			if d, ok := f.(*http2.DataFrame); ok && d.StreamEnded() {
-				if whole++; whole == answers {
+				whole++
+				if whole == answers {
 					break
 				}
 				time.Sleep(10 * time.Second)

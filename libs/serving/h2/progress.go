@@ -38,7 +38,8 @@ type delivery struct {
 func (c *conn) observe(now time.Duration) int64 {
 	delivered, outstanding := c.wire.Delivered()
 	if delivered > c.delivered {
-		c.delivered, c.grewAt = delivered, now
+		c.delivered = delivered
+		c.grewAt = now
 	}
 	return outstanding
 }
@@ -79,7 +80,8 @@ func (c *conn) startWaiting() {
 func (c *conn) checkProgress(now time.Duration, outstanding int64) time.Duration {
 	interval := c.config.WriteTimeout / checksPerTimeout
 	if !(outstanding > 0 && (c.writing || c.leaving)) && !(c.sendWindow <= 0 && len(c.blocked) > 0) {
-		if c.waitingSince = now; c.writing {
+		c.waitingSince = now
+		if c.writing {
 			return interval
 		}
 		return never
@@ -109,7 +111,8 @@ func (c *conn) checkLiveness(now time.Duration) time.Duration {
 	case c.pingedAt > 0:
 		c.fail(errSilent)
 	case silent >= c.config.PingAfter:
-		c.pingedAt, c.pingMark = now, c.delivered
+		c.pingedAt = now
+		c.pingMark = c.delivered
 		c.queue.put(appendPing(c.scratch[:0], 0, make([]byte, 8)))
 		c.flushAsync()
 		return c.config.PingTimeout
@@ -166,7 +169,10 @@ func (s *stream) watchWindow() {
 	if w.active || w.timeout <= 0 {
 		return
 	}
-	w.active, w.since, w.mark, w.write = true, time.Time{}, 0, c.writes
+	w.active = true
+	w.since = time.Time{}
+	w.mark = 0
+	w.write = c.writes
 	if c.queue.size > 0 {
 		w.write++
 	}
@@ -229,7 +235,8 @@ func (s *stream) setStallTimeout(d time.Duration) {
 	defer s.conn.mu.Unlock()
 	on := s.stall.active
 	s.unwatchWindow()
-	if s.stall.timeout = d; on {
+	s.stall.timeout = d
+	if on {
 		s.watchWindow()
 	}
 }
@@ -249,7 +256,8 @@ type deadline struct {
 func (s *stream) setDeadline(t time.Time) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	s.deadline.at, s.deadline.forced = t, true
+	s.deadline.at = t
+	s.deadline.forced = true
 	s.checkDeadline()
 }
 
@@ -291,7 +299,8 @@ func (s *stream) meetsMinRate() bool {
 	c.observe(c.now())
 	took := c.delivered - d.delivered
 	first := !d.extended
-	d.extended, d.delivered = true, c.delivered
+	d.extended = true
+	d.delivered = c.delivered
 	return s.responseBegun.Load() && (first || took >= max(1, int64(float64(c.config.MinRate)*c.config.WriteTimeout.Seconds())))
 }
 

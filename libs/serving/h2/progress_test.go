@@ -19,7 +19,9 @@ import (
 // productionConfig returns the timeouts of package serving.
 func productionConfig() h2.Config {
 	c := config()
-	c.StallTimeout, c.WriteTimeout, c.ResponseTimeout = 15*time.Second, 30*time.Second, 75*time.Second
+	c.StallTimeout = 15 * time.Second
+	c.WriteTimeout = 30 * time.Second
+	c.ResponseTimeout = 75 * time.Second
 	c.PingAfter, c.PingTimeout, c.MinRate = 45*time.Second, 15*time.Second, 2<<10
 	return c
 }
@@ -220,7 +222,8 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 		for whole := false; !whole || !reset; {
 			switch f := c.next().(type) {
 			case *http2.RSTStreamFrame:
-				if reset = true; f.StreamID != late || f.ErrCode != http2.ErrCodeInternal {
+				reset = true
+				if f.StreamID != late || f.ErrCode != http2.ErrCodeInternal {
 					t.Fatalf("stream %d was reset: %v", f.StreamID, f.ErrCode)
 				}
 			case *http2.GoAwayFrame:
@@ -306,7 +309,8 @@ func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 		for after < 1000 {
 			switch f := c.next().(type) {
 			case *http2.RSTStreamFrame:
-				if reset = true; f.StreamID != shut {
+				reset = true
+				if f.StreamID != shut {
 					t.Fatalf("stream %d was reset", f.StreamID)
 				}
 			case *http2.GoAwayFrame:

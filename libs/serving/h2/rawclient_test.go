@@ -46,7 +46,8 @@ func (p fakeWire) Write(b []byte) (int, error) {
 		p.outstanding.Store(int64(len(b) - done))
 		n, err := p.Conn.Write(b[done:min(len(b), done+buffer)])
 		p.accepted.Add(int64(n))
-		if done += n; err != nil {
+		done += n
+		if err != nil {
 			return done, err
 		}
 	}
@@ -180,8 +181,8 @@ func TestZeroWindowUpdateResetsStream(t *testing.T) {
 	}
 }
 
-// TestFramesAfterReset checks that frames on a stream that the server has reset are ignored, because
-// the client may not know. Frames after the client's own reset are an error.
+// TestFramesAfterReset checks that frames on a stream that the server has reset are ignored,
+// because the client may not know. Frames after the client's own reset are an error.
 func TestFramesAfterReset(t *testing.T) {
 	for name, resets := range map[string]bool{"client reset": true, "server reset only": false} {
 		t.Run(name, func(t *testing.T) {

@@ -76,7 +76,8 @@ func setTarget(r *http.Request, scheme string) bool {
 		if r.RequestURI != "" || scheme != "" || r.Host == "" {
 			return false
 		}
-		r.URL, r.RequestURI = &url.URL{Host: r.Host}, r.Host
+		r.URL = &url.URL{Host: r.Host}
+		r.RequestURI = r.Host
 		return true
 	}
 	if !validMethod(r.Method) || scheme != "https" && scheme != "http" {
@@ -111,7 +112,8 @@ func (s *stream) setBody(r *http.Request, end bool) bool {
 	}
 	r.Trailer = declaredTrailers(r.Header["Trailer"])
 	delete(r.Header, "Trailer")
-	if s.requestEnded = end; end {
+	s.requestEnded = end
+	if end {
 		return true
 	}
 	r.ContentLength = s.declared
@@ -138,11 +140,13 @@ func declaredTrailers(lists []string) http.Header {
 	var h http.Header
 	left := maxTrailerNames
 	for _, list := range lists {
-		if left -= len(list); left < 0 {
+		left -= len(list)
+		if left < 0 {
 			break
 		}
 		for name := range strings.SplitSeq(list, ",") {
-			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
+			name = http.CanonicalHeaderKey(textproto.TrimString(name))
+			switch name {
 			case "Transfer-Encoding", "Trailer", "Content-Length", "":
 			default:
 				if h == nil {
@@ -205,7 +209,8 @@ func (b *headerBlock) close() error {
 // bytes are no longer reserved.
 func (b *headerBlock) reset() {
 	clear(b.fields)
-	if b.fields = b.fields[:0]; cap(b.fields) > maxCachedNames {
+	b.fields = b.fields[:0]
+	if cap(b.fields) > maxCachedNames {
 		b.fields = nil
 	}
 	if b.partial == nil && b.bytes <= decodeChunk {
@@ -273,7 +278,8 @@ func decodeInt(p []byte, bits int) (value uint64, n int) {
 		return 0, 0
 	}
 	most := uint64(1)<<bits - 1
-	if value = uint64(p[0]) & most; value < most {
+	value = uint64(p[0]) & most
+	if value < most {
 		return value, 1
 	}
 	for n = 1; n < len(p); n++ {

@@ -21,7 +21,8 @@ func TestDeclaredTrailers(t *testing.T) {
 		for name := range declaredTrailers(c.lists) {
 			got = append(got, name)
 		}
-		if slices.Sort(got); !slices.Equal(got, c.want) {
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) {
 			t.Errorf("%.40q declare %q, want %q", c.lists, got, c.want)
 		}
 	}

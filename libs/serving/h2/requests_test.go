@@ -85,7 +85,8 @@ func (c *rawClient) readEvent() string {
 func (c *rawClient) waitFor(want string) {
 	c.t.Helper()
 	for {
-		switch got := c.readEvent(); {
+		got := c.readEvent()
+		switch {
 		case got == want:
 			return
 		case strings.HasPrefix(got, "away") && got != "away NO_ERROR", got == io.EOF.Error(), got == io.ErrClosedPipe.Error():
@@ -162,7 +163,8 @@ func TestMalformedRequestResetsStream(t *testing.T) {
 			if got := c.readEvent(); got != "200" {
 				t.Errorf("next request got %s", got)
 			}
-			if <-saw; len(saw) > 0 {
+			<-saw
+			if len(saw) > 0 {
 				t.Errorf("the handler got %s", <-saw)
 			}
 		})
@@ -176,26 +178,26 @@ func TestRequestFields(t *testing.T) {
 		body string // "" ends the stream with HEADERS; a body that ends in "sum" has trailers
 		want string
 	}{
-		"the least":            {fields(":method: GET", ":scheme: http", ":path: /b?c"), "", `GET /b?c /b||""|map[]|0 "" <nil>|map[]`},
-		"all":                  {getFields("x: y", "te: trailers", "x: z", "accept: b"), "", `GET / /||"a"|map[Accept:[b] Te:[trailers] X:[y z]]|0 "" <nil>|map[]`},
-		"of the server":        {fields(":method: OPTIONS", ":scheme: https", ":path: *"), "", `OPTIONS * *||""|map[]|0 "" <nil>|map[]`},
-		"a tunnel":             {fields(":method: CONNECT", ":authority: a:1"), "", `CONNECT a:1 |a:1|"a:1"|map[]|0 "" <nil>|map[]`},
-		"a host":               {fields(":method: GET", ":scheme: https", ":path: /", "host: b"), "", `GET / /||"b"|map[]|0 "" <nil>|map[]`},
-		"a host twice":         {getFields("host: a"), "", `GET / /||"a"|map[]|0 "" <nil>|map[]`},
-		"no host":              {fields(":method: GET", ":scheme: https", ":path: /", "host: "), "", `GET / /||""|map[]|0 "" <nil>|map[]`},
-		"cookies":              {getFields("cookie: a=b", "x: y", "cookie: c=d"), "", `GET / /||"a"|map[Cookie:[a=b; c=d] X:[y]]|0 "" <nil>|map[]`},
-		"a cookie":             {getFields("cookie: a=b"), "", `GET / /||"a"|map[Cookie:[a=b]]|0 "" <nil>|map[]`},
-		"no body":              {getFields("content-length: 0"), "", `GET / /||"a"|map[Content-Length:[0]]|0 "" <nil>|map[]`},
-		"a body":               {getFields(), "text", `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
-		"a counted body":       {getFields("content-length: 4"), "text", `GET / /||"a"|map[Content-Length:[4]]|4 "text" <nil>|map[]`},
-		"expects 100-continue": {getFields("expect: 100-continue"), "text", `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
-		"unknown expectation":  {getFields("expect: x"), "text", `GET / /||"a"|map[Expect:[x]]|-1 "text" <nil>|map[]`},
-		"trailers":             {getFields("trailer: b, c"), "text", `GET / /||"a"|map[]|-1 "text" <nil>|map[B:[] C:[]]`},
-		"a late trailer":       {getFields("trailer: x-sum"), "text, sum", `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[X-Sum:[1 2]]`},
-		"other trailers":       {getFields("trailer: y"), "text, sum", `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Y:[]]`},
-		"what is none":         {getFields("trailer: host, x-sum"), "text, sum", `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Host:[] X-Sum:[1 2]]`},
-		"of all lengths":       {getFields("x: "+strings.Repeat("v", 200), strings.Repeat("n", 200)+": y"), "", `GET / /||"a"|map[N` + strings.Repeat("n", 199) + `:[y] X:[` + strings.Repeat("v", 200) + `]]|0 "" <nil>|map[]`},
-		"nothing at once":      {getFields(), "-", `GET / /||"a"|map[]|-1 "-" <nil>|map[]`},
+		"the least":            {list: fields(":method: GET", ":scheme: http", ":path: /b?c"), body: "", want: `GET /b?c /b||""|map[]|0 "" <nil>|map[]`},
+		"all":                  {list: getFields("x: y", "te: trailers", "x: z", "accept: b"), body: "", want: `GET / /||"a"|map[Accept:[b] Te:[trailers] X:[y z]]|0 "" <nil>|map[]`},
+		"of the server":        {list: fields(":method: OPTIONS", ":scheme: https", ":path: *"), body: "", want: `OPTIONS * *||""|map[]|0 "" <nil>|map[]`},
+		"a tunnel":             {list: fields(":method: CONNECT", ":authority: a:1"), body: "", want: `CONNECT a:1 |a:1|"a:1"|map[]|0 "" <nil>|map[]`},
+		"a host":               {list: fields(":method: GET", ":scheme: https", ":path: /", "host: b"), body: "", want: `GET / /||"b"|map[]|0 "" <nil>|map[]`},
+		"a host twice":         {list: getFields("host: a"), body: "", want: `GET / /||"a"|map[]|0 "" <nil>|map[]`},
+		"no host":              {list: fields(":method: GET", ":scheme: https", ":path: /", "host: "), body: "", want: `GET / /||""|map[]|0 "" <nil>|map[]`},
+		"cookies":              {list: getFields("cookie: a=b", "x: y", "cookie: c=d"), body: "", want: `GET / /||"a"|map[Cookie:[a=b; c=d] X:[y]]|0 "" <nil>|map[]`},
+		"a cookie":             {list: getFields("cookie: a=b"), body: "", want: `GET / /||"a"|map[Cookie:[a=b]]|0 "" <nil>|map[]`},
+		"no body":              {list: getFields("content-length: 0"), body: "", want: `GET / /||"a"|map[Content-Length:[0]]|0 "" <nil>|map[]`},
+		"a body":               {list: getFields(), body: "text", want: `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
+		"a counted body":       {list: getFields("content-length: 4"), body: "text", want: `GET / /||"a"|map[Content-Length:[4]]|4 "text" <nil>|map[]`},
+		"expects 100-continue": {list: getFields("expect: 100-continue"), body: "text", want: `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
+		"unknown expectation":  {list: getFields("expect: x"), body: "text", want: `GET / /||"a"|map[Expect:[x]]|-1 "text" <nil>|map[]`},
+		"trailers":             {list: getFields("trailer: b, c"), body: "text", want: `GET / /||"a"|map[]|-1 "text" <nil>|map[B:[] C:[]]`},
+		"a late trailer":       {list: getFields("trailer: x-sum"), body: "text, sum", want: `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[X-Sum:[1 2]]`},
+		"other trailers":       {list: getFields("trailer: y"), body: "text, sum", want: `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Y:[]]`},
+		"what is none":         {list: getFields("trailer: host, x-sum"), body: "text, sum", want: `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Host:[] X-Sum:[1 2]]`},
+		"of all lengths":       {list: getFields("x: "+strings.Repeat("v", 200), strings.Repeat("n", 200)+": y"), body: "", want: `GET / /||"a"|map[N` + strings.Repeat("n", 199) + `:[y] X:[` + strings.Repeat("v", 200) + `]]|0 "" <nil>|map[]`},
+		"nothing at once":      {list: getFields(), body: "-", want: `GET / /||"a"|map[]|-1 "-" <nil>|map[]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, saw := dialDescribing(t)
@@ -223,37 +225,37 @@ func TestRequestFields(t *testing.T) {
 	}
 }
 
-// TestBodyLengthMismatchResetsStream checks that bodies of another length than declared, and invalid
-// trailers, reset the stream and fail the body.
+// TestBodyLengthMismatchResetsStream checks that bodies of another length than declared, and
+// invalid trailers, reset the stream and fail the body.
 func TestBodyLengthMismatchResetsStream(t *testing.T) {
 	for name, c := range map[string]struct {
 		declared string
 		frames   func(c *rawClient)
 		want     string
 	}{
-		"more": {"4", func(c *rawClient) { c.must(c.WriteData(1, false, []byte("texts"))) }, "reset 1 PROTOCOL_ERROR"},
-		"more in parts": {"4", func(c *rawClient) {
+		"more": {declared: "4", frames: func(c *rawClient) { c.must(c.WriteData(1, false, []byte("texts"))) }, want: "reset 1 PROTOCOL_ERROR"},
+		"more in parts": {declared: "4", frames: func(c *rawClient) {
 			c.must(c.WriteData(1, false, []byte("tex")))
 			c.must(c.WriteData(1, false, []byte("ts")))
-		}, "reset 1 PROTOCOL_ERROR"},
-		"less": {"4", func(c *rawClient) { c.must(c.WriteData(1, true, []byte("tex"))) }, "reset 1 PROTOCOL_ERROR"},
-		"less, then trailers": {"4", func(c *rawClient) {
+		}, want: "reset 1 PROTOCOL_ERROR"},
+		"less": {declared: "4", frames: func(c *rawClient) { c.must(c.WriteData(1, true, []byte("tex"))) }, want: "reset 1 PROTOCOL_ERROR"},
+		"less, then trailers": {declared: "4", frames: func(c *rawClient) {
 			c.must(c.WriteData(1, false, []byte("tex")))
 			c.sendHeaders(1, endsStream, fields("x: y"))
-		}, "reset 1 PROTOCOL_ERROR"},
-		"trailers that do not end it": {"4", func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) }, "reset 1 PROTOCOL_ERROR"},
-		"nor are the end":             {"0", func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) }, "reset 1 PROTOCOL_ERROR"},
-		"a path at the end":           {"0", func(c *rawClient) { c.sendHeaders(1, endsStream, fields(":path: /")) }, "reset 1 PROTOCOL_ERROR"},
-		"malformed trailers":          {"0", func(c *rawClient) { c.sendHeaders(1, endsStream, fields("connection: x")) }, "reset 1 PROTOCOL_ERROR"},
-		"data after the end": {"0", func(c *rawClient) {
+		}, want: "reset 1 PROTOCOL_ERROR"},
+		"trailers that do not end it": {declared: "4", frames: func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) }, want: "reset 1 PROTOCOL_ERROR"},
+		"nor are the end":             {declared: "0", frames: func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) }, want: "reset 1 PROTOCOL_ERROR"},
+		"a path at the end":           {declared: "0", frames: func(c *rawClient) { c.sendHeaders(1, endsStream, fields(":path: /")) }, want: "reset 1 PROTOCOL_ERROR"},
+		"malformed trailers":          {declared: "0", frames: func(c *rawClient) { c.sendHeaders(1, endsStream, fields("connection: x")) }, want: "reset 1 PROTOCOL_ERROR"},
+		"data after the end": {declared: "0", frames: func(c *rawClient) {
 			c.must(c.WriteData(1, true, nil))
 			c.must(c.WriteData(1, true, []byte("x")))
-		}, "reset 1 STREAM_CLOSED"},
-		"trailers after the end": {"0", func(c *rawClient) {
+		}, want: "reset 1 STREAM_CLOSED"},
+		"trailers after the end": {declared: "0", frames: func(c *rawClient) {
 			c.must(c.WriteData(1, true, nil))
 			c.sendHeaders(1, endsStream, fields("x: y"))
-		}, "reset 1 STREAM_CLOSED"},
-		"padding is none of it": {"4", func(c *rawClient) { c.must(c.WriteDataPadded(1, true, []byte("text"), make([]byte, 7))) }, "ping 77"},
+		}, want: "reset 1 STREAM_CLOSED"},
+		"padding is none of it": {declared: "4", frames: func(c *rawClient) { c.must(c.WriteDataPadded(1, true, []byte("text"), make([]byte, 7))) }, want: "ping 77"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			over := make(chan error, 1)

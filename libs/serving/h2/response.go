@@ -78,6 +78,7 @@ func (a *response) WriteHeader(status int) {
 	a.writeHeader(status)
 }
 
+// writeHeader sets the status of the response. Informational statuses are sent at once.
 func (a *response) writeHeader(status int) {
 	switch {
 	case a.status != 0 || a.handlerDone:
@@ -161,6 +162,7 @@ func (a *response) Write(p []byte) (int, error) { return write(a, p) }
 // WriteString implements io.StringWriter.
 func (a *response) WriteString(p string) (int, error) { return write(a, p) }
 
+// write appends to the response and sends full buffers.
 func write[T []byte | string](a *response, p T) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,7 +209,8 @@ func (a *response) freeBuffer() {
 	if a.buffer != nil {
 		*a.buffer = a.data[:0]
 		responseBuffers.Put(a.buffer)
-		a.buffer, a.data = nil, nil
+		a.buffer = nil
+		a.data = nil
 	}
 }
 
@@ -228,10 +231,12 @@ func (a *response) send(data []byte, when urgency, end bool) error {
 		a.stream.responseBegun.Store(true)
 		p.fields = a.fields
 	}
-	if a.ended = p.end; end && !a.isHead {
+	a.ended = p.end
+	if end && !a.isHead {
 		p.trailers = a.trailerFields()
 	}
-	a.headerSent, a.fields = true, nil
+	a.headerSent = true
+	a.fields = nil
 	return a.stream.send(p)
 }
 
@@ -256,6 +261,7 @@ func (s *Server) dateHeader() string {
 	return d.text
 }
 
+// dateValue is the Date header of a second.
 type dateValue struct {
 	second int64
 	text   string
@@ -336,12 +342,12 @@ func (a *response) finish() {
 	}
 }
 
-// Detach schedules more for the return of the handler; nil cancels it. The response ends when end is
-// called, once, from any goroutine. failure is nil, or the reason why the response failed.
+// Detach schedules more for the return of the handler; nil cancels it. The response ends when end
+// is called, once, from any goroutine. failure is nil, or the reason why the response failed.
 func (a *response) Detach(more func(end func(failure any))) { a.detached = more }
 
-// OnClose calls f once the stream is closed: its end was written, or it was reset. f must not block,
-// and must not use the response. Only the handler may call OnClose.
+// OnClose calls f once the stream is closed: its end was written, or it was reset. f must not
+// block, and must not use the response. Only the handler may call OnClose.
 func (a *response) OnClose(f func()) { a.stream.addOnClose(f) }
 
 // SetStallTimeout changes how long the client may leave the window of the stream closed; 0 means no
@@ -352,7 +358,8 @@ func (a *response) SetStallTimeout(d time.Duration) { a.stream.setStallTimeout(d
 func (a *response) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.handlerDone, a.header = true, nil
+	a.handlerDone = true
+	a.header = nil
 	a.freeBuffer()
 }
 
@@ -368,8 +375,8 @@ func (a *response) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// EnableFullDuplex is used by http.ResponseController. Bodies can always be read while a response is
-// written.
+// EnableFullDuplex is used by http.ResponseController. Bodies can always be read while a response
+// is written.
 func (a *response) EnableFullDuplex() error { return nil }
 
 var _ interface {

@@ -42,12 +42,13 @@ type schedule struct {
 
 // startWriting takes the token, which must be free. The caller holds mu.
 func (c *conn) startWriting() {
-	c.writing, c.yielding = true, false
+	c.writing = true
+	c.yielding = false
 	c.startWaiting()
 }
 
-// flush writes the queue, unless the token is taken. Then its holder writes it. The caller holds mu;
-// s is its stream.
+// flush writes the queue, unless the token is taken. Then its holder writes it. The caller holds
+// mu; s is its stream.
 func (c *conn) flush(s *stream) {
 	if c.queue.size > 0 && !c.writing {
 		c.startWriting()
@@ -99,9 +100,11 @@ func (c *conn) acquire(s *stream) error {
 		s.wait()
 	}
 	err := s.sendError()
-	switch i := slices.Index(c.writers, s); {
+	i := slices.Index(c.writers, s)
+	switch {
 	case s.hasToken:
-		if s.hasToken = false; err != nil {
+		s.hasToken = false
+		if err != nil {
 			c.release(s)
 		}
 	case i >= 0:
@@ -150,14 +153,22 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	if c.err != nil {
 		return
 	}
-	queue, resets, frames, closing := c.queue, c.resetting, c.frames, c.closeFuncs
-	c.queue, c.resetting, c.frames, c.closeFuncs = backlog{records: c.spare}, 0, 0, nil
-	c.spare, c.extraInFlight = nil, queue.extra
+	queue := c.queue
+	resets := c.resetting
+	frames := c.frames
+	closing := c.closeFuncs
+	c.queue = backlog{records: c.spare}
+	c.resetting = 0
+	c.frames = 0
+	c.closeFuncs = nil
+	c.spare = nil
+	c.extraInFlight = queue.extra
 	c.queueSpace.Broadcast()
 	c.writes++
 	var id uint32
 	if large {
-		s.writing, id = true, s.id
+		s.writing = true
+		id = s.id
 	}
 	c.mu.Unlock()
 	err := c.writeFrames(queue.records, id, p, end)
@@ -169,7 +180,8 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	}
 	c.mu.Lock()
 	c.written++
-	c.spare, c.extraInFlight = records, 0
+	c.spare = records
+	c.extraInFlight = 0
 	if err != nil {
 		c.fail(err)
 	}
@@ -196,6 +208,7 @@ func (c *conn) writeFrames(records []*[]byte, id uint32, p []byte, end bool) err
 	return err
 }
 
+// writeRecords writes queued records, followed by the data of a stream.
 func (c *conn) writeRecords(records []*[]byte, id uint32, p []byte, end bool) error {
 	var last *[]byte // the record to which data is appended
 	for i, r := range records {
@@ -289,8 +302,8 @@ func (a *allowance) release(n int) {
 	}
 }
 
-// canQueue reports whether n bytes of a short part may be queued, and reserves what they need of the
-// allowance. The caller holds mu, and must queue them.
+// canQueue reports whether n bytes of a short part may be queued, and reserves what they need of
+// the allowance. The caller holds mu, and must queue them.
 func (c *conn) canQueue(n int) bool {
 	b := &c.queue
 	n += frameHeaderLen

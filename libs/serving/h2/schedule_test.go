@@ -69,20 +69,21 @@ func TestRefundSkipsEndedStreams(t *testing.T) {
 	for name, of := range map[string]struct {
 		open, got bool
 		frames    int
-	}{"open": {true, false, 1}, "whole": {true, true, 0}, "over": {false, false, 0}} {
+	}{"open": {open: true, got: false, frames: 1}, "whole": {open: true, got: true, frames: 0}, "over": {open: false, got: false, frames: 0}} {
 		c := &conn{streams: map[uint32]*stream{}, recvWindow: window{step: 10}}
 		s := &stream{conn: c, id: 1, requestEnded: of.got, recvWindow: window{step: 1}}
 		if of.open {
 			c.streams[1] = s
 		}
-		if c.refund(s, 2); c.queue.size != of.frames*(frameHeaderLen+4) {
+		c.refund(s, 2)
+		if c.queue.size != of.frames*(frameHeaderLen+4) {
 			t.Errorf("queued %d bytes for a stream that is %s", c.queue.size, name)
 		}
 	}
 }
 
-// TestFailedKeepsKnownFailures checks that Failed wraps values once.
-func TestFailedKeepsKnownFailures(t *testing.T) {
+// TestFailedWrapsValueOnce checks that Failed wraps values once.
+func TestFailedWrapsValueOnce(t *testing.T) {
 	known := &Failure{Value: "odd"}
 	for _, v := range []any{nil, known, http.ErrAbortHandler} {
 		if got := Failed(v); got != v {
@@ -105,7 +106,8 @@ type fakeWire struct {
 func (w *fakeWire) Cork()         {}
 func (w *fakeWire) Uncork() error { return w.released }
 func (w *fakeWire) Write(p []byte) (int, error) {
-	if w.writes--; w.writes == 0 {
+	w.writes--
+	if w.writes == 0 {
 		return 0, errSilent
 	}
 	w.written = append(w.written, p...)

@@ -193,7 +193,8 @@ func (c *conn) countSent(s *stream, n int, end bool) {
 func (c *conn) markResponseEnded(s *stream) {
 	s.responseEnded = true
 	c.closeFuncs = append(c.closeFuncs, s.onClose...)
-	if s.onClose = nil; s.requestEnded {
+	s.onClose = nil
+	if s.requestEnded {
 		c.close(s, nil)
 	}
 }
@@ -226,12 +227,14 @@ func (c *conn) appendHeaders(s *stream, fields []hpack.HeaderField, end bool) {
 		}
 		c.queue.put(appendFrameHeader(c.scratch[:0], n, kind, flags, s.id))
 		c.queue.put(block[:n])
-		if block = block[n:]; len(block) == 0 {
+		block = block[n:]
+		if len(block) == 0 {
 			break
 		}
 		kind, flags = http2.FrameContinuation, 0
 	}
-	if c.encoded.Reset(); c.encoded.Cap() > largestFrame {
+	c.encoded.Reset()
+	if c.encoded.Cap() > largestFrame {
 		c.encoded = bytes.Buffer{}
 	}
 	if end {
@@ -295,7 +298,8 @@ func (c *conn) setInitialWindow(n int64) error {
 	c.initialSendWindow = n
 	for _, s := range c.streams {
 		shut := s.sendWindow <= 0
-		if s.sendWindow += change; s.sendWindow > largestWindow {
+		s.sendWindow += change
+		if s.sendWindow > largestWindow {
 			return newConnError(http2.ErrCodeFlowControl, "window too large")
 		}
 		if shut && s.sendWindow > 0 {

@@ -167,7 +167,8 @@ func testShutdownCompletesSlowResponse(t *testing.T) {
 		if !ok {
 			continue
 		}
-		if got += len(d.Data()); d.StreamEnded() {
+		got += len(d.Data())
+		if d.StreamEnded() {
 			break
 		}
 		if slow && got > size-40<<10 { // the last part is being written
@@ -214,8 +215,8 @@ func testSlowReaderIsNotAborted(t *testing.T) {
 	}
 }
 
-// TestWatchesDoNotBlockLargeResponse checks that many busy watches share the connection with a large
-// response.
+// TestWatchesDoNotBlockLargeResponse checks that many busy watches share the connection with a
+// large response.
 func TestWatchesDoNotBlockLargeResponse(t *testing.T) {
 	const watches, most = 99, 256 << 20
 	answer := make([]byte, most) // takes long to write
@@ -240,7 +241,8 @@ func TestWatchesDoNotBlockLargeResponse(t *testing.T) {
 			continue
 		}
 		came[d.StreamID] += len(d.Data())
-		if total += len(d.Data()); total > most {
+		total += len(d.Data())
+		if total > most {
 			t.Fatalf("of %d bytes, %d belong to the large response, and %d of %d streams received some", total, came[large], len(came), watches+1)
 		}
 	}

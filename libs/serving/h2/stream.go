@@ -26,10 +26,12 @@ type window struct {
 // credit returns the increment for a WINDOW_UPDATE after n more bytes were consumed, or 0 if it is
 // too small for a frame.
 func (w *window) credit(n int64) int64 {
-	if w.unannounced += n; w.unannounced < w.step {
+	w.unannounced += n
+	if w.unannounced < w.step {
 		return 0
 	}
-	n, w.unannounced = w.unannounced, 0
+	n = w.unannounced
+	w.unannounced = 0
 	w.available += n
 	return n
 }
@@ -44,7 +46,8 @@ type closedStreams struct {
 }
 
 func (r *closedStreams) add(id uint32, byUs bool) {
-	r.streams[r.at].id, r.streams[r.at].byUs = id, byUs
+	r.streams[r.at].id = id
+	r.streams[r.at].byUs = byUs
 	r.at = (r.at + 1) % len(r.streams)
 }
 
@@ -147,7 +150,8 @@ func (s *stream) setReadDeadline(t time.Time) {
 // open starts a stream. The caller holds mu.
 func (c *conn) open(s *stream) error {
 	c.streams[s.id] = s
-	s.sendWindow, s.recvWindow = c.initialSendWindow, window{available: initialBodyWindow, step: initialBodyWindow / 4}
+	s.sendWindow = c.initialSendWindow
+	s.recvWindow = window{available: initialBodyWindow, step: initialBodyWindow / 4}
 	s.stall.timeout = c.config.StallTimeout
 	if c.config.ResponseTimeout > 0 {
 		s.deadline.at = time.Now().Add(c.config.ResponseTimeout)
@@ -337,7 +341,8 @@ func (s *stream) cleanUp() {
 	if s.readTimer != nil {
 		s.readTimer.Stop()
 	}
-	if s.handlerDone = true; s.deadline.timer != nil {
+	s.handlerDone = true
+	if s.deadline.timer != nil {
 		s.deadline.timer.Stop()
 	}
 	s.cancel()

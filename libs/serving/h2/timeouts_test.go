@@ -47,7 +47,9 @@ func testTimedHandler(t *testing.T, acks bool, handler func(w http.ResponseWrite
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		conf := config()
-		conf.IdleTimeout, conf.PingAfter, conf.PingTimeout = 5*time.Minute, time.Minute, 10*time.Second
+		conf.IdleTimeout = 5 * time.Minute
+		conf.PingAfter = time.Minute
+		conf.PingTimeout = 10 * time.Second
 		client, server := net.Pipe()
 		over, end := make(chan struct{}), make(chan struct{})
 		c := &timedClient{&rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}, h2.NewServer(conf), time.Now(), make(chan event, 1000), acks}

@@ -57,6 +57,7 @@ type state struct {
 	passed bool   // the endpoint has passed before
 }
 
+// check is a registered check.
 type check struct {
 	name      string
 	run       Check
@@ -81,12 +82,13 @@ func (r *Registry) Add(name string, run Check, endpoints ...Endpoint) {
 	r.add(check{name: name, run: run, endpoints: endpoints})
 }
 
-// AddApart is Add for checks whose failure does not make the process unhealthy. Endpoints report the
-// failure and pass. /readyz/NAME fails.
+// AddApart is Add for checks whose failure does not make the process unhealthy. Endpoints report
+// the failure and pass. /readyz/NAME fails.
 func (r *Registry) AddApart(name string, run Check, endpoints ...Endpoint) {
 	r.add(check{name: name, run: run, endpoints: endpoints, apart: true})
 }
 
+// add adds a check to its endpoints, by default to all.
 func (r *Registry) add(added check) {
 	name, endpoints := added.name, added.endpoints
 	if len(endpoints) == 0 {
@@ -125,8 +127,8 @@ func (r *Registry) Names(e Endpoint) []string {
 	return out
 }
 
-// ask runs one check for an endpoint.
-func (r *Registry) ask(e Endpoint, c check, req *http.Request) error {
+// runCheck runs one check for an endpoint.
+func (r *Registry) runCheck(e Endpoint, c check, req *http.Request) error {
 	if e == Livez && r.now().Before(r.started.Add(r.grace)) {
 		return nil
 	}

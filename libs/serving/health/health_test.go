@@ -38,34 +38,34 @@ func TestTexts(t *testing.T) {
 		code   int
 		body   string
 	}{
-		{"short", nil, "/livez", 200, "ok"},
-		{"trailing slash", nil, "/readyz/", 200, "ok"},
-		{"verbose livez", nil, "/livez?verbose", 200, "[+]ping ok\nlivez check passed\n"},
-		{"verbose healthz", nil, "/healthz?verbose=1", 200, "[+]ping ok\nhealthz check passed\n"},
-		{"order", func(r *health.Registry) { r.Add("log", ok); r.Add("etcd", ok) }, "/readyz?verbose", 200,
-			"[+]ping ok\n[+]log ok\n[+]etcd ok\nreadyz check passed\n"},
-		{"other endpoint's check", func(r *health.Registry) { r.Add("etcd", down, health.Readyz) }, "/livez?verbose", 200,
-			"[+]ping ok\nlivez check passed\n"},
-		{"failing", func(r *health.Registry) { r.Add("etcd", down, health.Readyz); r.Add("log", ok) }, "/readyz", 500,
-			"[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nreadyz check failed\n"},
-		{"excluded", func(r *health.Registry) { r.Add("etcd", down); r.Add("log", ok) }, "/readyz?verbose&exclude=etcd&exclude=log", 200,
-			"[+]ping ok\n[+]etcd excluded: ok\n[+]log excluded: ok\nreadyz check passed\n"},
-		{"excluded, short", func(r *health.Registry) { r.Add("etcd", down) }, "/readyz?exclude=etcd", 200, "ok"},
-		{"apart", func(r *health.Registry) { r.AddApart("log", down) }, "/readyz", 200, "ok"},
-		{"apart, verbose", func(r *health.Registry) { r.AddApart("log", down); r.AddApart("etcd", ok) }, "/readyz?verbose", 200,
-			"[+]ping ok\n[-]log failed: reason withheld, does not count\n[+]etcd ok\nreadyz check passed\n"},
-		{"apart, single", func(r *health.Registry) { r.AddApart("log", down) }, "/readyz/log", 500, "internal server error: connection refused\n"},
-		{"unknown exclude", nil, "/livez?verbose&exclude=a&exclude=b&exclude=a", 200,
-			"[+]ping ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nlivez check passed\n"},
-		{"many unknown excludes", nil, "/livez?verbose" + strings.Repeat("&exclude=aaaaaaaaaaaaaaaa", 3) + "&exclude=" + strings.Repeat("b", 5000) + "&exclude=c&exclude=ping", 200,
-			"[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"aaaaaaaaaaaaaaaa\",\"" + strings.Repeat("b", 493) + "\"...\nlivez check passed\n"},
-		{"unknown exclude of a failing one", func(r *health.Registry) { r.Add("etcd", down) }, "/livez?exclude=a", 500,
-			"[+]ping ok\n[-]etcd failed: reason withheld\nwarn: some health checks cannot be excluded: no matches for \"a\"\nlivez check failed\n"},
-		{"single", nil, "/readyz/ping", 200, "ok"},
-		{"single with a slash", func(r *health.Registry) { r.Add("poststarthook/rbac/bootstrap-roles", ok) }, "/readyz/poststarthook/rbac/bootstrap-roles", 200, "ok"},
-		{"single failing", func(r *health.Registry) { r.Add("etcd", down) }, "/livez/etcd", 500, "internal server error: connection refused\n"},
-		{"single unknown", nil, "/livez/etcd", 404, "404 page not found\n"},
-		{"other path", nil, "/livezz", 404, "404 page not found\n"},
+		{name: "short", add: nil, target: "/livez", code: 200, body: "ok"},
+		{name: "trailing slash", add: nil, target: "/readyz/", code: 200, body: "ok"},
+		{name: "verbose livez", add: nil, target: "/livez?verbose", code: 200, body: "[+]ping ok\nlivez check passed\n"},
+		{name: "verbose healthz", add: nil, target: "/healthz?verbose=1", code: 200, body: "[+]ping ok\nhealthz check passed\n"},
+		{name: "order", add: func(r *health.Registry) { r.Add("log", ok); r.Add("etcd", ok) }, target: "/readyz?verbose", code: 200,
+			body: "[+]ping ok\n[+]log ok\n[+]etcd ok\nreadyz check passed\n"},
+		{name: "other endpoint's check", add: func(r *health.Registry) { r.Add("etcd", down, health.Readyz) }, target: "/livez?verbose", code: 200,
+			body: "[+]ping ok\nlivez check passed\n"},
+		{name: "failing", add: func(r *health.Registry) { r.Add("etcd", down, health.Readyz); r.Add("log", ok) }, target: "/readyz", code: 500,
+			body: "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nreadyz check failed\n"},
+		{name: "excluded", add: func(r *health.Registry) { r.Add("etcd", down); r.Add("log", ok) }, target: "/readyz?verbose&exclude=etcd&exclude=log", code: 200,
+			body: "[+]ping ok\n[+]etcd excluded: ok\n[+]log excluded: ok\nreadyz check passed\n"},
+		{name: "excluded, short", add: func(r *health.Registry) { r.Add("etcd", down) }, target: "/readyz?exclude=etcd", code: 200, body: "ok"},
+		{name: "apart", add: func(r *health.Registry) { r.AddApart("log", down) }, target: "/readyz", code: 200, body: "ok"},
+		{name: "apart, verbose", add: func(r *health.Registry) { r.AddApart("log", down); r.AddApart("etcd", ok) }, target: "/readyz?verbose", code: 200,
+			body: "[+]ping ok\n[-]log failed: reason withheld, does not count\n[+]etcd ok\nreadyz check passed\n"},
+		{name: "apart, single", add: func(r *health.Registry) { r.AddApart("log", down) }, target: "/readyz/log", code: 500, body: "internal server error: connection refused\n"},
+		{name: "unknown exclude", add: nil, target: "/livez?verbose&exclude=a&exclude=b&exclude=a", code: 200,
+			body: "[+]ping ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nlivez check passed\n"},
+		{name: "many unknown excludes", add: nil, target: "/livez?verbose" + strings.Repeat("&exclude=aaaaaaaaaaaaaaaa", 3) + "&exclude=" + strings.Repeat("b", 5000) + "&exclude=c&exclude=ping", code: 200,
+			body: "[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"aaaaaaaaaaaaaaaa\",\"" + strings.Repeat("b", 493) + "\"...\nlivez check passed\n"},
+		{name: "unknown exclude of a failing one", add: func(r *health.Registry) { r.Add("etcd", down) }, target: "/livez?exclude=a", code: 500,
+			body: "[+]ping ok\n[-]etcd failed: reason withheld\nwarn: some health checks cannot be excluded: no matches for \"a\"\nlivez check failed\n"},
+		{name: "single", add: nil, target: "/readyz/ping", code: 200, body: "ok"},
+		{name: "single with a slash", add: func(r *health.Registry) { r.Add("poststarthook/rbac/bootstrap-roles", ok) }, target: "/readyz/poststarthook/rbac/bootstrap-roles", code: 200, body: "ok"},
+		{name: "single failing", add: func(r *health.Registry) { r.Add("etcd", down) }, target: "/livez/etcd", code: 500, body: "internal server error: connection refused\n"},
+		{name: "single unknown", add: nil, target: "/livez/etcd", code: 404, body: "404 page not found\n"},
+		{name: "other path", add: nil, target: "/livezz", code: 404, body: "404 page not found\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,8 +105,8 @@ func TestLivezGracePeriod(t *testing.T) {
 		path  string
 		want  int
 	}{
-		{0, "/livez", 200}, {0, "/livez/etcd", 200}, {0, "/readyz", 500}, {0, "/healthz", 500},
-		{9 * time.Second, "/livez", 200}, {10 * time.Second, "/livez", 500}, {10 * time.Second, "/livez/etcd", 500},
+		{after: 0, path: "/livez", want: 200}, {after: 0, path: "/livez/etcd", want: 200}, {after: 0, path: "/readyz", want: 500}, {after: 0, path: "/healthz", want: 500},
+		{after: 9 * time.Second, path: "/livez", want: 200}, {after: 10 * time.Second, path: "/livez", want: 500}, {after: 10 * time.Second, path: "/livez/etcd", want: 500},
 	} {
 		now = time.Unix(1000, 0).Add(tt.after)
 		if code, _, _ := get(r, tt.path); code != tt.want {
@@ -126,11 +126,11 @@ func TestFailuresAreLoggedOncePerChange(t *testing.T) {
 		err   error
 		want  string // in the log; empty for no message
 	}{
-		{0, errDown, ""}, {time.Second, nil, ""}, // an ordinary start
-		{2 * time.Second, errDown, "level=WARN msg=\"health endpoint fails\" endpoint=readyz checks=etcd reasons=\"etcd: connection refused\""},
-		{3 * time.Second, errDown, ""},
-		{4 * time.Second, nil, "passes again"},
-		{5 * time.Second, nil, ""},
+		{after: 0, err: errDown, want: ""}, {after: time.Second, err: nil, want: ""}, // an ordinary start
+		{after: 2 * time.Second, err: errDown, want: "level=WARN msg=\"health endpoint fails\" endpoint=readyz checks=etcd reasons=\"etcd: connection refused\""},
+		{after: 3 * time.Second, err: errDown, want: ""},
+		{after: 4 * time.Second, err: nil, want: "passes again"},
+		{after: 5 * time.Second, err: nil, want: ""},
 	} {
 		now, err = time.Unix(1000, 0).Add(step.after), step.err
 		logged.Reset()

@@ -36,6 +36,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	http.NotFound(w, req)
 }
 
+// serveAll runs the checks of an endpoint, except excluded ones, and writes the result.
 func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request) {
 	query := req.URL.Query()
 	checks := r.on(e)
@@ -50,7 +51,7 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 			fmt.Fprintf(&body, "[+]%s excluded: ok\n", c.name)
 			continue
 		}
-		err := r.ask(e, c, req)
+		err := r.runCheck(e, c, req)
 		r.slis.note(e, c.name, err)
 		if err != nil {
 			if c.apart {
@@ -114,12 +115,13 @@ func exclusions(checks []check, asked []string) (excluded map[string]bool, unkno
 	return excluded, unknown
 }
 
+// serveOne runs one check and writes its result.
 func (r *Registry) serveOne(e Endpoint, name string, w http.ResponseWriter, req *http.Request) {
 	for _, c := range r.on(e) {
 		if c.name != name {
 			continue
 		}
-		if err := r.ask(e, c, req); err != nil {
+		if err := r.runCheck(e, c, req); err != nil {
 			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 			return
 		}

@@ -12,9 +12,10 @@ import (
 // waits at most until its request ends.
 func Shared(limit, keep time.Duration, run func(context.Context) error) Check {
 	s := &shared{limit: limit, keep: keep, run: run}
-	return func(r *http.Request) error { return s.ask(r.Context()) }
+	return func(r *http.Request) error { return s.await(r.Context()) }
 }
 
+// shared runs a check once for all callers that wait for it, and keeps its result for a while.
 type shared struct {
 	limit, keep time.Duration
 	run         func(context.Context) error
@@ -31,7 +32,9 @@ type outcome struct {
 	err  error
 }
 
-func (s *shared) ask(ctx context.Context) error {
+// await returns the last result while it is valid. Otherwise it runs the check or waits for the
+// current run.
+func (s *shared) await(ctx context.Context) error {
 	s.mu.Lock()
 	if time.Now().Before(s.until) {
 		defer s.mu.Unlock()
@@ -52,6 +55,7 @@ func (s *shared) ask(ctx context.Context) error {
 	}
 }
 
+// work runs the check and keeps the result.
 func (s *shared) work(o *outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
 	defer cancel()

@@ -45,12 +45,12 @@ func TestManyShareOneRun(t *testing.T) {
 			want  error
 			runs  int32
 		}{
-			{0, nil, 1},
-			{900 * time.Millisecond, nil, 1},     // the result is reused
-			{200 * time.Millisecond, errDown, 2}, // the result has expired
-			{50 * time.Millisecond, errDown, 2},  // a failure is reused
-			{51 * time.Millisecond, nil, 3},      // for a shorter time
-			{2000 * time.Millisecond, nil, 4},
+			{after: 0, want: nil, runs: 1},
+			{after: 900 * time.Millisecond, want: nil, runs: 1},     // the result is reused
+			{after: 200 * time.Millisecond, want: errDown, runs: 2}, // the result has expired
+			{after: 50 * time.Millisecond, want: errDown, runs: 2},  // a failure is reused
+			{after: 51 * time.Millisecond, want: nil, runs: 3},      // for a shorter time
+			{after: 2000 * time.Millisecond, want: nil, runs: 4},
 		} {
 			time.Sleep(step.after)
 			all(step.want)

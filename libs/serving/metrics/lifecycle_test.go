@@ -55,7 +55,8 @@ func lines(t *testing.T, l *metrics.Lifecycle, r *prometheus.Registry) map[strin
 	}
 	out := map[string]bool{}
 	for line := range strings.Lines(scrape(t, g, slog.New(slog.DiscardHandler))) {
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "#") {
 			out[line] = true
 		}
 	}
@@ -71,40 +72,40 @@ func TestWhatIsShown(t *testing.T) {
 		args        []string
 		want, never []string
 	}{
-		"everything": {nil,
-			[]string{
+		"everything": {args: nil,
+			want: []string{
 				`asked_total{user="bob",verb="get"} 2`, "going_total 0", "disabled_metrics_total 0", "hidden_metrics_total 1",
 				"cardinality_enforcement_unexpected_categorizations_total 0",
 				`registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 2`, `registered_metrics_total{deprecated_version="",stability_level="BETA"} 1`,
 				`registered_metrics_total{deprecated_version="",stability_level="STABLE"} 1`, `registered_metrics_total{deprecated_version="1.33.0",stability_level="ALPHA"} 1`,
-			}, []string{"old_total 0"}},
-		"hidden ones": {[]string{"--show-hidden-metrics-for-version=1.32"}, []string{"old_total 0", "hidden_metrics_total 0"}, nil},
-		"without some": {[]string{"--disabled-metrics=old_total,open", "--disabled-metrics=absent", "--show-hidden-metrics-for-version=1.32"},
-			[]string{"disabled_metrics_total 3", "going_total 0"}, []string{"old_total 0", `open{user="ann",verb="get"} 1`}},
-		"counters": {[]string{"--allow-metric-labels=asked_total,user=ann"},
-			[]string{`asked_total{user="ann",verb="get"} 1`, `asked_total{user="unexpected",verb="get"} 5`, "cardinality_enforcement_unexpected_categorizations_total 5"},
-			[]string{`asked_total{user="eve",verb="get"} 3`}},
-		"two values": {[]string{"--allow-metric-labels=asked_total,user=ann,eve"},
-			[]string{`asked_total{user="eve",verb="get"} 3`, `asked_total{user="unexpected",verb="get"} 2`}, nil},
-		"gauges": {[]string{"--allow-metric-labels=open,user=ann"}, []string{`open{user="unexpected",verb="get"} 5`}, nil},
-		"histograms": {[]string{"--allow-metric-labels=took_seconds,user=x"},
-			[]string{
+			}, never: []string{"old_total 0"}},
+		"hidden ones": {args: []string{"--show-hidden-metrics-for-version=1.32"}, want: []string{"old_total 0", "hidden_metrics_total 0"}, never: nil},
+		"without some": {args: []string{"--disabled-metrics=old_total,open", "--disabled-metrics=absent", "--show-hidden-metrics-for-version=1.32"},
+			want: []string{"disabled_metrics_total 3", "going_total 0"}, never: []string{"old_total 0", `open{user="ann",verb="get"} 1`}},
+		"counters": {args: []string{"--allow-metric-labels=asked_total,user=ann"},
+			want:  []string{`asked_total{user="ann",verb="get"} 1`, `asked_total{user="unexpected",verb="get"} 5`, "cardinality_enforcement_unexpected_categorizations_total 5"},
+			never: []string{`asked_total{user="eve",verb="get"} 3`}},
+		"two values": {args: []string{"--allow-metric-labels=asked_total,user=ann,eve"},
+			want: []string{`asked_total{user="eve",verb="get"} 3`, `asked_total{user="unexpected",verb="get"} 2`}, never: nil},
+		"gauges": {args: []string{"--allow-metric-labels=open,user=ann"}, want: []string{`open{user="unexpected",verb="get"} 5`}, never: nil},
+		"histograms": {args: []string{"--allow-metric-labels=took_seconds,user=x"},
+			want: []string{
 				`took_seconds_bucket{user="unexpected",verb="get",le="1"} 1`, `took_seconds_bucket{user="unexpected",verb="get",le="2"} 2`,
 				`took_seconds_bucket{user="unexpected",verb="get",le="+Inf"} 3`, `took_seconds_sum{user="unexpected",verb="get"} 6`, `took_seconds_count{user="unexpected",verb="get"} 3`,
 				"cardinality_enforcement_unexpected_categorizations_total 3",
-			}, nil},
-		"summaries": {[]string{"--allow-metric-labels=size_bytes,user=ann"},
-			[]string{`size_bytes{user="ann",verb="get",quantile="0.5"} 1`, `size_bytes_sum{user="unexpected",verb="get"} 5`, `size_bytes_count{user="unexpected",verb="get"} 2`},
-			[]string{`size_bytes{user="unexpected",verb="get",quantile="0.5"} 2`}},
-		"two labels": {[]string{`--allow-metric-labels="asked_total,user=ann,eve","asked_total,verb=list"`},
-			[]string{`asked_total{user="ann",verb="unexpected"} 1`, `asked_total{user="unexpected",verb="unexpected"} 2`}, nil},
-		"given twice": {[]string{"--allow-metric-labels=asked_total,user=ann", "--allow-metric-labels=open,user=ann"},
-			[]string{`asked_total{user="unexpected",verb="get"} 5`, `open{user="unexpected",verb="get"} 5`}, nil},
-		"of a file": {[]string{"--allow-metric-labels-manifest=" + manifest},
-			[]string{`asked_total{user="unexpected",verb="get"} 2`, `open{user="unexpected",verb="get"} 4`}, nil},
-		"flag before file": {[]string{"--allow-metric-labels-manifest=" + manifest, "--allow-metric-labels=open,user=ann"},
-			[]string{`asked_total{user="bob",verb="get"} 2`, `open{user="unexpected",verb="get"} 5`}, nil},
-		"no file": {[]string{"--allow-metric-labels-manifest=/absent"}, []string{`asked_total{user="bob",verb="get"} 2`}, nil},
+			}, never: nil},
+		"summaries": {args: []string{"--allow-metric-labels=size_bytes,user=ann"},
+			want:  []string{`size_bytes{user="ann",verb="get",quantile="0.5"} 1`, `size_bytes_sum{user="unexpected",verb="get"} 5`, `size_bytes_count{user="unexpected",verb="get"} 2`},
+			never: []string{`size_bytes{user="unexpected",verb="get",quantile="0.5"} 2`}},
+		"two labels": {args: []string{`--allow-metric-labels="asked_total,user=ann,eve","asked_total,verb=list"`},
+			want: []string{`asked_total{user="ann",verb="unexpected"} 1`, `asked_total{user="unexpected",verb="unexpected"} 2`}, never: nil},
+		"given twice": {args: []string{"--allow-metric-labels=asked_total,user=ann", "--allow-metric-labels=open,user=ann"},
+			want: []string{`asked_total{user="unexpected",verb="get"} 5`, `open{user="unexpected",verb="get"} 5`}, never: nil},
+		"of a file": {args: []string{"--allow-metric-labels-manifest=" + manifest},
+			want: []string{`asked_total{user="unexpected",verb="get"} 2`, `open{user="unexpected",verb="get"} 4`}, never: nil},
+		"flag before file": {args: []string{"--allow-metric-labels-manifest=" + manifest, "--allow-metric-labels=open,user=ann"},
+			want: []string{`asked_total{user="bob",verb="get"} 2`, `open{user="unexpected",verb="get"} 5`}, never: nil},
+		"no file": {args: []string{"--allow-metric-labels-manifest=/absent"}, want: []string{`asked_total{user="bob",verb="get"} 2`}, never: nil},
 	} {
 		l := parsed(t, c.args...)
 		if errs := l.Validate(); len(errs) > 0 {

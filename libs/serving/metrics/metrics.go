@@ -31,6 +31,7 @@ func New() *prometheus.Registry {
 	return r
 }
 
+// buildInfo returns the metric with the build information.
 func buildInfo() prometheus.Collector {
 	v := version.Get()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -61,6 +62,7 @@ func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
 	})
 }
 
+// errorLog logs the errors of a scrape.
 type errorLog struct{ log *slog.Logger }
 
 // unsent is the prefix of errors for a client that disconnected during a scrape, which is not an

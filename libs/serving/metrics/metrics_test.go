@@ -63,7 +63,7 @@ type gone struct{ http.ResponseWriter }
 
 func (gone) Write([]byte) (int, error) { return 0, errors.New("client disconnected") }
 
-func TestClientsThatLeaveAreNotLogged(t *testing.T) {
+func TestDisconnectedClientsAreNotLogged(t *testing.T) {
 	var logged bytes.Buffer
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector())

@@ -28,13 +28,13 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 		want       string // of two series
 		unexpected string
 	}{
-		dto.MetricType_UNTYPED: {func() *dto.Metric { return &dto.Metric{Untyped: &dto.Untyped{Value: ptr(2.0)}} }, `x{user="unexpected"} 4`, "2"},
-		dto.MetricType_SUMMARY: {func() *dto.Metric {
+		dto.MetricType_UNTYPED: {series: func() *dto.Metric { return &dto.Metric{Untyped: &dto.Untyped{Value: ptr(2.0)}} }, want: `x{user="unexpected"} 4`, unexpected: "2"},
+		dto.MetricType_SUMMARY: {series: func() *dto.Metric {
 			return &dto.Metric{Summary: &dto.Summary{SampleCount: ptr(uint64(3)), SampleSum: ptr(6.0)}}
-		}, `x_sum{user="unexpected"} 12`, "6"},
-		dto.MetricType_HISTOGRAM: {func() *dto.Metric {
+		}, want: `x_sum{user="unexpected"} 12`, unexpected: "6"},
+		dto.MetricType_HISTOGRAM: {series: func() *dto.Metric {
 			return &dto.Metric{Histogram: &dto.Histogram{SampleCount: ptr(uint64(3)), SampleSum: ptr(6.0)}}
-		}, `x_count{user="unexpected"} 6`, "6"},
+		}, want: `x_count{user="unexpected"} 6`, unexpected: "6"},
 	} {
 		series := []*dto.Metric{of("ann", c.series()), of("bob", c.series()), of("eve", c.series())}
 		registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
@@ -60,8 +60,8 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 	}
 }
 
-// TestWhatHelpSays checks how stability and deprecation are parsed.
-func TestWhatHelpSays(t *testing.T) {
+// TestStabilityAndDeprecationAreParsed checks how stability and deprecation are parsed.
+func TestStabilityAndDeprecationAreParsed(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for name, help := range map[string]string{
 		"older_total": "[ALPHA] (Deprecated since 0.90.0) x", "newer_total": "[ALPHA] (Deprecated since 2.1.0) x",

@@ -90,7 +90,9 @@ func WarnOfExpiry(ctx context.Context, log *slog.Logger, certs []Certificate) er
 			if !expiresSoon(first, now) || first.Equal(t.cert) && t.expired == expired && now.Sub(t.at) < warnInterval {
 				continue
 			}
-			t.cert, t.expired, t.at = first, expired, now
+			t.cert = first
+			t.expired = expired
+			t.at = now
 			args := []any{"use", c.Use, "file", c.file(), "subject", first.Subject.String(), "end", first.NotAfter.UTC().Format(time.RFC3339)}
 			if expired {
 				log.Error("certificate expired", args...)

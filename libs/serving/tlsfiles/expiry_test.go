@@ -52,13 +52,13 @@ func TestCertificateExpiryIsLogged(t *testing.T) {
 		life, after time.Duration
 		soon, ended int // number of log lines
 	}{
-		{"fresh, valid for a year", 365 * day, 300 * day, 0, 0},
-		{"a month before expiration", 365 * day, 335*day + expiryCheckInterval, 1, 0},
-		{"once a day", 365 * day, 340*day + expiryCheckInterval, 6, 0},
-		{"fresh, valid for a day", day, 19 * time.Hour, 0, 0},
-		{"a fifth of its life before expiration", day, 20 * time.Hour, 1, 0},
-		{"expired", day, 25 * time.Hour, 1, 1},
-		{"expired long ago", day, 3*day + time.Hour, 1, 3},
+		{name: "fresh, valid for a year", life: 365 * day, after: 300 * day, soon: 0, ended: 0},
+		{name: "a month before expiration", life: 365 * day, after: 335*day + expiryCheckInterval, soon: 1, ended: 0},
+		{name: "once a day", life: 365 * day, after: 340*day + expiryCheckInterval, soon: 6, ended: 0},
+		{name: "fresh, valid for a day", life: day, after: 19 * time.Hour, soon: 0, ended: 0},
+		{name: "a fifth of its life before expiration", life: day, after: 20 * time.Hour, soon: 1, ended: 0},
+		{name: "expired", life: day, after: 25 * time.Hour, soon: 1, ended: 1},
+		{name: "expired long ago", life: day, after: 3*day + time.Hour, soon: 1, ended: 3},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

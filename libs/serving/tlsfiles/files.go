@@ -104,7 +104,8 @@ func (p *Pair) set(certPEM, keyPEM []byte) error {
 	if err != nil {
 		return err
 	}
-	p.certPEM, p.kPEM = certPEM, keyPEM
+	p.certPEM = certPEM
+	p.kPEM = keyPEM
 	p.current.Store(&pair)
 	return nil
 }
@@ -117,6 +118,7 @@ type Bundle struct {
 	current atomic.Pointer[bundle]
 }
 
+// bundle is the content of a file of CA certificates.
 type bundle struct {
 	pem   []byte
 	certs []*x509.Certificate

@@ -29,11 +29,11 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	none, huge := filepath.Join(dir, "none"), filepath.Join(dir, "huge")
 	write(t, huge, append(read(t, cert), bytes.Repeat([]byte("\n"), 4<<20)...))
 	for _, c := range []struct{ cert, key, want string }{
-		{cert, key, ""},
-		{none, key, none},
-		{cert, none, none},
-		{cert, other, "does not match"},
-		{huge, key, huge + " is larger than"},
+		{cert: cert, key: key, want: ""},
+		{cert: none, key: key, want: none},
+		{cert: cert, key: none, want: none},
+		{cert: cert, key: other, want: "does not match"},
+		{cert: huge, key: key, want: huge + " is larger than"},
 	} {
 		p, err := tlsfiles.LoadPair(c.cert, c.key)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -51,8 +51,8 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	}
 }
 
-// TestWritingLeavesNothingHalf checks that a failed write leaves no files.
-func TestWritingLeavesNothingHalf(t *testing.T) {
+// TestFailedWriteLeavesNoFiles checks that a failed write leaves no files.
+func TestFailedWriteLeavesNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := tlsfiles.WriteFile(filepath.Join(dir, "none", "f"), []byte("x"), 0o600); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing folder: %v", err)

@@ -33,8 +33,8 @@ type SelfSigned struct {
 	Now  func() time.Time // time.Now if nil
 }
 
-// LoadOrCreateSelfSigned returns the files of the pair in s.Dir. It creates the pair unless there is
-// one that covers all names and stays valid for selfSignedRenewal.
+// LoadOrCreateSelfSigned returns the files of the pair in s.Dir. It creates the pair unless there
+// is one that covers all names and stays valid for selfSignedRenewal.
 func LoadOrCreateSelfSigned(s SelfSigned) (certFile, keyFile string, err error) {
 	if s.Now == nil {
 		s.Now = time.Now
@@ -89,6 +89,7 @@ func (s SelfSigned) reusable(certFile, keyFile string) (bool, error) {
 	return true, nil
 }
 
+// generate returns a new certificate and its key.
 func (s SelfSigned) generate() (certPEM, keyPEM []byte, err error) {
 	key, err := rsa.GenerateKey(rand.Reader, selfSignedBits)
 	if err != nil {

@@ -42,6 +42,7 @@ type Server struct {
 	config atomic.Pointer[hintedConfig]
 }
 
+// sniPair is a certificate for some server names.
 type sniPair struct {
 	pair  *Pair
 	names []string // the certificate's own names if empty
@@ -134,6 +135,7 @@ func (m *Server) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return config, nil
 }
 
+// certificate returns the certificate for the server name of a client.
 func (m *Server) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if len(m.sni) > 0 {
 		name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
@@ -150,6 +152,7 @@ func (m *Server) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, erro
 	return m.pair.Certificate(), nil
 }
 
+// serves reports whether the certificate is meant for a server name.
 func (s sniPair) serves(name string) bool {
 	if name == "" {
 		return false

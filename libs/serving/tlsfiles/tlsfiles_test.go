@@ -83,7 +83,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	}
 }
 
-func TestSelfSignedPairIsTakenUpAgainWhileItFits(t *testing.T) {
+func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 	start := time.Now()
 	tests := []struct {
 		name   string
@@ -91,15 +91,15 @@ func TestSelfSignedPairIsTakenUpAgainWhileItFits(t *testing.T) {
 		damage func(t *testing.T, cert, key string)
 		same   bool
 	}{
-		{"as it was", func(*tlsfiles.SelfSigned) {}, nil, true},
-		{"fewer names", func(s *tlsfiles.SelfSigned) { s.DNS = nil }, nil, true},
-		{"another name", func(s *tlsfiles.SelfSigned) { s.DNS = []string{"other"} }, nil, false},
-		{"another address", func(s *tlsfiles.SelfSigned) { s.IPs = []net.IP{net.IPv4(10, 0, 0, 1)} }, nil, false},
-		{"half a year on", func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 6, 0) } }, nil, true},
-		{"a month before its end", func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } }, nil, false},
-		{"before its begin", func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } }, nil, false},
-		{"key lost", func(*tlsfiles.SelfSigned) {}, func(t *testing.T, _, key string) { os.Remove(key) }, false},
-		{"certificate cut short", func(*tlsfiles.SelfSigned) {}, func(t *testing.T, cert, _ string) { write(t, cert, []byte("-----BEGIN")) }, false},
+		{name: "as it was", change: func(*tlsfiles.SelfSigned) {}, damage: nil, same: true},
+		{name: "fewer names", change: func(s *tlsfiles.SelfSigned) { s.DNS = nil }, damage: nil, same: true},
+		{name: "another name", change: func(s *tlsfiles.SelfSigned) { s.DNS = []string{"other"} }, damage: nil, same: false},
+		{name: "another address", change: func(s *tlsfiles.SelfSigned) { s.IPs = []net.IP{net.IPv4(10, 0, 0, 1)} }, damage: nil, same: false},
+		{name: "half a year on", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 6, 0) } }, damage: nil, same: true},
+		{name: "a month before its end", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } }, damage: nil, same: false},
+		{name: "before its begin", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } }, damage: nil, same: false},
+		{name: "key lost", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, _, key string) { os.Remove(key) }, same: false},
+		{name: "certificate cut short", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, cert, _ string) { write(t, cert, []byte("-----BEGIN")) }, same: false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -252,9 +252,9 @@ func TestParseCertificates(t *testing.T) {
 		name, in string
 		want     int // 0: an error
 	}{
-		{"one", c, 1}, {"two", c + c, 2}, {"with a key and text between", "text\n" + k + c + "text\n" + c, 2},
-		{"none", k, 0}, {"empty", "", 0},
-		{"damaged", strings.Replace(c, "MII", "MIJ", 1), 0},
+		{name: "one", in: c, want: 1}, {name: "two", in: c + c, want: 2}, {name: "with a key and text between", in: "text\n" + k + c + "text\n" + c, want: 2},
+		{name: "none", in: k, want: 0}, {name: "empty", in: "", want: 0},
+		{name: "damaged", in: strings.Replace(c, "MII", "MIJ", 1), want: 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"binnacle/libs/filewatch"
 )
 
-// Watch reloads sources until ctx ends, and returns the error of ctx. If the operating system cannot
-// report changes, files are only polled.
+// Watch reloads sources until ctx ends, and returns the error of ctx. If the operating system
+// cannot report changes, files are only polled.
 func Watch(ctx context.Context, log *slog.Logger, sources ...Source) error {
 	if len(sources) == 0 {
 		<-ctx.Done()
@@ -22,12 +22,14 @@ func Watch(ctx context.Context, log *slog.Logger, sources ...Source) error {
 	return filewatch.Look(ctx, log, files, func(context.Context) { r.reload() })
 }
 
+// reloader reloads files and logs each new error once.
 type reloader struct {
 	log     *slog.Logger
 	sources []Source
 	failed  []string // last logged error of each source
 }
 
+// reload reloads all sources and logs changes and new errors.
 func (r *reloader) reload() {
 	for i, s := range r.sources {
 		changed, err := s.Reload()

@@ -42,8 +42,8 @@ func (c *console) line(name string, colour int, text []byte) {
 	_, _ = fmt.Fprintf(c.out, "%s%s\n", prefix, text)
 }
 
-// say writes a line of the supervisor, with the time since its start.
-func (c *console) say(format string, args ...any) {
+// printf writes a line of the supervisor, with the time since its start.
+func (c *console) printf(format string, args ...any) {
 	const bold = 1
 	elapsed := fmt.Sprintf("%6.1fs  ", time.Since(c.begin).Seconds())
 	c.line(ownName, bold, append([]byte(elapsed), fmt.Sprintf(format, args...)...))
@@ -71,7 +71,8 @@ func (l *lines) Write(p []byte) (int, error) {
 			break
 		}
 		l.emit(append(l.partial, p[:i]...))
-		l.partial, p = l.partial[:0], p[i+1:]
+		l.partial = l.partial[:0]
+		p = p[i+1:]
 	}
 	l.partial = append(l.partial, p...)
 	if len(l.partial) >= maxLineSize {

@@ -22,8 +22,8 @@ const (
 	members    = 3 // of the etcd and the NATS cluster each
 )
 
-// Ports after that of the API server: the balancers, the instances, etcd's clients, peers and health,
-// and NATS' clients and routes.
+// Ports after that of the API server: the balancers, the instances, etcd's clients, peers and
+// health, and NATS' clients and routes.
 const (
 	instanceOffset = 7
 	etcdOffset     = instanceOffset + apiservers + 5*replicas
@@ -111,6 +111,7 @@ func clusterFlags(c Config) []string {
 	}
 }
 
+// etcdMembers returns the members of the etcd cluster.
 func etcdMembers(c Config) []instance {
 	l := paths{dir: c.Dir}.certs()
 	ca, pair := l.Trust("etcd", certs.EtcdCA), l.Etcd()
@@ -124,7 +125,7 @@ func etcdMembers(c Config) []instance {
 		client, peer, health := etcdPort(c, i)
 		name := member("etcd", i)
 		out = append(out, instance{
-			name: name, program: etcdProgram, port: client, health: address(health) + "/health", asks: asEtcdClient,
+			name: name, program: etcdProgram, port: client, health: address(health) + "/health", identity: identityEtcdClient,
 			args: []string{
 				"--name=" + name, "--data-dir=" + filepath.Join(c.Dir, "ha", name), "--log-level=warn",
 				"--listen-client-urls=" + address(client), "--listen-client-http-urls=" + address(health), "--advertise-client-urls=" + address(client),
@@ -143,12 +144,13 @@ func natsConfig(c Config, i int) string {
 	return filepath.Join(c.Dir, "ha", member("nats", i)+".conf")
 }
 
+// natsMembers returns the servers of the NATS cluster.
 func natsMembers(c Config) []instance {
 	var out []instance
 	for i := range members {
 		client, _ := natsPort(c, i)
 		out = append(out, instance{
-			name: member("nats", i), program: natsProgram, port: client, health: loopback(client), asks: atNATS,
+			name: member("nats", i), program: natsProgram, port: client, health: loopback(client), identity: identityNATS,
 			args: []string{
 				"--config=" + natsConfig(c, i), "--name=" + member("nats", i), "--addr=127.0.0.1", fmt.Sprintf("--port=%d", client), "--log-level=warn",
 			},
@@ -181,6 +183,7 @@ cluster {
 }
 `
 
+// writeNATSConfigs writes the configuration file of each NATS server.
 func writeNATSConfigs(c Config) error {
 	l := paths{dir: c.Dir}.certs()
 	t, err := template.New("nats").Parse(natsTemplate)
@@ -223,7 +226,7 @@ func (r *run) balance(ctx context.Context) error {
 			instances[loopback(i.port)] = i
 		}
 		b, err := balancer.New(balancer.Config{Listen: loopback(s.port), Backends: backends, Ready: func(ctx context.Context, backend string) balancer.State {
-			if ready, _ := r.asker.ready(ctx, instances[backend]); ready {
+			if ready, _ := r.prober.ready(ctx, instances[backend]); ready {
 				return balancer.Ready
 			}
 			return balancer.Busy
@@ -234,7 +237,7 @@ func (r *run) balance(ctx context.Context) error {
 		r.balancers[s.name] = b
 		go func() { // ends with ctx
 			if err := b.Run(ctx); err != nil && ctx.Err() == nil {
-				r.out.say("the balancer of %s stopped: %v", s.name, err)
+				r.out.printf("the balancer of %s stopped: %v", s.name, err)
 			}
 		}()
 	}
@@ -243,26 +246,27 @@ func (r *run) balance(ctx context.Context) error {
 
 // restart restarts every process, one at a time, each when the one before is ready and its balancer
 // has noticed.
-func (r *run) restart(ctx, hurry context.Context) error {
-	r.out.say("rolling restart ...")
+func (r *run) restart(ctx, killNow context.Context) error {
+	r.out.printf("rolling restart ...")
 	for n, g := range r.groups {
 		for k, old := range g {
-			r.end(hurry, old)
+			r.end(killNow, old)
 			p, err := r.restarted(old.instance)
 			if err != nil {
 				return err
 			}
 			r.groups[n][k] = p
-			if err := r.whileAllLive(ctx, func(ctx context.Context) error { return r.isBack(ctx, p) }); err != nil {
+			if err := r.whileAllLive(ctx, func(ctx context.Context) error { return r.waitUntilBack(ctx, p) }); err != nil {
 				return err
 			}
 		}
 	}
-	r.out.say("rolling restart: done")
+	r.out.printf("rolling restart: done")
 	return nil
 }
 
-func (r *run) isBack(ctx context.Context, p *process) error {
+// waitUntilBack waits until a restarted service is ready and its balancer uses it again.
+func (r *run) waitUntilBack(ctx context.Context, p *process) error {
 	if err := r.awaitRestarted(ctx, p); err != nil {
 		return err
 	}

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// stopPatience is how long a service may take to stop by itself.
-	stopPatience = 15 * time.Second
-	// outputPatience is how long to wait for output after the exit, if a child process of the
+	// stopTimeout is how long a service may take to stop by itself.
+	stopTimeout = 15 * time.Second
+	// outputTimeout is how long to wait for output after the exit, if a child process of the
 	// service still holds the pipe.
-	outputPatience = time.Second
+	outputTimeout = time.Second
 )
 
 // process is a running instance of a service.
@@ -33,8 +33,9 @@ type process struct {
 func start(i instance, c Config, out *lines, exited chan<- *process) (*process, error) {
 	cmd := exec.Command(c.Self, append([]string{i.program}, i.args...)...)
 	cmd.Dir = c.Dir
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = outputPatience
+	cmd.Stdout = out
+	cmd.Stderr = out
+	cmd.WaitDelay = outputTimeout
 	cmd.SysProcAttr = processAttributes()
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", i.name, err)
@@ -55,8 +56,8 @@ func (p *process) String() string {
 	return fmt.Sprintf("%s (port %d, process %d)", p.name, p.port, p.cmd.Process.Pid)
 }
 
-// while returns a context that ends with the process or with the supervisor.
-func (p *process) while(ended <-chan struct{}) context.Context {
+// contextOf returns a context that ends with the process or when ended is closed.
+func (p *process) contextOf(ended <-chan struct{}) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer cancel()
@@ -68,24 +69,24 @@ func (p *process) while(ended <-chan struct{}) context.Context {
 	return ctx
 }
 
-// stop ends the process, gracefully unless hurry ends or it takes too long. It reports whether the
-// process had to be killed.
-func (p *process) stop(hurry context.Context) (killed bool) {
+// stop ends the process, gracefully unless killNow ends or the process takes too long. It reports
+// whether the process had to be killed.
+func (p *process) stop(killNow context.Context) (killed bool) {
 	select {
 	case <-p.done:
 		return false
 	default:
 	}
 	p.stopRequested.Store(true)
-	// This fails only if the process has ended meanwhile.
+	// This fails only if the process has just ended.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	timer := time.NewTimer(stopPatience)
+	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.done:
 		return false
 	case <-timer.C:
-	case <-hurry.Done():
+	case <-killNow.Done():
 	}
 	_ = p.cmd.Process.Kill()
 	<-p.done

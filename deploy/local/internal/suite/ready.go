@@ -16,32 +16,34 @@ import (
 )
 
 const (
-	askInterval    = 50 * time.Millisecond
-	askTimeout     = 5 * time.Second
+	probeInterval  = 50 * time.Millisecond
+	probeTimeout   = 5 * time.Second
 	reportInterval = 3 * time.Second
-	settlePatience = 2 * time.Second
-	maxAnswer      = 64 << 10
+	settleTimeout  = 2 * time.Second
+	maxResponse    = 64 << 10
 )
 
 // identity selects the credentials of a readiness check.
 type identity int
 
 const (
-	asAdmin identity = iota
-	asEtcdClient
-	atNATS // which sends its greeting to every client
+	identityAdmin identity = iota
+	identityEtcdClient
+	identityNATS // which sends its greeting to every client
 )
 
-// asker checks the readiness of instances.
-type asker struct {
+// prober checks the readiness of instances.
+type prober struct {
 	admin, etcd *http.Client
 	nats        *tls.Config
 	// pairs are the client certificates of the above.
 	pairs []*tlsfiles.Pair
 }
 
-func newAsker(l certs.Layout, replicated bool) (*asker, error) {
-	a := &asker{}
+// newProber returns a prober with the certificates of the administrator and, for a replicated
+// suite, of an API server.
+func newProber(l certs.Layout, replicated bool) (*prober, error) {
+	a := &prober{}
 	admin, err := a.tlsConfig(l.AdminTrust(), l.Admin())
 	if err != nil {
 		return nil, err
@@ -63,7 +65,7 @@ func newAsker(l certs.Layout, replicated bool) (*asker, error) {
 }
 
 // reload reads the client certificates again.
-func (a *asker) reload() error {
+func (a *prober) reload() error {
 	var errs []error
 	for _, p := range a.pairs {
 		_, err := p.Reload()
@@ -73,7 +75,7 @@ func (a *asker) reload() error {
 	return errors.Join(errs...)
 }
 
-func (a *asker) close() {
+func (a *prober) close() {
 	for _, c := range []*http.Client{a.admin, a.etcd} {
 		if c != nil {
 			c.CloseIdleConnections()
@@ -81,7 +83,8 @@ func (a *asker) close() {
 	}
 }
 
-func (a *asker) tlsConfig(ca string, files certs.Pair) (*tls.Config, error) {
+// tlsConfig returns the TLS configuration of a client with a certificate.
+func (a *prober) tlsConfig(ca string, files certs.Pair) (*tls.Config, error) {
 	bundle, err := tlsfiles.LoadBundle(ca)
 	if err != nil {
 		return nil, err
@@ -97,15 +100,15 @@ func (a *asker) tlsConfig(ca string, files certs.Pair) (*tls.Config, error) {
 }
 
 func newClient(c *tls.Config) *http.Client {
-	return &http.Client{Timeout: askTimeout, Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}}
+	return &http.Client{Timeout: probeTimeout, Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}}
 }
 
 // awaitReady gives processes time to become ready, so that those started next find them. Later
 // processes wait for slower ones themselves.
-func (a *asker) awaitReady(group []*process) {
-	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
+func (a *prober) awaitReady(group []*process) {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
-	ask := time.NewTicker(askInterval)
+	ask := time.NewTicker(probeInterval)
 	defer ask.Stop()
 	for _, p := range group {
 		for ready := false; !ready; ready, _ = a.ready(ctx, p.instance) {
@@ -121,8 +124,8 @@ func (a *asker) awaitReady(group []*process) {
 }
 
 // wait polls a service until it is ready, and periodically logs the state.
-func (a *asker) wait(ctx context.Context, c *console, p *process) error {
-	ask := time.NewTicker(askInterval)
+func (a *prober) wait(ctx context.Context, c *console, p *process) error {
+	ask := time.NewTicker(probeInterval)
 	defer ask.Stop()
 	report := time.NewTicker(reportInterval)
 	defer report.Stop()
@@ -132,7 +135,7 @@ func (a *asker) wait(ctx context.Context, c *console, p *process) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %s", p.name, state)
 		case <-report.C:
-			c.say("waiting for %s: %s", p.name, state)
+			c.printf("waiting for %s: %s", p.name, state)
 			continue
 		case <-ask.C:
 		}
@@ -147,35 +150,35 @@ func (a *asker) wait(ctx context.Context, c *console, p *process) error {
 }
 
 // ready checks once. If the instance is not ready, it returns the reason.
-func (a *asker) ready(ctx context.Context, i instance) (ready bool, why string) {
-	switch i.asks {
-	case atNATS:
-		return a.greets(ctx, i.health)
-	case asEtcdClient:
-		return answers(ctx, a.etcd, i.health)
+func (a *prober) ready(ctx context.Context, i instance) (ready bool, why string) {
+	switch i.identity {
+	case identityNATS:
+		return a.isNATS(ctx, i.health)
+	case identityEtcdClient:
+		return isOK(ctx, a.etcd, i.health)
 	}
-	return answers(ctx, a.admin, i.health)
+	return isOK(ctx, a.admin, i.health)
 }
 
-// greets reports whether NATS accepts clients: it sends a greeting, then both change to TLS. A client
-// that ends the connection before would leave an error in NATS' log.
-func (a *asker) greets(ctx context.Context, address string) (ready bool, why string) {
+// isNATS reports whether NATS accepts clients: it sends a greeting, then both change to TLS. A
+// client that ends the connection before would leave an error in NATS' log.
+func (a *prober) isNATS(ctx context.Context, address string) (ready bool, why string) {
 	const greeting = "INFO "
-	dialer := net.Dialer{Timeout: askTimeout}
+	dialer := net.Dialer{Timeout: probeTimeout}
 	c, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false, err.Error()
 	}
 	defer c.Close()
-	said := make([]byte, len(greeting))
-	if err := c.SetReadDeadline(time.Now().Add(askTimeout)); err != nil {
+	got := make([]byte, len(greeting))
+	if err := c.SetReadDeadline(time.Now().Add(probeTimeout)); err != nil {
 		return false, err.Error()
 	}
-	if _, err := io.ReadFull(c, said); err != nil {
+	if _, err := io.ReadFull(c, got); err != nil {
 		return false, err.Error()
 	}
-	if string(said) != greeting {
-		return false, fmt.Sprintf("got %q, want %q", said, greeting)
+	if string(got) != greeting {
+		return false, fmt.Sprintf("got %q, want %q", got, greeting)
 	}
 	if err := skipLine(c); err != nil {
 		return false, err.Error()
@@ -196,8 +199,8 @@ func skipLine(r io.Reader) error {
 	return nil
 }
 
-// answers reports whether a URL answers 200.
-func answers(ctx context.Context, client *http.Client, url string) (ready bool, why string) {
+// isOK reports whether a URL answers 200.
+func isOK(ctx context.Context, client *http.Client, url string) (ready bool, why string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false, err.Error()
@@ -207,7 +210,7 @@ func answers(ctx context.Context, client *http.Client, url string) (ready bool, 
 		return false, err.Error()
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
 		return false, err.Error()
 	}

@@ -11,14 +11,14 @@ import (
 func (r *run) renew() {
 	made, err := certs.Ensure(certs.Options{Dir: r.paths.certs().Dir})
 	if err != nil {
-		r.out.say("certificates cannot be renewed: %v", err)
+		r.out.printf("certificates cannot be renewed: %v", err)
 	}
 	if len(made) == 0 {
 		return
 	}
-	r.out.say("renewed %d certificates and keys", len(made))
-	if err := r.asker.reload(); err != nil {
-		r.out.say("the renewed certificates cannot be read: %v", err)
+	r.out.printf("renewed %d certificates and keys", len(made))
+	if err := r.prober.reload(); err != nil {
+		r.out.printf("the renewed certificates cannot be read: %v", err)
 	}
 	for _, g := range r.groups {
 		for _, p := range g {

@@ -10,9 +10,9 @@ import (
 // A replicated suite is meant for failure tests: a process that exits is restarted, after a delay
 // that doubles with each exit until the process has run for a while.
 const (
-	firstWait = time.Second
-	longest   = 30 * time.Second
-	stable    = time.Minute
+	firstRestartDelay = time.Second
+	maxRestartDelay   = 30 * time.Second
+	stableAfter       = time.Minute
 	// quorumInterval is the interval of quorum checks of etcd.
 	quorumInterval = time.Second
 )
@@ -30,14 +30,14 @@ func newRestarts(instances int) *restarts {
 
 // after returns the restart delay of an instance that has just exited.
 func (v *restarts) after(p *process) (wait time.Duration, attempt int) {
-	if time.Since(p.begin) >= stable {
+	if time.Since(p.begin) >= stableAfter {
 		v.exits[p.name] = 0
 	}
 	v.exits[p.name]++
 	attempt = v.exits[p.name]
-	wait = longest
+	wait = maxRestartDelay
 	if shift := attempt - 1; shift < 5 {
-		wait = min(longest, firstWait<<shift)
+		wait = min(maxRestartDelay, firstRestartDelay<<shift)
 	}
 	return wait, attempt
 }
@@ -61,15 +61,15 @@ func (v *restarts) stop() {
 	}
 }
 
-// handleExit handles the unexpected exit of a process. It ends a suite with one instance of each. In
-// a replicated suite it schedules a restart.
+// handleExit handles the unexpected exit of a process. It ends a suite with one instance of each.
+// In a replicated suite it schedules a restart.
 func (r *run) handleExit(p *process) error {
 	if !r.c.HA {
 		return r.exitError(p)
 	}
 	wait, attempt := r.restarts.after(p)
 	r.logExit(p)
-	r.out.say("restarting %s in %s (attempt %d); other services keep running", p.name, wait, attempt)
+	r.out.printf("restarting %s in %s (attempt %d); other services keep running", p.name, wait, attempt)
 	r.restarts.schedule(p.instance, wait)
 	return nil
 }
@@ -88,13 +88,13 @@ func (r *run) restartInstance(i instance) {
 			}
 			p, err := r.restarted(i)
 			if err != nil {
-				r.out.say("cannot start %s: %v; next attempt in %s", i.name, err, longest)
-				r.restarts.schedule(i, longest)
+				r.out.printf("cannot start %s: %v; next attempt in %s", i.name, err, maxRestartDelay)
+				r.restarts.schedule(i, maxRestartDelay)
 				return
 			}
 			r.groups[n][k] = p
 			// Its exit is reported elsewhere.
-			r.waiting.Go(func() { _ = r.awaitRestarted(p.while(r.ended), p) })
+			r.waiting.Go(func() { _ = r.awaitRestarted(p.contextOf(r.ended), p) })
 			return
 		}
 	}
@@ -103,12 +103,12 @@ func (r *run) restartInstance(i instance) {
 // logExit logs an exited process with its last lines.
 func (r *run) logExit(p *process) {
 	last := p.output.end()
-	r.out.say("%s", strings.Repeat("!", 60))
-	r.out.say("%s exited (%s); its last lines:", p.name, p.exitStatus())
+	r.out.printf("%s", strings.Repeat("!", 60))
+	r.out.printf("%s exited (%s); its last lines:", p.name, p.exitStatus())
 	for _, line := range last {
-		r.out.say("    %s", line)
+		r.out.printf("    %s", line)
 	}
-	r.out.say("%s", strings.Repeat("!", 60))
+	r.out.printf("%s", strings.Repeat("!", 60))
 }
 
 // watchQuorum reports when no member of etcd has responded for QuorumPatience, until ctx ends.
@@ -122,10 +122,11 @@ func (r *run) watchQuorum(ctx context.Context, members []instance) {
 			return
 		case <-tick.C:
 		}
-		switch missing := time.Since(last); {
+		missing := time.Since(last)
+		switch {
 		case r.anyReady(ctx, members):
 			if said {
-				r.out.say("etcd has a quorum again")
+				r.out.printf("etcd has a quorum again")
 			}
 			last, said = time.Now(), false
 		case ctx.Err() != nil:
@@ -134,7 +135,7 @@ func (r *run) watchQuorum(ctx context.Context, members []instance) {
 			r.fatal <- fmt.Errorf("etcd has had no quorum for %s", missing.Round(time.Second))
 			return
 		case !said:
-			r.out.say("etcd has no quorum: writes wait; all services stop in %s unless it returns", r.c.QuorumPatience)
+			r.out.printf("etcd has no quorum: writes wait; all services stop in %s unless it returns", r.c.QuorumPatience)
 			said = true
 		}
 	}
@@ -142,7 +143,7 @@ func (r *run) watchQuorum(ctx context.Context, members []instance) {
 
 func (r *run) anyReady(ctx context.Context, members []instance) bool {
 	for _, m := range members {
-		if ready, _ := r.asker.ready(ctx, m); ready {
+		if ready, _ := r.prober.ready(ctx, m); ready {
 			return true
 		}
 	}

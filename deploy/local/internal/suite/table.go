@@ -26,12 +26,12 @@ type service struct {
 
 // instance is a process to run.
 type instance struct {
-	name    string // of this instance
-	program string // the command of the binary that runs it
-	port    int
-	health  string // URL that answers 200 when it is ready; host:port for NATS
-	asks    identity
-	args    []string
+	name     string // of this instance
+	program  string // the command of the binary that runs it
+	port     int
+	health   string // URL that answers 200 when it is ready; host:port for NATS
+	identity identity
+	args     []string
 }
 
 // plan is the content of a run.
@@ -77,7 +77,7 @@ func (p plan) shown(s service) (args []string) {
 	}
 	for _, g := range p.groups {
 		for _, i := range g {
-			if i.asks == asAdmin {
+			if i.identity == identityAdmin {
 				args = append(args, "--target="+i.program+"="+address(i.port))
 			}
 		}
@@ -112,6 +112,7 @@ func table(c Config) []service {
 	return append(services, last)
 }
 
+// apiserverArgs returns a function that returns the command line of an API server.
 func apiserverArgs(c Config) func(paths, int) []string {
 	return func(p paths, port int) []string {
 		args := apiserverFlags(p, port)
@@ -123,6 +124,7 @@ func apiserverArgs(c Config) func(paths, int) []string {
 	}
 }
 
+// apiserverFlags returns the flags that all API servers of a suite have.
 func apiserverFlags(p paths, port int) []string {
 	l := p.certs()
 	return []string{

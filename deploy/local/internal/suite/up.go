@@ -41,8 +41,8 @@ type Config struct {
 }
 
 // Up runs the suite until ctx ends, which is no error, or until a failure; with HA, until it cannot
-// continue. When hurry ends, services that are still stopping are killed.
-func Up(ctx, hurry context.Context, c Config) error {
+// continue. When killNow ends, services that are still stopping are killed.
+func Up(ctx, killNow context.Context, c Config) error {
 	if c.QuorumPatience == 0 {
 		c.QuorumPatience = time.Minute
 	}
@@ -64,10 +64,10 @@ func Up(ctx, hurry context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	defer r.asker.close()
+	defer r.prober.close()
 	balancing, stopBalancing := context.WithCancel(context.Background())
 	defer stopBalancing()
-	defer r.stop(hurry)
+	defer r.stop(killNow)
 	watching, stopWatching := context.WithCancel(context.Background())
 	defer r.waiting.Wait()
 	defer stopWatching()
@@ -85,7 +85,7 @@ func Up(ctx, hurry context.Context, c Config) error {
 		}
 		return err
 	}
-	r.explain()
+	r.printUsage()
 	renew := time.NewTicker(c.RenewInterval)
 	defer renew.Stop()
 	for {
@@ -103,7 +103,7 @@ func Up(ctx, hurry context.Context, c Config) error {
 		case <-renew.C:
 			r.renew()
 		case <-c.Restart:
-			if err := r.restart(ctx, hurry); err != nil {
+			if err := r.restart(ctx, killNow); err != nil {
 				if ctx.Err() != nil {
 					return nil
 				}
@@ -125,7 +125,7 @@ func prepare(c Config, out *console, todo plan) error {
 		return fmt.Errorf("certificates: %w", err)
 	}
 	if len(made) > 0 {
-		out.say("created %d certificates and keys in %s", len(made), p.certs().Dir)
+		out.printf("created %d certificates and keys in %s", len(made), p.certs().Dir)
 	}
 	if c.HA {
 		if err := writeNATSConfigs(c); err != nil {
@@ -151,7 +151,7 @@ type run struct {
 	c         Config
 	out       *console
 	paths     paths
-	asker     *asker
+	prober    *prober
 	todo      plan
 	groups    [][]*process // like those of the plan, as far as they are started
 	outputs   map[string]*lines
@@ -163,22 +163,27 @@ type run struct {
 	waiting   sync.WaitGroup // background checks
 }
 
+// newRun returns the state of a suite before its start.
 func newRun(c Config, out *console, todo plan) (*run, error) {
 	p := paths{dir: c.Dir}
-	asker, err := newAsker(p.certs(), c.HA)
+	asker, err := newProber(p.certs(), c.HA)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{c: c, out: out, paths: p, asker: asker, todo: todo, outputs: map[string]*lines{}, balancers: map[string]*balancer.Balancer{}}
+	r := &run{c: c, out: out, paths: p, prober: asker, todo: todo, outputs: map[string]*lines{}, balancers: map[string]*balancer.Balancer{}}
 	n := 0
 	for _, g := range todo.groups {
 		n += len(g)
 	}
-	r.exited, r.restarts, r.fatal = make(chan *process, n), newRestarts(n), make(chan error, 1)
+	r.exited = make(chan *process, n)
+	r.restarts = newRestarts(n)
+	r.fatal = make(chan error, 1)
 	r.ended = make(chan struct{})
 	return r, nil
 }
 
+// start starts the groups of services one after the other. Each group starts when the previous one
+// is ready.
 func (r *run) start(balancing context.Context) error {
 	if err := r.balance(balancing); err != nil {
 		return err
@@ -195,7 +200,7 @@ func (r *run) start(balancing context.Context) error {
 			r.groups[n] = append(r.groups[n], proc)
 		}
 		if n+1 < len(r.todo.groups) {
-			r.asker.awaitReady(r.groups[n])
+			r.prober.awaitReady(r.groups[n])
 		}
 	}
 	return nil
@@ -205,17 +210,17 @@ func (r *run) start(balancing context.Context) error {
 func (r *run) restarted(i instance) (*process, error) {
 	proc, err := start(i, r.c, r.outputs[i.name], r.exited)
 	if err == nil {
-		r.out.say("started %s", proc)
+		r.out.printf("started %s", proc)
 	}
 	return proc, err
 }
 
 // awaitRestarted waits until a restarted process is ready.
 func (r *run) awaitRestarted(ctx context.Context, p *process) error {
-	if err := r.asker.wait(ctx, r.out, p); err != nil {
+	if err := r.prober.wait(ctx, r.out, p); err != nil {
 		return err
 	}
-	r.out.say("%s is ready after %.1fs", p.name, time.Since(p.begin).Seconds())
+	r.out.printf("%s is ready after %.1fs", p.name, time.Since(p.begin).Seconds())
 	return nil
 }
 
@@ -226,14 +231,15 @@ func (r *run) waitReady(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		for _, g := range r.groups {
 			for _, p := range g {
-				group.Go(func() error { return r.asker.wait(ctx, r.out, p) })
+				group.Go(func() error { return r.prober.wait(ctx, r.out, p) })
 			}
 		}
 		return group.Wait()
 	})
 }
 
-// whileAllLive runs wait, and fails if the suite cannot continue meanwhile or the timeout expires.
+// whileAllLive runs wait and handles exits until it returns. It fails if the suite cannot continue
+// or the timeout expires.
 func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.c.Timeout)
 	defer cancel()
@@ -258,16 +264,16 @@ func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error
 	}
 }
 
-// explain prints what runs and how to use it.
-func (r *run) explain() {
+// printUsage prints what runs and how to use it.
+func (r *run) printUsage() {
 	var running []string
 	for _, g := range r.groups {
 		for _, p := range g {
 			running = append(running, p.String())
 		}
 	}
-	r.out.say("running: %s", strings.Join(running, ", "))
-	r.out.say("all services are ready")
+	r.out.printf("running: %s", strings.Join(running, ", "))
+	r.out.printf("all services are ready")
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()
 	fmt.Fprintf(r.out.out, "\n    export KUBECONFIG=%s\n    kubectl get namespaces\n\nThe console is at %s; the link in %s signs you in.\nCtrl-C stops everything and keeps the data.\n",
@@ -281,28 +287,28 @@ func (r *run) exitError(p *process) error {
 }
 
 // stop ends the processes in the reverse order of their start, those of one group concurrently.
-func (r *run) stop(hurry context.Context) {
+func (r *run) stop(killNow context.Context) {
 	for _, g := range slices.Backward(r.groups) {
 		var group sync.WaitGroup
 		for _, p := range g {
-			group.Go(func() { r.end(hurry, p) })
+			group.Go(func() { r.end(killNow, p) })
 		}
 		group.Wait()
 	}
 }
 
 // end ends one process, unless it has ended.
-func (r *run) end(hurry context.Context, p *process) {
+func (r *run) end(killNow context.Context, p *process) {
 	select {
 	case <-p.done:
 		return
 	default:
 	}
 	begin := time.Now()
-	if p.stop(hurry) {
-		r.out.say("%s did not stop and was killed", p.name)
+	if p.stop(killNow) {
+		r.out.printf("%s did not stop and was killed", p.name)
 	} else {
-		r.out.say("%s stopped in %.1fs", p.name, time.Since(begin).Seconds())
+		r.out.printf("%s stopped in %.1fs", p.name, time.Since(begin).Seconds())
 	}
 	p.output.end()
 }

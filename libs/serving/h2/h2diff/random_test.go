@@ -168,7 +168,8 @@ func (w *walk) illegal() string {
 
 func (w *walk) step() {
 	var text string
-	switch n := w.random.IntN(100); {
+	n := w.random.IntN(100)
+	switch {
 	case n < 20:
 		text = w.get()
 	case n < 35:

@@ -101,7 +101,8 @@ func (s *storm) enlarged(id uint32, n int64) error {
 	if id != 0 {
 		window = &s.streams[id].window
 	}
-	if *window += n; *window > 1<<31-1 || id == 0 && *window > connWindow+s.excess {
+	*window += n
+	if *window > 1<<31-1 || id == 0 && *window > connWindow+s.excess {
 		return fmt.Errorf("the window of stream %d is %d", id, *window)
 	}
 	return nil

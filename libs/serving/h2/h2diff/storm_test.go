@@ -82,7 +82,8 @@ func stormHandler(w http.ResponseWriter, r *http.Request) {
 		if _, err := w.Write(p); err != nil {
 			return // the client has canceled
 		}
-		if sent += len(p); random.IntN(3) == 0 {
+		sent += len(p)
+		if random.IntN(3) == 0 {
 			w.(http.Flusher).Flush()
 		}
 	}
@@ -184,7 +185,8 @@ func (s *storm) write() error {
 		s.mu.Lock()
 		var frame func() error
 		for !s.done && s.closed < stormStreams {
-			if frame = s.choose(); frame != nil {
+			frame = s.choose()
+			if frame != nil {
 				break
 			}
 			s.mu.Unlock()
@@ -194,7 +196,8 @@ func (s *storm) write() error {
 				s.mu.Unlock()
 				return err
 			}
-			if frame = s.choose(); frame != nil {
+			frame = s.choose()
+			if frame != nil {
 				break
 			}
 			s.wake.Wait()

@@ -53,6 +53,7 @@ type Chain struct {
 	metrics         *Metrics
 }
 
+// member is a plugin of the chain with its name.
 type member[T any] struct {
 	name   string
 	plugin T
@@ -94,7 +95,8 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Mutating admission", nil)
 	defer span.End()
-	r.again, r.reinvoked = false, false
+	r.again = false
+	r.reinvoked = false
 	if err := each(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.again {
 		return err
 	}
@@ -126,7 +128,8 @@ func each[T any](ctx context.Context, c *Chain, r *Request, step string, members
 		err := call(m.plugin, ctx, r)
 		now := time.Now()
 		c.metrics.plugin(m.name, r.Operation, step, err != nil, now.Sub(at))
-		if at = now; err != nil {
+		at = now
+		if err != nil {
 			c.metrics.step(r.Operation, step, true, now.Sub(begin))
 			return err
 		}

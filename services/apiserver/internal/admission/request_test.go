@@ -72,15 +72,15 @@ func TestHousekeepingUpdates(t *testing.T) {
 		now, was runtime.Object
 		want     bool
 	}{
-		"nothing":     {configMap(func(*corev1.ConfigMap) {}), was, true},
-		"owners":      {configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{{Name: "o"}} }), was, true},
-		"finalizers":  {configMap(func(c *corev1.ConfigMap) { c.Finalizers = []string{"f/f"} }), was, true},
-		"fields":      {configMap(func(c *corev1.ConfigMap) { c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}} }), was, true},
-		"data":        {configMap(func(c *corev1.ConfigMap) { c.Data["a"] = "c" }), was, false},
-		"labels":      {configMap(func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "b"} }), was, false},
-		"new":         {configMap(func(*corev1.ConfigMap) {}), nil, false},
-		"gone":        {nil, was, false},
-		"no metadata": {&metav1.Status{}, &metav1.Status{}, false},
+		"nothing":     {now: configMap(func(*corev1.ConfigMap) {}), was: was, want: true},
+		"owners":      {now: configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{{Name: "o"}} }), was: was, want: true},
+		"finalizers":  {now: configMap(func(c *corev1.ConfigMap) { c.Finalizers = []string{"f/f"} }), was: was, want: true},
+		"fields":      {now: configMap(func(c *corev1.ConfigMap) { c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}} }), was: was, want: true},
+		"data":        {now: configMap(func(c *corev1.ConfigMap) { c.Data["a"] = "c" }), was: was, want: false},
+		"labels":      {now: configMap(func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "b"} }), was: was, want: false},
+		"new":         {now: configMap(func(*corev1.ConfigMap) {}), was: nil, want: false},
+		"gone":        {now: nil, was: was, want: false},
+		"no metadata": {now: &metav1.Status{}, was: &metav1.Status{}, want: false},
 	} {
 		r := &admission.Request{Object: c.now, OldObject: c.was}
 		if got := r.Housekeeping(); got != c.want {

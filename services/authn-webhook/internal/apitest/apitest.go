@@ -35,10 +35,13 @@ type Server struct {
 	down     bool
 }
 
+// key identifies an object.
 type key struct{ resource, namespace, name string }
 
+// object is a decoded JSON object.
 type object = map[string]any
 
+// event is a change of an object.
 type event struct {
 	key  key
 	kind string
@@ -150,6 +153,7 @@ func (s *Server) Gets() int {
 	return s.gets
 }
 
+// serve serves the requests of one resource, unless the server is down.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/readyz" {
 		return
@@ -179,7 +183,8 @@ func parse(path string) (k key, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/api/v1/")
 	parts := strings.Split(rest, "/")
 	if len(parts) > 2 && parts[0] == "namespaces" {
-		k.namespace, parts = parts[1], parts[2:]
+		k.namespace = parts[1]
+		parts = parts[2:]
 	}
 	k.resource = parts[0]
 	if len(parts) > 1 {
@@ -201,6 +206,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, k key) {
 	s.write(w, found)
 }
 
+// list writes the selected objects of a resource.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 	s.mu.Lock()
 	items := []object{}
@@ -222,6 +228,7 @@ func listKinds() map[string]string {
 	return map[string]string{"nodes": "NodeList", "pods": "PodList", "secrets": "SecretList", "serviceaccounts": "ServiceAccountList"}
 }
 
+// watch streams the events after a revision.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {

@@ -31,23 +31,23 @@ func TestEveryKindOfToken(t *testing.T) {
 		audiences   []string
 		want        string
 	}{
-		{"static", "static-token", nil, "carol"},
-		{"static, of a suite's service", "of-the-suite", nil, `user "system:binnacle:apiserver": names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services`},
-		{"static for us", "static-token", []string{issuer}, "carol"},
-		{"static for others", "static-token", []string{"vault"}, "unknown"},
-		{"bootstrap", "abcdef.0123456789abcdef", nil, "system:bootstrap:abcdef"},
-		{"bootstrap for others", "abcdef.0123456789abcdef", []string{"vault"}, "unknown"},
-		{"bootstrap, wrong", "abcdef.0123456789abcdeX", nil, "unknown"},
-		{"bootstrap, wrong secret", "abcdef.0123456789abcdee", nil, "bootstrap token: the secret is wrong"},
-		{"service account", account, nil, "system:serviceaccount:default:robot"},
-		{"service account for others", account, []string{"vault"}, `token audiences ["` + issuer + `"] is invalid for the target audiences ["vault"]`},
-		{"service account of others for others", w.signed(issuer, satoken.Binding{}, "vault"), []string{"vault"}, "system:serviceaccount:default:robot"},
-		{"service account of another issuer", w.signed("https://other", satoken.Binding{}, issuer), nil, "unknown"},
-		{"OIDC", token, nil, "oidc:ada"},
-		{"OIDC for us", token, []string{issuer}, "oidc:ada"},
-		{"OIDC for others", token, []string{"vault"}, "unknown"},
-		{"OIDC expired", provider.Token(map[string]any{"exp": 1}), nil, "oidc: verify token: oidc: token is expired (Token Expiry: 1970-01-01 00:00:01 +0000 UTC)"},
-		{"stranger", "stranger", nil, "unknown"},
+		{name: "static", token: "static-token", audiences: nil, want: "carol"},
+		{name: "static, of a suite's service", token: "of-the-suite", audiences: nil, want: `user "system:binnacle:apiserver": names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services`},
+		{name: "static for us", token: "static-token", audiences: []string{issuer}, want: "carol"},
+		{name: "static for others", token: "static-token", audiences: []string{"vault"}, want: "unknown"},
+		{name: "bootstrap", token: "abcdef.0123456789abcdef", audiences: nil, want: "system:bootstrap:abcdef"},
+		{name: "bootstrap for others", token: "abcdef.0123456789abcdef", audiences: []string{"vault"}, want: "unknown"},
+		{name: "bootstrap, wrong", token: "abcdef.0123456789abcdeX", audiences: nil, want: "unknown"},
+		{name: "bootstrap, wrong secret", token: "abcdef.0123456789abcdee", audiences: nil, want: "bootstrap token: the secret is wrong"},
+		{name: "service account", token: account, audiences: nil, want: "system:serviceaccount:default:robot"},
+		{name: "service account for others", token: account, audiences: []string{"vault"}, want: `token audiences ["` + issuer + `"] is invalid for the target audiences ["vault"]`},
+		{name: "service account of others for others", token: w.signed(issuer, satoken.Binding{}, "vault"), audiences: []string{"vault"}, want: "system:serviceaccount:default:robot"},
+		{name: "service account of another issuer", token: w.signed("https://other", satoken.Binding{}, issuer), audiences: nil, want: "unknown"},
+		{name: "OIDC", token: token, audiences: nil, want: "oidc:ada"},
+		{name: "OIDC for us", token: token, audiences: []string{issuer}, want: "oidc:ada"},
+		{name: "OIDC for others", token: token, audiences: []string{"vault"}, want: "unknown"},
+		{name: "OIDC expired", token: provider.Token(map[string]any{"exp": 1}), audiences: nil, want: "oidc: verify token: oidc: token is expired (Token Expiry: 1970-01-01 00:00:01 +0000 UTC)"},
+		{name: "stranger", token: "stranger", audiences: nil, want: "unknown"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -85,15 +85,15 @@ func TestRevocationIsImmediate(t *testing.T) {
 		remove            func()
 		err               string
 	}{
-		{"pod", w.signed(issuer, satoken.Binding{Pod: &satoken.Ref{Name: "pod", UID: "pod-1"}}, issuer), robot,
-			func() { w.api.Delete("pods", "default", "pod") }, `pod "pod" of the token does not exist`},
-		{"node", w.signed(issuer, satoken.Binding{Node: &satoken.Ref{Name: "node", UID: "node-1"}}, issuer), robot,
-			func() { w.api.Delete("nodes", "", "node") }, `node "node" of the token does not exist`},
-		{"secret", w.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer), robot,
-			func() { w.api.Delete("secrets", "default", "secret") }, `secret "secret" of the token does not exist`},
-		{"bootstrap token", "abcdef.0123456789abcdef", "system:bootstrap:abcdef",
-			func() { w.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, "there is no bootstrap token abcdef"},
-		{"account was recreated", w.signed(issuer, satoken.Binding{}, issuer), robot, func() { w.api.Put("serviceaccounts", serviceAccount("2")) }, "service account UID (uid-2) does not match claim (uid-1)"},
+		{name: "pod", token: w.signed(issuer, satoken.Binding{Pod: &satoken.Ref{Name: "pod", UID: "pod-1"}}, issuer), user: robot,
+			remove: func() { w.api.Delete("pods", "default", "pod") }, err: `pod "pod" of the token does not exist`},
+		{name: "node", token: w.signed(issuer, satoken.Binding{Node: &satoken.Ref{Name: "node", UID: "node-1"}}, issuer), user: robot,
+			remove: func() { w.api.Delete("nodes", "", "node") }, err: `node "node" of the token does not exist`},
+		{name: "secret", token: w.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer), user: robot,
+			remove: func() { w.api.Delete("secrets", "default", "secret") }, err: `secret "secret" of the token does not exist`},
+		{name: "bootstrap token", token: "abcdef.0123456789abcdef", user: "system:bootstrap:abcdef",
+			remove: func() { w.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, err: "there is no bootstrap token abcdef"},
+		{name: "account was recreated", token: w.signed(issuer, satoken.Binding{}, issuer), user: robot, remove: func() { w.api.Put("serviceaccounts", serviceAccount("2")) }, err: "service account UID (uid-2) does not match claim (uid-1)"},
 	}
 	for _, s := range steps {
 		if got := w.review(s.token); got != s.user {
@@ -141,12 +141,12 @@ func TestClientCertificates(t *testing.T) {
 		pair certs.Pair
 		want int
 	}{
-		{"the API server", w.files.WebhookClient(), http.StatusOK},
-		{"another name", w.files.Admin(), http.StatusUnauthorized},
-		{"another CA", w.files.FrontProxy(), http.StatusUnauthorized},
-		{"a serving certificate", w.files.APIServer(), http.StatusUnauthorized},
-		{"of etcd", w.files.EtcdClient(), http.StatusUnauthorized},
-		{"none", certs.Pair{}, http.StatusUnauthorized},
+		{name: "the API server", pair: w.files.WebhookClient(), want: http.StatusOK},
+		{name: "another name", pair: w.files.Admin(), want: http.StatusUnauthorized},
+		{name: "another CA", pair: w.files.FrontProxy(), want: http.StatusUnauthorized},
+		{name: "a serving certificate", pair: w.files.APIServer(), want: http.StatusUnauthorized},
+		{name: "of etcd", pair: w.files.EtcdClient(), want: http.StatusUnauthorized},
+		{name: "none", pair: certs.Pair{}, want: http.StatusUnauthorized},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,21 +218,23 @@ func TestOptionErrors(t *testing.T) {
 		set  func(o *Options)
 		want string
 	}{
-		{"no client CA", func(*Options) {}, "--client-ca-file is required"},
-		{"empty audience", func(o *Options) { o.Tokens.Audiences = []string{""} }, "--api-audiences: an audience is empty"},
-		{"issuer without keys", func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x"} }, "go together"},
-		{"keys without issuer", func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} }, "go together"},
-		{"no key", func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{"/no/such"} }, "--service-account-key-file: open /no/such"},
-		{"issuer twice", func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x", "x"} }, `"x" is given twice`},
-		{"a gate that is locked", func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") }, "cannot set feature gate ServiceAccountTokenJTI to false, feature is locked to true"},
-		{"configuration behind a gate", func(o *Options) {
+		{name: "no client CA", set: func(*Options) {}, want: "--client-ca-file is required"},
+		{name: "empty audience", set: func(o *Options) { o.Tokens.Audiences = []string{""} }, want: "--api-audiences: an audience is empty"},
+		{name: "issuer without keys", set: func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x"} }, want: "go together"},
+		{name: "keys without issuer", set: func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} }, want: "go together"},
+		{name: "no key", set: func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{"/no/such"} }, want: "--service-account-key-file: open /no/such"},
+		{name: "issuer twice", set: func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x", "x"} }, want: `"x" is given twice`},
+		{name: "a gate that is locked", set: func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") }, want: "cannot set feature gate ServiceAccountTokenJTI to false, feature is locked to true"},
+		{name: "configuration behind a gate", set: func(o *Options) {
 			_ = o.Features.Set("StructuredAuthenticationConfiguration=false")
 			o.Tokens.JWT.File = "z"
-		}, "--authentication-config needs the feature gate StructuredAuthenticationConfiguration"},
-		{"OIDC by halves", func(o *Options) { o.Tokens.JWT.OIDC.IssuerURL = "https://x" }, "must be specified together"},
-		{"OIDC twice", func(o *Options) {
-			o.Tokens.JWT.OIDC.IssuerURL, o.Tokens.JWT.OIDC.ClientID, o.Tokens.JWT.File = "https://x", "y", "z"
-		}, "mutually exclusive"},
+		}, want: "--authentication-config needs the feature gate StructuredAuthenticationConfiguration"},
+		{name: "OIDC by halves", set: func(o *Options) { o.Tokens.JWT.OIDC.IssuerURL = "https://x" }, want: "must be specified together"},
+		{name: "OIDC twice", set: func(o *Options) {
+			o.Tokens.JWT.OIDC.IssuerURL = "https://x"
+			o.Tokens.JWT.OIDC.ClientID = "y"
+			o.Tokens.JWT.File = "z"
+		}, want: "mutually exclusive"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -253,19 +255,19 @@ func TestBuildErrors(t *testing.T) {
 		set  func(o *Options)
 		want string
 	}{
-		{"no certificate", func(o *Options) { o.Serving.CertFile = "/no/such" }, "/no/such"},
-		{"no API server", func(o *Options) { o.Tokens.BootstrapTokens, o.Client.Master = true, "http://%zz" }, "%zz"},
-		{"no token file", func(o *Options) { o.Tokens.File = "/no/such" }, "--token-auth-file"},
-		{"no configuration", func(o *Options) { o.Tokens.JWT.File = "/no/such" }, "--authentication-config"},
-		{"anonymous behind a gate", func(o *Options) {
+		{name: "no certificate", set: func(o *Options) { o.Serving.CertFile = "/no/such" }, want: "/no/such"},
+		{name: "no API server", set: func(o *Options) { o.Tokens.BootstrapTokens, o.Client.Master = true, "http://%zz" }, want: "%zz"},
+		{name: "no token file", set: func(o *Options) { o.Tokens.File = "/no/such" }, want: "--token-auth-file"},
+		{name: "no configuration", set: func(o *Options) { o.Tokens.JWT.File = "/no/such" }, want: "--authentication-config"},
+		{name: "anonymous behind a gate", set: func(o *Options) {
 			_ = o.Features.Set("AnonymousAuthConfigurableEndpoints=false")
 			o.Tokens.JWT.File = w.write("anonymous.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n")
-		}, "anonymous: needs the feature gate AnonymousAuthConfigurableEndpoints"},
-		{"own issuer", func(o *Options) {
+		}, want: "anonymous: needs the feature gate AnonymousAuthConfigurableEndpoints"},
+		{name: "own issuer", set: func(o *Options) {
 			o.Tokens.ServiceAccounts.Issuers = []string{issuer}
 			o.Tokens.ServiceAccounts.KeyFiles = []string{w.files.ServiceAccountPublicKey()}
 			o.Tokens.JWT.File = w.write("own.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: "+issuer+", audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n")
-		}, "line 4: jwt[0].issuer.url: Invalid value"},
+		}, want: "line 4: jwt[0].issuer.url: Invalid value"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -298,7 +300,8 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
-// TestGatesAreReported: the metrics list all gates, including those that do not concern the service.
+// TestGatesAreReported: the metrics list all gates, including those that do not concern the
+// service.
 func TestGatesAreReported(t *testing.T) {
 	w := newFixture(t)
 	o := w.options()
@@ -314,8 +317,8 @@ func TestGatesAreReported(t *testing.T) {
 	}
 }
 
-// TestKindsOfTokens: tokens of a kind that is not configured are unknown, and the service does not wait
-// for objects that no configured kind needs.
+// TestKindsOfTokens: tokens of a kind that is not configured are unknown, and the service does not
+// wait for objects that no configured kind needs.
 func TestKindsOfTokens(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
 	for name, c := range map[string]struct {

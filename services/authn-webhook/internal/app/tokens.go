@@ -26,6 +26,7 @@ type tokens struct {
 	tasks []task.Task
 }
 
+// build returns the authenticators of all kinds of tokens that are turned on.
 func (o *TokenOptions) build(s *servicerunner.Service, gates *features.Gates) (*tokens, error) {
 	t := &tokens{o: o, s: s, gates: gates}
 	found, err := t.objects()
@@ -104,6 +105,7 @@ func (t *tokens) bootstrap(found *objects.Objects) (authenticator.Token, error) 
 	return authenticator.ForAudiences(t.o.audiences(), bootstraptoken.New(found, nil)), nil
 }
 
+// jwt returns the authenticator of the authentication configuration, or nil.
 func (t *tokens) jwt(*objects.Objects) (authenticator.Token, error) {
 	if !t.o.JWT.Given() {
 		return nil, nil

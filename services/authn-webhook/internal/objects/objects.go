@@ -61,7 +61,8 @@ type Objects struct {
 // New creates the clients. It sends no requests before Run.
 func New(c Config) (*Objects, error) {
 	lookups := rest.CopyConfig(c.Client)
-	lookups.QPS, lookups.Burst = -1, 0
+	lookups.QPS = -1
+	lookups.Burst = 0
 	secrets, err := newLookupSecrets(lookups)
 	if err != nil {
 		return nil, fmt.Errorf("client for look-ups: %w", err)
@@ -80,6 +81,7 @@ func New(c Config) (*Objects, error) {
 	return o, nil
 }
 
+// addWatches creates the watches of all resources that tokens depend on.
 func (o *Objects) addWatches(c Config) error {
 	secrets, err := kubeclient.NewClient(c.Client, corev1.AddToScheme)
 	if err != nil {

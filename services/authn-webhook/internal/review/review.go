@@ -54,6 +54,7 @@ func (h *Handler) Serve(c *gin.Context) {
 	h.c.Metrics.reviewed(result, time.Since(began))
 }
 
+// serve answers a review and returns the result for the metrics.
 func (h *Handler) serve(c *gin.Context) result {
 	version, spec, bad := read(c.Writer, c.Request)
 	if bad != nil {
@@ -108,7 +109,8 @@ func read(w http.ResponseWriter, r *http.Request) (version string, spec *authent
 	if err := json.Unmarshal(body, &review); err != nil {
 		return "", nil, reviews.Invalid("the body is not a JSON object of kind %s", kind)
 	}
-	switch v := review.APIVersion; {
+	v := review.APIVersion
+	switch {
 	case review.Kind != kind:
 		return "", nil, reviews.Invalid("the body is not of kind %s", kind)
 	case v != authenticationv1.SchemeGroupVersion.String() && v != authenticationv1beta1.SchemeGroupVersion.String():

@@ -97,14 +97,14 @@ func TestReviews(t *testing.T) {
 		err       string
 		result    string
 	}{
-		{"good", "good", nil, "ada", nil, "", "authenticated"},
-		{"for an audience", "good", []string{"x", "b"}, "ada", []string{"b"}, "", "authenticated"},
-		{"for other audiences", "good", []string{"x"}, "", nil, "the token is for other audiences", "refused"},
-		{"authenticator without audiences", "plain", []string{"a"}, "", nil, "the token is for other audiences", "refused"},
-		{"without groups", "plain", nil, "bob", nil, "", "authenticated"},
-		{"bad", "bad", nil, "", nil, "it has expired", "refused"},
-		{"unknown", "stranger", nil, "", nil, "", "unknown"},
-		{"too long", strings.Repeat("a", authenticator.MaxTokenBytes+1), nil, "", nil, "token is too long", "refused"},
+		{name: "good", token: "good", audiences: nil, user: "ada", got: nil, err: "", result: "authenticated"},
+		{name: "for an audience", token: "good", audiences: []string{"x", "b"}, user: "ada", got: []string{"b"}, err: "", result: "authenticated"},
+		{name: "for other audiences", token: "good", audiences: []string{"x"}, user: "", got: nil, err: "the token is for other audiences", result: "refused"},
+		{name: "authenticator without audiences", token: "plain", audiences: []string{"a"}, user: "", got: nil, err: "the token is for other audiences", result: "refused"},
+		{name: "without groups", token: "plain", audiences: nil, user: "bob", got: nil, err: "", result: "authenticated"},
+		{name: "bad", token: "bad", audiences: nil, user: "", got: nil, err: "it has expired", result: "refused"},
+		{name: "unknown", token: "stranger", audiences: nil, user: "", got: nil, err: "", result: "unknown"},
+		{name: "too long", token: strings.Repeat("a", authenticator.MaxTokenBytes+1), audiences: nil, user: "", got: nil, err: "token is too long", result: "refused"},
 	}
 	for _, version := range []string{v1, v1beta1} {
 		for _, tt := range tests {
@@ -154,7 +154,7 @@ func TestReviewTimeout(t *testing.T) {
 		timeout time.Duration
 		waits   bool
 		want    string
-	}{"nothing said": {0, false, "running"}, "in the last moment": {time.Millisecond, true, "over"}} {
+	}{"nothing said": {timeout: 0, waits: false, want: "running"}, "in the last moment": {timeout: time.Millisecond, waits: true, want: "over"}} {
 		e := gin.New()
 		e.POST("/", review.New(review.Config{
 			Token: authenticator.TokenFunc(func(ctx context.Context, _ string, _ []string) (*authenticator.Response, bool, error) {
@@ -182,18 +182,18 @@ func TestInvalidReviews(t *testing.T) {
 		code              int
 		want              string
 	}{
-		{"empty", "", "application/json", 400, "not a JSON object"},
-		{"truncated", `{"apiVersion":"` + v1, "application/json", 400, "not a JSON object"},
-		{"list", "[]", "application/json", 400, "not a JSON object"},
-		{"token is a number", `{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":1}}`, "application/json", 400, "not a JSON object"},
-		{"other kind", strings.Replace(body(v1, "good"), "TokenReview", "Pod", 1), "application/json", 400, "not of kind TokenReview"},
-		{"other version", body("authentication.k8s.io/v2", "good"), "application/json", 400, "apiVersion must be"},
-		{"no token", body(v1, ""), "application/json", 400, "spec.token is required"},
-		{"many audiences", body(v1, "good", make([]string, 1000)...), "application/json", 400, "spec.audiences has more"},
-		{"form", body(v1, "good"), "application/x-www-form-urlencoded", 415, "must be of type application/json"},
-		{"no type", body(v1, "good"), "", 415, "must be of type application/json"},
-		{"half a type", body(v1, "good"), "application/json; charset", 415, "must be of type application/json"},
-		{"without end", body(v1, strings.Repeat("a", 1<<20)), "application/json", 413, "larger than"},
+		{name: "empty", body: "", media: "application/json", code: 400, want: "not a JSON object"},
+		{name: "truncated", body: `{"apiVersion":"` + v1, media: "application/json", code: 400, want: "not a JSON object"},
+		{name: "list", body: "[]", media: "application/json", code: 400, want: "not a JSON object"},
+		{name: "token is a number", body: `{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":1}}`, media: "application/json", code: 400, want: "not a JSON object"},
+		{name: "other kind", body: strings.Replace(body(v1, "good"), "TokenReview", "Pod", 1), media: "application/json", code: 400, want: "not of kind TokenReview"},
+		{name: "other version", body: body("authentication.k8s.io/v2", "good"), media: "application/json", code: 400, want: "apiVersion must be"},
+		{name: "no token", body: body(v1, ""), media: "application/json", code: 400, want: "spec.token is required"},
+		{name: "many audiences", body: body(v1, "good", make([]string, 1000)...), media: "application/json", code: 400, want: "spec.audiences has more"},
+		{name: "form", body: body(v1, "good"), media: "application/x-www-form-urlencoded", code: 415, want: "must be of type application/json"},
+		{name: "no type", body: body(v1, "good"), media: "", code: 415, want: "must be of type application/json"},
+		{name: "half a type", body: body(v1, "good"), media: "application/json; charset", code: 415, want: "must be of type application/json"},
+		{name: "without end", body: body(v1, strings.Repeat("a", 1<<20)), media: "application/json", code: 413, want: "larger than"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -24,6 +24,7 @@ type Object interface {
 	metav1.Object
 }
 
+// event is an encoded watch event of a resource.
 type event struct {
 	resource string
 	revision int64
@@ -73,7 +74,8 @@ func (s *Server) Cut(lost bool) {
 	defer s.mu.Unlock()
 	if lost {
 		s.revision++
-		s.oldest, s.events = s.revision, nil
+		s.oldest = s.revision
+		s.events = nil
 	}
 	close(s.cut)
 	s.cut = make(chan struct{})
@@ -111,7 +113,8 @@ func (s *Server) change(resource string, o Object, gone, tell bool) int64 {
 	}
 	key := o.GetNamespace() + "/" + o.GetName()
 	kind := "ADDED"
-	switch _, had := s.objects[resource][key]; {
+	_, had := s.objects[resource][key]
+	switch {
 	case gone:
 		kind = "DELETED"
 		delete(s.objects[resource], key)
@@ -162,7 +165,8 @@ func (s *Server) Forbid(versions ...string) { s.setOff(http.StatusForbidden, ver
 func (s *Server) setOff(code int, versions []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.off, s.offCode = versions, code
+	s.off = versions
+	s.offCode = code
 }
 
 func (s *Server) isOff(version string) (int, bool) {
@@ -190,7 +194,8 @@ func (s *Server) SetPage(size int) {
 func (s *Server) GoBack(revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revision, s.events = revision, nil
+	s.revision = revision
+	s.events = nil
 }
 
 // SetGone sets whether the server closes connections without a response.
@@ -216,6 +221,7 @@ func (s *Server) isGone() bool {
 	return s.gone
 }
 
+// serve serves list and watch requests of all resources.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if s.isGone() {
 		panic(http.ErrAbortHandler) // closes the connection
@@ -260,6 +266,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": apiVersion, "kind": kinds[resource] + "List", "metadata": meta, "items": items})
 }
 
+// watch streams the events of a resource after a revision.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	after, _ := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
 	s.mu.Lock()
@@ -273,7 +280,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 	w.WriteHeader(http.StatusOK)
 	for {
 		s.mu.Lock()
-		wake, oldest, late := s.wake, s.oldest, s.late
+		wake := s.wake
+		oldest := s.oldest
+		late := s.late
 		var lines [][]byte
 		for _, ev := range s.events {
 			if ev.revision > after && ev.resource == resource {

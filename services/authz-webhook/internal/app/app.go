@@ -54,7 +54,8 @@ func (o *Options) build(log *slog.Logger) (*servicerunner.Service, *policy.Polic
 
 // mount creates the authorizers and serves reviews.
 func (o *Options) mount(s *servicerunner.Service) (*policy.Policy, error) {
-	roles, nodes := slices.Contains(o.Modes, modeRBAC), slices.Contains(o.Modes, modeNode)
+	roles := slices.Contains(o.Modes, modeRBAC)
+	nodes := slices.Contains(o.Modes, modeNode)
 	p, err := policy.New(policy.Config{Client: s.Client, Rules: roles, Nodes: nodes, Logger: s.Log})
 	if err != nil {
 		return nil, err

@@ -190,7 +190,8 @@ func TestABACAlone(t *testing.T) {
 	}
 }
 
-// TestFeatureGates: a gate is effective, other gates of a cluster are accepted, and the metrics list all.
+// TestFeatureGates: a gate is effective, other gates of a cluster are accepted, and the metrics
+// list all.
 func TestFeatureGates(t *testing.T) {
 	const nodes = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"resourceAttributes":{"verb":"list","resource":"pods"%s}}}`
 	const mine = `,"fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n"]}]}`
@@ -198,10 +199,10 @@ func TestFeatureGates(t *testing.T) {
 		gates     string
 		all, mine bool
 	}{
-		{"", false, true},
-		{"kube:AuthorizeNodeWithSelectors=false,WatchList=true", true, true},
-		{"AuthorizeWithSelectors=false", false, false},
-		{"AuthorizeWithSelectors=false,AuthorizeNodeWithSelectors=false", true, true},
+		{gates: "", all: false, mine: true},
+		{gates: "kube:AuthorizeNodeWithSelectors=false,WatchList=true", all: true, mine: true},
+		{gates: "AuthorizeWithSelectors=false", all: false, mine: false},
+		{gates: "AuthorizeWithSelectors=false,AuthorizeNodeWithSelectors=false", all: true, mine: true},
 	} {
 		t.Run(c.gates, func(t *testing.T) {
 			w := start(t, func(o *Options) {

@@ -39,7 +39,8 @@ func (f *listWatch) list(ctx context.Context, options metav1.ListOptions) (list 
 		return f.request(&options).Do(ctx).Get()
 	}
 	for _, f.current = range f.versions {
-		if list, err = f.request(&options).Do(ctx).Get(); !f.isAbsent(err) {
+		list, err = f.request(&options).Do(ctx).Get()
+		if !f.isAbsent(err) {
 			return list, err
 		}
 	}

@@ -137,7 +137,7 @@ func TestWatchesResume(t *testing.T) {
 	}
 }
 
-func TestExpiredRevisionIsListedAgain(t *testing.T) {
+func TestExpiredRevisionCausesRelist(t *testing.T) {
 	for _, reason := range []string{"Expired", "Gone"} {
 		w := newFixture(t)
 		w.server.SetLate(reason)

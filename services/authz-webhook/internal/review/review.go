@@ -53,6 +53,7 @@ func (h *Handler) Serve(c *gin.Context) {
 	h.c.Metrics.reviewed(result, time.Since(began))
 }
 
+// serve answers a review and returns the result for the metrics.
 func (h *Handler) serve(c *gin.Context) string {
 	review, bad := read(c.Writer, c.Request)
 	if bad != nil {
@@ -68,7 +69,8 @@ func (h *Handler) serve(c *gin.Context) string {
 		c.Header(rbac.PositionHeader, h.c.Position().String())
 	}
 	if of := review.Spec.ResourceAttributes; h.c.NoSelectors && of != nil {
-		of.FieldSelector, of.LabelSelector = nil, nil
+		of.FieldSelector = nil
+		of.LabelSelector = nil
 	}
 	attrs, problems := authorizer.AttributesOf(authorizer.UserOf(&review.Spec), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 	if _, isNode := node.NodeOf(attrs.User); isNode && h.c.Nodes {
@@ -86,6 +88,7 @@ func (h *Handler) serve(c *gin.Context) string {
 	return d.String()
 }
 
+// read reads and decodes a review. It returns the response for an invalid one.
 func read(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAccessReview, *reviews.Refusal) {
 	body, bad := reviews.Read(w, r, maxBodyBytes)
 	if bad != nil {

@@ -115,17 +115,17 @@ func TestInvalidReviews(t *testing.T) {
 		code        int
 		want        string
 	}{
-		{"{}", "text/plain", 415, "must be of type application/json"},
-		{"", "", 415, "must be of type"},
-		{"{}", "application/json; charset", 415, "must be of type"},
-		{"x", "application/json", 400, "not a JSON object"},
-		{"{}", "application/json", 400, "not of kind SubjectAccessReview"},
-		{`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v2"}`, "application/json", 400, "apiVersion must be"},
-		{`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","spec":{"group":"x"}}`, "application/json", 400, "not a JSON object"},
-		{spec(`"user":"a"`), "application/json", 400, "exactly one of"},
-		{spec(`"user":"a",` + both), "application/json", 400, "exactly one of"},
-		{spec(fmt.Sprintf(attrs, "get")), "application/json", 400, "at least one of spec.user and spec.groups"},
-		{spec(`"user":"` + strings.Repeat("x", 1<<20) + `"`), "application/json", 413, "larger than"},
+		{body: "{}", media: "text/plain", code: 415, want: "must be of type application/json"},
+		{body: "", media: "", code: 415, want: "must be of type"},
+		{body: "{}", media: "application/json; charset", code: 415, want: "must be of type"},
+		{body: "x", media: "application/json", code: 400, want: "not a JSON object"},
+		{body: "{}", media: "application/json", code: 400, want: "not of kind SubjectAccessReview"},
+		{body: `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v2"}`, media: "application/json", code: 400, want: "apiVersion must be"},
+		{body: `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","spec":{"group":"x"}}`, media: "application/json", code: 400, want: "not a JSON object"},
+		{body: spec(`"user":"a"`), media: "application/json", code: 400, want: "exactly one of"},
+		{body: spec(`"user":"a",` + both), media: "application/json", code: 400, want: "exactly one of"},
+		{body: spec(fmt.Sprintf(attrs, "get")), media: "application/json", code: 400, want: "at least one of spec.user and spec.groups"},
+		{body: spec(`"user":"` + strings.Repeat("x", 1<<20) + `"`), media: "application/json", code: 413, want: "larger than"},
 	} {
 		w := post(handler(nil), c.body, c.media)
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || !strings.Contains(w.Body.String(), `"kind":"Status"`) {

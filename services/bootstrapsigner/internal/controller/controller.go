@@ -146,7 +146,8 @@ func (r *run) next(ctx context.Context) bool {
 // sign updates the signatures and returns when to check again.
 func (r *run) sign(ctx context.Context) (again time.Duration, err error) {
 	m, ok := r.maps.Get(clusterinfo.Namespace, clusterinfo.Name)
-	if r.noteMissing(!ok); !ok {
+	r.noteMissing(!ok)
+	if !ok {
 		return resync, nil
 	}
 	want, again := r.signatures(m, time.Now().Round(0))

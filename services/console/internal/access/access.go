@@ -35,8 +35,8 @@ const (
 	decisionTTL  = 10 * time.Second
 	// reviewTimeout bounds the reviews of one request.
 	reviewTimeout = 10 * time.Second
-	// maxConcurrent bounds the concurrent requests with reviews of known callers, which were admitted
-	// before or present a certificate, and separately those of other callers.
+	// maxConcurrent bounds the concurrent requests with reviews of known callers, which were
+	// admitted before or present a certificate, and separately those of other callers.
 	maxConcurrent = 16
 	// path is the path that a caller must be allowed to get.
 	path     = "/metrics"
@@ -71,13 +71,14 @@ type Authorizer struct {
 // key is a digest of a caller's credentials.
 type key [sha256.Size]byte
 
+// decision is a cached decision. refusal is nil for an allowed client.
 type decision struct {
 	refusal *reviews.Refusal
 	until   time.Time
 }
 
-// NewAuthorizer returns an Authorizer. verify is called with each request and returns the options to
-// verify client certificates; false means that none is accepted.
+// NewAuthorizer returns an Authorizer. verify is called with each request and returns the options
+// to verify client certificates; false means that none is accepted.
 func NewAuthorizer(tokens TokenReviews, access SubjectAccessReviews, verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
 	d := &Authorizer{
 		tokens: tokens, access: access, verify: verify, now: time.Now,
@@ -121,7 +122,8 @@ func (d *Authorizer) Check(r *http.Request) *reviews.Refusal {
 	if ok {
 		return refusal
 	}
-	limiter, slot := d.unknown, limit.Claim[string]{Key: conns.NetworkOf(r)}
+	limiter := d.unknown
+	slot := limit.Claim[string]{Key: conns.NetworkOf(r)}
 	if wasAdmitted || leaf != nil {
 		limiter = d.known
 	}
@@ -134,7 +136,8 @@ func (d *Authorizer) Check(r *http.Request) *reviews.Refusal {
 	user := userOf(leaf)
 	if leaf == nil {
 		var refusal *reviews.Refusal
-		if user, refusal = d.review(ctx, token); refusal != nil {
+		user, refusal = d.review(ctx, token)
+		if refusal != nil {
 			return d.cache(k, refusal)
 		}
 	}

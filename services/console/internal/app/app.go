@@ -101,6 +101,7 @@ func (o *Options) build(log *slog.Logger) (*servicerunner.Service, *page.Page, e
 	return s, p, nil
 }
 
+// mount creates the page with its authorizer and its scraper.
 func (o *Options) mount(s *servicerunner.Service) (*page.Page, error) {
 	tokens, accesses, err := clients(s.Client)
 	if err != nil {

@@ -90,6 +90,7 @@ func protect(h http.Header) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 }
 
+// state writes the state of the suite as JSON to an authorized client.
 func (p *Page) state(c *gin.Context) {
 	protect(c.Writer.Header())
 	c.Header("Cache-Control", "no-store")

@@ -59,7 +59,8 @@ func answered(l map[string]string) (what, why string, ok bool) {
 	if isProbe(l) { // a probe that finds a server not ready is no rejection
 		return "", "", false
 	}
-	if why, ok = reasons()[l["code"]]; !ok {
+	why, ok = reasons()[l["code"]]
+	if !ok {
 		return "", "", false
 	}
 	what = l["verb"]

@@ -40,8 +40,8 @@ type Sample struct {
 	Version string
 	// Latencies counts requests by the time that the server itself took.
 	Latencies []Bucket
-	// Members are the members of the etcd cluster, as this API server sees them. An embedded etcd is
-	// the only member.
+	// Members are the members of the etcd cluster, as this API server sees them. An embedded etcd
+	// is the only member.
 	Members []Member
 	// DiskSize and DiskFree describe the disk of an embedded etcd, in bytes; 0 if there is none.
 	DiskSize, DiskFree float64
@@ -143,7 +143,8 @@ func (s *Sample) read(r io.Reader) error {
 	s.Latencies = sums.buckets()
 	s.gauges(families)
 	s.details(families)
-	s.Requests, s.Refusals = map[Request]float64{}, map[Refusal]float64{}
+	s.Requests = map[Request]float64{}
+	s.Refusals = map[Refusal]float64{}
 	for _, m := range families[requestsTotal].GetMetric() {
 		if l := labels(m); !isProbe(l) {
 			s.Requests[Request{l["verb"], l["code"]}] += value(m)
@@ -167,6 +168,7 @@ func (s *Sample) read(r io.Reader) error {
 	return nil
 }
 
+// gauges reads the gauges of a scrape.
 func (s *Sample) gauges(families map[string]*dto.MetricFamily) {
 	sum := func(name string) (out float64) {
 		for _, m := range families[name].GetMetric() {
@@ -211,8 +213,8 @@ func value(m *dto.Metric) float64 {
 	return m.GetUntyped().GetValue()
 }
 
-// pick returns the lines of some families: scanning a line costs less than parsing it. The many series
-// of latencies are only summed.
+// pick returns the lines of some families: scanning a line costs less than parsing it. The many
+// series of latencies are only summed.
 func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 	var out bytes.Buffer
 	lines := bufio.NewScanner(r)
@@ -220,7 +222,8 @@ func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 	total, series := 0, 0
 	for lines.Scan() {
 		line := lines.Bytes()
-		if total += len(line) + 1; total > maxMetrics {
+		total += len(line) + 1
+		if total > maxMetrics {
 			return nil, ErrTooMuch
 		}
 		name, isType := nameOf(line)
@@ -232,7 +235,8 @@ func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 			continue
 		}
 		if !isType {
-			if series++; series > maxSeries {
+			series++
+			if series > maxSeries {
 				return nil, ErrTooMuch
 			}
 		}

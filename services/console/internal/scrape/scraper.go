@@ -43,9 +43,13 @@ func New(targets []Target, config *rest.Config) (*Scraper, error) {
 			continue
 		}
 		own := rest.AnonymousClientConfig(config)
-		own.TLSClientConfig.CertFile, own.TLSClientConfig.KeyFile = config.CertFile, config.KeyFile
-		own.TLSClientConfig.CertData, own.TLSClientConfig.KeyData = config.CertData, config.KeyData
-		own.TLSClientConfig.ServerName, own.QPS, own.Timeout = t.Service, -1, patience
+		own.TLSClientConfig.CertFile = config.CertFile
+		own.TLSClientConfig.KeyFile = config.KeyFile
+		own.TLSClientConfig.CertData = config.CertData
+		own.TLSClientConfig.KeyData = config.KeyData
+		own.TLSClientConfig.ServerName = t.Service
+		own.QPS = -1
+		own.Timeout = patience
 		client, err := rest.HTTPClientFor(own)
 		if err != nil {
 			return nil, fmt.Errorf("client of %s: %w", t.Service, err)

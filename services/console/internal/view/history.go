@@ -118,7 +118,8 @@ func (h *History) State() (State, bool) {
 	for _, m := range last.missing {
 		out.Missing = append(out.Missing, Missing{m.Service, m.Err.Error()})
 	}
-	rates, certificates := map[scrape.Request]*Rate{}, map[Certificate]bool{}
+	rates := map[scrape.Request]*Rate{}
+	certificates := map[Certificate]bool{}
 	for r, s := range last.samples {
 		before := h.oldest(r)
 		out.Replicas = append(out.Replicas, replica(r, before, s))
@@ -180,18 +181,24 @@ func addRates(rates map[scrape.Request]*Rate, before, now *scrape.Sample) {
 	}
 }
 
+// replica returns the state of a replica. Rates compare the sample with an earlier one.
 func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 	out := Replica{Service: r.Service, Address: r.Address, Ready: s.Ready, Failing: s.Failing}
 	if s.Err != nil {
 		out.Error = s.Err.Error()
 		return out
 	}
-	out.Publisher, out.Leader, out.Source, out.Memory = s.Publisher, s.Leader, s.Source, s.Memory
+	out.Publisher = s.Publisher
+	out.Leader = s.Leader
+	out.Source = s.Source
+	out.Memory = s.Memory
 	if s.Started > 0 {
 		began := time.Unix(int64(s.Started), 0).UTC()
 		out.Started = &began
 	}
-	out.Version, out.DiskSize, out.DiskFree = s.Version, s.DiskSize, s.DiskFree
+	out.Version = s.Version
+	out.DiskSize = s.DiskSize
+	out.DiskFree = s.DiskFree
 	seconds := span(before, s)
 	if seconds > 0 {
 		cpus := max(0, s.CPU-before.CPU) / seconds
@@ -202,7 +209,10 @@ func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 	}
 	behind := lag(s)
 	out.NATS = &NATS{s.Connected, s.Disconnects, s.SlowConsumers}
-	out.LagRevisions, out.LagSeconds, out.Watchers, out.InFlight = &s.LagRevisions, &behind, &s.Watchers, &s.InFlight
+	out.LagRevisions = &s.LagRevisions
+	out.LagSeconds = &behind
+	out.Watchers = &s.Watchers
+	out.InFlight = &s.InFlight
 	if seconds > 0 {
 		perSecond := 0.0
 		for q, n := range s.Requests {

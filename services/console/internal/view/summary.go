@@ -9,8 +9,8 @@ import (
 	"binnacle/services/console/internal/scrape"
 )
 
-// lag returns how far an API server is behind the change feed, in seconds. Between two signs of life of
-// the feed nothing is known to be missing.
+// lag returns how far an API server is behind the change feed, in seconds. Between two signs of
+// life of the feed nothing is known to be missing.
 func lag(s *scrape.Sample) float64 {
 	if s.LagRevisions == 0 && s.LagSeconds < current.Seconds() {
 		return 0
@@ -115,7 +115,8 @@ func (h *History) clients(samples map[scrape.Replica]*scrape.Sample) []Client {
 		}
 		for name, n := range s.Clients {
 			c := found[name]
-			c.Client, c.Total = name, c.Total+n
+			c.Client = name
+			c.Total = c.Total + n
 			// A client that had no counter before may have had requests.
 			if before, ok := previous[name]; ok {
 				c.PerSecond += max(0, n-before) / seconds

@@ -66,15 +66,18 @@ type clients struct {
 	quotas, roles, provision kubernetes.Interface
 }
 
+// newClients returns the clients of all controllers.
 func newClients(config *rest.Config) (*clients, error) {
 	unlimited := rest.CopyConfig(config)
 	unlimited.QPS = -1
 	// All resources are followed and deleted, also deprecated ones.
 	config = rest.CopyConfig(config)
-	config.WarningHandler, unlimited.WarningHandler = rest.NoWarnings{}, rest.NoWarnings{}
+	config.WarningHandler = rest.NoWarnings{}
+	unlimited.WarningHandler = rest.NoWarnings{}
 	scaled := func(rate float32, burst int) *rest.Config {
 		c := rest.CopyConfig(config)
-		c.QPS, c.Burst = c.QPS*rate, c.Burst*burst
+		c.QPS = c.QPS * rate
+		c.Burst = c.Burst * burst
 		return c
 	}
 	var errs []error

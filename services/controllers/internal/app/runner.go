@@ -99,7 +99,8 @@ func (t *term) start(name string, run func() error) {
 
 // startGraph starts the controllers that need the graph.
 func (t *term) startGraph(ctx context.Context) {
-	collects, counts := t.selected.has(garbagecollector.Name), t.selected.has(quotas.Name)
+	collects := t.selected.has(garbagecollector.Name)
+	counts := t.selected.has(quotas.Name)
 	if !collects && !counts {
 		return
 	}

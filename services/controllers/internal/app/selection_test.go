@@ -8,12 +8,12 @@ func TestSelection(t *testing.T) {
 		items selection
 		on    map[string]bool
 	}{
-		{"all", selection{"*"}, map[string]bool{"namespace-controller": true, "garbage-collector-controller": true}},
-		{"none", selection{}, map[string]bool{"namespace-controller": false}},
-		{"one", selection{"namespace-controller"}, map[string]bool{"namespace-controller": true, "resourcequota-controller": false}},
-		{"all but one", selection{"*", "-namespace-controller"}, map[string]bool{"namespace-controller": false, "resourcequota-controller": true}},
-		{"old names", selection{"*", "-garbagecollector"}, map[string]bool{"garbage-collector-controller": false, "namespace-controller": true}},
-		{"first mention decides", selection{"-namespace", "namespace", "*"}, map[string]bool{"namespace-controller": false}},
+		{name: "all", items: selection{"*"}, on: map[string]bool{"namespace-controller": true, "garbage-collector-controller": true}},
+		{name: "none", items: selection{}, on: map[string]bool{"namespace-controller": false}},
+		{name: "one", items: selection{"namespace-controller"}, on: map[string]bool{"namespace-controller": true, "resourcequota-controller": false}},
+		{name: "all but one", items: selection{"*", "-namespace-controller"}, on: map[string]bool{"namespace-controller": false, "resourcequota-controller": true}},
+		{name: "old names", items: selection{"*", "-garbagecollector"}, on: map[string]bool{"garbage-collector-controller": false, "namespace-controller": true}},
+		{name: "first mention decides", items: selection{"-namespace", "namespace", "*"}, on: map[string]bool{"namespace-controller": false}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -119,7 +119,9 @@ func (l *lease) observe(o *coordinationv1.Lease, now time.Time) bool {
 		holder = *o.Spec.HolderIdentity
 	}
 	if holder != l.holder || !renewed.Equal(&l.renewed) || l.changed.IsZero() {
-		l.holder, l.renewed, l.changed = holder, renewed, now
+		l.holder = holder
+		l.renewed = renewed
+		l.changed = now
 	}
 	if holder == "" || o.Spec.LeaseDurationSeconds == nil {
 		return false

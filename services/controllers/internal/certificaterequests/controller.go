@@ -61,6 +61,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
+// clean deletes old certificate signing requests, page by page.
 func (c *Controller) clean(ctx context.Context) error {
 	all := c.Client.CertificatesV1().CertificateSigningRequests()
 	options := metav1.ListOptions{Limit: pageSize}
@@ -84,7 +85,8 @@ func (c *Controller) clean(ctx context.Context) error {
 				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
 			}
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
+		options.Continue = page.Continue
+		if options.Continue == "" {
 			return errors.Join(errs...)
 		}
 	}

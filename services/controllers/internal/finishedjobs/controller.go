@@ -86,8 +86,12 @@ func strip(obj any) (any, error) {
 		return obj, nil
 	}
 	kept := &batchv1.Job{Status: batchv1.JobStatus{Conditions: j.Status.Conditions}}
-	kept.Namespace, kept.Name, kept.UID, kept.ResourceVersion = j.Namespace, j.Name, j.UID, j.ResourceVersion
-	kept.DeletionTimestamp, kept.Spec.TTLSecondsAfterFinished = j.DeletionTimestamp, j.Spec.TTLSecondsAfterFinished
+	kept.Namespace = j.Namespace
+	kept.Name = j.Name
+	kept.UID = j.UID
+	kept.ResourceVersion = j.ResourceVersion
+	kept.DeletionTimestamp = j.DeletionTimestamp
+	kept.Spec.TTLSecondsAfterFinished = j.Spec.TTLSecondsAfterFinished
 	if kept.Spec.TTLSecondsAfterFinished == nil {
 		kept.Status.Conditions = nil
 	}

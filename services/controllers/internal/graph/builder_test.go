@@ -34,7 +34,8 @@ func TestRejectedWatchesDoNotCauseAStreamOfLists(t *testing.T) {
 			return true, &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
 		})
 		client.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
-			if watches++; watches > most {
+			watches++
+			if watches > most {
 				cancel()
 			}
 			return true, nil, apierrors.NewResourceExpired("too old")

@@ -61,6 +61,7 @@ func New(c Config) *Graph {
 	return &Graph{Config: c, nodes: map[uid]*Node{}, odd: map[uid]types.UID{}, counts: map[place]int{}}
 }
 
+// noTasks ignores all tasks.
 type noTasks struct{}
 
 func (noTasks) Delete(*Node)                         {}
@@ -140,7 +141,8 @@ func (g *Graph) count(n *Node, in bool) {
 		g.counts[p]++
 		return
 	}
-	if g.counts[p]--; g.counts[p] == 0 {
+	g.counts[p]--
+	if g.counts[p] == 0 {
 		delete(g.counts, p)
 	}
 }

@@ -87,7 +87,9 @@ func (p *progress) report(status *corev1.NamespaceStatus, now metav1.Time) (chan
 	for _, c := range conditions() {
 		next := corev1.NamespaceCondition{Type: c.kind, Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: c.good.reason, Message: c.good.message}
 		if o, ok := bad[c.kind]; ok {
-			next.Status, next.Reason, next.Message = corev1.ConditionTrue, o.reason, o.message
+			next.Status = corev1.ConditionTrue
+			next.Reason = o.reason
+			next.Message = o.message
 		}
 		i := slices.IndexFunc(status.Conditions, func(old corev1.NamespaceCondition) bool { return old.Type == c.kind })
 		if i < 0 {

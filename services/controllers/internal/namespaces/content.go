@@ -140,7 +140,8 @@ func (c *Controller) list(ctx context.Context, r *resources.Resource, namespace 
 				}
 			}
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
+		options.Continue = page.Continue
+		if options.Continue == "" {
 			return n, finalizers, nil
 		}
 	}
@@ -183,7 +184,8 @@ func unsupported(err error) bool {
 }
 
 // gracePeriod returns the longest grace period of the pods of a namespace that have not ended, in
-// seconds and at most maxGracePeriod. It returns 0 if the namespace has been terminating for longer.
+// seconds and at most maxGracePeriod. It returns 0 if the namespace has been terminating for
+// longer.
 func (c *Controller) gracePeriod(ctx context.Context, ns *corev1.Namespace) (seconds int64, err error) {
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
@@ -198,7 +200,8 @@ func (c *Controller) gracePeriod(ctx context.Context, ns *corev1.Namespace) (sec
 				seconds = max(seconds, min(*grace, maxGracePeriod))
 			}
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
+		options.Continue = page.Continue
+		if options.Continue == "" {
 			break
 		}
 	}

@@ -27,8 +27,8 @@ const Name = "resourcequota-controller"
 
 // Counts provides the numbers of objects.
 type Counts interface {
-	// Count returns the number of objects of a resource in a namespace, and false if the resource is
-	// not served. It fails if the resource is not listed yet.
+	// Count returns the number of objects of a resource in a namespace, and false if the resource
+	// is not served. It fails if the resource is not listed yet.
 	Count(r schema.GroupResource, namespace string) (n int, served bool, err error)
 }
 
@@ -102,8 +102,8 @@ func (c *Controller) Changed(r *resources.Resource, namespace string, deleted bo
 	}
 }
 
-// Run works until ctx ends, and returns when its goroutines have ended. listed is closed once Counts
-// is complete.
+// Run works until ctx ends, and returns when its goroutines have ended. listed is closed once
+// Counts is complete.
 func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 	for _, q := range []interface{ ShutDown() }{c.primary, c.urgent, c.released} {
 		defer q.ShutDown()
@@ -188,7 +188,10 @@ func stripPod(obj any) (any, error) {
 		return obj, nil
 	}
 	kept := &corev1.Pod{}
-	kept.Namespace, kept.Name, kept.UID, kept.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion
+	kept.Namespace = p.Namespace
+	kept.Name = p.Name
+	kept.UID = p.UID
+	kept.ResourceVersion = p.ResourceVersion
 	return kept, nil
 }
 

@@ -128,8 +128,8 @@ func (c *Controller) usageOf(ctx context.Context, q *corev1.ResourceQuota, r sch
 	return used, true, err
 }
 
-// count returns the number of objects of a resource in a namespace. Quotas are those of the informer,
-// which contains the quota that is computed. Counts may not know that one yet.
+// count returns the number of objects of a resource in a namespace. Quotas are those of the
+// informer, which contains the quota that is computed. Counts may not know that one yet.
 func (c *Controller) count(r schema.GroupResource, namespace string) (n int, served bool, err error) {
 	if r != resourceQuotas() {
 		return c.Counts.Count(r, namespace)
@@ -157,7 +157,8 @@ func (c *Controller) each(ctx context.Context, r schema.GroupResource, namespace
 		if err != nil {
 			return err
 		}
-		if options.Continue = m.GetContinue(); options.Continue == "" {
+		options.Continue = m.GetContinue()
+		if options.Continue == "" {
 			return nil
 		}
 	}

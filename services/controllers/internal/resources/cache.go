@@ -33,7 +33,8 @@ func (c *Cache) Get(maxAge time.Duration) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.table, c.begun = t, begun
+	c.table = t
+	c.begun = begun
 	return t, nil
 }
 

@@ -104,18 +104,18 @@ func TestExpiredTokensAreDeleted(t *testing.T) {
 		expiration func() string
 		gone       time.Duration // after the start; negative for never
 	}{
-		{"expired at the start", 0, func() string { return in(-time.Hour) }, 0},
-		{"expired long ago", 0, func() string { return "1900-01-01T00:00:00Z" }, 0},
-		{"soon", 0, func() string { return in(10 * time.Second) }, 10 * time.Second},
-		{"in another zone", 0, func() string {
+		{name: "expired at the start", tolerance: 0, expiration: func() string { return in(-time.Hour) }, gone: 0},
+		{name: "expired long ago", tolerance: 0, expiration: func() string { return "1900-01-01T00:00:00Z" }, gone: 0},
+		{name: "soon", tolerance: 0, expiration: func() string { return in(10 * time.Second) }, gone: 10 * time.Second},
+		{name: "in another zone", tolerance: 0, expiration: func() string {
 			return time.Now().Add(10 * time.Second).In(time.FixedZone("", 7200)).Format(time.RFC3339)
-		}, 10 * time.Second},
-		{"with a tolerance", time.Minute, func() string { return in(10 * time.Second) }, 70 * time.Second},
-		{"expired at the start, within the tolerance", time.Minute, func() string { return in(-10 * time.Second) }, 50 * time.Second},
-		{"beyond the longest delay of the queue", 0, func() string { return in(50 * time.Hour) }, 50 * time.Hour},
-		{"never", 0, func() string { return "" }, -1},
-		{"in a far future", 0, func() string { return "9999-12-31T23:59:59Z" }, -1},
-		{"unreadable", 0, func() string { return "tomorrow" }, -1},
+		}, gone: 10 * time.Second},
+		{name: "with a tolerance", tolerance: time.Minute, expiration: func() string { return in(10 * time.Second) }, gone: 70 * time.Second},
+		{name: "expired at the start, within the tolerance", tolerance: time.Minute, expiration: func() string { return in(-10 * time.Second) }, gone: 50 * time.Second},
+		{name: "beyond the longest delay of the queue", tolerance: 0, expiration: func() string { return in(50 * time.Hour) }, gone: 50 * time.Hour},
+		{name: "never", tolerance: 0, expiration: func() string { return "" }, gone: -1},
+		{name: "in a far future", tolerance: 0, expiration: func() string { return "9999-12-31T23:59:59Z" }, gone: -1},
+		{name: "unreadable", tolerance: 0, expiration: func() string { return "tomorrow" }, gone: -1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -210,10 +210,10 @@ func TestFailedDeletionsAreRetried(t *testing.T) {
 		err  error
 		want int // number of requests
 	}{
-		{"conflict", apierrors.NewConflict(corev1.Resource("secrets"), "x", errors.New("changed")), 3},
-		{"unavailable", apierrors.NewServiceUnavailable("later"), 3},
-		{"refused", errors.New("connection refused"), 3},
-		{"gone already", apierrors.NewNotFound(corev1.Resource("secrets"), "x"), 1},
+		{name: "conflict", err: apierrors.NewConflict(corev1.Resource("secrets"), "x", errors.New("changed")), want: 3},
+		{name: "unavailable", err: apierrors.NewServiceUnavailable("later"), want: 3},
+		{name: "refused", err: errors.New("connection refused"), want: 3},
+		{name: "gone already", err: apierrors.NewNotFound(corev1.Resource("secrets"), "x"), want: 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

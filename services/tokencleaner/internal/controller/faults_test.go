@@ -69,9 +69,9 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestDeletionsByOthers: tokens deleted by other clients are no errors, even if the deletion was
-// missed.
-func TestDeletionsByOthers(t *testing.T) {
+// TestTokensDeletedByOtherClients: tokens deleted by other clients are no errors, even if the
+// deletion was missed.
+func TestTokensDeletedByOtherClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(secret("seenby", in(time.Minute)), secret("missed", in(time.Minute)))
 		var watches []*watch.RaceFreeFakeWatcher
@@ -115,7 +115,8 @@ func TestPaginatedList(t *testing.T) {
 		b := run(t, 0, func(c *fake.Clientset) {
 			c.PrependReactor("list", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				list := &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
-				switch o := a.(clienttesting.ListActionImpl).ListOptions; {
+				o := a.(clienttesting.ListActionImpl).ListOptions
+				switch {
 				case o.Continue == "":
 					list.Items, list.Continue = []corev1.Secret{*secret("aaaaaa", in(time.Minute))}, "more"
 				case failures > 0:

@@ -29,6 +29,7 @@ type document struct {
 	Plugins    []member `json:"plugins"`
 }
 
+// member is the entry of a plugin in the file.
 type member struct {
 	Name          string          `json:"name"`
 	Path          string          `json:"path"`
@@ -62,10 +63,12 @@ func Load(path string, known []string) (*File, error) {
 	return d.file(filepath.Dir(path), known)
 }
 
+// file returns the configuration of each plugin in the document. folder is that of relative paths.
 func (d *document) file(folder string, known []string) (*File, error) {
 	f := &File{parts: map[string]part{}}
 	for i, m := range d.Plugins {
-		switch _, twice := f.parts[m.Name]; {
+		_, twice := f.parts[m.Name]
+		switch {
 		case !slices.Contains(known, m.Name):
 			return nil, fmt.Errorf("plugins[%d].name: admission plugin %q is unknown", i, m.Name)
 		case twice:

@@ -26,6 +26,7 @@ type Conditions struct {
 	closed bool
 }
 
+// condition is a compiled match condition.
 type condition struct {
 	name, expression string
 	program          *celenv.Program

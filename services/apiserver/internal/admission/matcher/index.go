@@ -128,7 +128,7 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 			if other.GVR() == at.kind.GVR() || !rules[i].matches(at.op, other.Kind, at.sub) {
 				continue
 			}
-			if as, ok := shownAs(other, at); ok {
+			if as, ok := presentationOf(other, at); ok {
 				out = append(out, match{&rules[i], as})
 				break
 			}
@@ -137,8 +137,8 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 	return out
 }
 
-// shownAs returns the resource and kind of a place in another version of the resource.
-func shownAs(other *apiset.Resource, at place) (Presentation, bool) {
+// presentationOf returns the resource and kind of a place in another version of the resource.
+func presentationOf(other *apiset.Resource, at place) (Presentation, bool) {
 	as := Presentation{other.GVR(), other.GVK()}
 	if at.sub == "" {
 		return as, true

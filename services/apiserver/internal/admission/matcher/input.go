@@ -18,7 +18,8 @@ import (
 // Describe returns a request as webhooks and policies see it, without objects, options and uid.
 func Describe(r *admission.Request, as Presentation) *admissionreview.AdmissionRequest {
 	resource := r.Resource.GVR()
-	requestKind, requestResource := metav1.GroupVersionKind(r.Kind), metav1.GroupVersionResource(resource)
+	requestKind := metav1.GroupVersionKind(r.Kind)
+	requestResource := metav1.GroupVersionResource(resource)
 	dry := r.DryRun
 	return &admissionreview.AdmissionRequest{
 		Kind: metav1.GroupVersionKind(as.Kind), Resource: metav1.GroupVersionResource(as.Resource), SubResource: r.Subresource,
@@ -89,6 +90,7 @@ func (s *Subject) once(f func() (map[string]any, error)) func() any {
 	}
 }
 
+// describe returns the variable request as expressions see it.
 func describe(r *admission.Request, as Presentation) (map[string]any, error) {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(Describe(r, as))
 	if err != nil {
@@ -117,11 +119,17 @@ func Options(r *admission.Request) runtime.Object {
 		out.TypeMeta = optionsKind("DeleteOptions")
 		return &out
 	case *metav1.CreateOptions:
-		dryRun, manager, validation = o.DryRun, o.FieldManager, o.FieldValidation
+		dryRun = o.DryRun
+		manager = o.FieldManager
+		validation = o.FieldValidation
 	case *metav1.UpdateOptions:
-		dryRun, manager, validation = o.DryRun, o.FieldManager, o.FieldValidation
+		dryRun = o.DryRun
+		manager = o.FieldManager
+		validation = o.FieldValidation
 	case *metav1.PatchOptions:
-		dryRun, manager, validation = o.DryRun, o.FieldManager, o.FieldValidation
+		dryRun = o.DryRun
+		manager = o.FieldManager
+		validation = o.FieldValidation
 	default:
 		return nil
 	}

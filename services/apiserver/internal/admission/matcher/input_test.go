@@ -105,14 +105,14 @@ func TestOptions(t *testing.T) {
 		in   runtime.Object
 		want string
 	}{
-		{admission.Create, &metav1.CreateOptions{FieldManager: "m", FieldValidation: "Strict", DryRun: []string{"All"}}, "CreateOptions m Strict [All]"},
-		{admission.Create, &metav1.PatchOptions{FieldManager: "m", FieldValidation: "Strict"}, "CreateOptions m Strict []"},
-		{admission.Create, &metav1.UpdateOptions{FieldManager: "m"}, "CreateOptions m  []"},
-		{admission.Update, &metav1.PatchOptions{FieldManager: "m"}, "UpdateOptions m  []"},
-		{admission.Update, &metav1.UpdateOptions{FieldManager: "m"}, "UpdateOptions m  []"},
-		{admission.Delete, &metav1.DeleteOptions{}, "DeleteOptions"},
-		{admission.Connect, nil, ""},
-		{admission.Connect, &corev1.PodExecOptions{}, ""},
+		{op: admission.Create, in: &metav1.CreateOptions{FieldManager: "m", FieldValidation: "Strict", DryRun: []string{"All"}}, want: "CreateOptions m Strict [All]"},
+		{op: admission.Create, in: &metav1.PatchOptions{FieldManager: "m", FieldValidation: "Strict"}, want: "CreateOptions m Strict []"},
+		{op: admission.Create, in: &metav1.UpdateOptions{FieldManager: "m"}, want: "CreateOptions m  []"},
+		{op: admission.Update, in: &metav1.PatchOptions{FieldManager: "m"}, want: "UpdateOptions m  []"},
+		{op: admission.Update, in: &metav1.UpdateOptions{FieldManager: "m"}, want: "UpdateOptions m  []"},
+		{op: admission.Delete, in: &metav1.DeleteOptions{}, want: "DeleteOptions"},
+		{op: admission.Connect, in: nil, want: ""},
+		{op: admission.Connect, in: &corev1.PodExecOptions{}, want: ""},
 	} {
 		got := ""
 		switch o := matcher.Options(&admission.Request{Operation: c.op, Options: c.in}).(type) {

@@ -62,6 +62,7 @@ func (r *rule) matchesResource(resource, sub string) bool {
 	return false
 }
 
+// matchesScope reports whether the scope of the rule includes a kind.
 func (r *rule) matchesScope(k *registry.Kind) bool {
 	switch r.scope {
 	case admissionv1.NamespacedScope:

@@ -11,24 +11,25 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// requestEvaluation is the evaluation of one request by all policies of one sort.
+// requestEvaluation is the evaluation of one request by all validating or all mutating policies.
 type requestEvaluation struct {
 	config  *Config
 	ctx     context.Context
 	request *admission.Request
 	views   *views.Views
 
-	looked    bool
-	namespace func() any
+	namespaceKnown bool
+	namespace      func() any
 	// subjects caches the subjects of a request that does not change during the evaluation.
 	subjects map[matcher.Presentation]subject
 }
 
-// selects reports whether a policy matches the request, as which resource and kind, and returns the
-// kind of its parameters.
+// selects reports whether a policy matches the request. It returns the resource and kind as which
+// the policy sees the request, and the kind of the policy's parameters.
 func (a *requestEvaluation) selects(c *matcher.Candidate[*boundPolicy[*policy, *binding]]) (as matcher.Presentation, params *apiset.Resource, ok bool, err error) {
 	p := c.Value.policy
-	if as, ok, err = c.Selects(a.ctx, a.request, a.request.Object, a.config.Namespaces); err == nil && ok {
+	as, ok, err = c.Selects(a.ctx, a.request, a.request.Object, a.config.Namespaces)
+	if err == nil && ok {
 		err = p.err
 	}
 	if err == nil && ok {
@@ -49,7 +50,7 @@ func (a *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]paramet
 			return nil, err
 		}
 	}
-	return a.config.Parameters.of(a.ctx, kind, b.reference, matcher.Namespace(a.request))
+	return a.config.Parameters.forBinding(a.ctx, kind, b.reference, matcher.Namespace(a.request))
 }
 
 // subject is the request as expressions see it.
@@ -80,6 +81,7 @@ func (a *requestEvaluation) cachedSubject(as matcher.Presentation) (subject, err
 	return s, err
 }
 
+// subject returns the request as expressions see it, and the view of its objects.
 func (a *requestEvaluation) subject(as matcher.Presentation) (subject, *views.View, error) {
 	view, err := a.views.In(as.Kind)
 	if err != nil {
@@ -95,12 +97,12 @@ func (a *requestEvaluation) subject(as matcher.Presentation) (subject, *views.Vi
 // namespaceObject returns the namespace as expressions see it. The function returns nil for
 // cluster-scoped objects.
 func (a *requestEvaluation) namespaceObject() (func() any, error) {
-	if !a.looked {
+	if !a.namespaceKnown {
 		n, err := a.config.namespaceOf(a.ctx, a.request)
 		if err != nil {
 			return nil, err
 		}
-		a.looked, a.namespace = true, sync.OnceValue(namespaceTree(n))
+		a.namespaceKnown, a.namespace = true, sync.OnceValue(namespaceTree(n))
 	}
 	return a.namespace, nil
 }

@@ -42,6 +42,7 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
+// views returns the views of a request's objects in other versions of their kind.
 func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 	return views.Of(ctx, c.Codec, c.Shapes, r, func() []*apiset.Resource { return c.Family(r.Resource) })
 }
@@ -58,7 +59,7 @@ func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], 
 	if !ready && !c.Ready() { // waiting for acknowledged writes may have made it ready
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
-	index, err := of.get()
+	index, err := of.index()
 	if err != nil {
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}

@@ -24,8 +24,8 @@ type Source struct {
 	WaitForWrites func(context.Context) error
 }
 
-// SourceOf returns the source of the objects of a kind. An unreadable object keeps its last readable
-// state.
+// SourceOf returns the source of the objects of a kind. An unreadable object keeps its last
+// readable state.
 func SourceOf(k lister.Kind) Source {
 	return Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: lister.LastReadable(k.Coder)}
 }
@@ -46,8 +46,8 @@ type configured[P, B any] struct {
 	current          atomic.Pointer[configuration[P, B]]
 }
 
-// start completes c, whose other fields are set.
-func (c *configured[P, B]) start() *configured[P, B] {
+// withCompilers sets compiledPolicies and compiledBindings. All other fields are set.
+func (c *configured[P, B]) withCompilers() *configured[P, B] {
 	c.compiledPolicies = lister.Compiled[compiledPolicy[P]]{
 		Store: c.policies.Store, Unreadable: c.unreadable("an admission policy"),
 		Compile: func(e *watchcache.Entry) (m compiledPolicy[P], err error) {
@@ -55,7 +55,7 @@ func (c *configured[P, B]) start() *configured[P, B] {
 			if err == nil {
 				m.policy, m.criterion = c.policy(obj)
 			}
-			return m, named("an admission policy", e, err)
+			return m, withObjectName("an admission policy", e, err)
 		},
 	}
 	c.compiledBindings = lister.Compiled[compiledBinding[B]]{
@@ -63,16 +63,16 @@ func (c *configured[P, B]) start() *configured[P, B] {
 		Compile: func(e *watchcache.Entry) (m compiledBinding[B], err error) {
 			obj, err := c.bindings.Decode(e)
 			if err == nil {
-				m.of, m.binding = c.binding(obj)
+				m.policyName, m.binding = c.binding(obj)
 			}
-			return m, named("the binding of an admission policy", e, err)
+			return m, withObjectName("the binding of an admission policy", e, err)
 		},
 	}
 	return c
 }
 
-// named adds the name of an unreadable object to the error, which clients receive.
-func named(what string, e *watchcache.Entry, err error) error {
+// withObjectName adds the name of an unreadable object to the error, which clients receive.
+func withObjectName(what string, e *watchcache.Entry, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -90,14 +90,16 @@ func (c *configured[P, B]) unreadable(what string) func(*watchcache.Entry, bool,
 	}
 }
 
+// compiledPolicy is a policy with what its match constraints select.
 type compiledPolicy[P any] struct {
 	policy    P
 	criterion *matcher.Criterion
 }
 
+// compiledBinding is a binding with the name of its policy.
 type compiledBinding[B any] struct {
-	of      string
-	binding B
+	policyName string
+	binding    B
 }
 
 // boundPolicy is a policy with its bindings, sorted by name.
@@ -122,35 +124,38 @@ func (c *configured[P, B]) waitForWrites(ctx context.Context) error {
 	return c.bindings.WaitForWrites(ctx)
 }
 
-// get returns the current policies, sorted by name. A policy that becomes unreadable stays in
+// index returns the current policies, sorted by name. A policy that becomes unreadable stays in
 // effect as it was. A policy that could never be read is an error.
-func (c *configured[P, B]) get() (*matcher.Index[*boundPolicy[P, B]], error) {
-	policies, bindings := c.policies.Store.Snapshot(), c.bindings.Store.Snapshot()
+func (c *configured[P, B]) index() (*matcher.Index[*boundPolicy[P, B]], error) {
+	policies := c.policies.Store.Snapshot()
+	bindings := c.bindings.Store.Snapshot()
 	if now := c.current.Load(); now != nil && now.policies == policies.Version() && now.bindings == bindings.Version() {
 		return now.index, now.unread
 	}
-	now := c.make()
+	now := c.rebuild()
 	return now.index, now.unread
 }
 
-func (c *configured[P, B]) make() *configuration[P, B] {
+// rebuild compiles the current policies and bindings, unless another goroutine has done so.
+func (c *configured[P, B]) rebuild() *configuration[P, B] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	policies, bindings := c.policies.Store.Snapshot(), c.bindings.Store.Snapshot()
+	policies := c.policies.Store.Snapshot()
+	bindings := c.bindings.Store.Snapshot()
 	next := &configuration[P, B]{policies: policies.Version(), bindings: bindings.Version()}
 	if now := c.current.Load(); now != nil && now.policies == next.policies && now.bindings == next.bindings {
 		return now
 	}
 	found, err := c.compiledBindings.Update(bindings, nil)
-	by := map[string][]B{}
+	byPolicy := map[string][]B{}
 	for _, b := range found {
-		by[b.Value.of] = append(by[b.Value.of], b.Value.binding)
+		byPolicy[b.Value.policyName] = append(byPolicy[b.Value.policyName], b.Value.binding)
 	}
-	compiled, failed := c.compiledPolicies.Update(policies, func(e *watchcache.Entry) bool { return len(by[e.Name()]) > 0 })
+	compiled, failed := c.compiledPolicies.Update(policies, func(e *watchcache.Entry) bool { return len(byPolicy[e.Name()]) > 0 })
 	next.unread = cmp.Or(failed, err)
 	entries := make([]matcher.Entry[*boundPolicy[P, B]], len(compiled))
 	for i, m := range compiled {
-		entries[i] = matcher.Entry[*boundPolicy[P, B]]{Criterion: m.Value.criterion, Value: &boundPolicy[P, B]{m.Value.policy, by[m.Entry.Name()]}}
+		entries[i] = matcher.Entry[*boundPolicy[P, B]]{Criterion: m.Value.criterion, Value: &boundPolicy[P, B]{m.Value.policy, byPolicy[m.Entry.Name()]}}
 	}
 	next.index = matcher.NewIndex(c.family, entries)
 	c.current.Store(next)
@@ -160,7 +165,7 @@ func (c *configured[P, B]) make() *configuration[P, B] {
 // pairs returns the names of the current pairs of policy and binding. It returns false if the
 // content of some entry is unknown.
 func (c *configured[P, B]) pairs() (map[[2]string]bool, bool) {
-	if _, err := c.get(); err != nil {
+	if _, err := c.index(); err != nil {
 		return nil, false
 	}
 	c.mu.Lock()
@@ -172,8 +177,8 @@ func (c *configured[P, B]) pairs() (map[[2]string]bool, bool) {
 		policies[m.Entry.Name()] = true
 	}
 	for _, m := range bindings {
-		if policies[m.Value.of] {
-			out[[2]string{m.Value.of, m.Entry.Name()}] = true
+		if policies[m.Value.policyName] {
+			out[[2]string{m.Value.policyName, m.Entry.Name()}] = true
 		}
 	}
 	return out, true

@@ -31,11 +31,11 @@ type decision struct {
 	// denied is true unless the expression was true.
 	denied bool
 	// failed states that there is no result. The policy determines the consequence.
-	failed  bool
-	message string
-	reason  metav1.StatusReason
-	class   string // error class for metrics
-	took    time.Duration
+	failed   bool
+	message  string
+	reason   metav1.StatusReason
+	class    string // error class for metrics
+	duration time.Duration
 }
 
 // auditAnnotation is an audit annotation. Excluded annotations are omitted.
@@ -56,7 +56,8 @@ type policyEvaluation struct {
 func (o *policyEvaluation) values(authorizer bool, budget *trackedBudget) map[string]any {
 	in := o.input
 	if !authorizer {
-		in.Authorizer, in.RequestResource = nil, nil
+		in.Authorizer = nil
+		in.RequestResource = nil
 	}
 	if len(o.variables.names) == 0 {
 		return in.Values()
@@ -70,21 +71,22 @@ func (o *policyEvaluation) values(authorizer bool, budget *trackedBudget) map[st
 	return values
 }
 
-// trackedBudget is a budget that records that it is exhausted, whichever expression exhausted it.
+// trackedBudget is a cost budget that several expressions share. It records that it is exhausted.
 type trackedBudget struct {
-	budget *celenv.Budget
-	over   bool
+	budget    *celenv.Budget
+	exhausted bool
 }
 
 func newTrackedBudget() *trackedBudget { return &trackedBudget{budget: celenv.NewBudget(policyBudget)} }
 
+// eval evaluates an expression, such as a variable, against the budget.
 func (s *trackedBudget) eval(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
 	if p.err != nil {
 		return nil, fmt.Errorf("compilation error: %w", p.err)
 	}
 	v, err := p.Eval(ctx, values, s.budget)
 	if errors.Is(err, celenv.ErrBudget) {
-		s.over = true
+		s.exhausted = true
 		return nil, err
 	}
 	if inner := errors.Unwrap(err); inner != nil {
@@ -96,7 +98,7 @@ func (s *trackedBudget) eval(ctx context.Context, p *program, values map[string]
 // run evaluates the expression of a rule. Errors have the wording of Kubernetes.
 func (s *trackedBudget) run(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
 	v, err := s.eval(ctx, p, values)
-	if s.over {
+	if s.exhausted {
 		return nil, errBudget
 	}
 	if err != nil && p.err == nil {
@@ -105,8 +107,8 @@ func (s *trackedBudget) run(ctx context.Context, p *program, values map[string]a
 	return v, err
 }
 
-// judge runs all validations.
-func (o *policyEvaluation) judge() []decision {
+// validate runs all validations.
+func (o *policyEvaluation) validate() []decision {
 	if len(o.validations) == 0 {
 		return nil
 	}
@@ -114,28 +116,31 @@ func (o *policyEvaluation) judge() []decision {
 	values := o.values(true, spent)
 	out := make([]decision, len(o.validations))
 	for i := range o.validations {
-		r, d := &o.validations[i], &out[i]
+		r := &o.validations[i]
+		d := &out[i]
 		begin := time.Now()
 		v, err := spent.run(o.ctx, &r.program, values)
-		d.took = time.Since(begin)
+		d.duration = time.Since(begin)
 		switch {
-		case spent.over:
+		case spent.exhausted:
 			return []decision{failedDecision(errBudget, errorBudget)}
 		case err != nil:
 			*d = failedDecision(err, classOf(&r.program))
 		case v != types.True:
-			d.denied, d.reason = true, r.reason
+			d.denied = true
+			d.reason = r.reason
 		}
 	}
-	o.explain(out, spent)
+	o.setMessages(out, spent)
 	return out
 }
 
-// explain sets the messages of failed validations.
-func (o *policyEvaluation) explain(out []decision, spent *trackedBudget) {
+// setMessages sets the messages of failed validations.
+func (o *policyEvaluation) setMessages(out []decision, spent *trackedBudget) {
 	var values map[string]any
 	for i := range out {
-		d, r := &out[i], &o.validations[i]
+		d := &out[i]
+		r := &o.validations[i]
 		if !d.denied || d.failed {
 			continue
 		}
@@ -144,12 +149,13 @@ func (o *policyEvaluation) explain(out []decision, spent *trackedBudget) {
 				values = o.values(false, spent)
 			}
 			v, err := spent.run(o.ctx, r.expression, values)
-			if spent.over {
+			if spent.exhausted {
 				*d = failedDecision(fmt.Errorf("failed messageExpression: %w", errBudget), errorBudget)
 				continue
 			}
-			if text, ok := value[string](v); ok && err == nil {
-				if text = strings.TrimSpace(text); len(text) <= maxMessage && !strings.Contains(text, "\n") {
+			if text, ok := valueAs[string](v); ok && err == nil {
+				text = strings.TrimSpace(text)
+				if len(text) <= maxMessage && !strings.Contains(text, "\n") {
 					d.message = text
 				}
 			}
@@ -163,10 +169,12 @@ func (o *policyEvaluation) explain(out []decision, spent *trackedBudget) {
 	}
 }
 
+// failedDecision returns the decision of a policy that could not be evaluated.
 func failedDecision(err error, class string) decision {
 	return decision{denied: true, failed: true, message: err.Error(), class: class}
 }
 
+// classOf returns the error class of a program that returned an error.
 func classOf(p *program) string {
 	if p.err != nil {
 		return errorCompile
@@ -174,7 +182,8 @@ func classOf(p *program) string {
 	return errorInvalid
 }
 
-func value[T any](v ref.Val) (T, bool) {
+// valueAs returns the Go value of a CEL value, or false if it has another type.
+func valueAs[T any](v ref.Val) (T, bool) {
 	var none T
 	if v == nil {
 		return none, false
@@ -183,8 +192,8 @@ func value[T any](v ref.Val) (T, bool) {
 	return t, ok
 }
 
-// notes evaluates the expressions of audit annotations.
-func (o *policyEvaluation) notes() ([]auditAnnotation, error) {
+// auditAnnotations evaluates the audit annotations of the policy.
+func (o *policyEvaluation) auditAnnotations() ([]auditAnnotation, error) {
 	if len(o.annotations) == 0 {
 		return nil, nil
 	}
@@ -194,14 +203,14 @@ func (o *policyEvaluation) notes() ([]auditAnnotation, error) {
 	for i := range o.annotations {
 		a := &o.annotations[i]
 		v, err := spent.run(o.ctx, &a.program, values)
-		if spent.over {
+		if spent.exhausted {
 			return nil, errBudget
 		}
 		if err != nil {
 			out = append(out, auditAnnotation{key: a.key, err: err})
 			continue
 		}
-		if text, ok := value[string](v); ok && strings.TrimSpace(text) != "" {
+		if text, ok := valueAs[string](v); ok && strings.TrimSpace(text) != "" {
 			out = append(out, auditAnnotation{key: a.key, value: strings.TrimSpace(text)})
 		}
 	}

@@ -203,7 +203,9 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 	}
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
 	changed := func(sort policies.PolicyType, version schema.GroupVersion, name string) (policies.Config, policies.Source, policies.Source) {
-		c, of, bound := config(sort), source(version.WithResource(name+"policies")), source(version.WithResource(name+"policybindings"))
+		c := config(sort)
+		of := source(version.WithResource(name + "policies"))
+		bound := source(version.WithResource(name + "policybindings"))
 		change(&dependencies{&c, &of, &bound})
 		return c, of, bound
 	}

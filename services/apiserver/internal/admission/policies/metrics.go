@@ -8,7 +8,7 @@ import (
 	"binnacle/libs/serving/metrics"
 )
 
-// Values of the labels.
+// Values of the labels error_type and enforcement_action.
 const (
 	noError      = "no_error"
 	errorCompile = "compile_error"
@@ -18,23 +18,24 @@ const (
 	allowed = "allow"
 	denied  = "deny"
 	warned  = "warn"
-	noted   = "audit"
+	audited = "audit"
 )
 
 // Metrics holds the metrics of one sort of policies, under the names of Kubernetes.
 type Metrics struct {
-	series *metrics.Series[seen, handles]
+	series *metrics.Series[seriesKey, series]
 }
 
 // maxSeries bounds the combinations of policy, binding, error and action.
 const maxSeries = 5000
 
-// seen holds the values of the labels.
-type seen struct{ policy, binding, class, action string }
+// seriesKey holds the values of the labels.
+type seriesKey struct{ policy, binding, class, action string }
 
-type handles struct {
-	checks prometheus.Counter
-	took   prometheus.Observer
+// series holds the metrics of one set of label values.
+type series struct {
+	checks   prometheus.Counter
+	duration prometheus.Observer
 }
 
 // PolicyType distinguishes validating and mutating policies.
@@ -49,12 +50,16 @@ const (
 // NewMetrics registers the metrics of a sort.
 func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
 	labels := []string{"policy", "policy_binding", "error_type"}
-	what, by, acts := "[ALPHA] Mutation", "labeled by policy and further identified by binding.", sort == SortValidating
-	one, further := "mutation", "labeled by policy and binding."
-	if acts {
+	what := "[ALPHA] Mutation"
+	by := "labeled by policy and further identified by binding."
+	one := "mutation"
+	further := "labeled by policy and binding."
+	if sort == SortValidating {
 		labels = append(labels, "enforcement_action")
-		what, by = "[BETA] Validation", "labeled by policy and further identified by binding and enforcement action taken."
-		one, further = "validation", "labeled by policy and further including binding and enforcement action taken."
+		what = "[BETA] Validation"
+		by = "labeled by policy and further identified by binding and enforcement action taken."
+		one = "validation"
+		further = "labeled by policy and further including binding and enforcement action taken."
 	}
 	checks := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_" + string(sort) + "_admission_policy_check_total",
@@ -65,11 +70,13 @@ func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
 		Help:    what + " admission latency for individual " + one + " expressions in seconds, " + further,
 		Buckets: []float64{0.0000005, 0.001, 0.01, 0.1, 1.0},
 	}, labels)
-	of := func(k seen) []string { return []string{k.policy, k.binding, k.class, k.action}[:len(labels)] }
-	m := &Metrics{metrics.NewSeries(metrics.SeriesConfig[seen, handles]{
-		Limit: maxSeries, Overflow: func(k seen) seen { return seen{"other", "other", k.class, k.action} },
-		Add: func(k seen) handles { return handles{checks.WithLabelValues(of(k)...), took.WithLabelValues(of(k)...)} },
-		Remove: func(k seen) {
+	of := func(k seriesKey) []string { return []string{k.policy, k.binding, k.class, k.action}[:len(labels)] }
+	m := &Metrics{metrics.NewSeries(metrics.SeriesConfig[seriesKey, series]{
+		Limit: maxSeries, Overflow: func(k seriesKey) seriesKey { return seriesKey{"other", "other", k.class, k.action} },
+		Add: func(k seriesKey) series {
+			return series{checks.WithLabelValues(of(k)...), took.WithLabelValues(of(k)...)}
+		},
+		Remove: func(k seriesKey) {
 			checks.DeleteLabelValues(of(k)...)
 			took.DeleteLabelValues(of(k)...)
 		},
@@ -81,19 +88,20 @@ func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
 // keepWhileBound removes the series of policies and bindings that no longer exist. bound returns
 // the current pairs of policy and binding, or false while they are unknown.
 func (m *Metrics) keepWhileBound(bound func() (map[[2]string]bool, bool)) {
-	m.series.KeepWhile(func() func(seen) bool {
+	m.series.KeepWhile(func() func(seriesKey) bool {
 		pairs, ok := bound()
-		return func(k seen) bool {
+		return func(k seriesKey) bool {
 			return !ok || k.policy == "other" && k.binding == "other" || pairs[[2]string{k.policy, k.binding}]
 		}
 	})
 }
 
+// observe counts the evaluation of an expression.
 func (m *Metrics) observe(policy, binding, class, action string, took time.Duration) {
 	if class == "" {
 		class = noError
 	}
-	h := m.series.Of(seen{policy, binding, class, action})
+	h := m.series.Of(seriesKey{policy, binding, class, action})
 	h.checks.Inc()
-	h.took.Observe(took.Seconds())
+	h.duration.Observe(took.Seconds())
 }

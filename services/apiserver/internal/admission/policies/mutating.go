@@ -34,13 +34,14 @@ func NewMutating(c Config, policies, bindings Source) *Mutating {
 		binding: func(o metav1.Object) (string, *binding) {
 			return newMutatingBinding(o.(*alphav1.MutatingAdmissionPolicyBinding))
 		},
-	}).start()
+	}).withCompilers()
 	if c.Metrics != nil {
 		c.Metrics.keepWhileBound(m.configured.pairs)
 	}
 	return m
 }
 
+// reinvocationKey is the key under which a request keeps the state for its second run.
 type reinvocationKey struct{}
 
 // Admit implements admission.Mutator. It first determines the matching policies. Then they change
@@ -51,9 +52,9 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	c := &changing{requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, reinvocation: r.Reinvocation(reinvocationKey{})}
+	c := &mutatingEvaluation{requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, reinvocation: r.Reinvocation(reinvocationKey{})}
 	for i := range found {
-		if err := c.gather(&found[i]); err != nil {
+		if err := c.collect(&found[i]); err != nil {
 			return err
 		}
 	}
@@ -69,11 +70,11 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		c.reinvocation.Changed()
 	}
 	c.reinvocation.End()
-	return c.conclude()
+	return c.rejection()
 }
 
-// changing is the evaluation of one request by all mutating policies.
-type changing struct {
+// mutatingEvaluation is the evaluation of one request by all mutating policies.
+type mutatingEvaluation struct {
 	requestEvaluation
 	reinvocation *admission.Reinvocation
 	invocations  []invocation
@@ -94,8 +95,8 @@ func (i *invocation) key() string {
 	return i.policy.name + "\n" + i.binding.name + "\n" + i.param.name()
 }
 
-// refuse records a rejection, unless the policy ignores failures.
-func (c *changing) refuse(p *policy, b *binding, reason metav1.StatusReason, err error) {
+// addRefusal records a rejection, unless the policy ignores failures.
+func (c *mutatingEvaluation) addRefusal(p *policy, b *binding, reason metav1.StatusReason, err error) {
 	if p.ignore {
 		return
 	}
@@ -106,13 +107,13 @@ func (c *changing) refuse(p *policy, b *binding, reason metav1.StatusReason, err
 	c.refusals = append(c.refusals, f)
 }
 
-// gather collects the invocations of a policy. It returns an error if the request has ended or is
+// collect collects the invocations of a policy. It returns an error if the request has ended or is
 // throttled.
-func (c *changing) gather(of *matcher.Candidate[*boundPolicy[*policy, *binding]]) error {
+func (c *mutatingEvaluation) collect(of *matcher.Candidate[*boundPolicy[*policy, *binding]]) error {
 	p := of.Value.policy
 	as, kind, ok, err := c.selects(of)
 	if err != nil {
-		c.refuse(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
+		c.addRefusal(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
 		return nil
 	}
 	if !ok {
@@ -124,7 +125,7 @@ func (c *changing) gather(of *matcher.Candidate[*boundPolicy[*policy, *binding]]
 			return err
 		}
 		if err != nil {
-			c.refuse(p, b, "", fmt.Errorf("failed to configure binding: %w", err))
+			c.addRefusal(p, b, "", fmt.Errorf("failed to configure binding: %w", err))
 			continue
 		}
 		for _, param := range params {
@@ -135,7 +136,7 @@ func (c *changing) gather(of *matcher.Candidate[*boundPolicy[*policy, *binding]]
 }
 
 // invoke applies a policy to the request if its conditions hold.
-func (c *changing) invoke(i *invocation) error {
+func (c *mutatingEvaluation) invoke(i *invocation) error {
 	subject, view, err := c.subject(i.as)
 	if err != nil {
 		return err
@@ -145,7 +146,7 @@ func (c *changing) invoke(i *invocation) error {
 		return err
 	}
 	if err != nil {
-		c.refuse(i.policy, i.binding, "", fmt.Errorf("failed to configure binding: %w", err))
+		c.addRefusal(i.policy, i.binding, "", fmt.Errorf("failed to configure binding: %w", err))
 		return nil
 	}
 	rules := i.policy.compile()
@@ -155,7 +156,7 @@ func (c *changing) invoke(i *invocation) error {
 	case subject.Err != nil:
 		return apierrors.NewInternalError(subject.Err)
 	case err != nil:
-		c.refuse(i.policy, i.binding, metav1.StatusReasonInvalid, err)
+		c.addRefusal(i.policy, i.binding, metav1.StatusReasonInvalid, err)
 		return nil
 	case !ok || !c.reinvocation.ShouldCall(i.key()):
 		return nil
@@ -165,26 +166,26 @@ func (c *changing) invoke(i *invocation) error {
 			break
 		}
 		begin := time.Now()
-		obj, class, err := o.result(c.config, &rules.mutations[n], view)
+		obj, class, err := o.mutate(c.config, &rules.mutations[n], view)
 		c.config.Metrics.observe(i.policy.name, i.binding.name, class, "", time.Since(begin))
 		switch {
 		case subject.Err != nil:
 			return apierrors.NewInternalError(subject.Err)
 		case err != nil:
-			c.refuse(i.policy, i.binding, metav1.StatusReasonInvalid, err)
+			c.addRefusal(i.policy, i.binding, metav1.StatusReasonInvalid, err)
 		case obj != nil && view.Replace(obj):
 			c.changed = true
 		}
 	}
-	if i.policy.again {
+	if i.policy.reinvoke {
 		c.reinvocation.WantsReinvocation(i.key())
 	}
 	return nil
 }
 
-// conclude returns one error for all rejections, with the message of the first one. Each rejection
+// rejection returns one error for all rejections, with the message of the first one. Each rejection
 // is a cause.
-func (c *changing) conclude() error {
+func (c *mutatingEvaluation) rejection() error {
 	if len(c.refusals) == 0 {
 		return nil
 	}

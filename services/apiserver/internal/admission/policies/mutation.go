@@ -36,9 +36,11 @@ type mutation struct {
 	patches bool
 }
 
+// newMutatingPolicy returns a policy, which compiles its expressions on first use, and what it
+// matches.
 func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) (*policy, *matcher.Criterion) {
 	out := &policy{
-		name: p.Name, params: (*admissionv1.ParamKind)(p.Spec.ParamKind), again: p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
+		name: p.Name, params: (*admissionv1.ParamKind)(p.Spec.ParamKind), reinvoke: p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
 		ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == alphav1.Ignore,
 	}
 	var criterion *matcher.Criterion
@@ -51,18 +53,21 @@ func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*exp
 	return out, criterion
 }
 
+// compileMutations compiles the expressions of a policy. closed rejects requests whose conditions
+// fail.
 func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler, closed bool) *rules {
 	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	out := &rules{conditions: matcher.CompileConditions(compiler, sees, policyform.Conditions(s.MatchConditions), closed)}
 	scope := shared.Scope()
-	out.variables = declare(scope, sees, policyform.Variables(s.Variables))
+	out.variables = compileVariables(scope, sees, policyform.Variables(s.Variables))
 	sees.Patches = true
 	for i := range s.Mutations {
-		switch m := &s.Mutations[i]; {
+		m := &s.Mutations[i]
+		switch {
 		case m.PatchType == alphav1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
-			out.mutations = append(out.mutations, mutation{program: ready(scope, sees, m.ApplyConfiguration.Expression, celenv.ObjectType)})
+			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, sees, m.ApplyConfiguration.Expression, celenv.ObjectType)})
 		case m.PatchType == alphav1.PatchTypeJSONPatch && m.JSONPatch != nil:
-			out.mutations = append(out.mutations, mutation{program: ready(scope, sees, m.JSONPatch.Expression, cel.ListType(celenv.JSONPatchType)), patches: true})
+			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, sees, m.JSONPatch.Expression, cel.ListType(celenv.JSONPatchType)), patches: true})
 		}
 	}
 	return out
@@ -76,19 +81,19 @@ func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) (of string, o
 	return b.Spec.PolicyName, out
 }
 
-// result returns the object after a mutation, or nil if the mutation does not apply.
-func (o *policyEvaluation) result(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
+// mutate returns the object after a mutation, or nil if the mutation does not apply.
+func (o *policyEvaluation) mutate(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
 	spent := newTrackedBudget()
 	v, err := spent.run(o.ctx, &m.program, o.values(true, spent))
 	switch {
-	case spent.over:
+	case spent.exhausted:
 		return nil, errorBudget, err
 	case err != nil:
 		return nil, classOf(&m.program), err
 	}
-	change := merged
+	change := applyConfiguration
 	if m.patches {
-		change = patched
+		change = applyPatch
 	}
 	if obj, err = change(c, v, view); err != nil {
 		class = errorInvalid
@@ -96,13 +101,14 @@ func (o *policyEvaluation) result(c *Config, m *mutation, view *views.View) (obj
 	return obj, class, err
 }
 
-// merged returns the object with a configuration merged into it.
-func merged(c *Config, v ref.Val, view *views.View) (runtime.Object, error) {
+// applyConfiguration returns the object with a configuration merged into it.
+func applyConfiguration(c *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	configuration, err := celenv.Configuration(v, maxChange)
 	if err != nil {
 		return nil, err
 	}
-	configuration["apiVersion"], configuration["kind"] = view.Kind.GroupVersion().String(), view.Kind.Kind
+	configuration["apiVersion"] = view.Kind.GroupVersion().String()
+	configuration["kind"] = view.Kind.Kind
 	tree, err := c.Configure(view.Kind, view.Object, configuration)
 	if err != nil {
 		return nil, fmt.Errorf("error applying patch: %w", err)
@@ -114,9 +120,9 @@ func merged(c *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	return obj, nil
 }
 
-// patched returns the object with the operations of a JSON patch applied. It returns nil if a test
-// operation fails.
-func patched(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) {
+// applyPatch returns the object with the operations of a JSON patch applied. It returns nil if a
+// test operation fails.
+func applyPatch(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	operations, err := celenv.Operations(v, maxChange)
 	if err != nil || len(operations) == 0 {
 		return nil, err
@@ -126,7 +132,7 @@ func patched(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	}
 	patch := make(jsonpatch.Patch, len(operations))
 	for i := range operations {
-		if patch[i], err = operation(&operations[i]); err != nil {
+		if patch[i], err = patchOperation(&operations[i]); err != nil {
 			return nil, fmt.Errorf("JSON Patch: %w", err)
 		}
 	}
@@ -134,7 +140,8 @@ func patched(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if doc, err = jsonpatch.Apply(doc, patch); errors.Is(err, jsonpatch.ErrTestFailed) {
+	doc, err = jsonpatch.Apply(doc, patch)
+	if errors.Is(err, jsonpatch.ErrTestFailed) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("JSON Patch: %w", err)
@@ -146,7 +153,8 @@ func patched(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	return obj, nil
 }
 
-func operation(o *celenv.Operation) (jsonpatch.Operation, error) {
+// patchOperation returns an operation of a JSON patch.
+func patchOperation(o *celenv.Operation) (jsonpatch.Operation, error) {
 	out := jsonpatch.Operation{}
 	set := func(name string, value any) error {
 		raw, err := json.Marshal(value)

@@ -23,7 +23,8 @@ import (
 type Parameters struct {
 	// Kind returns a served kind, or nil.
 	Kind func(schema.GroupVersionKind) *apiset.Resource
-	// WaitForWrites blocks until the cache of a kind contains all writes that this server has acknowledged.
+	// WaitForWrites blocks until the cache of a kind contains all writes that this server has
+	// acknowledged.
 	WaitForWrites func(context.Context, *apiset.Resource) error
 
 	trees *trees
@@ -70,18 +71,19 @@ func (p *Parameters) resource(k *admissionv1.ParamKind) (*apiset.Resource, error
 // parameter is an object to which a binding refers, or none. It is decoded when it is evaluated,
 // because many decoded objects may take much memory.
 type parameter struct {
-	of    *Parameters // nil for none
-	kind  *apiset.Resource
-	entry *watchcache.Entry
-	keep  bool // the decoded object may be cached
+	source *Parameters // nil for none
+	kind   *apiset.Resource
+	entry  *watchcache.Entry
+	keep   bool // the decoded object may be cached
 }
 
-// none returns the single empty parameter of a policy without parameters, which is evaluated once.
-func none() []parameter { return []parameter{{}} }
+// noParameters returns the single empty parameter of a policy without parameters, which is
+// evaluated once.
+func noParameters() []parameter { return []parameter{{}} }
 
 // name identifies a parameter.
 func (p *parameter) name() string {
-	if p.of == nil {
+	if p.source == nil {
 		return "/"
 	}
 	return p.entry.Namespace() + "/" + p.entry.Name()
@@ -89,16 +91,16 @@ func (p *parameter) name() string {
 
 // tree returns the object as expressions see it. Callers must not change it. It is nil for none.
 func (p *parameter) tree(ctx context.Context) (map[string]any, error) {
-	if p.of == nil {
+	if p.source == nil {
 		return nil, nil
 	}
-	return p.of.tree(ctx, p.kind, p.entry, p.keep)
+	return p.source.tree(ctx, p.kind, p.entry, p.keep)
 }
 
-// of returns the parameters of a binding for a request in a namespace.
-func (p *Parameters) of(ctx context.Context, kind *apiset.Resource, ref *reference, namespace string) ([]parameter, error) {
+// forBinding returns the parameters of a binding for a request in a namespace.
+func (p *Parameters) forBinding(ctx context.Context, kind *apiset.Resource, ref *reference, namespace string) ([]parameter, error) {
 	if kind == nil || ref == nil {
-		return none(), nil
+		return noParameters(), nil
 	}
 	if err := p.WaitForWrites(ctx, kind); err != nil {
 		return nil, err
@@ -124,6 +126,7 @@ func (p *Parameters) of(ctx context.Context, kind *apiset.Resource, ref *referen
 	return found, nil
 }
 
+// find returns the parameter that a reference names, or those that it selects, below a key prefix.
 func (p *Parameters) find(ctx context.Context, kind *apiset.Resource, ref *reference, prefix string) (found []parameter, err error) {
 	switch {
 	case ref.Name != "" && ref.Selector != nil:
@@ -140,12 +143,12 @@ func (p *Parameters) find(ctx context.Context, kind *apiset.Resource, ref *refer
 	case ref.Selector == nil:
 		return nil, errors.New("one of name or selector must be provided")
 	}
-	return p.selected(ctx, kind, ref.selector, prefix)
+	return p.selectedBy(ctx, kind, ref.selector, prefix)
 }
 
-// selected returns the parameters that a selector selects. If they are large together, it acquires
-// the limiter for large requests.
-func (p *Parameters) selected(ctx context.Context, kind *apiset.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
+// selectedBy returns the parameters that a selector selects. If they are large together, it
+// acquires the limiter for large requests.
+func (p *Parameters) selectedBy(ctx context.Context, kind *apiset.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
 	size := 0
 	kind.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
 		if err = ctx.Err(); err != nil { // the request has ended
@@ -156,7 +159,8 @@ func (p *Parameters) selected(ctx context.Context, kind *apiset.Resource, select
 			return false
 		}
 		if selector.Matches(labels.Set(maps.Collect(e.Labels().All()))) {
-			found, size = append(found, parameter{p, kind, e, false}), size+e.Size()
+			found = append(found, parameter{p, kind, e, false})
+			size += e.Size()
 		}
 		return true
 	})
@@ -172,13 +176,14 @@ func (p *Parameters) selected(ctx context.Context, kind *apiset.Resource, select
 	return found, nil
 }
 
-// requestEnded reports whether an error means that the request has ended or is throttled. Such an error
-// is not a failure of the policy.
+// requestEnded reports whether an error means that the request has ended or is throttled. Such an
+// error is not a failure of the policy.
 func requestEnded(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err))
 }
 
-// tree returns an object for expressions, which must not change it.
+// tree returns an object as expressions see it. Callers must not change it. If keep is set, the
+// decoded object is cached.
 func (p *Parameters) tree(ctx context.Context, kind *apiset.Resource, e *watchcache.Entry, keep bool) (map[string]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -130,7 +130,7 @@ func (s *fixture) lookup(name string) (size int) {
 	}
 	ctx := requesttest.WithInfo(s.t.Context(), &requestinfo.Info{Verb: "create"})
 	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { s.charged += n; return !s.busy }}
-	found, err := s.params.of(ctx, s.kind, referenceOf(ref), "default")
+	found, err := s.params.forBinding(ctx, s.kind, referenceOf(ref), "default")
 	if s.busy && apierrors.IsTooManyRequests(err) {
 		return -1
 	}
@@ -208,9 +208,9 @@ func TestParameterCache(t *testing.T) {
 // is evicted.
 func TestParameterCacheIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct{ size, most, least int }{
-		"large":        {60_000, maxCachedBytes / 60_000, maxCachedBytes/60_000 - 2},
-		"small":        {10, maxCachedTrees, maxCachedTrees},
-		"less of each": {maxCachedBytes / maxCachedTrees, maxCachedTrees, maxCachedTrees - 20},
+		"large":        {size: 60_000, most: maxCachedBytes / 60_000, least: maxCachedBytes/60_000 - 2},
+		"small":        {size: 10, most: maxCachedTrees, least: maxCachedTrees},
+		"less of each": {size: maxCachedBytes / maxCachedTrees, most: maxCachedTrees, least: maxCachedTrees - 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t)
@@ -266,7 +266,7 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 	s.put("a", 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{}})
-	found, err := s.params.of(ctx, s.kind, ref, "default")
+	found, err := s.params.forBinding(ctx, s.kind, ref, "default")
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
 	}
@@ -274,7 +274,7 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 	if _, err := found[0].tree(ctx); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
 		t.Error(err)
 	}
-	if _, err := s.params.of(ctx, s.kind, ref, "default"); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
+	if _, err := s.params.forBinding(ctx, s.kind, ref, "default"); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
 		t.Error(err)
 	}
 	if got := s.cached(); len(got) != 0 {
@@ -318,7 +318,7 @@ func TestCorruptParameterFailsSelector(t *testing.T) {
 	}
 	s.put("c", 1000) // later objects are readable
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
-	if found, err := s.params.of(t.Context(), s.kind, ref, "default"); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if found, err := s.params.forBinding(t.Context(), s.kind, ref, "default"); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("got %d parameters, %v", len(found), err)
 	}
 }

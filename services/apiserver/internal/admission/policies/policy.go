@@ -19,8 +19,8 @@ type policy struct {
 	params *admissionv1.ParamKind
 	// ignore admits requests that the policy cannot evaluate.
 	ignore bool
-	// again applies the policy once more if the object changes after the policy ran.
-	again bool
+	// reinvoke applies the policy once more if the object changes after the policy ran.
+	reinvoke bool
 	// err is the reason why the policy cannot be enforced at all.
 	err error
 
@@ -43,6 +43,7 @@ type program struct {
 	err error
 }
 
+// rule is a compiled validation.
 type rule struct {
 	program
 	message    string
@@ -50,6 +51,7 @@ type rule struct {
 	reason     metav1.StatusReason
 }
 
+// annotation is a compiled audit annotation.
 type annotation struct {
 	program
 	key string
@@ -61,6 +63,7 @@ type variables struct {
 	programs map[string]program
 }
 
+// newPolicy returns a policy, which compiles its expressions on first use, and what it matches.
 func newPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) (*policy, *matcher.Criterion) {
 	out := &policy{name: p.Name, params: p.Spec.ParamKind, ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore}
 	var criterion *matcher.Criterion
@@ -69,7 +72,7 @@ func newPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expre
 	if err != nil {
 		out.err = err
 	}
-	out.compile = sync.OnceValue(func() *rules { return compile(&p.Spec, shared, compiler) })
+	out.compile = sync.OnceValue(func() *rules { return compileRules(&p.Spec, shared, compiler) })
 	return out, criterion
 }
 
@@ -85,38 +88,41 @@ func criterionOf(m *admissionv1.MatchResources) (*matcher.Criterion, error) {
 	}
 	c, err := matcher.Compile(criteria)
 	if err != nil {
-		criteria.Namespaces, criteria.Objects = nil, nil
+		criteria.Namespaces = nil
+		criteria.Objects = nil
 		c, _ = matcher.Compile(criteria) // rules are always valid
 	}
 	return c, err
 }
 
-func compile(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler) *rules {
+// compileRules compiles the expressions of a validating policy.
+func compileRules(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler) *rules {
 	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	closed := s.FailurePolicy == nil || *s.FailurePolicy == admissionv1.Fail
 	out := &rules{conditions: matcher.CompileConditions(compiler, sees, s.MatchConditions, closed)}
 	scope := shared.Scope()
-	out.variables = declare(scope, sees, s.Variables)
+	out.variables = compileVariables(scope, sees, s.Variables)
 	for i := range s.Validations {
 		v := &s.Validations[i]
-		r := rule{program: ready(scope, sees, v.Expression, cel.BoolType), message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid}
+		r := rule{program: compileProgram(scope, sees, v.Expression, cel.BoolType), message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid}
 		if v.Reason != nil && *v.Reason != "" {
 			r.reason = *v.Reason
 		}
 		if v.MessageExpression != "" {
-			m := ready(scope, expressions.VariableSet{Params: sees.Params}, v.MessageExpression, cel.StringType)
+			m := compileProgram(scope, expressions.VariableSet{Params: sees.Params}, v.MessageExpression, cel.StringType)
 			r.expression = &m
 		}
 		out.validations = append(out.validations, r)
 	}
 	for i := range s.AuditAnnotations {
 		a := &s.AuditAnnotations[i]
-		out.annotations = append(out.annotations, annotation{ready(scope, sees, strings.TrimSpace(a.ValueExpression), cel.StringType, cel.NullType), a.Key})
+		out.annotations = append(out.annotations, annotation{compileProgram(scope, sees, strings.TrimSpace(a.ValueExpression), cel.StringType, cel.NullType), a.Key})
 	}
 	return out
 }
 
-func declare(scope *expressions.Scope, sees expressions.VariableSet, list []admissionv1.Variable) variables {
+// compileVariables declares variables in the scope, so that later expressions can use them.
+func compileVariables(scope *expressions.Scope, sees expressions.VariableSet, list []admissionv1.Variable) variables {
 	out := variables{programs: map[string]program{}}
 	for i := range list {
 		v := &list[i]
@@ -127,7 +133,8 @@ func declare(scope *expressions.Scope, sees expressions.VariableSet, list []admi
 	return out
 }
 
-func ready(scope *expressions.Scope, sees expressions.VariableSet, expression string, want ...*cel.Type) program {
+// compileProgram compiles an expression of one of the wanted types.
+func compileProgram(scope *expressions.Scope, sees expressions.VariableSet, expression string, want ...*cel.Type) program {
 	p, err := scope.Compile(sees, expression, want...)
 	return program{expression, p, err}
 }

@@ -39,7 +39,7 @@ func NewValidating(c Config, policies, bindings Source) *Validating {
 		binding: func(o metav1.Object) (string, *binding) {
 			return newBinding(o.(*admissionv1.ValidatingAdmissionPolicyBinding))
 		},
-	}).start()
+	}).withCompilers()
 	if c.Metrics != nil {
 		c.Metrics.keepWhileBound(v.configured.pairs)
 	}
@@ -63,11 +63,11 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	ctx = r.Metered(ctx)
 	q := &validatingEvaluation{Validating: v, requestEvaluation: requestEvaluation{config: &v.Config, ctx: ctx, request: r, views: v.views(ctx, r)}}
 	for i := range found {
-		if err := q.ask(&found[i]); err != nil {
+		if err := q.evaluatePolicy(&found[i]); err != nil {
 			return err
 		}
 	}
-	return q.conclude()
+	return q.rejection()
 }
 
 // validatingEvaluation is the evaluation of one request by all validating policies.
@@ -77,8 +77,8 @@ type validatingEvaluation struct {
 	refusals []refusal
 }
 
-// refuse records that a policy or binding could not be evaluated.
-func (q *validatingEvaluation) refuse(p *policy, b *binding, err error) {
+// addRefusal records that a policy or binding could not be evaluated.
+func (q *validatingEvaluation) addRefusal(p *policy, b *binding, err error) {
 	if p.ignore {
 		return
 	}
@@ -86,17 +86,18 @@ func (q *validatingEvaluation) refuse(p *policy, b *binding, err error) {
 	if b == nil {
 		f.message = "failed to configure policy: " + err.Error()
 	} else {
-		f.binding, f.message = b.name, "failed to configure binding: "+err.Error()
+		f.binding = b.name
+		f.message = "failed to configure binding: " + err.Error()
 	}
 	q.refusals = append(q.refusals, f)
 }
 
-// ask evaluates one policy with all of its bindings.
-func (q *validatingEvaluation) ask(c *matcher.Candidate[*boundPolicy[*policy, *binding]]) error {
+// evaluatePolicy evaluates one policy with all of its bindings.
+func (q *validatingEvaluation) evaluatePolicy(c *matcher.Candidate[*boundPolicy[*policy, *binding]]) error {
 	p := c.Value.policy
 	as, kind, ok, err := q.selects(c)
 	if err != nil {
-		q.refuse(p, nil, err)
+		q.addRefusal(p, nil, err)
 		return nil
 	}
 	if !ok {
@@ -104,7 +105,7 @@ func (q *validatingEvaluation) ask(c *matcher.Candidate[*boundPolicy[*policy, *b
 	}
 	notes := annotations{}
 	for _, b := range c.Value.bindings {
-		if err := q.askBy(p, b, kind, as, notes); err != nil {
+		if err := q.evaluateBinding(p, b, kind, as, notes); err != nil {
 			return err
 		}
 	}
@@ -114,13 +115,14 @@ func (q *validatingEvaluation) ask(c *matcher.Candidate[*boundPolicy[*policy, *b
 	return nil
 }
 
-func (q *validatingEvaluation) askBy(p *policy, b *binding, kind *apiset.Resource, as matcher.Presentation, notes annotations) error {
+// evaluateBinding evaluates a policy for each parameter of a binding.
+func (q *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apiset.Resource, as matcher.Presentation, notes annotations) error {
 	params, err := q.params(b, kind)
 	if requestEnded(q.ctx, err) {
 		return err
 	}
 	if err != nil {
-		q.refuse(p, b, err)
+		q.addRefusal(p, b, err)
 		return nil
 	}
 	if len(params) == 0 {
@@ -137,11 +139,11 @@ func (q *validatingEvaluation) askBy(p *policy, b *binding, kind *apiset.Resourc
 			return err
 		}
 		if err != nil {
-			q.refuse(p, b, err)
+			q.addRefusal(p, b, err)
 			return nil
 		}
 		o := &policyEvaluation{rules: rules, ctx: q.ctx, input: subject.withParam(tree)}
-		q.hear(p, b, o, notes)
+		q.evaluateParameter(p, b, o, notes)
 		if subject.Err != nil {
 			return apierrors.NewInternalError(subject.Err)
 		}
@@ -149,22 +151,22 @@ func (q *validatingEvaluation) askBy(p *policy, b *binding, kind *apiset.Resourc
 	return nil
 }
 
-// hear records the results of a policy for one parameter.
-func (q *validatingEvaluation) hear(p *policy, b *binding, o *policyEvaluation, notes annotations) {
+// evaluateParameter records the results of a policy for one parameter.
+func (q *validatingEvaluation) evaluateParameter(p *policy, b *binding, o *policyEvaluation, notes annotations) {
 	ok, _, err := o.conditions.Hold(q.ctx, &o.input)
 	switch {
 	case err != nil:
-		q.decide(p, b, 0, failedDecision(err, errorInvalid))
+		q.applyActions(p, b, 0, failedDecision(err, errorInvalid))
 		return
 	case !ok:
 		return
 	}
-	for i, d := range o.judge() {
-		q.decide(p, b, i, d)
+	for i, d := range o.validate() {
+		q.applyActions(p, b, i, d)
 	}
-	found, err := o.notes()
+	found, err := o.auditAnnotations()
 	if err != nil {
-		q.decide(p, b, 0, failedDecision(err, errorBudget))
+		q.applyActions(p, b, 0, failedDecision(err, errorBudget))
 		return
 	}
 	for _, n := range found {
@@ -178,22 +180,22 @@ func (q *validatingEvaluation) hear(p *policy, b *binding, o *policyEvaluation, 
 	}
 }
 
-// decide applies the actions of a binding to a result.
-func (q *validatingEvaluation) decide(p *policy, b *binding, index int, d decision) {
+// applyActions applies the actions of a binding to a result.
+func (q *validatingEvaluation) applyActions(p *policy, b *binding, index int, d decision) {
 	if !d.denied || d.failed && p.ignore {
-		q.Metrics.observe(p.name, b.name, d.class, allowed, d.took)
+		q.Metrics.observe(p.name, b.name, d.class, allowed, d.duration)
 		return
 	}
 	for _, action := range b.actions {
 		switch action {
 		case admissionv1.Deny:
-			q.Metrics.observe(p.name, b.name, d.class, denied, d.took)
+			q.Metrics.observe(p.name, b.name, d.class, denied, d.duration)
 			q.refusals = append(q.refusals, refusal{p.name, b.name, d.message, d.reason})
 		case admissionv1.Warn:
-			q.Metrics.observe(p.name, b.name, d.class, warned, d.took)
+			q.Metrics.observe(p.name, b.name, d.class, warned, d.duration)
 			request.Warn(q.ctx, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
 		case admissionv1.Audit:
-			q.Metrics.observe(p.name, b.name, d.class, noted, d.took)
+			q.Metrics.observe(p.name, b.name, d.class, audited, d.duration)
 			q.annotateFailure(p, b, index, d.message)
 		}
 	}
@@ -202,6 +204,7 @@ func (q *validatingEvaluation) decide(p *policy, b *binding, index int, d decisi
 // failureKey is the audit annotation of a failed validation.
 const failureKey = "validation.policy.admission.k8s.io/validation_failure"
 
+// annotateFailure adds the audit annotation of a failed validation.
 func (q *validatingEvaluation) annotateFailure(p *policy, b *binding, index int, message string) {
 	type failure struct {
 		Message           string                         `json:"message"`
@@ -215,8 +218,8 @@ func (q *validatingEvaluation) annotateFailure(p *policy, b *binding, index int,
 	}
 }
 
-// conclude returns one error for all rejections.
-func (q *validatingEvaluation) conclude() error {
+// rejection returns one error for all rejections.
+func (q *validatingEvaluation) rejection() error {
 	if len(q.refusals) == 0 {
 		return nil
 	}
@@ -225,11 +228,11 @@ func (q *validatingEvaluation) conclude() error {
 	if f.binding != "" {
 		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)
 	}
-	return refused(q.request, message, f.reason)
+	return rejected(q.request, message, f.reason)
 }
 
-// refused returns a Status with a reason.
-func refused(r *admission.Request, message string, reason metav1.StatusReason) error {
+// rejected returns a Status with a reason.
+func rejected(r *admission.Request, message string, reason metav1.StatusReason) error {
 	err := r.Forbidden(errors.New(message))
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
@@ -238,11 +241,13 @@ func refused(r *admission.Request, message string, reason metav1.StatusReason) e
 	if reason == "" {
 		reason = metav1.StatusReasonInvalid
 	}
-	status.ErrStatus.Reason, status.ErrStatus.Code = reason, codeOf(reason)
+	status.ErrStatus.Reason = reason
+	status.ErrStatus.Code = codeOf(reason)
 	status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
 	return status
 }
 
+// codeOf returns the HTTP status code of a reason.
 func codeOf(reason metav1.StatusReason) int32 {
 	switch reason {
 	case metav1.StatusReasonForbidden:

@@ -65,15 +65,18 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
+// policy checks that the author of a policy may read its kind of parameters.
 func (p *Plugin) policy(ctx context.Context, r *admission.Request, kind, old *admissionv1.ParamKind) error {
 	if kind == nil || old != nil && *old == *kind {
 		return nil
 	}
 	want := p.reading(r, kind)
-	want.Namespace, want.Name = "*", "*"
+	want.Namespace = "*"
+	want.Name = "*"
 	return p.must(ctx, r, want, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
 }
 
+// binding checks that the author of a binding may read its parameters.
 func (p *Plugin) binding(ctx context.Context, r *admission.Request, policy string, mutates bool, ref *admissionv1.ParamRef) error {
 	if ref == nil {
 		return nil
@@ -83,7 +86,8 @@ func (p *Plugin) binding(ctx context.Context, r *admission.Request, policy strin
 		return apierrors.NewInternalError(err)
 	}
 	want := p.reading(r, kind)
-	want.Namespace, want.Name = ref.Namespace, ref.Name
+	want.Namespace = ref.Namespace
+	want.Name = ref.Name
 	if ref.Name == "" { // a selector finds objects by a list
 		want.Verb = "list"
 	}
@@ -98,7 +102,8 @@ func (p *Plugin) reading(r *admission.Request, kind *admissionv1.ParamKind) *aut
 		return want
 	}
 	if gv, err := schema.ParseGroupVersion(kind.APIVersion); err == nil {
-		want.Group, want.Version = gv.Group, gv.Version
+		want.Group = gv.Group
+		want.Version = gv.Version
 		if resource := p.Resource(gv.WithKind(kind.Kind)); resource != "" {
 			want.ResourceName = resource
 		}
@@ -115,7 +120,8 @@ func (p *Plugin) must(ctx context.Context, r *admission.Request, want *authorize
 	err := errors.New("cannot identify user to authorize read access to parameters")
 	if u := r.User; u != nil {
 		var d authorizer.Decision
-		if d, _, err = p.Authorizer.Authorize(ctx, want); err == nil && d == authorizer.Allow {
+		d, _, err = p.Authorizer.Authorize(ctx, want)
+		if err == nil && d == authorizer.Allow {
 			return nil
 		}
 		if err == nil {

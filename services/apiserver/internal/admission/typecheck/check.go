@@ -46,6 +46,7 @@ type declaration struct {
 	param bool
 }
 
+// declaredTypes holds the type of an object and the types of its fields.
 type declaredTypes struct {
 	root  *cel.Type
 	types objectTypes
@@ -58,7 +59,8 @@ func newCheck(c *expressions.Compiler, s Schemas) *check {
 // typeOf returns the type of a kind's objects. The root is nil if CEL does not see them. ok reports
 // whether there is a schema.
 func (c *check) typeOf(d declaration) (of declaredTypes, ok bool) {
-	if of, ok = c.declared[d]; ok {
+	of, ok = c.declared[d]
+	if ok {
 		return of, true
 	}
 	s := c.schemas.Schema(d.kind)
@@ -164,9 +166,9 @@ func shortened(text string) string {
 // numbers matches the numbers that end the generated type names of Kubernetes.
 var numbers = regexp.MustCompile(`([A-Za-z])[0-9]+([.'),])`)
 
-// same reports whether two lists of warnings are equal. It ignores the numbers in type names,
-// because some writers generate new ones each time.
-func same(a, b []admissionv1.ExpressionWarning) bool {
+// equalWarnings reports whether two lists of warnings are equal. It ignores the numbers in type
+// names, because some writers generate new ones each time.
+func equalWarnings(a, b []admissionv1.ExpressionWarning) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -49,8 +49,8 @@ type Controller struct {
 	informer *informer.Informer
 	// due holds the policies to check. late holds those whose status could not be written. done
 	// holds the checked state of the remaining ones.
-	due, late map[string]bool
-	done      map[string]checked
+	due, failed map[string]bool
+	done        map[string]checked
 
 	mu sync.Mutex // leaf lock
 	// redefined holds the resources whose definition changed since the last check.
@@ -92,11 +92,13 @@ func (k *Controller) Run(ctx context.Context) error {
 
 // replace checks all policies.
 func (k *Controller) replace(ctx context.Context, policies []*watchcache.Entry, revision int64) {
-	k.due, k.late, k.done = map[string]bool{}, map[string]bool{}, map[string]checked{}
+	k.due = map[string]bool{}
+	k.failed = map[string]bool{}
+	k.done = map[string]checked{}
 	for _, e := range policies {
 		k.due[e.Name()] = true
 	}
-	k.work(ctx, revision)
+	k.update(ctx, revision)
 }
 
 // apply checks changed policies, those that match changed definitions, and late ones.
@@ -108,14 +110,14 @@ func (k *Controller) apply(ctx context.Context, changes []watchcache.Event, revi
 			k.due[ev.Entry.Name()] = true
 		}
 	}
-	k.work(ctx, revision)
+	k.update(ctx, revision)
 }
 
-// work checks the due policies against definitions of at least the given revision.
-func (k *Controller) work(ctx context.Context, at int64) {
-	maps.Copy(k.due, k.late)
-	clear(k.late)
-	k.dueToDefinitions()
+// update checks the due policies against definitions of at least the given revision.
+func (k *Controller) update(ctx context.Context, at int64) {
+	maps.Copy(k.due, k.failed)
+	clear(k.failed)
+	k.recheckRedefined()
 	if len(k.due) == 0 {
 		return
 	}
@@ -128,7 +130,7 @@ func (k *Controller) work(ctx context.Context, at int64) {
 	}
 	c := newCheck(compiler, k.Schemas())
 	for _, name := range slices.Sorted(maps.Keys(k.due)) {
-		err := k.keep(ctx, c, name)
+		err := k.writeStatus(ctx, c, name)
 		if ctx.Err() != nil {
 			return
 		}
@@ -138,17 +140,17 @@ func (k *Controller) work(ctx context.Context, at int64) {
 				level = slog.LevelDebug
 			}
 			k.Logger.Log(ctx, level, "the status of an admission policy could not be written; trying again", "policy", name, "error", err)
-			k.late[name] = true
+			k.failed[name] = true
 		}
 	}
 	clear(k.due)
-	if len(k.late) > 0 {
+	if len(k.failed) > 0 {
 		k.informer.NudgeAfter(retryPause)
 	}
 }
 
-// dueToDefinitions adds the policies that may match a resource whose definition changed.
-func (k *Controller) dueToDefinitions() {
+// recheckRedefined adds the policies that may match a resource whose definition changed.
+func (k *Controller) recheckRedefined() {
 	k.mu.Lock()
 	redefined := k.redefined
 	k.redefined = map[schema.GroupResource]bool{}
@@ -175,9 +177,9 @@ func (k *Controller) dueToDefinitions() {
 	})
 }
 
-// keep writes the status of one policy if it differs from the wanted one. It does not undo later
-// changes by other writers.
-func (k *Controller) keep(ctx context.Context, c *check, name string) error {
+// writeStatus writes the status of one policy if it differs from the wanted one. It does not undo
+// later changes by other writers.
+func (k *Controller) writeStatus(ctx context.Context, c *check, name string) error {
 	e, ok := k.Policies.Get(k.Policies.Prefix() + name)
 	if !ok {
 		return nil
@@ -201,7 +203,7 @@ func (k *Controller) keep(ctx context.Context, c *check, name string) error {
 	if p.Status.TypeChecking != nil { // applying an empty list in place of warnings removes it
 		known = p.Status.TypeChecking.ExpressionWarnings
 	}
-	if p.Status.ObservedGeneration != p.Generation || !same(known, warnings) {
+	if p.Status.ObservedGeneration != p.Generation || !equalWarnings(known, warnings) {
 		if err := k.Client.ApplyStatus(ctx, name, status(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -210,8 +212,8 @@ func (k *Controller) keep(ctx context.Context, c *check, name string) error {
 	return nil
 }
 
-// recoverPanics is warnings, but converts a panic of the compiler into an error, because the expressions
-// are arbitrary user input.
+// recoverPanics is warnings, but converts a panic of the compiler into an error, because the
+// expressions are arbitrary user input.
 func (c *check) recoverPanics(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
 	defer func() {
 		if problem := recover(); problem != nil {

@@ -106,6 +106,7 @@ func (d *declarer) mapping(values *spec.Schema, place string) *cel.Type {
 	return cel.MapType(cel.StringType, element)
 }
 
+// object declares an object type with properties.
 func (d *declarer) object(place string, properties map[string]spec.Schema) *cel.Type {
 	fields := make(map[string]*cel.Type, len(properties))
 	for name, p := range properties {

@@ -45,6 +45,8 @@ func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource 
 	return slices.Compact(found)
 }
 
+// kindsOfRule returns the kinds that a rule names, and none if it contains patterns. full reports
+// that a limit was reached.
 func kindsOfRule(r *admissionv1.Rule, lookups *int, kinds func(group, version, resource string) []schema.GroupVersionKind) (found []schema.GroupVersionKind, full bool) {
 	if isPattern(r.APIGroups) || isPattern(r.APIVersions) {
 		return nil, false
@@ -53,11 +55,13 @@ func kindsOfRule(r *admissionv1.Rule, lookups *int, kinds func(group, version, r
 	for _, group := range slices.Sorted(slices.Values(r.APIGroups)) {
 		for _, version := range slices.Sorted(slices.Values(r.APIVersions)) {
 			for _, resource := range resources {
-				if *lookups++; *lookups > maxLookups {
+				*lookups++
+				if *lookups > maxLookups {
 					return found, true
 				}
 				for _, kind := range kinds(group, version, resource) {
-					if found = append(found, kind); len(found) == maxKinds {
+					found = append(found, kind)
+					if len(found) == maxKinds {
 						return found, true
 					}
 				}

@@ -75,6 +75,7 @@ func (s *structure) Find(key ref.Val) (ref.Val, bool) {
 	return s.found[i], true
 }
 
+// convert returns the value of a field as CEL sees it.
 func (s *structure) convert(f *field, v reflect.Value) ref.Val {
 	switch v.Kind() {
 	case reflect.Pointer:

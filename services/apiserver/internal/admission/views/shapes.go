@@ -18,6 +18,7 @@ type shape struct {
 	byName map[string]int
 }
 
+// field describes how CEL reads a field of a Go struct.
 type field struct {
 	name  string
 	index []int
@@ -79,13 +80,14 @@ func (s *shape) add(t reflect.Type, at []int) {
 			continue
 		}
 		s.byName[name] = len(s.fields)
-		s.fields = append(s.fields, field{name, index, slices.Contains(strings.Split(options, ","), "omitempty"), turningOf(f.Type)})
+		s.fields = append(s.fields, field{name, index, slices.Contains(strings.Split(options, ","), "omitempty"), conversionOf(f.Type)})
 	}
 }
 
-func turningOf(t reflect.Type) conversionMode {
+func conversionOf(t reflect.Type) conversionMode {
 	if t.Kind() == reflect.Pointer {
-		if t = t.Elem(); t.Kind() == reflect.Pointer {
+		t = t.Elem()
+		if t.Kind() == reflect.Pointer {
 			return byConverter
 		}
 	}
@@ -102,7 +104,8 @@ func turningOf(t reflect.Type) conversionMode {
 	case reflect.Struct:
 		return asStructure
 	case reflect.Slice:
-		switch e := t.Elem(); {
+		e := t.Elem()
+		switch {
 		case byFields(e):
 			return asStructures
 		case e.Kind() == reflect.String && !marshals(e):

@@ -21,12 +21,12 @@ import (
 
 // Views holds the objects of one request in several versions.
 type Views struct {
-	ctx     context.Context // of the request, because conversion may call a webhook
-	codec   *codec.Codec
-	shapes  *Shapes
-	request *admission.Request
-	family  func() []*apiset.Resource
-	made    map[schema.GroupVersionKind]*View
+	ctx         context.Context // of the request, because conversion may call a webhook
+	codec       *codec.Codec
+	shapes      *Shapes
+	request     *admission.Request
+	family      func() []*apiset.Resource
+	viewsByKind map[schema.GroupVersionKind]*View
 	// changed is the view with a change that is not yet written back.
 	changed *View
 }
@@ -60,7 +60,7 @@ type View struct {
 // In returns the view in a kind. It converts changes that were made in another kind. An error is a
 // Status.
 func (v *Views) In(kind schema.GroupVersionKind) (*View, error) {
-	w, err := v.in(kind)
+	w, err := v.viewIn(kind)
 	return w, v.refusal(err)
 }
 
@@ -75,13 +75,14 @@ func (v *Views) refusal(err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-func (v *Views) in(kind schema.GroupVersionKind) (*View, error) {
+// viewIn returns the view of the request's objects in a kind.
+func (v *Views) viewIn(kind schema.GroupVersionKind) (*View, error) {
 	if v.changed != nil && v.changed.Kind != kind {
-		if err := v.settle(); err != nil {
+		if err := v.convertBack(); err != nil {
 			return nil, err
 		}
 	}
-	if w := v.made[kind]; w != nil {
+	if w := v.viewsByKind[kind]; w != nil {
 		return w, nil
 	}
 	w := &View{Kind: kind, views: v}
@@ -92,17 +93,18 @@ func (v *Views) in(kind schema.GroupVersionKind) (*View, error) {
 	if w.Old, err = v.convert(v.request.OldObject, v.request.Kind, kind); err != nil {
 		return nil, err
 	}
-	if v.made == nil {
-		v.made = map[schema.GroupVersionKind]*View{}
+	if v.viewsByKind == nil {
+		v.viewsByKind = map[schema.GroupVersionKind]*View{}
 	}
-	v.made[kind] = w
+	v.viewsByKind[kind] = w
 	return w, nil
 }
 
 // Settle writes a change in a view back to the request's object. An error is a Status.
-func (v *Views) Settle() error { return v.refusal(v.settle()) }
+func (v *Views) Settle() error { return v.refusal(v.convertBack()) }
 
-func (v *Views) settle() error {
+// convertBack converts the changed object to the kind of the request.
+func (v *Views) convertBack() error {
 	w := v.changed
 	if w == nil {
 		return nil
@@ -113,7 +115,7 @@ func (v *Views) settle() error {
 		return err
 	}
 	assign(v.request.Object, back)
-	v.made = nil
+	v.viewsByKind = nil
 	return nil
 }
 
@@ -165,18 +167,21 @@ func (v *Views) member(kind schema.GroupVersionKind) *apiset.Resource {
 // Replace replaces the object with obj and reports whether it differs.
 func (w *View) Replace(obj runtime.Object) (changed bool) {
 	obj.GetObjectKind().SetGroupVersionKind(w.Object.GetObjectKind().GroupVersionKind())
-	if changed = !semantic.Equal(w.Object, obj); !changed {
+	changed = !semantic.Equal(w.Object, obj)
+	if !changed {
 		return false
 	}
 	if w.Kind == w.views.request.Kind {
 		assign(w.Object, obj)
 	} else {
-		w.Object, w.views.changed = obj, w
+		w.Object = obj
+		w.views.changed = w
 	}
-	w.objectJSON, w.objectTree = nil, nil
-	for kind := range w.views.made {
+	w.objectJSON = nil
+	w.objectTree = nil
+	for kind := range w.views.viewsByKind {
 		if kind != w.Kind {
-			delete(w.views.made, kind)
+			delete(w.views.viewsByKind, kind)
 		}
 	}
 	return true
@@ -233,6 +238,7 @@ func (w *View) fill(obj runtime.Object) {
 	}
 }
 
+// decode decodes a changed object. strict rejects unknown fields.
 func (w *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 	if _, ok := w.Object.(*unstructured.Unstructured); ok {
 		member := w.views.member(w.Kind)

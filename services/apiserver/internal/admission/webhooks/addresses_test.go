@@ -34,20 +34,20 @@ func TestCredentialsForHostPreferMostSpecificName(t *testing.T) {
 		users    *Credentials
 		at, want string
 	}{
-		{nil, "h.ns.svc:443", ""},
-		{&Credentials{}, "h.ns.svc:443", ""},
-		{users("other"), "h.ns.svc:443", ""},
-		{users("h.ns.svc:443", "h.ns.svc", "*.ns.svc:443", "*"), "h.ns.svc:443", "h.ns.svc:443"},
-		{users("h.ns.svc", "*.ns.svc:443", "*"), "h.ns.svc:443", "*.ns.svc:443"},
-		{users("*.svc:443", "*.ns.svc:443", "*"), "h.ns.svc:443", "*.ns.svc:443"},
-		{users("*.svc:443", "h.ns.svc", "*"), "h.ns.svc:443", "*.svc:443"},
-		{users("h.ns.svc", "*.ns.svc", "*"), "h.ns.svc:443", "h.ns.svc"},
-		{users("*.ns.svc", "*"), "h.ns.svc:443", "*.ns.svc"},
-		{users("h.ns.svc", "*.ns.svc", "*"), "h.ns.svc:8443", "*"},
-		{users("h.ns.svc", "*.ns.svc"), "h.ns.svc:8443", ""},
-		{users("*.ns.svc:443"), "ns.svc:443", ""},
-		{current, "h.ns.svc:443", "me"},
-		{current, "a:443", "a"},
+		{users: nil, at: "h.ns.svc:443", want: ""},
+		{users: &Credentials{}, at: "h.ns.svc:443", want: ""},
+		{users: users("other"), at: "h.ns.svc:443", want: ""},
+		{users: users("h.ns.svc:443", "h.ns.svc", "*.ns.svc:443", "*"), at: "h.ns.svc:443", want: "h.ns.svc:443"},
+		{users: users("h.ns.svc", "*.ns.svc:443", "*"), at: "h.ns.svc:443", want: "*.ns.svc:443"},
+		{users: users("*.svc:443", "*.ns.svc:443", "*"), at: "h.ns.svc:443", want: "*.ns.svc:443"},
+		{users: users("*.svc:443", "h.ns.svc", "*"), at: "h.ns.svc:443", want: "*.svc:443"},
+		{users: users("h.ns.svc", "*.ns.svc", "*"), at: "h.ns.svc:443", want: "h.ns.svc"},
+		{users: users("*.ns.svc", "*"), at: "h.ns.svc:443", want: "*.ns.svc"},
+		{users: users("h.ns.svc", "*.ns.svc", "*"), at: "h.ns.svc:8443", want: "*"},
+		{users: users("h.ns.svc", "*.ns.svc"), at: "h.ns.svc:8443", want: ""},
+		{users: users("*.ns.svc:443"), at: "ns.svc:443", want: ""},
+		{users: current, at: "h.ns.svc:443", want: "me"},
+		{users: current, at: "a:443", want: "a"},
 	} {
 		config, err := c.users.forHost(c.at)
 		if err != nil || config.BearerToken != c.want || config.UserAgent != userAgent {

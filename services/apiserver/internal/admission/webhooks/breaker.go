@@ -35,8 +35,8 @@ type breakers struct {
 }
 
 // breaker avoids the repeated cost of timeouts of a webhook that cannot be reached. Only failed
-// connections count, because the object may be the cause of a request without response, and must not
-// affect the objects of other users.
+// connections count, because the object may be the cause of a request without response, and must
+// not affect the objects of other users.
 type breaker struct {
 	*limit.Breaker
 	breakers
@@ -47,6 +47,7 @@ type breaker struct {
 	closed atomic.Pointer[func()]
 }
 
+// new returns the breaker of a webhook.
 func (b breakers) new(h *hook) *breaker {
 	out := &breaker{breakers: b, hook: h}
 	out.log = b.log.With("configuration", h.configuration, "webhook", h.name, "refuses", !h.ignore)
@@ -97,7 +98,8 @@ func (b *breaker) changed(ctx context.Context, reason error) {
 	} else {
 		notice.Reason = reason.Error()
 		closed := b.metrics.opened(b.hook.name, b.hookType)
-		if b.closed.Store(&closed); ctx.Err() != nil {
+		b.closed.Store(&closed)
+		if ctx.Err() != nil {
 			b.recordClosed()
 		}
 		b.log.Error("admission webhook unreachable; not called until it responds", "error", reason)

@@ -66,7 +66,8 @@ func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
 		answer := s.answer
 		s.mu.Unlock()
 		written := &writeRecorder{ResponseWriter: w}
-		if answer(written, q.Request.UID); !written.any {
+		answer(written, q.Request.UID)
+		if !written.any {
 			panic(http.ErrAbortHandler)
 		}
 	})}}
@@ -261,7 +262,8 @@ func TestUnreachableWebhookHasOneProbe(t *testing.T) {
 			t.Errorf("got notice %+v", n)
 		}
 		s.d.probes.Wait()
-		if s.set(allows); len(s.notices) != 0 {
+		s.set(allows)
+		if len(s.notices) != 0 {
 			t.Errorf("got a second notice: %+v", <-s.notices)
 		}
 		s.calls() // drops the probe

@@ -45,6 +45,7 @@ type clients struct {
 	callers map[string]*caller
 }
 
+// newClients returns clients for webhooks that share connections by their configuration.
 func newClients(c *Config, b breakers) (*clients, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionreview.AddToScheme, admissionreviewv1beta1.AddToScheme} {
@@ -131,11 +132,13 @@ func (c *caller) connect() (*rest.RESTClient, error) {
 	}
 	client, release, err := c.clients.connect(&c.config)
 	if err == nil {
-		c.client, c.release = client, release
+		c.client = client
+		c.release = release
 	}
 	return client, err
 }
 
+// connect returns a REST client for a webhook, and a function that closes its connections.
 func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {
 	at, config, err := c.address(w)
 	if err != nil {
@@ -144,7 +147,8 @@ func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient,
 	if len(w.CABundle) > 0 {
 		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
 	}
-	client, release := webhookclient.NewInternalClient(c.internal, at, MaxResponse, c.calls), func() {}
+	client := webhookclient.NewInternalClient(c.internal, at, MaxResponse, c.calls)
+	release := func() {}
 	if client == nil {
 		if client, release, err = webhookclient.NewClient(config, at, MaxResponse, c.calls); err != nil {
 			return nil, nil, err
@@ -178,7 +182,9 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 		return nil, nil, err
 	}
 	config.ServerName = host
-	namespace, name, dial := s.Namespace, s.Name, c.dialers.For(true)
+	namespace := s.Namespace
+	name := s.Name
+	dial := c.dialers.For(true)
 	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		addr, err := c.services.Resolve(ctx, namespace, name, port)
 		if err != nil {
@@ -189,6 +195,7 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 	return at, config, nil
 }
 
+// urlAddress returns the address of a webhook that is configured by URL.
 func (c *clients) urlAddress(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
 	if w.URL == nil {
 		return nil, nil, errNoAddress

@@ -25,8 +25,8 @@ type Source struct {
 	WaitForWrites func(context.Context) error
 }
 
-// SourceOf returns the source of the objects of a kind. An unreadable object keeps its last readable
-// state.
+// SourceOf returns the source of the objects of a kind. An unreadable object keeps its last
+// readable state.
 func SourceOf(k lister.Kind) Source {
 	return Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: lister.LastReadable(k.Coder)}
 }
@@ -65,6 +65,7 @@ func (c *configurations) get() (*matcher.Index[*hook], error) {
 	return now.index, now.err
 }
 
+// make compiles the current configurations, unless another goroutine has done so.
 func (c *configurations) make() *state {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -76,6 +76,7 @@ func (c *Credentials) forHost(hostPort string) (*rest.Config, error) {
 	return restConfig(nil)
 }
 
+// named returns the user for a host, or for the longest pattern that matches the host.
 func (c *Credentials) named(target string) *clientcmdapi.AuthInfo {
 	if u := c.users.AuthInfos[target]; u != nil {
 		return u
@@ -92,6 +93,7 @@ func (c *Credentials) named(target string) *clientcmdapi.AuthInfo {
 	}
 }
 
+// restConfig returns the client configuration for a user of the kubeconfig.
 func restConfig(u *clientcmdapi.AuthInfo) (*rest.Config, error) {
 	c := &rest.Config{UserAgent: userAgent}
 	if u == nil {
@@ -100,9 +102,14 @@ func restConfig(u *clientcmdapi.AuthInfo) (*rest.Config, error) {
 	if u.AuthProvider != nil {
 		return nil, errors.New("auth provider not supported")
 	}
-	c.BearerToken, c.BearerTokenFile = u.Token, u.TokenFile
-	c.Username, c.Password = u.Username, u.Password
-	c.CertData, c.CertFile, c.KeyData, c.KeyFile = u.ClientCertificateData, u.ClientCertificate, u.ClientKeyData, u.ClientKey
+	c.BearerToken = u.Token
+	c.BearerTokenFile = u.TokenFile
+	c.Username = u.Username
+	c.Password = u.Password
+	c.CertData = u.ClientCertificateData
+	c.CertFile = u.ClientCertificate
+	c.KeyData = u.ClientKeyData
+	c.KeyFile = u.ClientKey
 	c.Impersonate = rest.ImpersonationConfig{UserName: u.Impersonate, UID: u.ImpersonateUID, Groups: u.ImpersonateGroups, Extra: u.ImpersonateUserExtra}
 	c.ExecProvider = u.Exec
 	return c, nil

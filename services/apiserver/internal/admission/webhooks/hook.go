@@ -49,6 +49,7 @@ func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []webhook {
 	return out
 }
 
+// mutatingHooks returns the webhooks of a configuration.
 func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []webhook {
 	out := make([]webhook, len(c.Webhooks))
 	for i := range c.Webhooks {
@@ -91,7 +92,8 @@ func compile(compiler func() (*expressions.Compiler, error), configuration metav
 	var err error
 	if h.criterion, err = matcher.Compile(criteria); err != nil {
 		h.err = err
-		criteria.Namespaces, criteria.Objects = nil, nil
+		criteria.Namespaces = nil
+		criteria.Objects = nil
 		h.criterion, _ = matcher.Compile(criteria) // rules always compile
 	}
 	if len(w.MatchConditions) == 0 {

@@ -87,11 +87,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
+// vector is a metric with labels.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
 }
 
+// hookKey identifies the series of a webhook.
 type hookKey struct{ hookType, name string }
 
 const (

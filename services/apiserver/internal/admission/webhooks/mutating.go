@@ -23,6 +23,7 @@ import (
 // move a whole list.
 const maxOperations = 10000
 
+// reinvocationKey is the key under which a request keeps the state for its second run.
 type reinvocationKey struct{}
 
 // Admit implements admission.Mutator. It calls the hooks in order, and each hook sees the changes

@@ -68,6 +68,7 @@ type dispatcher struct {
 	probes   *sync.WaitGroup
 }
 
+// newDispatcher returns the part that validating and mutating webhooks share.
 func newDispatcher(c Config, hookType string, hooksOf func(metav1.Object) []webhook) (*dispatcher, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &dispatcher{Config: c, hookType: hookType, stop: stop, probes: &sync.WaitGroup{}}

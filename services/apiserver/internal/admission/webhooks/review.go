@@ -114,6 +114,7 @@ func parseResponse(review runtime.Object, uid types.UID, mutating bool) (*review
 	return v, nil
 }
 
+// parseV1 checks a v1 response and returns its parts.
 func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*reviewResponse, error) {
 	r := a.Response
 	if r == nil {
@@ -140,7 +141,8 @@ func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*rev
 	case r.PatchType != nil && *r.PatchType == "":
 		return nil, fmt.Errorf("webhook returned invalid response.patchType of %.100q", *r.PatchType)
 	case r.PatchType != nil:
-		v.patch, v.patchType = r.Patch, *r.PatchType
+		v.patch = r.Patch
+		v.patchType = *r.PatchType
 	}
 	return v, nil
 }
@@ -188,7 +190,8 @@ func (v *reviewResponse) truncate() {
 	size = 0
 	for _, key := range slices.Sorted(maps.Keys(v.auditAnnotations)) {
 		value := v.auditAnnotations[key]
-		if size += len(key) + len(value); size > maxAnnotationBytes || len(kept) == maxAnnotations {
+		size += len(key) + len(value)
+		if size > maxAnnotationBytes || len(kept) == maxAnnotations {
 			break
 		}
 		kept[key] = value

@@ -30,13 +30,13 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 		want   string
 		asked  int
 	}{
-		"loaded":                    {func(*webhooks.Config) {}, "", 1},
-		"not loaded":                {func(c *webhooks.Config) { c.Ready = never }, notYet, 0},
-		"loaded during the request": {func(c *webhooks.Config) { loadedBySeeing(c) }, "", 1},
-		"cache is behind": {func(c *webhooks.Config) {
+		"loaded":                    {change: func(*webhooks.Config) {}, want: "", asked: 1},
+		"not loaded":                {change: func(c *webhooks.Config) { c.Ready = never }, want: notYet, asked: 0},
+		"loaded during the request": {change: func(c *webhooks.Config) { loadedBySeeing(c) }, want: "", asked: 1},
+		"cache is behind": {change: func(c *webhooks.Config) {
 			c.Configurations.WaitForWrites = func(context.Context) error { return errors.New("behind") }
-		}, "no status: behind", 0},
-		"unreadable configuration": {func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, notYet, 0},
+		}, want: "no status: behind", asked: 0},
+		"unreadable configuration": {change: func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, want: notYet, asked: 0},
 	} {
 		h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
 		for _, sort := range []string{"validating", "mutating"} {
@@ -168,7 +168,9 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 				mutating("h", h.at("/m"), func(w *admissionv1.MutatingWebhook) {
 					v := admissionv1.ValidatingWebhook{Rules: w.Rules, AdmissionReviewVersions: w.AdmissionReviewVersions, FailurePolicy: &policy}
 					c.hook(&v)
-					w.FailurePolicy, w.NamespaceSelector, w.ObjectSelector = v.FailurePolicy, v.NamespaceSelector, v.ObjectSelector
+					w.FailurePolicy = v.FailurePolicy
+					w.NamespaceSelector = v.NamespaceSelector
+					w.ObjectSelector = v.ObjectSelector
 					w.AdmissionReviewVersions, w.MatchConditions = v.AdmissionReviewVersions, v.MatchConditions
 				}))
 			changed := statusText(changes.chain.Mutate(t.Context(), changes.request()))
@@ -198,7 +200,9 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 	adds := serve(t, func(http.ResponseWriter, question) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
-	again, some, none := admissionv1.IfNeededReinvocationPolicy, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassNone
+	again := admissionv1.IfNeededReinvocationPolicy
+	some := admissionv1.SideEffectClassSome
+	none := admissionv1.SideEffectClassNone
 	const head = "mutation.webhook.admission.k8s.io/"
 	for name, c := range map[string]struct {
 		policy admissionv1.FailurePolicyType

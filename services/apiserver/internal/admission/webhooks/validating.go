@@ -84,6 +84,7 @@ func (p *Validating) selectedCalls(ctx context.Context, found []matcher.Candidat
 	return out, nil
 }
 
+// callHook calls a webhook and records its response or error.
 func (p *Validating) callHook(ctx context.Context, c *hookCall, r *admission.Request) {
 	begin := time.Now()
 	if r.DryRun && !c.hook.dryRun {

@@ -161,13 +161,13 @@ func TestReinvocation(t *testing.T) {
 		changes []string // "new" if the hook adds a key in each call
 		asked   string
 	}{
-		"no hook asks for it":       {[]bool{false, false}, []string{"new", "new"}, "/0 /1"},
-		"first, second changes":     {[]bool{true, false}, []string{"", "new"}, "/0 /1 /0"},
-		"first, second does not":    {[]bool{true, false}, []string{"", ""}, "/0 /1"},
-		"second, first changes":     {[]bool{false, true}, []string{"new", ""}, "/0 /1"},
-		"both, and both change":     {[]bool{true, true}, []string{"new", "new"}, "/0 /1 /0 /1"},
-		"three, the last one does":  {[]bool{true, true, false}, []string{"", "", "new"}, "/0 /1 /2 /0 /1"},
-		"its own change is nothing": {[]bool{true}, []string{"new"}, "/0"},
+		"no hook asks for it":       {wants: []bool{false, false}, changes: []string{"new", "new"}, asked: "/0 /1"},
+		"first, second changes":     {wants: []bool{true, false}, changes: []string{"", "new"}, asked: "/0 /1 /0"},
+		"first, second does not":    {wants: []bool{true, false}, changes: []string{"", ""}, asked: "/0 /1"},
+		"second, first changes":     {wants: []bool{false, true}, changes: []string{"new", ""}, asked: "/0 /1"},
+		"both, and both change":     {wants: []bool{true, true}, changes: []string{"new", "new"}, asked: "/0 /1 /0 /1"},
+		"three, the last one does":  {wants: []bool{true, true, false}, changes: []string{"", "", "new"}, asked: "/0 /1 /2 /0 /1"},
+		"its own change is nothing": {wants: []bool{true}, changes: []string{"new"}, asked: "/0"},
 	} {
 		var n int
 		h := serve(t, func(_ http.ResponseWriter, q question) string {
@@ -339,7 +339,8 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	if !strings.Contains(n.Reason, "connection refused") {
 		t.Errorf("got reason %s", n.Reason)
 	}
-	if n.Reason = ""; n != want {
+	n.Reason = ""
+	if n != want {
 		t.Errorf("got notice %+v", n)
 	}
 	for range 5 {

@@ -142,8 +142,8 @@ func TestRedirects(t *testing.T) {
 		code   int
 		body   string
 	}{
-		{false, http.StatusBadGateway, "the backend attempted to redirect this request, which is not permitted"},
-		{true, http.StatusFound, ""},
+		{follow: false, code: http.StatusBadGateway, body: "the backend attempted to redirect this request, which is not permitted"},
+		{follow: true, code: http.StatusFound, body: ""},
 	} {
 		b := start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
 		b.register(e, ca.pem)
@@ -231,12 +231,12 @@ func TestProxyErrors(t *testing.T) {
 		code int
 		body string
 	}{
-		{"cut", serving, ca.pem, 503, "error trying to reach service: stream error: stream ID"},
-		{"late", serving, ca.pem, 504, `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`},
-		{"unknown authority", newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), ca.pem, 503, "error trying to reach service: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		{"unknown authority, not looked at", newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), nil, 418, "GET"},
-		{"another name", ca.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca.pem, 503, "error trying to reach service: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not ext.agg.svc"},
-		{"no bundle", serving, []byte("nonsense"), 500, "unable to load root certificates: unable to parse bytes as PEM block"},
+		{what: "cut", cert: serving, ca: ca.pem, code: 503, body: "error trying to reach service: stream error: stream ID"},
+		{what: "late", cert: serving, ca: ca.pem, code: 504, body: `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`},
+		{what: "unknown authority", cert: newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), ca: ca.pem, code: 503, body: "error trying to reach service: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		{what: "unknown authority, not looked at", cert: newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), ca: nil, code: 418, body: "GET"},
+		{what: "another name", cert: ca.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca: ca.pem, code: 503, body: "error trying to reach service: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not ext.agg.svc"},
+		{what: "no bundle", cert: serving, ca: []byte("nonsense"), code: 500, body: "unable to load root certificates: unable to parse bytes as PEM block"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			e := extend(t, c.cert, func(w http.ResponseWriter, r *http.Request) {

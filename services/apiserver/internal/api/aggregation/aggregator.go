@@ -45,8 +45,8 @@ type Config struct {
 	Decode func(*watchcache.Entry) (*apiregistrationv1.APIService, error)
 	// Local reports whether a group version is built in, so that this server serves it.
 	Local func(schema.GroupVersion) bool
-	// Service and Endpoints look up the service of an APIService. A missing object is a NotFound
-	// error.
+	// Service and Endpoints checkAndReport up the service of an APIService. A missing object is a
+	// NotFound error.
 	Service   func(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	Endpoints func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error)
 	// Resolve returns host:port of a port of a service.
@@ -58,8 +58,8 @@ type Config struct {
 	// MaxRequests is the maximum number of requests that wait for one server. One user may have at
 	// most half of them. 0 means no limit.
 	MaxRequests int
-	// MaxChecks is the maximum number of concurrent checks of servers. MaxPages is the number of pages
-	// whose links are rewritten at a time.
+	// MaxChecks is the maximum number of concurrent checks of servers. MaxPages is the number of
+	// pages whose links are rewritten at a time.
 	MaxChecks, MaxPages int
 	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection; see
 	// reverseproxy.Proxy.
@@ -78,12 +78,12 @@ type Config struct {
 // Aggregator maps group versions to the servers that serve them. Run must be called to close it.
 type Aggregator struct {
 	Config
-	wake chan struct{}
-	// living ends with Run, which waits for the remaining work.
-	living context.Context
-	die    context.CancelFunc
-	probes sync.WaitGroup
-	pages  *responselimit.PageLimiter
+	wake chan struct{} // triggers a search for due checks
+	// workCtx ends with Run, which waits for the remaining work.
+	workCtx context.Context
+	endWork context.CancelFunc
+	probes  sync.WaitGroup
+	pages   *responselimit.PageLimiter
 	// decoding serializes the decoding of documents, which may take much memory. Leaf lock.
 	decoding sync.Mutex
 	// settled and scheduled report the first pass of Run over the APIServices without a server and
@@ -100,13 +100,13 @@ type Aggregator struct {
 type directory struct {
 	version watchcache.Version
 	remotes map[schema.GroupVersion]*remote
-	// behind maps services to the remotes that they lead to.
-	behind map[service][]*remote
-	// read holds the decoded entries by key.
-	read map[string]*registration
-	// ours holds the names of APIServices without a server, which this server serves.
-	ours []string
-	// unsettled holds those of ours whose condition does not state that they are available.
+	// byService holds the remotes that use each service.
+	byService map[service][]*remote
+	// registrations holds the decoded entries by key.
+	registrations map[string]*registration
+	// local holds the names of APIServices that name no service: this server serves them.
+	local []string
+	// unsettled holds those of local whose condition Available is not yet true.
 	unsettled []string
 }
 
@@ -126,7 +126,7 @@ func New(c Config) *Aggregator {
 		c.Now = time.Now
 	}
 	a := &Aggregator{Config: c, wake: make(chan struct{}, 1), pages: responselimit.NewPageLimiter(c.MaxPages)}
-	a.living, a.die = context.WithCancel(context.Background())
+	a.workCtx, a.endWork = context.WithCancel(context.Background())
 	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
 	return a
 }
@@ -158,17 +158,18 @@ func (a *Aggregator) directory() *directory {
 	if before.version == s.Version() {
 		return before
 	}
-	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}, behind: map[service][]*remote{}, read: map[string]*registration{}}
+	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}, byService: map[service][]*remote{}, registrations: map[string]*registration{}}
 	s.Ascend(a.Store.Prefix(), "", func(e *watchcache.Entry) bool {
-		obj := before.read[e.Key()]
+		obj := before.registrations[e.Key()]
 		if obj == nil || obj.entry != e {
-			if obj = a.read(e); obj == nil {
+			obj = a.read(e)
+			if obj == nil {
 				return true
 			}
 		}
-		next.read[e.Key()] = obj
+		next.registrations[e.Key()] = obj
 		if obj.Spec.Service == nil {
-			next.ours = append(next.ours, obj.Name)
+			next.local = append(next.local, obj.Name)
 			if c, local := available(obj.APIService), apiregistration.LocalAvailable(); c == nil || !Same(c, &local) {
 				next.unsettled = append(next.unsettled, obj.Name)
 			}
@@ -177,16 +178,16 @@ func (a *Aggregator) directory() *directory {
 		gv := schema.GroupVersion{Group: obj.Spec.Group, Version: obj.Spec.Version}
 		r := before.remotes[gv]
 		if r == nil || r.key != obj.key {
-			had := r
+			old := r
 			r = newRemote(a, obj.key, obj.APIService)
-			if had != nil && reflect.DeepEqual(had.spec.Service, r.spec.Service) {
-				r.known.Store(had.known.Load()) // until the server responds again
+			if old != nil && reflect.DeepEqual(old.spec.Service, r.spec.Service) {
+				r.description.Store(old.description.Load()) // until the server responds again
 			}
 		}
 		r.setStored(available(obj.APIService))
 		next.remotes[gv] = r
 		at := service{obj.Spec.Service.Namespace, obj.Spec.Service.Name}
-		next.behind[at] = append(next.behind[at], r)
+		next.byService[at] = append(next.byService[at], r)
 		return true
 	})
 	a.current.Store(next)
@@ -202,7 +203,7 @@ func (a *Aggregator) directory() *directory {
 // Registered returns the current APIServices, decoded once for all callers. Callers must not change
 // them.
 func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
-	read := a.directory().read
+	read := a.directory().registrations
 	return func(yield func(*apiregistrationv1.APIService) bool) {
 		for _, r := range read {
 			if !yield(r.APIService) {
@@ -255,7 +256,7 @@ func (a *Aggregator) Unavailable(names []string) []string {
 	return missing
 }
 
-// Poke schedules checks of all servers soon.
+// Poke schedules a check of each server.
 func (a *Aggregator) Poke() {
 	for _, r := range a.directory().remotes {
 		r.scheduleCheck()
@@ -263,10 +264,10 @@ func (a *Aggregator) Poke() {
 	a.Wake()
 }
 
-// Moved schedules checks of the servers behind a service soon, because the service or its endpoints
-// changed.
+// Moved schedules checks of the servers behind a service. It is called when the service or its
+// endpoints change.
 func (a *Aggregator) Moved(namespace, name string) {
-	behind := a.directory().behind[service{namespace, name}]
+	behind := a.directory().byService[service{namespace, name}]
 	for _, r := range behind {
 		r.scheduleCheck()
 	}
@@ -295,7 +296,7 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 			continue
 		}
 		r := remotes[gv]
-		known := r.known.Load()
+		known := r.description.Load()
 		out = append(out, discovery.GroupVersion{
 			Group: gv.Group, Version: gv.Version, GroupPriority: int(r.spec.GroupPriorityMinimum), VersionPriority: int(r.spec.VersionPriority),
 			Resources: known.resources, Aggregated: known.aggregated, Stale: known.stale,
@@ -326,7 +327,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	defer a.closeAll() // after all users of the connections have ended
 	defer a.probes.Wait()
 	defer running.Wait()
-	defer a.die()
+	defer a.endWork()
 	var settling atomic.Bool
 	slots := make(chan struct{}, a.MaxChecks)
 	t := time.NewTicker(tick)
@@ -338,14 +339,16 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case <-a.wake:
 		case <-t.C:
 		}
-		begun, loaded := time.Now(), a.Store.Ready()
-		switch names := a.directory().unsettled; {
+		begun := time.Now()
+		loaded := a.Store.Ready()
+		names := a.directory().unsettled
+		switch {
 		case len(names) == 0:
 			a.settled.Store(loaded || a.settled.Load())
 		case settling.CompareAndSwap(false, true):
 			running.Go(func() {
 				defer settling.Store(false)
-				a.settle(ctx, names)
+				a.writeLocalConditions(ctx, names)
 				a.settled.Store(true)
 			})
 		}
@@ -360,7 +363,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 					return
 				}
 				defer func() { <-slots }()
-				r.look(ctx)
+				r.checkAndReport(ctx)
 			})
 		}
 		a.Metrics.unavailable(a.directory())
@@ -377,9 +380,9 @@ func (a *Aggregator) LocalStarted() bool { return a.settled.Load() }
 // at its start. It does not wait for their responses.
 func (a *Aggregator) RemoteStarted() bool { return a.scheduled.Load() }
 
-// settle writes the condition of APIServices that have no server, or lost it. After a failure it
-// waits before it returns, so that the next attempt comes later.
-func (a *Aggregator) settle(ctx context.Context, names []string) {
+// writeLocalConditions sets the condition Available of APIServices without a server. After a
+// failure it waits, so that the next attempt comes later.
+func (a *Aggregator) writeLocalConditions(ctx context.Context, names []string) {
 	for _, name := range names {
 		err := a.Write(ctx, name, apiregistration.LocalAvailable())
 		if err == nil || ctx.Err() != nil || apierrors.IsNotFound(err) {
@@ -393,6 +396,7 @@ func (a *Aggregator) settle(ctx context.Context, names []string) {
 	}
 }
 
+// closeAll closes the connections to all servers.
 func (a *Aggregator) closeAll() {
 	for _, r := range a.current.Load().remotes {
 		r.close()

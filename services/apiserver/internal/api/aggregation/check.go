@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// askTimeout bounds one request to an extension server.
-	askTimeout = 5 * time.Second
-	// pokedAfter is the minimum interval between checks of a server.
-	pokedAfter = time.Second
+	// requestTimeout bounds one request to an extension server.
+	requestTimeout = 5 * time.Second
+	// minCheckInterval is the minimum interval between checks of a server.
+	minCheckInterval = time.Second
 	// describeWait bounds how long a condition is held back until the resources of the server are
 	// known. A client that waits for Available then finds them in discovery.
 	describeWait = time.Second
 	// attempts is the number of failed requests after which a server is unavailable.
 	attempts = 5
-	// asker is the user of the requests.
-	asker = "system:kube-aggregator"
+	// checkUser is the user of the requests.
+	checkUser = "system:kube-aggregator"
 	// failedDiscovery is the reason if the server does not respond successfully.
 	failedDiscovery = "FailedDiscoveryCheck"
 )
@@ -38,21 +38,22 @@ const (
 func (r *remote) due(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	poked := r.poked
-	r.poked = false
-	if r.looking {
-		r.again = r.again || poked
+	poked := r.checkSoon
+	r.checkSoon = false
+	if r.checking {
+		r.checkAgain = r.checkAgain || poked
 		return false
 	}
-	if poked { // soon, but limited by pokedAfter
-		if soon := r.last.Add(pokedAfter); soon.Before(r.next) {
-			r.next = soon
+	if poked { // soon, but limited by minCheckInterval
+		if soon := r.lastCheckAt.Add(minCheckInterval); soon.Before(r.nextCheckAt) {
+			r.nextCheckAt = soon
 		}
 	}
-	if now.Before(r.next) {
+	if now.Before(r.nextCheckAt) {
 		return false
 	}
-	r.looking, r.last = true, now
+	r.checking = true
+	r.lastCheckAt = now
 	return true
 }
 
@@ -60,36 +61,37 @@ func (r *remote) due(now time.Time) bool {
 func (r *remote) scheduleCheck() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.poked = true
+	r.checkSoon = true
 }
 
 // setStored records the condition of the APIService. If it differs from the result of the last
 // check, it schedules a check.
 func (r *remote) setStored(stored *apiregistrationv1.APIServiceCondition) {
-	r.stored.Store(stored)
-	if found := r.found.Load(); found != nil && (stored == nil || stored.Status != found.Status) {
+	r.storedCondition.Store(stored)
+	if found := r.lastCheck.Load(); found != nil && (stored == nil || stored.Status != found.Status) {
 		r.scheduleCheck()
 	}
 }
 
-// look checks the remote once, writes its condition and requests its resources. A remote without
-// its resources is checked again as soon as an unavailable one.
-func (r *remote) look(ctx context.Context) {
+// checkAndReport checks the remote once, writes its condition and requests its resources. If the
+// resources are unknown, the next check comes as soon as that of an unavailable remote.
+func (r *remote) checkAndReport(ctx context.Context) {
 	c := r.check(ctx)
-	if ctx.Err() != nil || r.life.Err() != nil {
+	if ctx.Err() != nil || r.workCtx.Err() != nil {
 		return
 	}
 	changed := r.recordCheck(c)
-	otherResources, described := false, make(chan struct{})
+	resourcesChanged := false
+	described := make(chan struct{})
 	go func() {
 		defer close(described)
-		otherResources = r.describe(ctx)
+		resourcesChanged = r.describe(ctx)
 	}()
 	select {
 	case <-described:
 	case <-time.After(describeWait):
 	}
-	if t := r.stored.Load(); r.life.Err() == nil && (t == nil || !Same(t, &c)) {
+	if t := r.storedCondition.Load(); r.workCtx.Err() == nil && (t == nil || !Same(t, &c)) {
 		if t != nil && t.Status == c.Status {
 			c.LastTransitionTime = t.LastTransitionTime
 		}
@@ -98,29 +100,38 @@ func (r *remote) look(ctx context.Context) {
 		}
 	}
 	<-described
-	if changed || otherResources {
-		for _, changed := range r.all.onChange {
-			changed()
+	if changed || resourcesChanged {
+		for _, notify := range r.all.onChange {
+			notify()
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wait := checkEvery
-	if c.Status == apiregistrationv1.ConditionTrue && !r.known.Load().stale {
+	if c.Status == apiregistrationv1.ConditionTrue && !r.description.Load().stale {
 		r.retry = 0
 	} else {
 		r.retry = min(max(2*r.retry, firstRetry), checkEvery)
 		wait = r.retry
 	}
-	r.next = r.all.Now().Add(wait)
-	if r.again {
-		r.again, r.next = false, r.last.Add(pokedAfter)
+	r.nextCheckAt = r.all.Now().Add(wait)
+	if r.checkAgain {
+		r.checkAgain, r.nextCheckAt = false, r.lastCheckAt.Add(minCheckInterval)
 	}
-	r.looking = false
+	r.checking = false
 }
 
-// ways lists parts of error texts that classify why a server is unreachable.
-var ways = []string{"bad status from ", "connection refused", "deadline exceeded", "no such host", "no route to host", "tls: ", "x509: ", "HTTP response to HTTPS client"}
+// unreachableTexts lists parts of error texts that classify why a server is unreachable.
+var unreachableTexts = []string{
+	"bad status from ",
+	"connection refused",
+	"deadline exceeded",
+	"no such host",
+	"no route to host",
+	"tls: ",
+	"x509: ",
+	"HTTP response to HTTPS client",
+}
 
 // Same reports whether two conditions are equivalent. Replicas and consecutive checks describe a
 // lost connection in different words and with different ports. Only a bad status is compared by its
@@ -132,9 +143,11 @@ func Same(a, b *apiregistrationv1.APIServiceCondition) bool {
 	if a.Message == b.Message || a.Reason != failedDiscovery {
 		return a.Message == b.Message
 	}
-	for i, way := range ways {
-		if here, there := strings.Contains(a.Message, way), strings.Contains(b.Message, way); here || there {
-			return here && there && i > 0
+	for i, text := range unreachableTexts {
+		inA := strings.Contains(a.Message, text)
+		inB := strings.Contains(b.Message, text)
+		if inA || inB {
+			return inA && inB && i > 0 // the first text is followed by a number
 		}
 	}
 	return true
@@ -142,7 +155,7 @@ func Same(a, b *apiregistrationv1.APIServiceCondition) bool {
 
 // recordCheck records the result of a check and reports whether it changed.
 func (r *remote) recordCheck(c apiregistrationv1.APIServiceCondition) (changed bool) {
-	before := r.found.Swap(&c)
+	before := r.lastCheck.Swap(&c)
 	if before != nil && before.Status == c.Status && before.Reason == c.Reason {
 		return false
 	}
@@ -155,6 +168,7 @@ func (r *remote) recordCheck(c apiregistrationv1.APIServiceCondition) (changed b
 	return true
 }
 
+// condition returns a condition Available with the current time.
 func (r *remote) condition(status apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{
 		Type: apiregistrationv1.Available, Status: status, LastTransitionTime: metav1.NewTime(r.all.Now()), Reason: reason, Message: fmt.Sprintf(format, args...),
@@ -188,6 +202,8 @@ func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceConditio
 	return r.condition(no, failedDiscovery, "%v", err)
 }
 
+// checkEndpoints reports whether the service has an endpoint for the port. If not, it returns the
+// condition to write.
 func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c apiregistrationv1.APIServiceCondition, ok bool) {
 	no := apiregistrationv1.ConditionFalse
 	name, listening := "", false
@@ -218,7 +234,7 @@ func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c api
 
 // ping requests the resources of the group version and ignores the body of the response.
 func (r *remote) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	at, err := r.locate(ctx, r.path())
 	if err != nil {
@@ -229,8 +245,8 @@ func (r *remote) ping(ctx context.Context) error {
 		return err
 	}
 	req.Header.Set("Accept-Encoding", "gzip") // as all requests for resources have
-	transport.SetAuthProxyHeaders(req, asker, "", []string{api.GroupMasters}, nil)
-	client := &http.Client{Transport: r.ask, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	transport.SetAuthProxyHeaders(req, checkUser, "", []string{api.GroupMasters}, nil)
+	client := &http.Client{Transport: r.unverified, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err == nil {
 		resp.Body.Close()

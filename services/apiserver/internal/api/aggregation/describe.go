@@ -39,6 +39,7 @@ const (
 	maxSwagger = 1 << 18
 )
 
+// aggregatedForms is the Accept header of requests for the aggregated document.
 const aggregatedForms = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 
@@ -47,16 +48,16 @@ const aggregatedForms = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroup
 // changed. As in Kubernetes, a server that fails to respond is shown as stale and without
 // resources.
 func (r *remote) describe(ctx context.Context) (changed bool) {
-	before := r.known.Load()
-	next, err := r.aggregated(ctx, before)
+	before := r.description.Load()
+	next, err := r.readAggregated(ctx, before)
 	if err == nil && next == nil {
-		next, err = r.listed(ctx)
+		next, err = r.readList(ctx)
 	}
 	if err != nil {
 		r.all.Logger.Debug("discovery of an extension server failed", "apiservice", r.name, "error", err)
 		next = &description{stale: true}
 	}
-	r.known.Store(next)
+	r.description.Store(next)
 	if r.available() {
 		changed = r.findV3(ctx)
 	}
@@ -119,22 +120,22 @@ func (a *Aggregator) decode(path string, text []byte, most int, into func([]byte
 	return into(text)
 }
 
-// into returns a function that decodes JSON into v.
-func into(v any) func([]byte) error {
+// unmarshalInto returns a function that decodes JSON into v.
+func unmarshalInto(v any) func([]byte) error {
 	return func(text []byte) error { return json.Unmarshal(text, v) }
 }
 
-// aggregated reads the group version from the server's aggregated discovery document. It returns
-// nil without an error if the server has no such document. A group version that the document omits
-// has no resources.
-func (r *remote) aggregated(ctx context.Context, before *description) (*description, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// readAggregated reads the group version from the server's aggregated discovery document. It
+// returns nil without an error if the server has no such document. A group version that the
+// document omits has no resources.
+func (r *remote) readAggregated(ctx context.Context, before *description) (*description, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	root := "/apis"
 	if r.spec.Group == "" {
 		root = "/api"
 	}
-	resp, body, err := r.get(ctx, root, documentRequest{accept: aggregatedForms, tag: before.tag, as: asker, groups: []string{api.GroupMasters}})
+	resp, body, err := r.get(ctx, root, documentRequest{accept: aggregatedForms, tag: before.tag, as: checkUser, groups: []string{api.GroupMasters}})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func (r *remote) aggregated(ctx context.Context, before *description) (*descript
 		return nil, nil
 	}
 	var list apidiscoveryv2.APIGroupDiscoveryList
-	if err := r.all.decode(root, body, maxValues, into(&list)); err != nil {
+	if err := r.all.decode(root, body, maxValues, unmarshalInto(&list)); err != nil {
 		return nil, err
 	}
 	d := &description{tag: resp.Header.Get("ETag")}
@@ -160,7 +161,7 @@ func (r *remote) aggregated(ctx context.Context, before *description) (*descript
 		for j := range list.Items[i].Versions {
 			if v := &list.Items[i].Versions[j]; v.Version == r.spec.Version {
 				setResponseKinds(v.Resources)
-				d.resources, d.aggregated = flat(v.Resources), v.Resources
+				d.resources, d.aggregated = flatten(v.Resources), v.Resources
 			}
 		}
 	}
@@ -182,8 +183,8 @@ func setResponseKinds(resources []apidiscoveryv2.APIResourceDiscovery) {
 	}
 }
 
-// flat returns resources and subresources in one list.
-func flat(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
+// flatten returns resources and subresources in one list, in the form of the older documents.
+func flatten(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 	var out []metav1.APIResource
 	for i := range in {
 		d := &in[i]
@@ -191,23 +192,27 @@ func flat(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 			Name: d.Resource, SingularName: d.SingularResource, Namespaced: d.Scope == apidiscoveryv2.ScopeNamespace,
 			Verbs: d.Verbs, ShortNames: d.ShortNames, Categories: d.Categories,
 		}
-		r.Group, r.Version, r.Kind = d.ResponseKind.Group, d.ResponseKind.Version, d.ResponseKind.Kind
+		r.Group = d.ResponseKind.Group
+		r.Version = d.ResponseKind.Version
+		r.Kind = d.ResponseKind.Kind
 		out = append(out, r)
 		for j := range d.Subresources {
 			s := &d.Subresources[j]
 			sub := metav1.APIResource{Name: d.Resource + "/" + s.Subresource, Namespaced: r.Namespaced, Verbs: s.Verbs}
-			sub.Group, sub.Version, sub.Kind = s.ResponseKind.Group, s.ResponseKind.Version, s.ResponseKind.Kind
+			sub.Group = s.ResponseKind.Group
+			sub.Version = s.ResponseKind.Version
+			sub.Kind = s.ResponseKind.Kind
 			out = append(out, sub)
 		}
 	}
 	return out
 }
 
-// listed reads the resource list of the group version.
-func (r *remote) listed(ctx context.Context) (*description, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// readList reads the resource list of the group version.
+func (r *remote) readList(ctx context.Context) (*description, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	resp, body, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, as: asker})
+	resp, body, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, as: checkUser})
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +220,7 @@ func (r *remote) listed(ctx context.Context) (*description, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", r.path(), resp.Status)
 	}
-	if err := r.all.decode(r.path(), body, maxValues, into(&list)); err != nil {
+	if err := r.all.decode(r.path(), body, maxValues, unmarshalInto(&list)); err != nil {
 		return nil, err
 	}
 	return &description{resources: list.APIResources}, nil

@@ -40,6 +40,8 @@ func (a *Aggregator) dial(ctx context.Context, network, addr string) (net.Conn, 
 	return d.DialContext(ctx, network, addr)
 }
 
+// allowed reports whether an address may be connected to. named states that it was resolved from a
+// host name.
 func allowed(a netip.Addr, named bool) bool {
 	ip := net.IP(a.Unmap().AsSlice())
 	return ip.IsGlobalUnicast() || named && ip.IsLoopback()

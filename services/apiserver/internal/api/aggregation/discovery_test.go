@@ -20,7 +20,8 @@ import (
 
 const (
 	aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-	// spies is a document of all groups, in which the group version has other resources than in its list.
+	// spies is a document of all groups, in which the group version has other resources than in its
+	// list.
 	spies = `{"items":[{"metadata":{"name":"ext.test"},"versions":[{"version":"v1","resources":[{"resource":"spies"}]}]}]}`
 )
 
@@ -112,7 +113,7 @@ func TestInvalidListsAreStale(t *testing.T) {
 		"cut": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // a later look sees all
+			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // a later checkAndReport sees all
 				serve(w, r)
 				return
 			}
@@ -288,8 +289,8 @@ func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 	}
 }
 
-// TestDiscoveryIsRetriedAfterAFailure: a server that is available, but fails to answer /apis at first,
-// becomes current as soon as it answers, whatever else happens.
+// TestDiscoveryIsRetriedAfterAFailure: a server that is available, but fails to answer /apis at
+// first, becomes current as soon as it answers, whatever else happens.
 func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	ca := newAuthority(t)
 	var ready atomic.Bool

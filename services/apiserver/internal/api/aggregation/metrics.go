@@ -69,19 +69,19 @@ func (m *Metrics) failed(name, reason string) { m.counter.WithLabelValues(name, 
 func (m *Metrics) unavailable(d *directory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := make(map[string]float64, len(d.ours)+len(d.remotes))
+	now := make(map[string]float64, len(d.local)+len(d.remotes))
 	set := func(name string, v float64) {
 		now[name] = v
 		if was, ok := m.exported[name]; !ok || was != v { // most values have not changed
 			m.gauge.WithLabelValues(name).Set(v)
 		}
 	}
-	for _, name := range d.ours {
+	for _, name := range d.local {
 		set(name, 0)
 	}
 	for _, r := range d.remotes {
 		switch {
-		case r.found.Load() == nil:
+		case r.lastCheck.Load() == nil:
 		case r.available():
 			set(r.name, 0)
 		default:

@@ -21,33 +21,35 @@ import (
 // remote is a server that serves a group version.
 type remote struct {
 	all  *Aggregator
-	key  string // see registration
+	key  string // the key of its registration
 	name string
 	spec apiregistrationv1.APIServiceSpec
 	port int32
 
 	// connections holds connections to a verified server. ask holds unverified connections, because
 	// availability does not depend on the server's certificate.
-	connections, ask *clientcerts.Pool
-	broken           error // why requests cannot be proxied
-	way              *reverseproxy.Proxy
-	life             context.Context // context of work apart from requests
-	retire           context.CancelFunc
+	connections, unverified *clientcerts.Pool
+	proxyErr                error // why requests cannot be proxied
+	proxy                   *reverseproxy.Proxy
+	workCtx                 context.Context // context of work apart from requests
+	endWork                 context.CancelFunc
 
-	// stored is the condition of the APIService. found is the result of the last check here.
-	stored, found atomic.Pointer[apiregistrationv1.APIServiceCondition]
-	known         atomic.Pointer[description]
-	specs         specs
+	// storedCondition is the condition of the APIService. found is the result of the last check
+	// here.
+	storedCondition, lastCheck atomic.Pointer[apiregistrationv1.APIServiceCondition]
+	description                atomic.Pointer[description]
+	specs                      specs
 
-	mu      sync.Mutex // leaf lock
-	next    time.Time  // time of the next check
-	last    time.Time  // time of the last check
-	retry   time.Duration
-	looking bool
-	poked   bool // a check is wanted soon
-	again   bool
+	mu          sync.Mutex // leaf lock
+	nextCheckAt time.Time  // time of the next check
+	lastCheckAt time.Time  // time of the last check
+	retry       time.Duration
+	checking    bool
+	checkSoon   bool // a check is wanted soon
+	checkAgain  bool
 }
 
+// newRemote returns the server of an APIService. It does not connect yet.
 func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remote {
 	r := &remote{all: a, key: key, name: s.Name, spec: s.Spec, port: 443}
 	if p := s.Spec.Service.Port; p != nil {
@@ -60,20 +62,20 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	if len(s.Spec.CABundle) > 0 {
 		security.RootCAs = x509.NewCertPool()
 		if !security.RootCAs.AppendCertsFromPEM(s.Spec.CABundle) {
-			r.broken = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
+			r.proxyErr = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
 	r.connections = reverseproxy.Connections(a.dial, security, a.Certificate)
 	unverified := security.Clone()
 	unverified.InsecureSkipVerify = true
-	r.ask = reverseproxy.Connections(a.dial, unverified, a.Certificate)
-	r.life, r.retire = context.WithCancel(a.living)
-	r.way = &reverseproxy.Proxy{
+	r.unverified = reverseproxy.Connections(a.dial, unverified, a.Certificate)
+	r.workCtx, r.endWork = context.WithCancel(a.workCtx)
+	r.proxy = &reverseproxy.Proxy{
 		Locate: r.locate, Connections: r.connections, Pages: a.pages, AcquireSlot: a.AcquireSlot, LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, OnError: a.Metrics.certificateRejected,
-		Breaker: reverseproxy.NewBreaker(r.life, &a.probes, reverseproxy.BreakerConfig{Probe: r.live, MaxRequests: a.MaxRequests, OnChange: r.breakerChanged}),
+		Breaker: reverseproxy.NewBreaker(r.workCtx, &a.probes, reverseproxy.BreakerConfig{Probe: r.probe, MaxRequests: a.MaxRequests, OnChange: r.breakerChanged}),
 		Traces:  a.Traces, Logger: a.Logger, Name: r.name,
 	}
-	r.known.Store(&description{stale: true})
+	r.description.Store(&description{stale: true})
 	return r
 }
 
@@ -82,27 +84,27 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	switch {
 	case !r.available():
 		http.Error(w, reverseproxy.Unavailable, http.StatusServiceUnavailable)
-	case r.broken != nil:
-		http.Error(w, r.broken.Error(), http.StatusInternalServerError)
+	case r.proxyErr != nil:
+		http.Error(w, r.proxyErr.Error(), http.StatusInternalServerError)
 	default:
-		r.way.Serve(w, in, nil)
+		r.proxy.Serve(w, in, nil)
 	}
 }
 
 // close ends probes and closes idle connections.
 func (r *remote) close() {
-	r.retire()
+	r.endWork()
 	r.all.Metrics.setUnreachable(r.name, false)
 	r.connections.CloseIdleConnections()
-	r.ask.CloseIdleConnections()
+	r.unverified.CloseIdleConnections()
 }
 
 // available returns the result of the last check here or, before the first one, the condition of
 // the APIService.
 func (r *remote) available() bool {
-	c := r.found.Load()
+	c := r.lastCheck.Load()
 	if c == nil {
-		c = r.stored.Load()
+		c = r.storedCondition.Load()
 	}
 	return c != nil && c.Status == apiregistrationv1.ConditionTrue
 }
@@ -117,11 +119,11 @@ func (r *remote) locate(ctx context.Context, path string) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: host, Path: path}, nil
 }
 
-// live probes the server over the connections for proxied requests.
-func (r *remote) live(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// probe probes the server over the connections for proxied requests.
+func (r *remote) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, _, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, as: asker})
+	_, _, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, as: checkUser})
 	if err != nil {
 		r.connections.CloseIdleConnections() // the next request uses a new connection
 	}

@@ -310,8 +310,8 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"", errors.New("nowhere"), "nowhere"},
-		{"no host:443", nil, "invalid URL"},
+		{host: "", err: errors.New("nowhere"), want: "nowhere"},
+		{host: "no host:443", err: nil, want: "invalid URL"},
 	} {
 		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 		for _, from := range []int64{1, 2} { // the first call is that of the check
@@ -374,18 +374,18 @@ func TestSameConditions(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{passed, passed, true},
-		{passed, failed + "EOF", false},
-		{failed + "EOF", failed + "read tcp 127.0.0.1:4->127.0.0.1:1: read: connection reset by peer", true},
-		{failed + "read tcp 127.0.0.1:4->127.0.0.1:1: i/o timeout", failed + "read tcp 127.0.0.1:5->127.0.0.1:1: i/o timeout", true},
-		{failed + "EOF", failed + "dial tcp 127.0.0.1:1: connect: connection refused", false},
-		{failed + "context deadline exceeded", failed + "dial tcp 127.0.0.1:1: connect: connection refused", false},
-		{failed + "bad status from x: 500", failed + "bad status from x: 404", false},
-		{failed + "bad status from x: 500", failed + "EOF", false},
-		{failed + "dial tcp 127.0.0.1:1: connect: connection refused", failed + "EOF", false},
-		{failed + "dial tcp 127.0.0.1:1: connect: connection refused", failed + "dial tcp 127.0.0.1:2: connect: connection refused", true},
-		{"False MissingEndpoints a", "False MissingEndpoints b", false},
-		{"False ServiceNotFound a", "False EndpointsNotFound a", false},
+		{a: passed, b: passed, want: true},
+		{a: passed, b: failed + "EOF", want: false},
+		{a: failed + "EOF", b: failed + "read tcp 127.0.0.1:4->127.0.0.1:1: read: connection reset by peer", want: true},
+		{a: failed + "read tcp 127.0.0.1:4->127.0.0.1:1: i/o timeout", b: failed + "read tcp 127.0.0.1:5->127.0.0.1:1: i/o timeout", want: true},
+		{a: failed + "EOF", b: failed + "dial tcp 127.0.0.1:1: connect: connection refused", want: false},
+		{a: failed + "context deadline exceeded", b: failed + "dial tcp 127.0.0.1:1: connect: connection refused", want: false},
+		{a: failed + "bad status from x: 500", b: failed + "bad status from x: 404", want: false},
+		{a: failed + "bad status from x: 500", b: failed + "EOF", want: false},
+		{a: failed + "dial tcp 127.0.0.1:1: connect: connection refused", b: failed + "EOF", want: false},
+		{a: failed + "dial tcp 127.0.0.1:1: connect: connection refused", b: failed + "dial tcp 127.0.0.1:2: connect: connection refused", want: true},
+		{a: "False MissingEndpoints a", b: "False MissingEndpoints b", want: false},
+		{a: "False ServiceNotFound a", b: "False EndpointsNotFound a", want: false},
 	} {
 		if got := aggregation.Same(condition(c.a), condition(c.b)); got != c.want {
 			t.Errorf("%q and %q: %v", c.a, c.b, got)

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// reader is the user of requests for OpenAPI documents.
-	reader = "system:aggregator"
-	// A v2 document is requested again on demand after specEvery, or after specRetry if there was
-	// none.
-	specEvery = time.Minute
-	specRetry = 10 * time.Second
+	// openAPIUser is the user of requests for OpenAPI documents.
+	openAPIUser = "system:aggregator"
+	// A v2 document is requested again on demand after specInterval, or after specRetry if there
+	// was none.
+	specInterval = time.Minute
+	specRetry    = 10 * time.Second
 	// specTimeout bounds the request, specWait how long a client waits for it.
 	specTimeout = 15 * time.Second
 	specWait    = 3 * time.Second
@@ -33,17 +33,17 @@ const (
 
 // specs holds the known OpenAPI documents of a server.
 type specs struct {
-	v3 atomic.Pointer[index]
+	v3 atomic.Pointer[v3Index]
 
-	mu     sync.Mutex // leaf lock
-	v2     *swagger
-	asked  time.Time
-	flight chan struct{} // closed when the response has arrived
+	mu          sync.Mutex // leaf lock
+	v2          *swagger
+	requestedAt time.Time
+	flight      chan struct{} // closed when the response has arrived
 }
 
-// index states whether a server has a v3 document of the group version, and its hash.
-type index struct {
-	has       bool
+// v3Index states whether a server has a v3 document of the group version, and its hash.
+type v3Index struct {
+	exists    bool
 	hash, tag string
 }
 
@@ -57,21 +57,22 @@ type swagger struct {
 // findV3 checks whether the server has a v3 document. changed reports whether that or its hash
 // changed.
 func (r *remote) findV3(ctx context.Context) (changed bool) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	before := r.specs.v3.Load()
 	if before == nil {
-		before = &index{}
+		before = &v3Index{}
 	}
-	resp, body, err := r.get(ctx, "/openapi/v3", documentRequest{tag: before.tag, as: reader})
+	resp, body, err := r.get(ctx, "/openapi/v3", documentRequest{tag: before.tag, as: openAPIUser})
 	if err != nil || resp.StatusCode == http.StatusNotModified {
 		return false
 	}
-	next := &index{}
+	next := &v3Index{}
 	var all handler3.OpenAPIV3Discovery
-	if resp.StatusCode == http.StatusOK && r.all.decode("/openapi/v3", body, maxValues, into(&all)) == nil {
+	if resp.StatusCode == http.StatusOK && r.all.decode("/openapi/v3", body, maxValues, unmarshalInto(&all)) == nil {
 		var at handler3.OpenAPIV3DiscoveryGroupVersion
-		if at, next.has = all.Paths[strings.TrimPrefix(r.path(), "/")]; next.has {
+		at, next.exists = all.Paths[strings.TrimPrefix(r.path(), "/")]
+		if next.exists {
 			next.tag = resp.Header.Get("ETag")
 			if u, err := url.Parse(at.ServerRelativeURL); err == nil {
 				next.hash = u.Query().Get("hash")
@@ -79,13 +80,13 @@ func (r *remote) findV3(ctx context.Context) (changed bool) {
 		}
 	}
 	r.specs.v3.Store(next)
-	return next.has != before.has || next.hash != before.hash
+	return next.exists != before.exists || next.hash != before.hash
 }
 
 // Others returns the group versions whose servers have v3 documents.
 func (a *Aggregator) Others() (out []openapi.RemoteGroupVersion) {
 	for gv, r := range a.directory().remotes {
-		if v3 := r.specs.v3.Load(); v3 != nil && v3.has && !a.Local(gv) {
+		if v3 := r.specs.v3.Load(); v3 != nil && v3.exists && !a.Local(gv) {
 			out = append(out, openapi.RemoteGroupVersion{GroupVersion: gv, Hash: v3.hash, Document: r})
 		}
 	}
@@ -97,7 +98,7 @@ func (a *Aggregator) Others() (out []openapi.RemoteGroupVersion) {
 func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.Swagger) {
 	var all []*remote
 	for gv, r := range a.directory().remotes {
-		if !a.Local(gv) && r.available() && r.broken == nil {
+		if !a.Local(gv) && r.available() && r.proxyErr == nil {
 			all = append(all, r)
 		}
 	}
@@ -135,16 +136,16 @@ func (r *remote) readV2() <-chan struct{} {
 	s := &r.specs
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	every := specEvery
+	every := specInterval
 	if s.v2 == nil {
 		every = specRetry
 	}
-	if s.flight == nil && r.all.Now().Sub(s.asked) >= every && r.life.Err() == nil {
+	if s.flight == nil && r.all.Now().Sub(s.requestedAt) >= every && r.workCtx.Err() == nil {
 		done := make(chan struct{})
 		s.flight = done
 		r.all.probes.Go(func() {
 			defer close(done)
-			r.takeV2()
+			r.updateV2()
 		})
 	}
 	if s.v2 != nil {
@@ -153,8 +154,8 @@ func (r *remote) readV2() <-chan struct{} {
 	return s.flight
 }
 
-// takeV2 reads the v2 document and stores it.
-func (r *remote) takeV2() {
+// updateV2 reads the v2 document and stores it.
+func (r *remote) updateV2() {
 	s := &r.specs
 	s.mu.Lock()
 	before := s.v2
@@ -165,18 +166,18 @@ func (r *remote) takeV2() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.v2, s.asked, s.flight = next, r.all.Now(), nil
+	s.v2, s.requestedAt, s.flight = next, r.all.Now(), nil
 }
 
 // fetchV2 returns the document before if it is still valid or if the request fails.
 func (r *remote) fetchV2(before *swagger) (*swagger, error) {
-	ctx, cancel := context.WithTimeout(r.life, specTimeout)
+	ctx, cancel := context.WithTimeout(r.workCtx, specTimeout)
 	defer cancel()
 	tag := ""
 	if before != nil {
 		tag = before.tag
 	}
-	resp, body, err := r.get(ctx, "/openapi/v2", documentRequest{accept: api.MediaJSON, tag: tag, as: reader})
+	resp, body, err := r.get(ctx, "/openapi/v2", documentRequest{accept: api.MediaJSON, tag: tag, as: openAPIUser})
 	switch {
 	case err != nil:
 		return before, err

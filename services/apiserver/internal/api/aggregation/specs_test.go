@@ -168,7 +168,8 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 func TestOpenAPIOfSeveralServers(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
-		switch version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/"); {
+		version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/")
+		switch {
 		case r.URL.Path == "/openapi/v2":
 			_, _ = io.WriteString(w, spec)
 		case r.URL.Path == "/openapi/v3":

@@ -34,7 +34,7 @@ func (c *custom) with(base *Set, changed []Defined) *custom {
 		at := name{d.Resource.Group, d.Resource.Resource}
 		next.remove(next.resources.get(at))
 		versions := slices.DeleteFunc(slices.Clone(d.Versions), func(r *Resource) bool { return base.Resource(r.GVR()) != nil })
-		next.give(versions)
+		next.add(versions)
 		next.resources.put(at, versions, len(versions) > 0)
 	}
 	return next
@@ -50,8 +50,8 @@ func (c *custom) remove(gone []*Resource) {
 	}
 }
 
-// give adds resources.
-func (c *custom) give(come []*Resource) {
+// add adds resources.
+func (c *custom) add(come []*Resource) {
 	for _, r := range come {
 		at := name{r.Group, r.Kind.Kind}
 		all := append(slices.Clone(c.kinds.get(at)), r)
@@ -109,6 +109,7 @@ type name struct{ group, name string }
 // been copied may be read concurrently and must not be changed.
 type tree[V any] struct{ items *btree.BTreeG[item[V]] }
 
+// item is an entry of a tree.
 type item[V any] struct {
 	name
 	value V
@@ -165,6 +166,7 @@ func (t *tree[V]) has(group string) (found bool) {
 	return found
 }
 
+// scan calls each for all entries in order.
 func (t *tree[V]) scan(each func(name, V)) {
 	if t.items == nil {
 		return

@@ -103,7 +103,8 @@ func TestSetsFollowDefinitions(t *testing.T) {
 				changed = append(changed, d)
 				now[d.Resource] = d
 			}
-			if s = s.With(changed, revision); s.Revision() != revision {
+			s = s.With(changed, revision)
+			if s.Revision() != revision {
 				t.Errorf("got revision %d, want %d", s.Revision(), revision)
 			}
 			if revision%10 == 0 {

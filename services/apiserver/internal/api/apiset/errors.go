@@ -13,8 +13,8 @@ import (
 type Errors interface {
 	// NoSubresource returns the error for a path below an object that names no subresource.
 	NoSubresource(object string) error
-	// NoVerb returns the error for a verb that the path does not support. collection is true for the
-	// path of a collection.
+	// NoVerb returns the error for a verb that the path does not support. collection is true for
+	// the path of a collection.
 	NoVerb(verb string, collection bool) error
 	// NoPatch returns the error for a media type other than those of supported patches.
 	NoPatch(supported []string) error
@@ -31,6 +31,7 @@ func (r *Resource) Errors() Errors {
 	return builtInErrors{}
 }
 
+// builtInErrors returns the errors of built-in resources.
 type builtInErrors struct{}
 
 func (builtInErrors) NoSubresource(string) error { return status.NoResource() }
@@ -46,6 +47,7 @@ func (builtInErrors) NotAcceptable(m negotiation.Media, streams bool) error {
 	return status.NoRepresentation(m.Objects())
 }
 
+// customErrors returns the errors of custom resources, which differ from those of built-in ones.
 type customErrors struct{ kind *registry.Kind }
 
 func (e customErrors) NoSubresource(object string) error {

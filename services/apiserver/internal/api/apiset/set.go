@@ -116,6 +116,7 @@ func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
 	return s
 }
 
+// resource returns the resource of a kind, with its coder and its store.
 func (b Builder) resource(k *registry.Kind) *Resource {
 	r := &Resource{Kind: k}
 	if b.Codec != nil {

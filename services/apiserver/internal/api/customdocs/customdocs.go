@@ -132,6 +132,7 @@ const (
 	VersionPriority = 100
 )
 
+// refresh updates discovery and OpenAPI if group versions have changed.
 func (u *Updater) refresh() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -172,7 +173,8 @@ func (v *customVersion) describe(gv schema.GroupVersion) {
 		return
 	}
 	var kinds []*registry.Kind
-	defs, lenient := make(map[string]*kind.Definition, len(v.definitions)), map[string]bool{}
+	defs := make(map[string]*kind.Definition, len(v.definitions))
+	lenient := map[string]bool{}
 	var hash strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(v.definitions)) {
 		def := v.definitions[name]

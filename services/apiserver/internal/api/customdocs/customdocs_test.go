@@ -29,7 +29,10 @@ func manyVersions(t testing.TB, n int) (*kind.Definition, *atomic.Int32) {
 	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"}
 	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
 		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", ResourceVersion: "1"}}
-		d.Spec.Group, d.Spec.Names, d.Spec.Scope, d.Status.AcceptedNames = "example.com", names, apiextensionsv1.NamespaceScoped, names
+		d.Spec.Group = "example.com"
+		d.Spec.Names = names
+		d.Spec.Scope = apiextensionsv1.NamespaceScoped
+		d.Status.AcceptedNames = names
 		for i := range n {
 			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
 				Name: fmt.Sprintf("v%d", i+1), Served: true, Storage: i == 0,
@@ -91,7 +94,10 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 	} {
 		d := &apiextensionsv1.CustomResourceDefinition{}
 		names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"}
-		d.Name, d.Spec.Group, d.Spec.Names, d.Status.AcceptedNames = "widgets.example.com", "example.com", names, names
+		d.Name = "widgets.example.com"
+		d.Spec.Group = "example.com"
+		d.Spec.Names = names
+		d.Status.AcceptedNames = names
 		field := apiextensionsv1.JSONSchemaProps{Type: "string"}
 		damage(&field)
 		d.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{

@@ -25,6 +25,7 @@ const (
 // aggregated is the document that lists groups with all their resources.
 type aggregated struct{ v2 *document }
 
+// newAggregated returns the aggregated documents of groups.
 func newAggregated(items []*groupItem) *aggregated {
 	list := func(items []*groupItem) *apidiscoveryv2.APIGroupDiscoveryList {
 		list := &apidiscoveryv2.APIGroupDiscoveryList{Items: make([]apidiscoveryv2.APIGroupDiscovery, len(items))}
@@ -149,7 +150,8 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 func nameResources(resources []apidiscoveryv2.APIResourceDiscovery, group, version string) {
 	name := func(k *metav1.GroupVersionKind) {
 		if k.Group == "" && k.Version == "" {
-			k.Group, k.Version = group, version
+			k.Group = group
+			k.Version = version
 		}
 	}
 	for i := range resources {
@@ -169,8 +171,8 @@ func responseKind(r *metav1.APIResource) *metav1.GroupVersionKind {
 // aggregation is the requested aggregated form. unsaid states that the client accepts only
 // unsupported forms.
 type aggregation struct {
-	media  string
-	unsaid bool
+	media     string
+	isDefault bool
 }
 
 // aggregatedForm reports whether the client prefers the aggregated form to plain documents.
@@ -211,7 +213,7 @@ func aggregatedForm(r *http.Request) (aggregation, bool) {
 		}
 		other = true
 	}
-	return aggregation{unsaid: true}, other
+	return aggregation{isDefault: true}, other
 }
 
 // serve responds with the document, or with 304 if the client has it.

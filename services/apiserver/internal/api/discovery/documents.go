@@ -110,7 +110,7 @@ func (d *Documents) ServeAPIsRoot(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a aggregation, docs *aggregated) {
-	if a.unsaid {
+	if a.isDefault {
 		d.refuse(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+
 			strings.Join(negotiation.Media{}.Objects(), ", "))
 		return
@@ -151,6 +151,7 @@ func (d *Documents) ServePaths(w http.ResponseWriter, _ *http.Request) {
 	writeIndented(w, metav1.RootPaths{Paths: slices.Compact(paths)})
 }
 
+// serve writes a document in the accepted form.
 func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document) {
 	choice, ok := negotiation.Media{}.Accept(r)
 	if !ok {

@@ -60,7 +60,8 @@ func Resources(kinds []*registry.Kind) []metav1.APIResource {
 				Name: k.Resource + "/" + s.Name, Namespaced: k.Namespaced, Kind: s.GVK.Kind, Verbs: s.Verbs,
 			}
 			if gv := s.GVK.GroupVersion(); !gv.Empty() && gv != k.GroupVersion() {
-				sub.Group, sub.Version = gv.Group, gv.Version
+				sub.Group = gv.Group
+				sub.Version = gv.Version
 			}
 			out = append(out, sub)
 		}
@@ -88,6 +89,7 @@ type group struct {
 	versions []servedVersion
 }
 
+// servedVersion is a version of a group in the discovery documents.
 type servedVersion struct {
 	name       string
 	priority   int
@@ -182,6 +184,7 @@ func inGroupList(a, b *group) int {
 	return cmp.Or(cmp.Compare(b.listed, a.listed), cmp.Compare(a.first, b.first))
 }
 
+// precedes reports whether a is listed before b.
 func precedes(a, b *GroupVersion) bool {
 	switch {
 	case a.Group != b.Group:

@@ -171,11 +171,13 @@ type form struct {
 	pretty bool
 }
 
+// body is an encoded document.
 type body struct {
 	bytes []byte
 	etag  string
 }
 
+// protoObject is an API object that encodes itself as protobuf.
 type protoObject interface {
 	runtime.Object
 	Marshal() ([]byte, error)
@@ -185,6 +187,7 @@ func newDocument(o protoObject) *document {
 	return &document{object: func() protoObject { return o }, bodies: map[form]*body{}}
 }
 
+// body returns the document in a form, encoded once for all requests.
 func (d *document) body(media string, pretty bool) (*body, error) {
 	f := form{media: media, pretty: pretty && media == api.MediaJSON}
 	d.mu.Lock()

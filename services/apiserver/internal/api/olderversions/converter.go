@@ -102,6 +102,7 @@ func (c *Converter) Convert(of schema.GroupResource, stored []byte) (value []byt
 	return value, true, nil
 }
 
+// convert returns an object in the current version.
 func (r *resource) convert(apiVersion string, stored []byte, scheme string) ([]byte, error) {
 	decode := r.older[apiVersion]
 	if decode == nil {

@@ -52,7 +52,8 @@ func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
 		}
 		for form, value := range values {
 			got, err := read(converter, c.Of(kind), kind, value)
-			switch text, _, _ := strings.Cut(x.Error, " in scheme"); {
+			text, _, _ := strings.Cut(x.Error, " in scheme")
+			switch {
 			case err != nil && (text == "" || !strings.HasPrefix(err.Error(), text)):
 				t.Errorf("%s of %s: got %v, want %q", form, x.Stored, err, text)
 			case err == nil && !reflect.DeepEqual(got, x.Want):

@@ -69,7 +69,8 @@ func signerOf(request []byte, usages []certificatesv1.KeyUsage) string {
 	if err != nil || !slices.Equal(r.Subject.Organization, []string{"system:nodes"}) || !strings.HasPrefix(r.Subject.CommonName, node) || len(r.EmailAddresses) > 0 || len(r.URIs) > 0 {
 		return certificatesv1beta1.LegacyUnknownSignerName
 	}
-	switch hosts := len(r.DNSNames) + len(r.IPAddresses); {
+	hosts := len(r.DNSNames) + len(r.IPAddresses)
+	switch {
 	case hosts == 0 && isFor(usages, certificatesv1.UsageClientAuth):
 		return certificatesv1.KubeAPIServerClientKubeletSignerName
 	case hosts > 0 && isFor(usages, certificatesv1.UsageServerAuth):
@@ -141,7 +142,8 @@ func convertSubjects(old []rbacv1alpha1.Subject, to []rbacv1.Subject) {
 			s.APIGroup = gv.Group
 		}
 		if s.Kind == rbacv1.UserKind && s.Name == "*" {
-			s.Kind, s.Name = rbacv1.GroupKind, allAuthenticated
+			s.Kind = rbacv1.GroupKind
+			s.Name = allAuthenticated
 		}
 	}
 }

@@ -11,11 +11,11 @@ func TestClientsShareAPlainDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, releaseFirst, err := c.plain()
+	first, releaseFirst, err := c.uncompressed()
 	if err != nil || string(first) != "document" {
 		t.Fatalf("got %q, %v", first, err)
 	}
-	second, releaseSecond, err := c.plain()
+	second, releaseSecond, err := c.uncompressed()
 	if err != nil || &first[0] != &second[0] {
 		t.Errorf("two clients have separate copies: %v", err)
 	}

@@ -35,7 +35,7 @@ func (s *Service) customEntry(g Group) *entry {
 		gvk := k.GVK()
 		e.names = append(e.names, customName(gvk), customName(gvk.GroupVersion().WithKind(k.ListKind())))
 	}
-	e.doc = s.packer.newDocument(s.turns3, func(r *Reading) ([]byte, error) {
+	e.doc = s.packer.newDocument(s.v3Slots, func(r *Reading) ([]byte, error) {
 		facts, err := r.typeFacts()
 		if err != nil {
 			return nil, err
@@ -57,8 +57,8 @@ func (e *entry) rename(m *models) {
 	}
 }
 
-// refer creates the models that operations refer to.
-func (m *models) refer(ps []path) {
+// addReferenced creates the models that operations refer to.
+func (m *models) addReferenced(ps []path) {
 	for _, p := range ps {
 		for i := range p.operations {
 			for _, what := range []*model{p.operations[i].body, p.operations[i].result} {
@@ -84,7 +84,7 @@ func customSchemas(m *models, r *Reading, g *Group) map[string]*spec.Schema {
 			given = nil
 		}
 		object := customSchema(m, given, gvk)
-		selectable(object, k)
+		addSelectableFields(object, k)
 		out[m.customName(gvk)] = object
 
 		list := &spec.Schema{SchemaProps: spec.SchemaProps{
@@ -97,14 +97,14 @@ func customSchemas(m *models, r *Reading, g *Group) map[string]*spec.Schema {
 		listGVK := gvk
 		listGVK.Kind = k.ListKind()
 		withTypeMeta(m, list, m.described(m.ref(reflect.TypeOf(metav1.ListMeta{})), listMetaDoc), listGVK)
-		selectable(list, k)
+		addSelectableFields(list, k)
 		out[m.customName(listGVK)] = list
 	}
 	return out
 }
 
-// selectable adds the fields that field selectors may use.
-func selectable(s *spec.Schema, k *registry.Kind) {
+// addSelectableFields adds the fields that field selectors may use.
+func addSelectableFields(s *spec.Schema, k *registry.Kind) {
 	var fields []any
 	for _, f := range k.Presentation.Selectable {
 		fields = append(fields, map[string]any{"fieldPath": f.Label})
@@ -124,14 +124,15 @@ func customSchema(m *models, given *spec.Schema, gvk schema.GroupVersionKind) *s
 	}
 	object := *given
 	if !m.v3 {
-		object = pruned(object)
+		object = withoutUnsupported(object)
 	}
 	metadata := m.described(m.ref(reflect.TypeOf(metav1.ObjectMeta{})), objectMetaDoc)
-	object = embedding(m, object, metadata)
+	object = withEmbeddedMeta(m, object, metadata)
 	withTypeMeta(m, &object, metadata, gvk)
 	return &object
 }
 
+// preserves reports whether a schema keeps unknown fields.
 func preserves(s *spec.Schema) bool {
 	p, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields")
 	return p
@@ -143,22 +144,22 @@ const (
 	embeddedKindDoc    = "kind is a string value representing the type of this object. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
 )
 
-// embedding adds type and metadata to the embedded resources in a schema. It copies what it
+// withEmbeddedMeta adds type and metadata to the embedded resources in a schema. It copies what it
 // changes.
-func embedding(m *models, s, metadata spec.Schema) spec.Schema {
+func withEmbeddedMeta(m *models, s, metadata spec.Schema) spec.Schema {
 	if s.Properties != nil {
 		properties := make(map[string]spec.Schema, len(s.Properties)+3)
 		for name, p := range s.Properties {
-			properties[name] = embedding(m, p, metadata)
+			properties[name] = withEmbeddedMeta(m, p, metadata)
 		}
 		s.Properties = properties
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		items := embedding(m, *s.Items.Schema, metadata)
+		items := withEmbeddedMeta(m, *s.Items.Schema, metadata)
 		s.Items = &spec.SchemaOrArray{Schema: &items}
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		values := embedding(m, *s.AdditionalProperties.Schema, metadata)
+		values := withEmbeddedMeta(m, *s.AdditionalProperties.Schema, metadata)
 		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: &values}
 	}
 	if is, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !is || !m.v3 && preserves(&s) {
@@ -167,9 +168,13 @@ func embedding(m *models, s, metadata spec.Schema) spec.Schema {
 	if s.Properties == nil {
 		s.Properties = map[string]spec.Schema{}
 	}
-	version, kind := *spec.StringProperty(), *spec.StringProperty()
-	version.Description, kind.Description = embeddedVersionDoc, embeddedKindDoc
-	s.Properties["apiVersion"], s.Properties["kind"], s.Properties["metadata"] = version, kind, metadata
+	version := *spec.StringProperty()
+	version.Description = embeddedVersionDoc
+	kind := *spec.StringProperty()
+	kind.Description = embeddedKindDoc
+	s.Properties["apiVersion"] = version
+	s.Properties["kind"] = kind
+	s.Properties["metadata"] = metadata
 	s.Required = slices.Clone(s.Required)
 	for _, name := range []string{"kind", "apiVersion"} {
 		if !slices.Contains(s.Required, name) {
@@ -213,32 +218,40 @@ func withTypeMeta(m *models, s *spec.Schema, meta spec.Schema, gvk schema.GroupV
 	s.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
 }
 
-// pruned returns a schema without the parts that v2 does not support.
-func pruned(s spec.Schema) spec.Schema {
-	s.OneOf, s.AnyOf, s.AllOf, s.Not = nil, nil, nil, nil
+// withoutUnsupported returns a schema without the parts that v2 does not support.
+func withoutUnsupported(s spec.Schema) spec.Schema {
+	s.OneOf = nil
+	s.AnyOf = nil
+	s.AllOf = nil
+	s.Not = nil
 	s.Default = nil
 	if s.Nullable {
 		// A type would forbid null.
-		s.Nullable, s.Type, s.Items, s.Properties, s.AdditionalProperties = false, nil, nil, nil, nil
+		s.Nullable = false
+		s.Type = nil
+		s.Items = nil
+		s.Properties = nil
+		s.AdditionalProperties = nil
 	}
 	if preserve, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); preserve {
-		s.Items, s.Properties = nil, nil
+		s.Items = nil
+		s.Properties = nil
 		if slices.Contains(s.Type, "object") {
 			s.Type = nil
 		}
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		items := pruned(*s.Items.Schema)
+		items := withoutUnsupported(*s.Items.Schema)
 		s.Items = &spec.SchemaOrArray{Schema: &items}
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		items := pruned(*s.AdditionalProperties.Schema)
+		items := withoutUnsupported(*s.AdditionalProperties.Schema)
 		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: &items}
 	}
 	if s.Properties != nil {
 		properties := make(map[string]spec.Schema, len(s.Properties))
 		for name, p := range s.Properties {
-			properties[name] = pruned(p)
+			properties[name] = withoutUnsupported(p)
 		}
 		s.Properties = properties
 	}
@@ -252,21 +265,21 @@ type Reading struct {
 	// only one document is built.
 	facts func() (*typefacts.Facts, error)
 
-	mu   sync.Mutex
-	kept map[any]any
+	mu     sync.Mutex
+	cached map[any]any
 }
 
 // Once returns the result of open for a key. It calls open once per key. open must be fast.
 func (r *Reading) Once(key any, open func() any) any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v, ok := r.kept[key]
+	v, ok := r.cached[key]
 	if !ok {
-		if r.kept == nil {
-			r.kept = map[any]any{}
+		if r.cached == nil {
+			r.cached = map[any]any{}
 		}
 		v = open()
-		r.kept[key] = v
+		r.cached[key] = v
 	}
 	return v
 }
@@ -279,19 +292,20 @@ func (r *Reading) typeFacts() (*typefacts.Facts, error) {
 	return r.facts()
 }
 
-// readings returns one Reading per group, for entries that are grouped. It drops the Reading of the
-// previous group.
-type readings struct {
+// readingByGroup returns one Reading per group, for entries that are grouped. It drops the Reading
+// of the previous group.
+type readingByGroup struct {
 	facts func() (*typefacts.Facts, error)
 	group string
 	last  *Reading
 }
 
-func newReadings() *readings { return &readings{facts: sync.OnceValues(typefacts.Read)} }
+func newReadings() *readingByGroup { return &readingByGroup{facts: sync.OnceValues(typefacts.Read)} }
 
-func (r *readings) of(e *entry) *Reading {
+func (r *readingByGroup) of(e *entry) *Reading {
 	if r.last == nil || e.group != "" && e.group != r.group {
-		r.group, r.last = e.group, &Reading{facts: r.facts}
+		r.group = e.group
+		r.last = &Reading{facts: r.facts}
 	}
 	return r.last
 }

@@ -31,8 +31,8 @@ type content struct {
 	gzip []byte
 	size int // without compression
 	// etag is the hash of the JSON form, for all forms: Vary keeps them apart.
-	etag string
-	made time.Time
+	etag  string
+	built time.Time
 
 	mu    sync.Mutex
 	text  []byte // without compression, while there are users
@@ -41,7 +41,7 @@ type content struct {
 
 // newDocument returns a document whose builds are limited by the capacity of turns.
 func (p *packer) newDocument(turns chan struct{}, build func(*Reading) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
-	return &document{packer: p, build: build, toProto: toProto, json: shared[*content]{turns: turns}, proto: shared[*content]{turns: turns}}
+	return &document{packer: p, build: build, toProto: toProto, json: shared[*content]{slots: turns}, proto: shared[*content]{slots: turns}}
 }
 
 // content returns the JSON or the protobuf form. A build uses what r has already read. Its errors
@@ -58,7 +58,7 @@ func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*con
 		return c, err
 	}
 	return d.proto.get(ctx, func(context.Context) (*content, error) {
-		text, release, err := c.plain()
+		text, release, err := c.uncompressed()
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*con
 		if err != nil {
 			return nil, fmt.Errorf("protobuf form: %w", err)
 		}
-		return d.packer.content(b, c.etag, c.made)
+		return d.packer.content(b, c.etag, c.built)
 	})
 }
 
@@ -75,6 +75,7 @@ func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*con
 // writers are pooled.
 type packer struct{ writers sync.Pool }
 
+// content compresses a form of a document.
 func (p *packer) content(b []byte, etag string, made time.Time) (*content, error) {
 	var buf bytes.Buffer
 	z, ok := p.writers.Get().(*gzip.Writer)
@@ -90,17 +91,18 @@ func (p *packer) content(b []byte, etag string, made time.Time) (*content, error
 	if err := z.Close(); err != nil {
 		return nil, err
 	}
-	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(b), etag: etag, made: made}, nil
+	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(b), etag: etag, built: made}, nil
 }
 
+// hash returns the ETag of a document.
 func hash(b []byte) string {
 	sum := sha256.Sum256(b)
 	return strings.ToUpper(hex.EncodeToString(sum[:]))
 }
 
-// plain returns the content without compression, until release. All users at a time share it,
-// as clients that do not read hold theirs for long.
-func (c *content) plain() (text []byte, release func(), err error) {
+// uncompressed returns the content without compression. It is kept until all users have called
+// release, because clients that do not read hold it for long.
+func (c *content) uncompressed() (text []byte, release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.users == 0 {
@@ -118,10 +120,12 @@ func (c *content) plain() (text []byte, release func(), err error) {
 	return c.text, sync.OnceFunc(c.release), nil
 }
 
+// release ends one use of the uncompressed content.
 func (c *content) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.users--; c.users == 0 {
+	c.users--
+	if c.users == 0 {
 		c.text = nil
 	}
 }

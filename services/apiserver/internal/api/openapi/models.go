@@ -84,9 +84,11 @@ type (
 	oneOf interface{ OpenAPIV3OneOfTypes() []string }
 )
 
+// build fills the model of a struct.
 func (m *models) build(s *spec.Schema, name string, t reflect.Type) {
 	value := reflect.New(t).Elem().Interface()
-	facts, doc := m.factsOf(t), docOf(value)
+	facts := m.factsOf(t)
+	doc := docOf(value)
 	s.Description = doc[""]
 	if facts.Doc != nil {
 		s.Description = *facts.Doc
@@ -156,7 +158,8 @@ func (m *models) fields(s *spec.Schema, t reflect.Type) {
 		m.annotate(&p, f, said)
 		m.choose(&p, f.Type, said)
 		if m.v3 && m.facts != nil {
-			if p.Default = said.Default; p.Default == nil {
+			p.Default = said.Default
+			if p.Default == nil {
 				p.Default = zero(f.Type, omitted)
 			}
 		}

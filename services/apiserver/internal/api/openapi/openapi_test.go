@@ -225,19 +225,19 @@ func TestOlderVersionsHaveModels(t *testing.T) {
 		if model == nil || len(gvksOf(t, model)) != 1 || gvksOf(t, model)[0] != gv.WithKind(kind) {
 			t.Errorf("%s: got no model %s", kind, name)
 		}
-		checkReferences(t, at, body(t, s, "/openapi/v3/apis/"+at))
+		requireReferences(t, at, body(t, s, "/openapi/v3/apis/"+at))
 	}
 }
 
 func TestReferencesResolve(t *testing.T) {
 	h := service(t)
 	for at := range index(t, h) {
-		checkReferences(t, at, body(t, h, "/openapi/v3/"+at))
+		requireReferences(t, at, body(t, h, "/openapi/v3/"+at))
 	}
-	checkReferences(t, "v2", body(t, h, "/openapi/v2"))
+	requireReferences(t, "v2", body(t, h, "/openapi/v2"))
 }
 
-func checkReferences(t *testing.T, name string, text []byte) {
+func requireReferences(t *testing.T, name string, text []byte) {
 	t.Helper()
 	var doc map[string]any
 	if err := json.Unmarshal(text, &doc); err != nil {

@@ -96,6 +96,7 @@ func (d *describer) group(kinds []*registry.Kind) []path {
 	return d.paths
 }
 
+// kind adds the paths of a kind.
 func (d *describer) kind(root string, k *registry.Kind) {
 	within, scope := "", ""
 	var scoped []parameter
@@ -189,13 +190,15 @@ func (c *kindDescriber) modelOf(kind string, fresh func() runtime.Object) *model
 	return modelOf(fresh())
 }
 
+// base returns the parts that all operations of a kind have.
 func (c *kindDescriber) base(method, action, id, description string) operation {
 	op := operation{
 		method: method, action: action, id: id, description: description, tag: tag(c.gv.Group, c.gv.Version),
 		gvk: c.gv.WithKind(c.kind.Kind), consumes: anything, produces: c.forms.object, codes: []int{http.StatusOK},
 	}
 	if c.custom {
-		op.consumes, op.produces = c.forms.custom, c.forms.custom
+		op.consumes = c.forms.custom
+		op.produces = c.forms.custom
 	}
 	return op
 }
@@ -246,7 +249,8 @@ func (c *kindDescriber) collection() (ops []operation) {
 	if k.HasVerb("deletecollection") {
 		op := c.base(http.MethodDelete, "deletecollection", "delete"+operationGroup(c.gv)+"Collection"+c.scope+k.Kind, "delete collection of "+k.Kind)
 		op.result = modelOf(&metav1.Status{})
-		if op.parameters = c.params.list; !c.custom {
+		op.parameters = c.params.list
+		if !c.custom {
 			op.parameters, op.body, op.bodyOptional = c.params.removeSeveral, modelOf(&metav1.DeleteOptions{}), true
 		}
 		ops = append(ops, op)
@@ -290,7 +294,9 @@ func (c *kindDescriber) reading() []parameter {
 
 func (c *kindDescriber) replace(id, what string, m *model) operation {
 	op := c.base(http.MethodPut, "put", id, "replace the specified "+what)
-	op.parameters, op.body, op.result = c.params.update, m, m
+	op.parameters = c.params.update
+	op.body = m
+	op.result = m
 	op.codes = []int{http.StatusOK, http.StatusCreated}
 	return op
 }
@@ -298,9 +304,11 @@ func (c *kindDescriber) replace(id, what string, m *model) operation {
 func (c *kindDescriber) patch(id, what string, m *model) operation {
 	op := c.base(http.MethodPatch, "patch", id, "partially update the specified "+what)
 	op.parameters, op.body, op.result = c.params.patch, modelOf(&metav1.Patch{}), m
-	op.codes, op.consumes = []int{http.StatusOK, http.StatusCreated}, c.forms.patch
+	op.codes = []int{http.StatusOK, http.StatusCreated}
+	op.consumes = c.forms.patch
 	if c.custom {
-		op.codes, op.consumes = []int{http.StatusOK}, c.forms.customPatch
+		op.codes = []int{http.StatusOK}
+		op.consumes = c.forms.customPatch
 	}
 	return op
 }
@@ -329,7 +337,9 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 			}
 		case "create":
 			op = c.base(http.MethodPost, "post", c.id("create", name), "create "+s.Name+" of "+noun(c.kind.Kind))
-			op.parameters, op.body, op.result = c.params.create, m, m
+			op.parameters = c.params.create
+			op.body = m
+			op.result = m
 			op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
 		case "update":
 			op = c.replace(c.id("replace", name), what, m)
@@ -354,6 +364,7 @@ func subresourceKind(k *registry.Kind, s *registry.Subresource) schema.GroupVers
 	return s.GVK
 }
 
+// subresourceModel returns the model of a subresource.
 func (c *kindDescriber) subresourceModel(s *registry.Subresource, gvk schema.GroupVersionKind) *model {
 	switch {
 	case s.New != nil:

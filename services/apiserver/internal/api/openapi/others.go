@@ -61,7 +61,7 @@ func Part(text []byte, gv schema.GroupVersion) (part []byte, err error) {
 	if part, err = out.MarshalJSON(); err != nil {
 		return nil, err
 	}
-	if err := closed(part); err != nil {
+	if err := checkReferences(part); err != nil {
 		return nil, err
 	}
 	_, err = v2Proto(part) // the merged document must have this form too
@@ -92,11 +92,12 @@ func (s *Service) v2(ctx context.Context, snap *snapshot) *document {
 	s.merging.Lock()
 	defer s.merging.Unlock()
 	if m := s.merged; m == nil || m.of != snap.v2 || m.key != key.String() {
-		s.merged = &merged{snap.v2, key.String(), s.packer.newDocument(s.turns2, func(*Reading) ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
+		s.merged = &merged{snap.v2, key.String(), s.packer.newDocument(s.v2Slots, func(*Reading) ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
 	}
 	return s.merged.doc
 }
 
+// mergeV2 returns the v2 document of the entries, merged with those of other servers.
 func (s *Service) mergeV2(entries []*entry, others []Swagger) ([]byte, error) {
 	doc, err := s.swagger(entries)
 	if err != nil {
@@ -118,8 +119,8 @@ func merge(doc *spec.Swagger, part []byte) {
 	}
 }
 
-// closed rejects a document with unresolved references.
-func closed(text []byte) error {
+// checkReferences rejects a document with unresolved references.
+func checkReferences(text []byte) error {
 	var doc map[string]any
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return err
@@ -134,7 +135,7 @@ func closed(text []byte) error {
 				}
 			}
 		case map[string]any:
-			if ref, ok := t["$ref"].(string); ok && !leads(doc, ref) {
+			if ref, ok := t["$ref"].(string); ok && !resolves(doc, ref) {
 				return fmt.Errorf("it refers to %q, which it does not have", ref)
 			}
 			for _, x := range t {
@@ -148,8 +149,8 @@ func closed(text []byte) error {
 	return walk(doc)
 }
 
-// leads reports whether a reference resolves in the document.
-func leads(doc map[string]any, ref string) bool {
+// resolves reports whether a reference resolves in the document.
+func resolves(doc map[string]any, ref string) bool {
 	for _, kind := range []string{"definitions", "parameters"} {
 		if name, ok := strings.CutPrefix(ref, "#/"+kind+"/"); ok {
 			all, _ := doc[kind].(map[string]any)
@@ -172,7 +173,10 @@ func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersion
 		}
 		verb := m.method[:1] + strings.ToLower(m.method[1:])
 		op := c.base(m.method, "connect", "connect"+operationGroup(c.gv)+verb+c.scope+name, "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
-		op.gvk, op.result, op.produces, op.parameters = gvk, &model{}, anything, c.optionsOf(s, gvk)
+		op.gvk = gvk
+		op.result = &model{}
+		op.produces = anything
+		op.parameters = c.optionsOf(s, gvk)
 		ops = append(ops, op)
 	}
 	return ops

@@ -80,6 +80,7 @@ func scalar(t reflect.Type) (string, bool) {
 	return "", false
 }
 
+// union returns the parameters of both lists, each once, except those named by without.
 func union(a, b []parameter, without ...string) []parameter {
 	out := append([]parameter(nil), a...)
 	for _, p := range b {

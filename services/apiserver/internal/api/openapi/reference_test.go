@@ -15,33 +15,33 @@ import (
 // sinceThen explains the differences from the documents of a 1.26 API server in client-go, which
 // have all features but enums. A rule is a suffix of a path and what happened to it.
 var sinceThen = []struct{ what, path, why string }{
-	{"changed", ".info.version", "those were recorded without it"},
-	{"changed", ".description", "texts are those of the types, and of the parameters' options"},
-	{"new", ".description", "some fields were not described"},
-	{"changed", ".x-kubernetes-group-version-kind", "group versions came and went"},
-	{"new", ".enum", "those were recorded without enums"},
-	{"new", ".requestBody.required", "bodies are required since 1.27"},
-	{"new", ".x-kubernetes-list-type", "more lists say how they are merged"},
-	{"new", ".x-kubernetes-list-map-keys", "more lists say how they are merged"},
-	{"new", ".default", "defaults of the types are published"},
-	{"new", ".sendInitialEvents", "a parameter of 1.27"},
-	{"new", ".ignoreStoreReadErrorWithClusterBreakingPotential", "a parameter of 1.32"},
-	{"new", "/log.parameters.stream", "a parameter of 1.32"},
-	{"new", "/pods/{name}/resize", "a sub-resource of 1.33"},
-	{"gone", ".creationTimestamp.default", "types that read themselves have no default since 1.28"},
-	{"new", ".$ref", "a reference without a default stands alone"},
-	{"gone", ".allOf", "a reference without a default stands alone"},
+	{what: "changed", path: ".info.version", why: "those were recorded without it"},
+	{what: "changed", path: ".description", why: "texts are those of the types, and of the parameters' options"},
+	{what: "new", path: ".description", why: "some fields were not described"},
+	{what: "changed", path: ".x-kubernetes-group-version-kind", why: "group versions came and went"},
+	{what: "new", path: ".enum", why: "those were recorded without enums"},
+	{what: "new", path: ".requestBody.required", why: "bodies are required since 1.27"},
+	{what: "new", path: ".x-kubernetes-list-type", why: "more lists say how they are merged"},
+	{what: "new", path: ".x-kubernetes-list-map-keys", why: "more lists say how they are merged"},
+	{what: "new", path: ".default", why: "defaults of the types are published"},
+	{what: "new", path: ".sendInitialEvents", why: "a parameter of 1.27"},
+	{what: "new", path: ".ignoreStoreReadErrorWithClusterBreakingPotential", why: "a parameter of 1.32"},
+	{what: "new", path: "/log.parameters.stream", why: "a parameter of 1.32"},
+	{what: "new", path: "/pods/{name}/resize", why: "a sub-resource of 1.33"},
+	{what: "gone", path: ".creationTimestamp.default", why: "types that read themselves have no default since 1.28"},
+	{what: "new", path: ".$ref", why: "a reference without a default stands alone"},
+	{what: "gone", path: ".allOf", why: "a reference without a default stands alone"},
 
-	{"gone", ".io.k8s.api.core.v1.ClaimSource", "claims of pods are flat since 1.31"},
-	{"gone", ".PodResourceClaim.properties.source", "claims of pods are flat since 1.31"},
-	{"gone", ".PersistentVolumeClaimStatus.properties.resizeStatus", "allocatedResourceStatuses took its place in 1.28"},
-	{"changed", ".PersistentVolumeClaimSpec.properties.resources.allOf", "claims have requirements of their own since 1.29"},
-	{"gone", ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-merge-key", "it was never a list"},
-	{"gone", ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-strategy", "it was never a list"},
-	{"changed", ".StatefulSetSpec.required", "serviceName need not be given since 1.33"},
-	{"changed", ".PodFailurePolicyRule.required", "onPodConditions need not be given since 1.27"},
-	{"new", ".HostAlias.required", "ip has to be given since 1.31"},
-	{"new", ".PodIP.required", "ip has to be given since 1.31"},
+	{what: "gone", path: ".io.k8s.api.core.v1.ClaimSource", why: "claims of pods are flat since 1.31"},
+	{what: "gone", path: ".PodResourceClaim.properties.source", why: "claims of pods are flat since 1.31"},
+	{what: "gone", path: ".PersistentVolumeClaimStatus.properties.resizeStatus", why: "allocatedResourceStatuses took its place in 1.28"},
+	{what: "changed", path: ".PersistentVolumeClaimSpec.properties.resources.allOf", why: "claims have requirements of their own since 1.29"},
+	{what: "gone", path: ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-merge-key", why: "it was never a list"},
+	{what: "gone", path: ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-strategy", why: "it was never a list"},
+	{what: "changed", path: ".StatefulSetSpec.required", why: "serviceName need not be given since 1.33"},
+	{what: "changed", path: ".PodFailurePolicyRule.required", why: "onPodConditions need not be given since 1.27"},
+	{what: "new", path: ".HostAlias.required", why: "ip has to be given since 1.31"},
+	{what: "new", path: ".PodIP.required", why: "ip has to be given since 1.31"},
 }
 
 // selfReading are types without default: types with their own decoder may be null.
@@ -119,7 +119,8 @@ func differences(path string, want, got any) (out []difference) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(w)) {
 		at := path + "." + key
-		switch _, has := g[key]; {
+		_, has := g[key]
+		switch {
 		case has:
 			out = append(out, differences(at, w[key], g[key])...)
 		case key == "default" && readsItself(g):

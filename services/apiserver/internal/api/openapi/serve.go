@@ -33,7 +33,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	snap := s.current.Load()
-	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	switch {
 	case path == pathV2:
 		s.serveDocument(w, r, s.v2(r.Context(), snap), "v2", "")
 	case path == pathV3:
@@ -60,6 +61,7 @@ func (s *Service) failed(w http.ResponseWriter, r *http.Request, err error) {
 	s.refuse(w, r, err)
 }
 
+// serveIndex writes the list of v3 documents.
 func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request, snap *snapshot) {
 	list, err := snap.list(r.Context())
 	if err != nil {
@@ -105,7 +107,7 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		h.Set("Content-Encoding", "gzip")
 	} else {
-		text, release, err := c.plain()
+		text, release, err := c.uncompressed()
 		if err != nil {
 			s.failed(w, r, err)
 			return
@@ -113,7 +115,7 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 		defer release()
 		body = text
 	}
-	http.ServeContent(w, r, "", c.made, bytes.NewReader(body))
+	http.ServeContent(w, r, "", c.built, bytes.NewReader(body))
 }
 
 // acceptedForm chooses between JSON and protobuf. The media type of protobuf has two spellings.

@@ -91,15 +91,15 @@ func TestCaching(t *testing.T) {
 func TestNegotiation(t *testing.T) {
 	h := service(t)
 	for _, c := range []struct{ path, accept, want string }{
-		{"/openapi/v2", "", "application/json"},
-		{"/openapi/v2", "*/*", "application/json"},
-		{"/openapi/v2", protoV2, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
-		{"/openapi/v2", "application/json;q=0.4," + protoV2 + ";q=0.9", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
-		{"/openapi/v2", protoV3, ""},
-		{"/openapi/v2", "text/html", ""},
-		{"/openapi/v2", "application/json;q=0", ""},
-		{"/openapi/v3/apis/batch/v1", protoV3 + ", application/json", protoV3},
-		{"/openapi/v3/apis/batch/v1", "text/html, application/json", "application/json"},
+		{path: "/openapi/v2", accept: "", want: "application/json"},
+		{path: "/openapi/v2", accept: "*/*", want: "application/json"},
+		{path: "/openapi/v2", accept: protoV2, want: "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
+		{path: "/openapi/v2", accept: "application/json;q=0.4," + protoV2 + ";q=0.9", want: "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
+		{path: "/openapi/v2", accept: protoV3, want: ""},
+		{path: "/openapi/v2", accept: "text/html", want: ""},
+		{path: "/openapi/v2", accept: "application/json;q=0", want: ""},
+		{path: "/openapi/v3/apis/batch/v1", accept: protoV3 + ", application/json", want: protoV3},
+		{path: "/openapi/v3/apis/batch/v1", accept: "text/html, application/json", want: "application/json"},
 	} {
 		w := get(t, h, c.path, "Accept", c.accept)
 		if c.want == "" {

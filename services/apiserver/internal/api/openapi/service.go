@@ -54,9 +54,9 @@ type Service struct {
 	builtIn []*entry
 
 	packer packer
-	// turns2 and turns3 limit the number of concurrent builds.
-	turns2, turns3 chan struct{}
-	refuse         func(http.ResponseWriter, *http.Request, error)
+	// v2Slots and turns3 limit the number of concurrent builds.
+	v2Slots, v3Slots chan struct{}
+	refuse           func(http.ResponseWriter, *http.Request, error)
 
 	swaggers func(context.Context) []Swagger
 	merging  sync.Mutex // guards merged; leaf lock
@@ -110,7 +110,7 @@ func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*
 		release: cmp.Or(o.Release, version.Major+"."+version.Minor)}
 	// The v2 document covers the whole API, and its build must not delay v3 documents. One
 	// processor remains free for other work.
-	s.turns2, s.turns3 = make(chan struct{}, 1), make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1))
+	s.v2Slots, s.v3Slots = make(chan struct{}, 1), make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1))
 	if s.refuse == nil {
 		s.refuse = func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), int(status.Of(err).Code))
@@ -153,7 +153,8 @@ func (s *Service) roots() []*entry {
 		return s.entry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} })
 	}
 	versions := s.rootPath("/version/", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{})
-	versions.operations[0].consumes, versions.operations[0].produces = []string{api.MediaJSON}, []string{api.MediaJSON}
+	versions.operations[0].consumes = []string{api.MediaJSON}
+	versions.operations[0].produces = []string{api.MediaJSON}
 	return []*entry{
 		one("api", "getCoreAPIVersions", "get available API versions", "core", &metav1.APIVersions{}),
 		one("apis", "getAPIVersions", "get available API versions", "apis", &metav1.APIGroupList{}),
@@ -188,7 +189,7 @@ func (s *Service) groupRoot(group string) *entry {
 // entry returns the entry of a built-in group version, or of a path beside the groups.
 func (s *Service) entry(at string, paths func() []path) *entry {
 	e := &entry{path: at, paths: paths}
-	e.doc = s.packer.newDocument(s.turns3, func(r *Reading) ([]byte, error) {
+	e.doc = s.packer.newDocument(s.v3Slots, func(r *Reading) ([]byte, error) {
 		facts, err := r.typeFacts()
 		if err != nil {
 			return nil, err
@@ -239,7 +240,7 @@ func (s *Service) Replace(groups []Group, others []RemoteGroupVersion) {
 		s.current.Store(next)
 		return
 	}
-	next.v2 = s.packer.newDocument(s.turns2, func(*Reading) ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
+	next.v2 = s.packer.newDocument(s.v2Slots, func(*Reading) ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
 	s.current.Store(next)
 }
 
@@ -252,6 +253,7 @@ func (s *Service) buildV2(entries []*entry) ([]byte, error) {
 	return doc.MarshalJSON()
 }
 
+// swagger builds the v2 document of the entries.
 func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
 	r := newReadings()
 	facts, err := r.facts()
@@ -264,7 +266,7 @@ func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
 	for _, e := range entries {
 		ps := e.paths()
 		if e.schemas == nil {
-			m.refer(ps)
+			m.addReferenced(ps)
 		} else {
 			e.rename(m)
 			maps.Copy(extra, e.schemas(m, r.of(e)))

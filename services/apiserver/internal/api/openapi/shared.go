@@ -18,22 +18,22 @@ import (
 // shared is a value that is built on first use, once for all callers that wait for it, and then
 // kept. A failed build is returned to these callers and not kept.
 type shared[T any] struct {
-	// turns limits the number of concurrent builds, which hold no seats. It is nil for values that
+	// slots limits the number of concurrent builds, which hold no seats. It is nil for values that
 	// only wait for other limited builds.
-	turns chan struct{}
+	slots chan struct{}
 
-	mu     sync.Mutex // guards the fields below; leaf lock
-	made   *T
-	making *pendingBuild[T]
+	mu      sync.Mutex // guards the fields below; leaf lock
+	built   *T
+	pending *pendingBuild[T]
 }
 
 // pendingBuild is a build that callers wait for.
 type pendingBuild[T any] struct {
 	stop    context.CancelFunc
 	waiting int
-	// begun states that the build has started. It then continues without callers, so that a later
+	// started states that the build has started. It then continues without callers, so that a later
 	// caller finds its result.
-	begun bool
+	started bool
 
 	done  chan struct{}
 	value T // valid with err once done is closed
@@ -44,15 +44,15 @@ type pendingBuild[T any] struct {
 // context of work belongs to no request, and ends when no caller waits any more.
 func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
-	if s.made != nil {
+	if s.built != nil {
 		defer s.mu.Unlock()
-		return *s.made, nil
+		return *s.built, nil
 	}
-	m := s.making
+	m := s.pending
 	if m == nil {
 		within, stop := context.WithCancel(request.Detach(ctx))
 		m = &pendingBuild[T]{stop: stop, done: make(chan struct{})}
-		s.making = m
+		s.pending = m
 		go s.run(within, m, work)
 	}
 	m.waiting++
@@ -78,21 +78,23 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 func (s *shared[T]) leave(m *pendingBuild[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.waiting--; m.waiting > 0 || m.begun {
+	m.waiting--
+	if m.waiting > 0 || m.started {
 		return
 	}
 	m.stop()
-	if s.making == m {
-		s.making = nil
+	if s.pending == m {
+		s.pending = nil
 	}
 }
 
+// run builds the value after it has acquired a slot.
 func (s *shared[T]) run(ctx context.Context, m *pendingBuild[T], work func(context.Context) (T, error)) {
 	defer m.stop()
-	if s.turns != nil {
+	if s.slots != nil {
 		select {
-		case s.turns <- struct{}{}:
-			defer func() { <-s.turns }()
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
 			runtime.Gosched() // lets short requests run between consecutive builds
 		case <-ctx.Done():
 		}
@@ -100,14 +102,15 @@ func (s *shared[T]) run(ctx context.Context, m *pendingBuild[T], work func(conte
 			return
 		}
 	}
-	value, err := safely(ctx, work)
-	m.value, m.err = value, err
+	value, err := runProtected(ctx, work)
+	m.value = value
+	m.err = err
 	s.mu.Lock()
 	if err == nil {
-		s.made = &value // a copy, because m references the first request
+		s.built = &value // a copy, because m references the first request
 	}
-	if s.making == m {
-		s.making = nil
+	if s.pending == m {
+		s.pending = nil
 	}
 	s.mu.Unlock()
 	close(m.done)
@@ -117,12 +120,13 @@ func (s *shared[T]) run(ctx context.Context, m *pendingBuild[T], work func(conte
 func (s *shared[T]) begin(m *pendingBuild[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.begun = m.waiting > 0
-	return m.begun
+	m.started = m.waiting > 0
+	return m.started
 }
 
-// safely runs work and converts a panic into an error, because no request handler would recover it.
-func safely[T any](ctx context.Context, work func(context.Context) (T, error)) (_ T, err error) {
+// runProtected runs work and converts a panic into an error, because no request handler would
+// recover it.
+func runProtected[T any](ctx context.Context, work func(context.Context) (T, error)) (_ T, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)

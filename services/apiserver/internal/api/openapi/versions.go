@@ -69,6 +69,7 @@ func slot[O any](method string, get, put, post, del, head, options, patch **O) *
 	}
 }
 
+// v2Operation returns an operation in the form of v2.
 func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Operation {
 	out := &spec.Operation{OperationProps: spec.OperationProps{
 		Tags: []string{op.tag}, Description: op.description, ID: op.id, Consumes: op.consumes, Produces: op.produces,
@@ -86,7 +87,7 @@ func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Oper
 		s := m.schemaOf(op.body)
 		body := spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Required: !op.bodyOptional, Schema: &s}}
 		if ref := s.Ref.String(); strings.HasPrefix(ref, "#/definitions/io.k8s.apimachinery") {
-			body = shared.refer(body) // shared by many kinds
+			body = shared.refTo(body) // shared by many kinds
 		}
 		out.Parameters = append(out.Parameters, body)
 	}
@@ -126,16 +127,16 @@ func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 		case "name", "dryRun", "fieldValidation":
 			out = append(out, full)
 		default:
-			c.refs[p] = c.refer(full)
+			c.refs[p] = c.refTo(full)
 			out = append(out, c.refs[p])
 		}
 	}
 	return out
 }
 
-// refer adds a shared parameter and returns a reference. As in Kubernetes, its name ends with a
+// refTo adds a shared parameter and returns a reference. As in Kubernetes, its name ends with a
 // hash of its JSON: six bytes of FNV-1 in URL-safe base64.
-func (c *sharedParameters) refer(p spec.Parameter) spec.Parameter {
+func (c *sharedParameters) refTo(p spec.Parameter) spec.Parameter {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return p
@@ -194,6 +195,7 @@ func v3Parameters(ps []parameter) []*spec3.Parameter {
 	return out
 }
 
+// v3Operation returns an operation in the form of v3.
 func (m *models) v3Operation(op *operation) *spec3.Operation {
 	out := &spec3.Operation{OperationProps: spec3.OperationProps{
 		Tags: []string{op.tag}, Description: op.description, OperationId: op.id, Parameters: v3Parameters(op.parameters),

@@ -152,7 +152,9 @@ func (o *Info) Form() string {
 // On returns the same operation on another object of the same kind.
 func (o *Info) On(namespace, name string) *Info {
 	other := *o
-	other.Namespace, other.Name, other.Collection = namespace, name, false
+	other.Namespace = namespace
+	other.Name = name
+	other.Collection = false
 	return &other
 }
 
@@ -180,9 +182,12 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	empty := false
 	switch {
 	case len(parts) >= 3 && parts[0] == "api":
-		o.Version, parts = parts[1], parts[2:]
+		o.Version = parts[1]
+		parts = parts[2:]
 	case len(parts) >= 4 && parts[0] == "apis":
-		o.Group, o.Version, parts = parts[1], parts[2], parts[3:]
+		o.Group = parts[1]
+		o.Version = parts[2]
+		parts = parts[3:]
 		empty = o.Group == ""
 	default:
 		return o
@@ -193,7 +198,7 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	p.empty = p.empty || empty || o.Version == ""
 	o.Hollow = p.empty
 	o.refine(r, p)
-	o.aim(p)
+	o.setTarget(p)
 	return o
 }
 
@@ -207,14 +212,16 @@ var verbs = map[string]string{
 func (o *Info) locate(parts []string) place {
 	p := place{parts: parts}
 	if len(parts) > 1 && (parts[0] == "watch" || parts[0] == "proxy") {
-		p.prefix, p.parts = parts[0], parts[1:]
+		p.prefix = parts[0]
+		p.parts = parts[1:]
 	}
 	if p.parts[0] == "namespaces" && len(p.parts) > 1 {
 		o.Namespace = p.parts[1]
 		o.EmptyNamespace = o.Namespace == "" && len(p.parts) > 2 && !namespaceSubresources[p.parts[2]] && p.prefix == ""
 		p.empty = o.Namespace == "" && !o.EmptyNamespace
 		if len(p.parts) > 2 && !namespaceSubresources[p.parts[2]] {
-			p.inNamespace, p.parts = true, p.parts[2:]
+			p.inNamespace = true
+			p.parts = p.parts[2:]
 		}
 	}
 	for _, s := range p.parts[:min(len(p.parts), 3)] {
@@ -250,7 +257,8 @@ func (o *Info) refine(r *http.Request, p place) {
 		return
 	}
 	q := o.Query
-	if o.FieldSelector, o.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector"); o.FieldSelector != "" || o.LabelSelector != "" {
+	o.FieldSelector, o.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector")
+	if o.FieldSelector != "" || o.LabelSelector != "" {
 		o.selectors = &Selectors{label: o.LabelSelector, field: o.FieldSelector}
 	}
 	if o.Verb == "deletecollection" {
@@ -269,9 +277,9 @@ func (o *Info) refine(r *http.Request, p place) {
 	}
 }
 
-// aim finds the target of the path. There is no target unless the path is exactly one that the kind
-// serves.
-func (o *Info) aim(p place) {
+// setTarget finds the target of the path. There is no target unless the path is exactly one that
+// the kind serves.
+func (o *Info) setTarget(p place) {
 	kind := o.Kinds.Resource(o.GVR())
 	if kind == nil || p.empty || p.prefix == "proxy" {
 		return
@@ -288,7 +296,8 @@ func (o *Info) aim(p place) {
 		if sub == nil || p.prefix != "" || len(p.parts) > 3 && !sub.Deep {
 			return
 		}
-		o.Sub, o.Beyond = sub, p.parts[3:]
+		o.Sub = sub
+		o.Beyond = p.parts[3:]
 	}
 	o.Target = kind
 }

@@ -91,11 +91,11 @@ func TestAgainst(t *testing.T) {
 		expression string
 		wrong      string
 	}{
-		{expressions.Objects{Object: cel.ObjectType("thing"), Types: known}, "object.a == 'x' && oldObject.a == 'x' && params.b == 1", ""},
-		{expressions.Objects{Object: cel.ObjectType("thing"), Types: known}, "object.b == 'x'", "undefined field 'b'"},
-		{expressions.Objects{Params: cel.ObjectType("thing"), Types: known}, "params.b == 'x'", "undefined field 'b'"},
-		{expressions.Objects{}, "object.b == 'x' && params.b == 1", ""},
-		{expressions.Objects{}, "authorizer.requestResource.check('get').allowed()", "authorizer.requestResource"},
+		{of: expressions.Objects{Object: cel.ObjectType("thing"), Types: known}, expression: "object.a == 'x' && oldObject.a == 'x' && params.b == 1", wrong: ""},
+		{of: expressions.Objects{Object: cel.ObjectType("thing"), Types: known}, expression: "object.b == 'x'", wrong: "undefined field 'b'"},
+		{of: expressions.Objects{Params: cel.ObjectType("thing"), Types: known}, expression: "params.b == 'x'", wrong: "undefined field 'b'"},
+		{of: expressions.Objects{}, expression: "object.b == 'x' && params.b == 1", wrong: ""},
+		{of: expressions.Objects{}, expression: "authorizer.requestResource.check('get').allowed()", wrong: "authorizer.requestResource"},
 	} {
 		issues, err := compiler(t).Against(c.of).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
 		if err != nil || (issues == "") != (c.wrong == "") || !strings.Contains(issues, c.wrong) {

@@ -46,8 +46,8 @@ func New() (*Compiler, error) {
 // part of CEL itself.
 func (c *Compiler) WithStandardCosts() *Compiler { return newCompiler(c.base.WithStandardCosts()) }
 
-// Limited returns a compiler that checks the expressions of one object, within a limit for all of them. It
-// shares everything else with c. It is not safe for concurrent use.
+// Limited returns a compiler that checks the expressions of one object, within a limit for all of
+// them. It shares everything else with c. It is not safe for concurrent use.
 func (c *Compiler) Limited() *Compiler {
 	limited := *c
 	limited.budget = &celenv.CheckBudget{}
@@ -73,6 +73,7 @@ type envs struct {
 	made map[VariableSet]*celenv.Env
 }
 
+// get returns the environment with a set of variables. It is created on first use.
 func (e *envs) get(sees VariableSet) (*celenv.Env, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -28,21 +28,21 @@ func TestVisibleVariables(t *testing.T) {
 		want       *cel.Type
 		wrong      string
 	}{
-		{expressions.VariableSet{}, "object.a == oldObject.b", cel.BoolType, ""},
-		{expressions.VariableSet{}, "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]", cel.StringType, ""},
-		{expressions.VariableSet{}, "request.options.dryRun", cel.DynType, ""},
-		{expressions.VariableSet{}, "request.object", cel.DynType, "undefined field 'object'"},
-		{expressions.VariableSet{}, "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp", cel.BoolType, ""},
-		{expressions.VariableSet{}, "namespaceObject.metadata.UID == namespaceObject.metadata.uid", cel.BoolType, "undefined field 'uid'"},
-		{expressions.VariableSet{}, "params.a", cel.DynType, "undeclared reference to 'params'"},
-		{expressions.VariableSet{}, "authorizer.path('/').check('get').allowed()", cel.BoolType, "undeclared reference to 'authorizer'"},
-		{all, "params.a", cel.DynType, ""},
-		{all, "authorizer.requestResource.check('get').allowed()", cel.BoolType, ""},
-		{all, "authorizer.requestResource.allowed()", cel.BoolType, "found no matching overload for 'allowed'"},
-		{all, "variables.a", cel.DynType, "undeclared reference to 'variables'"},
-		{all, "params.a", cel.BoolType, "must evaluate to bool but got dyn"},
-		{all, "1", cel.StringType, "must evaluate to string but got int"},
-		{all, "1 +", cel.IntType, "compilation failed: ERROR: <input>:1:4: Syntax error"},
+		{sees: expressions.VariableSet{}, expression: "object.a == oldObject.b", want: cel.BoolType, wrong: ""},
+		{sees: expressions.VariableSet{}, expression: "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]", want: cel.StringType, wrong: ""},
+		{sees: expressions.VariableSet{}, expression: "request.options.dryRun", want: cel.DynType, wrong: ""},
+		{sees: expressions.VariableSet{}, expression: "request.object", want: cel.DynType, wrong: "undefined field 'object'"},
+		{sees: expressions.VariableSet{}, expression: "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp", want: cel.BoolType, wrong: ""},
+		{sees: expressions.VariableSet{}, expression: "namespaceObject.metadata.UID == namespaceObject.metadata.uid", want: cel.BoolType, wrong: "undefined field 'uid'"},
+		{sees: expressions.VariableSet{}, expression: "params.a", want: cel.DynType, wrong: "undeclared reference to 'params'"},
+		{sees: expressions.VariableSet{}, expression: "authorizer.path('/').check('get').allowed()", want: cel.BoolType, wrong: "undeclared reference to 'authorizer'"},
+		{sees: all, expression: "params.a", want: cel.DynType, wrong: ""},
+		{sees: all, expression: "authorizer.requestResource.check('get').allowed()", want: cel.BoolType, wrong: ""},
+		{sees: all, expression: "authorizer.requestResource.allowed()", want: cel.BoolType, wrong: "found no matching overload for 'allowed'"},
+		{sees: all, expression: "variables.a", want: cel.DynType, wrong: "undeclared reference to 'variables'"},
+		{sees: all, expression: "params.a", want: cel.BoolType, wrong: "must evaluate to bool but got dyn"},
+		{sees: all, expression: "1", want: cel.StringType, wrong: "must evaluate to string but got int"},
+		{sees: all, expression: "1 +", want: cel.IntType, wrong: "compilation failed: ERROR: <input>:1:4: Syntax error"},
 	}
 	for _, tt := range tests {
 		err := c.Check(tt.sees, tt.expression, tt.want)

@@ -30,6 +30,7 @@ type programKey struct {
 	want       string
 }
 
+// compiled is the result of compiling an expression.
 type compiled struct {
 	program *celenv.Program
 	err     error
@@ -52,6 +53,7 @@ type Scope struct {
 	list     []declaration
 }
 
+// declaration is a variable of a policy.
 type declaration struct {
 	sees             VariableSet
 	name, expression string
@@ -85,6 +87,8 @@ func (s *Scope) Compile(sees VariableSet, expression string, want ...*cel.Type) 
 	return s.compile(sees, expression, want, strings.Join(names, " "))
 }
 
+// compile returns the program of an expression, shared with other policies that use the same
+// variables.
 func (s *Scope) compile(sees VariableSet, expression string, want []*cel.Type, wanted string) (*celenv.Program, error) {
 	key := programKey{sees, strings.Join(s.declared, "\n"), expression, wanted}
 	if made, ok := s.programs.shared.Get(key); ok {
@@ -92,8 +96,10 @@ func (s *Scope) compile(sees VariableSet, expression string, want []*cel.Type, w
 	}
 	var made compiled
 	var env *celenv.Env
-	if env, made.err = s.env(sees); made.err == nil {
-		if _, made.err = check(env, expression, want); made.err == nil {
+	env, made.err = s.env(sees)
+	if made.err == nil {
+		_, made.err = check(env, expression, want)
+		if made.err == nil {
 			made.program, made.err = env.Compile(expression)
 		}
 	}

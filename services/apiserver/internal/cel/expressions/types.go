@@ -40,7 +40,9 @@ func known() (of types, requestType, namespaceType *cel.Type) {
 		of[s.Name] = fields
 		return s.Type()
 	}
-	str, texts, list := cel.StringType, cel.MapType(cel.StringType, cel.StringType), cel.ListType(cel.StringType)
+	str := cel.StringType
+	texts := cel.MapType(cel.StringType, cel.StringType)
+	list := cel.ListType(cel.StringType)
 	kind := add("GroupVersionKind", map[string]*cel.Type{"group": str, "version": str, "kind": str})
 	resource := add("GroupVersionResource", map[string]*cel.Type{"group": str, "version": str, "resource": str})
 	user := add("UserInfo", map[string]*cel.Type{

@@ -45,6 +45,7 @@ func ParamRef(r *v1alpha1.ParamRef) *admissionv1.ParamRef {
 	}
 }
 
+// each converts the elements of a list. It returns nil for nil.
 func each[A, B any](in []A, f func(A) B) []B {
 	if in == nil {
 		return nil

@@ -43,7 +43,7 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 	return internalclient.Put(ctx, b.API, internalclient.Collection("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
 		changed := false
 		for k, mine := range data {
-			if joined := b.join(k, live.Data[k], mine); live.Data[k] != joined {
+			if joined := b.mergeValue(k, live.Data[k], mine); live.Data[k] != joined {
 				if live.Data == nil {
 					live.Data = map[string]string{}
 				}
@@ -54,13 +54,13 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 	})
 }
 
-// join merges the stored value of a key with that of this server. It replaces invalid values.
-func (b *Bootstrap) join(key, have, mine string) string {
+// mergeValue merges the stored value of a key with that of this server. It replaces invalid values.
+func (b *Bootstrap) mergeValue(key, have, mine string) string {
 	switch {
 	case have == mine:
 		return have
 	case strings.HasSuffix(key, "client-ca-file"):
-		return joinBundles(have, mine, b.Now())
+		return mergeBundles(have, mine, b.Now())
 	}
 	var theirs, ours []string
 	if json.Unmarshal([]byte(have), &theirs) != nil || json.Unmarshal([]byte(mine), &ours) != nil {
@@ -86,13 +86,13 @@ func (b *Bootstrap) join(key, have, mine string) string {
 	return string(out)
 }
 
-// joinBundles returns the certificates of both bundles that have not expired.
-func joinBundles(have, mine string, now time.Time) string {
-	theirs, ok := bundle(have)
+// mergeBundles returns the certificates of both bundles that have not expired.
+func mergeBundles(have, mine string, now time.Time) string {
+	theirs, ok := parseBundle(have)
 	if !ok {
 		return mine
 	}
-	ours, ok := bundle(mine)
+	ours, ok := parseBundle(mine)
 	if !ok {
 		return have
 	}
@@ -113,12 +113,14 @@ func joinBundles(have, mine string, now time.Time) string {
 	return out.String()
 }
 
-// bundle parses certificates. ok is false if the text has any other PEM block or no certificate.
-func bundle(text string) (out []*x509.Certificate, ok bool) {
+// parseBundle parses certificates. ok is false if the text has any other PEM block or no
+// certificate.
+func parseBundle(text string) (out []*x509.Certificate, ok bool) {
 	rest := []byte(text)
 	for {
 		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
+		block, rest = pem.Decode(rest)
+		if block == nil {
 			return out, len(out) > 0
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
@@ -181,6 +183,7 @@ func (e *ExtensionInfo) FollowFiles(ctx context.Context) error {
 	})
 }
 
+// wake makes Due receive.
 func (e *ExtensionInfo) wake() {
 	select {
 	case e.due <- struct{}{}:
@@ -205,6 +208,7 @@ func (e *ExtensionInfo) Data() map[string]string {
 	return data
 }
 
+// jsonList returns the JSON form of a list. It is "[]" for an empty list.
 func jsonList(list []string) string {
 	if len(list) == 0 {
 		return "[]"

@@ -25,19 +25,21 @@ func TestBundlesAreJoined(t *testing.T) {
 		}
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	}
-	old, a, b := made(1, now.Add(-time.Minute)), made(2, now.Add(time.Hour)), made(3, now.Add(time.Hour))
+	old := made(1, now.Add(-time.Minute))
+	a := made(2, now.Add(time.Hour))
+	b := made(3, now.Add(time.Hour))
 	for _, c := range []struct{ what, have, mine, want string }{
-		{"nothing yet", "", a, a},
-		{"the same", a, a, a},
-		{"another", a, b, a + b},
-		{"more than mine", a + b, b, a + b},
-		{"more, with a comment", "# mine\n" + a + b, b, "# mine\n" + a + b},
-		{"expired", old + a, b, a + b},
-		{"expired, mine is there", old + a, a, a},
-		{"nonsense", "x", a, a},
-		{"a key", "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", a, a},
+		{what: "nothing yet", have: "", mine: a, want: a},
+		{what: "the same", have: a, mine: a, want: a},
+		{what: "another", have: a, mine: b, want: a + b},
+		{what: "more than mine", have: a + b, mine: b, want: a + b},
+		{what: "more, with a comment", have: "# mine\n" + a + b, mine: b, want: "# mine\n" + a + b},
+		{what: "expired", have: old + a, mine: b, want: a + b},
+		{what: "expired, mine is there", have: old + a, mine: a, want: a},
+		{what: "nonsense", have: "x", mine: a, want: a},
+		{what: "a key", have: "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", mine: a, want: a},
 	} {
-		if got := joinBundles(c.have, c.mine, now); got != c.want {
+		if got := mergeBundles(c.have, c.mine, now); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
 	}

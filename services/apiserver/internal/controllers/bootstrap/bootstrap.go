@@ -185,23 +185,23 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	begun := make(chan struct{}) // closed after the first part, on which the other parts depend
-	begin := sync.OnceFunc(func() { close(begun) })
+	firstDone := make(chan struct{}) // closed after the first part, on which the others depend
+	closeFirst := sync.OnceFunc(func() { close(firstDone) })
 	var wg sync.WaitGroup
 	for i, h := range b.hooks {
 		wg.Go(func() {
 			passed := func() {}
 			if i == 0 {
-				passed = begin
+				passed = closeFirst
 			} else {
 				select {
-				case <-begun:
+				case <-firstDone:
 				case <-ctx.Done():
 					return
 				}
 			}
-			b.first(ctx, h, passed)
-			b.repeat(ctx, h)
+			b.runUntilDone(ctx, h, passed)
+			b.repeatPeriodically(ctx, h)
 		})
 	}
 	wg.Wait()
@@ -213,14 +213,15 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// quietWait is the delay of the first retry whose error is logged as one.
-const quietWait = 200 * time.Millisecond
+// quietRetry is the delay from which failures are logged as errors. Earlier ones are logged at
+// debug level.
+const quietRetry = 200 * time.Millisecond
 
-// first runs the work until it succeeds once. It calls passed when other parts need not wait any
-// longer. A full store neither keeps this replica from becoming ready nor makes it restart
+// runUntilDone runs the work until it succeeds once. It calls passed when other parts need not wait
+// any longer. A full store neither keeps this replica from becoming ready nor makes it restart
 // repeatedly: deletions free space, which requires a running server, and the objects of earlier
 // runs still exist.
-func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
+func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, passed func()) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		startup, s := request.Derive(ctx)
 		s.Startup = true
@@ -240,10 +241,10 @@ func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 		}
 		level := slog.LevelError
 		// The caches are still loading, or a replica that starts at the same time won a race.
-		if apierrors.IsTooManyRequests(err) || wait < quietWait {
+		if apierrors.IsTooManyRequests(err) || wait < quietRetry {
 			level = slog.LevelDebug
 		}
-		b.Logger.Log(ctx, level, "initial objects could not be made; trying again", "hook", h.name, "error", err)
+		b.Logger.Log(ctx, level, "failed to write bootstrap objects; retrying", "hook", h.name, "error", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -252,14 +253,18 @@ func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 	}
 }
 
-func (b *Bootstrap) repeat(ctx context.Context, h hook) {
+// repeatPeriodically runs the work at its interval, and earlier when it is due, until ctx ends. It
+// logs each new error once per interval.
+func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 	if h.every == 0 {
 		return
 	}
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
-	due, failed, reported := h.due, false, ""
-	var rested <-chan time.Time
+	due := h.due
+	failed := false
+	reported := ""
+	var pauseOver <-chan time.Time // limits the rate of runs that are due
 	for {
 		select {
 		case <-ctx.Done():
@@ -267,8 +272,10 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 		case <-tick.C:
 			reported = ""
 		case <-due:
-		case <-rested:
-			if due, rested = h.due, nil; !failed {
+		case <-pauseOver:
+			due = h.due
+			pauseOver = nil
+			if !failed {
 				continue
 			}
 		}
@@ -276,12 +283,14 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 		if err == nil {
 			reported = ""
 		}
-		if failed = err != nil; failed && ctx.Err() == nil && err.Error() != reported { // that is retried each second
+		failed = err != nil
+		if failed && ctx.Err() == nil && err.Error() != reported {
 			reported = err.Error()
 			b.Logger.Error("failed to write bootstrap objects", "hook", h.name, "error", err)
 		}
 		if h.due != nil { // replicas with other data may write back immediately
-			due, rested = nil, time.After(registrationRetry)
+			due = nil
+			pauseOver = time.After(registrationRetry)
 		}
 	}
 }

@@ -37,10 +37,14 @@ func (r *CustomVersions) Changed() <-chan struct{} { return r.changed }
 func (r *CustomVersions) Set(changed []kind.Change, complete bool) {
 	r.mu.Lock()
 	same := r.known && r.complete == complete
-	r.known, r.complete = true, complete
+	r.known = true
+	r.complete = complete
 	for _, c := range changed {
-		if come, gone := r.count(c.Now, 1), r.count(c.Before, -1); come || gone {
-			same, r.wanted = false, nil
+		added := r.count(c.Now, 1)
+		removed := r.count(c.Before, -1)
+		if added || removed {
+			same = false
+			r.wanted = nil
 		}
 	}
 	r.mu.Unlock()
@@ -62,7 +66,8 @@ func (r *CustomVersions) count(d *kind.Definition, by int) (changed bool) {
 		}
 		gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
 		was := r.serving[gv]
-		if r.serving[gv] = was + by; was+by == 0 {
+		r.serving[gv] = was + by
+		if was+by == 0 {
 			delete(r.serving, gv)
 		}
 		changed = changed || was == 0 || was+by == 0

@@ -134,15 +134,15 @@ func (d *Dangling) Run(ctx context.Context) error {
 			if apierrors.IsTooManyRequests(err) { // the caches are still loading
 				level = slog.LevelDebug
 			}
-			d.Logger.Log(ctx, level, "the status of flow schemas could not be written; trying again", "error", err)
+			d.Logger.Log(ctx, level, "failed to update the status of flow schemas; retrying", "error", err)
 			retry.Reset(danglingRetry)
 		}
 	}
 }
 
-// writePending writes the pending conditions one at a time. A failed one stays pending and does not prevent
-// the other writes. limited reports whether a schema stays pending because it was written too
-// often.
+// writePending writes the pending conditions one at a time. A failed one stays pending and does not
+// prevent the other writes. limited reports whether a schema stays pending because it was written
+// too often.
 func (d *Dangling) writePending(ctx context.Context) (limited bool, first error) {
 	d.mu.Lock()
 	names := slices.Sorted(maps.Keys(d.pending))
@@ -156,21 +156,21 @@ func (d *Dangling) writePending(ctx context.Context) (limited bool, first error)
 		if !changes {
 			continue
 		}
-		if !d.mayWrite(name) {
-			d.putBack(name)
+		if !d.allowWrite(name) {
+			d.requeue(name)
 			limited = true
 			continue
 		}
 		if err := d.write(ctx, name, s, want); err != nil && !apierrors.IsNotFound(err) {
-			d.putBack(name)
+			d.requeue(name)
 			first = cmp.Or(first, err)
 		}
 	}
 	return limited, first
 }
 
-// mayWrite reports whether a schema may be written now, and counts the write.
-func (d *Dangling) mayWrite(name string) bool {
+// allowWrite reports whether a schema may be written now, and counts the write.
+func (d *Dangling) allowWrite(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.Now()
@@ -192,7 +192,8 @@ func (d *Dangling) takePending(name string) (s referring, found, there bool) {
 	return s, d.levels[s.level], there
 }
 
-func (d *Dangling) putBack(name string) {
+// requeue makes a schema pending again, unless it was removed.
+func (d *Dangling) requeue(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, there := d.schemas[name]; there {
@@ -200,6 +201,7 @@ func (d *Dangling) putBack(name string) {
 	}
 }
 
+// condition returns the condition Dangling of a schema. found states that its level exists.
 func condition(level string, found bool) flowcontrolv1.FlowSchemaCondition {
 	if found {
 		return flowcontrolv1.FlowSchemaCondition{
@@ -233,9 +235,9 @@ func (d *Dangling) due(s referring, want flowcontrolv1.FlowSchemaCondition) (flo
 
 // write applies the condition.
 func (d *Dangling) write(ctx context.Context, name string, s referring, want flowcontrolv1.FlowSchemaCondition) error {
-	said := flowcontrolapply.FlowSchemaCondition().WithType(want.Type).WithStatus(want.Status).
+	condition := flowcontrolapply.FlowSchemaCondition().WithType(want.Type).WithStatus(want.Status).
 		WithLastTransitionTime(want.LastTransitionTime).WithReason(want.Reason).WithMessage(want.Message)
 	wanted := flowcontrolapply.FlowSchema(name).WithUID(s.uid).
-		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(said))
+		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(condition))
 	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Subresource("status"), wanted)
 }

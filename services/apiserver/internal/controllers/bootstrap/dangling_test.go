@@ -14,7 +14,7 @@ func TestCompetingStatusWritesAreLimited(t *testing.T) {
 	d.Now = func() time.Time { return now }
 	writes := func(name string, times int) (allowed int) {
 		for range times {
-			if d.mayWrite(name) {
+			if d.allowWrite(name) {
 				allowed++
 			}
 		}

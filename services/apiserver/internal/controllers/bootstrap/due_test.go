@@ -18,7 +18,7 @@ func TestDueTasksRun(t *testing.T) {
 		due <- struct{}{}
 		var ran []time.Duration
 		b := &Bootstrap{Config: Config{Logger: slog.New(slog.DiscardHandler)}}
-		go b.repeat(ctx, hook{every: time.Hour, due: due, run: func(context.Context) error {
+		go b.repeatPeriodically(ctx, hook{every: time.Hour, due: due, run: func(context.Context) error {
 			ran = append(ran, time.Since(begin))
 			switch len(ran) {
 			case 1:

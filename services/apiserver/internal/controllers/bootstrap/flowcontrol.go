@@ -50,13 +50,14 @@ func (b *Bootstrap) flowConfig(ctx context.Context) error {
 		return err
 	}
 	api := b.API.As(flowProducer)
-	levels := keptOf(api, "prioritylevelconfigurations", pointers(want.Levels), pointers(live.Levels), reviseLevel)
-	if err := levels.keep(ctx); err != nil {
+	levels := newManagedObjects(api, "prioritylevelconfigurations", pointers(want.Levels), pointers(live.Levels), reviseLevel)
+	if err := levels.reconcileAll(ctx); err != nil {
 		return err
 	}
-	return keptOf(api, "flowschemas", pointers(want.Schemas), pointers(live.Schemas), reviseSchema).keep(ctx)
+	return newManagedObjects(api, "flowschemas", pointers(want.Schemas), pointers(live.Schemas), reviseSchema).reconcileAll(ctx)
 }
 
+// defaultFlows returns the default levels and schemas.
 func defaultFlows() (*flowObjects, error) {
 	var all []json.RawMessage
 	if err := json.Unmarshal(flowDefaults, &all); err != nil {
@@ -84,6 +85,7 @@ func defaultFlows() (*flowObjects, error) {
 	return out, nil
 }
 
+// liveFlows reads the stored levels and schemas.
 func liveFlows(ctx context.Context, c *internalclient.Client) (*flowObjects, error) {
 	var levels flowcontrolv1.PriorityLevelConfigurationList
 	var schemas flowcontrolv1.FlowSchemaList
@@ -143,7 +145,8 @@ type managedObjects[T registry.Object] struct {
 	revise func(live, want T) bool
 }
 
-func keptOf[T registry.Object](api *internalclient.Client, resource string, want, live []T, revise func(live, want T) bool) *managedObjects[T] {
+// newManagedObjects returns the objects of a resource, with live ones by name.
+func newManagedObjects[T registry.Object](api *internalclient.Client, resource string, want, live []T, revise func(live, want T) bool) *managedObjects[T] {
 	k := &managedObjects[T]{api: api, collection: flowPath(resource), want: want, live: map[string]T{}, revise: revise}
 	for _, o := range live {
 		k.live[o.GetName()] = o
@@ -151,16 +154,16 @@ func keptOf[T registry.Object](api *internalclient.Client, resource string, want
 	return k
 }
 
-// keep creates missing objects, corrects changed ones and deletes unwanted ones. The next run
-// handles concurrent changes.
-func (k *managedObjects[T]) keep(ctx context.Context) error {
+// reconcileAll creates missing objects, corrects changed ones and deletes unwanted ones. The next
+// run handles concurrent changes.
+func (k *managedObjects[T]) reconcileAll(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(flowAtOnce)
 	wanted := map[string]bool{}
 	for _, want := range k.want {
 		wanted[want.GetName()] = true
 	}
-	for name, live := range k.live { // before mend changes live objects
+	for name, live := range k.live { // before reconcile changes live objects
 		if on, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !wanted[name] && err == nil && on {
 			group.Go(func() error { return k.remove(ctx, live) })
 		}
@@ -171,6 +174,7 @@ func (k *managedObjects[T]) keep(ctx context.Context) error {
 	return group.Wait()
 }
 
+// reconcile creates an object, or corrects the live one.
 func (k *managedObjects[T]) reconcile(ctx context.Context, want T) error {
 	live, ok := k.live[want.GetName()]
 	if !ok {
@@ -180,20 +184,20 @@ func (k *managedObjects[T]) reconcile(ctx context.Context, want T) error {
 		}
 		return err
 	}
-	keeps, said := k.keeps(live)
-	changed := !said
-	if keeps {
+	managed, annotated := k.isManaged(live)
+	changed := !annotated
+	if managed {
 		changed = k.revise(live, want) || changed
 	}
 	if !changed {
 		return nil
 	}
-	if !said {
+	if !annotated {
 		annotations := live.GetAnnotations()
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
-		annotations[autoUpdateSpec] = strconv.FormatBool(keeps)
+		annotations[autoUpdateSpec] = strconv.FormatBool(managed)
 		live.SetAnnotations(annotations)
 	}
 	err := k.api.Update(ctx, k.collection.Named(want.GetName()), live, nil)
@@ -203,20 +207,21 @@ func (k *managedObjects[T]) reconcile(ctx context.Context, want T) error {
 	return err
 }
 
-// keeps reports whether the server maintains the spec of an object, and whether the object has the
-// annotation. An object without it is maintained as long as its spec is unchanged.
-func (k *managedObjects[T]) keeps(live T) (keeps, said bool) {
-	keeps, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec])
-	said = err == nil
+// isManaged reports whether the server maintains the spec of an object, and whether the object has
+// the annotation. An object without it is maintained as long as its spec is unchanged.
+func (k *managedObjects[T]) isManaged(live T) (managed, annotated bool) {
+	managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec])
+	annotated = err == nil
 	switch {
 	case isMandatory(live.GetName()):
-		return true, said
-	case said:
-		return keeps, true
+		return true, annotated
+	case annotated:
+		return managed, true
 	}
 	return live.GetGeneration() == 1, false
 }
 
+// remove deletes an object unless it changes concurrently.
 func (k *managedObjects[T]) remove(ctx context.Context, live T) error {
 	version := live.GetResourceVersion()
 	o := &metav1.DeleteOptions{

@@ -88,35 +88,35 @@ func TestFlowConfig(t *testing.T) {
 		want   string
 		body   string // part of the only one
 	}{
-		{"unchanged", func(*flowObjects) {}, "", ""},
-		{"changed suggested level", func(f *flowObjects) { level(f, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares },
-			"update prioritylevelconfigurations/workload-low", `"nominalConcurrencyShares":100`},
-		{"changed shares of the exempt level", func(f *flowObjects) { level(f, "exempt").Spec.Exempt.NominalConcurrencyShares = &shares }, "", ""},
-		{"schema without auto-update", func(f *flowObjects) {
+		{name: "unchanged", change: func(*flowObjects) {}, want: "", body: ""},
+		{name: "changed suggested level", change: func(f *flowObjects) { level(f, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares },
+			want: "update prioritylevelconfigurations/workload-low", body: `"nominalConcurrencyShares":100`},
+		{name: "changed shares of the exempt level", change: func(f *flowObjects) { level(f, "exempt").Spec.Exempt.NominalConcurrencyShares = &shares }, want: "", body: ""},
+		{name: "schema without auto-update", change: func(f *flowObjects) {
 			s := schema(f, "service-accounts")
 			s.Annotations[autoUpdateSpec], s.Spec.MatchingPrecedence = "false", 8888
-		}, "", ""},
-		{"changed schema without annotation", func(f *flowObjects) {
+		}, want: "", body: ""},
+		{name: "changed schema without annotation", change: func(f *flowObjects) {
 			s := schema(f, "global-default")
 			s.Annotations, s.Generation, s.Spec.MatchingPrecedence = nil, 2, 9901
-		}, "update flowschemas/global-default", `"apf.kubernetes.io/autoupdate-spec":"false"`},
-		{"unchanged level without annotation", func(f *flowObjects) { level(f, "global-default").Annotations = nil },
-			"update prioritylevelconfigurations/global-default", `"apf.kubernetes.io/autoupdate-spec":"true"`},
-		{"mandatory schema without auto-update", func(f *flowObjects) {
+		}, want: "update flowschemas/global-default", body: `"apf.kubernetes.io/autoupdate-spec":"false"`},
+		{name: "unchanged level without annotation", change: func(f *flowObjects) { level(f, "global-default").Annotations = nil },
+			want: "update prioritylevelconfigurations/global-default", body: `"apf.kubernetes.io/autoupdate-spec":"true"`},
+		{name: "mandatory schema without auto-update", change: func(f *flowObjects) {
 			s := schema(f, "catch-all")
 			s.Annotations[autoUpdateSpec], s.Spec.DistinguisherMethod = "false", nil
-		}, "update flowschemas/catch-all", `"distinguisherMethod":{"type":"ByUser"}`},
-		{"its annotation alone", func(f *flowObjects) { schema(f, "catch-all").Annotations[autoUpdateSpec] = "false" }, "", ""},
-		{"other labels", func(f *flowObjects) { schema(f, "probes").Labels = map[string]string{"a": "b"} }, "", ""},
-		{"own schema with auto-update", func(f *flowObjects) {
+		}, want: "update flowschemas/catch-all", body: `"distinguisherMethod":{"type":"ByUser"}`},
+		{name: "its annotation alone", change: func(f *flowObjects) { schema(f, "catch-all").Annotations[autoUpdateSpec] = "false" }, want: "", body: ""},
+		{name: "other labels", change: func(f *flowObjects) { schema(f, "probes").Labels = map[string]string{"a": "b"} }, want: "", body: ""},
+		{name: "own schema with auto-update", change: func(f *flowObjects) {
 			f.Schemas = append(f.Schemas, *schema(f, "probes").DeepCopy())
 			f.Schemas[len(f.Schemas)-1].Name = "own"
 		},
-			"delete flowschemas/own", `"preconditions"`},
-		{"missing objects", func(f *flowObjects) { f.Levels = nil; f.Schemas = f.Schemas[1:] },
-			"create flowschemas/catch-all create prioritylevelconfigurations/catch-all create prioritylevelconfigurations/exempt create prioritylevelconfigurations/global-default " +
+			want: "delete flowschemas/own", body: `"preconditions"`},
+		{name: "missing objects", change: func(f *flowObjects) { f.Levels = nil; f.Schemas = f.Schemas[1:] },
+			want: "create flowschemas/catch-all create prioritylevelconfigurations/catch-all create prioritylevelconfigurations/exempt create prioritylevelconfigurations/global-default " +
 				"create prioritylevelconfigurations/leader-election create prioritylevelconfigurations/node-high create prioritylevelconfigurations/system " +
-				"create prioritylevelconfigurations/workload-high create prioritylevelconfigurations/workload-low", ""},
+				"create prioritylevelconfigurations/workload-high create prioritylevelconfigurations/workload-low", body: ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := flowsOn(t, c.change)

@@ -103,7 +103,8 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 func firstAddress(n *net.IPNet) net.IP {
 	ip := append(net.IP(nil), n.IP...)
 	for i := len(ip) - 1; i >= 0; i-- {
-		if ip[i]++; ip[i] != 0 {
+		ip[i]++
+		if ip[i] != 0 {
 			break
 		}
 	}
@@ -164,12 +165,12 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if err = b.API.Create(ctx, apiServicesPath, s.object(onStart)); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err = b.API.Create(ctx, apiServicesPath, s.object(managedOnStart)); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	var live metav1.PartialObjectMetadataList
-	if err := b.API.List(ctx, apiServicesPath, map[string]string{managed: onStart}, &live); err != nil {
+	if err := b.API.List(ctx, apiServicesPath, map[string]string{managedLabel: managedOnStart}, &live); err != nil {
 		return err
 	}
 	for i := range live.Items {

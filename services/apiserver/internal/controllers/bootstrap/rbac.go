@@ -92,6 +92,7 @@ func (d *policyObjects) all() []registry.Object {
 	return out
 }
 
+// policyPath returns the collection of a role or binding.
 func policyPath(o registry.Object) internalclient.Ref {
 	resource := map[string]string{
 		rbac.KindRole: "roles", rbac.KindClusterRole: "clusterroles",
@@ -107,7 +108,7 @@ func (b *Bootstrap) roles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.carryOver(ctx, want); err != nil {
+	if err := b.migrate(ctx, want); err != nil {
 		return err
 	}
 	live, err := b.livePolicy(ctx)
@@ -162,7 +163,7 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 		switch {
 		case live == nil:
 			err = b.API.Create(ctx, collection, want)
-		case isKept(live, want):
+		case addMissing(live, want):
 			return nil
 		default:
 			err = b.writeRole(ctx, collection, live)
@@ -196,9 +197,9 @@ func (b *Bootstrap) writeRole(ctx context.Context, collection internalclient.Ref
 	return b.API.Create(ctx, collection, changed)
 }
 
-// isKept adds missing parts to the live object and reports whether nothing was missing. It clears
-// the resourceVersion of an object that must be recreated.
-func isKept(live, want registry.Object) bool {
+// addMissing adds missing parts to the live object. It returns true if nothing was missing. It
+// clears the resourceVersion of an object that must be recreated.
+func addMissing(live, want registry.Object) bool {
 	if live.GetAnnotations()[autoUpdate] == "false" {
 		return true
 	}
@@ -224,20 +225,22 @@ func isKept(live, want registry.Object) bool {
 		return addRules(&l.Rules, want.(*rbacv1.Role).Rules) && kept
 	case *rbacv1.ClusterRoleBinding:
 		w := want.(*rbacv1.ClusterRoleBinding)
-		return keepBinding(l, &l.RoleRef, &l.Subjects, w.RoleRef, w.Subjects) && kept
+		return addSubjects(l, &l.RoleRef, &l.Subjects, w.RoleRef, w.Subjects) && kept
 	case *rbacv1.RoleBinding:
 		w := want.(*rbacv1.RoleBinding)
-		return keepBinding(l, &l.RoleRef, &l.Subjects, w.RoleRef, w.Subjects) && kept
+		return addSubjects(l, &l.RoleRef, &l.Subjects, w.RoleRef, w.Subjects) && kept
 	}
 	return kept
 }
 
+// addRules adds the missing rules and reports whether there were none.
 func addRules(have *[]rbacv1.PolicyRule, want []rbacv1.PolicyRule) bool {
 	ok, missing := rbac.Covers(*have, want)
 	*have = append(*have, missing...)
 	return ok
 }
 
+// addSelectors adds the missing selectors and reports whether there were none.
 func addSelectors(live *rbacv1.ClusterRole, want *rbacv1.AggregationRule) (kept bool) {
 	if live.AggregationRule == nil {
 		live.AggregationRule = &rbacv1.AggregationRule{}
@@ -253,7 +256,9 @@ func addSelectors(live *rbacv1.ClusterRole, want *rbacv1.AggregationRule) (kept 
 	return kept
 }
 
-func keepBinding(live registry.Object, ref *rbacv1.RoleRef, have *[]rbacv1.Subject, wantRef rbacv1.RoleRef, want []rbacv1.Subject) (kept bool) {
+// addSubjects adds the missing subjects and reports whether there were none. If the binding refers
+// to another role, it clears the resourceVersion, so that the binding is recreated.
+func addSubjects(live registry.Object, ref *rbacv1.RoleRef, have *[]rbacv1.Subject, wantRef rbacv1.RoleRef, want []rbacv1.Subject) (kept bool) {
 	kept = true
 	for _, w := range want {
 		if w.Kind != rbacv1.ServiceAccountKind {
@@ -276,8 +281,8 @@ func keepBinding(live registry.Object, ref *rbacv1.RoleRef, have *[]rbacv1.Subje
 // aggregationRetry is the delay after a failed write.
 const aggregationRetry = time.Second
 
-// RoleAggregator maintains the rules of aggregated cluster roles, so that they are correct without a
-// controller manager. With one, both write the same rules.
+// RoleAggregator maintains the rules of aggregated cluster roles, so that they are correct without
+// a controller manager. With one, both write the same rules.
 type RoleAggregator struct {
 	API    *internalclient.Client
 	Policy interface{ Snapshot() *rbac.Snapshot }
@@ -298,7 +303,7 @@ func (g *RoleAggregator) Run(ctx context.Context) error {
 		case <-retry.C:
 		}
 		for name, rules := range g.Policy.Snapshot().Stale() {
-			err := fill(ctx, g.API, name, rules)
+			err := writeAggregatedRules(ctx, g.API, name, rules)
 			if err != nil && ctx.Err() == nil {
 				if !apierrors.IsConflict(err) { // the change will arrive soon
 					g.Logger.Error("failed to aggregate a cluster role; retrying", "clusterRole", name, "error", err)
@@ -309,8 +314,8 @@ func (g *RoleAggregator) Run(ctx context.Context) error {
 	}
 }
 
-// fill writes the rules of a cluster role if it is still an aggregated one.
-func fill(ctx context.Context, l *internalclient.Client, name string, rules []rbacv1.PolicyRule) error {
+// writeAggregatedRules writes the rules of a cluster role if it is still an aggregated one.
+func writeAggregatedRules(ctx context.Context, l *internalclient.Client, name string, rules []rbacv1.PolicyRule) error {
 	path := internalclient.Collection(rbacv1.GroupName, "v1", "clusterroles", "").Named(name)
 	var live rbacv1.ClusterRole
 	if err := l.GetCached(ctx, path, &live); err != nil {

@@ -15,7 +15,8 @@ type gated struct {
 	FeatureGates []features.Gate `json:"featureGates"`
 }
 
-func (g gated) on(enabled func(features.Gate) bool) bool {
+// enabled reports whether all gates of the entry are on.
+func (g gated) enabled(enabled func(features.Gate) bool) bool {
 	for _, name := range g.FeatureGates {
 		if !enabled(name) {
 			return false
@@ -35,6 +36,7 @@ type gatedRole struct {
 	} `json:"rules"`
 }
 
+// gatedBinding is a binding that exists only while its feature gates are on.
 type gatedBinding struct {
 	gated
 	rbacv1.ClusterRoleBinding
@@ -55,18 +57,18 @@ func readDefaults(enabled func(features.Gate) bool) (*policyObjects, error) {
 	d := &policyObjects{Roles: all.Roles, RoleBindings: all.RoleBindings}
 	for i := range all.ClusterRoles {
 		r := &all.ClusterRoles[i]
-		if !r.on(enabled) {
+		if !r.enabled(enabled) {
 			continue
 		}
 		for j := range r.Rules {
-			if r.Rules[j].on(enabled) {
+			if r.Rules[j].enabled(enabled) {
 				r.ClusterRole.Rules = append(r.ClusterRole.Rules, r.Rules[j].PolicyRule)
 			}
 		}
 		d.ClusterRoles = append(d.ClusterRoles, &r.ClusterRole)
 	}
 	for i := range all.ClusterRoleBindings {
-		if b := &all.ClusterRoleBindings[i]; b.on(enabled) {
+		if b := &all.ClusterRoleBindings[i]; b.enabled(enabled) {
 			d.ClusterRoleBindings = append(d.ClusterRoleBindings, &b.ClusterRoleBinding)
 		}
 	}

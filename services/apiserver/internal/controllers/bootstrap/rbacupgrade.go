@@ -13,13 +13,13 @@ import (
 // Before Kubernetes 1.14, system:discovery granted the permissions that system:public-info-viewer
 // grants today.
 const (
-	splitSource = "system:discovery"
-	splitTarget = "system:public-info-viewer"
+	discoveryRole  = "system:discovery"
+	publicInfoRole = "system:public-info-viewer"
 )
 
-// aggregated returns the roles that had rules of their own before cluster roles could be
-// aggregated, and the roles that hold these rules today.
-func aggregated() map[string]string {
+// aggregatedRoles returns the roles that had rules of their own before cluster roles could be
+// aggregatedRoles, and the roles that hold these rules today.
+func aggregatedRoles() map[string]string {
 	return map[string]string{
 		"admin": "system:aggregate-to-admin",
 		"edit":  "system:aggregate-to-edit",
@@ -27,45 +27,45 @@ func aggregated() map[string]string {
 	}
 }
 
-// carryOver preserves an administrator's changes in the roles and bindings of an older version. It
+// migrate preserves an administrator's changes in the roles and bindings of an older version. It
 // creates the successor of such a role or binding from the live object, and does nothing if the
 // successor exists.
-func (b *Bootstrap) carryOver(ctx context.Context, want *policyObjects) error {
-	for from, to := range aggregated() {
-		if err := b.carryRules(ctx, from, to); err != nil {
+func (b *Bootstrap) migrate(ctx context.Context, want *policyObjects) error {
+	for from, to := range aggregatedRoles() {
+		if err := b.migrateRules(ctx, from, to); err != nil {
 			return err
 		}
 	}
 	for _, o := range want.ClusterRoleBindings {
-		if o.Name == splitTarget {
-			return b.carrySubjects(ctx, o)
+		if o.Name == publicInfoRole {
+			return b.migrateSubjects(ctx, o)
 		}
 	}
 	return nil
 }
 
-// carryRules creates the role to with the rules of the role from, unless from is already
+// migrateRules creates the role to with the rules of the role from, unless from is already
 // aggregated.
-func (b *Bootstrap) carryRules(ctx context.Context, from, to string) error {
+func (b *Bootstrap) migrateRules(ctx context.Context, from, to string) error {
 	roles := policyPath(&rbacv1.ClusterRole{})
 	var source rbacv1.ClusterRole
 	found, err := b.lacksSuccessor(ctx, roles, from, to, &source)
 	if err != nil || !found || source.AggregationRule != nil {
 		return err
 	}
-	return b.createOnce(ctx, roles, &rbacv1.ClusterRole{ObjectMeta: carried(&source.ObjectMeta, to), Rules: source.Rules})
+	return b.createOnce(ctx, roles, &rbacv1.ClusterRole{ObjectMeta: successorMeta(&source.ObjectMeta, to), Rules: source.Rules})
 }
 
-// carrySubjects creates the binding want with the subjects of the binding that
+// migrateSubjects creates the binding want with the subjects of the binding that
 // it was split from.
-func (b *Bootstrap) carrySubjects(ctx context.Context, want *rbacv1.ClusterRoleBinding) error {
+func (b *Bootstrap) migrateSubjects(ctx context.Context, want *rbacv1.ClusterRoleBinding) error {
 	bindings := policyPath(want)
 	var source rbacv1.ClusterRoleBinding
-	found, err := b.lacksSuccessor(ctx, bindings, splitSource, want.Name, &source)
+	found, err := b.lacksSuccessor(ctx, bindings, discoveryRole, want.Name, &source)
 	if err != nil || !found {
 		return err
 	}
-	return b.createOnce(ctx, bindings, &rbacv1.ClusterRoleBinding{ObjectMeta: carried(&source.ObjectMeta, want.Name), Subjects: source.Subjects, RoleRef: want.RoleRef})
+	return b.createOnce(ctx, bindings, &rbacv1.ClusterRoleBinding{ObjectMeta: successorMeta(&source.ObjectMeta, want.Name), Subjects: source.Subjects, RoleRef: want.RoleRef})
 }
 
 // lacksSuccessor reads the object from into source. It returns true if from
@@ -90,7 +90,7 @@ func (b *Bootstrap) createOnce(ctx context.Context, collection internalclient.Re
 	return nil
 }
 
-// carried returns the metadata of a successor.
-func carried(source *metav1.ObjectMeta, name string) metav1.ObjectMeta {
+// successorMeta returns the metadata of a successor.
+func successorMeta(source *metav1.ObjectMeta, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Labels: source.Labels, Annotations: source.Annotations}
 }

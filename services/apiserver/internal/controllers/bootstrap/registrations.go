@@ -14,13 +14,13 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// managed is the label of API services that the server registers for its own group versions:
-// onStart for built-in ones, which are created once, always for those of custom resources, which
-// are maintained.
+// managedLabel is the label of API services that the server registers for its own group versions:
+// managedOnStart for built-in ones, which are created once, managedAlways for those of custom
+// resources, which are maintained.
 const (
-	managed = "kube-aggregator.kubernetes.io/automanaged"
-	onStart = "onstart"
-	always  = "true"
+	managedLabel   = "kube-aggregator.kubernetes.io/automanaged"
+	managedOnStart = "onstart"
+	managedAlways  = "true"
 )
 
 // registrationRetry is the delay after a failed write.
@@ -56,19 +56,20 @@ func (r *Registrations) Run(ctx context.Context) error {
 		case <-retry.C:
 		}
 		begun := time.Now()
-		if err := r.keep(ctx); err != nil && ctx.Err() == nil {
+		if err := r.reconcileAll(ctx); err != nil && ctx.Err() == nil {
 			level := slog.LevelError
 			if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) { // the change will arrive soon
 				level = slog.LevelDebug
 			}
-			r.Logger.Log(ctx, level, "the API services of custom resources could not be written; trying again", "error", err)
+			r.Logger.Log(ctx, level, "failed to write the APIServices of custom resources; retrying", "error", err)
 			retry.Reset(registrationRetry)
 		}
 		task.Rest(ctx, begun)
 	}
 }
 
-func (r *Registrations) keep(ctx context.Context) error {
+// reconcileAll creates, corrects and removes APIServices.
+func (r *Registrations) reconcileAll(ctx context.Context) error {
 	wanted, ok := r.Wanted()
 	if !ok {
 		return nil
@@ -103,11 +104,11 @@ func (r *Registrations) register(ctx context.Context, w APIService, live *apireg
 		if r.Gone(ctx, w.Group, w.Version) { // another replica has already removed it
 			return nil
 		}
-		if err := r.API.Create(ctx, apiServicesPath, w.object(always)); !apierrors.IsAlreadyExists(err) {
+		if err := r.API.Create(ctx, apiServicesPath, w.object(managedAlways)); !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		return nil
-	case live.Labels[managed] != always || w.is(&live.Spec):
+	case live.Labels[managedLabel] != managedAlways || w.is(&live.Spec):
 		return nil
 	}
 	next := live.DeepCopy()
@@ -122,7 +123,7 @@ func (r *Registrations) register(ctx context.Context, w APIService, live *apireg
 // remove deletes a managed API service whose group version is no longer served, unless it has
 // changed concurrently.
 func (r *Registrations) remove(ctx context.Context, s *apiregistrationv1.APIService) error {
-	if s.Labels[managed] != always || !r.Gone(ctx, s.Spec.Group, s.Spec.Version) {
+	if s.Labels[managedLabel] != managedAlways || !r.Gone(ctx, s.Spec.Group, s.Spec.Version) {
 		return nil
 	}
 	err := r.API.Delete(ctx, apiServicesPath.Named(s.Name), &metav1.DeleteOptions{
@@ -155,7 +156,7 @@ func (s APIService) is(spec *apiregistrationv1.APIServiceSpec) bool {
 func (s APIService) object(how string) map[string]any {
 	return map[string]any{
 		"apiVersion": apiregistrationv1.GroupName + "/v1", "kind": "APIService",
-		"metadata": map[string]any{"name": s.name(), "labels": map[string]string{managed: how}},
+		"metadata": map[string]any{"name": s.name(), "labels": map[string]string{managedLabel: how}},
 		"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
 	}
 }

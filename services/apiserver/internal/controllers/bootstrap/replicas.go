@@ -98,7 +98,8 @@ func (b *Bootstrap) announce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	key, ttl := b.leasePrefix()+b.AdvertiseAddress.String(), storage.WriteOptions{TTL: endpointTTL}
+	key := b.leasePrefix() + b.AdvertiseAddress.String()
+	ttl := storage.WriteOptions{TTL: endpointTTL}
 	for range 3 {
 		kv, _, err := b.Store.Get(ctx, key, 0)
 		if errors.Is(err, storage.ErrNotFound) {
@@ -152,6 +153,7 @@ func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	return b.endpointSlice(ctx, ips)
 }
 
+// endpoints writes the Endpoints of the kubernetes service if its addresses have changed.
 func (b *Bootstrap) endpoints(ctx context.Context, ips []string) error {
 	var subsets []corev1.EndpointSubset
 	if len(ips) > 0 {
@@ -204,7 +206,8 @@ func (b *Bootstrap) endpointSlice(ctx context.Context, ips []string) error {
 		if otherFamily || slices.Equal(addresses(live), ips) && reflect.DeepEqual(live.Ports, slice.Ports) {
 			return false
 		}
-		live.Endpoints, live.Ports = slice.Endpoints, slice.Ports
+		live.Endpoints = slice.Endpoints
+		live.Ports = slice.Ports
 		return true
 	}
 	if err := internalclient.Put(ctx, b.API, path, slice, change); err != nil || !otherFamily {

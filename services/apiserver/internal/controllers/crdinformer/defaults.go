@@ -28,11 +28,11 @@ type version struct {
 	} `json:"schema"`
 }
 
-// defaults returns the values of fields in documents that omit them or a part of their path, by
-// version. Objects are shown and selected with the defaults of their stored version. Versions
+// missingValues returns the values of fields in documents that omit them or a part of their path,
+// by version. Objects are shown and selected with the defaults of their stored version. Versions
 // without such defaults are omitted. There may be many versions with many fields each. The search
 // visits only fields that occur in both a schema and the paths.
-func defaults(paths []string, versions []byte) (codec.MissingValues, error) {
+func missingValues(paths []string, versions []byte) (codec.MissingValues, error) {
 	if len(paths) == 0 || versions == nil {
 		return nil, nil
 	}
@@ -40,10 +40,10 @@ func defaults(paths []string, versions []byte) (codec.MissingValues, error) {
 	if err := json.Unmarshal(versions, &all); err != nil {
 		return nil, err
 	}
-	top := placesOf(paths)
+	top := pathTree(paths)
 	out := codec.MissingValues{}
 	for _, v := range all {
-		f := filler{parts: map[int][]codec.MissingValue{}}
+		f := defaultsFinder{parts: map[int][]codec.MissingValue{}}
 		f.schema(v.Schema.OpenAPIV3Schema, top, 0)
 		if len(f.parts) > 0 {
 			out[v.Name] = f.parts
@@ -52,52 +52,56 @@ func defaults(paths []string, versions []byte) (codec.MissingValues, error) {
 	return out, nil
 }
 
-// place is a node in the tree of paths.
-type place struct {
-	path   int // index of the path that ends here; negative if none
-	length int // number of names in that path
-	below  map[string]*place
+// pathNode is a node in the tree of paths.
+type pathNode struct {
+	path     int // index of the path that ends here; negative if none
+	length   int // number of names in that path
+	children map[string]*pathNode
 }
 
-func placesOf(paths []string) *place {
-	top := &place{path: -1}
+// pathTree returns the root of the tree of paths.
+func pathTree(paths []string) *pathNode {
+	top := &pathNode{path: -1}
 	for i, p := range paths {
-		at, names := top, strings.Split(p[1:], ".")
+		at := top
+		names := strings.Split(p[1:], ".")
 		for _, name := range names {
-			next := at.below[name]
+			next := at.children[name]
 			if next == nil {
-				next = &place{path: -1}
-				if at.below == nil {
-					at.below = map[string]*place{}
+				next = &pathNode{path: -1}
+				if at.children == nil {
+					at.children = map[string]*pathNode{}
 				}
-				at.below[name] = next
+				at.children[name] = next
 			}
 			at = next
 		}
-		at.path, at.length = i, len(names)
+		at.path = i
+		at.length = len(names)
 	}
 	return top
 }
 
-// filler finds the values of fields for each missing part of their paths.
-type filler struct {
+// defaultsFinder finds the values of fields for each missing part of their paths.
+type defaultsFinder struct {
 	parts    map[int][]codec.MissingValue
 	depth    int // depth of the missing part
 	nullable bool
 }
 
 // schema finds defaults below a schema at a depth.
-func (f *filler) schema(s *schema, at *place, depth int) {
+func (f *defaultsFinder) schema(s *schema, at *pathNode, depth int) {
 	if s == nil {
 		return
 	}
-	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *place) {
+	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *pathNode) {
 		member := s.Properties[name]
 		if member == nil {
 			return
 		}
 		if member.Default != nil {
-			f.depth, f.nullable = depth, member.Nullable
+			f.depth = depth
+			f.nullable = member.Nullable
 			f.value(member, below, nil)
 		}
 		f.schema(member, below, depth+1)
@@ -106,9 +110,9 @@ func (f *filler) schema(s *schema, at *place, depth int) {
 
 // value records the fields in a value. If the value is nil, it uses the default of the schema,
 // which may be nil.
-func (f *filler) value(s *schema, at *place, v any) {
+func (f *defaultsFinder) value(s *schema, at *pathNode, v any) {
 	if v == nil && s != nil {
-		v = s.filled()
+		v = s.defaultValue()
 	}
 	if at.path >= 0 {
 		f.addMissing(at, text(v))
@@ -117,7 +121,7 @@ func (f *filler) value(s *schema, at *place, v any) {
 	if !ok {
 		return
 	}
-	each(at, len(members), maps.Keys(members), func(name string, below *place) {
+	each(at, len(members), maps.Keys(members), func(name string, below *pathNode) {
 		member := s.property(name)
 		if value, there := members[name]; there && (value != nil || member == nil || !member.Nullable) {
 			f.value(member, below, value)
@@ -126,14 +130,15 @@ func (f *filler) value(s *schema, at *place, v any) {
 	if s == nil {
 		return
 	}
-	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *place) {
+	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *pathNode) {
 		if _, there := members[name]; !there {
 			f.value(s.Properties[name], below, nil)
 		}
 	})
 }
 
-func (f *filler) addMissing(at *place, text string) {
+// addMissing records the text of a field for the current missing part of its path.
+func (f *defaultsFinder) addMissing(at *pathNode, text string) {
 	if text == "" {
 		return
 	}
@@ -148,14 +153,14 @@ func (f *filler) addMissing(at *place, text string) {
 	}
 }
 
-// each calls do for the places below at that have one of the names. many is the number of names. If
-// there are fewer places than names, it calls do for all places.
-func each(at *place, many int, names iter.Seq[string], do func(name string, below *place)) {
-	if len(at.below) < many {
-		names = maps.Keys(at.below)
+// each calls do for the children of a node that have one of the names. many is the number of names.
+// If there are fewer children than names, it calls do for all children.
+func each(at *pathNode, many int, names iter.Seq[string], do func(name string, below *pathNode)) {
+	if len(at.children) < many {
+		names = maps.Keys(at.children)
 	}
 	for name := range names {
-		if below := at.below[name]; below != nil {
+		if below := at.children[name]; below != nil {
 			do(name, below)
 		}
 	}
@@ -169,8 +174,8 @@ func (s *schema) property(name string) *schema {
 	return s.Properties[name]
 }
 
-// filled returns the default, or nil if there is no readable default.
-func (s *schema) filled() any {
+// defaultValue returns the default, or nil if there is no readable default.
+func (s *schema) defaultValue() any {
 	if s.Default != nil && !s.read {
 		d := json.NewDecoder(bytes.NewReader(s.Default))
 		d.UseNumber()

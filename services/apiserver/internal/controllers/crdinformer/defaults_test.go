@@ -22,7 +22,7 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 		{"name":"v3","schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 		{"name":"v4"}]`
 	paths := []string{".spec.n", ".spec.none", ".spec.p.q", ".spec.p.r", ".spec.p.s", ".spec.x"}
-	absent, err := defaults(paths, []byte(versions))
+	absent, err := missingValues(paths, []byte(versions))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 			}
 		})
 	}
-	if _, err := defaults(paths, []byte(`{`)); err == nil {
+	if _, err := missingValues(paths, []byte(`{`)); err == nil {
 		t.Error("malformed versions: got defaults")
 	}
 	if variant(paths, absent) == variant(paths, nil) {
@@ -98,7 +98,8 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		read := Defines(nil, "/registry", func(string, string) bool { return true }, false)
 		allocated = testing.AllocsPerRun(1, func() {
 			var ok bool
-			if r, ok = read(stored); !ok {
+			r, ok = read(stored)
+			if !ok {
 				t.Fatal("got no definition")
 			}
 		})

@@ -21,14 +21,15 @@ var storePaths = jsontext.Compile(
 	jsontext.Fields("spec", "selectableFields"), jsontext.Fields("spec", "versions"),
 )
 
+// versionFields selects the selectable fields of a version.
 var versionFields = jsontext.Compile(jsontext.Fields("selectableFields"))
 
 // Defines returns a function that reads the watch cache resource for the objects of all versions
 // from a stored definition. It returns false before the definition is established, and for a
 // resource that is not definable. Selectors match the fields of the stored version. Attributes are
 // read from the documents, so only the defaults of selectable fields are read from schemas.
-// noFields ignores selectable fields.
-func Defines(c *codec.Codec, root string, definable func(group, resource string) bool, noFields bool) func(stored []byte) (watchcache.Resource, bool) {
+// ignoreFields ignores selectable fields.
+func Defines(c *codec.Codec, root string, definable func(group, resource string) bool, ignoreFields bool) func(stored []byte) (watchcache.Resource, bool) {
 	return func(stored []byte) (watchcache.Resource, bool) {
 		parts, err := storePaths.Find(stored, nil)
 		if err != nil {
@@ -39,34 +40,37 @@ func Defines(c *codec.Codec, root string, definable func(group, resource string)
 		if !ok || !named || !definable(group, plural) || !established(parts[2]) {
 			return watchcache.Resource{}, false
 		}
-		if noFields {
-			return resource(c, root, group, plural, nil, nil), true
+		if ignoreFields {
+			return cacheResource(c, root, group, plural, nil, nil), true
 		}
-		paths, err := selectable(parts[3], parts[4])
+		paths, err := selectablePaths(parts[3], parts[4])
 		if err != nil {
 			return watchcache.Resource{}, false
 		}
-		absent, err := defaults(paths, parts[4])
+		missing, err := missingValues(paths, parts[4])
 		if err != nil {
 			return watchcache.Resource{}, false
 		}
-		return resource(c, root, group, plural, paths, absent), true
+		return cacheResource(c, root, group, plural, paths, missing), true
 	}
 }
 
-func resource(c *codec.Codec, root, group, plural string, paths []string, absent codec.MissingValues) watchcache.Resource {
+// cacheResource returns the watch cache resource of a custom resource. missing holds the values of
+// fields that documents omit.
+func cacheResource(c *codec.Codec, root, group, plural string, paths []string, missing codec.MissingValues) watchcache.Resource {
 	var fields []registry.SelectableField
 	for _, p := range paths {
 		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
 	}
 	prefix := group + "/" + plural
-	read, recent := codec.DocumentAttributes(fields, absent), &watchcache.Recent{}
+	read := codec.DocumentAttributes(fields, missing)
+	recent := &watchcache.Recent{}
 	return watchcache.Resource{
-		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: variant(paths, absent),
+		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: variant(paths, missing),
 		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 			a, err := read(value)
 			if err != nil {
-				err = damaged(c, group, plural, value, err)
+				err = invalidValueError(c, group, plural, value, err)
 			}
 			return watchcache.Attributes{
 				Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSetLike(recent, a.Labels), Fields: watchcache.MakeFieldsLike(recent, a.Fields),
@@ -76,18 +80,18 @@ func resource(c *codec.Codec, root, group, plural string, paths []string, absent
 }
 
 // variant identifies the attributes that selectors find in the same objects.
-func variant(paths []string, absent codec.MissingValues) string {
+func variant(paths []string, missing codec.MissingValues) string {
 	v := strings.Join(paths, " ")
-	if len(absent) > 0 {
-		text, _ := json.Marshal(absent) // strings, with sorted keys
+	if len(missing) > 0 {
+		text, _ := json.Marshal(missing) // strings, with sorted keys
 		v += " " + string(text)
 	}
 	return v
 }
 
-// damaged returns the error of an invalid value. It creates a large codec, so it runs only for
-// invalid values.
-func damaged(c *codec.Codec, group, plural string, value []byte, found error) error {
+// invalidValueError returns the error of an invalid value. It creates a large codec, so it runs
+// only for invalid values.
+func invalidValueError(c *codec.Codec, group, plural string, value []byte, found error) error {
 	k, err := c.Custom(&registry.Kind{
 		Names:    registry.Names{Group: group, Resource: plural},
 		Stored:   registry.Stored{Prefix: group + "/" + plural, JSON: true},
@@ -102,6 +106,7 @@ func damaged(c *codec.Codec, group, plural string, value []byte, found error) er
 	return found
 }
 
+// conditionFields selects the parts of a condition.
 var conditionFields = jsontext.Compile(jsontext.Fields("type"), jsontext.Fields("status"))
 
 // established reports whether the conditions of a definition contain Established. It runs for every
@@ -124,8 +129,8 @@ func established(conditions []byte) (is bool) {
 	return is && err == nil
 }
 
-// selectable returns the sorted paths of the selectable fields of all versions.
-func selectable(common, versions []byte) ([]string, error) {
+// selectablePaths returns the sorted paths of the selectable fields of all versions.
+func selectablePaths(common, versions []byte) ([]string, error) {
 	paths := map[string]bool{}
 	add := func(list []byte) error {
 		if list == nil {

@@ -41,20 +41,20 @@ type Server struct {
 	Config
 	*informer.Informer
 	defined map[string]*defined // by key
-	// all holds their definitions. Observers receive copies of it.
-	all *btree.Map[string, *kind.Definition]
+	// definitions holds their definitions. Observers receive copies of it.
+	definitions *btree.Map[string, *kind.Definition]
 	// pending holds the keys that differ from the newest set, with their definitions in that set.
 	pending map[string]*defined
-	// unread holds the keys of definitions that cannot be read or served.
-	unread map[string]bool
+	// unreadable holds the keys of definitions that cannot be read or served.
+	unreadable map[string]bool
 	// nextSlot is the next free slot for cached encodings. Slots are not reused, so that a
 	// definition never serves an encoding of an older definition of its resource.
 	nextSlot int
 	// seed is the seed of the definitions' sums.
 	seed          maphash.Seed
 	revisionReads revisionReads
-	// swapping and swapped are called with each set before and after it is served.
-	swapping, swapped []func(kind.Update)
+	// beforeSwap and afterSwap are called with each set before and after it is served.
+	beforeSwap, afterSwap []func(kind.Update)
 }
 
 // defined is a served definition.
@@ -67,7 +67,7 @@ type defined struct {
 // New returns a follower.
 func New(c Config) *Server {
 	f := &Server{
-		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, unread: map[string]bool{},
+		Config: c, defined: map[string]*defined{}, definitions: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, unreadable: map[string]bool{},
 		seed: maphash.MakeSeed(),
 	}
 	f.Informer = informer.New(informer.Config{Store: c.Definitions, Replace: f.replace, Apply: f.apply})
@@ -76,24 +76,24 @@ func New(c Config) *Server {
 
 // OnSwapping registers a function that is called with each new set of definitions before the set is
 // served. It must be called before Run.
-func (f *Server) OnSwapping(observe func(kind.Update)) { f.swapping = append(f.swapping, observe) }
+func (f *Server) OnSwapping(observe func(kind.Update)) { f.beforeSwap = append(f.beforeSwap, observe) }
 
 // OnSwapped is OnSwapping for calls after the set is served.
-func (f *Server) OnSwapped(observe func(kind.Update)) { f.swapped = append(f.swapped, observe) }
+func (f *Server) OnSwapped(observe func(kind.Update)) { f.afterSwap = append(f.afterSwap, observe) }
 
 // replace serves all definitions.
 func (f *Server) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
 	exists := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		exists[e.Key()] = true
-		f.put(e)
+		f.update(e)
 	}
 	for key := range f.defined {
 		if !exists[key] {
 			f.remove(key)
 		}
 	}
-	maps.DeleteFunc(f.unread, func(key string, _ bool) bool { return !exists[key] })
+	maps.DeleteFunc(f.unreadable, func(key string, _ bool) bool { return !exists[key] })
 	f.swap(revision)
 }
 
@@ -103,23 +103,25 @@ func (f *Server) apply(_ context.Context, changes []watchcache.Event, revision i
 		return
 	}
 	for i := range changes {
-		switch e := changes[i].Entry; changes[i].Type {
-		case watchcache.Deleted:
-			delete(f.unread, e.Key())
+		e := changes[i].Entry
+		if changes[i].Type == watchcache.Deleted {
+			delete(f.unreadable, e.Key())
 			f.remove(e.Key())
-		default:
-			f.put(e)
+		} else {
+			f.update(e)
 		}
 	}
 	f.swap(revision)
 }
 
+// conditionsPath selects the conditions of a stored definition.
 var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
 
-// put applies the new state of a definition.
-func (f *Server) put(e *watchcache.Entry) {
-	revision, outline := e.Revision, e.Outline()
-	delete(f.unread, e.Key())
+// update applies the new state of a definition.
+func (f *Server) update(e *watchcache.Entry) {
+	revision := e.Revision
+	outline := e.Outline()
+	delete(f.unreadable, e.Key())
 	if conditions, err := conditionsPath.Find(outline, nil); err == nil && !established(conditions[0]) {
 		f.remove(e.Key())
 		return
@@ -130,7 +132,7 @@ func (f *Server) put(e *watchcache.Entry) {
 	)
 	if err != nil {
 		f.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key(), "error", err)
-		f.unread[e.Key()] = true
+		f.unreadable[e.Key()] = true
 		f.remove(e.Key())
 		return
 	}
@@ -146,7 +148,7 @@ func (f *Server) put(e *watchcache.Entry) {
 	}
 	if err := f.define(e, d); err != nil {
 		f.Logger.Error("custom resource cannot be served", "definition", d.Name, "error", err)
-		f.unread[e.Key()] = true
+		f.unreadable[e.Key()] = true
 		f.remove(e.Key())
 	}
 }
@@ -177,12 +179,13 @@ func (f *Server) define(e *watchcache.Entry, d *kind.Definition) error {
 	}
 	for _, r := range resources {
 		r.While = []storage.Precondition{{Key: key, CreateRevision: e.CreateRevision}}
-		r.Variant, r.Life = is.Variant, t.life
+		r.Variant = is.Variant
+		r.Life = t.ctx
 	}
 	d.Kinds = kinds
-	f.changes(key)
+	f.markPending(key)
 	f.defined[key] = &defined{d, t, apiset.Defined{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
-	f.all.Set(key, d)
+	f.definitions.Set(key, d)
 	return nil
 }
 
@@ -191,13 +194,13 @@ func (f *Server) remove(key string) {
 	if f.defined[key] == nil {
 		return
 	}
-	f.changes(key)
+	f.markPending(key)
 	delete(f.defined, key)
-	f.all.Delete(key)
+	f.definitions.Delete(key)
 }
 
-// changes records the definition in the newest set before its first change.
-func (f *Server) changes(key string) {
+// markPending records the definition in the newest set before its first change.
+func (f *Server) markPending(key string) {
 	if _, ok := f.pending[key]; !ok {
 		f.pending[key] = f.defined[key]
 	}
@@ -208,7 +211,8 @@ func (f *Server) swap(revision int64) {
 	var changed []apiset.Defined
 	var changes []kind.Change
 	for _, key := range slices.Sorted(maps.Keys(f.pending)) {
-		was, is := f.pending[key], f.defined[key]
+		was := f.pending[key]
+		is := f.defined[key]
 		c := kind.Change{}
 		if was != nil {
 			c.Before = was.definition
@@ -224,20 +228,20 @@ func (f *Server) swap(revision int64) {
 		}
 		changes = append(changes, c)
 	}
-	over := f.over()
+	ended := f.endedTerms()
 	clear(f.pending)
-	update := kind.Update{Changed: changes, All: values(f.all.Copy()), Complete: len(f.unread) == 0}
-	for _, observe := range f.swapping {
+	update := kind.Update{Changed: changes, All: values(f.definitions.Copy()), Complete: len(f.unreadable) == 0}
+	for _, observe := range f.beforeSwap {
 		observe(update)
 	}
 	for _, live := range f.Live {
 		live.Swap(live.Current().With(changed, revision))
 	}
-	for _, observe := range f.swapped {
+	for _, observe := range f.afterSwap {
 		observe(update)
 	}
-	for _, end := range over {
-		end()
+	for _, cancel := range ended {
+		cancel()
 	}
 }
 

@@ -219,9 +219,9 @@ func (r *fixture) serves(s *apiset.Set, i int) bool {
 	return s.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("widget%ds", i)}) != nil
 }
 
-// TestDefinitionsComeAndGo: initial definitions are served at once. Later changes affect only their
-// own definition, and earlier snapshots stay as they are.
-func TestDefinitionsComeAndGo(t *testing.T) {
+// TestDefinitionsAreAddedAndRemoved: initial definitions are served at once. Later changes affect
+// only their own definition, and earlier snapshots stay as they are.
+func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 	r := newFixture(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
 	check := func(wantChanged, wantAll string, served ...int) *apiset.Set {
 		t.Helper()
@@ -279,7 +279,8 @@ func BenchmarkDefinition(b *testing.B) {
 // until1 is until without a comparison of the served definitions.
 func (r *fixture) until1() {
 	for {
-		if <-r.swaps; r.live.Current().Revision() >= r.revision {
+		<-r.swaps
+		if r.live.Current().Revision() >= r.revision {
 			return
 		}
 	}

@@ -8,21 +8,22 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 )
 
-// settleTime bounds how long a request waits for definitions that other replicas wrote.
-const settleTime = 2 * time.Second
+// settleTimeout bounds how long a request waits for definitions that other replicas wrote.
+const settleTimeout = 2 * time.Second
 
-// gatherTime is the minimum interval between the starts of two reads. A read starts at once if none
-// started before within that time.
-const gatherTime = 5 * time.Millisecond
+// minReadInterval is the minimum interval between the starts of two reads. A read starts at once if
+// none started before within that time.
+const minReadInterval = 5 * time.Millisecond
 
-// revisionReads shares reads of the newest revision, so that many requests for unknown resources cost the
-// store only few reads.
+// revisionReads shares reads of the newest revision, so that many requests for unknown resources
+// cost the store only few reads.
 type revisionReads struct {
 	mu    sync.Mutex    // leaf lock
 	next  *revisionRead // the read that callers may join, because it has not started
 	began time.Time     // start of the last read
 }
 
+// revisionRead is a read of the store's revision that several callers may wait for.
 type revisionRead struct {
 	done     chan struct{}
 	revision int64
@@ -36,7 +37,7 @@ func (l *revisionReads) revision(ctx context.Context, read func(context.Context)
 	if next == nil {
 		next = &revisionRead{done: make(chan struct{})}
 		l.next = next
-		time.AfterFunc(time.Until(l.began.Add(gatherTime)), func() { l.begin(read) })
+		time.AfterFunc(time.Until(l.began.Add(minReadInterval)), func() { l.begin(read) })
 	}
 	l.mu.Unlock()
 	select {
@@ -47,22 +48,23 @@ func (l *revisionReads) revision(ctx context.Context, read func(context.Context)
 	}
 }
 
-// begin reads for all callers that joined until now.
+// begin runs the read for all callers that have joined it.
 func (l *revisionReads) begin(read func(context.Context) (int64, error)) {
 	l.mu.Lock()
 	next := l.next
-	l.next, l.began = nil, time.Now()
+	l.next = nil
+	l.began = time.Now()
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime) // independent of the callers' contexts
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // independent of the callers' contexts
 	defer cancel()
 	next.revision, next.err = read(ctx)
 	close(next.done)
 }
 
 // Settled waits until the set contains the definitions as of a revision, and everything that the
-// watch cache has of them by then. The wait is bounded by settleTime.
+// watch cache has of them by then. The wait is bounded by settleTimeout.
 func (f *Server) Settled(ctx context.Context, revision int64) {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	if f.Definitions.WaitFor(ctx, revision) != nil {
 		return
@@ -71,10 +73,10 @@ func (f *Server) Settled(ctx context.Context, revision int64) {
 }
 
 // Newest returns the set of the newest definitions in the store. It contains every definition that
-// another replica has acknowledged. The wait is bounded by settleTime. After that, Newest returns
-// the current set.
+// another replica has acknowledged. The wait is bounded by settleTimeout. After that, Newest
+// returns the current set.
 func (f *Server) Newest(ctx context.Context, live *apiset.Live) *apiset.Set {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	if revision, err := f.revisionReads.revision(ctx, f.Definitions.MostRecent); err == nil {
 		f.Settled(ctx, revision)

@@ -11,16 +11,16 @@ import (
 
 // term is the period in which a definition describes its resource in the same way.
 type term struct {
-	entry *watchcache.Entry // the first entry of the period
-	slot  int
-	life  context.Context
-	end   context.CancelFunc
+	entry  *watchcache.Entry // the first entry of the period
+	slot   int
+	ctx    context.Context
+	cancel context.CancelFunc
 }
 
 // term returns the term of the definition before if the entry e says the same, and otherwise a
 // new one with a slot for each version.
 func (f *Server) term(key string, e *watchcache.Entry, versions int) *term {
-	if was := f.defined[key]; was != nil && describesSame(was.term.entry, e) {
+	if was := f.defined[key]; was != nil && equivalent(was.term.entry, e) {
 		return was.term
 	}
 	t := &term{entry: e, slot: f.nextSlot}
@@ -28,37 +28,38 @@ func (f *Server) term(key string, e *watchcache.Entry, versions int) *term {
 		t.slot = 0
 	}
 	f.nextSlot = t.slot + versions
-	t.life, t.end = context.WithCancel(context.Background())
+	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
 
-// meaning selects the parts of a definition that affect how its objects are served.
-var meaning = jsontext.Compile(jsontext.Fields("spec"), jsontext.Fields("status", "acceptedNames"))
+// servedFields selects the parts of a definition that affect how its objects are served.
+var servedFields = jsontext.Compile(jsontext.Fields("spec"), jsontext.Fields("status", "acceptedNames"))
 
-// describesSame reports whether two entries are the same definition and describe its resource in the same
-// way.
-func describesSame(a, b *watchcache.Entry) bool {
+// equivalent reports whether two entries are the same definition and describe its resource in the
+// same way.
+func equivalent(a, b *watchcache.Entry) bool {
 	if a.CreateRevision != b.CreateRevision {
 		return false
 	}
-	x, err := meaning.Find(a.Stored(), nil)
+	x, err := servedFields.Find(a.Stored(), nil)
 	if err != nil {
 		return false
 	}
-	y, err := meaning.Find(b.Stored(), nil)
+	y, err := servedFields.Find(b.Stored(), nil)
 	return err == nil && bytes.Equal(x[0], y[0]) && bytes.Equal(x[1], y[1])
 }
 
-// over returns the functions that end the terms that are no longer served. It omits terms of
-// deleted definitions, because watches still report the deletion of their last objects. They end
+// endedTerms returns the functions that cancel the terms that are no longer served. It omits terms
+// of deleted definitions, because watches still report the deletion of their last objects. They end
 // with the store.
-func (f *Server) over() (ends []context.CancelFunc) {
+func (f *Server) endedTerms() (ends []context.CancelFunc) {
 	for key, was := range f.pending {
-		switch is := f.defined[key]; {
+		is := f.defined[key]
+		switch {
 		case was == nil, is != nil && is.term == was.term:
 		case is == nil && was.Versions[0].Store.Gone():
 		default:
-			ends = append(ends, was.term.end)
+			ends = append(ends, was.term.cancel)
 		}
 	}
 	return ends

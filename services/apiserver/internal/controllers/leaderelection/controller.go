@@ -33,9 +33,9 @@ type Config struct {
 // Controller elects leaders while its replica holds the Lease for it.
 type Controller struct {
 	Config
-	begun atomic.Bool
-	// term is nil while another replica holds the Lease.
-	term atomic.Pointer[worker]
+	started atomic.Bool
+	// current is nil while another replica holds the Lease.
+	current atomic.Pointer[worker]
 }
 
 // namespacedName identifies a lease or a candidate.
@@ -56,23 +56,23 @@ func New(c Config) *Controller { return &Controller{Config: c} }
 
 // CandidateChanged notifies the Controller of a written or deleted candidate.
 func (k *Controller) CandidateChanged(namespace, name string) {
-	if c := k.term.Load(); c != nil {
-		c.soon(job{candidates, namespacedName{namespace, name}})
+	if c := k.current.Load(); c != nil {
+		c.enqueue(job{candidates, namespacedName{namespace, name}})
 	}
 }
 
-// LeaseChanged notifies the Controller of a written or deleted lease. Most leases belong to nodes. They
-// change all the time and have no candidates.
+// LeaseChanged notifies the Controller of a written or deleted lease. Most leases belong to nodes.
+// They change all the time and have no candidates.
 func (k *Controller) LeaseChanged(namespace, name string) {
-	at := namespacedName{namespace, name}
-	if c := k.term.Load(); c != nil && c.isContested(at) {
-		c.soon(job{leases, at})
+	lease := namespacedName{namespace, name}
+	if c := k.current.Load(); c != nil && c.isContested(lease) {
+		c.enqueue(job{leases, lease})
 	}
 }
 
 // Check is a health check. It fails until Run has started.
 func (k *Controller) Check(*http.Request) error {
-	if !k.begun.Load() {
+	if !k.started.Load() {
 		return errors.New("not finished")
 	}
 	return nil
@@ -80,9 +80,9 @@ func (k *Controller) Check(*http.Request) error {
 
 // Run competes for the Lease, and elects leaders while it holds the Lease, until ctx ends.
 func (k *Controller) Run(ctx context.Context) error {
-	k.begun.Store(true)
-	o := &elector{Config: k.Config, at: controllerLease()}
-	return o.run(ctx, k.choose)
+	k.started.Store(true)
+	o := &elector{Config: k.Config, key: controllerLease()}
+	return o.run(ctx, k.elect)
 }
 
 // controllerLease returns the Lease that the replicas compete for. Candidates may not stand for it.
@@ -90,10 +90,10 @@ func controllerLease() namespacedName {
 	return namespacedName{api.SystemNamespace, "leader-election-controller"}
 }
 
-// choose runs a worker until ctx ends.
-func (k *Controller) choose(ctx context.Context) {
+// elect runs a worker until ctx ends.
+func (k *Controller) elect(ctx context.Context) {
 	c := newWorker(k.Config)
-	k.term.Store(c) // before the first read, so that no later change is missed
-	defer k.term.Store(nil)
+	k.current.Store(c) // before the first read, so that no later change is missed
+	defer k.current.Store(nil)
 	c.run(ctx)
 }

@@ -19,23 +19,23 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// elector competes for a plain Lease whose holder does the work. A replica waits for it or holds it. A replica
-// that loses it ends its work and waits again.
+// elector competes for a plain Lease whose holder does the work. A replica that loses the Lease
+// ends its work and competes again.
 type elector struct {
 	Config
-	at namespacedName
+	key namespacedName
 
 	// The last seen version of the Lease, and when it was seen by the clock of this replica. Clocks
 	// of other replicas are not trusted.
-	seen   string
-	seenAt time.Time
+	seenVersion string
+	seenAt      time.Time
 }
 
 // run calls work whenever this replica holds the Lease, until ctx ends.
 func (o *elector) run(ctx context.Context, work func(context.Context)) error {
 	for {
-		if held, _ := o.take(ctx); held {
-			o.hold(ctx, work)
+		if held, _ := o.tryAcquireOrRenew(ctx); held {
+			o.lead(ctx, work)
 		}
 		select {
 		case <-time.After(retryPeriod):
@@ -45,10 +45,10 @@ func (o *elector) run(ctx context.Context, work func(context.Context)) error {
 	}
 }
 
-// hold runs work as long as the Lease is renewed. It releases the Lease only after work has ended,
+// lead runs work as long as the Lease is renewed. It releases the Lease only after work has ended,
 // so that no two replicas work at once.
-func (o *elector) hold(ctx context.Context, work func(context.Context)) {
-	o.Logger.Info("acquired the leader election lease", "lease", o.at.String())
+func (o *elector) lead(ctx context.Context, work func(context.Context)) {
+	o.Logger.Info("acquired the leader election lease", "lease", o.key.String())
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -60,7 +60,7 @@ func (o *elector) hold(ctx context.Context, work func(context.Context)) {
 	defer func() {
 		stop()
 		<-ended
-		o.leave(ctx)
+		o.release(ctx)
 	}()
 	tick := time.NewTicker(retryPeriod)
 	defer tick.Stop()
@@ -73,7 +73,7 @@ func (o *elector) hold(ctx context.Context, work func(context.Context)) {
 			return
 		}
 		trying, cancel := context.WithTimeout(ctx, renewDeadline/2)
-		held, lost := o.take(trying)
+		held, lost := o.tryAcquireOrRenew(trying)
 		cancel()
 		if lost {
 			break
@@ -82,61 +82,65 @@ func (o *elector) hold(ctx context.Context, work func(context.Context)) {
 			renewed = time.Now()
 		}
 	}
-	o.Logger.Warn("lost the leader election lease", "lease", o.at.String())
+	o.Logger.Warn("lost the leader election lease", "lease", o.key.String())
 }
 
-// take acquires or renews the Lease. lost reports that another replica holds it. Both results are
-// false if the state is unknown.
-func (o *elector) take(ctx context.Context) (held, lost bool) {
+// tryAcquireOrRenew acquires or renews the Lease. lost reports that another replica holds it. Both
+// results are false if the state is unknown.
+func (o *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 	var l coordinationv1.Lease
-	err := o.API.Get(ctx, o.at.lease(), &l)
+	err := o.API.Get(ctx, o.key.lease(), &l)
 	now := metav1.MicroTime{Time: o.Now()}
 	seconds := int32(leaseDuration / time.Second)
 	if apierrors.IsNotFound(err) {
-		l = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.at.namespace, Name: o.at.name}}
+		l = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.key.namespace, Name: o.key.name}}
 		l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &o.Identity, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32)}
-		return o.API.Create(ctx, internalclient.Collection(group, "v1", leases, o.at.namespace), &l) == nil, false
+		return o.API.Create(ctx, internalclient.Collection(group, "v1", leases, o.key.namespace), &l) == nil, false
 	}
 	if err != nil {
 		return false, false
 	}
-	if l.ResourceVersion != o.seen {
-		o.seen, o.seenAt = l.ResourceVersion, time.Now()
+	if l.ResourceVersion != o.seenVersion {
+		o.seenVersion, o.seenAt = l.ResourceVersion, time.Now()
 	}
-	if holder := text(l.Spec.HolderIdentity); holder != o.Identity {
-		if holder != "" && time.Since(o.seenAt) < o.lasts(&l) {
+	if holder := valueOf(l.Spec.HolderIdentity); holder != o.Identity {
+		if holder != "" && time.Since(o.seenAt) < o.durationOf(&l) {
 			return false, true
 		}
 		transitions := int32(1)
 		if was := l.Spec.LeaseTransitions; was != nil {
 			transitions += *was
 		}
-		l.Spec.AcquireTime, l.Spec.LeaseTransitions = &now, &transitions
+		l.Spec.AcquireTime = &now
+		l.Spec.LeaseTransitions = &transitions
 	}
-	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &o.Identity, &seconds, &now
-	return o.API.Update(ctx, o.at.lease(), &l, nil) == nil, false
+	l.Spec.HolderIdentity = &o.Identity
+	l.Spec.LeaseDurationSeconds = &seconds
+	l.Spec.RenewTime = &now
+	return o.API.Update(ctx, o.key.lease(), &l, nil) == nil, false
 }
 
-// lasts returns how long after a change of the Lease its holder keeps it.
-func (o *elector) lasts(l *coordinationv1.Lease) time.Duration {
+// durationOf returns how long after a change of the Lease its holder keeps it.
+func (o *elector) durationOf(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
 		return leaseDuration
 	}
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// leave releases the Lease if this replica holds it, so that another replica takes over
+// release releases the Lease if this replica holds it, so that another replica takes over
 // immediately.
-func (o *elector) leave(ctx context.Context) {
+func (o *elector) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryPeriod)
 	defer cancel()
 	var l coordinationv1.Lease
-	if err := o.API.Get(ctx, o.at.lease(), &l); err != nil || text(l.Spec.HolderIdentity) != o.Identity {
+	if err := o.API.Get(ctx, o.key.lease(), &l); err != nil || valueOf(l.Spec.HolderIdentity) != o.Identity {
 		return
 	}
 	second := int32(1)
-	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = nil, &second
-	if err := o.API.Update(ctx, o.at.lease(), &l, nil); err != nil {
+	l.Spec.HolderIdentity = nil
+	l.Spec.LeaseDurationSeconds = &second
+	if err := o.API.Update(ctx, o.key.lease(), &l, nil); err != nil {
 		o.Logger.Warn("failed to release the leader election lease; another replica acquires it when it expires", "error", err)
 	}
 }

@@ -236,10 +236,12 @@ func TestChangeReconcilesOneLease(t *testing.T) {
 		}
 		l, g := reads()
 		// Each lease is also reconciled every few seconds, and the controllers' lease is renewed.
-		if l -= lists; l > 0 {
+		l -= lists
+		if l > 0 {
 			t.Errorf("got %d lists for 10 changes", l)
 		}
-		if g -= gets; g > 150 {
+		g -= gets
+		if g > 150 {
 			t.Errorf("got %d reads for 10 changes", g)
 		}
 	})
@@ -312,7 +314,7 @@ func TestLogIsConcise(t *testing.T) {
 	})
 }
 
-// TestLogOfManyLeasesIsBounded: the number of log lines does not grow with the number of failing
+// TestLogOfManyLeasesIsBounded: the number of log logBurst does not grow with the number of failing
 // leases.
 func TestLogOfManyLeasesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

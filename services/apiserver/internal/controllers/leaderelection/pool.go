@@ -15,17 +15,17 @@ import (
 type candidate struct {
 	*coordinationv1beta1.LeaseCandidate
 	emulation, binary *version.Version // nil if invalid
-	// lastSeen is when the candidate last reported that it is alive, asked when it was last pinged;
-	// zero for never. A clock ahead of this server's is not trusted: then the time is when this
-	// server saw the write.
-	lastSeen, asked time.Time
+	// lastSeen is when the candidate last reported that it is alive, pingedAt when it was last
+	// pinged; zero for never. A clock ahead of this server's is not trusted: then the time is when
+	// this server saw the write.
+	lastSeen, pingedAt time.Time
 }
 
-// observed returns the current state of a candidate. was is its previous state, or nil.
-func observed(c *coordinationv1beta1.LeaseCandidate, was *candidate, now time.Time) *candidate {
+// newCandidate returns the state of a candidate. was is its previous state, or nil.
+func newCandidate(c *coordinationv1beta1.LeaseCandidate, was *candidate, now time.Time) *candidate {
 	seen := &candidate{
-		LeaseCandidate: c, emulation: parse(c.Spec.EmulationVersion), binary: parse(c.Spec.BinaryVersion),
-		lastSeen: upTo(c.Spec.RenewTime, now), asked: upTo(c.Spec.PingTime, now),
+		LeaseCandidate: c, emulation: parseVersion(c.Spec.EmulationVersion), binary: parseVersion(c.Spec.BinaryVersion),
+		lastSeen: notAfter(c.Spec.RenewTime, now), pingedAt: notAfter(c.Spec.PingTime, now),
 	}
 	if was == nil || was.UID != c.UID {
 		return seen
@@ -34,13 +34,13 @@ func observed(c *coordinationv1beta1.LeaseCandidate, was *candidate, now time.Ti
 		seen.lastSeen = was.lastSeen
 	}
 	if was.Spec.PingTime.Equal(c.Spec.PingTime) {
-		seen.asked = was.asked
+		seen.pingedAt = was.pingedAt
 	}
 	return seen
 }
 
-// upTo returns the earlier of a written time and now.
-func upTo(t *metav1.MicroTime, now time.Time) time.Time {
+// notAfter returns the earlier of a written time and now.
+func notAfter(t *metav1.MicroTime, now time.Time) time.Time {
 	switch {
 	case t == nil:
 		return time.Time{}
@@ -52,57 +52,58 @@ func upTo(t *metav1.MicroTime, now time.Time) time.Time {
 
 // Times of an election, as in Kubernetes.
 const (
-	// patience is how long a pinged candidate may take to report that it is alive, and how long
+	// pingTimeout is how long a pinged candidate may take to report that it is alive, and how long
 	// such a report counts.
-	patience = 5 * time.Second
-	// validity is how long a candidate is kept without a report. Then it is deleted.
-	validity = 30 * time.Minute
-	// term is the duration of the lease of a chosen candidate until its first renewal.
-	term = 5 * time.Second
+	pingTimeout = 5 * time.Second
+	// candidateValidity is how long a candidate is kept without a report. Then it is deleted.
+	candidateValidity = 30 * time.Minute
+	// firstLeaseDuration is the duration of the lease of a chosen candidate until its first
+	// renewal.
+	firstLeaseDuration = 5 * time.Second
 )
 
-// limit is the maximum number of candidates of one lease that one step writes or deletes, and that
-// one election considers, best ones first. It keeps a large number of candidates from delaying
-// other leases.
-const limit = 100
+// maxCandidates is the maximum number of candidates of one lease that one step writes or deletes,
+// and that one election considers, best ones first. It keeps a large number of candidates from
+// delaying other leases.
+const maxCandidates = 100
 
-// expired reports whether a candidate is to be deleted: it has not reported within validity that
-// it is alive, or, if it never reported, since its creation.
+// expired reports whether a candidate is to be deleted: it has not reported within
+// candidateValidity that it is alive, or, if it never reported, since its creation.
 func (c *candidate) expired(now time.Time) bool {
 	since := c.lastSeen
 	if since.IsZero() {
 		since = c.CreationTimestamp.Time
 	}
-	return since.Add(validity).Before(now)
+	return since.Add(candidateValidity).Before(now)
 }
 
-// unanswered reports whether a candidate has not reported since its last ping.
-func (c *candidate) unanswered() bool { return c.lastSeen.Before(c.asked) }
+// isPingPending reports whether a candidate has not reported since its last ping.
+func (c *candidate) isPingPending() bool { return c.lastSeen.Before(c.pingedAt) }
 
-// silent reports whether a candidate did not answer a ping in time. It is not pinged again, and
-// counts as soon as it reports.
-func (c *candidate) silent(now time.Time) bool {
-	return c.unanswered() && !c.asked.Add(patience).After(now)
+// isUnresponsive reports whether a candidate did not answer a ping in time. It is not pinged again,
+// and counts as soon as it reports.
+func (c *candidate) isUnresponsive(now time.Time) bool {
+	return c.isPingPending() && !c.pingedAt.Add(pingTimeout).After(now)
 }
 
-// present reports whether a candidate has reported within patience.
-func (c *candidate) present(now time.Time) bool {
-	return !c.lastSeen.IsZero() && c.lastSeen.Add(patience).After(now)
+// isAlive reports whether a candidate has reported within pingTimeout.
+func (c *candidate) isAlive(now time.Time) bool {
+	return !c.lastSeen.IsZero() && c.lastSeen.Add(pingTimeout).After(now)
 }
 
-// question returns the time of a ping. A candidate answers a ping whose time is after its last
+// nextPingTime returns the time of a ping. A candidate answers a ping whose time is after its last
 // report, so the time is after that report even if the candidate's clock is ahead.
-func (c *candidate) question(now time.Time) time.Time {
+func (c *candidate) nextPingTime(now time.Time) time.Time {
 	if said := c.Spec.RenewTime; said != nil && !said.Before(&metav1.MicroTime{Time: now}) {
 		return said.Add(time.Microsecond)
 	}
 	return now
 }
 
-// outOfDate reports whether a candidate was pinged by a server whose clock is ahead. The candidate
-// would continue to answer until that time.
-func (c *candidate) outOfDate(now time.Time) bool {
-	return c.Spec.PingTime != nil && c.Spec.PingTime.After(c.question(now).Add(patience))
+// pingedInFuture reports whether a candidate was pinged by a server whose clock is ahead. The
+// candidate would continue to answer until that time.
+func (c *candidate) pingedInFuture(now time.Time) bool {
+	return c.Spec.PingTime != nil && c.Spec.PingTime.After(c.nextPingTime(now).Add(pingTimeout))
 }
 
 // strategyOf returns the strategy of the candidates with the newest binary version. It returns an
@@ -111,10 +112,11 @@ func strategyOf(all []*candidate) (coordinationv1.CoordinatedLeaseStrategy, erro
 	newest := all[0]
 	var other *candidate
 	for _, c := range all[1:] {
-		switch of := compare(c.binary, newest.binary); {
-		case of > 0:
+		difference := compareVersions(c.binary, newest.binary)
+		switch {
+		case difference > 0:
 			newest, other = c, nil
-		case of == 0 && c.Spec.Strategy != newest.Spec.Strategy:
+		case difference == 0 && c.Spec.Strategy != newest.Spec.Strategy:
 			other = c
 		}
 	}
@@ -125,39 +127,41 @@ func strategyOf(all []*candidate) (coordinationv1.CoordinatedLeaseStrategy, erro
 	return newest.Spec.Strategy, nil
 }
 
-// best returns the candidate with the oldest emulation version, then the oldest binary version,
-// then the oldest creation time. It is nil if no candidate has valid versions.
-func best(all []*candidate) (chosen *candidate) {
+// bestCandidate returns the candidate with the oldest emulation version, then the oldest binary
+// version, then the oldest creation time. It is nil if no candidate has valid versions.
+func bestCandidate(all []*candidate) (chosen *candidate) {
 	for _, c := range all {
-		if !c.saysVersions() {
+		if !c.hasVersions() {
 			continue
 		}
-		if chosen == nil || order(c, chosen) < 0 {
+		if chosen == nil || compareCandidates(c, chosen) < 0 {
 			chosen = c
 		}
 	}
 	return chosen
 }
 
-func (c *candidate) saysVersions() bool { return c.emulation != nil && c.binary != nil }
+// hasVersions reports whether both versions are valid.
+func (c *candidate) hasVersions() bool { return c.emulation != nil && c.binary != nil }
 
-// order is negative if a is better than b.
-func order(a, b *candidate) int {
-	if a.saysVersions() != b.saysVersions() {
-		if a.saysVersions() {
+// compareCandidates is negative if a is better than b.
+func compareCandidates(a, b *candidate) int {
+	if a.hasVersions() != b.hasVersions() {
+		if a.hasVersions() {
 			return -1
 		}
 		return 1
 	}
 	return cmp.Or(
-		compare(a.emulation, b.emulation),
-		compare(a.binary, b.binary),
+		compareVersions(a.emulation, b.emulation),
+		compareVersions(a.binary, b.binary),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 		cmp.Compare(a.Name, b.Name),
 	)
 }
 
-func parse(text string) *version.Version {
+// parseVersion returns a semantic version, or nil if it is invalid.
+func parseVersion(text string) *version.Version {
 	v, err := version.ParseSemantic(text)
 	if err != nil {
 		return nil
@@ -165,8 +169,8 @@ func parse(text string) *version.Version {
 	return v
 }
 
-// compare is negative if x is older than y. An invalid version is older than all others.
-func compare(x, y *version.Version) int {
+// compareVersions is negative if x is older than y. An invalid version is older than all others.
+func compareVersions(x, y *version.Version) int {
 	switch {
 	case x == nil && y == nil:
 		return 0

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// relisting is how often all candidates are read, independent of notifications.
-	relisting = time.Minute
-	// pause is the delay from a change to its evaluation, so that several changes of one lease and
-	// its candidates need one evaluation.
-	pause = 50 * time.Millisecond
-	// maxLine is the maximum length in bytes of a client's text in a log line.
-	maxLine = 256
-	// lines is the burst of log lines, lineEvery the interval between further ones.
-	lines     = 100
-	lineEvery = time.Second
+	// relistInterval is how often all candidates are read, independent of notifications.
+	relistInterval = time.Minute
+	// evaluationDelay is the delay from a change to its evaluation, so that several changes of one
+	// lease and its candidates need one evaluation.
+	evaluationDelay = 50 * time.Millisecond
+	// maxLogText is the maximum length in bytes of a client's text in a log line.
+	maxLogText = 256
+	// logBurst is the burst of log logBurst, logInterval the interval between further ones.
+	logBurst    = 100
+	logInterval = time.Second
 )
 
 // job is a unit of work: one candidate, one lease with its candidates, or, without a name, all
@@ -39,8 +39,8 @@ type job struct {
 // that lease are evaluated.
 type worker struct {
 	Config
-	queue workqueue.TypedDelayingInterface[job]
-	lines *rate.Limiter
+	queue      workqueue.TypedDelayingInterface[job]
+	logLimiter *rate.Limiter
 
 	// Owned by the goroutine of run: the candidates of each lease, the lease of each candidate, and
 	// the last logged error of each job.
@@ -54,17 +54,17 @@ type worker struct {
 
 func newWorker(config Config) *worker {
 	return &worker{
-		Config: config,
-		queue:  workqueue.NewTypedDelayingQueue[job](),
-		lines:  rate.NewLimiter(rate.Every(lineEvery), lines),
+		Config:     config,
+		queue:      workqueue.NewTypedDelayingQueue[job](),
+		logLimiter: rate.NewLimiter(rate.Every(logInterval), logBurst),
 
 		candidatesOf: map[namespacedName]map[namespacedName]*candidate{}, lease: map[namespacedName]namespacedName{}, logged: map[job]string{},
 		contested: map[namespacedName]bool{},
 	}
 }
 
-// soon queues a job.
-func (c *worker) soon(j job) { c.queue.AddAfter(j, pause) }
+// enqueue queues a job.
+func (c *worker) enqueue(j job) { c.queue.AddAfter(j, evaluationDelay) }
 
 func (c *worker) isContested(at namespacedName) bool {
 	c.mu.RLock()
@@ -83,37 +83,37 @@ func (c *worker) run(ctx context.Context) {
 		if ended {
 			return
 		}
-		next, err := c.do(ctx, j)
+		next, err := c.process(ctx, j)
 		c.queue.Done(j)
 		if ctx.Err() != nil {
 			return
 		}
-		c.tell(j, err)
+		c.logError(j, err)
 		if err != nil && next.IsZero() {
-			next = c.Now().Add(patience)
+			next = c.Now().Add(pingTimeout)
 		}
 		if !next.IsZero() {
-			c.queue.AddAfter(j, max(next.Sub(c.Now()), pause))
+			c.queue.AddAfter(j, max(next.Sub(c.Now()), evaluationDelay))
 		}
 	}
 }
 
-// do processes a job. It returns when to process it again at the latest, or the zero time.
-func (c *worker) do(ctx context.Context, j job) (next time.Time, err error) {
+// process processes a job. It returns when to process it again at the latest, or the zero time.
+func (c *worker) process(ctx context.Context, j job) (next time.Time, err error) {
 	switch {
 	case j.resource == leases:
 		return c.step(ctx, j.namespacedName)
 	case j.name == "":
-		return c.Now().Add(relisting), c.readAll(ctx)
+		return c.Now().Add(relistInterval), c.readAll(ctx)
 	}
 	var one coordinationv1beta1.LeaseCandidate
 	err = c.API.GetCached(ctx, j.candidate(), &one)
 	if apierrors.IsNotFound(err) {
-		c.gone(j.namespacedName)
+		c.removeCandidate(j.namespacedName)
 		return time.Time{}, nil
 	}
 	if err == nil {
-		c.is(&one)
+		c.setCandidate(&one)
 	}
 	return time.Time{}, err
 }
@@ -129,33 +129,34 @@ func (c *worker) readAll(ctx context.Context) error {
 	for i := range list.Items {
 		one := &list.Items[i]
 		there[namespacedName{one.Namespace, one.Name}] = true
-		c.is(one)
+		c.setCandidate(one)
 	}
 	for at := range c.lease {
 		if !there[at] {
-			c.gone(at)
+			c.removeCandidate(at)
 		}
 	}
 	return nil
 }
 
-// is records the current state of a candidate and queues its lease.
-func (c *worker) is(one *coordinationv1beta1.LeaseCandidate) {
-	at, lease := namespacedName{one.Namespace, one.Name}, namespacedName{one.Namespace, one.Spec.LeaseName}
+// setCandidate records the current state of a candidate and queues its lease.
+func (c *worker) setCandidate(one *coordinationv1beta1.LeaseCandidate) {
+	at := namespacedName{one.Namespace, one.Name}
+	lease := namespacedName{one.Namespace, one.Spec.LeaseName}
 	was := c.candidatesOf[c.lease[at]][at]
 	if c.lease[at] != lease { // a new candidate of the same name
-		c.gone(at)
+		c.removeCandidate(at)
 	}
 	if c.candidatesOf[lease] == nil {
 		c.candidatesOf[lease] = map[namespacedName]*candidate{}
 		c.setContested(lease, true)
 	}
-	c.candidatesOf[lease][at], c.lease[at] = observed(one, was, c.Now()), lease
-	c.soon(job{leases, lease})
+	c.candidatesOf[lease][at], c.lease[at] = newCandidate(one, was, c.Now()), lease
+	c.enqueue(job{leases, lease})
 }
 
-// gone removes a candidate.
-func (c *worker) gone(at namespacedName) {
+// removeCandidate removes a candidate.
+func (c *worker) removeCandidate(at namespacedName) {
 	lease, known := c.lease[at]
 	if !known {
 		return
@@ -169,7 +170,7 @@ func (c *worker) gone(at namespacedName) {
 		c.setContested(lease, false)
 		return
 	}
-	c.soon(job{leases, lease})
+	c.enqueue(job{leases, lease})
 }
 
 func (c *worker) setContested(lease namespacedName, is bool) {
@@ -182,30 +183,30 @@ func (c *worker) setContested(lease namespacedName, is bool) {
 	}
 }
 
-// tell logs the error of a job, but not the same error twice in a row.
-func (c *worker) tell(j job, err error) {
+// logError logs the error of a job, but not the same error twice in a row.
+func (c *worker) logError(j job, err error) {
 	if err == nil {
 		delete(c.logged, j)
 		return
 	}
-	text := short(err.Error())
-	if c.logged[j] == text || !c.lines.AllowN(c.Now(), 1) {
+	text := truncated(err.Error())
+	if c.logged[j] == text || !c.logLimiter.AllowN(c.Now(), 1) {
 		return
 	}
 	c.logged[j] = text
 	about := "all candidates"
 	if j.name != "" {
-		about = j.resource + " " + short(j.String())
+		about = j.resource + " " + truncated(j.String())
 	}
 	c.Logger.Warn("failed to elect leaders; retrying", "of", about, "error", text)
 }
 
-// short returns the part of a client's text that a log line may contain.
-func short(s string) string {
-	if len(s) <= maxLine {
+// truncated returns the part of a client's text that a log line may contain.
+func truncated(s string) string {
+	if len(s) <= maxLogText {
 		return s
 	}
-	n := maxLine
+	n := maxLogText
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}

@@ -22,13 +22,13 @@ const (
 	customPatience = 15 * time.Second
 )
 
-// custom is the state of a custom resource's record.
-type custom struct {
-	place place
-	tried chan struct{} // closed after the first attempt, or when replaced
-	said  bool
-	stale bool  // must be written again
-	err   error // of the last attempt
+// customRecord is the record of a custom resource and its state.
+type customRecord struct {
+	record    record
+	attempted chan struct{} // closed after the first attempt, or when replaced
+	written   bool
+	stale     bool  // must be written again
+	err       error // of the last attempt
 }
 
 // Define sets the current definitions. From now on, writes wait for the records of resources that
@@ -37,11 +37,11 @@ func (m *Manager) Define(all []*apiextensionsv1.CustomResourceDefinition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	had := m.custom
-	m.custom = make(map[schema.GroupResource]*custom, len(all))
+	m.custom = make(map[schema.GroupResource]*customRecord, len(all))
 	for _, d := range all {
-		c := &custom{place: placeOf(d), tried: make(chan struct{})}
-		r := c.place.resources[0]
-		if before := had[r]; before != nil && reflect.DeepEqual(before.place, c.place) {
+		c := &customRecord{record: recordOf(d), attempted: make(chan struct{})}
+		r := c.record.resources[0]
+		if before := had[r]; before != nil && reflect.DeepEqual(before.record, c.record) {
 			c = before
 		}
 		m.custom[r] = c
@@ -51,20 +51,22 @@ func (m *Manager) Define(all []*apiextensionsv1.CustomResourceDefinition) {
 			c.wake() // waiting writes check the replacement
 		}
 	}
-	m.look()
+	m.signal()
 }
 
-// wake signals that a record was attempted or replaced. The caller holds mu.
-func (c *custom) wake() {
+// wake signals that a write of the record was attempted, or that the record was replaced. The
+// caller holds mu.
+func (c *customRecord) wake() {
 	select {
-	case <-c.tried:
+	case <-c.attempted:
 	default:
-		close(c.tried)
+		close(c.attempted)
 	}
 }
 
-func placeOf(d *apiextensionsv1.CustomResourceDefinition) place {
-	p := place{
+// recordOf returns the record of a definition.
+func recordOf(d *apiextensionsv1.CustomResourceDefinition) record {
+	p := record{
 		resources: []schema.GroupResource{{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}},
 		owner:     &metav1.OwnerReference{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition", Name: d.Name, UID: d.UID},
 	}
@@ -82,9 +84,9 @@ func placeOf(d *apiextensionsv1.CustomResourceDefinition) place {
 	return p
 }
 
-// own adds the owner reference to the definition. It returns false if the reference exists. It
+// setOwner adds the owner reference to the definition. It returns false if the reference exists. It
 // removes a reference to an earlier definition of the same name.
-func (p *place) own(o *metav1.ObjectMeta) bool {
+func (p *record) setOwner(o *metav1.ObjectMeta) bool {
 	if p.owner == nil || slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return reflect.DeepEqual(r, *p.owner) }) {
 		return false
 	}
@@ -95,17 +97,18 @@ func (p *place) own(o *metav1.ObjectMeta) bool {
 	return true
 }
 
-// again marks the records of all custom resources for rewriting. This does not hold writes.
-func (m *Manager) again() {
+// markStale marks the records of all custom resources for rewriting. This does not hold writes.
+func (m *Manager) markStale() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.custom {
 		c.stale = true
 	}
-	m.look()
+	m.signal()
 }
 
-func (m *Manager) look() {
+// signal wakes Run.
+func (m *Manager) signal() {
 	select {
 	case m.changed <- struct{}{}:
 	default: // a signal is already pending
@@ -115,7 +118,7 @@ func (m *Manager) look() {
 // Run writes the records of custom resources after the first Update, until ctx ends.
 func (m *Manager) Run(ctx context.Context, log *slog.Logger) error {
 	select {
-	case <-m.begun:
+	case <-m.started:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -128,18 +131,19 @@ func (m *Manager) Run(ctx context.Context, log *slog.Logger) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := m.sayCustom(ctx); err != nil && ctx.Err() == nil {
+		if err := m.writeCustom(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("failed to update the storage versions of custom resources; retrying", "error", err)
 			retry.Reset(customRetry)
 		}
 	}
 }
 
-func (m *Manager) sayCustom(ctx context.Context) error {
-	var waiting []*custom
+// writeCustom writes the records of custom resources that are new or marked as stale.
+func (m *Manager) writeCustom(ctx context.Context) error {
+	var waiting []*customRecord
 	m.mu.Lock()
 	for _, c := range m.custom {
-		if !c.said || c.stale {
+		if !c.written || c.stale {
 			c.stale = false
 			waiting = append(waiting, c)
 		}
@@ -148,31 +152,33 @@ func (m *Manager) sayCustom(ctx context.Context) error {
 	var errs []error
 	for _, c := range waiting {
 		m.mu.RLock()
-		gone := m.custom[c.place.resources[0]] != c
+		replaced := m.custom[c.record.resources[0]] != c
 		m.mu.RUnlock()
-		if gone {
+		if replaced {
 			continue
 		}
-		err := m.publish(ctx, &c.place)
+		err := m.publish(ctx, &c.record)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", c.place.resources[0], err))
+			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", c.record.resources[0], err))
 		}
 		m.mu.Lock()
-		c.said, c.stale, c.err = c.said || err == nil, c.stale || err != nil, err
+		c.written = c.written || err == nil
+		c.stale = c.stale || err != nil
+		c.err = err
 		c.wake()
 		m.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
 
-// heldCustom waits for the first attempt to record a resource. A resource without a definition is
-// not held: none of its objects can be stored.
-func (m *Manager) heldCustom(ctx context.Context, r schema.GroupResource) (why error, held bool) {
+// waitForCustom waits for the first attempt to record a resource. A resource without a definition
+// is not held: none of its objects can be stored.
+func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (why error, held bool) {
 	var limit <-chan time.Time
 	for {
 		m.mu.RLock()
 		c := m.custom[r]
-		free := c == nil || c.said
+		free := c == nil || c.written
 		m.mu.RUnlock()
 		if free {
 			return nil, false
@@ -183,14 +189,16 @@ func (m *Manager) heldCustom(ctx context.Context, r schema.GroupResource) (why e
 			limit = timer.C
 		}
 		select {
-		case <-c.tried:
+		case <-c.attempted:
 		case <-limit:
 			return context.DeadlineExceeded, true
 		case <-ctx.Done():
 			return ctx.Err(), true
 		}
 		m.mu.RLock()
-		same, why, said := m.custom[r] == c, c.err, c.said
+		same := m.custom[r] == c
+		why := c.err
+		said := c.written
 		m.mu.RUnlock()
 		if same {
 			return why, !said

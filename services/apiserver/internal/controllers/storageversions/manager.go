@@ -26,21 +26,21 @@ type Manager struct {
 	api      *internalclient.Client
 	identity string
 	now      func() time.Time
-	places   []place
-	// gone holds the resources that this replica knows and does not serve.
-	gone     []schema.GroupResource
+	records  []record
+	// unserved holds the resources that this replica knows but does not serve.
+	unserved []schema.GroupResource
 	complete atomic.Bool
 
 	mu      sync.RWMutex // leaf lock
 	pending map[schema.GroupResource]error
-	custom  map[schema.GroupResource]*custom
+	custom  map[schema.GroupResource]*customRecord
 	changed chan struct{} // signals Run to process custom
-	begun   chan struct{} // closed when the server may write
+	started chan struct{} // closed when the server may write
 	begin   sync.Once
 }
 
-// place is a storage prefix and the resources and versions that it serves.
-type place struct {
+// record describes the resources of a storage prefix and their versions.
+type record struct {
 	resources []schema.GroupResource // the first one names the record
 	encoding  string
 	decodable []string
@@ -48,28 +48,28 @@ type place struct {
 	owner     *metav1.OwnerReference // nil for built-in resources
 }
 
-// errNotYet is the error of resources before the first attempt.
-var errNotYet = errors.New("<nil>")
+// errNotAttempted is the error of resources before the first attempt.
+var errNotAttempted = errors.New("<nil>")
 
 // New returns a Manager for the stored kinds of a catalog. served holds those of them that are
 // served.
 func New(api *internalclient.Client, identity string, catalog, served *registry.Catalog, now func() time.Time) *Manager {
 	m := &Manager{
-		api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}, custom: map[schema.GroupResource]*custom{},
-		changed: make(chan struct{}, 1), begun: make(chan struct{}),
+		api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}, custom: map[schema.GroupResource]*customRecord{},
+		changed: make(chan struct{}, 1), started: make(chan struct{}),
 	}
 	shown := map[schema.GroupVersionResource]bool{}
 	for _, k := range served.Kinds() {
 		shown[k.GVR()] = true
 	}
-	places := map[string]*place{}
+	places := map[string]*record{}
 	for _, k := range catalog.Kinds() {
 		if k.Virtual {
 			continue
 		}
 		p := places[k.Stored.Prefix]
 		if p == nil {
-			p = &place{}
+			p = &record{}
 			places[k.Stored.Prefix] = p
 		}
 		version := k.GVR().GroupVersion()
@@ -96,12 +96,12 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 			p.decodable = append(p.decodable, p.encoding)
 		}
 		if len(p.served) == 0 { // no client can write it
-			m.gone = append(m.gone, p.resources[0])
+			m.unserved = append(m.unserved, p.resources[0])
 			continue
 		}
-		m.places = append(m.places, *p)
+		m.records = append(m.records, *p)
 		for _, r := range p.resources {
-			m.pending[r] = errNotYet
+			m.pending[r] = errNotAttempted
 		}
 	}
 	return m
@@ -110,11 +110,11 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 // Update writes the records of all built-in resources. An error for one does not stop the others.
 // Run then writes the records of custom resources.
 func (m *Manager) Update(ctx context.Context) error {
-	m.begin.Do(func() { close(m.begun) })
-	defer m.again()
+	m.begin.Do(func() { close(m.started) })
+	defer m.markStale()
 	var errs []error
-	for i := range m.places {
-		p := &m.places[i]
+	for i := range m.records {
+		p := &m.records[i]
 		err := m.publish(ctx, p)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", p.resources[0], err))
@@ -145,7 +145,7 @@ func (m *Manager) Update(ctx context.Context) error {
 // that has just been defined, Held itself waits for a bounded time.
 func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom bool) (why error, held bool) {
 	if isCustom {
-		return m.heldCustom(ctx, r)
+		return m.waitForCustom(ctx, r)
 	}
 	if m.complete.Load() {
 		return nil, false
@@ -159,8 +159,9 @@ func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom boo
 // maxAttempts is how many write conflicts on one object are retried. All replicas write it.
 const maxAttempts = 20
 
-func (m *Manager) publish(ctx context.Context, p *place) error {
-	name, at := nameOf(p.resources[0]), objects()
+// publish writes a record. It creates the object if it does not exist.
+func (m *Manager) publish(ctx context.Context, p *record) error {
+	name, at := nameOf(p.resources[0]), collection()
 	var err error
 	for range maxAttempts {
 		fresh := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -168,14 +169,14 @@ func (m *Manager) publish(ctx context.Context, p *place) error {
 			fresh.OwnerReferences = []metav1.OwnerReference{*p.owner}
 		}
 		// A creation ignores the status, which is a subresource.
-		if err = internalclient.Put(ctx, m.api, at, fresh, func(live *apiserverinternalv1alpha1.StorageVersion) bool { return p.own(&live.ObjectMeta) }); err != nil {
+		if err = internalclient.Put(ctx, m.api, at, fresh, func(live *apiserverinternalv1alpha1.StorageVersion) bool { return p.setOwner(&live.ObjectMeta) }); err != nil {
 			return err
 		}
 		var live apiserverinternalv1alpha1.StorageVersion
 		if err = m.api.Get(ctx, at.Named(name), &live); err != nil {
 			return err
 		}
-		if !m.note(&live, p) {
+		if !m.setServerVersion(&live, p) {
 			return nil
 		}
 		if err = m.api.Update(ctx, at.Named(name).Subresource("status"), &live, nil); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
@@ -185,8 +186,8 @@ func (m *Manager) publish(ctx context.Context, p *place) error {
 	return err
 }
 
-// note records the versions of this replica in v. It returns false if nothing changes.
-func (m *Manager) note(v *apiserverinternalv1alpha1.StorageVersion, p *place) bool {
+// setServerVersion records the versions of this replica in v. It returns false if nothing changes.
+func (m *Manager) setServerVersion(v *apiserverinternalv1alpha1.StorageVersion, p *record) bool {
 	s := &v.Status
 	before := s.DeepCopy()
 	ours := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: m.identity, EncodingVersion: p.encoding, DecodableVersions: p.decodable, ServedVersions: p.served}
@@ -195,13 +196,13 @@ func (m *Manager) note(v *apiserverinternalv1alpha1.StorageVersion, p *place) bo
 	} else {
 		s.StorageVersions = append(s.StorageVersions, ours)
 	}
-	m.conclude(v, before)
+	m.setCommonVersion(v, before)
 	return !reflect.DeepEqual(before, s)
 }
 
-// conclude sets the fields that follow from the records of all replicas. At least one record must
-// exist.
-func (m *Manager) conclude(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
+// setCommonVersion sets the fields that follow from the records of all replicas. At least one
+// record must exist.
+func (m *Manager) setCommonVersion(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
 	s := &v.Status
 	s.CommonEncodingVersion = &s.StorageVersions[0].EncodingVersion
 	for i := range s.StorageVersions {
@@ -209,19 +210,21 @@ func (m *Manager) conclude(v *apiserverinternalv1alpha1.StorageVersion, before *
 			s.CommonEncodingVersion = nil
 		}
 	}
-	m.agree(v, before)
+	m.setEqualCondition(v, before)
 }
 
-// agree sets the condition that reports whether all replicas store the same version. Its transition
-// time changes with its status and with the common version.
-func (m *Manager) agree(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
+// setEqualCondition sets the condition that reports whether all replicas store the same version.
+// Its transition time changes with its status and with the common version.
+func (m *Manager) setEqualCondition(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
 	c := apiserverinternalv1alpha1.StorageVersionCondition{
 		Type: apiserverinternalv1alpha1.AllEncodingVersionsEqual, Status: apiserverinternalv1alpha1.ConditionFalse, ObservedGeneration: v.Generation,
 		LastTransitionTime: metav1.NewTime(m.now()), Reason: "CommonEncodingVersionUnset", Message: "Common encoding version unset",
 	}
 	common := v.Status.CommonEncodingVersion
 	if common != nil {
-		c.Status, c.Reason, c.Message = apiserverinternalv1alpha1.ConditionTrue, "CommonEncodingVersionSet", "Common encoding version set"
+		c.Status = apiserverinternalv1alpha1.ConditionTrue
+		c.Reason = "CommonEncodingVersionSet"
+		c.Message = "Common encoding version set"
 	}
 	for i := range v.Status.Conditions {
 		if had := &v.Status.Conditions[i]; had.Type == c.Type {

@@ -29,7 +29,7 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 		m.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1")})
 		held := make(chan bool, 1)
 		go func() {
-			_, h := m.heldCustom(t.Context(), foos)
+			_, h := m.waitForCustom(t.Context(), foos)
 			held <- h
 		}()
 		synctest.Wait()
@@ -40,7 +40,7 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 		}
 		m.mu.Lock()
 		c := m.custom[foos]
-		c.said = true
+		c.written = true
 		c.wake()
 		m.mu.Unlock()
 		begin := time.Now()

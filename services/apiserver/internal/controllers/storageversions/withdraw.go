@@ -18,7 +18,8 @@ import (
 // nameOf returns the name of the StorageVersion object of a resource.
 func nameOf(r schema.GroupResource) string { return cmp.Or(r.Group, "core") + "." + r.Resource }
 
-func objects() internalclient.Ref {
+// collection refers to all StorageVersion objects.
+func collection() internalclient.Ref {
 	return internalclient.Collection(apiserverinternalv1alpha1.GroupName, "v1alpha1", "storageversions", "")
 }
 
@@ -26,16 +27,17 @@ func objects() internalclient.Ref {
 // peers would proxy requests to it.
 func (m *Manager) withdraw(ctx context.Context) error {
 	var errs []error
-	for _, r := range m.gone {
-		if err := m.remove(ctx, nameOf(r)); err != nil {
+	for _, r := range m.unserved {
+		if err := m.withdrawOne(ctx, nameOf(r)); err != nil {
 			errs = append(errs, fmt.Errorf("failed to withdraw the storage version of %v: %w", r, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (m *Manager) remove(ctx context.Context, name string) (err error) {
-	at := objects().Named(name)
+// withdrawOne removes this replica from an object, and deletes the object if no replica is left.
+func (m *Manager) withdrawOne(ctx context.Context, name string) (err error) {
+	at := collection().Named(name)
 	if err := m.api.GetCached(ctx, at, nil); apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -52,7 +54,7 @@ func (m *Manager) remove(ctx context.Context, name string) (err error) {
 		case len(v.Status.StorageVersions) == 0:
 			err = m.api.Delete(ctx, at, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
 		default:
-			m.conclude(&v, before)
+			m.setCommonVersion(&v, before)
 			err = m.api.Update(ctx, at.Subresource("status"), &v, nil)
 		}
 		if !apierrors.IsConflict(err) {

@@ -41,7 +41,8 @@ func (w *Webhook) call(ctx context.Context, batch []*document, want schema.Group
 	var bad error
 	options := webhookclient.CallOptions{MaxBytes: int64(maxBytes), MaxValues: values, Transform: converted.extract, Then: func() {
 		response := r.result()
-		if bad = w.checkResponse(r, response, req.UID); bad == nil {
+		bad = w.checkResponse(r, response, req.UID)
+		if bad == nil {
 			use(converted.get(response))
 		}
 	}}
@@ -62,6 +63,7 @@ type review struct {
 	kind              schema.GroupVersionKind
 }
 
+// review returns a request in the version that the webhook reads, and where to decode its response.
 func (w *Webhook) review(req *apiextensionsv1.ConversionRequest) *review {
 	const kind = "ConversionReview"
 	if w.v1beta1 {

@@ -52,6 +52,7 @@ func read(raw []byte) (*document, error) {
 	return describe(t)
 }
 
+// describe reads the parts of a document that conversion checks.
 func describe(t *tape.Doc) (*document, error) {
 	if t.Kind(tape.Root) != tape.Object {
 		return nil, errors.New("it is not a JSON object")
@@ -201,7 +202,7 @@ func stringMap(t *tape.Doc, metadata tape.Ref, name string, had json.RawMessage,
 			return nil, fmt.Errorf("invalid metadata.%s in original object", name)
 		}
 	}
-	if same(now, before) && had != nil {
+	if equalMaps(now, before) && had != nil {
 		return had, nil
 	}
 	if errs := check(now, field.NewPath("metadata", name)); len(errs) > 0 {
@@ -210,7 +211,7 @@ func stringMap(t *tape.Doc, metadata tape.Ref, name string, had json.RawMessage,
 	return bytes.Clone(t.Text(v)), nil
 }
 
-func same(a, b map[string]string) bool {
+func equalMaps(a, b map[string]string) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -24,14 +24,14 @@ type Instances interface {
 
 // Times and numbers of a cleaner.
 const (
-	// cleaners is the number of definitions whose objects are deleted at the same time.
-	cleaners = 8
-	// The pause between counts of the remaining objects grows from firstLook to lastLook. The pause
-	// between deletions grows from firstPass to lastPass.
-	firstLook, lastLook = 50 * time.Millisecond, 5 * time.Second
-	firstPass, lastPass = time.Second, time.Minute
-	// confirmWithin is the time after which the condition reports that objects remain.
-	confirmWithin = time.Minute
+	// maxCleanups is the number of definitions whose objects are deleted at the same time.
+	maxCleanups = 8
+	// The pause between counts of the remaining objects grows from firstCountPause to
+	// maxCountPause. The pause between deletions grows from firstDeletePause to maxDeletePause.
+	firstCountPause, maxCountPause   = 50 * time.Millisecond, 5 * time.Second
+	firstDeletePause, maxDeletePause = time.Second, time.Minute
+	// confirmTimeout is the time after which the condition reports that objects remain.
+	confirmTimeout = time.Minute
 )
 
 // cleaner deletes the objects of deleted definitions and then releases the definitions.
@@ -45,7 +45,7 @@ type cleaner struct {
 }
 
 func newCleaner(c Config) *cleaner {
-	return &cleaner{Config: c, slots: make(chan struct{}, cleaners), running: map[string]bool{}}
+	return &cleaner{Config: c, slots: make(chan struct{}, maxCleanups), running: map[string]bool{}}
 }
 
 // add starts the cleanup of a definition unless it is already running.
@@ -57,7 +57,7 @@ func (c *cleaner) add(ctx context.Context, name string, established bool) {
 	}
 	c.running[name] = true
 	c.work.Go(func() {
-		j := &job{cleaner: c, name: name, established: established, passPause: firstPass}
+		j := &job{cleaner: c, name: name, established: established, deletePause: firstDeletePause}
 		j.run(ctx)
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -68,25 +68,24 @@ func (c *cleaner) add(ctx context.Context, name string, established bool) {
 // wait returns when all cleanups have ended.
 func (c *cleaner) wait() { c.work.Wait() }
 
-// job is the cleanup of one definition. Several replicas may run it at the same time. Each finds
-// done what another one has done.
+// job is the cleanup of one definition. Several replicas may run it at the same time.
 type job struct {
 	*cleaner
 	name        string
 	established bool
-	// left is the number of objects at the last count.
-	left int64
-	// Objects are deleted at nextPass. While their number does not fall, they are deleted again
+	// remaining is the number of objects at the last count.
+	remaining int64
+	// Objects are deleted at nextDeletion. While their number does not fall, they are deleted again
 	// after growing pauses.
-	nextPass  time.Time
-	passPause time.Duration
+	nextDeletion time.Time
+	deletePause  time.Duration
 }
 
 // run works until the definition is released.
 func (j *job) run(ctx context.Context) {
-	pause := firstLook
+	pause := firstCountPause
 	for {
-		d, revision := j.live()
+		d, revision := j.terminating()
 		if d == nil {
 			return
 		}
@@ -102,12 +101,12 @@ func (j *job) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		pause = min(2*pause, lastLook)
+		pause = min(2*pause, maxCountPause)
 	}
 }
 
-// live returns the definition, or nil if it is gone or if only other finalizers remain.
-func (j *job) live() (*v1.CustomResourceDefinition, int64) {
+// terminating returns the definition, or nil if it is gone or if only other finalizers remain.
+func (j *job) terminating() (*v1.CustomResourceDefinition, int64) {
 	e, ok := j.Definitions.Get(j.Definitions.Prefix() + j.name)
 	if !ok {
 		return nil, 0
@@ -124,7 +123,8 @@ func (j *job) live() (*v1.CustomResourceDefinition, int64) {
 // objects falls.
 func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
 	w := &statusWrite{client: j.Client, d: d, revision: revision, now: metav1.NewTime(j.Now().UTC().Truncate(time.Second))}
-	switch t := find(&d.Status, v1.Terminating); {
+	t := findCondition(&d.Status, v1.Terminating)
+	switch {
 	case !j.Definable(d.Spec.Group, d.Spec.Names.Plural):
 		return w.release(ctx, overlapReason, overlapMessage)
 	case !j.established && !IsTrue(d, v1.Established):
@@ -134,11 +134,11 @@ func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision
 		if err != nil || !won {
 			return err
 		}
-		j.nextPass = j.Now()
-	case j.nextPass.IsZero():
-		j.nextPass = j.Now().Add(j.passPause)
+		j.nextDeletion = j.Now()
+	case j.nextDeletion.IsZero():
+		j.nextDeletion = j.Now().Add(j.deletePause)
 	}
-	if err := j.remove(ctx, w); err != nil || j.left > 0 {
+	if err := j.remove(ctx, w); err != nil || j.remaining > 0 {
 		return err
 	}
 	none, err := j.Instances.None(d.Spec.Group, d.Spec.Names.Plural)
@@ -157,26 +157,28 @@ func (j *job) remove(ctx context.Context, w *statusWrite) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	group, resource, before := w.d.Spec.Group, w.d.Spec.Names.Plural, j.left
+	group := w.d.Spec.Group
+	resource := w.d.Spec.Names.Plural
+	before := j.remaining
 	var err error
-	if j.left, err = j.Instances.Count(ctx, group, resource); err != nil {
+	if j.remaining, err = j.Instances.Count(ctx, group, resource); err != nil {
 		return w.fail(ctx, "could not list instances: ", err)
 	}
-	if j.left > 0 && j.left < before {
-		j.passPause = firstPass
-		j.nextPass = j.Now().Add(j.passPause)
+	if j.remaining > 0 && j.remaining < before {
+		j.deletePause = firstDeletePause
+		j.nextDeletion = j.Now().Add(j.deletePause)
 	}
-	if j.left > 0 && !j.Now().Before(j.nextPass) {
-		j.nextPass = j.Now().Add(j.passPause)
-		j.passPause = min(2*j.passPause, lastPass)
+	if j.remaining > 0 && !j.Now().Before(j.nextDeletion) {
+		j.nextDeletion = j.Now().Add(j.deletePause)
+		j.deletePause = min(2*j.deletePause, maxDeletePause)
 		if err := j.Instances.Delete(ctx, group, resource); err != nil {
 			return w.fail(ctx, "could not issue all deletes: ", err)
 		}
-		if j.left, err = j.Instances.Count(ctx, group, resource); err != nil {
+		if j.remaining, err = j.Instances.Count(ctx, group, resource); err != nil {
 			return w.fail(ctx, "could not list instances: ", err)
 		}
 	}
-	if t := find(&w.d.Status, v1.Terminating); j.left > 0 && t.Reason == "InstanceDeletionInProgress" && w.now.Sub(t.LastTransitionTime.Time) > confirmWithin {
+	if t := findCondition(&w.d.Status, v1.Terminating); j.remaining > 0 && t.Reason == "InstanceDeletionInProgress" && w.now.Sub(t.LastTransitionTime.Time) > confirmTimeout {
 		_, err = w.recordProgress(ctx, "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error())
 	}
 	return err

@@ -15,11 +15,12 @@ import (
 
 // IsTrue reports whether a condition of a definition is true.
 func IsTrue(d *v1.CustomResourceDefinition, kind v1.CustomResourceDefinitionConditionType) bool {
-	c := find(&d.Status, kind)
+	c := findCondition(&d.Status, kind)
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-func find(s *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceDefinitionConditionType) *v1.CustomResourceDefinitionCondition {
+// findCondition returns a condition of a status, or nil.
+func findCondition(s *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceDefinitionConditionType) *v1.CustomResourceDefinitionCondition {
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == kind {
 			return &s.Conditions[i]
@@ -32,7 +33,7 @@ func find(s *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceDefinition
 // of the last change of status.
 func SetCondition(s *v1.CustomResourceDefinitionStatus, c v1.CustomResourceDefinitionCondition, now metav1.Time) bool {
 	c.LastTransitionTime = now
-	has := find(s, c.Type)
+	has := findCondition(s, c.Type)
 	if has == nil {
 		s.Conditions = append(s.Conditions, c)
 		return true
@@ -66,7 +67,7 @@ func Status(d *v1.CustomResourceDefinition, v Verdict, now metav1.Time) bool {
 	set(approved(d))
 	if c := nonStructural(d); c != nil {
 		set(c)
-	} else if find(s, v1.NonStructuralSchema) != nil {
+	} else if findCondition(s, v1.NonStructuralSchema) != nil {
 		s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.CustomResourceDefinitionCondition) bool { return c.Type == v1.NonStructuralSchema })
 		changed = true
 	}

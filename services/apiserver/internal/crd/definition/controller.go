@@ -34,39 +34,41 @@ type Config struct {
 	Now       func() time.Time
 }
 
-// Controller writes the status of definitions and cleans up after deleted ones. Every replica runs one.
+// Controller writes the status of definitions and cleans up after deleted ones. Every replica runs
+// one.
 type Controller struct {
 	Config
 	informer *informer.Informer
 	names    *Names
-	// late holds the definitions whose status could not be written.
-	late map[string]bool
+	// failed holds the definitions whose status could not be written.
+	failed map[string]bool
 	// heads holds the definitions that were read from changed entries. write clears it.
-	heads map[*watchcache.Entry]*v1.CustomResourceDefinition
-	clean *cleaner
+	heads   map[*watchcache.Entry]*v1.CustomResourceDefinition
+	cleaner *cleaner
 }
 
 // Times and limits of a Controller.
 const (
-	// retryPause is the pause before another attempt to write a status.
-	retryPause = time.Second
-	// settleWithin bounds Settled.
-	settleWithin = 2 * time.Second
-	// writers is the number of concurrent status writes.
-	writers = 8
+	// retryInterval is the pause before another attempt to write a status.
+	retryInterval = time.Second
+	// settleTimeout bounds Settled.
+	settleTimeout = 2 * time.Second
+	// maxStatusWrites is the number of concurrent status writes.
+	maxStatusWrites = 8
 )
 
 // NewController returns a controller. It works while Run runs.
 func NewController(c Config) *Controller {
-	k := &Controller{Config: c, clean: newCleaner(c)}
+	k := &Controller{Config: c, cleaner: newCleaner(c)}
 	k.informer = informer.New(informer.Config{Store: c.Definitions, Replace: k.replace, Apply: k.apply})
 	return k
 }
 
-// Settled waits until the controller has handled the changes up to a revision, so that a client finds
-// its new definition established. It waits at most settleWithin. The status may follow later.
+// Settled waits until the controller has handled the changes up to a revision, so that a client
+// finds its new definition established. It waits at most settleTimeout. The status may follow
+// later.
 func (k *Controller) Settled(ctx context.Context, revision int64) {
-	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	_ = k.informer.WaitFor(ctx, revision) // bounded: the status may follow later
 }
@@ -78,18 +80,20 @@ func (k *Controller) Started() bool { return k.informer.Loaded() }
 // Run keeps the status of definitions up to date until ctx ends or the watch cache stops.
 func (k *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer k.clean.wait()
+	defer k.cleaner.wait()
 	defer cancel()
 	return k.informer.Run(ctx)
 }
 
 // replace handles all definitions.
 func (k *Controller) replace(ctx context.Context, entries []*watchcache.Entry, _ int64) {
-	k.names, k.late, k.heads = NewNames(), map[string]bool{}, map[*watchcache.Entry]*v1.CustomResourceDefinition{}
+	k.names = NewNames()
+	k.failed = map[string]bool{}
+	k.heads = map[*watchcache.Entry]*v1.CustomResourceDefinition{}
 	for _, e := range entries {
 		k.put(e)
 	}
-	k.write(ctx)
+	k.writeStatuses(ctx)
 }
 
 // apply handles changed definitions, and retries.
@@ -101,14 +105,14 @@ func (k *Controller) apply(ctx context.Context, changes []watchcache.Event, _ in
 			k.put(ev.Entry)
 		}
 	}
-	k.write(ctx)
+	k.writeStatuses(ctx)
 }
 
 // put adds a definition to the set.
 func (k *Controller) put(e *watchcache.Entry) {
 	d, err := HeadOf(e)
 	if err != nil {
-		// It keeps its names: no other definition may take them meanwhile.
+		// It keeps its names, so that no other definition takes them.
 		k.Logger.Error("a definition cannot be read", "definition", e.Name(), "error", err)
 		return
 	}
@@ -116,43 +120,43 @@ func (k *Controller) put(e *watchcache.Entry) {
 	k.heads[e] = d
 }
 
-// write updates the statuses of changed definitions and retries failed ones.
-func (k *Controller) write(ctx context.Context) {
+// writeStatuses updates the statuses of changed definitions and retries failed ones.
+func (k *Controller) writeStatuses(ctx context.Context) {
 	due := map[string]bool{}
 	for _, c := range k.names.Settle() {
-		delete(k.late, c.Name)
+		delete(k.failed, c.Name)
 		if !c.Gone {
 			due[c.Name] = true
 		}
 	}
-	for name := range k.late {
+	for name := range k.failed {
 		due[name] = true
 	}
-	clear(k.late)
+	clear(k.failed)
 	defer clear(k.heads)
 	var mu sync.Mutex
 	var work sync.WaitGroup
-	slots := make(chan struct{}, writers)
+	slots := make(chan struct{}, maxStatusWrites)
 	for name := range due {
 		slots <- struct{}{}
 		work.Go(func() {
 			defer func() { <-slots }()
-			if err := k.keep(ctx, name); err != nil && ctx.Err() == nil {
+			if err := k.writeStatus(ctx, name); err != nil && ctx.Err() == nil {
 				k.Logger.Error("failed to update the status of a CustomResourceDefinition; retrying", "definition", name, "error", err)
 				mu.Lock()
 				defer mu.Unlock()
-				k.late[name] = true
+				k.failed[name] = true
 			}
 		})
 	}
 	work.Wait()
-	if len(k.late) > 0 {
-		k.informer.NudgeAfter(retryPause)
+	if len(k.failed) > 0 {
+		k.informer.NudgeAfter(retryInterval)
 	}
 }
 
-// keep writes the status of one definition if it differs from the desired one.
-func (k *Controller) keep(ctx context.Context, name string) error {
+// writeStatus writes the status of one definition if it differs from the desired one.
+func (k *Controller) writeStatus(ctx context.Context, name string) error {
 	e, ok := k.Definitions.Get(k.Definitions.Prefix() + name)
 	if !ok {
 		return nil
@@ -169,7 +173,7 @@ func (k *Controller) keep(ctx context.Context, name string) error {
 		return nil
 	}
 	if d.DeletionTimestamp != nil {
-		k.clean.add(ctx, name, verdict.Established)
+		k.cleaner.add(ctx, name, verdict.Established)
 	}
 	w := &statusWrite{client: k.Client, d: d, revision: e.Revision, now: metav1.NewTime(k.Now().UTC().Truncate(time.Second))}
 	if !Status(d, verdict, w.now) {

@@ -50,7 +50,8 @@ func Head(stored []byte) (*v1.CustomResourceDefinition, error) {
 			return nil, err
 		}
 	}
-	versions, status := parts[len(parts)-2], parts[len(parts)-1]
+	versions := parts[len(parts)-2]
+	status := parts[len(parts)-1]
 	if err := read(status, &d.Status); err != nil {
 		return nil, err
 	}
@@ -67,6 +68,7 @@ func Head(stored []byte) (*v1.CustomResourceDefinition, error) {
 	return v1beta1.ToV1(d), nil
 }
 
+// headVersions reads the names and flags of the versions.
 func headVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion, err error) {
 	if list == nil {
 		return nil, nil

@@ -79,6 +79,7 @@ func (s *Stored) Delete(ctx context.Context, group, resource string) error {
 	}
 }
 
+// deletePage deletes or marks the objects of a page with several workers. It returns the errors.
 func (s *Stored) deletePage(ctx context.Context, items []storage.KeyValue) (failed []error) {
 	var (
 		mu   sync.Mutex

@@ -69,12 +69,14 @@ type inUse struct{ resources, kinds map[string]int }
 
 func newInUse() *inUse { return &inUse{resources: map[string]int{}, kinds: map[string]int{}} }
 
+// count adds by to the counts of the names.
 func (u *inUse) count(n *v1.CustomResourceDefinitionNames, by int) {
 	add := func(in map[string]int, name string) {
 		if name == "" {
 			return
 		}
-		if in[name] += by; in[name] == 0 {
+		in[name] += by
+		if in[name] == 0 {
 			delete(in, name)
 		}
 	}
@@ -101,13 +103,13 @@ func (u *inUse) decide(claims []Claim) []Verdict {
 	})
 	for at := 0; at < len(order); at++ {
 		i := order[at]
-		if u.give(claims[i].Wanted, &verdicts[i]) {
+		if u.assignFreeNames(claims[i].Wanted, &verdicts[i]) {
 			at = -1
 		}
 	}
 	// Conflicts are reported as of the final assignment.
 	for i := range claims {
-		u.give(claims[i].Wanted, &verdicts[i])
+		u.assignFreeNames(claims[i].Wanted, &verdicts[i])
 	}
 	for i := range claims {
 		c, v := &claims[i], &verdicts[i]
@@ -118,8 +120,9 @@ func (u *inUse) decide(claims []Claim) []Verdict {
 	return verdicts
 }
 
-// give assigns the wanted names that are free, and reports whether the definition freed any name.
-func (u *inUse) give(want v1.CustomResourceDefinitionNames, v *Verdict) (gaveBack bool) {
+// assignFreeNames assigns the wanted names that are free. freed reports whether the definition
+// released a name.
+func (u *inUse) assignFreeNames(want v1.CustomResourceDefinitionNames, v *Verdict) (freed bool) {
 	now := v.Accepted
 	v.Conflict = nil
 	refuse := func(reason string, err error) { v.Conflict = &Conflict{Reason: reason, Message: err.Error()} }
@@ -127,19 +130,19 @@ func (u *inUse) give(want v1.CustomResourceDefinitionNames, v *Verdict) (gaveBac
 		switch {
 		case want == *has:
 		case in[want] > 0:
-			refuse(reason, taken(want))
+			refuse(reason, inUseError(want))
 		default:
-			gaveBack = gaveBack || *has != ""
+			freed = freed || *has != ""
 			*has = want
 		}
 	}
 	// The last conflict is the one that is reported.
 	single("PluralConflict", u.resources, want.Plural, &now.Plural)
 	single("SingularConflict", u.resources, want.Singular, &now.Singular)
-	if err := u.takenOf(want.ShortNames, now.ShortNames); err != nil {
+	if err := u.shortNamesInUse(want.ShortNames, now.ShortNames); err != nil {
 		refuse("ShortNamesConflict", err)
 	} else if !slices.Equal(want.ShortNames, now.ShortNames) {
-		gaveBack = gaveBack || len(now.ShortNames) > 0
+		freed = freed || len(now.ShortNames) > 0
 		now.ShortNames = want.ShortNames
 	}
 	single("KindConflict", u.kinds, want.Kind, &now.Kind)
@@ -148,22 +151,22 @@ func (u *inUse) give(want v1.CustomResourceDefinitionNames, v *Verdict) (gaveBac
 	u.count(&v.Accepted, -1)
 	u.count(&now, 1)
 	v.Accepted = now
-	return gaveBack
+	return freed
 }
 
-// takenOf returns an error that lists the wanted short names that other definitions hold. Short
-// names are assigned all together or not at all.
-func (u *inUse) takenOf(want, has []string) error {
+// shortNamesInUse returns an error that lists the wanted short names that other definitions hold.
+// Short names are assigned all together or not at all.
+func (u *inUse) shortNamesInUse(want, has []string) error {
 	var errs []error
 	for _, short := range want {
 		if !slices.Contains(has, short) && u.resources[short] > 0 {
-			errs = append(errs, taken(short))
+			errs = append(errs, inUseError(short))
 		}
 	}
 	return status.Aggregated(errs)
 }
 
-func taken(name string) error { return fmt.Errorf("%q is already in use", name) }
+func inUseError(name string) error { return fmt.Errorf("%q is already in use", name) }
 
 // sameNames reports whether two sets of names are equal.
 func sameNames(a, b *v1.CustomResourceDefinitionNames) bool {

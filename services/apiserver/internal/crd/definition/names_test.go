@@ -31,44 +31,44 @@ func TestDecide(t *testing.T) {
 		established  bool
 	}{
 		{
-			"free names", Claim{Wanted: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz")},
-			named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz"), "", "", true,
+			name: "free names", claim: Claim{Wanted: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz")},
+			accepted: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz"), reason: "", text: "", established: true,
 		},
 		{
-			"a singular that is a plural", Claim{Wanted: named("gizmos", "gadgets", "Gizmo", "GizmoList")},
-			named("gizmos", "", "Gizmo", "GizmoList"), "SingularConflict", `"gadgets" is already in use`, false,
+			name: "a singular that is a plural", claim: Claim{Wanted: named("gizmos", "gadgets", "Gizmo", "GizmoList")},
+			accepted: named("gizmos", "", "Gizmo", "GizmoList"), reason: "SingularConflict", text: `"gadgets" is already in use`, established: false,
 		},
 		{
-			"the list kind", Claim{Wanted: named("gismos", "gismo", "Gismo", "GadgetList")},
-			named("gismos", "gismo", "Gismo", ""), "ListKindConflict", `"GadgetList" is already in use`, false,
+			name: "the list kind", claim: Claim{Wanted: named("gismos", "gismo", "Gismo", "GadgetList")},
+			accepted: named("gismos", "gismo", "Gismo", ""), reason: "ListKindConflict", text: `"GadgetList" is already in use`, established: false,
 		},
 		{
-			"a list kind that is a kind", Claim{Wanted: named("gismos", "gismo", "Gismo", "Gadget")},
-			named("gismos", "gismo", "Gismo", ""), "ListKindConflict", `"Gadget" is already in use`, false,
+			name: "a list kind that is a kind", claim: Claim{Wanted: named("gismos", "gismo", "Gismo", "Gadget")},
+			accepted: named("gismos", "gismo", "Gismo", ""), reason: "ListKindConflict", text: `"Gadget" is already in use`, established: false,
 		},
 		{
-			"everything: the last conflict is reported", Claim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
-			named("gems", "", "", ""), "ListKindConflict", `"GadgetList" is already in use`, false,
+			name: "everything: the last conflict is reported", claim: Claim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
+			accepted: named("gems", "", "", ""), reason: "ListKindConflict", text: `"GadgetList" is already in use`, established: false,
 		},
 		{
-			"one of several short names", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gadget", "gdt", "gm")},
-			named("gems", "gem", "Gem", "GemList"), "ShortNamesConflict", `["gadget" is already in use, "gdt" is already in use]`, false,
+			name: "one of several short names", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gadget", "gdt", "gm")},
+			accepted: named("gems", "gem", "Gem", "GemList"), reason: "ShortNamesConflict", text: `["gadget" is already in use, "gdt" is already in use]`, established: false,
 		},
 		{
-			"an established definition keeps its names", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gdt"), Held: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
-			named("gems", "gem", "Gem", "GemList", "gm"), "ShortNamesConflict", `"gdt" is already in use`, true,
+			name: "an established definition keeps its names", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gdt"), Held: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
+			accepted: named("gems", "gem", "Gem", "GemList", "gm"), reason: "ShortNamesConflict", text: `"gdt" is already in use`, established: true,
 		},
 		{
-			"its own singular as a short name, at first", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gem")},
-			named("gems", "gem", "Gem", "GemList", "gem"), "", "", true,
+			name: "its own singular as a short name, at first", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gem")},
+			accepted: named("gems", "gem", "Gem", "GemList", "gem"), reason: "", text: "", established: true,
 		},
 		{
-			"and later", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gem"), Held: named("gems", "gem", "Gem", "GemList")},
-			named("gems", "gem", "Gem", "GemList"), "ShortNamesConflict", `"gem" is already in use`, false,
+			name: "and later", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gem"), Held: named("gems", "gem", "Gem", "GemList")},
+			accepted: named("gems", "gem", "Gem", "GemList"), reason: "ShortNamesConflict", text: `"gem" is already in use`, established: false,
 		},
 		{
-			"invalid certificates", Claim{Wanted: named("gems", "gem", "Gem", "GemList"), Broken: true},
-			named("gems", "gem", "Gem", "GemList"), "", "", false,
+			name: "invalid certificates", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList"), Broken: true},
+			accepted: named("gems", "gem", "Gem", "GemList"), reason: "", text: "", established: false,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

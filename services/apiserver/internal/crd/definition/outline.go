@@ -139,6 +139,7 @@ func (c *outlineBuilder) copied(_ []byte, at int) (end int, keep bool, err error
 	return end, true, err
 }
 
+// root copies a member of the definition, or parts of it.
 func (c *outlineBuilder) root(name []byte, at int) (end int, keep bool, err error) {
 	switch string(name) {
 	case "metadata":
@@ -162,6 +163,7 @@ func (c *outlineBuilder) metadata(name []byte, at int) (end int, keep bool, err 
 	return c.copied(name, at)
 }
 
+// spec copies a member of the spec. Schemas are replaced by marks.
 func (c *outlineBuilder) spec(name []byte, at int) (end int, keep bool, err error) {
 	switch {
 	case string(name) == "validation" && c.stored:
@@ -177,6 +179,7 @@ func (c *outlineBuilder) spec(name []byte, at int) (end int, keep bool, err erro
 	return c.copied(name, at)
 }
 
+// list copies the list of versions.
 func (c *outlineBuilder) list(at int) (end int, err error) {
 	c.Text = append(c.Text, '[')
 	end, err = jsontext.ElementsAt(c.doc, at, func(i, at int) (int, bool, error) {
@@ -284,7 +287,8 @@ func (o *Outline) Read(d *v1.CustomResourceDefinition) bool {
 		v := &v1.CustomResourceValidation{}
 		known := true
 		err := jsontext.Members(text, func(name, value []byte) bool {
-			if known = string(name) == "openAPIV3Schema" && v.OpenAPIV3Schema == nil; known {
+			known = string(name) == "openAPIV3Schema" && v.OpenAPIV3Schema == nil
+			if known {
 				v.OpenAPIV3Schema, known = v1.ReadPlainSchema(value)
 			}
 			return known
@@ -311,7 +315,8 @@ func (o *Outline) Whole(served []byte) ([]byte, bool) {
 	out = append(append(out, served[:at]...), '[')
 	n := 0
 	err = jsontext.Elements(list, func(i int, version []byte) bool {
-		if n++; i >= len(o.versions) {
+		n++
+		if i >= len(o.versions) {
 			return false
 		}
 		if i > 0 {

@@ -16,13 +16,14 @@ type Names struct {
 // group holds the definitions of one API group.
 type group struct {
 	members map[string]*member
-	// open holds the members whose status lacks some of the wanted names.
-	open map[string]*member
-	held *inUse
-	// touched holds the names of added, changed and removed definitions.
-	touched map[string]bool
+	// unsettled holds the members whose status lacks some of the wanted names.
+	unsettled map[string]*member
+	heldNames *inUse // by all members
+	// changed holds the names of added, changed and removed definitions.
+	changed map[string]bool
 }
 
+// member is a definition of the set with the verdict on its names.
 type member struct {
 	claim   Claim
 	verdict Verdict
@@ -45,7 +46,7 @@ func NewNames() *Names {
 func (n *Names) Put(name string, c Claim) {
 	g := n.groups[name]
 	if g == nil {
-		g = &group{members: map[string]*member{}, open: map[string]*member{}, held: newInUse(), touched: map[string]bool{}}
+		g = &group{members: map[string]*member{}, unsettled: map[string]*member{}, heldNames: newInUse(), changed: map[string]bool{}}
 		n.groups[name] = g
 	}
 	m := g.members[c.Name]
@@ -53,15 +54,15 @@ func (n *Names) Put(name string, c Claim) {
 		m = &member{}
 		g.members[c.Name] = m
 	} else {
-		g.held.count(&m.claim.Held, -1)
+		g.heldNames.count(&m.claim.Held, -1)
 	}
 	m.claim = c
-	g.held.count(&c.Held, 1)
-	delete(g.open, c.Name)
+	g.heldNames.count(&c.Held, 1)
+	delete(g.unsettled, c.Name)
 	if !sameNames(&c.Wanted, &c.Held) {
-		g.open[c.Name] = m
+		g.unsettled[c.Name] = m
 	}
-	g.touched[c.Name] = true
+	g.changed[c.Name] = true
 	n.dirty[name] = g
 }
 
@@ -71,10 +72,10 @@ func (n *Names) Remove(name, definition string) {
 	if g == nil || g.members[definition] == nil {
 		return
 	}
-	g.held.count(&g.members[definition].claim.Held, -1)
+	g.heldNames.count(&g.members[definition].claim.Held, -1)
 	delete(g.members, definition)
-	delete(g.open, definition)
-	g.touched[definition] = true
+	delete(g.unsettled, definition)
+	g.changed[definition] = true
 	n.dirty[name] = g
 }
 
@@ -103,33 +104,35 @@ func (n *Names) Settle() []Change {
 	return changes
 }
 
+// decide recomputes the verdicts on changed and unsettled members, and appends the changes.
 func (g *group) decide(name string, changes []Change) []Change {
-	open := slices.Collect(maps.Values(g.open))
+	open := slices.Collect(maps.Values(g.unsettled))
 	claims := make([]Claim, len(open))
 	for i, m := range open {
 		claims[i] = m.claim
 	}
-	for i, v := range g.held.decide(claims) {
-		if !g.touched[open[i].claim.Name] && !open[i].verdict.equal(&v) {
+	for i, v := range g.heldNames.decide(claims) {
+		if !g.changed[open[i].claim.Name] && !open[i].verdict.equal(&v) {
 			changes = append(changes, Change{Group: name, Name: open[i].claim.Name, Verdict: v})
 		}
 		open[i].verdict = v
 	}
-	for definition := range g.touched {
+	for definition := range g.changed {
 		m := g.members[definition]
 		if m == nil {
 			changes = append(changes, Change{Group: name, Name: definition, Gone: true})
 			continue
 		}
-		if g.open[definition] == nil {
+		if g.unsettled[definition] == nil {
 			m.verdict = Verdict{Accepted: m.claim.Held, Established: m.claim.Established || !m.claim.Broken}
 		}
 		changes = append(changes, Change{Group: name, Name: definition, Verdict: m.verdict})
 	}
-	clear(g.touched)
+	clear(g.changed)
 	return changes
 }
 
+// equal compares the contents of two verdicts.
 func (v *Verdict) equal(o *Verdict) bool {
 	if !sameNames(&v.Accepted, &o.Accepted) || v.Established != o.Established || (v.Conflict == nil) != (o.Conflict == nil) {
 		return false

@@ -46,51 +46,51 @@ func TestStatus(t *testing.T) {
 		conflict *Conflict
 		want     string
 	}{
-		{"accepted", nil, nil, accepted},
+		{name: "accepted", change: nil, conflict: nil, want: accepted},
 		{
-			"refused", nil, &Conflict{"KindConflict", `"Gadget" is already in use`},
-			"NamesAccepted=False KindConflict: \"Gadget\" is already in use\nEstablished=False NotAccepted: not all names are accepted",
+			name: "refused", change: nil, conflict: &Conflict{"KindConflict", `"Gadget" is already in use`},
+			want: "NamesAccepted=False KindConflict: \"Gadget\" is already in use\nEstablished=False NotAccepted: not all names are accepted",
 		},
 		{
-			"established before", func(d *v1.CustomResourceDefinition) {
+			name: "established before", change: func(d *v1.CustomResourceDefinition) {
 				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
-			}, &Conflict{"ShortNamesConflict", "x"}, "Established=True Mine: \nNamesAccepted=False ShortNamesConflict: x",
+			}, conflict: &Conflict{"ShortNamesConflict", "x"}, want: "Established=True Mine: \nNamesAccepted=False ShortNamesConflict: x",
 		},
 		{
-			"invalid certificates", func(d *v1.CustomResourceDefinition) {
+			name: "invalid certificates", change: func(d *v1.CustomResourceDefinition) {
 				d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}}}
-			}, nil, "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=False InvalidCABundle: The conversion webhook CABundle is invalid",
+			}, conflict: nil, want: "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=False InvalidCABundle: The conversion webhook CABundle is invalid",
 		},
 		{
-			"approved", func(d *v1.CustomResourceDefinition) {
+			name: "approved", change: func(d *v1.CustomResourceDefinition) {
 				d.Spec.Group = "x.k8s.io"
 				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "https://example.com/1"}
-			}, nil, accepted + "\nKubernetesAPIApprovalPolicyConformant=True ApprovedAnnotation: approved in https://example.com/1",
+			}, conflict: nil, want: accepted + "\nKubernetesAPIApprovalPolicyConformant=True ApprovedAnnotation: approved in https://example.com/1",
 		},
 		{
-			"unapproved", func(d *v1.CustomResourceDefinition) {
+			name: "unapproved", change: func(d *v1.CustomResourceDefinition) {
 				d.Spec.Group = "kubernetes.io"
 				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "unapproved, yet"}
-			}, nil, accepted + "\nKubernetesAPIApprovalPolicyConformant=False UnapprovedAnnotation: not approved: \"unapproved, yet\"",
+			}, conflict: nil, want: accepted + "\nKubernetesAPIApprovalPolicyConformant=False UnapprovedAnnotation: not approved: \"unapproved, yet\"",
 		},
 		{
-			"neither", func(d *v1.CustomResourceDefinition) { d.Spec.Group = "k8s.io" }, nil,
-			accepted + "\nKubernetesAPIApprovalPolicyConformant=False MissingAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
+			name: "neither", change: func(d *v1.CustomResourceDefinition) { d.Spec.Group = "k8s.io" }, conflict: nil,
+			want: accepted + "\nKubernetesAPIApprovalPolicyConformant=False MissingAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
 		},
 		{
-			"not structural", func(d *v1.CustomResourceDefinition) {
+			name: "not structural", change: func(d *v1.CustomResourceDefinition) {
 				d.Spec.PreserveUnknownFields = true
 				d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = map[string]v1.JSONSchemaProps{"a": {}}
-			}, nil, accepted + "\nNonStructuralSchema=True Violations: [spec.preserveUnknownFields: Invalid value: true: must be false, spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]",
+			}, conflict: nil, want: accepted + "\nNonStructuralSchema=True Violations: [spec.preserveUnknownFields: Invalid value: true: must be false, spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]",
 		},
 		{
-			"beyond that", func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" }, nil,
-			accepted + "\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
+			name: "beyond that", change: func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" }, conflict: nil,
+			want: accepted + "\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
 		},
 		{
-			"structural now", func(d *v1.CustomResourceDefinition) {
+			name: "structural now", change: func(d *v1.CustomResourceDefinition) {
 				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.NonStructuralSchema, Status: v1.ConditionTrue}, {Type: "Mine", Status: "Perhaps"}}
-			}, nil, "Mine=Perhaps : \n" + accepted,
+			}, conflict: nil, want: "Mine=Perhaps : \n" + accepted,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

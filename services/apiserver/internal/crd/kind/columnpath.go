@@ -12,11 +12,11 @@ const (
 	maxPath = 16 << 10
 	// maxSteps is the maximum number of steps. Objects are not deeper, so more steps match nothing.
 	maxSteps = 500
-	// maxInner is the maximum number of steps in brackets. They are evaluated for each value that
-	// the preceding steps match.
-	maxInner = 64
-	// maxTimes is how often a path may match one value.
-	maxTimes = 8
+	// maxBracketSteps is the maximum number of steps in brackets. They are evaluated for each value
+	// that the preceding steps match.
+	maxBracketSteps = 64
+	// maxMatches is how often a path may match one value.
+	maxMatches = 8
 )
 
 // parsePath parses the path of a column. It returns false if the path is invalid or if its matches
@@ -30,20 +30,21 @@ func parsePath(path string) (*jsonpath.ListNode, bool) {
 	if err != nil { // definitions may contain an invalid path
 		return nil, false
 	}
-	g := growth{times: max(1, len(parsed.Root.Nodes))} // }{ starts another path
+	g := growth{matches: max(1, len(parsed.Root.Nodes))} // }{ starts another path
 	g.list(parsed.Root)
-	return parsed.Root, g.steps <= maxSteps && g.inner <= maxInner && g.descents <= 1 && g.times <= maxTimes && !g.ranges
+	return parsed.Root, g.steps <= maxSteps && g.bracketSteps <= maxBracketSteps && g.descents <= 1 && g.matches <= maxMatches && !g.ranges
 }
 
 // growth counts the elements that let a path match more values than an object has.
 type growth struct {
-	steps    int
-	inner    int  // steps in brackets
-	descents int  // recursive descents (..)
-	times    int  // how often it matches one value, because of lists in brackets
-	ranges   bool // a range restarts the rest of the path for each value and changes the parsed path
+	steps        int
+	bracketSteps int  // steps in brackets
+	descents     int  // recursive descents (..)
+	matches      int  // how often it matches one value, because of lists in brackets
+	ranges       bool // a range restarts the rest of the path for each value and changes the parsed path
 }
 
+// list counts the nodes of a list.
 func (g *growth) list(l *jsonpath.ListNode) {
 	for _, n := range l.Nodes {
 		g.steps++
@@ -58,27 +59,28 @@ func (g *growth) list(l *jsonpath.ListNode) {
 		case *jsonpath.FilterNode:
 			g.addBrackets(n.Left, n.Right)
 		case *jsonpath.UnionNode:
-			g.times = min(g.times*again(n), maxTimes+1)
+			g.matches = min(g.matches*matchesPerValue(n), maxMatches+1)
 			g.addBrackets(n.Nodes...)
 		}
 	}
 }
 
+// addBrackets counts the steps in brackets.
 func (g *growth) addBrackets(brackets ...*jsonpath.ListNode) {
 	before := g.steps
 	for _, l := range brackets {
 		g.list(l)
 	}
-	g.inner += g.steps - before
+	g.bracketSteps += g.steps - before
 }
 
-// again returns how often the entries of a list in brackets may match one value. Different names,
-// and different indexes from the beginning, match different values.
-func again(u *jsonpath.UnionNode) int {
+// matchesPerValue returns how often the entries of a list in brackets may match one value.
+// Different names, and different indexes from the beginning, match different values.
+func matchesPerValue(u *jsonpath.UnionNode) int {
 	same, others := 0, 0
 	times := map[string]int{}
 	for _, entry := range u.Nodes {
-		name, ok := single(entry)
+		name, ok := entryKey(entry)
 		if !ok {
 			others++
 			continue
@@ -89,8 +91,8 @@ func again(u *jsonpath.UnionNode) int {
 	return max(1, same+others)
 }
 
-// single returns the identity of an entry that is a name or an index from the beginning.
-func single(entry *jsonpath.ListNode) (string, bool) {
+// entryKey returns the identity of an entry that is a name or an index from the beginning.
+func entryKey(entry *jsonpath.ListNode) (string, bool) {
 	if len(entry.Nodes) != 1 {
 		return "", false
 	}

@@ -59,7 +59,7 @@ func TestAmplifyingColumns(t *testing.T) {
 		`.spec.m[?(@[` + strings.Repeat(`'v',`, 8) + `'v'])].n`: "",
 	} {
 		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
-		got := k.Presentation.Columns[1].Cell(whole(t, doc))
+		got := k.Presentation.Columns[1].Cell(atomicType(t, doc))
 		text, _ := got.(string)
 		if text != want || got != nil && want == "" {
 			t.Errorf("%.60s: got %v, want %q", path, got, want)
@@ -75,7 +75,7 @@ func TestColumnsOfLargeObjects(t *testing.T) {
 		for i := range 100 {
 			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: "string", JSONPath: path})
 		}
-		cells, err := columnsKind(t, columns).Document.Row(doc, func() (registry.Object, error) { return whole(t, doc), nil })
+		cells, err := columnsKind(t, columns).Document.Row(doc, func() (registry.Object, error) { return atomicType(t, doc), nil })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,8 +29,8 @@ func (m *Maker) columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *tab
 	if len(v.AdditionalPrinterColumns) > 0 {
 		return columns(v)
 	}
-	m.usual.Do(func() { m.usualTable = columns(v) })
-	return m.usualTable
+	m.defaultTableOnce.Do(func() { m.defaultTable = columns(v) })
+	return m.defaultTable
 }
 
 // columns returns the columns of a version: the name and those of the definition. A definition
@@ -45,7 +45,9 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 			at = len(paths)
 			paths = append(paths, path)
 		}
-		t.columns, t.at, t.show = append(t.columns, c), append(t.at, at), append(t.show, show)
+		t.columns = append(t.columns, c)
+		t.at = append(t.at, at)
+		t.show = append(t.show, show)
 	}
 	add(registry.Column{
 		Name: "Name", Type: "string", Format: "name", Description: doc["name"],
@@ -66,15 +68,15 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 		}
 		add(registry.Column{
 			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, Cell: cell(c.Type, c.JSONPath),
-		}, simplePath(c.JSONPath), func(found any) any { return shown(c.Type, found) })
+		}, simplePath(c.JSONPath), func(found any) any { return cellOf(c.Type, found) })
 	}
 	t.paths = jsontext.Compile(paths...)
 	return t
 }
 
-// mostLooked is the maximum number of document bytes that the columns of a row read together. Each
+// maxRowBytes is the maximum number of document bytes that the columns of a row read together. Each
 // column that is not simple reads the whole document. Columns beyond the limit stay empty.
-const mostLooked = 16 << 20
+const maxRowBytes = 16 << 20
 
 // row implements registry.Document.
 func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, error) {
@@ -83,7 +85,8 @@ func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, e
 		return nil, err
 	}
 	var obj registry.Object
-	cells, left := make([]any, len(t.columns)), mostLooked
+	cells := make([]any, len(t.columns))
+	left := maxRowBytes
 	for i := range t.columns {
 		at := t.at[i]
 		if at < 0 {
@@ -133,7 +136,9 @@ func simplePath(path string) jsontext.Path {
 		case *jsonpath.FieldNode:
 			out = append(out, jsontext.Step{Name: n.Value})
 		case *jsonpath.ArrayNode:
-			first, end, step := n.Params[0], n.Params[1], n.Params[2]
+			first := n.Params[0]
+			end := n.Params[1]
+			step := n.Params[2]
 			if !first.Known || first.Value < 0 || !end.Derived || step.Known {
 				return nil
 			}
@@ -161,16 +166,16 @@ func cell(kind, path string) func(registry.Object) any {
 	}
 	return func(o registry.Object) any {
 		p := *parsed // FindResults keeps state in the parser
-		found, err := p.FindResults(tree(o))
+		found, err := p.FindResults(contentOf(o))
 		if err != nil || len(found) == 0 || len(found[0]) == 0 {
 			return nil
 		}
-		return shown(kind, found[0][0].Interface())
+		return cellOf(kind, found[0][0].Interface())
 	}
 }
 
-// shown returns a JSON value as a cell of a type, or nil if the value has another type.
-func shown(kind string, v any) any {
+// cellOf returns a JSON value as a cell of a type, or nil if the value has another type.
+func cellOf(kind string, v any) any {
 	if kind != "string" {
 		return typedCell(kind, v)
 	}
@@ -184,7 +189,7 @@ func shown(kind string, v any) any {
 	return w.String()
 }
 
-// typedCell is shown for columns that are not strings.
+// typedCell is cellOf for columns that are not strings.
 func typedCell(kind string, v any) any {
 	switch x := v.(type) {
 	case int64:

@@ -33,8 +33,8 @@ func columnsKind(t testing.TB, columns []v1.CustomResourceColumnDefinition) *reg
 	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
 }
 
-// whole decodes a document like the codec.
-func whole(t *testing.T, doc []byte) registry.Object {
+// atomicType decodes a document like the codec.
+func atomicType(t *testing.T, doc []byte) registry.Object {
 	t.Helper()
 	d, err := tape.Parse(doc)
 	if err != nil {
@@ -140,7 +140,7 @@ func TestRowsMatchDecodedObjects(t *testing.T) {
 		k := columnsKind(t, columns)
 		for range 40 {
 			doc := appendObject(nil, r, 0)
-			obj := whole(t, doc)
+			obj := atomicType(t, doc)
 			got, err := k.Document.Row(doc, func() (registry.Object, error) { decoded++; return obj, nil })
 			if err != nil {
 				t.Fatalf("seed %d, round %d: %s: %v", seed, round, doc, err)
@@ -170,11 +170,11 @@ func TestSimpleColumnsNeedNoObject(t *testing.T) {
 	} {
 		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
 		decoded := false
-		got, err := k.Document.Row(doc, func() (registry.Object, error) { decoded = true; return whole(t, doc), nil })
+		got, err := k.Document.Row(doc, func() (registry.Object, error) { decoded = true; return atomicType(t, doc), nil })
 		if err != nil || decoded != needs {
 			t.Errorf("%s: got decoded %t, want %t (%v)", path, decoded, needs, err)
 		}
-		if want := k.Presentation.Columns[1].Cell(whole(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
+		if want := k.Presentation.Columns[1].Cell(atomicType(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
 			t.Errorf("%s: got %v, want n and %v", path, got, want)
 		}
 	}

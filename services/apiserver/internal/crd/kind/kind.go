@@ -35,9 +35,9 @@ type Maker struct {
 
 	patterns patterns
 
-	usual sync.Once
-	// usualTable is the table of versions without additional columns.
-	usualTable *table
+	// defaultTable is the table of versions without additional columns.
+	defaultTable     *table
+	defaultTableOnce sync.Once
 }
 
 // scaleKind is the kind of the scale subresource.
@@ -98,8 +98,8 @@ func (d *Definition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, e
 	return d.Full().Schema(version)
 }
 
-// Full is a definition with its schemas, read once for all callers. Callers must not change the
-// result.
+// FullDefinition is a definition with its schemas, read once for all callers. Callers must not
+// change the result.
 type FullDefinition struct {
 	read func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
@@ -129,8 +129,10 @@ func (d *Definition) Has(condition apiextensionsv1.CustomResourceDefinitionCondi
 	})
 }
 
+// version returns the declaration of one version of a definition.
 func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
-	names, table := &d.Status.AcceptedNames, m.columns(v)
+	names := &d.Status.AcceptedNames
+	table := m.columns(v)
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: d.Spec.Group, Version: v.Name, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, List: names.ListKind,

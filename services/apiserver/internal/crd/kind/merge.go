@@ -28,10 +28,10 @@ func (s *versionSchema) mergeType() typed.ParseableType {
 
 const (
 	metadataType = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-	// deduced is the type of a value that is merged according to its own type.
-	deduced = "__untyped_deduced_"
-	// whole is the type of a value that is replaced as a whole.
-	whole = "__untyped_atomic_"
+	// deducedType is the type of a value that is merged according to its own type.
+	deducedType = "__untyped_deduced_"
+	// atomicType is the type of a value that is replaced as a whole.
+	atomicType = "__untyped_atomic_"
 )
 
 // newMergeRules returns the merge rules of a schema, as schemaconv of kube-openapi derives them.
@@ -50,7 +50,7 @@ func preserves(s *apiextensionsv1.JSONSchemaProps) bool {
 	return s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
 }
 
-func named(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
+func namedType(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
 
 func scalar(kind smd.Scalar) smd.Atom { return smd.Atom{Scalar: &kind} }
 
@@ -58,11 +58,12 @@ func scalar(kind smd.Scalar) smd.Atom { return smd.Atom{Scalar: &kind} }
 func refOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
 	if s == nil || s.Type == "" && !s.XEmbeddedResource && s.XMapType == nil && s.XListType == nil &&
 		len(s.Properties) == 0 && s.AdditionalProperties == nil && s.Items == nil {
-		return named(deduced)
+		return namedType(deducedType)
 	}
 	return smd.TypeRef{Inlined: atomOf(s, preserve)}
 }
 
+// atomOf returns the rule of a value by its type.
 func atomOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Atom {
 	preserve = preserve || preserves(s)
 	switch s.Type {
@@ -111,19 +112,21 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map
 		m.Fields = append(m.Fields,
 			smd.StructField{Name: "apiVersion", Type: smd.TypeRef{Inlined: scalar(smd.String)}},
 			smd.StructField{Name: "kind", Type: smd.TypeRef{Inlined: scalar(smd.String)}},
-			smd.StructField{Name: "metadata", Type: named(metadataType)})
+			smd.StructField{Name: "metadata", Type: namedType(metadataType)})
 	}
-	switch extra := s.AdditionalProperties; {
+	extra := s.AdditionalProperties
+	switch {
 	case extra == nil && (preserve || len(m.Fields) == 0), extra != nil && extra.Schema == nil && extra.Allows:
-		m.ElementType = named(deduced)
+		m.ElementType = namedType(deducedType)
 	case extra != nil && extra.Schema != nil:
 		m.ElementType = refOf(extra.Schema, preserve)
 	}
 	return m
 }
 
+// listOf returns the rule of a list by its list type.
 func listOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) *smd.List {
-	l := &smd.List{ElementRelationship: smd.Atomic, ElementType: named(whole)}
+	l := &smd.List{ElementRelationship: smd.Atomic, ElementType: namedType(atomicType)}
 	if s.Items != nil && s.Items.Schema != nil {
 		l.ElementType = refOf(s.Items.Schema, preserve)
 	}
@@ -134,11 +137,13 @@ func listOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) *smd.List {
 	case "set":
 		l.ElementRelationship = smd.Associative
 	case "map":
-		l.ElementRelationship, l.Keys = smd.Associative, s.XListMapKeys
+		l.ElementRelationship = smd.Associative
+		l.Keys = s.XListMapKeys
 	}
 	return l
 }
 
+// decode returns a JSON value as a Go value.
 func decode(raw []byte) (v any, err error) {
 	d, err := tape.Parse(raw)
 	if err != nil {

@@ -45,8 +45,9 @@ func TestMergeRules(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := sorted(newMergeRules(own, preserve).root.Inlined)
-				atom, _ := want.Resolve(named("model"))
-				if atom = sorted(atom); !reflect.DeepEqual(got, atom) {
+				atom, _ := want.Resolve(namedType("model"))
+				atom = sorted(atom)
+				if !reflect.DeepEqual(got, atom) {
 					g, _ := json.Marshal(got)
 					w, _ := json.Marshal(atom)
 					t.Errorf("rules:\n%s\nwant:\n%s", g, w)
@@ -74,7 +75,7 @@ func sorted(a smd.Atom) smd.Atom {
 
 func sortedRef(r smd.TypeRef) smd.TypeRef {
 	if a := r.Inlined; a.Scalar != nil && a.Map != nil && len(a.Map.Fields) == 0 {
-		return named(deduced) // kube-openapi expands it
+		return namedType(deducedType) // kube-openapi expands it
 	}
 	r.Inlined = sorted(r.Inlined)
 	return r

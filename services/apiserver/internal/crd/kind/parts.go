@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// tree returns an object's fields, or nil for an object that is not a document.
-func tree(o registry.Object) map[string]any {
+// contentOf returns an object's fields, or nil for an object that is not a document.
+func contentOf(o registry.Object) map[string]any {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		return u.Object
 	}
@@ -22,34 +22,34 @@ func tree(o registry.Object) map[string]any {
 func parts(hasStatus bool) registry.Parts {
 	return registry.Parts{
 		CopyStatus: func(to, from registry.Object) {
-			t := tree(to)
+			t := contentOf(to)
 			delete(t, "status")
 			if from == nil {
 				return
 			}
-			if s, ok := tree(from)["status"]; ok {
+			if s, ok := contentOf(from)["status"]; ok {
 				t["status"] = runtime.DeepCopyJSONValue(s)
 			}
 		},
 		CopySpec: func(to, from registry.Object) {
-			t := tree(to)
+			t := contentOf(to)
 			for name := range t {
-				if !keptBy(name) {
+				if !isOutsideSpec(name) {
 					delete(t, name)
 				}
 			}
-			for name, v := range tree(from) {
-				if !keptBy(name) {
+			for name, v := range contentOf(from) {
+				if !isOutsideSpec(name) {
 					t[name] = runtime.DeepCopyJSONValue(v)
 				}
 			}
 		},
-		SpecChanged: func(obj, old registry.Object) bool { return changed(tree(obj), tree(old), hasStatus) },
+		SpecChanged: func(obj, old registry.Object) bool { return changed(contentOf(obj), contentOf(old), hasStatus) },
 	}
 }
 
-// keptBy reports whether a field is not part of the spec.
-func keptBy(name string) bool {
+// isOutsideSpec reports whether a field is not part of the spec.
+func isOutsideSpec(name string) bool {
 	return name == "metadata" || name == "status" || name == "apiVersion" || name == "kind"
 }
 
@@ -81,7 +81,8 @@ func changed(a, b map[string]any, hasStatus bool) bool {
 // keepAllButStatus restores an object after a write through the status subresource. The write keeps
 // only its status and managed fields.
 func keepAllButStatus(obj, old registry.Object) {
-	t, was := tree(obj), tree(old)
+	t := contentOf(obj)
+	was := contentOf(old)
 	status, ok := t["status"]
 	managed := obj.GetManagedFields()
 	for name := range t {

@@ -20,7 +20,8 @@ type patterns struct {
 	room *schema.Room
 }
 
-func (p *patterns) of() *schema.Room {
+// get returns the Room. It creates the Room on first use.
+func (p *patterns) get() *schema.Room {
 	p.once.Do(func() { p.room = schema.NewRoom() })
 	return p.room
 }
@@ -33,6 +34,7 @@ type family struct {
 	versions map[string]*versionSchema
 }
 
+// family returns the versions of a definition. Their schemas are read and compiled on first use.
 func (m *Maker) family(d *Definition) *family {
 	f := &family{group: d.Spec.Group, stored: storageVersion(d), versions: map[string]*versionSchema{}}
 	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && m.Conversion != nil {
@@ -51,30 +53,32 @@ type versionSchema struct {
 	maker *Maker
 	// props reads the schema from the store. The schema is large, and only compilation needs it.
 	// props returns nil if there is no schema.
-	props   func() (*apiextensionsv1.JSONSchemaProps, error)
-	lenient bool
-	version string
-	scale   *apiextensionsv1.CustomResourceSubresourceScale
-	status  bool
-	ruled   bool // the schema has rules; set by rules
+	props    func() (*apiextensionsv1.JSONSchemaProps, error)
+	lenient  bool
+	version  string
+	scale    *apiextensionsv1.CustomResourceSubresourceScale
+	status   bool
+	hasRules bool // the schema has rules; set by rules
 
 	program *schema.Lazy
 	rules   func() (*rules.Rules, error)
 	merge   func() mergeRules
 }
 
+// newSchema returns the schema of a version.
 func newSchema(m *Maker, f *family, d *Definition, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
 	s := &versionSchema{family: f, maker: m, lenient: d.Spec.PreserveUnknownFields, version: v.Name}
 	s.props = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(v.Name) }
 	if v.Subresources != nil {
-		s.scale, s.status = v.Subresources.Scale, v.Subresources.Status != nil
+		s.scale = v.Subresources.Scale
+		s.status = v.Subresources.Status != nil
 	}
 	s.program = schema.NewLazy(func() (*schema.Program, error) {
 		props, err := s.props()
 		if err != nil {
 			return nil, err
 		}
-		return m.patterns.of().Compile(props)
+		return m.patterns.get().Compile(props)
 	})
 	s.rules = sync.OnceValues(func() (*rules.Rules, error) {
 		props, err := s.props()
@@ -85,7 +89,7 @@ func newSchema(m *Maker, f *family, d *Definition, v *apiextensionsv1.CustomReso
 		if err != nil {
 			return nil, err
 		}
-		s.ruled = hasRules(props)
+		s.hasRules = hasRules(props)
 		return m.Rules.Compile(props, p), nil
 	})
 	s.merge = sync.OnceValue(func() mergeRules {
@@ -98,9 +102,10 @@ func newSchema(m *Maker, f *family, d *Definition, v *apiextensionsv1.CustomReso
 	return s
 }
 
+// document returns what the server needs to read and write objects of this version.
 func (s *versionSchema) document() *registry.Document {
 	return &registry.Document{
-		Shape: s.shape, Weight: s.weight, Serve: s.serve, Open: s.open, Store: s.store, Convert: s.to, Validate: s.validate, Remote: s.convert != nil && len(s.versions) > 1,
+		Shape: s.shape, Weight: s.weight, Serve: s.serve, Open: s.open, Store: s.store, Convert: s.convertAll, Validate: s.validate, Remote: s.convert != nil && len(s.versions) > 1,
 	}
 }
 
@@ -148,7 +153,7 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 		return append(errs, unreadable(err)...)
 	}
 	if blocked := schema.Blocking(slices.Concat(w.Found, errs)); blocked != nil {
-		if s.ruled {
+		if s.hasRules {
 			errs = append(errs, blocked)
 		}
 		return errs

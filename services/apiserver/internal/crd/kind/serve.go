@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// errNoObject rejects a document that is not a JSON object.
 var errNoObject = errors.New("it is not a JSON object")
 
 // shape implements registry.Document.
@@ -82,9 +83,9 @@ func cleanMetadata(d *tape.Doc, wantUnknown bool) (*tape.Doc, []string, error) {
 	return next, paths, nil
 }
 
-// takeUp reads a stored document, and defaults, prunes and cleans it by the schema of its own
+// readStored reads a stored document, and defaults, prunes and cleans it by the schema of its own
 // version. It removes malformed metadata of embedded resources. It returns the version.
-func (f *family) takeUp(raw []byte) (*tape.Doc, string, error) {
+func (f *family) readStored(raw []byte) (*tape.Doc, string, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, "", err
@@ -101,7 +102,7 @@ func (f *family) takeUp(raw []byte) (*tape.Doc, string, error) {
 	if s == nil { // the version no longer exists
 		return d, version, nil
 	}
-	d, err = s.shaped(d, false)
+	d, err = s.serveShape(d, false)
 	return d, version, err
 }
 
@@ -115,10 +116,10 @@ func versionOf(d *tape.Doc) string {
 	return strings.Clone(name[strings.LastIndexByte(name, '/')+1:])
 }
 
-// shaped returns a stored document in its served form. It takes ownership of d. If defaults that
-// were declared later make the document too large, it gets no defaults, so that it can be read and
-// deleted.
-func (s *versionSchema) shaped(d *tape.Doc, converted bool) (*tape.Doc, error) {
+// serveShape returns a stored document in its served form. It takes ownership of d. If defaults
+// that were declared later make the document too large, it gets no defaults, so that it can be read
+// and deleted.
+func (s *versionSchema) serveShape(d *tape.Doc, converted bool) (*tape.Doc, error) {
 	p, err := s.program.Get()
 	if err != nil {
 		d.Release()
@@ -146,7 +147,7 @@ func (s *versionSchema) pruned(raw []byte) (*tape.Doc, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.shaped(d, true)
+	return s.serveShape(d, true)
 }
 
 // textOf returns the text of a document and releases the document.
@@ -160,12 +161,12 @@ func textOf(d *tape.Doc, err error) ([]byte, error) {
 
 // open implements registry.Document.
 func (s *versionSchema) open(ctx context.Context, raw []byte) (*tape.Doc, error) {
-	d, version, err := s.takeUp(raw)
+	d, version, err := s.readStored(raw)
 	if err != nil || version == s.version {
 		return d, err
 	}
 	text, _ := textOf(d, nil)
-	converted, err := s.to(ctx, [][]byte{text}, s.version)
+	converted, err := s.convertAll(ctx, [][]byte{text}, s.version)
 	if err != nil {
 		return nil, err
 	}
@@ -175,25 +176,26 @@ func (s *versionSchema) open(ctx context.Context, raw []byte) (*tape.Doc, error)
 // serve implements registry.Document.
 func (s *versionSchema) serve(ctx context.Context, all [][]byte) ([][]byte, error) {
 	out := make([][]byte, len(all))
-	var others [][]byte
-	var places []int
+	var others [][]byte // documents of other versions
+	var indexes []int   // and their indexes in out
 	for i, raw := range all {
-		d, version, err := s.takeUp(raw)
+		d, version, err := s.readStored(raw)
 		if out[i], err = textOf(d, err); err != nil {
 			return nil, err
 		}
 		if version != s.version {
-			others, places = append(others, out[i]), append(places, i)
+			others = append(others, out[i])
+			indexes = append(indexes, i)
 		}
 	}
 	if len(others) == 0 {
 		return out, nil
 	}
-	converted, err := s.to(ctx, others, s.version)
+	converted, err := s.convertAll(ctx, others, s.version)
 	if err != nil {
 		return nil, err
 	}
-	for n, i := range places {
+	for n, i := range indexes {
 		if out[i], err = textOf(s.pruned(converted[n])); err != nil {
 			return nil, err
 		}
@@ -206,7 +208,7 @@ func (s *versionSchema) store(ctx context.Context, served []byte) ([]byte, error
 	if s.version == s.stored {
 		return served, nil
 	}
-	converted, err := s.to(ctx, [][]byte{served}, s.stored)
+	converted, err := s.convertAll(ctx, [][]byte{served}, s.stored)
 	if err != nil {
 		return nil, err
 	}
@@ -216,23 +218,23 @@ func (s *versionSchema) store(ctx context.Context, served []byte) ([]byte, error
 	return converted[0], nil
 }
 
-// to implements registry.Document. It converts documents of any version to the given one.
-func (f *family) to(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
+// convertAll implements registry.Document. It converts documents of any version to the given one.
+func (f *family) convertAll(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
 	if f.convert != nil {
 		return f.convert.Convert(ctx, docs, version)
 	}
 	out := make([][]byte, len(docs))
 	for i, raw := range docs {
 		var err error
-		if out[i], err = renamed(raw, f.group+"/"+version); err != nil {
+		if out[i], err = withAPIVersion(raw, f.group+"/"+version); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// renamed returns a document with another apiVersion.
-func renamed(raw []byte, apiVersion string) ([]byte, error) {
+// withAPIVersion returns a document with another apiVersion.
+func withAPIVersion(raw []byte, apiVersion string) ([]byte, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err

@@ -27,10 +27,11 @@ func (s *versionSchema) subresources(k *registry.Kind) {
 func path(p string) []string { return strings.Split(strings.TrimPrefix(p, "."), ".") }
 
 func intAt(o registry.Object, p string) (int64, bool) {
-	n, ok, err := unstructured.NestedInt64(tree(o), path(p)...)
+	n, ok, err := unstructured.NestedInt64(contentOf(o), path(p)...)
 	return n, ok && err == nil
 }
 
+// scaleOf returns the scale subresource of a version.
 func (s *versionSchema) scaleOf() *registry.Scale {
 	spec, status := s.scale.SpecReplicasPath, s.scale.StatusReplicasPath
 	return &registry.Scale{
@@ -48,13 +49,13 @@ func (s *versionSchema) scaleOf() *registry.Scale {
 			return int32(n)
 		},
 		SetReplicas: func(o registry.Object, n int32) {
-			_ = unstructured.SetNestedField(tree(o), int64(n), path(spec)...) // a value that is not an object is in the way; the schema check reports it
+			_ = unstructured.SetNestedField(contentOf(o), int64(n), path(spec)...) // a value that is not an object is in the way; the schema check reports it
 		},
 		Status: func(o registry.Object) (int32, string) {
 			n, _ := intAt(o, status)
 			selector := ""
 			if p := s.scale.LabelSelectorPath; p != nil {
-				selector, _, _ = unstructured.NestedString(tree(o), path(*p)...)
+				selector, _, _ = unstructured.NestedString(contentOf(o), path(*p)...)
 			}
 			return int32(n), selector
 		},
@@ -86,9 +87,10 @@ func (s *versionSchema) scaleErrors(o registry.Object, statusAlone bool) (errs [
 		paths = paths[1:]
 	}
 	for _, p := range paths {
-		n, _, err := unstructured.NestedInt64(tree(o), path(p)...)
+		n, _, err := unstructured.NestedInt64(contentOf(o), path(p)...)
 		const most = 1<<31 - 1
-		switch at := field.NewPath(p); {
+		at := field.NewPath(p)
+		switch {
 		case err != nil:
 			errs = append(errs, field.Invalid(at, n, err.Error()))
 		case n < 0:
@@ -98,7 +100,7 @@ func (s *versionSchema) scaleErrors(o registry.Object, statusAlone bool) (errs [
 		}
 	}
 	if p := s.scale.LabelSelectorPath; p != nil && *p != "" {
-		if text, _, err := unstructured.NestedString(tree(o), path(*p)...); err != nil {
+		if text, _, err := unstructured.NestedString(contentOf(o), path(*p)...); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath(*p), text, err.Error()))
 		}
 	}

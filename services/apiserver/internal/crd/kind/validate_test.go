@@ -43,7 +43,7 @@ func TestScaleOfWrites(t *testing.T) {
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
 	spec, status := ".spec.n: Invalid value: -1: should be a non-negative integer", ".status.n: Invalid value: -2: should be a non-negative integer"
 	for sub, want := range map[string][]string{"": {spec, status}, "scale": {spec, status}, "status": {status}} {
-		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{Object: whole(t, []byte(text)), Text: []byte(text), Old: []byte(`{"spec":{"n":-1}}`), Subresource: sub})
+		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{Object: atomicType(t, []byte(text)), Text: []byte(text), Old: []byte(`{"spec":{"n":-1}}`), Subresource: sub})
 		same(t, sub, errs, want)
 	}
 }

@@ -68,10 +68,11 @@ func (s *scope) check(expression string, optional bool, want *cel.Type, what str
 		return known.checked, known.problem
 	}
 	c, wrong := s.compileAndCheck(expression, optional, want, what)
-	s.keep(key, outcome{c, wrong})
+	s.cache(key, outcome{c, wrong})
 	return c, wrong
 }
 
+// compileAndCheck is check without the cache.
 func (s *scope) compileAndCheck(expression string, optional bool, want *cel.Type, what string) (*checked, problem) {
 	env, err := s.env(s.self, optional)
 	if err != nil {
@@ -121,6 +122,7 @@ func (c *Compiler) find(key string) *program {
 	return c.shared[key].Value()
 }
 
+// share returns the shared program of an expression, which may be p.
 func (c *Compiler) share(key string, p *program) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()

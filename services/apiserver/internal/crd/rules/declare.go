@@ -43,7 +43,8 @@ type decl struct {
 	min    int64                // minimum size of the JSON text
 }
 
-func simple(t *cel.Type, min, max int64) *decl { return &decl{cel: t, min: min, max: max} }
+// scalarDecl returns the declaration of a type without elements.
+func scalarDecl(t *cel.Type, min, max int64) *decl { return &decl{cel: t, min: min, max: max} }
 
 // declare returns the type of a schema, or nil if CEL does not see its values. root states that the
 // schema describes a resource or an embedded one, which always has a type and metadata.
@@ -52,7 +53,7 @@ func declare(s *v1.JSONSchemaProps, root bool) *decl {
 		return nil
 	}
 	if s.XIntOrString {
-		return simple(cel.DynType, minNumber, requestSize-minText)
+		return scalarDecl(cel.DynType, minNumber, requestSize-minText)
 	}
 	switch s.Type {
 	case "array":
@@ -65,17 +66,18 @@ func declare(s *v1.JSONSchemaProps, root bool) *decl {
 	case "string":
 		return declareText(s)
 	case "boolean":
-		return simple(cel.BoolType, minBool, 0)
+		return scalarDecl(cel.BoolType, minBool, 0)
 	case "number":
-		return simple(cel.DoubleType, minNumber, 0)
+		return scalarDecl(cel.DoubleType, minNumber, 0)
 	case "integer":
-		return simple(cel.IntType, minNumber, 0)
+		return scalarDecl(cel.IntType, minNumber, 0)
 	}
 	return nil
 }
 
 func atLeastZero(n int64) int64 { return max(n, 0) }
 
+// declareList returns the type of an array, or nil if CEL does not see it.
 func declareList(s *v1.JSONSchemaProps) *decl {
 	if s.Items == nil || s.Items.Schema == nil {
 		return nil
@@ -93,13 +95,14 @@ func declareList(s *v1.JSONSchemaProps) *decl {
 	return d
 }
 
+// declareMap returns the type of an object with values of one schema.
 func declareMap(s *v1.JSONSchemaProps) *decl {
 	values := s.AdditionalProperties.Schema
 	elem := declare(values, values.XEmbeddedResource)
 	if elem == nil {
 		return nil
 	}
-	d := &decl{cel: cel.MapType(cel.StringType, elem.cel), key: simple(cel.StringType, minText, 0), elem: elem, min: emptyObject}
+	d := &decl{cel: cel.MapType(cel.StringType, elem.cel), key: scalarDecl(cel.StringType, minText, 0), elem: elem, min: emptyObject}
 	if s.MaxProperties != nil {
 		d.max = atLeastZero(*s.MaxProperties)
 	} else {
@@ -108,6 +111,7 @@ func declareMap(s *v1.JSONSchemaProps) *decl {
 	return d
 }
 
+// declareText returns the type of a string by its format.
 func declareText(s *v1.JSONSchemaProps) *decl {
 	whole := int64(requestSize - minText)
 	switch s.Format {
@@ -115,13 +119,13 @@ func declareText(s *v1.JSONSchemaProps) *decl {
 		if s.MaxLength != nil {
 			whole = atLeastZero(*s.MaxLength)
 		}
-		return simple(cel.BytesType, minText, whole)
+		return scalarDecl(cel.BytesType, minText, whole)
 	case "duration":
-		return simple(cel.DurationType, minDuration, maxDuration)
+		return scalarDecl(cel.DurationType, minDuration, maxDuration)
 	case "date":
-		return simple(cel.TimestampType, dateSize, dateSize)
+		return scalarDecl(cel.TimestampType, dateSize, dateSize)
 	case "date-time":
-		return simple(cel.TimestampType, minTime, maxTime)
+		return scalarDecl(cel.TimestampType, minTime, maxTime)
 	}
 	switch {
 	case s.MaxLength != nil:
@@ -134,7 +138,7 @@ func declareText(s *v1.JSONSchemaProps) *decl {
 			}
 		}
 	}
-	return simple(cel.StringType, minText, whole)
+	return scalarDecl(cel.StringType, minText, whole)
 }
 
 // withMeta returns the properties of a resource. They always include the type, name and
@@ -150,11 +154,13 @@ func withMeta(s *v1.JSONSchemaProps) map[string]v1.JSONSchemaProps {
 	if props == nil {
 		props = map[string]v1.JSONSchemaProps{}
 	}
-	props["kind"], props["apiVersion"] = text, text
+	props["kind"] = text
+	props["apiVersion"] = text
 	props["metadata"] = v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"name": text, "generateName": text}}
 	return props
 }
 
+// declareObject returns the type of an object with properties.
 func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 	props := s.Properties
 	if root {
@@ -171,7 +177,8 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 			continue
 		}
 		if escaped, ok := celenv.Escape(name); ok {
-			d.fields[escaped], d.types[escaped] = f, f.cel
+			d.fields[escaped] = f
+			d.types[escaped] = f.cel
 			if f.fields != nil || f.elem != nil {
 				d.within = append(d.within, f)
 			}
@@ -229,6 +236,7 @@ func (o objects) Fields(name string) (map[string]*cel.Type, bool) {
 	return f, ok
 }
 
+// add adds the object types of d.
 func (o objects) add(d *decl) {
 	if d == nil {
 		return

@@ -19,8 +19,8 @@ const (
 	maxRuleCost = 10_000_000
 	// maxSchemaCost is the limit for all rules of a schema.
 	maxSchemaCost = 100_000_000
-	// mentioned is the number of the most expensive rules that are named in errors.
-	mentioned = 4
+	// maxReportedRules is the number of the most expensive rules that are named in errors.
+	maxReportedRules = 4
 )
 
 // Definition is the schema of a definition's version to check.
@@ -45,6 +45,7 @@ func (c *Compiler) CheckSchema(d Definition) field.ErrorList { return c.Checks()
 // expressions are compiled once.
 func (c *Compiler) Checks() func(Definition) field.ErrorList { return c.session().checkSchema }
 
+// checkSchema implements CheckSchema.
 func (s *session) checkSchema(d Definition) field.ErrorList {
 	if d.Schema == nil || !hasRules(d.Schema) {
 		return nil
@@ -55,8 +56,8 @@ func (s *session) checkSchema(d Definition) field.ErrorList {
 	}
 	k := schemaCheck{session: s, broken: broken, allowCost: d.AllowCost}
 	once := uint64(1)
-	k.node(d.Path, d.Schema, nil, &position{root: true, times: &once})
-	return append(k.errs, k.total(d.Path)...)
+	k.checkNode(d.Path, d.Schema, nil, &position{root: true, times: &once})
+	return append(k.errs, k.checkTotal(d.Path)...)
 }
 
 // hasRules reports whether a schema or one below it has rules.
@@ -82,15 +83,18 @@ func hasRules(s *v1.JSONSchemaProps) bool {
 	return false
 }
 
+// schemaCheck checks the rules of one schema and sums their estimated cost. broken holds the paths
+// of other errors of the schema.
 type schemaCheck struct {
-	session   *session
-	broken    []string
-	allowCost bool
-	errs      field.ErrorList
-	sum       uint64
-	dearest   []ruleCost
+	session       *session
+	broken        []string
+	allowCost     bool
+	errs          field.ErrorList
+	totalCost     uint64
+	mostExpensive []ruleCost
 }
 
+// ruleCost is the estimated cost of a rule.
 type ruleCost struct {
 	at   *field.Path
 	cost uint64
@@ -101,13 +105,13 @@ type position struct {
 	root bool
 	// times is the maximum number of values of the schema in one resource, nil if unbounded.
 	times *uint64
-	// unrelated is the enclosing schema whose items have no known old values, or nil.
-	unrelated *field.Path
+	// uncorrelatable is the enclosing schema whose items have no known old values, or nil.
+	uncorrelatable *field.Path
 }
 
 // below returns the position of a schema within s, which is at p.
 func (p *position) below(s *v1.JSONSchemaProps) *position {
-	sub := &position{unrelated: p.unrelated}
+	sub := &position{uncorrelatable: p.uncorrelatable}
 	if each := elements(s); p.times != nil && each != nil {
 		times := product(*p.times, *each)
 		sub.times = &times
@@ -144,26 +148,26 @@ func product(a, b uint64) uint64 {
 
 func (k *schemaCheck) add(e *field.Error) { k.errs = append(k.errs, e) }
 
-// node checks the rules of a schema and of those below it. self is the type of its values if it is
-// known. Each type is built once, together with the types below it.
-func (k *schemaCheck) node(at *field.Path, s *v1.JSONSchemaProps, self *decl, where *position) {
+// checkNode checks the rules of a schema and of those below it. self is the type of its values if
+// it is known. Each type is built once, together with the types below it.
+func (k *schemaCheck) checkNode(at *field.Path, s *v1.JSONSchemaProps, self *decl, where *position) {
 	root := where.root || s.XEmbeddedResource
 	if self == nil && len(s.XValidations) > 0 {
 		self = declare(s, root)
 	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-		k.node(at.Child("additionalProperties"), a.Schema, self.each(s), where.below(s))
+		k.checkNode(at.Child("additionalProperties"), a.Schema, self.each(s), where.below(s))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]
-		k.node(at.Child("properties").Key(name), &p, self.property(name, root), where.below(s))
+		k.checkNode(at.Child("properties").Key(name), &p, self.property(name, root), where.below(s))
 	}
 	if s.Items != nil && s.Items.Schema != nil {
 		sub := where.below(s)
-		if sub.unrelated == nil && (s.XListType == nil || *s.XListType != "map") {
-			sub.unrelated = at
+		if sub.uncorrelatable == nil && (s.XListType == nil || *s.XListType != "map") {
+			sub.uncorrelatable = at
 		}
-		k.node(at.Child("items"), s.Items.Schema, self.each(s), sub)
+		k.checkNode(at.Child("items"), s.Items.Schema, self.each(s), sub)
 	}
 	if len(s.XValidations) > 0 && !k.isBroken(at) {
 		k.rules(at.Child("x-kubernetes-validations"), s, self, where)
@@ -182,6 +186,7 @@ func (k *schemaCheck) isBroken(at *field.Path) bool {
 	})
 }
 
+// rules checks the rules of one schema.
 func (k *schemaCheck) rules(at *field.Path, s *v1.JSONSchemaProps, self *decl, where *position) {
 	if self == nil {
 		k.add(field.InternalError(at, fmt.Errorf("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations")))
@@ -194,7 +199,7 @@ func (k *schemaCheck) rules(at *field.Path, s *v1.JSONSchemaProps, self *decl, w
 	}
 	sc := &scope{k.session, self}
 	for i := range s.XValidations {
-		k.rule(at.Index(i), sc, &s.XValidations[i], *times, where.unrelated)
+		k.rule(at.Index(i), sc, &s.XValidations[i], *times, where.uncorrelatable)
 	}
 }
 
@@ -208,9 +213,9 @@ func (k *schemaCheck) rule(at *field.Path, sc *scope, r *v1.ValidationRule, time
 	}
 	cost = product(cost, times)
 	if cost > maxRuleCost && !k.allowCost {
-		k.add(field.Forbidden(at.Child("rule"), tooDear("estimated rule cost", cost, maxRuleCost)))
+		k.add(field.Forbidden(at.Child("rule"), exceedsBudget("estimated rule cost", cost, maxRuleCost)))
 	}
-	k.observe(at.Child("rule"), cost)
+	k.addCost(at.Child("rule"), cost)
 	if wrong != "" {
 		k.add(field.Invalid(at.Child("rule"), ruleText{r}, string(wrong)))
 	} else if r.MessageExpression != "" {
@@ -226,6 +231,7 @@ func (k *schemaCheck) rule(at *field.Path, sc *scope, r *v1.ValidationRule, time
 	}
 }
 
+// cost returns the estimated cost of an expression.
 func (k *schemaCheck) cost(sc *scope, c *checked) (uint64, problem) {
 	cost, err := sc.cost(c)
 	if err != nil {
@@ -234,6 +240,7 @@ func (k *schemaCheck) cost(sc *scope, c *checked) (uint64, problem) {
 	return cost, ""
 }
 
+// message checks the messageExpression of a rule.
 func (k *schemaCheck) message(at *field.Path, sc *scope, r *v1.ValidationRule, optional bool) {
 	c, wrong := sc.check(r.MessageExpression, optional, cel.StringType, "messageExpression ")
 	var cost uint64
@@ -245,23 +252,23 @@ func (k *schemaCheck) message(at *field.Path, sc *scope, r *v1.ValidationRule, o
 		return
 	}
 	if cost > maxRuleCost && !k.allowCost {
-		k.add(field.Forbidden(at, tooDear("estimated messageExpression cost", cost, maxRuleCost)))
+		k.add(field.Forbidden(at, exceedsBudget("estimated messageExpression cost", cost, maxRuleCost)))
 	}
-	k.observe(at, cost)
+	k.addCost(at, cost)
 }
 
-// observe adds a cost to the sum and records the most expensive rules.
-func (k *schemaCheck) observe(at *field.Path, cost uint64) {
-	if k.sum > math.MaxUint64-cost {
-		k.sum = math.MaxUint64
+// addCost adds a cost to the sum and records the most expensive rules.
+func (k *schemaCheck) addCost(at *field.Path, cost uint64) {
+	if k.totalCost > math.MaxUint64-cost {
+		k.totalCost = math.MaxUint64
 	} else {
-		k.sum += cost
+		k.totalCost += cost
 	}
 	if cost < maxSchemaCost/100 {
 		return
 	}
-	k.dearest = append(k.dearest, ruleCost{at: at, cost: cost})
-	slices.SortStableFunc(k.dearest, func(a, b ruleCost) int {
+	k.mostExpensive = append(k.mostExpensive, ruleCost{at: at, cost: cost})
+	slices.SortStableFunc(k.mostExpensive, func(a, b ruleCost) int {
 		switch {
 		case a.cost > b.cost:
 			return -1
@@ -270,23 +277,26 @@ func (k *schemaCheck) observe(at *field.Path, cost uint64) {
 		}
 		return 0
 	})
-	if len(k.dearest) > mentioned {
-		k.dearest = k.dearest[:mentioned]
+	if len(k.mostExpensive) > maxReportedRules {
+		k.mostExpensive = k.mostExpensive[:maxReportedRules]
 	}
 }
 
-func (k *schemaCheck) total(at *field.Path) field.ErrorList {
-	if k.sum <= maxSchemaCost {
+// checkTotal returns errors if all rules together cost too much. They name the most expensive
+// rules.
+func (k *schemaCheck) checkTotal(at *field.Path) field.ErrorList {
+	if k.totalCost <= maxSchemaCost {
 		return nil
 	}
 	var errs field.ErrorList
-	for _, d := range k.dearest {
+	for _, d := range k.mostExpensive {
 		errs = append(errs, field.Forbidden(d.at, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"))
 	}
-	return append(errs, field.Forbidden(at, tooDear("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", k.sum, maxSchemaCost)))
+	return append(errs, field.Forbidden(at, exceedsBudget("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", k.totalCost, maxSchemaCost)))
 }
 
-func tooDear(what string, cost, limit uint64) string {
+// exceedsBudget returns the message for a cost that exceeds its limit.
+func exceedsBudget(what string, cost, limit uint64) string {
 	times := float64(cost) / float64(limit)
 	factor := fmt.Sprintf("%.1fx", times)
 	switch {
@@ -305,7 +315,8 @@ type ruleText struct{ rule *v1.ValidationRule }
 // String implements fmt.Stringer.
 func (t ruleText) String() string {
 	r := t.rule
-	reason, optional := "(*apiextensions.FieldValueErrorReason)(nil)", "(*bool)(nil)"
+	reason := "(*apiextensions.FieldValueErrorReason)(nil)"
+	optional := "(*bool)(nil)"
 	if r.Reason != nil {
 		reason = fmt.Sprintf("(*apiextensions.FieldValueErrorReason)(%q)", string(*r.Reason))
 	}

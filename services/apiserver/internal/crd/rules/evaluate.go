@@ -21,8 +21,8 @@ import (
 const (
 	// maxMessage is the maximum length in bytes of a message from a messageExpression.
 	maxMessage = 5 << 10
-	// spent is a budget that ends the evaluation.
-	spent = -1
+	// budgetSpent is a budget that ends the evaluation.
+	budgetSpent = -1
 )
 
 // Evaluate checks a resource against the rules. old is the resource before an update, or nil on a
@@ -36,7 +36,7 @@ func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(stri
 	}
 	defer r.metrics.evaluated(time.Now())
 	if costly != nil {
-		ctx = celenv.NewCostSum(cheap, costly).With(ctx)
+		ctx = celenv.NewCostSum(costlyFrom, costly).With(ctx)
 	}
 	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget, ratchets: r.ratchets}
 	before := tape.None
@@ -152,13 +152,15 @@ func (e *evaluation) level(l *level, at *field.Path, v, before tape.Ref, r relat
 	}
 }
 
+// array evaluates the rules of the items of an array.
 func (e *evaluation) array(l *level, at *field.Path, v, before tape.Ref, r related) {
 	d := e.doc
 	index := 0
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
 		sub := r
 		if r.now != nil {
-			sub.now, sub.around = nil, r.now
+			sub.now = nil
+			sub.around = r.now
 		}
 		if r.now != nil && l.items.place != schema.NoNode {
 			if o := e.comparer.Keyed(l.place, r.now.old, i); o != tape.None {
@@ -179,16 +181,22 @@ func (e *evaluation) array(l *level, at *field.Path, v, before tape.Ref, r relat
 	}
 }
 
-// members evaluates the members that have rules: the values of a map, or properties.
+// members evaluates the members of an object that have rules. values states that these are the
+// values of a map; otherwise they are properties.
 func (e *evaluation) members(l *level, at *field.Path, v, before tape.Ref, r related, values bool) {
 	d := e.doc
 	for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
 		name := d.String(k)
-		below, path := l.values, at
+		below := l.values
+		if !values {
+			below = l.props[name]
+		}
+		if below == nil {
+			continue
+		}
+		var path *field.Path
 		if values {
 			path = at.Key(strings.Clone(name))
-		} else if below = l.props[name]; below == nil {
-			continue
 		} else {
 			path = at.Child(strings.Clone(name))
 		}
@@ -265,9 +273,10 @@ func (e *evaluation) rules(l *level, at *field.Path, v, before tape.Ref, r relat
 	}
 }
 
+// outOfBudget reports that the budget is exhausted, and ends the evaluation.
 func (e *evaluation) outOfBudget(l *level, at *field.Path) {
 	e.add(field.Invalid(at, l.shape.typeName, "validation failed due to running out of cost budget, no further validation rules will be run"))
-	e.budget = spent
+	e.budget = budgetSpent
 }
 
 // rule evaluates one rule and reports whether to continue.
@@ -279,7 +288,7 @@ func (e *evaluation) rule(l *level, rule *rule, at *field.Path, vars *variables,
 	}
 	e.spend(int64(cost))
 	if err != nil {
-		return e.broken(l, rule, at, err)
+		return e.evaluationFailed(l, rule, at, err)
 	}
 	if result == types.True {
 		return true
@@ -288,7 +297,7 @@ func (e *evaluation) rule(l *level, rule *rule, at *field.Path, vars *variables,
 	if rule.message != nil {
 		text, more, detail := e.message(rule, vars)
 		if detail != "" {
-			e.report(rule, field.Invalid(within(at, rule), l.shape.typeName, detail), r)
+			e.report(rule, field.Invalid(failurePath(at, rule), l.shape.typeName, detail), r)
 			return false
 		}
 		if more {
@@ -299,15 +308,17 @@ func (e *evaluation) rule(l *level, rule *rule, at *field.Path, vars *variables,
 	return true
 }
 
-// cheap is the cost from which the rules of one evaluation count as costly: about two milliseconds.
-const cheap = 20_000
+// costlyFrom is the cost from which the rules of one evaluation count as costly: about two
+// milliseconds.
+const costlyFrom = 20_000
 
 // spend subtracts a cost from the budget.
 func (e *evaluation) spend(cost int64) {
 	e.budget -= cost
 }
 
-func within(at *field.Path, r *rule) *field.Path {
+// failurePath returns the path of a rule's errors: the value, or its field that the rule names.
+func failurePath(at *field.Path, r *rule) *field.Path {
 	if r.path != "" {
 		return at.Child(r.path)
 	}
@@ -325,16 +336,17 @@ func (e *evaluation) report(rule *rule, err *field.Error, r related) {
 	e.add(err)
 }
 
-const overLimit = "operation cancelled: actual cost limit exceeded"
+const costLimitExceeded = "operation cancelled: actual cost limit exceeded"
 
-// broken reports a rule that failed to evaluate.
-func (e *evaluation) broken(l *level, rule *rule, at *field.Path, err error) bool {
-	switch text := err.Error(); {
+// evaluationFailed reports a rule that failed to evaluate. It returns whether to continue.
+func (e *evaluation) evaluationFailed(l *level, rule *rule, at *field.Path, err error) bool {
+	text := err.Error()
+	switch {
 	case strings.HasPrefix(text, "no such overload"):
 		e.add(field.Invalid(at, l.shape.typeName, fmt.Sprintf("'%v': call arguments did not match a supported operator, function or macro signature for rule: %v", err, rule.text)))
-	case strings.HasPrefix(text, overLimit):
+	case strings.HasPrefix(text, costLimitExceeded):
 		e.add(field.Invalid(at, l.shape.typeName, fmt.Sprintf("'%v': no further validation rules will be run due to call cost exceeds limit for rule: %v", err, rule.text)))
-		e.budget = spent
+		e.budget = budgetSpent
 		return false
 	default:
 		e.add(field.Invalid(at, l.shape.typeName, fmt.Sprintf("%v evaluating rule: %v", err, rule.text)))
@@ -347,13 +359,13 @@ func (e *evaluation) broken(l *level, rule *rule, at *field.Path, err error) boo
 func (e *evaluation) message(rule *rule, vars *variables) (text string, ok bool, detail string) {
 	result, cost, err := rule.message.run.Run(e.ctx, vars)
 	if cost > math.MaxInt64 || int64(cost) > e.budget {
-		e.budget = spent
+		e.budget = budgetSpent
 		return "", false, "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
 	}
 	e.spend(int64(cost))
 	if err != nil {
-		if strings.HasPrefix(err.Error(), overLimit) {
-			e.budget = spent
+		if strings.HasPrefix(err.Error(), costLimitExceeded) {
+			e.budget = budgetSpent
 			return "", false, fmt.Sprintf("no further validation rules will be run due to call cost exceeds limit for messageExpression: %q", rule.messageText)
 		}
 		return "", false, ""

@@ -13,13 +13,13 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// list is an array of a document, or a list that was computed from others. Then made holds its
-// items.
+// list is an array of a document, or the concatenation of other lists. Then doc is nil, and
+// computed holds the items.
 type list struct {
-	shape *shape
-	doc   *tape.Doc
-	at    tape.Ref
-	made  []ref.Val
+	shape    *shape
+	doc      *tape.Doc
+	at       tape.Ref
+	computed []ref.Val
 }
 
 var _ traits.Lister = (*list)(nil)
@@ -27,7 +27,7 @@ var _ traits.Lister = (*list)(nil)
 // items returns all items.
 func (l *list) items() []ref.Val {
 	if l.doc == nil {
-		return l.made
+		return l.computed
 	}
 	all := make([]ref.Val, 0, l.doc.Len(l.at))
 	for i, end := l.doc.First(l.at), l.doc.Next(l.at); i < end; i = l.doc.Next(i) {
@@ -63,8 +63,8 @@ func (l *list) Value() any {
 	if l.doc != nil {
 		return l.doc.Any(l.at)
 	}
-	all := make([]any, len(l.made))
-	for i, v := range l.made {
+	all := make([]any, len(l.computed))
+	for i, v := range l.computed {
 		all[i] = v.Value()
 	}
 	return all
@@ -73,7 +73,7 @@ func (l *list) Value() any {
 // Size implements traits.Sizer.
 func (l *list) Size() ref.Val {
 	if l.doc == nil {
-		return types.Int(len(l.made))
+		return types.Int(len(l.computed))
 	}
 	return types.Int(l.doc.Len(l.at))
 }
@@ -88,7 +88,7 @@ func (l *list) Get(index ref.Val) ref.Val {
 		return types.NewErr("index out of bounds: %v", index)
 	}
 	if l.doc == nil {
-		return l.made[i]
+		return l.computed[i]
 	}
 	return value(l.shape.values, l.doc, l.doc.Item(l.at, int(i)))
 }
@@ -102,6 +102,7 @@ func (l *list) Iterator() traits.Iterator {
 	return it
 }
 
+// items iterates over a list.
 type items struct {
 	*list
 	next tape.Ref // of a document
@@ -111,7 +112,7 @@ type items struct {
 // HasNext implements traits.Iterator.
 func (it *items) HasNext() ref.Val {
 	if it.doc == nil {
-		return types.Bool(it.i < len(it.made))
+		return types.Bool(it.i < len(it.computed))
 	}
 	return types.Bool(it.next < it.doc.Next(it.at))
 }
@@ -120,7 +121,7 @@ func (it *items) HasNext() ref.Val {
 func (it *items) Next() ref.Val {
 	if it.doc == nil {
 		it.i++
-		return it.made[it.i-1]
+		return it.computed[it.i-1]
 	}
 	r := it.next
 	it.next = it.doc.Next(r)
@@ -172,6 +173,7 @@ func (l *list) Equal(other ref.Val) ref.Val {
 	return types.True
 }
 
+// equalSet compares sets of equal size.
 func (l *list) equalSet(o traits.Lister) ref.Val {
 	set := map[string]bool{}
 	for _, v := range l.items() {
@@ -185,6 +187,7 @@ func (l *list) equalSet(o traits.Lister) ref.Val {
 	return types.True
 }
 
+// equalKeyed compares keyed lists of equal size.
 func (l *list) equalKeyed(o traits.Lister) ref.Val {
 	byKeys := map[string]ref.Val{}
 	for _, v := range l.items() {
@@ -210,31 +213,31 @@ func (l *list) Add(other ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(other)
 	}
-	sum := &list{shape: l.shape, made: slices.Clip(l.items())}
+	sum := &list{shape: l.shape, computed: slices.Clip(l.items())}
 	known := map[string]int{}
-	name := identity
+	idOf := identity
 	if l.shape.list == keyedList {
-		name = l.keysOf
+		idOf = l.keysOf
 	}
 	if l.shape.list != atomicList {
-		for i, v := range sum.made {
-			known[name(v)] = i
+		for i, v := range sum.computed {
+			known[idOf(v)] = i
 		}
 	}
 	for it := o.Iterator(); it.HasNext() == types.True; {
 		v := it.Next()
 		if l.shape.list == atomicList {
-			sum.made = append(sum.made, v)
+			sum.computed = append(sum.computed, v)
 			continue
 		}
-		id := name(v)
+		id := idOf(v)
 		i, ok := known[id]
 		switch {
 		case !ok:
-			known[id] = len(sum.made)
-			sum.made = append(sum.made, v)
+			known[id] = len(sum.computed)
+			sum.computed = append(sum.computed, v)
 		case l.shape.list == keyedList:
-			sum.made[i] = v
+			sum.computed[i] = v
 		}
 	}
 	return sum

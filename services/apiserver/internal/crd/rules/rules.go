@@ -69,14 +69,15 @@ func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema
 		return nil
 	}
 	l := &level{shape: h, place: at, props: map[string]*level{}}
-	place := func(next func(schema.NodeIndex) schema.NodeIndex) schema.NodeIndex {
+	// nodeBelow returns the node that next finds below at, if the program is known.
+	nodeBelow := func(next func(schema.NodeIndex) schema.NodeIndex) schema.NodeIndex {
 		if at == schema.NoNode {
 			return at
 		}
 		return next(at)
 	}
 	for name, sub := range s.Properties {
-		below := place(func(at schema.NodeIndex) schema.NodeIndex { return p.Property(at, name) })
+		below := nodeBelow(func(at schema.NodeIndex) schema.NodeIndex { return p.Property(at, name) })
 		t := c.ofProperty(self, name, &sub)
 		if t == nil {
 			continue
@@ -90,10 +91,10 @@ func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema
 		elem = self.elem
 	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-		l.values = c.compile(a.Schema, h.below("", a.Schema), elem, p, place(p.Values))
+		l.values = c.compile(a.Schema, h.below("", a.Schema), elem, p, nodeBelow(p.Values))
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		l.items = c.compile(s.Items.Schema, h.below("", s.Items.Schema), elem, p, place(p.Items))
+		l.items = c.compile(s.Items.Schema, h.below("", s.Items.Schema), elem, p, nodeBelow(p.Items))
 	}
 	if self == nil {
 		l.untyped = len(s.XValidations) > 0
@@ -123,6 +124,7 @@ func (c *session) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *de
 	return self.fields[escaped]
 }
 
+// rule compiles a rule of the schema in.
 func (s *scope) rule(in *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
 	out := rule{optional: r.OptionalOldSelf != nil && *r.OptionalOldSelf, text: ruleOrMessage(r), fixed: fixedMessage(r), messageText: r.MessageExpression}
 	if r.Reason != nil {
@@ -133,7 +135,8 @@ func (s *scope) rule(in *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
 			out.path = at.String()
 		}
 	}
-	if out.check, out.err = s.compile(r.Rule, out.optional, cel.BoolType); out.err != nil {
+	out.check, out.err = s.compile(r.Rule, out.optional, cel.BoolType)
+	if out.err != nil {
 		return out
 	}
 	if r.MessageExpression != "" {
@@ -144,6 +147,7 @@ func (s *scope) rule(in *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
 	return out
 }
 
+// usesOld reports whether the rule refers to oldSelf.
 func (r *rule) usesOld() bool { return r.check != nil && r.check.usesOldSelf }
 
 // failure returns the error of a violated rule.

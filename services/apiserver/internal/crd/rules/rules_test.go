@@ -120,20 +120,20 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestValuesWithoutTypeFailRules checks rules for values whose schema has no type in CEL, such as a list of
-// anything. Definitions with such rules are invalid, but may be stored.
+// TestValuesWithoutTypeFailRules checks rules for values whose schema has no type in CEL, such as a
+// list of anything. Definitions with such rules are invalid, but may be stored.
 func TestValuesWithoutTypeFailRules(t *testing.T) {
 	const message = "rule compiler initialization error: failed to convert to declType for CEL validation rules"
 	tests := map[string]struct {
 		schema, doc string
 		want        int // number of errors
 	}{
-		"a list of anything": {`{"type":"array","items":{"x-kubernetes-preserve-unknown-fields":true},"x-kubernetes-validations":[{"rule":"true"}]}`, `[1]`, 1},
-		"null":               {`{"type":"array","x-kubernetes-validations":[{"rule":"true"}]}`, `null`, 0},
-		"items of an object": {`{"type":"object","items":{"type":"object","x-kubernetes-validations":[{"rule":"true"}]}}`, `{"a":1}`, 0},
-		"items of a list":    {`{"type":"array","items":{"x-kubernetes-validations":[{"rule":"true"}]}}`, `[1]`, 1},
-		"a map of anything":  {`{"type":"object","additionalProperties":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}`, `{"a":1,"b":2}`, 2},
-		"a property":         {`{"type":"object","properties":{"a":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}}`, `{"a":1}`, 0},
+		"a list of anything": {schema: `{"type":"array","items":{"x-kubernetes-preserve-unknown-fields":true},"x-kubernetes-validations":[{"rule":"true"}]}`, doc: `[1]`, want: 1},
+		"null":               {schema: `{"type":"array","x-kubernetes-validations":[{"rule":"true"}]}`, doc: `null`, want: 0},
+		"items of an object": {schema: `{"type":"object","items":{"type":"object","x-kubernetes-validations":[{"rule":"true"}]}}`, doc: `{"a":1}`, want: 0},
+		"items of a list":    {schema: `{"type":"array","items":{"x-kubernetes-validations":[{"rule":"true"}]}}`, doc: `[1]`, want: 1},
+		"a map of anything":  {schema: `{"type":"object","additionalProperties":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}`, doc: `{"a":1,"b":2}`, want: 2},
+		"a property":         {schema: `{"type":"object","properties":{"a":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}}`, doc: `{"a":1}`, want: 0},
 	}
 	for name, tt := range tests {
 		errs := compiler.Compile(schemaOf(t, tt.schema), nil).Evaluate(t.Context(), doc(t, tt.doc), nil, nil, nil)
@@ -285,12 +285,12 @@ func TestRatcheting(t *testing.T) {
 	}
 	r := compiler.Compile(s, p)
 	tests := []struct{ old, new, errors, warnings string }{
-		{`{"kind":"X","spec":{"n":0}}`, `{"kind":"X","spec":{"n":0}}`, "failed rule: self.kind == 'K'", "spec,n"},
-		{`{"kind":"K","spec":{"n":0}}`, `{"kind":"K","spec":{"n":0,"x":"y"}}`, "spec", "n"},
-		{`{"kind":"K","spec":{"n":-1}}`, `{"kind":"K","spec":{"n":0}}`, "spec,n", ""},
-		{`{"kind":"K","spec":{"n":0}}`, `{"kind":"K","spec":{"n":-1}}`, "spec,n,transition", ""},
-		{`{"kind":"K","spec":{"n":1,"l":[0]}}`, `{"kind":"K","spec":{"n":2,"l":[0]}}`, "", "item"},
-		{`{"kind":"K","spec":{"n":1,"l":[0]}}`, `{"kind":"K","spec":{"n":1,"l":[0,1]}}`, "item", ""},
+		{old: `{"kind":"X","spec":{"n":0}}`, new: `{"kind":"X","spec":{"n":0}}`, errors: "failed rule: self.kind == 'K'", warnings: "spec,n"},
+		{old: `{"kind":"K","spec":{"n":0}}`, new: `{"kind":"K","spec":{"n":0,"x":"y"}}`, errors: "spec", warnings: "n"},
+		{old: `{"kind":"K","spec":{"n":-1}}`, new: `{"kind":"K","spec":{"n":0}}`, errors: "spec,n", warnings: ""},
+		{old: `{"kind":"K","spec":{"n":0}}`, new: `{"kind":"K","spec":{"n":-1}}`, errors: "spec,n,transition", warnings: ""},
+		{old: `{"kind":"K","spec":{"n":1,"l":[0]}}`, new: `{"kind":"K","spec":{"n":2,"l":[0]}}`, errors: "", warnings: "item"},
+		{old: `{"kind":"K","spec":{"n":1,"l":[0]}}`, new: `{"kind":"K","spec":{"n":1,"l":[0,1]}}`, errors: "item", warnings: ""},
 	}
 	for _, tt := range tests {
 		var warnings, errs []string

@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	// keptEnvs is the number of environments that a session caches. Each takes about 100 KiB.
-	keptEnvs = 64
-	// keptText is the total length in bytes of the expressions whose outcomes a session caches.
-	keptText = 16 << 10
+	// maxCachedEnvs is the number of environments that a session caches. Each takes about 100 KiB.
+	maxCachedEnvs = 64
+	// maxCachedText is the total length in bytes of the expressions whose outcomes a session
+	// caches.
+	maxCachedText = 16 << 10
 )
 
 // session compiles the rules of one definition. Its versions usually have the same rules, and its
@@ -30,6 +31,7 @@ type envKey struct {
 	optional bool
 }
 
+// checkKey identifies an expression within an environment.
 type checkKey struct {
 	envKey
 	expression string
@@ -48,10 +50,11 @@ func (c *Compiler) session() *session {
 
 // env returns the environment for expressions over values of a type. Equal types have one name.
 func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
-	key, old := envKey{self.cel.String(), optional}, self.cel
+	key := envKey{self.cel.String(), optional}
 	if env := s.envs[key]; env != nil {
 		return env, nil
 	}
+	old := self.cel
 	if optional {
 		old = cel.OptionalType(self.cel)
 	}
@@ -66,7 +69,7 @@ func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 		return nil, err
 	}
 	env = env.Within(&s.budget)
-	if len(s.envs) >= keptEnvs {
+	if len(s.envs) >= maxCachedEnvs {
 		clear(s.envs)
 		clear(s.outcomes) // outcomes reference environments too
 		s.text = 0
@@ -75,10 +78,11 @@ func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 	return env, nil
 }
 
-// keep caches an outcome. The cache is bounded because many different expressions, which are never
+// cache caches an outcome. The cache is bounded because many different expressions, which are never
 // looked up again, would exhaust memory.
-func (s *session) keep(key checkKey, o outcome) {
-	if s.text += len(key.expression); s.text > keptText {
+func (s *session) cache(key checkKey, o outcome) {
+	s.text += len(key.expression)
+	if s.text > maxCachedText {
 		clear(s.outcomes)
 		s.text = len(key.expression)
 	}

@@ -48,8 +48,8 @@ func TestEqualRulesShareWork(t *testing.T) {
 		small, large *v1.JSONSchemaProps
 		times        float64
 	}{
-		"fields": {alike(10), alike(510), 30}, // 51 times as many; each is estimated
-		"levels": {nested(2, 3000), nested(12, 3000), 2},
+		"fields": {small: alike(10), large: alike(510), times: 30}, // 51 times as many; each is estimated
+		"levels": {small: nested(2, 3000), large: nested(12, 3000), times: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checks(t, c.small)

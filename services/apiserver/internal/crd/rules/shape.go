@@ -51,6 +51,7 @@ type shape struct {
 	keys     []string
 }
 
+// propShape is the shape of a property. escaped is its name in CEL.
 type propShape struct {
 	name    string
 	escaped string
@@ -93,6 +94,7 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *shape {
 	return h
 }
 
+// formOf returns the form of a schema's values.
 func formOf(s *v1.JSONSchemaProps, root bool) form {
 	preserved := s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
 	if s.XIntOrString {

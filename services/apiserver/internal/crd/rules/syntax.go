@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -25,17 +26,19 @@ func CheckSyntax(at *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	return errs
 }
 
+// checkTexts checks the texts of a rule.
 func checkTexts(at *field.Path, s *v1.JSONSchemaProps, r *v1.ValidationRule) field.ErrorList {
 	var errs field.ErrorList
-	rule, message := strings.TrimSpace(r.Rule), strings.TrimSpace(r.Message)
+	rule := strings.TrimSpace(r.Rule)
+	message := strings.TrimSpace(r.Message)
 	switch {
 	case rule == "":
 		errs = append(errs, field.Required(at.Child("rule"), "rule is not specified"))
 	case r.Message != "" && message == "":
 		errs = append(errs, field.Invalid(at.Child("message"), r.Message, "message must be non-empty if specified"))
-	case hasBreak(message):
+	case hasLineBreak(message):
 		errs = append(errs, field.Invalid(at.Child("message"), r.Message, "message must not contain line breaks"))
-	case hasBreak(rule) && message == "":
+	case hasLineBreak(rule) && message == "":
 		errs = append(errs, field.Required(at.Child("message"), "message must be specified if rule contains line breaks"))
 	}
 	if r.MessageExpression != "" && strings.TrimSpace(r.MessageExpression) == "" {
@@ -48,14 +51,10 @@ func checkTexts(at *field.Path, s *v1.JSONSchemaProps, r *v1.ValidationRule) fie
 }
 
 func isReason(r v1.FieldValueErrorReason) bool {
-	for _, known := range reasons {
-		if r == known {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(reasons, r)
 }
 
+// checkFieldPath checks that a rule's fieldPath names a field of the schema.
 func checkFieldPath(at *field.Path, s *v1.JSONSchemaProps, path string) field.ErrorList {
 	if path == "" {
 		return nil
@@ -64,7 +63,7 @@ func checkFieldPath(at *field.Path, s *v1.JSONSchemaProps, path string) field.Er
 	if strings.TrimSpace(path) == "" {
 		errs = append(errs, field.Invalid(at, path, "fieldPath must be non-empty if specified"))
 	}
-	if hasBreak(path) {
+	if hasLineBreak(path) {
 		errs = append(errs, field.Invalid(at, path, "fieldPath must not contain line breaks"))
 	}
 	// A schema with unsupported keywords is rejected for them.
@@ -74,7 +73,7 @@ func checkFieldPath(at *field.Path, s *v1.JSONSchemaProps, path string) field.Er
 	return errs
 }
 
-func hasBreak(s string) bool { return strings.ContainsAny(s, "\n\r") }
+func hasLineBreak(s string) bool { return strings.ContainsAny(s, "\n\r") }
 
 var errNoField = errors.New("does not refer to a valid field")
 
@@ -88,28 +87,28 @@ func ValidFieldPath(path string, s *v1.JSONSchemaProps, brackets bool) (*field.P
 		var err error
 		switch rest[0] {
 		case '.':
-			if name, rest, err = dotted(rest[1:]); err != nil {
+			if name, rest, err = readDotted(rest[1:]); err != nil {
 				return nil, nil, err
 			}
 		case '[':
 			if !brackets {
 				return nil, nil, errors.New("array notation is not allowed")
 			}
-			if name, rest, err = bracketed(rest[1:]); err != nil {
+			if name, rest, err = readBracketed(rest[1:]); err != nil {
 				return nil, nil, err
 			}
 		default:
 			return nil, nil, fmt.Errorf("expected [ or . but got: %s", nextWord(rest))
 		}
-		if at, s, err = enter(at, s, name); err != nil {
+		if at, s, err = stepInto(at, s, name); err != nil {
 			return nil, nil, err
 		}
 	}
 	return at, s, nil
 }
 
-// enter steps into a property or a value of a map.
-func enter(at *field.Path, s *v1.JSONSchemaProps, name string) (*field.Path, *v1.JSONSchemaProps, error) {
+// stepInto steps into a property or a value of a map.
+func stepInto(at *field.Path, s *v1.JSONSchemaProps, name string) (*field.Path, *v1.JSONSchemaProps, error) {
 	switch {
 	case s == nil:
 	case len(s.Properties) > 0:
@@ -134,7 +133,8 @@ func nextWord(s string) string {
 	return s
 }
 
-func dotted(s string) (name, rest string, err error) {
+// readDotted reads the name after a dot.
+func readDotted(s string) (name, rest string, err error) {
 	if s == "" {
 		return "", "", errors.New("unexpected end of JSON path")
 	}
@@ -159,7 +159,8 @@ func quotedEnd(s string) int {
 	return 0
 }
 
-func bracketed(s string) (name, rest string, err error) {
+// readBracketed reads the quoted name after a bracket, and the closing bracket.
+func readBracketed(s string) (name, rest string, err error) {
 	if s == "" {
 		return "", "", errors.New("unexpected end of JSON path")
 	}
@@ -186,6 +187,7 @@ var quotedEscapes = map[byte]byte{
 	'a': '\a', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', 'v': '\v', '\'': '\'', '\\': '\\',
 }
 
+// unescapeQuoted replaces the escape sequences of a quoted name.
 func unescapeQuoted(s string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -49,6 +49,7 @@ func value(h *shape, d *tape.Doc, r tape.Ref) ref.Val {
 	return types.NewErr("invalid type, expected object, array, number, integer, boolean or string, or no type with x-kubernetes-int-or-string or x-kubernetes-preserve-unknown-fields is true, got %s", h.typeName)
 }
 
+// objectValue returns an object or a map.
 func objectValue(h *shape, d *tape.Doc, r tape.Ref) ref.Val {
 	if d.Kind(r) != tape.Object {
 		return types.NewErr("invalid data, expected a map for the provided schema with type=object")
@@ -56,13 +57,15 @@ func objectValue(h *shape, d *tape.Doc, r tape.Ref) ref.Val {
 	return &object{shape: h, doc: d, at: r}
 }
 
+// numberValue returns a number, or a string where the schema allows both.
 func numberValue(f form, d *tape.Doc, r tape.Ref) ref.Val {
 	kind := d.Kind(r)
 	if kind == tape.Number {
-		switch n, ok := d.Int(r); {
+		n, isInt := d.Int(r)
+		switch {
 		case f == formNumber:
 			return types.Double(d.Float(r))
-		case ok:
+		case isInt:
 			return types.Int(n)
 		}
 	}
@@ -80,6 +83,7 @@ func numberValue(f form, d *tape.Doc, r tape.Ref) ref.Val {
 // goType returns the Go type of a decoded value, for messages.
 func goType(d *tape.Doc, r tape.Ref) string { return fmt.Sprintf("%T", d.Any(r)) }
 
+// textValue returns a string as the type of its form.
 func textValue(f form, s string) ref.Val {
 	switch f {
 	case formBytes:
@@ -205,6 +209,7 @@ func findNamed(m traits.Mapper, name string) (ref.Val, bool) {
 	return m.Find(types.String(name))
 }
 
+// get returns a member with the shape h, or false if the object does not have it.
 func (o *object) get(name string, h *shape) (ref.Val, bool) {
 	v := o.doc.Find(o.at, name)
 	if v == tape.None || h == nil {
@@ -271,6 +276,7 @@ type keys struct {
 	next tape.Ref
 }
 
+// skip moves to the next member that has a schema.
 func (it *keys) skip() {
 	for d := it.doc; it.next < d.Next(it.at) && it.shape.named(d.String(it.next)) == nil; {
 		it.next = d.Next(it.next + 1)

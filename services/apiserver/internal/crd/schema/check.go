@@ -79,6 +79,7 @@ func Blocking(found field.ErrorList) *field.Error {
 	return nil
 }
 
+// oldRoot returns the root of the old document, or tape.None if there is none.
 func oldRoot(old *tape.Doc) tape.Ref {
 	if old == nil {
 		return tape.None
@@ -131,30 +132,35 @@ func (c *checker) all(at NodeIndex, v, before tape.Ref) field.ErrorList {
 // value checks a value. old is the old value, or tape.None. It returns the number of passed checks.
 func (c *checker) value(at NodeIndex, v, old tape.Ref) int {
 	n := &c.program.nodes[at]
-	fails, errs := c.fails, len(c.errs)
-	matches := c.plain(n, v, old)
+	fails := c.fails
+	errs := len(c.errs)
+	matches := c.checkKeywords(n, v, old)
 	if c.fails > fails && old != tape.None {
 		begin := time.Now()
 		if c.Equal(at, v, old) {
-			c.forget(fails, errs)
+			c.dropErrors(fails, errs)
 		}
 		c.compared += time.Since(begin)
 	}
 	return matches
 }
 
-// forget removes the errors that were reported since fails and errs had the given values.
-func (c *checker) forget(fails, errs int) {
+// dropErrors removes the errors that were reported since fails and errs had the given values.
+func (c *checker) dropErrors(fails, errs int) {
 	for _, e := range c.errs[errs:] {
 		key := errorKeyOf(e)
 		delete(c.seen, key)
 		c.size -= key.size()
 	}
-	c.fails, c.errs = fails, c.errs[:errs]
+	c.fails = fails
+	c.errs = c.errs[:errs]
 }
 
-func (c *checker) plain(n *node, v, old tape.Ref) int {
-	if c.spend(perNode); c.spent > c.program.most {
+// checkKeywords checks a value against all keywords of a node. It returns the number of passed
+// checks.
+func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
+	c.spend(perNode)
+	if c.spent > c.program.most {
 		return 0
 	}
 	kind := c.doc.Kind(v)
@@ -192,6 +198,7 @@ func (c *checker) plain(n *node, v, old tape.Ref) int {
 	return matches
 }
 
+// array checks the items of an array.
 func (c *checker) array(n *node, v, old tape.Ref) int {
 	matches := 0
 	if n.items != noNode {
@@ -209,15 +216,16 @@ func (c *checker) array(n *node, v, old tape.Ref) int {
 	return matches
 }
 
+// object checks the members of an object.
 func (c *checker) object(n *node, v, old tape.Ref) int {
 	if n.bounds != nil {
 		c.checkProps(n.bounds, int64(c.doc.Len(v)))
 	}
 	matches := 0
 	if n.additional == never || n.additional == typed {
-		matches += c.others(n, v, old)
+		matches += c.checkUnnamed(n, v, old)
 	}
-	seen := newMarks(len(n.props))
+	seen := newIndexSet(len(n.props))
 	next := 0
 	if len(n.props) > 0 {
 		for k, end := c.doc.First(v), c.doc.Next(v); k < end; k = c.doc.Next(k + 1) {
@@ -227,23 +235,25 @@ func (c *checker) object(n *node, v, old tape.Ref) int {
 			}
 			next = i + 1
 			seen.set(i)
-			matches += c.memberOf(n.props[i].at, stepProp, k, old)
+			matches += c.checkMember(n.props[i].at, stepProp, k, old)
 		}
 	}
 	for _, r := range n.required {
 		if r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(v, r.name) != tape.None {
 			continue
 		}
-		if c.missing(r.name); c.spent > c.program.most {
+		c.missing(r.name)
+		if c.spent > c.program.most {
 			break
 		}
 	}
 	return matches
 }
 
-// others checks members that the schema does not name.
-func (c *checker) others(n *node, v, old tape.Ref) int {
-	matches, next := 0, 0
+// checkUnnamed checks members that the schema does not name.
+func (c *checker) checkUnnamed(n *node, v, old tape.Ref) int {
+	matches := 0
+	next := 0
 	for k, end := c.doc.First(v), c.doc.Next(v); k < end; k = c.doc.Next(k + 1) {
 		if i := n.find(c.doc, k, next); i >= 0 {
 			next = i + 1
@@ -253,12 +263,13 @@ func (c *checker) others(n *node, v, old tape.Ref) int {
 			c.forbidden(k)
 			continue
 		}
-		matches += c.memberOf(n.values, stepValue, k, old)
+		matches += c.checkMember(n.values, stepValue, k, old)
 	}
 	return matches
 }
 
-func (c *checker) memberOf(at NodeIndex, kind stepKind, key, old tape.Ref) int {
+// checkMember checks one member of an object.
+func (c *checker) checkMember(at NodeIndex, kind stepKind, key, old tape.Ref) int {
 	before := tape.None
 	if old != tape.None && c.old.Kind(old) == tape.Object {
 		// The type of the resource may differ from the one that the client sent. So it is unknown
@@ -289,33 +300,35 @@ func (c *checker) combined(n *node, v tape.Ref) int {
 		matches += c.allOf(n.combo.allOf, v)
 	}
 	if n.combo.not != noNode {
-		if ok, _ := c.try(n.combo.not, v); ok {
+		if ok, _ := c.probe(n.combo.not, v); ok {
 			c.composite("must not validate the schema (not)")
 		}
 	}
 	return matches
 }
 
-// try checks a branch without reporting errors.
-func (c *checker) try(at NodeIndex, v tape.Ref) (ok bool, matches int) {
+// probe checks a branch without reporting its errors.
+func (c *checker) probe(at NodeIndex, v tape.Ref) (ok bool, matches int) {
 	fails := c.fails
 	c.quiet++
-	matches = c.plain(&c.program.nodes[at], v, tape.None)
+	matches = c.checkKeywords(&c.program.nodes[at], v, tape.None)
 	c.quiet--
 	ok = c.fails == fails
 	c.fails = fails
 	return ok, matches
 }
 
-// report checks a branch again to report its errors.
-func (c *checker) report(at NodeIndex, v tape.Ref) int {
-	return c.plain(&c.program.nodes[at], v, tape.None)
+// recheck checks a branch again to report its errors.
+func (c *checker) recheck(at NodeIndex, v tape.Ref) int {
+	return c.checkKeywords(&c.program.nodes[at], v, tape.None)
 }
 
+// anyOf reports the errors of the branch with the most passed checks if no branch matches.
 func (c *checker) anyOf(branches []NodeIndex, v tape.Ref) int {
-	best, most := noNode, 0
+	best := noNode
+	most := 0
 	for _, at := range branches {
-		ok, matches := c.try(at, v)
+		ok, matches := c.probe(at, v)
 		if ok {
 			return matches
 		}
@@ -327,16 +340,21 @@ func (c *checker) anyOf(branches []NodeIndex, v tape.Ref) int {
 	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
 		return most
 	}
-	return c.report(best, v)
+	return c.recheck(best, v)
 }
 
+// oneOf is anyOf, except that exactly one branch must match.
 func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
-	best, most, valid, first := noNode, 0, 0, 0
+	best := noNode
+	most := 0
+	valid := 0
+	first := 0
 	for _, at := range branches {
-		ok, matches := c.try(at, v)
+		ok, matches := c.probe(at, v)
 		switch {
 		case ok:
-			if valid++; valid == 1 {
+			valid++
+			if valid == 1 {
 				first = matches
 			}
 		case best == noNode || matches > most:
@@ -351,17 +369,19 @@ func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
 		if c.quiet > 0 {
 			return most
 		}
-		return c.report(best, v)
+		return c.recheck(best, v)
 	}
 	c.composite("must validate one and only one schema (oneOf). Found %d valid alternatives", valid)
 	return 0
 }
 
+// allOf reports the errors of all branches.
 func (c *checker) allOf(branches []NodeIndex, v tape.Ref) int {
-	matches, valid := 0, 0
+	matches := 0
+	valid := 0
 	for _, at := range branches {
 		fails := c.fails
-		matches += c.report(at, v)
+		matches += c.recheck(at, v)
 		if c.fails == fails {
 			valid++
 		}

@@ -25,25 +25,25 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 		name, old, doc string
 		want           []string
 	}{
-		{"items correlate by key, in any order", `{"list":[{"a":"x","b":1,"v":9},{"a":"y","b":1,"v":8}]}`, `{"list":[{"a":"y","b":1,"v":8},{"a":"x","b":1,"v":9},{"a":"z","b":1,"v":7}]}`,
-			[]string{`list[2].v: Invalid value: 7: list[2].v in body should be less than or equal to 5`}},
-		{"another key", `{"list":[{"a":"x","b":1,"v":9}]}`, `{"list":[{"a":"x","b":2,"v":9}]}`,
-			[]string{`list[0].v: Invalid value: 9: list[0].v in body should be less than or equal to 5`}},
-		{"keys that differ little", `{"numbers":[{"n":0.0000001,"v":9}]}`, `{"numbers":[{"n":0.0000002,"v":9}]}`,
-			[]string{`numbers[0].v: Invalid value: 9: numbers[0].v in body should be less than or equal to 5`}},
-		{"a key with a fraction and one that is whole", `{"numbers":[{"n":1e30,"v":9},{"n":1,"v":9}]}`, `{"numbers":[{"n":1,"v":9},{"n":1e30,"v":9}]}`, nil},
-		{"other lists as a whole", `{"atomic":[9,1]}`, `{"atomic":[9,2]}`, []string{`atomic[0]: Invalid value: 9: atomic[0] in body should be less than or equal to 5`}},
-		{"unchanged list", `{"atomic":[9,1]}`, `{"atomic":[9,1]}`, nil},
-		{"object with unknown fields is never equal", `{"free":{"x":1}}`, `{"free":{"x":1}}`, []string{`free.w: Required value`}},
-		{"known field of that object may be equal", `{"free":{"w":1,"v":9}}`, `{"free":{"w":2,"v":9}}`, nil},
-		{"object without unknown fields", `{"free":{"v":9}}`, `{"free":{"v":9}}`, nil},
-		{"kind below the top", `{"status":{"kind":"B"}}`, `{"status":{"kind":"B","n":1}}`, nil},
-		{"unchanged duplicates", `{"status":{"set":["a","a"]}}`, `{"status":{"set":["b","b"]}}`, nil},
-		{"new duplicates", `{"status":{"set":["a"]}}`, `{"status":{"set":["b","b","b"]}}`, []string{`status.set[1]: Duplicate value: "b"`}},
-		{"several keys", `{}`, `{"list":[{"a":"x"},{"b":1},{"a":"x"},null,{}]}`, []string{
+		{name: "items correlate by key, in any order", old: `{"list":[{"a":"x","b":1,"v":9},{"a":"y","b":1,"v":8}]}`, doc: `{"list":[{"a":"y","b":1,"v":8},{"a":"x","b":1,"v":9},{"a":"z","b":1,"v":7}]}`,
+			want: []string{`list[2].v: Invalid value: 7: list[2].v in body should be less than or equal to 5`}},
+		{name: "another key", old: `{"list":[{"a":"x","b":1,"v":9}]}`, doc: `{"list":[{"a":"x","b":2,"v":9}]}`,
+			want: []string{`list[0].v: Invalid value: 9: list[0].v in body should be less than or equal to 5`}},
+		{name: "keys that differ little", old: `{"numbers":[{"n":0.0000001,"v":9}]}`, doc: `{"numbers":[{"n":0.0000002,"v":9}]}`,
+			want: []string{`numbers[0].v: Invalid value: 9: numbers[0].v in body should be less than or equal to 5`}},
+		{name: "a key with a fraction and one that is whole", old: `{"numbers":[{"n":1e30,"v":9},{"n":1,"v":9}]}`, doc: `{"numbers":[{"n":1,"v":9},{"n":1e30,"v":9}]}`, want: nil},
+		{name: "other lists as a whole", old: `{"atomic":[9,1]}`, doc: `{"atomic":[9,2]}`, want: []string{`atomic[0]: Invalid value: 9: atomic[0] in body should be less than or equal to 5`}},
+		{name: "unchanged list", old: `{"atomic":[9,1]}`, doc: `{"atomic":[9,1]}`, want: nil},
+		{name: "object with unknown fields is never equal", old: `{"free":{"x":1}}`, doc: `{"free":{"x":1}}`, want: []string{`free.w: Required value`}},
+		{name: "known field of that object may be equal", old: `{"free":{"w":1,"v":9}}`, doc: `{"free":{"w":2,"v":9}}`, want: nil},
+		{name: "object without unknown fields", old: `{"free":{"v":9}}`, doc: `{"free":{"v":9}}`, want: nil},
+		{name: "kind below the top", old: `{"status":{"kind":"B"}}`, doc: `{"status":{"kind":"B","n":1}}`, want: nil},
+		{name: "unchanged duplicates", old: `{"status":{"set":["a","a"]}}`, doc: `{"status":{"set":["b","b"]}}`, want: nil},
+		{name: "new duplicates", old: `{"status":{"set":["a"]}}`, doc: `{"status":{"set":["b","b","b"]}}`, want: []string{`status.set[1]: Duplicate value: "b"`}},
+		{name: "several keys", old: `{}`, doc: `{"list":[{"a":"x"},{"b":1},{"a":"x"},null,{}]}`, want: []string{
 			`list[3]: Invalid value: "null": list[3] in body must be of type object: "null"`,
 			`list[2]: Duplicate value: map[string]interface {}{"a":"x"}`, `list[4]: Duplicate value: map[string]interface {}{}`}},
-		{"item that is not an object", `{}`, `{"list":["x"]}`, []string{
+		{name: "item that is not an object", old: `{}`, doc: `{"list":["x"]}`, want: []string{
 			`list[0]: Invalid value: "string": list[0] in body must be of type object: "string"`,
 			`list[0]: Invalid value: "x": must be an object for an array of list-type map`}},
 	}
@@ -97,21 +97,21 @@ func TestCheckDefaults(t *testing.T) {
 		name, schema string
 		want         []string
 	}{
-		{"within metadata of an embedded resource", `{"type":"object","properties":{"p":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{
+		{name: "within metadata of an embedded resource", schema: `{"type":"object","properties":{"p":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{
 			"metadata":{"type":"object","properties":{"name":{"type":"string","default":"A B/"},"labels":{"type":"object","default":{"a":"b"},"additionalProperties":{"type":"string"}},"finalizers":{"type":"array","items":{"type":"string","default":"a b"}}}},
-			"kind":{"type":"string","default":"a b"},"apiVersion":{"type":"string","default":"a/b/c"}}}}}`, []string{
+			"kind":{"type":"string","default":"a b"},"apiVersion":{"type":"string","default":"a/b/c"}}}}}`, want: []string{
 			`x.properties[p].properties[apiVersion].default: Invalid value: "a/b/c": must result in valid metadata: apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c`,
 			`x.properties[p].properties[kind].default: Invalid value: "a b": must result in valid metadata: kind: Invalid value: "a b": may have mixed case, but should otherwise match`,
 			`x.properties[p].properties[metadata].properties[finalizers].items.default: Invalid value: "a b": must result in valid metadata: metadata.finalizers: Invalid value: "a b": name part`,
 			`x.properties[p].properties[metadata].properties[name].default: Invalid value: "A B/": must result in valid metadata: metadata.name: Invalid value: "A B/": may not contain '/'`}},
-		{"malformed metadata", `{"type":"object","properties":{"p":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true,"default":{"apiVersion":"v1","kind":"P","metadata":{"labels":1}}}}}`, []string{
+		{name: "malformed metadata", schema: `{"type":"object","properties":{"p":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true,"default":{"apiVersion":"v1","kind":"P","metadata":{"labels":1}}}}}`, want: []string{
 			`x.properties[p].default.metadata: Invalid value: map[string]interface {}{"labels":1}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type map[string]string`}},
-		{"in items, not in values of maps", `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer","default":"x"}},"m":{"type":"object","additionalProperties":{"type":"integer","default":"x"}}}}`, []string{
+		{name: "in items, not in values of maps", schema: `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer","default":"x"}},"m":{"type":"object","additionalProperties":{"type":"integer","default":"x"}}}}`, want: []string{
 			`x.properties[l].items.default: Invalid value: "string":  in body must be of type integer: "string"`}},
-		{"int or string without anyOf", `{"type":"object","properties":{"i":{"x-kubernetes-int-or-string":true,"default":true}}}`, nil},
-		{"formats that imply a type", `{"type":"object","properties":{"i":{"type":"string","format":"odd","default":5}}}`, []string{
+		{name: "int or string without anyOf", schema: `{"type":"object","properties":{"i":{"x-kubernetes-int-or-string":true,"default":true}}}`, want: nil},
+		{name: "formats that imply a type", schema: `{"type":"object","properties":{"i":{"type":"string","format":"odd","default":5}}}`, want: []string{
 			`x.properties[i].default: Invalid value: "int64":  in body must be of type odd: "int64"`}},
-		{"fine", `{"type":"object","properties":{"o":{"type":"object","default":{"a":1},"properties":{"a":{"type":"integer"}}}}}`, nil},
+		{name: "fine", schema: `{"type":"object","properties":{"o":{"type":"object","default":{"a":1},"properties":{"a":{"type":"integer"}}}}}`, want: nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

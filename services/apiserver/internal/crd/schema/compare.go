@@ -15,7 +15,7 @@ type Comparer struct {
 	program  *Program
 	doc, old *tape.Doc
 	keyed    map[tape.Ref]map[string]tape.Ref // items of old lists of type map, by their keys
-	asked    map[comparison]bool
+	results  map[comparison]bool
 }
 
 // comparison is a pair of a new and an old value. Each invalid value compares all the values around
@@ -38,13 +38,13 @@ func (c *Comparer) Equal(at NodeIndex, v, old tape.Ref) bool {
 		return c.equal(at, v, old)
 	}
 	of := comparison{at, v, old}
-	same, known := c.asked[of]
+	same, known := c.results[of]
 	if !known {
 		same = c.equal(at, v, old)
-		if c.asked == nil {
-			c.asked = map[comparison]bool{}
+		if c.results == nil {
+			c.results = map[comparison]bool{}
 		}
-		c.asked[of] = same
+		c.results[of] = same
 	}
 	return same
 }
@@ -128,7 +128,7 @@ func keysOf(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 func (c *Comparer) equal(at NodeIndex, v, old tape.Ref) bool {
 	kind, was := c.doc.Kind(v), c.old.Kind(old)
 	if kind == tape.Object || kind == tape.Array {
-		if same, known := c.asked[comparison{at, v, old}]; known {
+		if same, known := c.results[comparison{at, v, old}]; known {
 			return same
 		}
 	}
@@ -157,6 +157,7 @@ func (c *Comparer) equalLists(n *node, v, old tape.Ref) bool {
 	return true
 }
 
+// equalObjects reports whether two objects have equal members.
 func (c *Comparer) equalObjects(n *node, v, old tape.Ref) bool {
 	if c.doc.Len(v) != c.old.Len(old) {
 		return false
@@ -187,13 +188,14 @@ type walker struct {
 // mayReport reports whether to format another error.
 func (w *walker) mayReport() bool { return len(w.errs) < maxErrors && w.size < maxErrorBytes }
 
+// put records an error.
 func (w *walker) put(e *field.Error) {
 	w.errs = append(w.errs, e)
 	w.size += errorKeyOf(e).size()
 }
 
-// down visits the members or items of a value for whose nodes want returns true.
-func (w *walker) down(n *node, v tape.Ref, want func(*node) bool, visit func(at NodeIndex, v tape.Ref)) {
+// visitChildren visits the members or items of a value for whose nodes want returns true.
+func (w *walker) visitChildren(n *node, v tape.Ref, want func(*node) bool, visit func(at NodeIndex, v tape.Ref)) {
 	d := w.doc
 	switch d.Kind(v) {
 	case tape.Array:
@@ -210,7 +212,9 @@ func (w *walker) down(n *node, v tape.Ref, want func(*node) bool, visit func(at 
 		for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
 			at, kind := n.values, stepValue
 			if i := n.find(d, k, next); i >= 0 {
-				next, at, kind = i+1, n.props[i].at, stepProp
+				next = i + 1
+				at = n.props[i].at
+				kind = stepProp
 			}
 			if at != noNode && want(&w.program.nodes[at]) {
 				w.visit(step{kind: kind, key: k}, at, k+1, visit)
@@ -219,6 +223,7 @@ func (w *walker) down(n *node, v tape.Ref, want func(*node) bool, visit func(at 
 	}
 }
 
+// visit calls visit for a value with the step to it on the path.
 func (w *walker) visit(s step, at NodeIndex, v tape.Ref, visit func(at NodeIndex, v tape.Ref)) {
 	w.steps = append(w.steps, s)
 	visit(at, v)
@@ -239,6 +244,7 @@ func (p *Program) lists(d *tape.Doc, base *field.Path) field.ErrorList {
 	return w.errs
 }
 
+// list checks a value and the lists below it.
 func (w *walker) list(at NodeIndex, v tape.Ref) {
 	n := &w.program.nodes[at]
 	if w.doc.Kind(v) == tape.Array {
@@ -249,10 +255,11 @@ func (w *walker) list(at NodeIndex, v tape.Ref) {
 			w.keyed(n, v)
 		}
 	}
-	w.down(n, v, hasLists, w.list)
+	w.visitChildren(n, v, hasLists, w.list)
 }
 
-func (w *walker) duplicate(index int, value any) {
+// reportDuplicate reports an item that occurs earlier in its list.
+func (w *walker) reportDuplicate(index int, value any) {
 	if w.mayReport() {
 		w.put(field.Duplicate(w.path().Index(index), value))
 	}
@@ -267,8 +274,8 @@ func (w *walker) set(v tape.Ref) {
 	times := make(counts, d.Len(v))
 	index := 0
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
-		if times.again(identity(d, i)) {
-			w.duplicate(index, d.Any(i))
+		if times.isSecond(identity(d, i)) {
+			w.reportDuplicate(index, d.Any(i))
 		}
 		index++
 	}
@@ -277,7 +284,8 @@ func (w *walker) set(v tape.Ref) {
 // counts counts the occurrences of strings.
 type counts map[string]int
 
-func (c counts) again(s string) bool {
+// isSecond counts s and reports whether it occurs for the second time.
+func (c counts) isSecond(s string) bool {
 	c[s]++
 	return c[s] == 2
 }
@@ -315,13 +323,14 @@ func (w *walker) keyed(n *node, v tape.Ref) {
 	times := make(counts, d.Len(v))
 	index = 0
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
-		if times.again(keyIdentity(d, n.keys, i)) {
-			w.duplicate(index, keyValues(d, n.keys, i))
+		if times.isSecond(keyIdentity(d, n.keys, i)) {
+			w.reportDuplicate(index, keyValues(d, n.keys, i))
 		}
 		index++
 	}
 }
 
+// keyIdentity returns a string that is equal for items with equal keys.
 func keyIdentity(d *tape.Doc, keys []string, item tape.Ref) string {
 	var text []byte
 	for _, k := range keys {
@@ -336,6 +345,7 @@ func keyIdentity(d *tape.Doc, keys []string, item tape.Ref) string {
 	return string(text)
 }
 
+// keyValues returns the values of an item's keys, for messages.
 func keyValues(d *tape.Doc, keys []string, item tape.Ref) map[string]any {
 	values := map[string]any{}
 	for _, k := range keys {

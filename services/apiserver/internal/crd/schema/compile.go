@@ -20,6 +20,7 @@ func Compile(s *v1.JSONSchemaProps) (*Program, error) { return NewRoom().Compile
 // Compile compiles a schema. The patterns of all programs of a Room share its memory budget.
 func (r *Room) Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, r, false) }
 
+// compile compiles a schema. defaults selects the rules for default values.
 func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error) {
 	if s == nil {
 		s = &v1.JSONSchemaProps{}
@@ -50,6 +51,7 @@ func (p *Program) measure() {
 	}
 }
 
+// compiler compiles one schema.
 type compiler struct {
 	program *Program
 	room    *share
@@ -102,6 +104,7 @@ func listTypeOf(s *v1.JSONSchemaProps) listType {
 	return listAtomic
 }
 
+// setTypes sets the types that a value may have.
 func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
 	n.typeText = s.Type
 	switch s.Type {
@@ -121,11 +124,13 @@ func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
 		n.types = typeNull
 	}
 	if s.XIntOrString && !c.program.defaults {
-		n.types, n.typeText = typeInteger|typeString, "integer,string"
+		n.types = typeInteger | typeString
+		n.typeText = "integer,string"
 	}
 	n.hasType = n.typeText != ""
 }
 
+// boundsOf returns the bounds of a schema, or nil.
 func boundsOf(s *v1.JSONSchemaProps) *bounds {
 	if s.Minimum == nil && s.Maximum == nil && s.MultipleOf == nil &&
 		s.MinItems == nil && s.MaxItems == nil && s.MinProperties == nil && s.MaxProperties == nil {
@@ -138,6 +143,7 @@ func boundsOf(s *v1.JSONSchemaProps) *bounds {
 	}
 }
 
+// textOf returns the rules for strings, or nil.
 func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
 	format := s.Format
 	if !c.program.defaults && !supportedFormats[strings.ReplaceAll(format, "-", "")] {
@@ -153,6 +159,7 @@ func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
 	return t
 }
 
+// enumOf decodes the allowed values of a schema.
 func enumOf(s *v1.JSONSchemaProps) ([]enumValue, error) {
 	var list []enumValue
 	for _, e := range s.Enum {
@@ -237,6 +244,7 @@ func hasDefault(s *v1.JSONSchemaProps) bool {
 	return s.Default != nil && len(s.Default.Raw) > 0 && string(s.Default.Raw) != "null"
 }
 
+// combination compiles the schemas of allOf, anyOf, oneOf and not.
 func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 	if len(s.AllOf) == 0 && len(s.AnyOf) == 0 && len(s.OneOf) == 0 && s.Not == nil {
 		return nil, nil
@@ -260,6 +268,7 @@ func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 	return m, nil
 }
 
+// list compiles a list of schemas.
 func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
 	var places []NodeIndex
 	for i := range schemas {

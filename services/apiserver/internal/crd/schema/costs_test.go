@@ -91,11 +91,11 @@ func TestExpensiveBranches(t *testing.T) {
 		reports       int
 		wrong         string
 	}{
-		"a hundred nested in anyOf":  {nested("anyOf", 100), "1", 0, "must validate at least one schema (anyOf)"},
-		"a hundred nested in oneOf":  {nested("oneOf", 100), "1", 0, "must validate one and only one schema (oneOf)"},
-		"few for few":                {wide(3), ones(100), 0, "should be less than or equal to 0"},
-		"many for many":              {wide(300), ones(1000), 1, "should be less than or equal to 0"},
-		"more values than the limit": {wide(3000), ones(5000), 1, "too many values times schemas"},
+		"a hundred nested in anyOf":  {schema: nested("anyOf", 100), value: "1", reports: 0, wrong: "must validate at least one schema (anyOf)"},
+		"a hundred nested in oneOf":  {schema: nested("oneOf", 100), value: "1", reports: 0, wrong: "must validate one and only one schema (oneOf)"},
+		"few for few":                {schema: wide(3), value: ones(100), reports: 0, wrong: "should be less than or equal to 0"},
+		"many for many":              {schema: wide(300), value: ones(1000), reports: 1, wrong: "should be less than or equal to 0"},
+		"more values than the limit": {schema: wide(3000), value: ones(5000), reports: 1, wrong: "too many values times schemas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reports := 0
@@ -249,9 +249,9 @@ func TestManyMissingProperties(t *testing.T) {
 		many, objects, reports int
 		wrong                  string
 	}{
-		"few in few":          {100, 100, 0, `[l[0].p0: Required value`},
-		"many in many":        {2_000, 200, 1, `[l[0].p0: Required value`},
-		"more than the limit": {4_000, 2_000, 1, "too many values times schemas"},
+		"few in few":          {many: 100, objects: 100, reports: 0, wrong: `[l[0].p0: Required value`},
+		"many in many":        {many: 2_000, objects: 200, reports: 1, wrong: `[l[0].p0: Required value`},
+		"more than the limit": {many: 4_000, objects: 2_000, reports: 1, wrong: "too many values times schemas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var required []string

@@ -53,6 +53,7 @@ func anyDefault(s *v1.JSONSchemaProps) bool {
 	return false
 }
 
+// defaultsCheck checks the defaults of one schema.
 type defaultsCheck struct {
 	ctx           context.Context
 	program       *Program
@@ -79,7 +80,8 @@ func (s *surrounding) below(name string, meta bool) *surrounding {
 // object returns the resource with a value at the steps.
 func (s *surrounding) object(value []byte) []byte {
 	for i := len(s.steps) - 1; i >= 0; i-- {
-		switch name := s.steps[i]; {
+		name := s.steps[i]
+		switch {
 		case name == "":
 			value = slices.Concat([]byte{'['}, value, []byte{']'})
 		case i > 0:
@@ -105,6 +107,7 @@ func typed1(name string, value []byte) []byte {
 
 func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
 
+// node checks the default of a schema, and the defaults below it.
 func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
 	n := &c.program.nodes[node]
 	if n.embedded {
@@ -152,14 +155,16 @@ func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node NodeIn
 		}
 		d = cleaned
 		w := walker{program: c.program, doc: d, base: at}
-		if w.embedded(node, tape.Root); len(w.errs) > 0 {
+		w.embedded(node, tape.Root)
+		if len(w.errs) > 0 {
 			c.add(w.errs...)
 			return
 		}
 	}
 	k := checker{Comparer: Comparer{program: c.program, doc: d}, base: at, spent: c.spent}
 	errs := k.all(node, tape.Root, tape.None)
-	if c.spent = k.spent; c.spent > c.program.most {
+	c.spent = k.spent
+	if c.spent > c.program.most {
 		c.budget = -1
 	}
 	if len(errs) > 0 {

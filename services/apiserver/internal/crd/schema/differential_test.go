@@ -23,9 +23,9 @@ func parse(t interface{ Fatalf(string, ...any) }, text []byte) *tape.Doc {
 	return d
 }
 
-// TestAgainstTree compares the program with the plain implementation on trees, for random schemas
-// and objects.
-func TestAgainstTree(t *testing.T) { rapid.Check(t, differential) }
+// TestProgramEqualsReferenceChecker compares the program with the plain implementation on trees,
+// for random schemas and objects.
+func TestProgramEqualsReferenceChecker(t *testing.T) { rapid.Check(t, differential) }
 
 func FuzzAgainstTree(f *testing.F) { f.Fuzz(rapid.MakeFuzz(differential)) }
 

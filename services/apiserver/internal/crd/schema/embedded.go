@@ -33,7 +33,7 @@ func (w *walker) embedded(at NodeIndex, v tape.Ref) {
 	if n.embedded && w.doc.Kind(v) == tape.Object && w.mayReport() {
 		w.putBelow(checkEmbedded(w.doc, v, nil))
 	}
-	w.down(n, v, hasEmbedded, w.embedded)
+	w.visitChildren(n, v, hasEmbedded, w.embedded)
 }
 
 // putBelow records errors whose fields are relative to the current path. It prefixes the path only
@@ -59,7 +59,9 @@ func (w *walker) putBelow(errs field.ErrorList) {
 // checkEmbedded checks an embedded resource, or a default of one.
 func checkEmbedded(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	apiVersion, kind, metadata := d.Find(v, "apiVersion"), d.Find(v, "kind"), d.Find(v, "metadata")
+	apiVersion := d.Find(v, "apiVersion")
+	kind := d.Find(v, "kind")
+	metadata := d.Find(v, "metadata")
 	if apiVersion == tape.None {
 		errs = append(errs, field.Required(at.Child("apiVersion"), "must not be empty"))
 	}
@@ -103,6 +105,7 @@ func checkTypeField(d *tape.Doc, v tape.Ref, at *field.Path, problem func(string
 	return nil
 }
 
+// checkMetadata validates the metadata of an embedded resource.
 func checkMetadata(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	var meta metav1.ObjectMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(d.AppendCanonical(nil, v), &meta); err != nil {
@@ -143,7 +146,8 @@ func (s *shaper) embeddedMeta(at NodeIndex, key tape.Ref) {
 	d, v := s.doc, key+1
 	text := d.Text(v)
 	if at != noNode {
-		if text = s.filledMeta(at, text); s.err != nil {
+		text = s.filledMeta(at, text)
+		if s.err != nil {
 			return
 		}
 	}

@@ -13,8 +13,8 @@ import (
 const (
 	// maxErrors is the maximum number of errors that are reported for one document.
 	maxErrors = 1000
-	// maxErrorBytes is the total size in bytes after which no more errors are recorded. The same limit
-	// applies to unknown fields. Each path may be nearly as long as the document.
+	// maxErrorBytes is the total size in bytes after which no more errors are recorded. The same
+	// limit applies to unknown fields. Each path may be nearly as long as the document.
 	maxErrorBytes = 1 << 20
 )
 
@@ -30,7 +30,7 @@ func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
 	if !c.mayReport() {
 		return
 	}
-	name := name(c.doc, c.steps)
+	name := bodyPath(c.doc, c.steps)
 	at := c.base
 	if short := strings.TrimPrefix(name, "."); short != "" {
 		at = at.Child(short)
@@ -85,7 +85,7 @@ func (c *checker) composite(format string, args ...any) {
 	if !c.mayReport() {
 		return
 	}
-	message := fmt.Sprintf("%q ", name(c.doc, c.steps)) + fmt.Sprintf(format, args...)
+	message := fmt.Sprintf("%q ", bodyPath(c.doc, c.steps)) + fmt.Sprintf(format, args...)
 	c.put(field.Invalid(c.base, "", message))
 }
 
@@ -96,7 +96,7 @@ func (c *checker) missing(property string) {
 	if !c.mayReport() {
 		return
 	}
-	at := strings.TrimPrefix(name(c.doc, c.steps)+"."+property, ".")
+	at := strings.TrimPrefix(bodyPath(c.doc, c.steps)+"."+property, ".")
 	c.put(field.Required(c.base.Child(at), ""))
 }
 
@@ -115,6 +115,7 @@ type step struct {
 	index int32
 }
 
+// stepKind distinguishes the steps of a path to a value.
 type stepKind uint8
 
 const (
@@ -123,8 +124,8 @@ const (
 	stepIndex                 // an item
 )
 
-// name formats steps like the messages of schemas: a.b[0].c, with no special form for map keys.
-func name(d *tape.Doc, steps []step) string {
+// bodyPath formats steps like the messages of schemas: a.b[0].c, with no special form for map keys.
+func bodyPath(d *tape.Doc, steps []step) string {
 	var b strings.Builder
 	for _, s := range steps {
 		switch s.kind {
@@ -145,9 +146,9 @@ func name(d *tape.Doc, steps []step) string {
 	return b.String()
 }
 
-// unknownName formats steps like warnings about unknown fields.
-func unknownName(d *tape.Doc, steps []step) string {
-	return strings.TrimPrefix(name(d, steps), ".")
+// unknownPath formats steps like warnings about unknown fields.
+func unknownPath(d *tape.Doc, steps []step) string {
+	return strings.TrimPrefix(bodyPath(d, steps), ".")
 }
 
 // fieldPath appends steps to a path, with map keys in brackets.

@@ -57,17 +57,17 @@ func TestErrorsWithLongPaths(t *testing.T) {
 		wrong         string
 		find          func(*Program, string) []string
 	}{
-		"types":           {`{"type":"object","additionalProperties":{"type":"integer"}}`, `{%s}`, `"a%04d":"x"`, checked},
-		"missing fields":  {`{"type":"array","items":{"type":"object","required":["r"]}}`, `[%s]`, `{"a":%d}`, checked},
-		"forbidden":       {`{"type":"object","additionalProperties":false}`, `{%s}`, `"a%04d":1`, checked},
-		"combinations":    {`{"type":"array","items":{"not":{"minimum":0}}}`, `[%s]`, `%d`, checked},
-		"sets":            {`{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}}`, `[%s]`, `%[1]d,%[1]d`, checked},
-		"embedded":        {`{"type":"array","items":` + embeddedObject + `}`, `[%s]`, `{"apiVersion":"v1","a":%d}`, checked},
-		"embedded labels": {embeddedObject, embeddedStart + `"labels":{%s}}}`, `"a%d/":"b"`, checked},
-		"maps": {`{"type":"array","items":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],
-			"items":{"x-kubernetes-preserve-unknown-fields":true}}}`, `[%s]`, `[%d]`, checked},
-		"unknown fields":            {`{"type":"object"}`, `{%s}`, `"a%04d":1`, unknown},
-		"unknown embedded metadata": {`{"type":"array","items":` + embeddedObject + `}`, `[%s]`, embeddedStart + `"a":%d}}`, unknown},
+		"types":           {schema: `{"type":"object","additionalProperties":{"type":"integer"}}`, value: `{%s}`, wrong: `"a%04d":"x"`, find: checked},
+		"missing fields":  {schema: `{"type":"array","items":{"type":"object","required":["r"]}}`, value: `[%s]`, wrong: `{"a":%d}`, find: checked},
+		"forbidden":       {schema: `{"type":"object","additionalProperties":false}`, value: `{%s}`, wrong: `"a%04d":1`, find: checked},
+		"combinations":    {schema: `{"type":"array","items":{"not":{"minimum":0}}}`, value: `[%s]`, wrong: `%d`, find: checked},
+		"sets":            {schema: `{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}}`, value: `[%s]`, wrong: `%[1]d,%[1]d`, find: checked},
+		"embedded":        {schema: `{"type":"array","items":` + embeddedObject + `}`, value: `[%s]`, wrong: `{"apiVersion":"v1","a":%d}`, find: checked},
+		"embedded labels": {schema: embeddedObject, value: embeddedStart + `"labels":{%s}}}`, wrong: `"a%d/":"b"`, find: checked},
+		"maps": {schema: `{"type":"array","items":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],
+			"items":{"x-kubernetes-preserve-unknown-fields":true}}}`, value: `[%s]`, wrong: `[%d]`, find: checked},
+		"unknown fields":            {schema: `{"type":"object"}`, value: `{%s}`, wrong: `"a%04d":1`, find: unknown},
+		"unknown embedded metadata": {schema: `{"type":"array","items":` + embeddedObject + `}`, value: `[%s]`, wrong: embeddedStart + `"a":%d}}`, find: unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			with := func(keys, wrong int) []string {

@@ -27,11 +27,13 @@ type compiled struct {
 
 // get returns the compiled pattern and reports whether it had to compile it.
 func (p *pattern) get() (c *compiled, fresh bool) {
-	if c = p.kept.Load(); c != nil {
+	c = p.kept.Load()
+	if c != nil {
 		return c, false
 	}
 	c = &compiled{}
-	if c.re, c.err = regexp.Compile(p.text); c.err == nil {
+	c.re, c.err = regexp.Compile(p.text)
+	if c.err == nil {
 		c.size = instructions(p.text)
 	}
 	p.size.Store(int64(c.size))

@@ -62,7 +62,7 @@ const (
 	Root   = root
 )
 
-// Property returns the place of a property's schema, or Nowhere.
+// Property returns the place of a property's schema, or NoNode.
 func (p *Program) Property(at NodeIndex, name string) NodeIndex {
 	n := &p.nodes[at]
 	if i := n.named(name); i >= 0 {
@@ -71,20 +71,20 @@ func (p *Program) Property(at NodeIndex, name string) NodeIndex {
 	return noNode
 }
 
-// Items returns the place of the items' schema, or Nowhere.
+// Items returns the place of the items' schema, or NoNode.
 func (p *Program) Items(at NodeIndex) NodeIndex { return p.nodes[at].items }
 
-// Values returns the place of the schema of unnamed properties, or Nowhere.
+// Values returns the place of the schema of unnamed properties, or NoNode.
 func (p *Program) Values(at NodeIndex) NodeIndex { return p.nodes[at].values }
 
 // additional is the rule of a schema for properties that it does not name.
 type additional uint8
 
 const (
-	unsaid additional = iota
-	never             // additionalProperties: false
-	always            // additionalProperties: true
-	typed             // additionalProperties: a schema
+	unspecified additional = iota
+	never                  // additionalProperties: false
+	always                 // additionalProperties: true
+	typed                  // additionalProperties: a schema
 )
 
 // listType is the value of x-kubernetes-list-type.
@@ -109,6 +109,7 @@ const (
 	typeNull
 )
 
+// node is a compiled schema.
 type node struct {
 	props    []prop // sorted by name
 	required []requirement
@@ -142,11 +143,13 @@ type node struct {
 	text   *textRules
 }
 
+// prop is a property that the schema names.
 type prop struct {
 	name string
 	at   NodeIndex
 }
 
+// requirement is a required property.
 type requirement struct {
 	name string
 	prop int // its index in props, or -1
@@ -174,6 +177,7 @@ type combination struct {
 	not                 NodeIndex
 }
 
+// enumValue is an allowed value.
 type enumValue struct {
 	value any       // decoded
 	doc   *tape.Doc // for objects and arrays
@@ -210,7 +214,7 @@ func (n *node) named(name string) int {
 }
 
 // child returns the place of a member's schema: of the property, else of unnamed values, else
-// nowhere.
+// NoNode.
 func (n *node) child(d *tape.Doc, key tape.Ref) NodeIndex {
 	if i := n.find(d, key, 0); i >= 0 {
 		return n.props[i].at
@@ -238,20 +242,20 @@ func (l *Lazy) Get() (*Program, error) {
 	return l.program, l.err
 }
 
-// marks is a set of small numbers.
-type marks struct {
+// indexSet is a set of small numbers.
+type indexSet struct {
 	few  uint64
 	many []uint64
 }
 
-func newMarks(n int) marks {
+func newIndexSet(n int) indexSet {
 	if n <= 64 {
-		return marks{}
+		return indexSet{}
 	}
-	return marks{many: make([]uint64, (n+63)/64)}
+	return indexSet{many: make([]uint64, (n+63)/64)}
 }
 
-func (m *marks) set(i int) {
+func (m *indexSet) set(i int) {
 	if m.many != nil {
 		m.many[i/64] |= 1 << (i % 64)
 	} else if i < 64 {
@@ -259,7 +263,7 @@ func (m *marks) set(i int) {
 	}
 }
 
-func (m *marks) has(i int) bool {
+func (m *indexSet) has(i int) bool {
 	if m.many != nil {
 		return m.many[i/64]&(1<<(i%64)) != 0
 	}

@@ -61,7 +61,9 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 		if err != nil {
 			return Shaped{}, err
 		}
-		d, result.Doc, result.Changed = cleaned, cleaned, true
+		d = cleaned
+		result.Doc = cleaned
+		result.Changed = true
 	}
 	s := shaper{program: p, doc: d, raw: d.Raw(), options: o, parts: everything}
 	if o.Lenient {
@@ -87,7 +89,8 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 	if err != nil {
 		return Shaped{}, err
 	}
-	result.Doc, result.Changed = shaped, true
+	result.Doc = shaped
+	result.Changed = true
 	return result, nil
 }
 
@@ -198,6 +201,7 @@ func (s *shaper) empty(v tape.Ref) {
 	}
 }
 
+// each calls do for the items of an array, with the index on the path.
 func (s *shaper) each(array tape.Ref, do func(item tape.Ref)) {
 	d := s.doc
 	n := int32(0)
@@ -211,12 +215,13 @@ func (s *shaper) each(array tape.Ref, do func(item tape.Ref)) {
 
 func (s *shaper) report(key tape.Ref, kind stepKind) {
 	if s.options.Unknown && len(s.unknown) < maxUnknown && s.reportedSize < maxErrorBytes {
-		at := unknownName(s.doc, append(s.steps, step{kind: kind, key: key}))
+		at := unknownPath(s.doc, append(s.steps, step{kind: kind, key: key}))
 		s.unknown = append(s.unknown, at)
 		s.reportedSize += len(at)
 	}
 }
 
+// array shapes the items of an array.
 func (s *shaper) array(at NodeIndex, v tape.Ref, m mode) {
 	n := &s.program.nodes[at]
 	if n.items == noNode {

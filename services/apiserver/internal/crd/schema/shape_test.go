@@ -48,20 +48,20 @@ func TestShapeEmbedded(t *testing.T) {
 		err             string // unless malformed metadata is dropped
 		dropped         string // result if malformed metadata is dropped; want if empty
 	}{
-		{"nothing to do", `{"pod":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"},"finalizers":["x"]},"spec":{"x":1}}}`, "", nil, "", ""},
-		{"unknown and empty fields of metadata", `{"pod":{"metadata":{"z":1,"name":"p","labels":{},"creationTimestamp":null,"a":{"b":1}}}}`,
-			`{"pod":{"metadata":{"name":"p"}}}`, []string{"pod.metadata.a", "pod.metadata.z"}, "", ""},
-		{"in a map", `{"map":{"k":{"metadata":{"z":1}}}}`, `{"map":{"k":{"metadata":{}}}}`, []string{"map[k].metadata.z"}, "", ""},
-		{"no metadata at all", `{"pod":{"metadata":null}}`, `{"pod":{"metadata":{}}}`, nil, "", ""},
-		{"a time that is set", `{"pod":{"metadata":{"creationTimestamp":"2024-01-02T03:04:05Z"}}}`, "", nil, "", ""},
-		{"fields of the schema within metadata", `{"typed":{"apiVersion":"v1","kind":null,"metadata":{"name":null,"labels":null},"spec":{"x":1},"y":1}}`,
-			`{"typed":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"given"},"spec":{}}}`, []string{"typed.spec.x", "typed.y"}, "", ""},
-		{"malformed type", `{"pod":{"apiVersion":1,"kind":"Pod"}}`, "", nil, "pod.apiVersion: Invalid value: 1: must be a string", `{"pod":{"kind":"Pod"}}`},
-		{"malformed labels", `{"pod":{"metadata":{"labels":"x","name":"p"}}}`, "", nil,
-			`pod.metadata: Invalid value: map[string]interface {}{"labels":"x", "name":"p"}: json: cannot unmarshal string into Go struct field ObjectMeta.labels of type map[string]string`, `{"pod":{"metadata":{"name":"p"}}}`},
-		{"malformed metadata", `{"map":{"k":{"metadata":"x"}}}`, "", nil,
-			`map[k].metadata: Invalid value: "x": json: cannot unmarshal string into Go value of type v1.ObjectMeta`, `{"map":{"k":{"metadata":"x"}}}`},
-		{"the resource's own is left alone", `{"apiVersion":1,"kind":null,"metadata":{"z":1},"pod":{}}`, "", nil, "", ""},
+		{name: "nothing to do", doc: `{"pod":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"},"finalizers":["x"]},"spec":{"x":1}}}`, want: "", unknown: nil, err: "", dropped: ""},
+		{name: "unknown and empty fields of metadata", doc: `{"pod":{"metadata":{"z":1,"name":"p","labels":{},"creationTimestamp":null,"a":{"b":1}}}}`,
+			want: `{"pod":{"metadata":{"name":"p"}}}`, unknown: []string{"pod.metadata.a", "pod.metadata.z"}, err: "", dropped: ""},
+		{name: "in a map", doc: `{"map":{"k":{"metadata":{"z":1}}}}`, want: `{"map":{"k":{"metadata":{}}}}`, unknown: []string{"map[k].metadata.z"}, err: "", dropped: ""},
+		{name: "no metadata at all", doc: `{"pod":{"metadata":null}}`, want: `{"pod":{"metadata":{}}}`, unknown: nil, err: "", dropped: ""},
+		{name: "a time that is set", doc: `{"pod":{"metadata":{"creationTimestamp":"2024-01-02T03:04:05Z"}}}`, want: "", unknown: nil, err: "", dropped: ""},
+		{name: "fields of the schema within metadata", doc: `{"typed":{"apiVersion":"v1","kind":null,"metadata":{"name":null,"labels":null},"spec":{"x":1},"y":1}}`,
+			want: `{"typed":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"given"},"spec":{}}}`, unknown: []string{"typed.spec.x", "typed.y"}, err: "", dropped: ""},
+		{name: "malformed type", doc: `{"pod":{"apiVersion":1,"kind":"Pod"}}`, want: "", unknown: nil, err: "pod.apiVersion: Invalid value: 1: must be a string", dropped: `{"pod":{"kind":"Pod"}}`},
+		{name: "malformed labels", doc: `{"pod":{"metadata":{"labels":"x","name":"p"}}}`, want: "", unknown: nil,
+			err: `pod.metadata: Invalid value: map[string]interface {}{"labels":"x", "name":"p"}: json: cannot unmarshal string into Go struct field ObjectMeta.labels of type map[string]string`, dropped: `{"pod":{"metadata":{"name":"p"}}}`},
+		{name: "malformed metadata", doc: `{"map":{"k":{"metadata":"x"}}}`, want: "", unknown: nil,
+			err: `map[k].metadata: Invalid value: "x": json: cannot unmarshal string into Go value of type v1.ObjectMeta`, dropped: `{"map":{"k":{"metadata":"x"}}}`},
+		{name: "the resource's own is left alone", doc: `{"apiVersion":1,"kind":null,"metadata":{"z":1},"pod":{}}`, want: "", unknown: nil, err: "", dropped: ""},
 	}
 	p := program(t, embedding)
 	for _, tt := range tests {
@@ -92,15 +92,15 @@ func TestShapeEmbedded(t *testing.T) {
 
 func TestShapeText(t *testing.T) {
 	tests := []struct{ name, doc, want string }{
-		{"texts of values are kept", `{"n":1.50e1,"s":"\u0061"}`, `{"n":1.50e1,"s":"\u0061","d":{"e":"f"}}`},
-		{"first field is removed", `{ "x" : 1 , "n" : 2 }`, `{ "n" : 2,"d":{"e":"f"} }`},
-		{"last field is removed", `{"n":2 , "x":1}`, `{"n":2,"d":{"e":"f"}}`},
-		{"all go", `{"x":1,"y":[{}],"z":null}`, `{"d":{"e":"f"}}`},
-		{"some between", `{"x":1,"n":1,"y":2,"z":3,"s":"","w":1}`, `{"n":1,"s":"","d":{"e":"f"}}`},
-		{"default in an empty object", `{"d":{ }}`, `{"d":{ "e":"f"}}`},
-		{"duplicate key", `{"n":1,"n":2,"d":{"e":"g"}}`, `{"n":2,"d":{"e":"g"}}`},
-		{"no UTF-8", "{\"s\":\"a\xffb\",\"d\":{\"e\":\"g\"}}", "{\"s\":\"a\ufffdb\",\"d\":{\"e\":\"g\"}}"},
-		{"within lists without a schema", `{"l":[{"a":1},[{"b":2}],3],"d":{"e":"g"}}`, `{"l":[{},[{}],3],"d":{"e":"g"}}`},
+		{name: "texts of values are kept", doc: `{"n":1.50e1,"s":"\u0061"}`, want: `{"n":1.50e1,"s":"\u0061","d":{"e":"f"}}`},
+		{name: "first field is removed", doc: `{ "x" : 1 , "n" : 2 }`, want: `{ "n" : 2,"d":{"e":"f"} }`},
+		{name: "last field is removed", doc: `{"n":2 , "x":1}`, want: `{"n":2,"d":{"e":"f"}}`},
+		{name: "all go", doc: `{"x":1,"y":[{}],"z":null}`, want: `{"d":{"e":"f"}}`},
+		{name: "some between", doc: `{"x":1,"n":1,"y":2,"z":3,"s":"","w":1}`, want: `{"n":1,"s":"","d":{"e":"f"}}`},
+		{name: "default in an empty object", doc: `{"d":{ }}`, want: `{"d":{ "e":"f"}}`},
+		{name: "duplicate key", doc: `{"n":1,"n":2,"d":{"e":"g"}}`, want: `{"n":2,"d":{"e":"g"}}`},
+		{name: "no UTF-8", doc: "{\"s\":\"a\xffb\",\"d\":{\"e\":\"g\"}}", want: "{\"s\":\"a\ufffdb\",\"d\":{\"e\":\"g\"}}"},
+		{name: "within lists without a schema", doc: `{"l":[{"a":1},[{"b":2}],3],"d":{"e":"g"}}`, want: `{"l":[{},[{}],3],"d":{"e":"g"}}`},
 	}
 	p := program(t, `{"type":"object","properties":{"n":{"type":"number"},"s":{"type":"string"},"l":{"type":"array"},
 		"d":{"type":"object","default":{"x":1},"properties":{"e":{"type":"string","default":"f"}}}}}`)
@@ -112,8 +112,8 @@ func TestShapeText(t *testing.T) {
 	}
 }
 
-// TestDefaultsOfEmbeddedMetadata checks that defaults of metadata are pruned by the fields of ObjectMeta,
-// not by the schema.
+// TestDefaultsOfEmbeddedMetadata checks that defaults of metadata are pruned by the fields of
+// ObjectMeta, not by the schema.
 func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 	const resource = `{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","default":{"name":"Bar","unknown":"x","labels":{"a":"b"}}}}}`
 	p := program(t, `{"type":"object","properties":{
@@ -181,7 +181,8 @@ func TestHostile(t *testing.T) {
 	text := `{"n":` + list(`"x"`, 100_000) + `,"m":{` + strings.TrimSuffix(members.String(), ",") + `},"s":` + list("1", 100_000) +
 		`,"k":[` + strings.TrimSuffix(items.String(), ",") + `]}`
 	d := parse(t, []byte(text))
-	if d, _ = d.Cleaned(); d == nil {
+	d, _ = d.Cleaned()
+	if d == nil {
 		t.Fatal("got no cleaned document")
 	}
 	report := p.Check(d, nil, true, nil)

@@ -25,16 +25,17 @@ const (
 	isFilled // the default replaces a null
 )
 
+// object shapes the members of an object, and adds defaults for missing ones.
 func (s *shaper) object(at NodeIndex, v tape.Ref, m mode, resource bool) {
 	n := &s.program.nodes[at]
 	d := s.doc
 	if m == prune && n.preserve {
 		m = preserve
 	}
-	var seen marks
+	var seen indexSet
 	filling := n.fills && s.parts&fills != 0
 	if filling {
-		seen = newMarks(len(n.props))
+		seen = newIndexSet(len(n.props))
 	}
 	start, end := d.Span(v)
 	last := start + 1 // end of the last member, or start of the content
@@ -74,7 +75,7 @@ func (s *shaper) object(at NodeIndex, v tape.Ref, m mode, resource bool) {
 // decide decides on a member. sub is the place of its schema. named states whether the schema names
 // the property.
 func (s *shaper) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) member {
-	if m == prune && !named && !meta && n.additional == unsaid {
+	if m == prune && !named && !meta && n.additional == unspecified {
 		s.report(key, stepValue)
 		return goes
 	}
@@ -124,7 +125,7 @@ func (s *shaper) member(n *node, sub NodeIndex, named, meta bool, key tape.Ref, 
 	case meta && s.parts&cleans != 0:
 		s.embeddedMeta(sub, key)
 	case meta:
-	case !named && n.additional == unsaid:
+	case !named && n.additional == unspecified:
 		// No schema describes it, and it stays unchanged.
 	case m == keep:
 		s.value(sub, key+1, keep)
@@ -135,7 +136,7 @@ func (s *shaper) member(n *node, sub NodeIndex, named, meta bool, key tape.Ref, 
 }
 
 // fill appends the defaults of missing properties.
-func (s *shaper) fill(n *node, seen *marks, last, brace, kept int) {
+func (s *shaper) fill(n *node, seen *indexSet, last, brace, kept int) {
 	for _, i := range n.filled {
 		if seen.has(int(i)) {
 			continue

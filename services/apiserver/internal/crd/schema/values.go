@@ -79,6 +79,7 @@ func (c *checker) checkText(n *node, v tape.Ref) int {
 	return 1
 }
 
+// checkLengths checks the length of a string.
 func (c *checker) checkLengths(t *textRules, v tape.Ref) {
 	if t.maxLength != nil || t.minLength != nil {
 		length := int64(c.doc.Runes(v))
@@ -139,6 +140,7 @@ func (c *checker) checkInt(b *bounds, i int64) {
 	}
 }
 
+// checkFloat checks a number that is no integer.
 func (c *checker) checkFloat(b *bounds, f float64) {
 	if b.multipleOf != nil {
 		c.checkMultiple(*b.multipleOf, f)
@@ -155,6 +157,7 @@ func (c *checker) checkFloat(b *bounds, f float64) {
 	}
 }
 
+// checkMultiple checks multipleOf.
 func (c *checker) checkMultiple(factor, f float64) {
 	if factor <= 0 {
 		c.badFactor(factor)
@@ -207,6 +210,7 @@ func (c *checker) checkProps(b *bounds, count int64) {
 	}
 }
 
+// checkEnum checks that a value is an allowed one.
 func (c *checker) checkEnum(n *node, v tape.Ref) {
 	if len(n.enum) == 0 {
 		return
@@ -336,6 +340,7 @@ func (c *checker) isOneOf(n *node, v tape.Ref) bool {
 	return false
 }
 
+// isNumberOf reports whether a long enum contains a number.
 func (c *checker) isNumberOf(x *enumIndex, v tape.Ref) bool {
 	f := c.doc.Float(v)
 	i, whole := c.doc.Int(v)

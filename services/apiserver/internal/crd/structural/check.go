@@ -34,6 +34,7 @@ const (
 	property
 )
 
+// checker collects the errors of a schema.
 type checker struct{ errs field.ErrorList }
 
 func (c *checker) add(err *field.Error) { c.errs = append(c.errs, err) }
@@ -143,7 +144,11 @@ func restrictsMetadata(m v1.JSONSchemaProps) bool {
 	if named == len(m.Properties) {
 		m.Properties = nil
 	}
-	m.Ref, m.Type, m.Default, m.ExternalDocs, m.Example = nil, "", nil, nil, nil
+	m.Ref = nil
+	m.Type = ""
+	m.Default = nil
+	m.ExternalDocs = nil
+	m.Example = nil
 	return !reflect.DeepEqual(m, v1.JSONSchemaProps{})
 }
 
@@ -155,7 +160,8 @@ func isIntOrString(anyOf []v1.JSONSchemaProps) bool {
 	}
 	for i, want := range []string{"integer", "string"} {
 		s := anyOf[i]
-		s.ExternalDocs, s.Example = nil, nil
+		s.ExternalDocs = nil
+		s.Example = nil
 		if !reflect.DeepEqual(s, v1.JSONSchemaProps{Type: want}) {
 			return false
 		}
@@ -195,19 +201,19 @@ func (c *checker) nested(at *field.Path, s *v1.JSONSchemaProps, alternatives boo
 		set    bool
 		detail string
 	}{
-		{"type", s.Type != "", empty},
-		{"additionalProperties", s.AdditionalProperties != nil && s.AdditionalProperties.Allows, undefined},
-		{"default", s.Default != nil && len(s.Default.Raw) > 0, undefined},
-		{"title", s.Title != "", empty},
-		{"description", s.Description != "", empty},
-		{"nullable", s.Nullable, unset},
-		{"x-kubernetes-preserve-unknown-fields", preserves(s), unset},
-		{"x-kubernetes-embedded-resource", s.XEmbeddedResource, unset},
-		{"x-kubernetes-int-or-string", s.XIntOrString, unset},
-		{"x-kubernetes-list-map-keys", len(s.XListMapKeys) > 0, empty},
-		{"x-kubernetes-list-type", s.XListType != nil, undefined},
-		{"x-kubernetes-map-type", s.XMapType != nil, undefined},
-		{"x-kubernetes-validations", len(s.XValidations) > 0, empty},
+		{name: "type", set: s.Type != "", detail: empty},
+		{name: "additionalProperties", set: s.AdditionalProperties != nil && s.AdditionalProperties.Allows, detail: undefined},
+		{name: "default", set: s.Default != nil && len(s.Default.Raw) > 0, detail: undefined},
+		{name: "title", set: s.Title != "", detail: empty},
+		{name: "description", set: s.Description != "", detail: empty},
+		{name: "nullable", set: s.Nullable, detail: unset},
+		{name: "x-kubernetes-preserve-unknown-fields", set: preserves(s), detail: unset},
+		{name: "x-kubernetes-embedded-resource", set: s.XEmbeddedResource, detail: unset},
+		{name: "x-kubernetes-int-or-string", set: s.XIntOrString, detail: unset},
+		{name: "x-kubernetes-list-map-keys", set: len(s.XListMapKeys) > 0, detail: empty},
+		{name: "x-kubernetes-list-type", set: s.XListType != nil, detail: undefined},
+		{name: "x-kubernetes-map-type", set: s.XMapType != nil, detail: undefined},
+		{name: "x-kubernetes-validations", set: len(s.XValidations) > 0, detail: empty},
 	} {
 		if k.set {
 			c.add(field.Forbidden(at.Child(k.name), k.detail))
@@ -229,6 +235,7 @@ func (c *checker) counterparts(there, here *field.Path, typed, s *v1.JSONSchemaP
 	})
 }
 
+// counterpart checks that a property within a logical junctor is also defined outside of it.
 func (c *checker) counterpart(there, here *field.Path, typed, s *v1.JSONSchemaProps) {
 	if typed == nil {
 		c.add(field.Required(there, "because it is defined in "+here.String()))
@@ -239,7 +246,8 @@ func (c *checker) counterpart(there, here *field.Path, typed, s *v1.JSONSchemaPr
 		c.counterpart(there.Child("items"), here.Child("items"), items(typed), each)
 	}
 	properties(s.Properties, func(name string, s *v1.JSONSchemaProps) {
-		there, here := there.Child("properties").Key(name), here.Child("properties").Key(name)
+		there := there.Child("properties").Key(name)
+		here := here.Child("properties").Key(name)
 		if t, ok := typed.Properties[name]; ok {
 			c.counterpart(there, here, &t, s)
 			return

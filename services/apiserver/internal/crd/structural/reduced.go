@@ -96,6 +96,7 @@ func (r *reducer) isQuiet(s *v1.JSONSchemaProps) bool {
 	return s.Pattern == "" || r.compiles(s.Pattern)
 }
 
+// compiles reports whether a pattern is valid. Results are cached.
 func (r *reducer) compiles(pattern string) bool {
 	ok, known := r.patterns[pattern]
 	if !known {

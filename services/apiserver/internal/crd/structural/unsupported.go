@@ -18,6 +18,7 @@ func Unsupported(s *v1.JSONSchemaProps) error {
 	return err
 }
 
+// unsupported returns an error if a schema uses a keyword that structural schemas forbid.
 func unsupported(s *v1.JSONSchemaProps) error {
 	for _, k := range []struct {
 		name string

@@ -57,6 +57,7 @@ func (p *Pool) Transport() *http.Transport {
 	return p.renew()
 }
 
+// renew replaces the transport after a change of the client certificate.
 func (p *Pool) renew() *http.Transport {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -185,7 +185,8 @@ func TestFollowedReloadsFiles(t *testing.T) {
 		}
 		current := clientcerts.Followed(pair)
 		first := current()
-		if c, k = files(t, "second"); current() != first {
+		c, k = files(t, "second")
+		if current() != first {
 			t.Error("the certificate changed without a change of the files")
 		}
 		time.Sleep(time.Second)

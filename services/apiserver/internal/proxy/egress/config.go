@@ -112,6 +112,7 @@ func Read(file string) (*Configuration, error) {
 	return c, nil
 }
 
+// read reads and decodes an EgressSelectorConfiguration.
 func read(file string) (*Configuration, error) {
 	data, err := os.ReadFile(file)
 	if err == nil && len(data) > maxConfigBytes {

@@ -61,6 +61,7 @@ func newConnector(t *TCPTransport) (*connector, error) {
 	return c, nil
 }
 
+// connect connects to the proxy.
 func (c *connector) connect(ctx context.Context) (proxyConn, error) {
 	dial := (&net.Dialer{}).DialContext
 	if c.security != nil {
@@ -79,6 +80,7 @@ type connectConn struct {
 	proxy string
 }
 
+// dial opens a connection to addr through the proxy.
 func (c *connectConn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	// Interrupts reads and writes when the context ends.
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
@@ -96,6 +98,7 @@ func (c *connectConn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
+// request sends the CONNECT request and reads the response.
 func (c *connectConn) request(addr string) (net.Conn, error) {
 	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", addr, "127.0.0.1"); err != nil {
 		return nil, fmt.Errorf("writing CONNECT to %s via proxy %s failed: %w", addr, c.proxy, err)

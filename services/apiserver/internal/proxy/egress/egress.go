@@ -47,7 +47,8 @@ func New(c *Configuration, r prometheus.Registerer) (*Selector, error) {
 	for i := range c.EgressSelections {
 		s := &c.EgressSelections[i]
 		d := &dialer{metrics: m}
-		switch t := s.Connection.Transport; {
+		t := s.Connection.Transport
+		switch {
 		case s.Connection.ProxyProtocol == GRPC:
 			d.proxy = &konnectivity{socket: t.UDS.UDSName}
 			d.labels = []string{"grpc", "uds"}
@@ -95,6 +96,7 @@ type dialer struct {
 	metrics *metrics
 }
 
+// dial connects to addr through the proxy and records the result.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil, errors.New("proxies support only TCP, not " + network)

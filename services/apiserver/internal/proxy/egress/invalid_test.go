@@ -96,7 +96,11 @@ func TestDeepCopyIsIndependent(t *testing.T) {
 		t.Fatalf("got copy %s", fmt.Sprint(second))
 	}
 	all := second.EgressSelections
-	all[0].Connection.Transport.TCP.TLSConfig.CABundle, all[0].Connection.Transport.TCP.URL, all[1].Connection.Transport.UDS.UDSName, all[2].Name, all[3].Name = "x", "x", "x", "x", "x"
+	all[0].Connection.Transport.TCP.TLSConfig.CABundle = "x"
+	all[0].Connection.Transport.TCP.URL = "x"
+	all[1].Connection.Transport.UDS.UDSName = "x"
+	all[2].Name = "x"
+	all[3].Name = "x"
 	if !reflect.DeepEqual(first, made()) {
 		t.Error("changing the copy changed the original")
 	}

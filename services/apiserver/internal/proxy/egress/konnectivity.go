@@ -18,6 +18,7 @@ import (
 // sends before its client does. No protocol over TLS does that.
 type konnectivity struct{ socket string }
 
+// connect opens a tunnel to the konnectivity server.
 func (k *konnectivity) connect(ctx context.Context) (proxyConn, error) {
 	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", k.socket)
@@ -38,6 +39,7 @@ func (k *konnectivity) connect(ctx context.Context) (proxyConn, error) {
 	return &konnectivityTunnel{tunnel, end, k.socket}, nil
 }
 
+// konnectivityTunnel is a tunnel for one connection. end closes it.
 type konnectivityTunnel struct {
 	client.Tunnel
 	end   context.CancelFunc
@@ -101,6 +103,7 @@ func (t *tunnel) LocalAddr() net.Addr { return address("konnectivity") }
 // RemoteAddr implements net.Conn.
 func (t *tunnel) RemoteAddr() net.Addr { return t.remote }
 
+// address is the address of a destination.
 type address string
 
 // Network implements net.Addr.

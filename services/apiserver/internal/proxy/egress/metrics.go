@@ -6,11 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// metrics holds the metrics of dials.
 type metrics struct {
 	starts, failures *prometheus.CounterVec
 	duration         *prometheus.HistogramVec
 }
 
+// newMetrics registers the metrics.
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -29,7 +29,8 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 	seen := map[Network]bool{}
 	for i, s := range c.EgressSelections {
 		n := s.network()
-		switch known := []Network{Cluster, ControlPlane, Etcd}; {
+		known := []Network{Cluster, ControlPlane, Etcd}
+		switch {
 		case seen[n]:
 			errs = append(errs, field.Duplicate(at.Index(i), string(n)))
 		case !slices.Contains(known, n):
@@ -40,6 +41,7 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 	return errs
 }
 
+// validateConnect returns the errors of the transport of an HTTPConnect proxy.
 func (t *Transport) validateConnect(at *field.Path) field.ErrorList {
 	switch {
 	case t == nil:
@@ -55,6 +57,7 @@ func (t *Transport) validateConnect(at *field.Path) field.ErrorList {
 	}
 }
 
+// validateGRPC returns the errors of the transport of a GRPC proxy.
 func (t *Transport) validateGRPC(at *field.Path) field.ErrorList {
 	switch {
 	case t == nil:

@@ -103,7 +103,8 @@ func newRawBackend(t *testing.T, change func(*kubeletproxy.Options), say func(co
 
 // serveFront proxies a request in the way that its path names.
 func serveFront(up *kubeletproxy.Upstream, w http.ResponseWriter, r *http.Request, kubelet *url.URL) {
-	switch path := r.URL.Path; {
+	path := r.URL.Path
+	switch {
 	case strings.HasSuffix(path, "/target"):
 		up.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: "http", Host: "192.0.2.1:80", Path: path}, plainErrors{})
 	case strings.HasSuffix(path, "/kubelet"):
@@ -259,12 +260,12 @@ func TestOwnHeadersAreRemoved(t *testing.T) {
 		path, say string
 		ours      string
 	}{
-		{"/plain/target", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + theirs + "\r\n", "ours"},
-		{"/plain/target", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Audit-Id\r\n" + theirs + "\r\n1\r\na\r\n0\r\n" + theirs + "\r\n", "ours"},
-		{"/plain/kubelet", "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", "ours"},
-		{"/target", "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", "ours"},
-		{"/exec", "HTTP/1.1 403 Forbidden\r\nConnection: X-Hop\r\nX-Hop: theirs\r\n" + theirs + "\r\n", "ours"},
-		{"/target", "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + theirs + "\r\n", ""},
+		{path: "/plain/target", say: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/plain/target", say: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Audit-Id\r\n" + theirs + "\r\n1\r\na\r\n0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/plain/kubelet", say: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/target", say: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/exec", say: "HTTP/1.1 403 Forbidden\r\nConnection: X-Hop\r\nX-Hop: theirs\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/target", say: "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + theirs + "\r\n", ours: ""},
 	} {
 		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, c.say) })
 		resp, err := http.ReadResponse(bufio.NewReader(s.ask(t, c.path)), nil)

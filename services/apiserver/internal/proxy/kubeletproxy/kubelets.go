@@ -121,7 +121,8 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		})
 	}
 	unverified := verified.Clone()
-	unverified.InsecureSkipVerify, unverified.RootCAs = true, nil
+	unverified.InsecureSkipVerify = true
+	unverified.RootCAs = nil
 	toKubelet, toTarget := dial, guarded(dial)
 	if dial != nil && o.Timeout > 0 {
 		toKubelet = func(ctx context.Context, network, addr string) (net.Conn, error) {

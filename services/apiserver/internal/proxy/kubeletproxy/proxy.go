@@ -42,6 +42,7 @@ func checkLocation(at *url.URL) error {
 	return nil
 }
 
+// transport returns the connections to a kind of target.
 func (u *Upstream) transport(to TargetKind) *clientcerts.Pool {
 	switch to {
 	case Kubelet:
@@ -132,7 +133,8 @@ func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, 
 	u.proxyUpgrade(w, u.withTrace(r), Kubelet, at, errs)
 }
 
-// closingWriter closes a hijacked connection when the request's context ends. net/http does not do that.
+// closingWriter closes a hijacked connection when the request's context ends. net/http does not do
+// that.
 type closingWriter struct {
 	http.ResponseWriter
 	ctx  context.Context

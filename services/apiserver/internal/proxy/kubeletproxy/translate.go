@@ -186,6 +186,7 @@ func writeResult(to io.Writer, err error) error {
 	return err
 }
 
+// resultOf returns the status of a command's end, in the form that clients expect.
 func resultOf(err error) *metav1.Status {
 	var exit utilexec.CodeExitError
 	var api apierrors.APIStatus

@@ -89,9 +89,9 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 		text, kind string
 		code       int
 	}{
-		"empty blocks first": {late.String(), "text/HTML", http.StatusOK},
-		"too long":           {zipped(strings.Repeat("a", 2<<20)), "text/HTML", http.StatusOK},
-		"not compressed":     {"plain", "text/plain; charset=utf-8", http.StatusBadGateway},
+		"empty blocks first": {text: late.String(), kind: "text/HTML", code: http.StatusOK},
+		"too long":           {text: zipped(strings.Repeat("a", 2<<20)), kind: "text/HTML", code: http.StatusOK},
+		"not compressed":     {text: "plain", kind: "text/plain; charset=utf-8", code: http.StatusBadGateway},
 	} {
 		s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")

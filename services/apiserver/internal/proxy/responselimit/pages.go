@@ -26,8 +26,8 @@ const (
 // PageLimiter limits the number of pages that are held while their links are rewritten.
 type PageLimiter struct{ slots chan struct{} }
 
-// NewPageLimiter returns a PageLimiter for most pages at a time. Each page is held until its response has
-// ended.
+// NewPageLimiter returns a PageLimiter for most pages at a time. Each page is held until its
+// response has ended.
 func NewPageLimiter(most int) *PageLimiter { return &PageLimiter{make(chan struct{}, most)} }
 
 // Transport returns a round tripper for a proxy that rewrites links. Pages that are too large for
@@ -37,6 +37,7 @@ func (r *PageLimiter) Transport(below http.RoundTripper) http.RoundTripper {
 	return &limitedTransport{below, r}
 }
 
+// limitedTransport limits the headers of responses and the HTML pages in progress.
 type limitedTransport struct {
 	http.RoundTripper
 	limiter *PageLimiter

@@ -27,9 +27,9 @@ type Limit struct {
 	refused  prometheus.Counter
 }
 
-// NewLimit returns a Limit for most requests and registers its metrics. If most is 0, the limit is a
-// quarter of the file limit of the process, at least lower and at most upper, because each request
-// has two connections.
+// NewLimit returns a Limit for most requests and registers its metrics. If most is 0, the limit is
+// a quarter of the file limit of the process, at least lower and at most upper, because each
+// request has two connections.
 func NewLimit(most, lower, upper int, r prometheus.Registerer) *Limit {
 	if most == 0 {
 		var files syscall.Rlimit
@@ -57,7 +57,8 @@ func (c *Limit) Acquire(r *http.Request) (release func(), err error) {
 	}
 	slot := limit.Claim[string]{Key: request.Principal(r.Context()), Keep: c.kept}
 	if request.UserFrom(r.Context()).InGroup(api.GroupMasters) {
-		slot.Keep, slot.Unshared = 0, true
+		slot.Keep = 0
+		slot.Unshared = true
 	}
 	if !c.requests.TryAcquire(slot) {
 		c.refused.Inc()

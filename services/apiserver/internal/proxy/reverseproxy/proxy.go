@@ -30,8 +30,8 @@ type Proxy struct {
 	Connections *clientcerts.Pool
 	Breaker     *Breaker
 	Pages       *responselimit.PageLimiter
-	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection. Such a request may
-	// last as long as both sides like. release releases the slot.
+	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection. Such a
+	// request may last as long as both sides like. release releases the slot.
 	AcquireSlot func(*http.Request) (release func(), err error)
 	// LongRunning reports whether a request may last as long as both sides like.
 	LongRunning func(context.Context) bool
@@ -76,7 +76,8 @@ func (p *Proxy) Serve(w http.ResponseWriter, in *http.Request, more http.Header)
 	}
 	at.RawQuery = in.URL.Query().Encode()
 	out := in.Clone(ctx)
-	out.URL, out.Host = at, at.Host
+	out.URL = at
+	out.Host = at.Host
 	out.Trailer = nil // some servers take trailers for headers
 	setHeaders(out.Header, more)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
@@ -86,7 +87,8 @@ func (p *Proxy) Serve(w http.ResponseWriter, in *http.Request, more http.Header)
 		out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
 		u := upgrade.Proxy{URL: at, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: reply, Life: request.LifetimeOf(in.Context())}
 		u.OnResponse = func(upgraded bool) {
-			if c.long = c.long || upgraded; upgraded {
+			c.long = c.long || upgraded
+			if upgraded {
 				request.Started(ctx) // the rest is the client's time
 			}
 			c.responded()
@@ -113,8 +115,8 @@ func reject(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// setHeaders removes headers that are meant only for this server, and headers that only this server may
-// set. Servers that pass headers as variables do not distinguish - and _.
+// setHeaders removes headers that are meant only for this server, and headers that only this server
+// may set. Servers that pass headers as variables do not distinguish - and _.
 func setHeaders(h, more http.Header) {
 	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 	own := map[string]bool{"authorization": true}

@@ -47,8 +47,8 @@ func (c *Conn) Close() error {
 // Upgraded reports whether the other side switches to another protocol.
 func (c *Conn) Upgraded() bool { return c.Response.StatusCode == http.StatusSwitchingProtocols }
 
-// keepAfter replaces the request's context as the lifetime of the connection. It returns false if the
-// connection has ended.
+// keepAfter replaces the request's context as the lifetime of the connection. It returns false if
+// the connection has ended.
 func (c *Conn) keepAfter(life context.Context) bool {
 	if !c.stop() {
 		return false
@@ -58,7 +58,10 @@ func (c *Conn) keepAfter(life context.Context) bool {
 }
 
 // DropResponse drops the response. The data after it is kept.
-func (c *Conn) DropResponse() { c.Response, c.head = nil, nil }
+func (c *Conn) DropResponse() {
+	c.Response = nil
+	c.head = nil
+}
 
 // Dial sends a request over a new connection and returns when the head of the response has arrived.
 // by configures the connection. within bounds the wait. The connection ends with the request's
@@ -88,7 +91,8 @@ func (e *DialError) Error() string { return "error dialing backend: " + e.Err.Er
 // Unwrap supports errors.Is and errors.As.
 func (e *DialError) Unwrap() error { return e.Err }
 
-// timeoutError returns errSilent if the deadline has passed and the request has not ended, otherwise err.
+// timeoutError returns errSilent if the deadline has passed and the request has not ended,
+// otherwise err.
 func timeoutError(ctx context.Context, until time.Time, err error) error {
 	if ctx.Err() == nil && !time.Now().Before(until) {
 		return errTimeout
@@ -105,7 +109,7 @@ func (c *Conn) ask(r *http.Request, until time.Time) error {
 		return fmt.Errorf("error sending request: %w", err)
 	}
 	var err error
-	if c.head, err = head(c.read); err != nil {
+	if c.head, err = readHead(c.read); err != nil {
 		return err
 	}
 	if c.Response, err = http.ReadResponse(bufio.NewReader(io.MultiReader(bytes.NewReader(c.head), c.read)), r); err != nil {
@@ -114,8 +118,8 @@ func (c *Conn) ask(r *http.Request, until time.Time) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// head reads the head of a response, and nothing after it.
-func head(from *bufio.Reader) ([]byte, error) {
+// readHead reads the head of a response, and nothing after it.
+func readHead(from *bufio.Reader) ([]byte, error) {
 	var all []byte
 	for begin, lines := 0, 0; ; {
 		part, err := from.ReadSlice('\n')

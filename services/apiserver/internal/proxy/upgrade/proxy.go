@@ -37,8 +37,8 @@ type Proxy struct {
 	OnResponse func(agreed bool)
 }
 
-// Serve proxies a request, and splices both connections if the other side agrees. A rejection becomes
-// the response. Anything else is an error.
+// Serve proxies a request, and splices both connections if the other side agrees. A rejection
+// becomes the response. Anything else is an error.
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request) {
 	out := utilnet.CloneRequest(r)
 	out.Trailer = nil // some servers take trailers for headers
@@ -53,7 +53,8 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request) {
 	if p.OnResponse != nil {
 		p.OnResponse(backend.Upgraded())
 	}
-	switch code := backend.Response.StatusCode; {
+	code := backend.Response.StatusCode
+	switch {
 	case backend.Upgraded():
 		p.splice(w, r, backend)
 	case code < http.StatusBadRequest:
@@ -117,8 +118,8 @@ var hopByHopHeaders = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// forwardRejection forwards a rejection. The client may already have sent data in the new protocol, so the
-// connection cannot be used for another request.
+// forwardRejection forwards a rejection. The client may already have sent data in the new protocol,
+// so the connection cannot be used for another request.
 func forwardRejection(w http.ResponseWriter, r *http.Request, backend *Conn) {
 	from := backend.Response.Header
 	for _, named := range from["Connection"] {

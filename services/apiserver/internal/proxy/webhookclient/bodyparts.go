@@ -7,6 +7,7 @@ import (
 	"net/http"
 )
 
+// bodyPartsKey is the context key of the parts of a body.
 type bodyPartsKey struct{}
 
 // WithBodyParts returns a context whose requests, sent with a client of NewClient, have parts
@@ -60,7 +61,8 @@ func (j *joinedBody) Read(p []byte) (int, error) {
 		}
 		j.originalDone = true
 		j.at.Reset(j.parts[0])
-		if j.parts = j.parts[1:]; n > 0 {
+		j.parts = j.parts[1:]
+		if n > 0 {
 			return n, nil
 		}
 	}

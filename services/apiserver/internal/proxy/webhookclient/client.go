@@ -72,7 +72,8 @@ func (t *originTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func originOf(u *url.URL) string {
 	scheme, port := strings.ToLower(u.Scheme), u.Port()
 	if port == "" {
-		if port = "443"; scheme == "http" {
+		port = "443"
+		if scheme == "http" {
 			port = "80"
 		}
 	}

@@ -70,6 +70,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
+// vector is a metric with labels.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
@@ -93,7 +94,8 @@ func (m *Metrics) retain(host string) (release func()) {
 	return sync.OnceFunc(func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.clients[host]--; m.clients[host] == 0 {
+		m.clients[host]--
+		if m.clients[host] == 0 {
 			delete(m.clients, host)
 		}
 	})
@@ -124,6 +126,7 @@ func (m *Metrics) instrument(next http.RoundTripper, host string) http.RoundTrip
 	return &measured{m.traces.Transport(next), m, host}
 }
 
+// measured measures the requests to a host.
 type measured struct {
 	http.RoundTripper
 	metrics *Metrics

@@ -58,6 +58,7 @@ type LimitedResponse struct {
 	late    *time.Timer
 }
 
+// responseKey is the context key of a LimitedResponse.
 type responseKey struct{}
 
 var errSlow = errors.New("the response of the webhook is too slow")
@@ -198,7 +199,8 @@ var errTooLong = errors.New("the response of the webhook is too long")
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.untilSlot -= int64(n)
-	if b.left -= int64(n); b.left < 0 {
+	b.left -= int64(n)
+	if b.left < 0 {
 		return n, errTooLong
 	}
 	if err != nil && errors.Is(context.Cause(b.ctx), errSlow) { // also for io.EOF, which our cancellation may have caused

@@ -88,6 +88,7 @@ func (s *Service) WarnPlain(log *slog.Logger, what string) {
 	}
 }
 
+// load returns the service of a kubeconfig with one of the schemes.
 func load(kubeconfig string, dial Dial, agent string, protocols []string, schemes ...string) (*Service, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -98,7 +99,10 @@ func load(kubeconfig string, dial Dial, agent string, protocols []string, scheme
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("server %q must be an %s address without parameters", config.Host, schemes[0])
 	}
-	config.UserAgent, config.NextProtos, config.Dial, config.DisableCompression = agent, protocols, dial, true
+	config.UserAgent = agent
+	config.NextProtos = protocols
+	config.Dial = dial
+	config.DisableCompression = true
 	c, err := config.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -137,6 +141,7 @@ func pool(c *transport.Config) (*clientcerts.Pool, error) {
 	}), nil
 }
 
+// open returns a transport with the settings of a kubeconfig.
 func open(c *transport.Config, security *tls.Config) *http.Transport {
 	base := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,

@@ -194,6 +194,7 @@ func (w *Webhooks) decode(raw []byte, response runtime.Object) error {
 	return nil
 }
 
+// client returns the client of a webhook. Clients that are unused for a while are closed.
 func (w *Webhooks) client(key [sha256.Size]byte, hook *Webhook) (*client, error) {
 	if c, ok := w.clients.Get(key); ok {
 		c.unused.Reset(unusedClient)
@@ -245,7 +246,8 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("unable to parse URL: %w", err)
 		}
-		config.Host, config.APIPath = u.Scheme+"://"+u.Host, u.Path
+		config.Host = u.Scheme + "://" + u.Host
+		config.APIPath = u.Path
 		t.DialHolder = &transport.DialHolder{Dial: w.config.Dialers.For(false)}
 	}
 	if c, err := w.internalClient(config); c != nil || err != nil {
@@ -297,7 +299,8 @@ func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *Servic
 	}
 	t.TLS.ServerName = s.Name + "." + s.Namespace + ".svc"
 	host := net.JoinHostPort(t.TLS.ServerName, strconv.Itoa(int(port)))
-	config.Host, config.APIPath = "https://"+host, s.Path
+	config.Host = "https://" + host
+	config.APIPath = s.Path
 	dial := w.config.Dialers.For(true)
 	t.DialHolder = &transport.DialHolder{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if addr == host {

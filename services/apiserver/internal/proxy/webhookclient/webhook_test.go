@@ -151,16 +151,16 @@ func TestResolveServices(t *testing.T) {
 		port            int32
 		want, problem   string
 	}{
-		{"n", "a", 8443, "10.0.0.7:8443", ""},
-		{"n", "a", 1, "", `no service port 1 found for service "a"`},
-		{"n", "none", 443, "", `cannot route to service with ClusterIP "None"`},
-		{"n", "pending", 443, "", `cannot route to service with ClusterIP ""`},
-		{"n", "kubernetes", 443, "10.0.0.8:443", ""},
-		{"default", "a", 443, "10.0.0.7:443", ""},
-		{"n", "far", 443, "hooks.example.com:443", ""},
-		{"n", "absent", 443, "", `service "absent" not found`},
-		{"n", "broken", 443, "", "not ready"},
-		{"default", "kubernetes", 443, "127.0.0.1:6443", ""},
+		{namespace: "n", name: "a", port: 8443, want: "10.0.0.7:8443", problem: ""},
+		{namespace: "n", name: "a", port: 1, want: "", problem: `no service port 1 found for service "a"`},
+		{namespace: "n", name: "none", port: 443, want: "", problem: `cannot route to service with ClusterIP "None"`},
+		{namespace: "n", name: "pending", port: 443, want: "", problem: `cannot route to service with ClusterIP ""`},
+		{namespace: "n", name: "kubernetes", port: 443, want: "10.0.0.8:443", problem: ""},
+		{namespace: "default", name: "a", port: 443, want: "10.0.0.7:443", problem: ""},
+		{namespace: "n", name: "far", port: 443, want: "hooks.example.com:443", problem: ""},
+		{namespace: "n", name: "absent", port: 443, want: "", problem: `service "absent" not found`},
+		{namespace: "n", name: "broken", port: 443, want: "", problem: "not ready"},
+		{namespace: "default", name: "kubernetes", port: 443, want: "127.0.0.1:6443", problem: ""},
 	} {
 		got, err := s.Resolve(t.Context(), c.namespace, c.name, c.port)
 		if got != c.want || fmt.Sprint(err) != c.problem && (err != nil || c.problem != "") {
@@ -208,14 +208,14 @@ func TestResolveEndpoints(t *testing.T) {
 		want    []string
 		problem string
 	}{
-		{"a", 443, []string{"1.1.1.1:1", "[fd00::1]:3"}, ""},
-		{"none", 443, []string{"1.1.1.1:1", "[fd00::1]:3"}, ""},
-		{"a", 8443, []string{"1.1.1.1:2"}, ""},
-		{"a", 1, nil, `no service port 1 found for service "a"`},
-		{"far", 443, nil, `unsupported service type "ExternalName"`},
-		{"empty", 443, nil, `no endpoints available for service "empty"`},
-		{"absent", 443, nil, `no endpoints available for service "absent"`},
-		{"broken", 443, nil, "not ready"},
+		{name: "a", port: 443, want: []string{"1.1.1.1:1", "[fd00::1]:3"}, problem: ""},
+		{name: "none", port: 443, want: []string{"1.1.1.1:1", "[fd00::1]:3"}, problem: ""},
+		{name: "a", port: 8443, want: []string{"1.1.1.1:2"}, problem: ""},
+		{name: "a", port: 1, want: nil, problem: `no service port 1 found for service "a"`},
+		{name: "far", port: 443, want: nil, problem: `unsupported service type "ExternalName"`},
+		{name: "empty", port: 443, want: nil, problem: `no endpoints available for service "empty"`},
+		{name: "absent", port: 443, want: nil, problem: `no endpoints available for service "absent"`},
+		{name: "broken", port: 443, want: nil, problem: "not ready"},
 	} {
 		seen := map[string]bool{}
 		for range 64 {

@@ -23,15 +23,15 @@ func TestSourceIPs(t *testing.T) {
 		remote, forwarded, real string
 		want                    []string
 	}{
-		{"10.0.0.1:80", "", "", []string{"10.0.0.1"}},
-		{"[2001:db8::1]:80", "", "", []string{"2001:db8::1"}},
-		{"[2001:db8:0::1]:80", "", "", []string{"2001:db8::1"}},
-		{"[::ffff:10.0.0.1]:80", "", "", []string{"10.0.0.1"}},
-		{"10.0.0.1:80", "1.2.3.4, 5.6.7.8", "", []string{"1.2.3.4", "5.6.7.8", "10.0.0.1"}},
-		{"10.0.0.1:80", "", "1.2.3.4", []string{"1.2.3.4", "10.0.0.1"}},
-		{"[fe80::1%eth0]:80", "", "", nil},
-		{"nowhere", "", "", nil},
-		{"nowhere:80", "", "", nil},
+		{remote: "10.0.0.1:80", forwarded: "", real: "", want: []string{"10.0.0.1"}},
+		{remote: "[2001:db8::1]:80", forwarded: "", real: "", want: []string{"2001:db8::1"}},
+		{remote: "[2001:db8:0::1]:80", forwarded: "", real: "", want: []string{"2001:db8::1"}},
+		{remote: "[::ffff:10.0.0.1]:80", forwarded: "", real: "", want: []string{"10.0.0.1"}},
+		{remote: "10.0.0.1:80", forwarded: "1.2.3.4, 5.6.7.8", real: "", want: []string{"1.2.3.4", "5.6.7.8", "10.0.0.1"}},
+		{remote: "10.0.0.1:80", forwarded: "", real: "1.2.3.4", want: []string{"1.2.3.4", "10.0.0.1"}},
+		{remote: "[fe80::1%eth0]:80", forwarded: "", real: "", want: nil},
+		{remote: "nowhere", forwarded: "", real: "", want: nil},
+		{remote: "nowhere:80", forwarded: "", real: "", want: nil},
 	} {
 		in := httptest.NewRequest("GET", "/x?y=1", nil)
 		in.RemoteAddr = c.remote
@@ -59,7 +59,7 @@ func TestLongUserAgentIsTruncated(t *testing.T) {
 	}
 }
 
-func TestInvalidPolicyKeepsFormerPolicy(t *testing.T) {
+func TestInvalidPolicyKeepsPreviousPolicy(t *testing.T) {
 	auditor, _ := newAuditor(Decision{Level: Metadata})
 	auditor.Logger = slog.New(slog.DiscardHandler)
 	auditor.SetPolicy(nil, errors.New("no policy"))
@@ -95,7 +95,7 @@ type rejectingLimiter struct{ t *testing.T }
 func (rejectingLimiter) Acquire(context.Context) error { return errors.New("no permit") }
 func (n rejectingLimiter) Release()                    { n.t.Error("Leave was called without a permit") }
 
-// Work runs without a permit if none is granted.
+// TestLimitedRunsWithoutPermit: work runs without a permit if none is granted.
 func TestLimitedRunsWithoutPermit(t *testing.T) {
 	done := 0
 	for _, turns := range []Limiter{nil, rejectingLimiter{t}} {
@@ -149,7 +149,7 @@ func TestStatusEncoding(t *testing.T) {
 	}
 }
 
-// Shortening sets Truncated once and keeps other annotations.
+// TestTruncatedAnnotationIsUnique: shortening sets Truncated once and keeps other annotations.
 func TestTruncatedAnnotationIsUnique(t *testing.T) {
 	e := &Event{Annotations: Annotations{{"a", "1"}, {Truncated, "maybe"}, {"b", "2"}, {strings.Repeat("k", 257), "3"}}, ResponseObject: []byte("{}")}
 	for short, most := range map[*Event]int{e.WithoutObjects(): 4, e.Minimal(): 3} {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Copy collects a response object that is written in parts. It drops the object if the limits are exceeded.
-// A nil Copy ignores all calls.
+// Copy collects a response object that is written in parts. It drops the object if the limits are
+// exceeded. A nil Copy ignores all calls.
 type Copy struct {
 	record *Record
 	parts  [][]byte // all but the last are full
@@ -17,8 +17,8 @@ type Copy struct {
 // maxPart is the maximum size in bytes of a part that is allocated ahead.
 const maxPart = 256 << 10
 
-// Copy returns a Copy for a response that is written in parts, or nil below level RequestResponse. Close
-// records the object.
+// Copy returns a Copy for a response that is written in parts, or nil below level RequestResponse.
+// Close records the object.
 func (r *Record) Copy() *Copy {
 	if !r.Wants(RequestResponse) {
 		return nil
@@ -35,7 +35,8 @@ func (c *Copy) Write(p []byte) {
 	more := int64(len(p) + escapeGrowth(p))
 	if c.size+more > r.auditor.MaxObject || !r.auditor.budget.tryAcquire(r.principal, more) {
 		r.auditor.budget.release(r.principal, c.size)
-		c.parts, c.done = nil, true
+		c.parts = nil
+		c.done = true
 		return
 	}
 	for b := p; len(b) > 0; {

@@ -81,14 +81,15 @@ func AppendItem(dst, line []byte) []byte { return append(append(dst, '{'), line[
 // WithoutObjects returns the event without its objects and with Truncated.
 func (e *Event) WithoutObjects() *Event {
 	short := *e
-	short.RequestObject, short.ResponseObject = nil, nil
+	short.RequestObject = nil
+	short.ResponseObject = nil
 	short.Annotations = e.Annotations.with(Truncated, "true")
 	return &short
 }
 
 const (
-	// minimalText is the maximum length in bytes of texts from the client in a minimal event, and minimalList
-	// the maximum length of lists.
+	// minimalText is the maximum length in bytes of texts from the client in a minimal event, and
+	// minimalList the maximum length of lists.
 	minimalText, minimalList = 256, 8
 )
 
@@ -112,6 +113,7 @@ func (e *Event) Minimal() *Event {
 	return short
 }
 
+// minimalUser returns a user with shortened texts.
 func minimalUser(u *request.User) *request.User {
 	if u == nil {
 		return nil
@@ -201,6 +203,7 @@ func (r *Reference) append(b []byte) []byte {
 	return closeObject(b, from)
 }
 
+// appendUser appends a user as a JSON object.
 func appendUser(b []byte, u *request.User) []byte {
 	from := len(b)
 	if u != nil {

@@ -28,7 +28,8 @@ func fullEvent() *Event {
 	}
 }
 
-// The JSON of an event equals that of encoding/json for the same fields.
+// TestEventMatchesEncodingJSON: the JSON of an event equals that of encoding/json for the same
+// fields.
 func TestEventMatchesEncodingJSON(t *testing.T) {
 	line := fullEvent().AppendLine(nil)
 	quoted, _ := json.Marshal(oddString)
@@ -50,7 +51,7 @@ func TestEventMatchesEncodingJSON(t *testing.T) {
 	}
 }
 
-// Timestamps equal those of package time.
+// TestTimestampFormat: timestamps equal those of package time.
 func TestTimestampFormat(t *testing.T) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 	for range 2000 {
@@ -67,11 +68,16 @@ func TestTimestampFormat(t *testing.T) {
 	}
 }
 
-// A minimal event is small for any client input.
+// TestMinimalEventIsSmall: a minimal event is small for any client input.
 func TestMinimalEventIsSmall(t *testing.T) {
 	e := fullEvent()
 	long := strings.Repeat("x", 1<<20)
-	e.URI, e.UserAgent, e.User.Name, e.Impersonated.Name, e.Object.Name, e.Status.Message = long, long, long, long, long, long
+	e.URI = long
+	e.UserAgent = long
+	e.User.Name = long
+	e.Impersonated.Name = long
+	e.Object.Name = long
+	e.Status.Message = long
 	e.User.Extra["k"] = []string{long}
 	e.Annotations = append(e.Annotations, Annotation{"long", long})
 	for range 1000 {

@@ -74,7 +74,8 @@ func (s *recordingSink) stages() (out []string) {
 	return out
 }
 
-// newAuditor returns an auditor with a fixed decision and a limit of 1 KiB per object, and its sink.
+// newAuditor returns an auditor with a fixed decision and a limit of 1 KiB per object, and its
+// sink.
 func newAuditor(d Decision) (*Auditor, *recordingSink) {
 	s := &recordingSink{}
 	return New(Config{
@@ -87,7 +88,8 @@ var podsInfo = &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"
 
 func newArrival() Arrival { return Arrival{ID: "id"} }
 
-// Objects are recorded from their level on, and not encoded below it.
+// TestObjectsAreRecordedFromTheirLevel: objects are recorded from their level on, and not encoded
+// below it.
 func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 	for level, want := range map[Level][3]string{
 		Metadata: {"", "", ""}, Request: {`"asked"`, "", ""}, RequestResponse: {`"asked"`, `"shown"`, `"copied"`},
@@ -145,7 +147,8 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	}
 }
 
-// Objects beyond the limits are omitted, marked as truncated, and take no bytes from other requests.
+// TestLargeObjectsAreTruncated: objects beyond the limits are omitted, marked as truncated, and
+// take no bytes from other requests.
 func TestLargeObjectsAreTruncated(t *testing.T) {
 	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
 	text := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
@@ -199,7 +202,8 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 			t.Errorf("dropped object: got %s %v", e.ResponseObject, e.Annotations)
 		}
 		late := copied(r, text(600))
-		if late.Close(); !late.Full() {
+		late.Close()
+		if !late.Full() {
 			t.Error("a closed copy is not full")
 		}
 		late.Drop()
@@ -240,7 +244,7 @@ func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
 	}
 }
 
-// Invalid JSON is omitted, so that the event stays valid JSON.
+// TestInvalidJSONIsOmitted: invalid JSON is omitted, so that the event stays valid JSON.
 func TestInvalidJSONIsOmitted(t *testing.T) {
 	for _, text := range []string{"", " ", "nonsense", `{"a":`, "{}\n{}"} {
 		auditor, s := newAuditor(Decision{Level: RequestResponse, OmitManagedFields: text == " "})
@@ -254,7 +258,7 @@ func TestInvalidJSONIsOmitted(t *testing.T) {
 	}
 }
 
-// The first value of a key is recorded, within the total limit.
+// TestAnnotationsAreRecordedOnce: the first value of a key is recorded, within the total limit.
 func TestAnnotationsAreRecordedOnce(t *testing.T) {
 	auditor, s := newAuditor(Decision{Level: Metadata})
 	var log strings.Builder
@@ -285,7 +289,7 @@ func TestAnnotationsAreRecordedOnce(t *testing.T) {
 	}
 }
 
-// Calls on the record during Process do not change the last event.
+// TestEventOfSinkDoesNotChange: calls on the record during Process do not change the last event.
 func TestEventOfSinkDoesNotChange(t *testing.T) {
 	auditor, s := newAuditor(Decision{Level: RequestResponse})
 	r := auditor.Open(podsInfo, nil, newArrival)
@@ -320,7 +324,8 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 	}
 }
 
-// The ResponseStarted event is a snapshot that later calls do not change.
+// TestResponseStartedEventIsSnapshot: the ResponseStarted event is a snapshot that later calls do
+// not change.
 func TestResponseStartedEventIsSnapshot(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Delegate: http.NotFoundHandler()}
 	auditor, s := newAuditor(Decision{Level: Metadata})
@@ -347,7 +352,8 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 	}
 }
 
-// The object fills the fields of the reference that the path did not contain.
+// TestObjectFillsReference: the object fills the fields of the reference that the path did not
+// contain.
 func TestObjectFillsReference(t *testing.T) {
 	auditor, s := newAuditor(Decision{Level: Metadata})
 	obj := &metav1.ObjectMeta{Namespace: "ns", Name: "made", UID: "u", ResourceVersion: "7"}
@@ -422,7 +428,8 @@ func TestStagesByOutcome(t *testing.T) {
 	}
 }
 
-// A request that is rejected because of a sink error is counted and holds no bytes.
+// TestRejectedRequestHoldsNothing: a request that is rejected because of a sink error is counted
+// and holds no bytes.
 func TestRejectedRequestHoldsNothing(t *testing.T) {
 	auditor, s := newAuditor(Decision{Level: RequestResponse})
 	s.fail = errors.New("the disk is full")
@@ -431,7 +438,8 @@ func TestRejectedRequestHoldsNothing(t *testing.T) {
 		t.Errorf("got error %v and %v rejections", err, testutil.ToFloat64(auditor.Metrics.rejected))
 	}
 	s.fail = nil
-	if r.End(t.Context(), nil); len(s.events) != 1 {
+	r.End(t.Context(), nil)
+	if len(s.events) != 1 {
 		t.Errorf("got stages %v", s.stages())
 	}
 	r = auditor.Open(podsInfo, nil, newArrival)
@@ -440,7 +448,8 @@ func TestRejectedRequestHoldsNothing(t *testing.T) {
 	}
 }
 
-// Slow requests have latency annotations; the default threshold is half a second.
+// TestSlowRequestsHaveLatencyAnnotations: slow requests have latency annotations; the default
+// threshold is half a second.
 func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods"}
 	for _, c := range []struct {
@@ -468,7 +477,8 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 	}
 }
 
-// Anonymous requests have the same user name and share the budget by network.
+// TestAnonymousRequestsShareBudgetByNetwork: anonymous requests have the same user name and share
+// the budget by network.
 func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 	auditor, s := newAuditor(Decision{Level: RequestResponse})
 	anonymous := &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}

@@ -15,13 +15,13 @@ type Limiter interface {
 const (
 	// largeObject is the size in bytes from which work on objects and events needs a permit.
 	largeObject = 64 << 10
-	// maxPermitWait is the maximum wait for a permit. After it the work runs without one, because the event
-	// must be recorded.
+	// maxPermitWait is the maximum wait for a permit. After it the work runs without one, because
+	// the event must be recorded.
 	maxPermitWait = 10 * time.Second
 )
 
-// Limited calls work, which processes size bytes. If size is large, it waits for a permit of l first. A nil
-// Limiter means no limit.
+// Limited calls work, which processes size bytes. If size is large, it waits for a permit of l
+// first. A nil Limiter means no limit.
 func Limited(t Limiter, size int, work func()) {
 	if t == nil || size < largeObject {
 		work()
@@ -35,8 +35,9 @@ func Limited(t Limiter, size int, work func()) {
 	work()
 }
 
-// objectBudget is the number of bytes of objects that records in progress may hold. A principal may hold as
-// many as are free, so a client that does not read its responses cannot use up the budget of others.
+// objectBudget is the number of bytes of objects that records in progress may hold. A principal may
+// hold as many as are free, so a client that does not read its responses cannot use up the budget
+// of others.
 type objectBudget struct {
 	mu   sync.Mutex // leaf
 	free int64
@@ -47,6 +48,7 @@ func newObjectBudget(size int64) *objectBudget {
 	return &objectBudget{free: size, held: map[string]int64{}}
 }
 
+// tryAcquire acquires n bytes. A principal may hold at most what is free.
 func (r *objectBudget) tryAcquire(principal string, n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,6 +60,7 @@ func (r *objectBudget) tryAcquire(principal string, n int64) bool {
 	return true
 }
 
+// release returns n bytes of a principal.
 func (r *objectBudget) release(principal string, n int64) {
 	if n == 0 {
 		return
@@ -65,7 +68,8 @@ func (r *objectBudget) release(principal string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.free += n
-	if r.held[principal] -= n; r.held[principal] <= 0 {
+	r.held[principal] -= n
+	if r.held[principal] <= 0 {
 		delete(r.held, principal)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Record collects the audit data of a request. A nil Record ignores all calls. Its methods may be called
-// concurrently. After the end of the record they do nothing.
+// Record collects the audit data of a request. A nil Record ignores all calls. Its methods may be
+// called concurrently. After the end of the record they do nothing.
 type Record struct {
 	auditor           *Auditor
 	principal         string // the budget counts its objects under this key
@@ -29,8 +29,8 @@ type Record struct {
 	generation uint64 // of state
 }
 
-// recordState is the pooled state of a record. Its generation increases at the end of each record, so that
-// calls on an ended record can be recognized.
+// recordState is the pooled state of a record. Its generation increases at the end of each record,
+// so that calls on an ended record can be recognized.
 type recordState struct {
 	mu         sync.Mutex // leaf lock, except for the sinks
 	generation uint64
@@ -125,7 +125,8 @@ func (r *Record) annotate(p *recordState, key, value string) {
 		size += len(w.Key) + len(w.Value)
 	}
 	if size > maxAnnotations {
-		if key, value = Truncated, "true"; p.event.Annotations.index(key) >= 0 {
+		key, value = Truncated, "true"
+		if p.event.Annotations.index(key) >= 0 {
 			return
 		}
 	}
@@ -147,7 +148,8 @@ func (r *Record) Impersonate(u *request.User) {
 	})
 }
 
-// SetRequestInfo records whether the request is long-running after its request info was resolved again.
+// SetRequestInfo records whether the request is long-running after its request info was resolved
+// again.
 func (r *Record) SetRequestInfo(op *requestinfo.Info) {
 	if r == nil {
 		return
@@ -166,8 +168,8 @@ func (r *Record) Spent(part Part, d time.Duration) {
 	}
 }
 
-// SetRequestObject records the object of the request and its name. encode returns its JSON and is called
-// only from level Request on.
+// SetRequestObject records the object of the request and its name. encode returns its JSON and is
+// called only from level Request on.
 func (r *Record) SetRequestObject(obj metav1.Object, encode func() ([]byte, error)) {
 	if r == nil {
 		return
@@ -178,7 +180,8 @@ func (r *Record) SetRequestObject(obj metav1.Object, encode func() ([]byte, erro
 	r.SetRequestText(encode)
 }
 
-// SetRequestText records a request body that is no object, such as a patch. encode returns its JSON.
+// SetRequestText records a request body that is no object, such as a patch. encode returns its
+// JSON.
 func (r *Record) SetRequestText(encode func() ([]byte, error)) {
 	if !r.Wants(Request) {
 		return
@@ -244,8 +247,8 @@ func (r *Record) SetResponseObject(text []byte) {
 	r.storeObject(text, func(p *recordState, kept []byte) { p.event.ResponseObject = kept })
 }
 
-// storeObject compacts the text of an object and passes it to note. It passes nil, and sets Truncated, if the
-// object exceeds the limits.
+// storeObject compacts the text of an object and passes it to note. It passes nil, and sets
+// Truncated, if the object exceeds the limits.
 func (r *Record) storeObject(text []byte, note func(p *recordState, stored []byte)) {
 	Limited(r.auditor.Limiter, len(text), func() {
 		text = bytes.TrimSpace(text)
@@ -277,8 +280,8 @@ func (r *Record) storeObject(text []byte, note func(p *recordState, stored []byt
 	})
 }
 
-// compact returns a text in the form of encoding/json, or nil for invalid JSON. It returns text itself
-// if it has that form.
+// compact returns a text in the form of encoding/json, or nil for invalid JSON. It returns text
+// itself if it has that form.
 func compact(text []byte) []byte {
 	if jsontext.Compact(text) {
 		return text
@@ -301,8 +304,8 @@ func escapeGrowth(text []byte) (n int) {
 	return n
 }
 
-// BeginResponse records the code of the response, which begins now. For long-running requests it emits the
-// ResponseStarted event.
+// BeginResponse records the code of the response, which begins now. For long-running requests it
+// emits the ResponseStarted event.
 func (r *Record) BeginResponse(ctx context.Context, code int) {
 	p := r.lock()
 	if p == nil {
@@ -332,8 +335,8 @@ func (p *recordState) setCode(code int) {
 	p.event.Status = &st
 }
 
-// End emits the last event of the request and ends the record. failure is the value of a panic of the
-// handler, or nil.
+// End emits the last event of the request and ends the record. failure is the value of a panic of
+// the handler, or nil.
 func (r *Record) End(ctx context.Context, failure any) {
 	p := r.lock()
 	if p == nil {
@@ -372,8 +375,9 @@ func (r *Record) close() {
 	r.auditor.states.Put(p)
 }
 
-// emit emits the event of a stage and returns the errors of sinks. Only ResponseStarted needs a snapshot: at
-// the other stages no other goroutine changes the event. The record must not be closed.
+// emit emits the event of a stage and returns the errors of sinks. Only ResponseStarted needs a
+// snapshot: at the other stages no other goroutine changes the event. The record must not be
+// closed.
 func (r *Record) emit(ctx context.Context, s Stage) error {
 	if r.omit.Has(s) {
 		return nil
@@ -394,7 +398,8 @@ func (r *Record) emit(ctx context.Context, s Stage) error {
 		e.Annotations, e.SourceIPs = slices.Clone(e.Annotations), slices.Clone(e.SourceIPs) // the record may add more
 		p.mu.Unlock()
 	}
-	if e.Stage = s; s == RequestReceived {
+	e.Stage = s
+	if s == RequestReceived {
 		e.Staged = e.Received
 	} else {
 		e.Staged = time.Now()

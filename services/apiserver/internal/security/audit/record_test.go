@@ -38,7 +38,8 @@ func (l *lineSink) Process(_ context.Context, e *Event) error {
 	return nil
 }
 
-// Calls on an ended record do not change the record that reuses its state.
+// TestEndedRecordChangesNothing: calls on an ended record do not change the record that reuses its
+// state.
 func TestEndedRecordChangesNothing(t *testing.T) {
 	sink := &lineSink{lines: map[string]string{}}
 	auditor := New(Config{

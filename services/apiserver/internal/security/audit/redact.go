@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// patchField is the field of the error for a patch whose result cannot be decoded. The value of that error
-	// is the whole patched object.
+	// patchField is the field of the error for a patch whose result cannot be decoded. The value of
+	// that error is the whole patched object.
 	patchField = "patch"
 	// invalidValue precedes a quoted value.
 	invalidValue = "Invalid value: "
@@ -20,8 +20,8 @@ const (
 	redactedValue = invalidValue + `"<contents redacted>"`
 )
 
-// redactObject returns a Status without the patched object in the messages of a rejected patch. Below level
-// RequestResponse an event must not contain objects, including those in messages.
+// redactObject returns a Status without the patched object in the messages of a rejected patch.
+// Below level RequestResponse an event must not contain objects, including those in messages.
 func redactObject(st *metav1.Status) *metav1.Status {
 	if st.Details == nil || st.Details.Kind != "" {
 		return st
@@ -44,8 +44,9 @@ func redactObject(st *metav1.Status) *metav1.Status {
 	return out
 }
 
-// withoutManagedFields removes managedFields from the metadata of an object, of the items of a list and of
-// the objects in a table. It returns nil for invalid JSON, because that might still contain managedFields.
+// withoutManagedFields removes managedFields from the metadata of an object, of the items of a list
+// and of the objects in a table. It returns nil for invalid JSON, because that might still contain
+// managedFields.
 func withoutManagedFields(text []byte) []byte {
 	d, err := tape.Parse(text)
 	if err != nil {
@@ -64,8 +65,8 @@ type stripper struct {
 	copied int // number of bytes of the text that are copied or skipped
 }
 
-// value examines the value of a field that may be an object or a list of objects. The name of the document's
-// own field is empty.
+// value examines the value of a field that may be an object or a list of objects. The name of the
+// document's own field is empty.
 func (s *stripper) value(v tape.Ref, name string) {
 	switch s.Kind(v) {
 	case tape.Array:
@@ -85,7 +86,8 @@ func (s *stripper) value(v tape.Ref, name string) {
 	}
 }
 
-// nested reports whether a field of an object that is the value of the field outer is metadata or contains it.
+// nested reports whether a field of an object that is the value of the field outer is metadata or
+// contains it.
 func nested(outer, name string) bool {
 	switch outer {
 	case "":
@@ -98,7 +100,8 @@ func nested(outer, name string) bool {
 	return false
 }
 
-// metadata omits managedFields with one comma: the preceding one, or for a first field the following one.
+// metadata omits managedFields with one comma: the preceding one, or for a first field the
+// following one.
 func (s *stripper) metadata(m tape.Ref) {
 	kept := 0 // the end of the last member if one is kept
 	for k, end := s.First(m), s.Next(m); k < end; k = s.Next(k + 1) {
@@ -108,7 +111,8 @@ func (s *stripper) metadata(m tape.Ref) {
 			kept = to
 			continue
 		}
-		switch next := s.Next(k + 1); {
+		next := s.Next(k + 1)
+		switch {
 		case kept > 0:
 			from, kept = kept, to
 		case next < end:

@@ -26,14 +26,14 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 		st    *metav1.Status
 		shown bool
 	}{
-		{"metadata", Metadata, invalid("", "patch", patch), false},
-		{"requests", Request, invalid("", "patch", patch), false},
-		{"a value that does not end", Request, invalid("", "patch", `Invalid value: "`+secret), false},
-		{"responses", RequestResponse, invalid("", "patch", patch), true},
-		{"of a kind", Request, invalid("Pod", "patch", patch), true},
-		{"another field", Request, invalid("", "spec", patch), true},
-		{"another message", Request, invalid("", "patch", secret), true},
-		{"no details", Request, &metav1.Status{Message: secret}, true},
+		{name: "metadata", level: Metadata, st: invalid("", "patch", patch), shown: false},
+		{name: "requests", level: Request, st: invalid("", "patch", patch), shown: false},
+		{name: "a value that does not end", level: Request, st: invalid("", "patch", `Invalid value: "`+secret), shown: false},
+		{name: "responses", level: RequestResponse, st: invalid("", "patch", patch), shown: true},
+		{name: "of a kind", level: Request, st: invalid("Pod", "patch", patch), shown: true},
+		{name: "another field", level: Request, st: invalid("", "spec", patch), shown: true},
+		{name: "another message", level: Request, st: invalid("", "patch", secret), shown: true},
+		{name: "no details", level: Request, st: &metav1.Status{Message: secret}, shown: true},
 	} {
 		auditor, s := newAuditor(Decision{Level: c.level})
 		r := auditor.Open(podsInfo, nil, newArrival)

@@ -62,13 +62,18 @@ func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 	return Authenticated(u), nil
 }
 
+// verify returns an error unless the presented certificate belongs to an authenticating proxy.
+// Results are cached.
 func (p *FrontProxy) verify(presented []*x509.Certificate) error {
-	pool, leaf, now := p.cas(), presented[0], time.Now()
+	pool := p.cas()
+	leaf := presented[0]
+	now := time.Now()
 	id := sha256.Sum256(leaf.Raw)
 	v, ok := p.verified.Get(id)
 	if !ok || !v.validFor(pool, leaf, now) {
 		v = verified{pool: pool}
-		if v.until, v.err = verifyClient(pool, presented, now); v.err != nil {
+		v.until, v.err = verifyClient(pool, presented, now)
+		if v.err != nil {
 			v.until = now.Add(refusedFor)
 		}
 		// The same certificate may be valid with another chain.

@@ -67,7 +67,8 @@ func dropTokens(h http.Header) {
 	var others []string
 	for _, line := range lines {
 		for _, p := range strings.Split(line, ",") {
-			if p = strings.TrimSpace(p); !strings.HasPrefix(p, tokenProtocol) {
+			p = strings.TrimSpace(p)
+			if !strings.HasPrefix(p, tokenProtocol) {
 				others = append(others, p)
 			}
 		}

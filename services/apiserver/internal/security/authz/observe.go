@@ -42,6 +42,7 @@ func (m *Metrics) Decisions(kind, name string, z Authorizer) Authorizer {
 	return &c
 }
 
+// counted counts the decisions of an authorizer.
 type counted struct {
 	Authorizer
 	allowed, denied prometheus.Counter
@@ -78,6 +79,7 @@ func (m *Metrics) Requests(z Authorizer) Authorizer {
 // results holds the labels by decision, and "error" for no opinion because of an error.
 var results = [...]string{NoOpinion: "no-opinion", Allow: "allowed", Deny: "denied", 3: "error"}
 
+// requests measures the decisions on requests.
 type requests struct {
 	Authorizer
 	attempts [len(results)]prometheus.Counter

@@ -132,6 +132,7 @@ func (s *Signer) ask(ctx context.Context) (*keySet, error) {
 	return set, nil
 }
 
+// publicKey decodes a key of the signer.
 func publicKey(k *pb.Key) (satoken.PublicKey, error) {
 	switch {
 	case k == nil:

@@ -115,7 +115,8 @@ func TestKeysAreRefreshed(t *testing.T) {
 	}
 	changes := make(chan struct{}, 10)
 	s.OnChange(func() { changes <- struct{}{} })
-	if s.Candidates(t.Context(), "kid-1"); server.Fetches() != 1 {
+	s.Candidates(t.Context(), "kid-1")
+	if server.Fetches() != 1 {
 		t.Errorf("got %d fetches", server.Fetches())
 	}
 	if keys := s.Candidates(t.Context(), "kid-2"); len(keys) != 0 || server.Fetches() != 2 {

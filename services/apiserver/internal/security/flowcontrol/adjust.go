@@ -19,7 +19,10 @@ type integral struct {
 	area, square, max float64
 }
 
-func (i *integral) begin(now time.Time) { i.since, i.last = now, now }
+func (i *integral) begin(now time.Time) {
+	i.since = now
+	i.last = now
+}
 
 func (i *integral) set(now time.Time, x float64) {
 	d := now.Sub(i.last).Seconds()
@@ -55,14 +58,16 @@ type claim struct{ lower, upper, target float64 }
 // minTarget replaces a target of zero, so that levels without demand get a share of surplus seats.
 const minTarget = 0.001
 
-// Adjust sets the limit of each level by its demand. A level keeps the seats of its maximum demand, up to
-// its nominal limit. The rest is divided in proportion to demand, within the lending and borrowing limits
-// (KEP-1040, "Dispatching").
+// Adjust sets the limit of each level by its demand. A level keeps the seats of its maximum demand,
+// up to its nominal limit. The rest is divided in proportion to demand, within the lending and
+// borrowing limits (KEP-1040, "Dispatching").
 func (c *Controller) Adjust() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Now()
-	remaining, lowest, needed := 0, 0, 0
+	remaining := 0
+	lowest := 0
+	needed := 0
 	var shared []*level
 	var claims []claim
 	for name, l := range c.levels {
@@ -113,11 +118,11 @@ func (c *Controller) Adjust() {
 	}
 }
 
-// shareSeats gives each claim its target times a common fraction, within its bounds. The fraction is such
-// that all seats are given, or as many as the bounds allow.
+// shareSeats gives each claim its target times a common fraction, within its bounds. The fraction
+// is such that all seats are given, or as many as the bounds allow.
 func shareSeats(all float64, claims []claim) (given []float64, fraction float64) {
-	// The sum is a piecewise linear, increasing function of the fraction. It bends where a claim reaches a
-	// bound.
+	// The sum is a piecewise linear, increasing function of the fraction. It bends where a claim
+	// reaches a bound.
 	var bends []float64
 	for _, c := range claims {
 		bends = append(bends, c.lower/c.target, c.upper/c.target)

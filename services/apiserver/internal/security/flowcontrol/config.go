@@ -52,7 +52,8 @@ func (c *Config) bindings() map[binding]bool {
 	return out
 }
 
-// levelSpecs holds the compiled priority levels by name. The pointer stays the same until a level changes.
+// levelSpecs holds the compiled priority levels by name. The pointer stays the same until a level
+// changes.
 type levelSpecs struct{ byName map[string]*levelSpec }
 
 // levelSpec is a compiled priority level.
@@ -76,9 +77,9 @@ const (
 	kindQueue
 )
 
-// Compile returns the configuration of a set of objects. It adds missing mandatory objects and keeps their
-// mandatory type. A schema whose level does not exist matches nothing. The result does not reference the
-// objects.
+// Compile returns the configuration of a set of objects. It adds missing mandatory objects and
+// keeps their mandatory type. A schema whose level does not exist matches nothing. The result does
+// not reference the objects.
 func Compile(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.PriorityLevelConfiguration) *Config {
 	c := NewCompiler()
 	for _, l := range levels {
@@ -90,6 +91,7 @@ func Compile(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.Priori
 	return c.Config()
 }
 
+// compileLevel returns the parts of a priority level that the controller needs, with defaults.
 func compileLevel(l *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
 	p := &levelSpec{name: l.Name, uid: string(l.UID)}
 	if l.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt {
@@ -98,7 +100,8 @@ func compileLevel(l *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
 		}
 		return p
 	}
-	p.kind, p.shares = kindReject, defaultShares
+	p.kind = kindReject
+	p.shares = defaultShares
 	e := l.Spec.Limited
 	if e == nil {
 		return p
@@ -149,6 +152,7 @@ func seatLimits(specs map[string]*levelSpec, seats int) map[string]limits {
 	return out
 }
 
+// mandatoryLevels returns the levels that exist even if their objects are missing.
 func mandatoryLevels() []*flowcontrolv1.PriorityLevelConfiguration {
 	none, few := int32(0), int32(5)
 	return []*flowcontrolv1.PriorityLevelConfiguration{
@@ -166,6 +170,7 @@ func mandatoryLevels() []*flowcontrolv1.PriorityLevelConfiguration {
 	}
 }
 
+// mandatorySchemas returns the schemas that exist even if their objects are missing.
 func mandatorySchemas() []*flowcontrolv1.FlowSchema {
 	group := func(name string) flowcontrolv1.Subject {
 		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: name}}
@@ -191,8 +196,8 @@ func mandatorySchemas() []*flowcontrolv1.FlowSchema {
 	}
 }
 
-// Compiler builds configurations incrementally: it compiles only changed objects. It is not safe for
-// concurrent use.
+// Compiler builds configurations incrementally: it compiles only changed objects. It is not safe
+// for concurrent use.
 type Compiler struct {
 	schemas map[string]*compiledSchema // of existing objects
 	levels  map[string]*levelSpec      // of existing objects
@@ -230,6 +235,8 @@ func (c *Compiler) PutSchema(s *flowcontrolv1.FlowSchema) {
 // DropSchema removes a flow schema.
 func (c *Compiler) DropSchema(name string) { c.replace(name, nil) }
 
+// replace replaces a schema in the index. If next is nil, the mandatory schema of the name, if any,
+// takes its place.
 func (c *Compiler) replace(name string, next *compiledSchema) {
 	before := c.schemas[name]
 	if before == nil {
@@ -253,13 +260,15 @@ func (c *Compiler) replace(name string, next *compiledSchema) {
 // PutLevel adds or replaces a priority level. It does not keep the object.
 func (c *Compiler) PutLevel(l *flowcontrolv1.PriorityLevelConfiguration) {
 	c.levels[l.Name] = compileLevel(l)
-	c.config, c.specs = nil, nil
+	c.config = nil
+	c.specs = nil
 }
 
 // DropLevel removes a priority level.
 func (c *Compiler) DropLevel(name string) {
 	delete(c.levels, name)
-	c.config, c.specs = nil, nil
+	c.config = nil
+	c.specs = nil
 }
 
 // Config returns the configuration of the current objects.
@@ -284,8 +293,8 @@ func (c *Compiler) Config() *Config {
 	return c.config
 }
 
-// schemaOrMandatory returns the schema of a name, or the mandatory one if that schema does not exist or has
-// no level.
+// schemaOrMandatory returns the schema of a name, or the mandatory one if that schema does not
+// exist or has no level.
 func (c *Compiler) schemaOrMandatory(name string) *compiledSchema {
 	if r := c.schemas[name]; r != nil && c.specs.byName[r.level] != nil {
 		return r

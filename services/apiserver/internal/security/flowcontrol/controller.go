@@ -25,7 +25,8 @@ const waitShare = 4
 type Options struct {
 	// Seats is the number of seats of the whole server.
 	Seats int
-	// LoadConfig, if set, is called by each request until SetConfig was called. It should call SetConfig.
+	// LoadConfig, if set, is called by each request until SetConfig was called. It should call
+	// SetConfig.
 	LoadConfig func(context.Context)
 	// IsExempt, if set, reports whether a request is exempt regardless of the schemas.
 	IsExempt func(*request.User, *requestinfo.Info) bool
@@ -77,8 +78,8 @@ func (c *Controller) Configured() bool { return c.state.Load().loaded }
 // Running reports whether Run adjusts the limits of levels.
 func (c *Controller) Running() bool { return c.running.Load() }
 
-// SetConfig replaces the configuration for later requests. It removes the metrics of schemas that no longer
-// exist or that have another level.
+// SetConfig replaces the configuration for later requests. It removes the metrics of schemas that
+// no longer exist or that have another level.
 func (c *Controller) SetConfig(config *Config) {
 	c.setConfig(config, true)
 	c.Metrics.keepBindings(config.bindings())
@@ -96,8 +97,8 @@ func (c *Controller) setConfig(config *Config, loaded bool) {
 	c.state.Store(next)
 }
 
-// configureLevels applies level specs. A removed level stays until its requests have ended. The caller
-// holds mu.
+// configureLevels applies level specs. A removed level stays until its requests have ended. The
+// caller holds mu.
 func (c *Controller) configureLevels(given map[string]*levelSpec) map[string]*level {
 	now := c.Now()
 	specs := maps.Clone(given)
@@ -139,8 +140,8 @@ func (c *Controller) removeLevel(name string) {
 type Width struct {
 	// Seats is the number of seats while the request runs, at least 1.
 	Seats int
-	// Final is the number of seats that stay occupied for After when the request has ended. They stand for
-	// work that the request causes, such as watch events.
+	// Final is the number of seats that stay occupied for After when the request has ended. They
+	// stand for work that the request causes, such as watch events.
 	Final int
 	After time.Duration
 }
@@ -199,18 +200,20 @@ const (
 // Class is the classification of a request.
 type Class struct{ SchemaUID, LevelUID, Level string }
 
-// Begin classifies a request and waits until it may run. width returns the width of the request, given
-// the maximum number of seats of one request in its level. The error wraps a *Rejection. If it is nil, the
-// caller must call End.
+// Begin classifies a request and waits until it may run. width returns the width of the request,
+// given the maximum number of seats of one request in its level. The error wraps a *Rejection. If
+// it is nil, the caller must call End.
 func (c *Controller) Begin(ctx context.Context, u *request.User, op *requestinfo.Info, width func(most int) Width) (*Request, Class, error) {
 	r := &Request{user: u, op: op, watch: op.Verb == "watch", mutating: op.Writes(), queue: noQueue}
 	l := c.classify(ctx, r)
 	class := Class{SchemaUID: r.schema.uid, Level: l.name}
 	l.mu.Lock()
 	class.LevelUID = l.spec.uid
-	kind, most := l.spec.kind, max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
+	kind := l.spec.kind
+	most := max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
 	l.mu.Unlock()
-	if r.width = (Width{Seats: 1}); kind != kindExempt && width != nil {
+	r.width = (Width{Seats: 1})
+	if kind != kindExempt && width != nil {
 		r.width = width(most)
 	}
 	r.work = r.width.estimatedWork()
@@ -231,14 +234,14 @@ func (c *Controller) Begin(ctx context.Context, u *request.User, op *requestinfo
 }
 
 const (
-	// maxSeats is the maximum number of seats of one request. widestPart is the maximum as a fraction of
-	// its level's seats.
+	// maxSeats is the maximum number of seats of one request. widestPart is the maximum as a
+	// fraction of its level's seats.
 	maxSeats   = 10
 	widestPart = 0.15
 )
 
-// classify sets the schema and flow of a request and returns its level. The mandatory schemas match all
-// requests.
+// classify sets the schema and flow of a request and returns its level. The mandatory schemas match
+// all requests.
 func (c *Controller) classify(ctx context.Context, r *Request) *level {
 	s := c.state.Load()
 	if !s.loaded && c.LoadConfig != nil {
@@ -251,14 +254,15 @@ func (c *Controller) classify(ctx context.Context, r *Request) *level {
 	}
 	r.schema = c.bind(found, s.levels[found.level])
 	r.flow = found.flowOf(r.user, r.op)
-	if r.fairKey = r.flow; found.distinguisher == flowcontrolv1.FlowDistinguisherMethodByUserType {
+	r.fairKey = r.flow
+	if found.distinguisher == flowcontrolv1.FlowDistinguisherMethodByUserType {
 		r.fairKey = principalOf(ctx, r.user)
 	}
 	return r.schema.level
 }
 
-// bind returns a schema with its level, from the cache if the level is the same. Metrics of a schema exist
-// only after its first request.
+// bind returns a schema with its level, from the cache if the level is the same. Metrics of a
+// schema exist only after its first request.
 func (c *Controller) bind(r *compiledSchema, l *level) *boundSchema {
 	if b := r.bound.Load(); b != nil && b.level == l {
 		return b

@@ -78,8 +78,8 @@ func limited(name string, shares, queues, hand, length int32) *flowcontrolv1.Pri
 	}
 }
 
-// fixture is a controller with levels of a test. The schema of level l matches group g-l. Catch-all has 5
-// shares, so a level with 95 shares has 95 of 100 seats.
+// fixture is a controller with levels of a test. The schema of level l matches group g-l. Catch-all
+// has 5 shares, so a level with 95 shares has 95 of 100 seats.
 type fixture struct {
 	*flowcontrol.Controller
 	t     testing.TB
@@ -239,7 +239,7 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	})
 }
 
-// A flow with one request is served soon although another flow floods the level.
+// TestNoFlowStarves: a flow with one request is served soon although another flow floods the level.
 func TestNoFlowStarves(t *testing.T) {
 	r := newFixture(t, 2, limited("l", 5, 64, 8, 50)) // one seat
 	held, err := r.begin("flood", "l")
@@ -282,7 +282,8 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 }
 
-// Under random operations, running requests never hold more seats than the limit.
+// TestSeatsAreConserved: under random operations, running requests never hold more seats than the
+// limit.
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const seats = 20
@@ -443,7 +444,8 @@ func TestRemovedLevelServesItsRequests(t *testing.T) {
 	}
 }
 
-// Retry-After grows to its maximum under load and returns to 1 after a pause.
+// TestRetryAfterGrowsUnderLoad: Retry-After grows to its maximum under load and returns to 1 after
+// a pause.
 func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 	r := newFixture(t, 2, limited("l", 5, 0, 0, 0))
 	if _, err := r.begin("a", "l"); err != nil {

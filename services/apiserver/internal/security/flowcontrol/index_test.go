@@ -16,7 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// After any changes, the index finds the same schema as a linear search.
+// TestFirstMatchingSchemaWins: after any changes, the index finds the same schema as a linear
+// search.
 func TestFirstMatchingSchemaWins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := flowcontrol.NewCompiler()
@@ -34,7 +35,8 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 				c.PutSchema(live[name])
 			}
 			level := rapid.SampledFrom([]string{"l", "m"}).Draw(t, "level")
-			if levels[level] = rapid.Bool().Draw(t, "there"); levels[level] {
+			levels[level] = rapid.Bool().Draw(t, "there")
+			if levels[level] {
 				c.PutLevel(limited(level, 1000, 0, 0, 0))
 			} else {
 				c.DropLevel(level)
@@ -55,8 +57,8 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 	})
 }
 
-// expected returns the UID of the first matching schema by a linear search, as the API documentation
-// describes it.
+// expected returns the UID of the first matching schema by a linear search, as the API
+// documentation describes it.
 func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, u *request.User, op *requestinfo.Info) string {
 	all := map[string]*flowcontrolv1.FlowSchema{
 		"exempt": schema("exempt", "exempt", 1, group("system:masters")), "catch-all": schema("catch-all", "catch-all", 10000, group("system:authenticated"), group("system:unauthenticated")),
@@ -75,7 +77,8 @@ func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool,
 		}
 	}
 	if first == nil {
-		if first = all["catch-all"]; !levels[first.Spec.PriorityLevelConfiguration.Name] {
+		first = all["catch-all"]
+		if !levels[first.Spec.PriorityLevelConfiguration.Name] {
 			return ""
 		}
 	}
@@ -182,7 +185,8 @@ func drawUser(t *rapid.T) *request.User {
 
 func drawOperation(t *rapid.T) *requestinfo.Info {
 	op := &requestinfo.Info{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), Path: rapid.SampledFrom(append(paths, "/healthz/", "/no-3")).Draw(t, "path")}
-	if op.IsResource = rapid.Bool().Draw(t, "resource"); op.IsResource {
+	op.IsResource = rapid.Bool().Draw(t, "resource")
+	if op.IsResource {
 		op.Group, op.Resource = rapid.SampledFrom(groups).Draw(t, "group"), rapid.SampledFrom([]string{"pods", "deployments", "no-3"}).Draw(t, "resource")
 		op.Subresource, op.Namespace = rapid.SampledFrom([]string{"", "log"}).Draw(t, "sub"), rapid.SampledFrom([]string{"", "n", "m"}).Draw(t, "namespace")
 	}

@@ -43,23 +43,29 @@ type level struct {
 	metrics    *levelMetrics
 }
 
+// counts holds the totals of a level.
 type counts struct{ dispatched, rejected, timedOut, cancelled int }
 
 // configure applies a spec and limits.
 func (l *level) configure(p *levelSpec, n limits, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fresh, limits, limit := l.spec == nil, l.limits, l.limit
-	l.spec, l.limits = p, n
+	fresh := l.spec == nil
+	oldLimits := l.limits
+	oldLimit := l.limit
+	l.spec = p
+	l.limits = n
 	if fresh {
-		l.virtualAt, l.limit, l.flows = now, n.nominal, map[uint64]int{}
+		l.virtualAt = now
+		l.limit = n.nominal
+		l.flows = map[uint64]int{}
 		l.demand.begin(now)
 	}
 	l.quiescing = false
 	l.advance(now)
 	l.limit = min(max(l.limit, n.lower), n.upper)
 	l.resizeQueues()
-	if fresh || l.limits != limits || l.limit != limit {
+	if fresh || l.limits != oldLimits || l.limit != oldLimit {
 		l.metrics.recordLimits(l)
 	}
 	if len(l.queues) > 0 {
@@ -70,13 +76,14 @@ func (l *level) configure(p *levelSpec, n limits, now time.Time) {
 // idle reports whether the level has no requests and no final seats. The caller holds mu.
 func (l *level) idle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
 
-// reserveShare is the divisor of the limit that gives the reserve for flows without a running request. The
-// reserve exists if no flow is dealt all queues. Without it, a flow with many slow requests would delay all
-// others. Fair queueing does not prevent this, because a flow has several queues and flows share queues.
+// reserveShare is the divisor of the limit that gives the reserve for flows without a running
+// request. The reserve exists if no flow is dealt all queues. Without it, a flow with many slow
+// requests would delay all others. Fair queueing does not prevent this, because a flow has several
+// queues and flows share queues.
 const reserveShare = 8
 
-// fits reports whether a request may run now. A request that needs more seats than the limit runs alone.
-// The caller holds mu.
+// fits reports whether a request may run now. A request that needs more seats than the limit runs
+// alone. The caller holds mu.
 func (l *level) fits(r *Request) bool {
 	if l.spec.kind == kindExempt {
 		return true
@@ -92,8 +99,8 @@ func (l *level) fits(r *Request) bool {
 	return seats <= free
 }
 
-// admit starts, queues or rejects a request. It returns the reason of a rejection. A queued request runs
-// when r.admitted is closed.
+// admit starts, queues or rejects a request. It returns the reason of a rejection. A queued request
+// runs when r.admitted is closed.
 func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,17 +114,18 @@ func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason str
 	}
 	r.flowHash = hash()
 	i := l.chooseQueue(r.flowHash)
-	// Beyond the queue length, one more request may wait for each free seat. Such seats are free because a
-	// wide request is next, or because of the reserve.
-	if more := len(l.queues[i].waiting) - l.spec.length; more >= 0 && (more >= l.limit-l.inUse || !l.fits(r)) {
+	// Beyond the queue length, one more request may wait for each free seat. Such seats are free
+	// because a wide request is next, or because of the reserve.
+	excess := len(l.queues[i].waiting) - l.spec.length
+	if excess >= 0 && (excess >= l.limit-l.inUse || !l.fits(r)) {
 		return l.reject(now, reasonQueueFull)
 	}
 	l.enqueueOrStart(r, i, now)
 	return ""
 }
 
-// readmit starts or queues a suspended request. It returns false if the level has neither a free seat nor
-// queues.
+// readmit starts or queues a suspended request. It returns false if the level has neither a free
+// seat nor queues.
 func (l *level) readmit(r *Request, now time.Time, hash func() uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,8 +201,8 @@ func (l *level) cancelWaiting(r *Request, now time.Time, reason string) bool {
 	return true
 }
 
-// finalSeatsShare is the divisor of the limit that gives the maximum number of final seats. Without a
-// maximum, the writes of one user with many watchers could occupy the whole level.
+// finalSeatsShare is the divisor of the limit that gives the maximum number of final seats. Without
+// a maximum, the writes of one user with many watchers could occupy the whole level.
 const finalSeatsShare = 2
 
 // end releases the seats of a running request. Its final seats stay occupied for width.After.
@@ -215,7 +223,8 @@ func (l *level) end(r *Request, now time.Time) {
 		q.next += (now.Sub(r.started) - estimatedDuration).Seconds() * float64(r.width.Seats)
 		q.running--
 		l.deactivateIfIdle(q)
-		if l.flows[r.flowHash]--; l.flows[r.flowHash] == 0 {
+		l.flows[r.flowHash]--
+		if l.flows[r.flowHash] == 0 {
 			delete(l.flows, r.flowHash)
 		}
 	}
@@ -234,6 +243,7 @@ func (l *level) end(r *Request, now time.Time) {
 	}
 }
 
+// releaseSeats releases the seats of a request. seats excludes final seats. The caller holds mu.
 func (l *level) releaseSeats(r *Request, seats int) {
 	l.inUse -= seats
 	if r.queue != noQueue {
@@ -249,18 +259,22 @@ func (l *level) admitWaiting(now time.Time) {
 	l.recordDemand(now)
 }
 
+// recordDemand records the number of seats that requests occupy or wait for. The caller holds mu.
 func (l *level) recordDemand(now time.Time) {
 	l.demand.set(now, float64(l.inUse+l.waitingSeats))
 	l.metrics.recordLoad(l, now)
 }
 
+// link adds a request to the list of all requests. The caller holds mu.
 func (l *level) link(r *Request) {
-	if r.next = l.first; r.next != nil {
+	r.next = l.first
+	if r.next != nil {
 		r.next.previous = r
 	}
 	l.first = r
 }
 
+// unlink removes a request from the list. The caller holds mu.
 func (l *level) unlink(r *Request) {
 	if r.previous != nil {
 		r.previous.next = r.next
@@ -270,7 +284,8 @@ func (l *level) unlink(r *Request) {
 	if r.next != nil {
 		r.next.previous = r.previous
 	}
-	r.next, r.previous = nil, nil
+	r.next = nil
+	r.previous = nil
 }
 
 // maxRetryAfter is the maximum Retry-After in seconds.
@@ -283,32 +298,38 @@ type retryAfter struct {
 	count   int
 }
 
-// recordRejection counts a rejection. A window is as long as the current Retry-After. With more than three
-// rejections per second in a window, Retry-After doubles. With fewer than one, it decreases.
+// recordRejection counts a rejection. A window is as long as the current Retry-After. With more
+// than three rejections per second in a window, Retry-After doubles. With fewer than one, it
+// decreases.
 func (r *retryAfter) recordRejection(now time.Time) {
 	r.seconds = max(r.seconds, 1)
-	if window := time.Duration(r.seconds) * time.Second; r.since.IsZero() {
+	window := time.Duration(r.seconds) * time.Second
+	if r.since.IsZero() {
 		r.since = now
-	} else if past := now.Sub(r.since); past >= window {
-		switch n := r.count; {
-		case n > 3*r.seconds && past < 2*window:
+	}
+	past := now.Sub(r.since)
+	if past >= window {
+		switch {
+		case r.count > 3*r.seconds && past < 2*window:
 			r.seconds = min(2*r.seconds, maxRetryAfter)
-		case n < r.seconds || past >= 2*window:
+		case r.count < r.seconds || past >= 2*window:
 			r.seconds = max(r.seconds-int(past/window), 1)
 		}
-		r.since, r.count = now, 0
+		r.since = now
+		r.count = 0
 	}
 	r.count++
 }
 
 func (r *retryAfter) delay() int { return max(r.seconds, 1) }
 
-// retryInterval is the interval at which a suspended request retries to acquire seats in a level without
-// queues.
+// retryInterval is the interval at which a suspended request retries to acquire seats in a level
+// without queues.
 const retryInterval = 100 * time.Millisecond
 
-// Suspend releases the seats of a request while it waits, for example for its client. It does nothing if the
-// request has ended or is suspended. Suspend, Resume and End of one request must not be called concurrently.
+// Suspend releases the seats of a request while it waits, for example for its client. It does
+// nothing if the request has ended or is suspended. Suspend, Resume and End of one request must not
+// be called concurrently.
 func (c *Controller) Suspend(r *Request) {
 	if r.suspended || r.ended.Load() {
 		return
@@ -317,15 +338,18 @@ func (c *Controller) Suspend(r *Request) {
 	c.stopRunning(r)
 }
 
-// Resume waits until a suspended request has its seats again. Queue length limits do not apply, because the
-// request was admitted before. It returns an error only if ctx ends; the request then stays suspended.
+// Resume waits until a suspended request has its seats again. Queue length limits do not apply,
+// because the request was admitted before. It returns an error only if ctx ends; the request then
+// stays suspended.
 func (c *Controller) Resume(ctx context.Context, r *Request) error {
 	if !r.suspended || r.ended.Load() {
 		return nil
 	}
 	// Suspend has accounted for the final seats.
 	r.width = Width{Seats: r.width.Seats}
-	r.work, r.started, r.admitted = r.width.estimatedWork(), time.Time{}, nil
+	r.work = r.width.estimatedWork()
+	r.started = time.Time{}
+	r.admitted = nil
 	l := r.schema.level
 	for !l.readmit(r, c.Now(), func() uint64 { return c.hash(r) }) {
 		if err := waitRetryInterval(ctx); err != nil {
@@ -358,12 +382,13 @@ func waitRetryInterval(ctx context.Context) error {
 	}
 }
 
-// recordRunning records that a request has its seats. stopRunning releases them.
+// recordRunning records that a request has its seats.
 func (c *Controller) recordRunning(r *Request) {
 	r.schema.addRunning(r, 1)
 	c.Metrics.recordRunning(executing, r.mutating, 1, r.started)
 }
 
+// stopRunning releases the seats of a request.
 func (c *Controller) stopRunning(r *Request) {
 	now := c.Now()
 	r.ran += now.Sub(r.started)

@@ -117,13 +117,15 @@ func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if r.Adjust(); r.hasLevel("l") {
+		r.Adjust()
+		if r.hasLevel("l") {
 			t.Error("the level still exists after its final seats were released")
 		}
 	})
 }
 
-// The seats of an exempt level are not shared, and it does not borrow.
+// TestExemptLevelKeepsItsSeats: the seats of an exempt level are not shared, and it does not
+// borrow.
 func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	all, none, half := int32(100), int32(0), int32(50)
 	l := limited("l", 50, 0, 0, 0)
@@ -141,7 +143,8 @@ func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	r.wantGauge("current_limit_seats", "catch-all", 55)
 }
 
-// The mandatory levels keep their type regardless of the stored objects.
+// TestMandatoryLevelsKeepTheirType: the mandatory levels keep their type regardless of the stored
+// objects.
 func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	damaged := limited("exempt", 0, 0, 0, 0)
 	damaged.UID = "u"
@@ -164,7 +167,7 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	}
 }
 
-// The first request or dump loads the configuration, once.
+// TestFirstConfigurationIsLoadedOnce: the first request or dump loads the configuration, once.
 func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	for _, look := range []bool{false, true} {
 		clock, reg := newClock(), prometheus.NewRegistry()
@@ -210,7 +213,8 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	}
 }
 
-// A narrow request behind a wide one is queued beyond the queue length while seats are free.
+// TestNarrowRequestIsNotRejectedWhileSeatsAreFree: a narrow request behind a wide one is queued
+// beyond the queue length while seats are free.
 func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 	r := newFixture(t, 10, limited("l", 45, 1, 1, 1)) // 9 seats, queue length 1
 	wide := func(n int) <-chan *flowcontrol.Request {
@@ -234,7 +238,7 @@ func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 	r.End(<-third)
 }
 
-// A request that is wider than the level does not run beside final seats.
+// TestWideRequestRunsAlone: a request that is wider than the level does not run beside final seats.
 func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, 100, limited("l", 0, 0, 0, 0)) // serves one request at a time

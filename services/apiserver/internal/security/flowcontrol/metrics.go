@@ -40,8 +40,8 @@ var (
 	readBounds    = []float64{0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1}
 )
 
-// NewMetrics registers the metrics. maxReads and maxWrites are the denominators of the ratio of current
-// reads and writes.
+// NewMetrics registers the metrics. maxReads and maxWrites are the denominators of the ratio of
+// current reads and writes.
 func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() time.Time) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: namePrefix + name, Help: help}, labels)
@@ -125,7 +125,8 @@ func (o ratioCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// executing and waiting are the indexes of reads in Metrics.reads. The index of writes is one higher.
+// executing and waiting are the indexes of reads in Metrics.reads. The index of writes is one
+// higher.
 const (
 	executing = 0
 	waiting   = 2
@@ -210,7 +211,8 @@ func (m *Metrics) keepBindings(used map[binding]bool) {
 
 // recordLoad records the current load of a level. The caller holds level.mu.
 func (x *levelMetrics) recordLoad(l *level, now time.Time) {
-	nominal, limit := max(float64(l.nominal), 1), max(float64(l.limit), 1)
+	nominal := max(float64(l.nominal), 1)
+	limit := max(float64(l.limit), 1)
 	x.load.set(now, float64(l.inUse+l.waitingSeats)/nominal, float64(l.running)/limit,
 		float64(l.waiting)/max(float64(l.spec.queues*l.spec.length), 1), float64(l.inUse)/limit)
 	x.virtual.Set(l.virtual)
@@ -247,14 +249,17 @@ func (x *levelMetrics) recordAdjustment(l *level, target float64) {
 	x.m.discounted.WithLabelValues("max", x.name).Set(highest)
 }
 
-// startBounds returns the bounds of the queues' next virtual starts, with and without the estimated work
-// of running requests. The caller holds mu.
+// startBounds returns the bounds of the queues' next virtual starts, with and without the estimated
+// work of running requests. The caller holds mu.
 func (l *level) startBounds() (low, high, lowest, highest float64) {
 	for i := range l.queues {
 		q := &l.queues[i]
 		known := q.next - float64(q.seats)*estimatedDuration.Seconds()
 		if i == 0 {
-			low, high, lowest, highest = q.next, q.next, known, known
+			low = q.next
+			high = q.next
+			lowest = known
+			highest = known
 		}
 		low, high, lowest, highest = min(low, q.next), max(high, q.next), min(lowest, known), max(highest, known)
 	}
@@ -272,6 +277,7 @@ type schemaMetrics struct {
 	regular, watch func() prometheus.Observer
 }
 
+// schema returns the metrics of a schema in a level. They are created on first use.
 func (m *Metrics) schema(name, level string) *schemaMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()

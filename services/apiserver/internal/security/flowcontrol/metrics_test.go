@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// Dumps and metrics describe levels and queues.
+// TestDumpsAndMetrics: dumps and metrics describe levels and queues.
 func TestDumpsAndMetrics(t *testing.T) {
 	r := newFixture(t, 2, limited("l", 5, 1, 1, 2), limited("m", 0, 0, 0, 0)) // one seat
 	create := *list
@@ -82,7 +82,7 @@ func TestDumpsAndMetrics(t *testing.T) {
 	}
 }
 
-// A level that is removed and created again has all metrics.
+// TestRecreatedLevelHasMetrics: a level that is removed and created again has all metrics.
 func TestRecreatedLevelHasMetrics(t *testing.T) {
 	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	run := func() *flowcontrol.Request {
@@ -100,8 +100,8 @@ func TestRecreatedLevelHasMetrics(t *testing.T) {
 	r.wantGauge("current_executing_requests", "l", 1)
 }
 
-// metricValue returns the value of a gauge or the count of a histogram with the given label values, in the
-// order of the label names. It returns -1 if there is no such series.
+// metricValue returns the value of a gauge or the count of a histogram with the given label values,
+// in the order of the label names. It returns -1 if there is no such series.
 func (r *fixture) metricValue(name string, values ...string) float64 {
 	r.t.Helper()
 	families, err := r.reg.Gather()
@@ -141,7 +141,8 @@ func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 	}
 }
 
-// After the clock goes backwards, no time counts until it reaches its former value.
+// TestClockGoingBackwardsCountsNoTime: after the clock goes backwards, no time counts until it
+// reaches its former value.
 func TestClockGoingBackwardsCountsNoTime(t *testing.T) {
 	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	for _, step := range []struct{ pass, sum time.Duration }{{time.Second, time.Second}, {-time.Minute, time.Second}, {time.Minute, time.Second}, {time.Second, 2 * time.Second}} {

@@ -52,8 +52,8 @@ func (l *level) chooseQueue(hash uint64) int {
 	return chosen
 }
 
-// advance advances virtual time. Each active queue gets an equal part of the demanded seats. The caller
-// holds mu.
+// advance advances virtual time. Each active queue gets an equal part of the demanded seats. The
+// caller holds mu.
 func (l *level) advance(now time.Time) {
 	if l.activeQueues > 0 {
 		wanted := float64(min(l.inUse+l.waitingSeats, max(l.limit, 1))) // a level without seats runs one request at a time
@@ -69,12 +69,13 @@ func (l *level) joinQueue(r *Request, i int) *queue {
 		l.activeQueues++
 		q.next = l.virtual
 	}
-	r.queue, r.virtualArrival = i, l.virtual
+	r.queue = i
+	r.virtualArrival = l.virtual
 	return q
 }
 
-// startThroughQueue starts a request that need not wait. It has the effect of enqueue and dispatch with
-// empty queues. The caller holds mu.
+// startThroughQueue starts a request that need not wait. It has the effect of enqueue and dispatch
+// with empty queues. The caller holds mu.
 func (l *level) startThroughQueue(r *Request, i int, now time.Time) {
 	l.startFromQueue(l.joinQueue(r, i), i, r, now)
 }
@@ -122,9 +123,9 @@ func (l *level) deactivateIfIdle(q *queue) {
 	}
 }
 
-// dispatch starts requests while there are seats for the next one. If only the reserve is left, it starts
-// the next request of a flow without a running request. A request that is wider than the level waits until
-// it can run alone. The caller holds mu.
+// dispatch starts requests while there are seats for the next one. If only the reserve is left, it
+// starts the next request of a flow without a running request. A request that is wider than the
+// level waits until it can run alone. The caller holds mu.
 func (l *level) dispatch(now time.Time) {
 	for l.waiting > 0 {
 		q, i := l.nextQueue(false)
@@ -132,7 +133,8 @@ func (l *level) dispatch(now time.Time) {
 			if l.flows[r.flowHash] == 0 || l.inUse >= l.limit {
 				return
 			}
-			if q, i = l.nextQueue(true); q == nil || !l.fits(q.waiting[0]) {
+			q, i = l.nextQueue(true)
+			if q == nil || !l.fits(q.waiting[0]) {
 				return
 			}
 		}
@@ -150,9 +152,9 @@ func (l *level) dispatch(now time.Time) {
 	}
 }
 
-// nextQueue returns the queue whose first request would end first in virtual time. With idle it considers
-// only queues whose first request belongs to a flow without a running request. It returns nil if there is
-// none. The caller holds mu.
+// nextQueue returns the queue whose first request would end first in virtual time. With idle it
+// considers only queues whose first request belongs to a flow without a running request. It returns
+// nil if there is none. The caller holds mu.
 func (l *level) nextQueue(idle bool) (best *queue, at int) {
 	soonest := math.Inf(1)
 	for n := range l.queues {
@@ -166,14 +168,16 @@ func (l *level) nextQueue(idle bool) (best *queue, at int) {
 			continue
 		}
 		if end := max(q.next, r.virtualArrival) + r.work; end < soonest {
-			best, at, soonest = q, i, end
+			best = q
+			at = i
+			soonest = end
 		}
 	}
 	return best, at
 }
 
-// resizeQueues adjusts the number of queues to the spec. It removes surplus queues from the end once they
-// are idle. The caller holds mu.
+// resizeQueues adjusts the number of queues to the spec. It removes surplus queues from the end
+// once they are idle. The caller holds mu.
 func (l *level) resizeQueues() {
 	for len(l.queues) < l.spec.queues {
 		l.queues = append(l.queues, queue{})

@@ -8,7 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// Behind a wide request, at most one request per free seat waits beyond the queue length.
+// TestQueueLengthLimitWithFreeSeats: behind a wide request, at most one request per free seat waits
+// beyond the queue length.
 func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 	r := newFixture(t, 21, limited("l", 15, 1, 1, 2)) // 16 seats
 	of := func(seats int) func(int) flowcontrol.Width {

@@ -81,7 +81,8 @@ func (r *ratios) collect(ch chan<- prometheus.Metric) {
 	r.advance(r.now())
 	for i := range r.each {
 		one := &r.each[i]
-		buckets, total := make(map[float64]uint64, len(one.bounds)), uint64(0)
+		buckets := make(map[float64]uint64, len(one.bounds))
+		total := uint64(0)
 		for n, b := range one.bounds {
 			total += one.counts[n]
 			buckets[b] = total

@@ -11,8 +11,8 @@ import (
 
 func widest(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} }
 
-// flood sends n requests of maximum width in one flow. It returns the running ones when waits requests
-// wait, and a channel with the others.
+// flood sends n requests of maximum width in one flow. It returns the running ones when waits
+// requests wait, and a channel with the others.
 func (r *fixture) flood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
 	r.t.Helper()
 	came := make(chan *flowcontrol.Request, n)
@@ -32,7 +32,8 @@ func (r *fixture) flood(name string, n, waits int) (running []*flowcontrol.Reque
 	return running, came
 }
 
-// While one flow floods the level, some seats remain for flows without a running request.
+// TestReserveIsForIdleFlows: while one flow floods the level, some seats remain for flows without a
+// running request.
 func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
 	r := newFixture(t, 21, limited("l", 15, 1024, 2, 50))
@@ -84,13 +85,15 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	}
 	for len(running) > 0 {
 		r.End(running[0])
-		if running = running[1:]; r.waiting() > 0 {
+		running = running[1:]
+		if r.waiting() > 0 {
 			next()
 		}
 	}
 }
 
-// A flow with many queues cannot use the reserve of flows without a running request.
+// TestReserveWithManyQueuesPerFlow: a flow with many queues cannot use the reserve of flows without
+// a running request.
 func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 	r := newFixture(t, 25, limited("l", 20, 64, 8, 50)) // 20 seats, at most three per request
 	running, rest := r.flood("flood", 12, 6)
@@ -116,7 +119,7 @@ func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 	}
 }
 
-// A flow without a running request gets no more seats than are free.
+// TestReserveIsNotExceeded: a flow without a running request gets no more seats than are free.
 func TestReserveIsNotExceeded(t *testing.T) {
 	r := newFixture(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats, at most two per request
 	running, rest := r.flood("flood", 8, 1)
@@ -138,7 +141,7 @@ func TestReserveIsNotExceeded(t *testing.T) {
 	r.idle()
 }
 
-// With more flows than queues, each flow gets a seat at once.
+// TestManyFlowsUseAllSeats: with more flows than queues, each flow gets a seat at once.
 func TestManyFlowsUseAllSeats(t *testing.T) {
 	r := newFixture(t, 85, limited("l", 80, 8, 2, 50)) // 80 seats
 	for i := range 80 {
@@ -152,7 +155,8 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 		for begun := false; !begun; {
 			select {
 			case q := <-came:
-				if begun = true; q != nil {
+				begun = true
+				if q != nil {
 					defer r.End(q)
 				}
 			case <-look.C:
@@ -163,13 +167,15 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 			}
 		}
 		look.Stop()
-		if cancel(); t.Failed() {
+		cancel()
+		if t.Failed() {
 			return
 		}
 	}
 }
 
-// A level that serves one request at a time serves a known flow again, even if new flows keep arriving.
+// TestLevelWithoutSharesServesAllFlows: a level that serves one request at a time serves a known
+// flow again, even if new flows keep arriving.
 func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	r := newFixture(t, 100, limited("l", 0, 1024, 1, 50))
 	type served struct {
@@ -195,7 +201,8 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	next := func() {
 		r.clock.pass(10 * time.Millisecond)
 		r.End(runs.q)
-		if runs = <-came; runs.name == "often" {
+		runs = <-came
+		if runs.name == "often" {
 			often++
 		}
 	}
@@ -213,7 +220,8 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	r.End(runs.q)
 }
 
-// Many service accounts of one namespace leave the reserved seats to a principal without a running request.
+// TestNamesOfOnePrincipalShareSeats: many service accounts of one namespace leave the reserved
+// seats to a principal without a running request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
 	r := newFixture(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
 	came := make(chan *flowcontrol.Request, 20)

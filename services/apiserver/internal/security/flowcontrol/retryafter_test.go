@@ -8,7 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// Retry-After doubles with more than three rejections per second and decreases with fewer than one.
+// TestRetryAfterFollowsRejectionRate: Retry-After doubles with more than three rejections per
+// second and decreases with fewer than one.
 func TestRetryAfterFollowsRejectionRate(t *testing.T) {
 	r := newFixture(t, 2, limited("l", 5, 0, 0, 0)) // one seat
 	held, err := r.begin("a", "l")

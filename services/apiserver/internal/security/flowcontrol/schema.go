@@ -31,6 +31,7 @@ type subject struct {
 	name string
 }
 
+// subjectKind distinguishes the subjects of a rule.
 type subjectKind uint8
 
 const (
@@ -46,13 +47,16 @@ type rule struct {
 	paths     []pathRule
 }
 
+// resourceRule is a compiled ResourcePolicyRule.
 type resourceRule struct {
 	verbs, groups, resources, namespaces nameSet
 	cluster                              bool
 }
 
+// pathRule is a compiled NonResourcePolicyRule.
 type pathRule struct{ verbs, paths nameSet }
 
+// compileSchema returns a schema whose rules are indexed by their subjects.
 func compileSchema(s *flowcontrolv1.FlowSchema) *compiledSchema {
 	r := &compiledSchema{
 		name: s.Name, uid: string(s.UID), level: s.Spec.PriorityLevelConfiguration.Name, precedence: s.Spec.MatchingPrecedence,
@@ -142,8 +146,8 @@ func (p *resourceRule) matches(op *requestinfo.Info) bool {
 	return p.verbs.has(op.Verb) && p.groups.has(op.Group) && p.resources.hasResource(op.Resource, op.Subresource)
 }
 
-// serviceAccountNamespace returns the namespace in the user name of a service account. It does not validate
-// the name.
+// serviceAccountNamespace returns the namespace in the user name of a service account. It does not
+// validate the name.
 func serviceAccountNamespace(user string) (string, bool) {
 	rest, ok := strings.CutPrefix(user, accountPrefix)
 	if !ok {
@@ -176,6 +180,7 @@ type nameSet struct {
 // maxLinear is the maximum length of a list that is searched linearly.
 const maxLinear = 8
 
+// newNameSet returns the set of the names in a list, or of all names if it contains a star.
 func newNameSet(list []string) nameSet {
 	switch {
 	case slices.Contains(list, "*"):
@@ -201,7 +206,8 @@ func (n *nameSet) has(s string) bool {
 	return ok
 }
 
-// hasResource reports whether the set has a resource or subresource. It does not allocate for short lists.
+// hasResource reports whether the set has a resource or subresource. It does not allocate for short
+// lists.
 func (n *nameSet) hasResource(resource, sub string) bool {
 	if sub == "" || n.all {
 		return n.has(resource)
@@ -230,8 +236,8 @@ func (n *nameSet) hasPath(path string) bool {
 	return false
 }
 
-// index finds the schema of a request by its user, without a look at schemas about other users. Copies
-// share unchanged nodes.
+// index finds the schema of a request by its user, without a look at schemas about other users.
+// Copies share unchanged nodes.
 type index struct {
 	tree *btree.BTreeG[indexEntry]
 	seed maphash.Seed // for the hashes of subjects

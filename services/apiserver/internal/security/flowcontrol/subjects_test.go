@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// A subresource is named by resource, slash and subresource.
+// TestSubresourceNamesMatchExactly: a subresource is named by resource, slash and subresource.
 func TestSubresourceNamesMatchExactly(t *testing.T) {
 	for listed, want := range map[string]bool{"pods/log": true, "pods": false, "log": false, "/log": false, "pods/": false, "pods/logs": false, "pods-log": false} {
 		s := schema("s", "l", 100, group("g-l"))
@@ -28,7 +28,8 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 	}
 }
 
-// A service account subject matches only service accounts, and an empty one matches no user.
+// TestServiceAccountSubjects: a service account subject matches only service accounts, and an empty
+// one matches no user.
 func TestServiceAccountSubjects(t *testing.T) {
 	accounts := func(namespace, name string) flowcontrolv1.Subject {
 		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name}}
@@ -38,10 +39,10 @@ func TestServiceAccountSubjects(t *testing.T) {
 		user    string
 		want    bool
 	}{
-		{accounts("n", "*"), "system:serviceaccount:n:a", true},
-		{accounts("n", "*"), "n:a", false},
-		{accounts("n", "a"), "n:a", false},
-		{flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount}, "system:serviceaccount::", false},
+		{subject: accounts("n", "*"), user: "system:serviceaccount:n:a", want: true},
+		{subject: accounts("n", "*"), user: "n:a", want: false},
+		{subject: accounts("n", "a"), user: "n:a", want: false},
+		{subject: flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount}, user: "system:serviceaccount::", want: false},
 	} {
 		r := newFixture(t, 100)
 		setConfig(r, []*flowcontrolv1.FlowSchema{schema("s", "l", 100, c.subject)}, limited("l", 95, 0, 0, 0))

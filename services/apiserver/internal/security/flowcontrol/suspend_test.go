@@ -12,7 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// A suspended request leaves its seats to others and waits for them when it resumes.
+// TestSuspendedRequestHoldsNoSeats: a suspended request leaves its seats to others and waits for
+// them when it resumes.
 func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
 		"with queues": limited("l", 5, 4, 2, 1), "without": limited("l", 5, 0, 0, 0),
@@ -63,7 +64,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	}
 }
 
-// A full queue does not reject a suspended request.
+// TestSuspendedRequestIsNotRejected: a full queue does not reject a suspended request.
 func TestSuspendedRequestIsNotRejected(t *testing.T) {
 	r := newFixture(t, 2, limited("l", 5, 1, 1, 1)) // one seat, queue length 1
 	first, err := r.begin("a", "l")
@@ -96,7 +97,8 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 	r.idle()
 }
 
-// A suspended write holds its final seats, and does not hold them again when it ends.
+// TestFinalSeatsAreHeldOnce: a suspended write holds its final seats, and does not hold them again
+// when it ends.
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	r := newFixture(t, 2, limited("l", 5, 0, 0, 0))
 	q, _, err := r.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
@@ -121,7 +123,7 @@ func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	r.idle()
 }
 
-// Final seats occupy at most half of the level.
+// TestFinalSeatsLeaveSeatsToOthers: final seats occupy at most half of the level.
 func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 	r := newFixture(t, 40, limited("l", 5, 0, 0, 0))
 	fill := func() (n int) {

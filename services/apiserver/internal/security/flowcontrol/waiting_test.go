@@ -146,7 +146,8 @@ func (c *fuzz) blocked(t *rapid.T) string {
 func (c *fuzz) settle(t *rapid.T) {
 	var now string
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(100 * time.Microsecond) {
-		if now = c.blocked(t); now == "" {
+		now = c.blocked(t)
+		if now == "" {
 			break
 		}
 	}
@@ -217,14 +218,16 @@ func (c *fuzz) configure(t *rapid.T) {
 	c.SetConfig(flowcontrol.Compile(schemas, levels))
 }
 
-// Random operations change free seats and demand. After each, no fitting request waits.
+// TestFittingRequestsDoNotWait: random operations change free seats and demand. After each, no
+// fitting request waits.
 func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &fuzz{fixture: newFixture(t, 40, limited("l", 15, 8, 3, 50)), all: map[string]*pendingRequest{}, levels: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}
 		defer func() { // a failed check must not leave waiting requests
 			for _, a := range c.all {
 				a.cancel()
-				if <-a.done; a.began != nil {
+				<-a.done
+				if a.began != nil {
 					c.End(a.began)
 				}
 			}

@@ -50,14 +50,14 @@ func pod(r *admission.Request) *corev1.Pod {
 		return p
 	case admission.Update:
 		old, ok := r.OldObject.(*corev1.Pod)
-		if !ok || bringsImages(p, old) {
+		if !ok || addsImages(p, old) {
 			return p
 		}
 	}
 	return nil
 }
 
-func bringsImages(p, old *corev1.Pod) bool {
+func addsImages(p, old *corev1.Pod) bool {
 	had := map[string]bool{}
 	each(old, func(_ *field.Path, image string, _ *corev1.PullPolicy) { had[image] = true })
 	brings := false

@@ -47,16 +47,16 @@ func TestApproval(t *testing.T) {
 		old           runtime.Object
 		refused       bool
 	}{
-		{"certificatesigningrequests", "approval", admission.Update, of("a.b/one"), false},
-		{"certificatesigningrequests", "approval", admission.Update, of("a.b/two"), true},
-		{"certificatesigningrequests", "approval", admission.Update, of("c.d/any"), false},
-		{"certificatesigningrequests", "approval", admission.Update, of("x.c.d/any"), true},
-		{"certificatesigningrequests", "approval", admission.Update, of("broken/one"), true},
-		{"certificatesigningrequests", "approval", admission.Update, &corev1.Pod{}, true},
-		{"certificatesigningrequests", "approval", admission.Create, of("a.b/two"), false},
-		{"certificatesigningrequests", "status", admission.Update, of("a.b/two"), false},
-		{"certificatesigningrequests", "", admission.Update, of("a.b/two"), false},
-		{"others", "approval", admission.Update, of("a.b/two"), false},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("a.b/one"), refused: false},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("a.b/two"), refused: true},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("c.d/any"), refused: false},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("x.c.d/any"), refused: true},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("broken/one"), refused: true},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: &corev1.Pod{}, refused: true},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Create, old: of("a.b/two"), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, old: of("a.b/two"), refused: false},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Update, old: of("a.b/two"), refused: false},
+		{resource: "others", sub: "approval", op: admission.Update, old: of("a.b/two"), refused: false},
 	} {
 		err := p.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub,

@@ -54,19 +54,19 @@ func TestSigning(t *testing.T) {
 		object, old   runtime.Object
 		refused       bool
 	}{
-		{"certificatesigningrequests", "status", admission.Update, of("a.b/one", "c"), of("a.b/one", ""), false},
-		{"certificatesigningrequests", "status", admission.Update, of("c.d/any", "c"), of("c.d/any", ""), false},
-		{"certificatesigningrequests", "status", admission.Update, of("a.b/one", "c"), of("a.b/two", ""), true},
-		{"certificatesigningrequests", "status", admission.Update, of("a.b/two", "c"), of("a.b/two", ""), true},
-		{"certificatesigningrequests", "status", admission.Update, of("a.b/two", ""), of("a.b/two", "c"), true},
-		{"certificatesigningrequests", "status", admission.Update, of("a.b/two", "", "Failed"), of("a.b/two", ""), true},
-		{"certificatesigningrequests", "status", admission.Update, of("broken/one", "c"), of("broken/one", ""), true},
-		{"certificatesigningrequests", "status", admission.Update, of("a.b/two", "c", "Approved"), of("a.b/two", "c", "Approved"), false},
-		{"certificatesigningrequests", "status", admission.Update, &corev1.Pod{}, of("a.b/one", ""), true},
-		{"certificatesigningrequests", "status", admission.Update, of("a.b/one", ""), &corev1.Pod{}, true},
-		{"certificatesigningrequests", "approval", admission.Update, of("a.b/two", "c"), of("a.b/two", ""), false},
-		{"certificatesigningrequests", "status", admission.Create, of("a.b/two", "c"), nil, false},
-		{"others", "status", admission.Update, of("a.b/two", "c"), of("a.b/two", ""), false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/one", "c"), old: of("a.b/one", ""), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("c.d/any", "c"), old: of("c.d/any", ""), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/one", "c"), old: of("a.b/two", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/two", "c"), old: of("a.b/two", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/two", ""), old: of("a.b/two", "c"), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/two", "", "Failed"), old: of("a.b/two", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("broken/one", "c"), old: of("broken/one", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/two", "c", "Approved"), old: of("a.b/two", "c", "Approved"), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: &corev1.Pod{}, old: of("a.b/one", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/one", ""), old: &corev1.Pod{}, refused: true},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, object: of("a.b/two", "c"), old: of("a.b/two", ""), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Create, object: of("a.b/two", "c"), old: nil, refused: false},
+		{resource: "others", sub: "status", op: admission.Update, object: of("a.b/two", "c"), old: of("a.b/two", ""), refused: false},
 	} {
 		err := p.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub,

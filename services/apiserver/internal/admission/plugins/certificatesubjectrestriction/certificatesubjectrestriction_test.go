@@ -43,14 +43,14 @@ func TestSubjects(t *testing.T) {
 		object        runtime.Object
 		want          string // part of the error; empty when admitted
 	}{
-		{"certificatesigningrequests", "", admission.Create, of(client, "dev"), ""},
-		{"certificatesigningrequests", "", admission.Create, of(client, "dev", "system:masters"), "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
-		{"certificatesigningrequests", "", admission.Create, of("ex.test/s", "system:masters"), ""},
-		{"certificatesigningrequests", "", admission.Create, broken, "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST"},
-		{"certificatesigningrequests", "", admission.Create, &corev1.Pod{}, "expected type CertificateSigningRequest, got: *v1.Pod"},
-		{"certificatesigningrequests", "", admission.Update, of(client, "system:masters"), ""},
-		{"certificatesigningrequests", "status", admission.Create, of(client, "system:masters"), ""},
-		{"others", "", admission.Create, of(client, "system:masters"), ""},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: of(client, "dev"), want: ""},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: of(client, "dev", "system:masters"), want: "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: of("ex.test/s", "system:masters"), want: ""},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: broken, want: "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST"},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: &corev1.Pod{}, want: "expected type CertificateSigningRequest, got: *v1.Pod"},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Update, object: of(client, "system:masters"), want: ""},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Create, object: of(client, "system:masters"), want: ""},
+		{resource: "others", sub: "", op: admission.Create, object: of(client, "system:masters"), want: ""},
 	} {
 		err := certificatesubjectrestriction.Plugin{}.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub, Object: c.object, Name: "r",

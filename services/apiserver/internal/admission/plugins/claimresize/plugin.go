@@ -34,7 +34,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !ok {
 		return nil
 	}
-	was, is := old.Spec.Resources.Requests[corev1.ResourceStorage], c.Spec.Resources.Requests[corev1.ResourceStorage]
+	was := old.Spec.Resources.Requests[corev1.ResourceStorage]
+	is := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	if is.Cmp(was) <= 0 {
 		return nil
 	}

@@ -33,6 +33,7 @@ func (p Plugin) Admit(_ context.Context, r *admission.Request) error {
 	return nil
 }
 
+// tolerate adds a toleration of a taint unless the pod has one.
 func (p Plugin) tolerate(pod *corev1.Pod, taint string, seconds int64) {
 	for _, t := range pod.Spec.Tolerations {
 		if (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "") {

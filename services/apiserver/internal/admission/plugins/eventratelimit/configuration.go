@@ -49,6 +49,7 @@ func Load(data []byte) (*Configuration, error) {
 	return &c, nil
 }
 
+// validate returns the errors of the configuration.
 func (c *Configuration) validate() (errs field.ErrorList) {
 	limits := field.NewPath("limits")
 	if len(c.Limits) == 0 {

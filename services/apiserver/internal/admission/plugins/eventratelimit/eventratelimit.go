@@ -75,6 +75,7 @@ func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	return apierrors.NewTooManyRequestsError(status.Aggregated(errs).Error())
 }
 
+// allow takes a token from the bucket of a key.
 func (l *limit) allow(key string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

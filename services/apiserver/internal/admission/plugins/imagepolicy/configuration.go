@@ -48,9 +48,9 @@ func Load(data []byte) (*Configuration, error) {
 		value                  int64
 		unit, least, most, def time.Duration
 	}{
-		{&c.RetryBackoff, in.RetryBackoff, time.Millisecond, 1, 5 * time.Minute, 500 * time.Millisecond},
-		{&c.AllowTTL, in.AllowTTL, time.Second, time.Second, 30 * time.Minute, 5 * time.Minute},
-		{&c.DenyTTL, in.DenyTTL, time.Second, time.Second, 30 * time.Minute, 30 * time.Second},
+		{to: &c.RetryBackoff, value: in.RetryBackoff, unit: time.Millisecond, least: 1, most: 5 * time.Minute, def: 500 * time.Millisecond},
+		{to: &c.AllowTTL, value: in.AllowTTL, unit: time.Second, least: time.Second, most: 30 * time.Minute, def: 5 * time.Minute},
+		{to: &c.DenyTTL, value: in.DenyTTL, unit: time.Second, least: time.Second, most: 30 * time.Minute, def: 30 * time.Second},
 	} {
 		switch d.value {
 		case -1:

@@ -81,6 +81,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// now is a clock of the cache.
 type now func() time.Time
 
 func (n now) Now() time.Time { return n() }
@@ -134,6 +135,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
+// review asks the service about the images of a pod. If it fails, DefaultAllow decides.
 func (p *Plugin) review(ctx context.Context, r *admission.Request, pod *corev1.Pod, spec imagepolicyv1alpha1.ImageReviewSpec) error {
 	st, err := p.status(ctx, spec)
 	if err != nil {

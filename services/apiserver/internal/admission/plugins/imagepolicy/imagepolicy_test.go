@@ -133,11 +133,11 @@ func TestReviewContent(t *testing.T) {
 		sub  string
 		want string
 	}{
-		"created":              {admission.Create, "", `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
-		"updated":              {admission.Update, "", `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
-		"ephemeral containers": {admission.Update, "ephemeralcontainers", `{"image":"dbg"}`},
-		"status":               {admission.Update, "status", ""},
-		"deleted":              {admission.Delete, "", ""},
+		"created":              {op: admission.Create, sub: "", want: `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
+		"updated":              {op: admission.Update, sub: "", want: `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
+		"ephemeral containers": {op: admission.Update, sub: "ephemeralcontainers", want: `{"image":"dbg"}`},
+		"status":               {op: admission.Update, sub: "status", want: ""},
+		"deleted":              {op: admission.Delete, sub: "", want: ""},
 	} {
 		p, b, _ := start(t, "allowTTL: -1")
 		b.respond(200, `{"status":{"allowed":true}}`)
@@ -302,8 +302,8 @@ func TestReviewedRequests(t *testing.T) {
 		op            admission.Operation
 		asks          bool
 	}{
-		{"pods", "", admission.Update, true}, {"pods", "ephemeralcontainers", admission.Update, true}, {"pods", "status", admission.Update, false},
-		{"pods", "", admission.Create, false}, {"others", "", admission.Update, false},
+		{resource: "pods", sub: "", op: admission.Update, asks: true}, {resource: "pods", sub: "ephemeralcontainers", op: admission.Update, asks: true}, {resource: "pods", sub: "status", op: admission.Update, asks: false},
+		{resource: "pods", sub: "", op: admission.Create, asks: false}, {resource: "others", sub: "", op: admission.Update, asks: false},
 	} {
 		r := request(pod(nil, "i"), c.op, c.sub)
 		r.Resource = &registry.Kind{Names: registry.Names{Resource: c.resource}}

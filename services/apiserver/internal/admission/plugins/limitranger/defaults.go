@@ -14,6 +14,7 @@ import (
 // defaults holds the resources of containers that set none.
 type defaults struct{ requests, limits corev1.ResourceList }
 
+// defaultsOf returns the default requests and limits of containers.
 func defaultsOf(lr *corev1.LimitRange) defaults {
 	d := defaults{corev1.ResourceList{}, corev1.ResourceList{}}
 	for i := range lr.Spec.Limits {
@@ -31,8 +32,8 @@ func defaultsOf(lr *corev1.LimitRange) defaults {
 	return d
 }
 
-// weight returns the maximum cost of the defaults for a number of containers.
-func (d *defaults) weight(containers int) int {
+// size returns the maximum cost of the defaults for a number of containers.
+func (d *defaults) size(containers int) int {
 	size := 0
 	for _, l := range []corev1.ResourceList{d.requests, d.limits} {
 		for k := range l {
@@ -43,8 +44,8 @@ func (d *defaults) weight(containers int) int {
 }
 
 const (
-	// maxAnnotation is the size in bytes above which the annotation is not built. It exceeds the limit
-	// of annotations.
+	// maxAnnotation is the size in bytes above which the annotation is not built. It exceeds the
+	// limit of annotations.
 	maxAnnotation = 2 * validation.TotalAnnotationSizeLimitB
 	// maxAdded is the corresponding limit of all added data. perAdded is the stored size of a
 	// quantity without its name.
@@ -52,9 +53,9 @@ const (
 	perAdded = 9
 )
 
-// adds returns the minimum number of bytes by which a pod grows, and how many of them are names. It
-// stops counting above maxAdded.
-func (d *defaults) adds(pod *corev1.Pod) (bytes, names int) {
+// growth returns the minimum number of bytes by which a pod grows, and how many of them are names.
+// It stops counting above maxAdded.
+func (d *defaults) growth(pod *corev1.Pod) (bytes, names int) {
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
 			r := &containers[i].Resources
@@ -74,22 +75,22 @@ func (d *defaults) adds(pod *corev1.Pod) (bytes, names int) {
 	return bytes, names
 }
 
-// complete sets missing resources of the containers of a pod, and lists them in an annotation.
-func complete(pod *corev1.Pod, d *defaults) {
+// setDefaults sets missing resources of the containers of a pod, and lists them in an annotation.
+func setDefaults(pod *corev1.Pod, d *defaults) {
 	var names []string
 	for _, group := range []struct {
-		what       string
+		kind       string
 		containers []corev1.Container
 	}{{"container", pod.Spec.Containers}, {"init container", pod.Spec.InitContainers}} {
 		for i := range group.containers {
 			c := &group.containers[i]
-			tell := func(set []string, what string) {
+			addNames := func(set []string, what string) {
 				if len(set) > 0 {
-					names = append(names, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), what, group.what, c.Name))
+					names = append(names, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), what, group.kind, c.Name))
 				}
 			}
-			tell(fill(&c.Resources.Requests, d.requests), "request")
-			tell(fill(&c.Resources.Limits, d.limits), "limit")
+			addNames(addMissing(&c.Resources.Requests, d.requests), "request")
+			addNames(addMissing(&c.Resources.Limits, d.limits), "limit")
 		}
 	}
 	if len(names) > 0 {
@@ -100,8 +101,8 @@ func complete(pod *corev1.Pod, d *defaults) {
 	}
 }
 
-// fill adds missing resources and returns their names.
-func fill(to *corev1.ResourceList, from corev1.ResourceList) (set []string) {
+// addMissing adds missing resources and returns their names.
+func addMissing(to *corev1.ResourceList, from corev1.ResourceList) (set []string) {
 	for k, v := range from {
 		if _, ok := (*to)[k]; ok {
 			continue

@@ -27,14 +27,17 @@ func (b *bound) values() (request, limit, enforced int64) {
 	return b.request.Value(), b.limit.Value(), b.enforced.Value()
 }
 
+// usage returns the error of a request or limit outside the bound.
 func (b *bound) usage(which, what string, q *resource.Quantity) error {
 	return fmt.Errorf("%s %s usage per %s is %s, but %s is %s", which, b.name, b.per, b.enforced.String(), what, q.String())
 }
 
+// missing returns the error of a missing request or limit.
 func (b *bound) missing(which, what string) error {
 	return fmt.Errorf("%s %s usage per %s is %s.  No %s is specified", which, b.name, b.per, b.enforced.String(), what)
 }
 
+// minimum returns an error if a request or limit is below the minimum.
 func (b *bound) minimum() error {
 	request, limit, enforced := b.values()
 	switch {
@@ -48,6 +51,7 @@ func (b *bound) minimum() error {
 	return nil
 }
 
+// maximum returns an error if a request or limit is above the maximum.
 func (b *bound) maximum() error {
 	request, limit, enforced := b.values()
 	switch {
@@ -73,6 +77,7 @@ func (b *bound) maximumRequest() error {
 	return nil
 }
 
+// ratio returns an error if the ratio of limit to request exceeds the maximum.
 func (b *bound) ratio() error {
 	request, limit, _ := b.values()
 	refuse := func(why string) error {
@@ -104,12 +109,14 @@ func check(per corev1.LimitType, bounds, requests, limits corev1.ResourceList, r
 	return errs
 }
 
+// checkItem returns the violations of all bounds of an item.
 func checkItem(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
 	errs := check(l.Type, l.Min, requests, limits, (*bound).minimum)
 	errs = append(errs, check(l.Type, l.Max, requests, limits, (*bound).maximum)...)
 	return append(errs, check(l.Type, l.MaxLimitRequestRatio, requests, limits, (*bound).ratio)...)
 }
 
+// checkPod returns the violations of a pod and of its containers.
 func (p *Plugin) checkPod(pod *corev1.Pod, lr *corev1.LimitRange) (errs []error) {
 	for i := range lr.Spec.Limits {
 		switch l := &lr.Spec.Limits[i]; l.Type {
@@ -127,6 +134,7 @@ func (p *Plugin) checkPod(pod *corev1.Pod, lr *corev1.LimitRange) (errs []error)
 	return errs
 }
 
+// checkClaim returns the violations of a claim.
 func checkClaim(c *corev1.PersistentVolumeClaim, lr *corev1.LimitRange) (errs []error) {
 	for i := range lr.Spec.Limits {
 		if l := &lr.Spec.Limits[i]; l.Type == corev1.LimitTypePersistentVolumeClaim {

@@ -59,31 +59,35 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
-	weight, added, annotated := 0, 0, 0
+	weight := 0
+	added := 0
+	annotated := 0
 	var refused error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		d := defaultsOf(lr)
-		weight += d.weight(containers)
-		if refused = request.Estimate(ctx, weight); refused != nil {
+		weight += d.size(containers)
+		refused = request.Estimate(ctx, weight)
+		if refused != nil {
 			return refused
 		}
 		if weight > maxAnnotation { // below that, no sum can exceed its limit
-			bytes, names := d.adds(pod)
+			bytes, names := d.growth(pod)
 			if names > 0 { // the annotation is replaced, so only the last range counts
 				annotated = names
 			}
-			if added += bytes; added > maxAdded {
+			added += bytes
+			if added > maxAdded {
 				return nil // the pod is rejected; later ranges add to the message
 			}
 		}
-		complete(pod, &d)
+		setDefaults(pod, &d)
 		return nil
 	})
 	switch {
 	case refused != nil:
 		return refused
 	case err != nil:
-		return unseen(ctx, r, err)
+		return rejectUnreadable(ctx, r, err)
 	case annotated > maxAnnotation:
 		return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
 			field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
@@ -117,7 +121,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	var refused error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		held += bounds(lr, pod)
-		if refused = request.Estimate(ctx, request.PerValue*held); refused != nil {
+		refused = request.Estimate(ctx, request.PerValue*held)
+		if refused != nil {
 			return refused
 		}
 		var errs []error
@@ -135,12 +140,12 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if refused != nil {
 		return refused
 	}
-	return unseen(ctx, r, err)
+	return rejectUnreadable(ctx, r, err)
 }
 
-// unseen returns the error for limit ranges that could not be read. It rejects the request, unless
-// the request has ended or was throttled.
-func unseen(ctx context.Context, r *admission.Request, err error) error {
+// rejectUnreadable returns the error for limit ranges that could not be read. It rejects the
+// request, unless the request has ended or was throttled.
+func rejectUnreadable(ctx context.Context, r *admission.Request, err error) error {
 	if err == nil || ctx.Err() != nil || apierrors.IsTooManyRequests(err) {
 		return err
 	}

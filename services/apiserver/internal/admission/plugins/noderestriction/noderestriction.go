@@ -67,6 +67,7 @@ func (a *attempt) unexpectedOperation() error {
 	return a.refuse("unexpected operation %q", a.Operation)
 }
 
+// resource is a resource without its version.
 type resource struct{ group, name string }
 
 // Admit implements admission.Mutator.
@@ -104,6 +105,7 @@ func (p *Plugin) Admit(ctx context.Context, attrs *admission.Request) error {
 	return nil
 }
 
+// lease checks that a lease is that of the node.
 func (a *attempt) lease() error {
 	switch {
 	case a.Namespace != api.NodeLeaseNamespace:

@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/certificates"
 )
 
+// ownNode checks a write of a node by its kubelet.
 func (a *attempt) ownNode() error {
 	if a.Name != a.node {
 		return a.refuse("node %q is not allowed to modify node %q", a.node, a.Name)

@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
+// pod checks a request for a pod, its status or its eviction.
 func (p *Plugin) pod(ctx context.Context, a *attempt) error {
 	switch a.Subresource {
 	case "":
@@ -78,6 +79,7 @@ func (p *Plugin) mirrorPod(ctx context.Context, a *attempt) error {
 	return nil
 }
 
+// ownedByNode checks that the only owner of a mirror pod is the node.
 func (p *Plugin) ownedByNode(ctx context.Context, a *attempt, pod *corev1.Pod) error {
 	switch len(pod.OwnerReferences) {
 	case 0:
@@ -105,6 +107,7 @@ func (p *Plugin) ownedByNode(ctx context.Context, a *attempt, pod *corev1.Pod) e
 	return nil
 }
 
+// podStatus checks that a status update concerns a pod of the node and changes only the status.
 func (a *attempt) podStatus() error {
 	if a.Operation != admission.Update {
 		return a.unexpectedOperation()
@@ -138,10 +141,13 @@ func (a *attempt) claim() error {
 		return a.unexpectedType()
 	}
 	same := claim.DeepCopy()
-	same.ResourceVersion, same.ManagedFields = old.ResourceVersion, old.ManagedFields
+	same.ResourceVersion = old.ResourceVersion
+	same.ManagedFields = old.ManagedFields
 	s := &same.Status
-	s.Capacity, s.Conditions = old.Status.Capacity, old.Status.Conditions
-	s.AllocatedResources, s.AllocatedResourceStatuses = old.Status.AllocatedResources, old.Status.AllocatedResourceStatuses
+	s.Capacity = old.Status.Capacity
+	s.Conditions = old.Status.Conditions
+	s.AllocatedResources = old.Status.AllocatedResources
+	s.AllocatedResourceStatuses = old.Status.AllocatedResourceStatuses
 	same.TypeMeta = old.TypeMeta
 	if !semantic.Equal(same, old) {
 		return a.refuse("node %q is not allowed to update fields other than status.quantity and status.conditions", a.node)

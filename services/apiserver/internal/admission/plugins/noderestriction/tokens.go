@@ -45,6 +45,8 @@ func (p *Plugin) token(ctx context.Context, a *attempt) error {
 	return p.audience(ctx, a, pod, r.Spec.Audiences)
 }
 
+// audience checks that the pod uses the audience of a requested token, or that the node may request
+// it.
 func (p *Plugin) audience(ctx context.Context, a *attempt, pod *corev1.Pod, audiences []string) error {
 	if len(audiences) > 1 {
 		return a.refuse("node may only request 0 or 1 audiences")

@@ -21,12 +21,12 @@ func TestNewNodesAreTainted(t *testing.T) {
 		taint []corev1.Taint
 		want  []corev1.Taint
 	}{
-		{admission.Create, "", nil, []corev1.Taint{notReady}},
-		{admission.Create, "", []corev1.Taint{own}, []corev1.Taint{own, notReady}},
-		{admission.Create, "", []corev1.Taint{notReady, own}, []corev1.Taint{notReady, own}},
-		{admission.Create, "", []corev1.Taint{evicting}, []corev1.Taint{evicting, notReady}},
-		{admission.Create, "status", nil, nil},
-		{admission.Update, "", nil, nil},
+		{op: admission.Create, sub: "", taint: nil, want: []corev1.Taint{notReady}},
+		{op: admission.Create, sub: "", taint: []corev1.Taint{own}, want: []corev1.Taint{own, notReady}},
+		{op: admission.Create, sub: "", taint: []corev1.Taint{notReady, own}, want: []corev1.Taint{notReady, own}},
+		{op: admission.Create, sub: "", taint: []corev1.Taint{evicting}, want: []corev1.Taint{evicting, notReady}},
+		{op: admission.Create, sub: "status", taint: nil, want: nil},
+		{op: admission.Update, sub: "", taint: nil, want: nil},
 	} {
 		n := &corev1.Node{Spec: corev1.NodeSpec{Taints: c.taint}}
 		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: c.op, Subresource: c.sub, Object: n}); err != nil {

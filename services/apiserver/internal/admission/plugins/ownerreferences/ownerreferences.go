@@ -36,7 +36,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	now, old := owners(r.Object), owners(r.OldObject)
-	if same(now, old) {
+	if sameReferences(now, old) {
 		return nil
 	}
 	// A new object may name owners without this check, because there is nothing to delete yet.
@@ -69,6 +69,8 @@ func (p *Plugin) finalizesAll(ctx context.Context, r *admission.Request) bool {
 	return d == authz.Allow
 }
 
+// mayBlock checks that the user may update the finalizers of an owner whose deletion the object
+// blocks.
 func (p *Plugin) mayBlock(ctx context.Context, r *admission.Request, ref *metav1.OwnerReference) error {
 	k, err := p.kind(ref)
 	if err != nil {
@@ -86,6 +88,7 @@ func (p *Plugin) mayBlock(ctx context.Context, r *admission.Request, ref *metav1
 	return nil
 }
 
+// kind returns the kind of an owner.
 func (p *Plugin) kind(ref *metav1.OwnerReference) (*registry.Kind, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -97,6 +100,7 @@ func (p *Plugin) kind(ref *metav1.OwnerReference) (*registry.Kind, error) {
 	return nil, &meta.NoKindMatchError{GroupKind: gv.WithKind(ref.Kind).GroupKind(), SearchedVersions: []string{gv.Version}}
 }
 
+// owners returns the owner references of an object.
 func owners(o runtime.Object) []metav1.OwnerReference {
 	if o == nil {
 		return nil
@@ -108,7 +112,8 @@ func owners(o runtime.Object) []metav1.OwnerReference {
 	return m.GetOwnerReferences()
 }
 
-func same(a, b []metav1.OwnerReference) bool {
+// sameReferences compares references. An empty list equals nil.
+func sameReferences(a, b []metav1.OwnerReference) bool {
 	return len(a) == 0 && len(b) == 0 || semantic.Equal(a, b)
 }
 
@@ -116,16 +121,17 @@ func same(a, b []metav1.OwnerReference) bool {
 func newlyBlocking(now, old []metav1.OwnerReference) (all []metav1.OwnerReference) {
 	before := map[types.UID]bool{}
 	for i := range old {
-		before[old[i].UID] = blocks(&old[i])
+		before[old[i].UID] = blocksDeletion(&old[i])
 	}
 	for i := range now {
-		if blocks(&now[i]) && !before[now[i].UID] {
+		if blocksDeletion(&now[i]) && !before[now[i].UID] {
 			all = append(all, now[i])
 		}
 	}
 	return all
 }
 
-func blocks(r *metav1.OwnerReference) bool {
+// blocksDeletion reports whether a reference blocks the deletion of its owner.
+func blocksDeletion(r *metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }

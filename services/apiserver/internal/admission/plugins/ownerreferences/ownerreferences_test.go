@@ -52,7 +52,10 @@ func ref(version, kind, uid string, block bool) metav1.OwnerReference {
 }
 
 func TestOwners(t *testing.T) {
-	free, held, node, zed := ref("apps/v1", "Deployment", "u", false), ref("apps/v1", "Deployment", "u", true), ref("v1", "Node", "n", true), ref("x.y/v1", "Zed", "z", true)
+	free := ref("apps/v1", "Deployment", "u", false)
+	held := ref("apps/v1", "Deployment", "u", true)
+	node := ref("v1", "Node", "n", true)
+	zed := ref("x.y/v1", "Zed", "z", true)
 	const (
 		remove   = "delete:/configmaps/:ns/c"
 		finalize = "update:apps/deployments/finalizers:ns/d"

@@ -60,6 +60,7 @@ func (p *storedPod) Size() int                     { return p.entry.Size() }
 func (p *storedPod) Outline() (*corev1.Pod, error) { return p.read(p.of.outline) }
 func (p *storedPod) Judged() (*corev1.Pod, error)  { return p.read(p.of.judged) }
 
+// read decodes the pod with a reader.
 func (p *storedPod) read(reader podReader) (*corev1.Pod, error) {
 	if err := p.entry.Unreadable(); err != nil {
 		return nil, err

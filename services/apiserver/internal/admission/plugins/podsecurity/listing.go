@@ -20,7 +20,8 @@ import (
 const (
 	// maxPods is how many pods of a namespace are evaluated after a change of its labels.
 	maxPods = 3000
-	// podsTimeout bounds the evaluation. It takes at most half of the time that the request has left.
+	// podsTimeout bounds the evaluation. It takes at most half of the time that the request has
+	// left.
 	podsTimeout = time.Second
 )
 
@@ -44,9 +45,9 @@ type Stored interface {
 
 const listingFailed = "failed to list pods while checking new PodSecurity enforce level"
 
-// existing evaluates the pods of a namespace by a standard that is to be enforced on it, and returns
-// warnings. An error means that the request cannot be processed now. Pods are selected by their
-// outlines. Each pod is decoded when it is evaluated, and not retained.
+// existing evaluates the pods of a namespace by a standard that is to be enforced on it, and
+// returns warnings. An error means that the request cannot be processed now. Pods are selected by
+// their outlines. Each pod is decoded when it is evaluated, and not retained.
 func (s *standards) existing(ctx context.Context, namespace string, enforce api.LevelVersion) ([]string, error) {
 	pods, err := s.objects.PodsIn(ctx, namespace)
 	if err != nil {
@@ -75,7 +76,8 @@ func (s *standards) existing(ctx context.Context, namespace string, enforce api.
 	found, checked := violations{}, 0
 	for _, p := range ordered[:min(len(ordered), maxPods)] {
 		found.add(s.checks, enforce, p)
-		if checked++; ctx.Err() != nil {
+		checked++
+		if ctx.Err() != nil {
 			break
 		}
 	}

@@ -64,7 +64,8 @@ const newestVersion = 33
 
 // recordEvaluation counts a decision.
 func (m *Metrics) recordEvaluation(d decision, p api.LevelVersion, in mode, a api.Attributes) {
-	version, newest := p.Version.String(), api.MajorMinorVersion(1, newestVersion)
+	version := p.Version.String()
+	newest := api.MajorMinorVersion(1, newestVersion)
 	switch {
 	case p.Level == api.LevelPrivileged: // regardless of the version
 		version = api.LatestVersion().String()

@@ -109,9 +109,9 @@ func (s *standards) exemptAnswer(ns *corev1.Namespace, p api.Policy) answer {
 		name, level, version string
 		standard             api.LevelVersion
 	}{
-		{"enforce", api.EnforceLevelLabel, api.EnforceVersionLabel, p.Enforce},
-		{"audit", api.AuditLevelLabel, api.AuditVersionLabel, p.Audit},
-		{"warn", api.WarnLevelLabel, api.WarnVersionLabel, p.Warn},
+		{name: "enforce", level: api.EnforceLevelLabel, version: api.EnforceVersionLabel, standard: p.Enforce},
+		{name: "audit", level: api.AuditLevelLabel, version: api.AuditVersionLabel, standard: p.Audit},
+		{name: "warn", level: api.WarnLevelLabel, version: api.WarnVersionLabel, standard: p.Warn},
 	} {
 		_, hasLevel := ns.Labels[m.level]
 		_, hasVersion := ns.Labels[m.version]
@@ -260,7 +260,8 @@ func (s *standards) evaluate(a api.Attributes, p api.Policy, malformed error, m 
 // exemptReason counts a request of an exempt namespace or user, and returns which it is.
 func (s *standards) exemptReason(a api.Attributes) string {
 	var reason string
-	switch user := a.GetUserName(); {
+	user := a.GetUserName()
+	switch {
 	case s.exemptNamespace(a.GetNamespace()):
 		reason = "namespace"
 	case user != "" && slices.Contains(s.exemptions.Usernames, user):

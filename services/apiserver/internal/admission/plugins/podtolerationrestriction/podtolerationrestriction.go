@@ -85,7 +85,8 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		if err != nil {
 			return err
 		}
-		if add = given; !ok {
+		add = given
+		if !ok {
 			add = slices.Clone(p.config.Default)
 		}
 	}

@@ -64,6 +64,7 @@ type class struct {
 	policy *corev1.PreemptionPolicy
 }
 
+// classOf returns the priority class that a pod names, or else the default one.
 func (p *Plugin) classOf(ctx context.Context, r *admission.Request, pod *corev1.Pod) (class, error) {
 	if name := pod.Spec.PriorityClassName; name != "" {
 		c, err := p.Classes.Get(ctx, name)
@@ -86,6 +87,7 @@ func (p *Plugin) classOf(ctx context.Context, r *admission.Request, pod *corev1.
 	return class{c.Name, c.Value, c.PreemptionPolicy}, nil
 }
 
+// resolve sets the class, priority and preemption policy of a pod. It rejects other values.
 func (p *Plugin) resolve(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
 	c, err := p.classOf(ctx, r, pod)
 	if err != nil {
@@ -94,7 +96,8 @@ func (p *Plugin) resolve(ctx context.Context, r *admission.Request, pod *corev1.
 	if have := pod.Spec.Priority; have != nil && *have != c.value {
 		return r.Forbiddenf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *have, c.value)
 	}
-	pod.Spec.PriorityClassName, pod.Spec.Priority = c.name, &c.value
+	pod.Spec.PriorityClassName = c.name
+	pod.Spec.Priority = &c.value
 	if c.policy == nil {
 		return nil
 	}

@@ -68,6 +68,7 @@ func (p *Plugin) Validate(ctx context.Context, a *admission.Request) error {
 	return nil
 }
 
+// role checks that the user holds the rules of a role, or may escalate.
 func (p *Plugin) role(ctx context.Context, a *admission.Request, rules []rbacv1.PolicyRule, aggregated bool) error {
 	escalate := &authz.Attributes{
 		User: a.User, Verb: "escalate", Resource: true, Group: a.Resource.Group, Version: "*",
@@ -89,6 +90,7 @@ func (p *Plugin) role(ctx context.Context, a *admission.Request, rules []rbacv1.
 	return nil
 }
 
+// binding checks that the user holds the rules of the role, or may bind it.
 func (p *Plugin) binding(ctx context.Context, a *admission.Request, ref rbacv1.RoleRef) error {
 	bind := &authz.Attributes{
 		User: a.User, Verb: "bind", Resource: true, Group: ref.APIGroup, Version: "*", Namespace: a.Namespace, Name: ref.Name,
@@ -111,8 +113,8 @@ func (p *Plugin) binding(ctx context.Context, a *admission.Request, ref rbacv1.R
 	return escalation(ctx, s, a, rules)
 }
 
-// escalation returns an error if the user does not hold the rules. The comparison is large work if the
-// user or the role has many names, even if the request is small.
+// escalation returns an error if the user does not hold the rules. The comparison is large work if
+// the user or the role has many names, even if the request is small.
 func escalation(ctx context.Context, s *rbac.Snapshot, a *admission.Request, rules []rbacv1.PolicyRule) error {
 	if err := request.Estimate(ctx, request.PerValue*s.EscalationValues(a.User, a.Namespace, rules)); err != nil {
 		return err

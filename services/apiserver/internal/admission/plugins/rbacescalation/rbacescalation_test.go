@@ -87,29 +87,29 @@ func TestEscalation(t *testing.T) {
 		obj, old   registry.Object
 		want       string
 	}{
-		{"role within the own permissions", "alice", role(reads), nil, ok},
-		{"role beyond the own permissions", "alice", role(reads, creates), nil, "roles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"create\"]}"},
-		{"cluster role with permissions of a namespace", "alice", clusterRole(false, reads), nil, "clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
-		{"with escalate", "bob", role(reads), nil, ok},
-		{"with escalate for roles alone", "bob", clusterRole(false, reads), nil, "is attempting to grant"},
-		{"everything", "carl", clusterRole(true, reads), nil, ok},
-		{"removed rules", "alice", clusterRole(false), clusterRole(false, reads), ok},
-		{"with escalate for a role by its name", "dan", func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), role(creates), ok},
-		{"create with escalate for a role by its name", "dan", role(creates), nil, "is attempting to grant"},
-		{"create by apply with escalate for a role by its name", "dan", role(creates), applied, ok},
-		{"old object of another kind", "alice", role(creates), clusterRole(false, creates), "is attempting to grant"},
-		{"aggregation", "alice", clusterRole(true), nil, "must have cluster-admin privileges to use the aggregationRule"},
-		{"aggregation that was there", "alice", clusterRole(false), clusterRole(true), "must have cluster-admin privileges to use the aggregationRule"},
-		{"an update that grants nothing new", "alice", role(creates), role(reads, creates), "is attempting to grant"},
-		{"finalizers alone", "alice", func() registry.Object { r := role(creates); r.Finalizers = []string{"x/y"}; return r }(), role(creates), ok},
-		{"changed labels", "alice", func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), role(creates), "is attempting to grant"},
-		{"binding within the own permissions", "alice", binding(ref("ClusterRole", "reader")), nil, ok},
-		{"cluster binding", "alice", clusterBinding(ref("ClusterRole", "reader")), nil, "clusterrolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
-		{"binding beyond the own permissions", "alice", binding(ref("Role", "writer")), nil, "rolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
-		{"with bind", "bob", binding(ref("ClusterRole", "reader")), nil, ok},
-		{"with bind for another role", "bob", binding(ref("ClusterRole", "all")), nil, "is attempting to grant"},
-		{"missing role", "alice", binding(ref("Role", "none")), nil, `rolebindings.rbac.authorization.k8s.io "none" not found`},
-		{"masters", "root", clusterBinding(ref("ClusterRole", "none")), nil, ok},
+		{name: "role within the own permissions", user: "alice", obj: role(reads), old: nil, want: ok},
+		{name: "role beyond the own permissions", user: "alice", obj: role(reads, creates), old: nil, want: "roles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"create\"]}"},
+		{name: "cluster role with permissions of a namespace", user: "alice", obj: clusterRole(false, reads), old: nil, want: "clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
+		{name: "with escalate", user: "bob", obj: role(reads), old: nil, want: ok},
+		{name: "with escalate for roles alone", user: "bob", obj: clusterRole(false, reads), old: nil, want: "is attempting to grant"},
+		{name: "everything", user: "carl", obj: clusterRole(true, reads), old: nil, want: ok},
+		{name: "removed rules", user: "alice", obj: clusterRole(false), old: clusterRole(false, reads), want: ok},
+		{name: "with escalate for a role by its name", user: "dan", obj: func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), old: role(creates), want: ok},
+		{name: "create with escalate for a role by its name", user: "dan", obj: role(creates), old: nil, want: "is attempting to grant"},
+		{name: "create by apply with escalate for a role by its name", user: "dan", obj: role(creates), old: applied, want: ok},
+		{name: "old object of another kind", user: "alice", obj: role(creates), old: clusterRole(false, creates), want: "is attempting to grant"},
+		{name: "aggregation", user: "alice", obj: clusterRole(true), old: nil, want: "must have cluster-admin privileges to use the aggregationRule"},
+		{name: "aggregation that was there", user: "alice", obj: clusterRole(false), old: clusterRole(true), want: "must have cluster-admin privileges to use the aggregationRule"},
+		{name: "an update that grants nothing new", user: "alice", obj: role(creates), old: role(reads, creates), want: "is attempting to grant"},
+		{name: "finalizers alone", user: "alice", obj: func() registry.Object { r := role(creates); r.Finalizers = []string{"x/y"}; return r }(), old: role(creates), want: ok},
+		{name: "changed labels", user: "alice", obj: func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), old: role(creates), want: "is attempting to grant"},
+		{name: "binding within the own permissions", user: "alice", obj: binding(ref("ClusterRole", "reader")), old: nil, want: ok},
+		{name: "cluster binding", user: "alice", obj: clusterBinding(ref("ClusterRole", "reader")), old: nil, want: "clusterrolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
+		{name: "binding beyond the own permissions", user: "alice", obj: binding(ref("Role", "writer")), old: nil, want: "rolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
+		{name: "with bind", user: "bob", obj: binding(ref("ClusterRole", "reader")), old: nil, want: ok},
+		{name: "with bind for another role", user: "bob", obj: binding(ref("ClusterRole", "all")), old: nil, want: "is attempting to grant"},
+		{name: "missing role", user: "alice", obj: binding(ref("Role", "none")), old: nil, want: `rolebindings.rbac.authorization.k8s.io "none" not found`},
+		{name: "masters", user: "root", obj: clusterBinding(ref("ClusterRole", "none")), old: nil, want: ok},
 	} {
 		kind := rbac.KindOf(c.obj)
 		a := &admission.Request{
@@ -138,8 +138,8 @@ func TestEscalation(t *testing.T) {
 	}
 }
 
-// TestComparisonOfManyNamesIsLargeWork checks that a small request for a role with many names is limited
-// like a large one.
+// TestComparisonOfManyNamesIsLargeWork checks that a small request for a role with many names is
+// limited like a large one.
 func TestComparisonOfManyNamesIsLargeWork(t *testing.T) {
 	e := rbac.New()
 	many := rule("", "pods", "get")

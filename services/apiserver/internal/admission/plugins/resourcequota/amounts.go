@@ -14,8 +14,8 @@ type (
 	requirement = quota.Requirement
 )
 
-// text formats amounts sorted by name, for messages.
-func text(a amounts) string {
+// formatAmounts formats amounts sorted by name, for messages.
+func formatAmounts(a amounts) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(a)) {
 		q := a[name]
@@ -24,8 +24,8 @@ func text(a amounts) string {
 	return strings.Join(parts, ",")
 }
 
-// list formats names in order, for messages.
-func list(n names) string {
+// formatNames formats names in order, for messages.
+func formatNames(n names) string {
 	var parts []string
 	for _, name := range slices.Sorted(slices.Values(n)) {
 		parts = append(parts, string(name))

@@ -13,12 +13,12 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// job is a request to charge, or a list of charges to undo.
+// job is a request to charge to quotas, or a list of earlier charges to refund.
 type job struct {
 	request   *admission.Request
 	evaluator *evaluator
 	quotas    []string // names of the quotas that may be charged
-	back      []charge
+	refunds   []charge // charges to undo
 
 	// err and charged are the result. They are valid once done is closed.
 	err     error
@@ -30,7 +30,8 @@ type job struct {
 	abandoned bool
 }
 
-// abandon gives up waiting for a job. If the job has finished, its charges belong to the caller.
+// abandon ends the wait for a job. If the job has finished, it returns the charges, which the
+// caller must refund.
 func (j *job) abandon() (charges []charge, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -38,8 +39,8 @@ func (j *job) abandon() (charges []charge, over bool) {
 	return j.charged, j.finished
 }
 
-// over reports whether the job needs no more work: it has failed, or its request was abandoned.
-func (j *job) over() bool {
+// isDone reports whether the job needs no more work: it has failed, or its request was abandoned.
+func (j *job) isDone() bool {
 	if j.err != nil {
 		return true
 	}
@@ -61,21 +62,22 @@ func (j *job) finish() bool {
 // flight.
 type batcher struct{ waiting []*job }
 
-// enter appends a job to the queue. The first job starts a goroutine that works until the queue is
-// empty.
-func (p *Plugin) enter(namespace string, j *job) {
+// enqueue appends a job to the queue. The first job starts a goroutine that works until the queue
+// is empty.
+func (p *Plugin) enqueue(namespace string, j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.batchers[namespace]
 	if l == nil {
 		l = &batcher{}
 		p.batchers[namespace] = l
-		go p.work(namespace, l)
+		go p.runBatches(namespace, l)
 	}
 	l.waiting = append(l.waiting, j)
 }
 
-func (p *Plugin) work(namespace string, l *batcher) {
+// runBatches runs the queued jobs of a namespace in batches until the queue is empty.
+func (p *Plugin) runBatches(namespace string, l *batcher) {
 	for {
 		p.mu.Lock()
 		jobs := l.waiting
@@ -93,34 +95,35 @@ func (p *Plugin) work(namespace string, l *batcher) {
 // runBatch runs jobs with one write for each quota. It skips abandoned jobs, except for charges to
 // undo.
 func (p *Plugin) runBatch(namespace string, jobs []*job) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), chargeTimeout)
 	defer cancel()
 	byQuota := map[string][]*job{}
 	for _, j := range jobs {
 		for _, name := range j.quotas {
 			byQuota[name] = append(byQuota[name], j)
 		}
-		for i := range j.back {
-			byQuota[j.back[i].quota] = append(byQuota[j.back[i].quota], j)
+		for i := range j.refunds {
+			byQuota[j.refunds[i].quota] = append(byQuota[j.refunds[i].quota], j)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(byQuota)) {
-		p.change(ctx, namespace, name, byQuota[name])
+		p.changeQuota(ctx, namespace, name, byQuota[name])
 	}
 	for _, j := range jobs {
 		charges := j.charged
 		if j.err != nil {
 			j.charged = nil
 		}
-		if waits := j.finish(); j.err != nil || !waits {
-			p.giveBack(namespace, charges)
+		waits := j.finish()
+		if j.err != nil || !waits {
+			p.refund(namespace, charges)
 		}
 	}
 }
 
-// change charges a quota for pending jobs, and undoes charges.
-func (p *Plugin) change(ctx context.Context, namespace, name string, jobs []*job) {
-	jobs = slices.DeleteFunc(slices.Clone(jobs), (*job).over)
+// changeQuota charges a quota for pending jobs, and undoes charges.
+func (p *Plugin) changeQuota(ctx context.Context, namespace, name string, jobs []*job) {
+	jobs = slices.DeleteFunc(slices.Clone(jobs), (*job).isDone)
 	if len(jobs) == 0 {
 		return
 	}
@@ -129,19 +132,19 @@ func (p *Plugin) change(ctx context.Context, namespace, name string, jobs []*job
 	revision, err := p.Quotas.Change(ctx, namespace, name, func(q *corev1.ResourceQuota) {
 		attempt, errs = make([]charge, len(jobs)), make([]error, len(jobs))
 		for i, j := range jobs {
-			for k := range j.back {
-				if j.back[k].quota == name {
-					j.back[k].giveBack(q)
+			for k := range j.refunds {
+				if j.refunds[k].quota == name {
+					j.refunds[k].refund(q)
 				}
 			}
-			if j.request != nil && !j.over() {
+			if j.request != nil && !j.isDone() {
 				attempt[i].amounts, errs[i] = j.charge(q)
 				attempt[i].quota, attempt[i].uid = q.Name, string(q.UID)
 			}
 		}
-		counted := countedBy(q)
+		counted := countTimes(q)
 		for i := range attempt {
-			attempt[i].counted = counted
+			attempt[i].countTimes = counted
 		}
 	})
 	if apierrors.IsNotFound(err) { // the quota is gone and limits nothing
@@ -172,7 +175,7 @@ func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
 		return nil, err
 	}
 	before := q.Status.Used
-	if err := charged(j.request, q, delta); err != nil {
+	if err := addUsage(j.request, q, delta); err != nil {
 		return nil, err
 	}
 	if j.request.DryRun {

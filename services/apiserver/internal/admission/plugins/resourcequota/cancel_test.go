@@ -27,7 +27,8 @@ func TestChargesOfCanceledRequests(t *testing.T) {
 	left := make(chan struct{})
 	changes := 0
 	s.before = func() {
-		if changes++; changes == 2 {
+		changes++
+		if changes == 2 {
 			if away.Load() != 1 {
 				t.Error("the request is not suspended while it waits")
 			}

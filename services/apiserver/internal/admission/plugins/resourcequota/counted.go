@@ -11,9 +11,9 @@ import (
 // Manager is the field manager of API servers in quotas.
 const Manager = "kube-apiserver"
 
-// countedBy returns when managers other than API servers last wrote the status of a quota,
+// countTimes returns when managers other than API servers last wrote the status of a quota,
 // according to its managed fields.
-func countedBy(q *corev1.ResourceQuota) map[string]metav1.Time {
+func countTimes(q *corev1.ResourceQuota) map[string]metav1.Time {
 	times := map[string]metav1.Time{}
 	for i := range q.ManagedFields {
 		if f := &q.ManagedFields[i]; f.Subresource == "status" && f.Manager != Manager && f.Time != nil {
@@ -23,11 +23,11 @@ func countedBy(q *corev1.ResourceQuota) map[string]metav1.Time {
 	return times
 }
 
-// countedSince reports whether another manager may have counted since the charge: it wrote the
-// status at another time, or owns an amount that the charge made this server own. Without managed
-// fields, it returns true.
-func (c *charge) countedSince(q *corev1.ResourceQuota) bool {
-	if len(q.ManagedFields) == 0 || !maps.EqualFunc(countedBy(q), c.counted, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
+// recountedSince reports whether another manager may have recounted the objects since the charge:
+// it wrote the status at another time, or owns an amount that the charge made this server own.
+// Without managed fields, it returns true.
+func (c *charge) recountedSince(q *corev1.ResourceQuota) bool {
+	if len(q.ManagedFields) == 0 || !maps.EqualFunc(countTimes(q), c.countTimes, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
 		return true
 	}
 	for i := range q.ManagedFields {

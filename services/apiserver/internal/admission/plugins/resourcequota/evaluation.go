@@ -20,46 +20,47 @@ type evaluation struct {
 	evaluator *evaluator
 	used      amounts // usage of the object
 
-	asked   []string // names of the quotas to charge
-	matched bool     // some quota limits the object
-	grows   bool     // the usage of some quota that limits the object grows
-	covered names
-	scopes  []requirement
-	refused error
+	toCharge   []string // names of the quotas to charge
+	matched    bool     // some quota limits the object
+	usageGrows bool     // the usage of some quota that limits the object grows
+	covered    names
+	scopes     []requirement
+	rejection  error
 }
 
-// evaluate returns the names of the quotas to charge for a request, according to the cache. It rejects
-// a request that needs a missing quota.
+// evaluate returns the names of the quotas to charge for a request, according to the cache. It
+// rejects a request that needs a missing quota.
 func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluator) (asked []string, err error) {
 	j := &evaluation{request: r, evaluator: e}
-	some := false
+	hasQuota := false
 	err = p.Quotas.Each(ctx, r.Namespace, func(q *corev1.ResourceQuota) error {
-		if !some {
-			some, j.refused = true, j.measure()
+		if !hasQuota {
+			hasQuota = true
+			j.rejection = j.measure()
 		}
-		if j.refused == nil {
-			j.refused = j.addQuota(q)
+		if j.rejection == nil {
+			j.rejection = j.addQuota(q)
 		}
-		return j.refused
+		return j.rejection
 	})
 	switch {
-	case j.refused != nil:
-		return nil, j.refused
+	case j.rejection != nil:
+		return nil, j.rejection
 	case err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err)): // the request has ended or is throttled
 		return nil, err
 	case err != nil:
 		return nil, apierrors.NewInternalError(err)
-	case !some && len(p.Configuration.LimitedResources) == 0:
+	case !hasQuota && len(p.Configuration.LimitedResources) == 0:
 		return nil, nil
-	case !some:
+	case !hasQuota:
 		if err := j.measure(); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.uncovered(j); err != nil {
+	if err := p.checkRequired(j); err != nil {
 		return nil, err
 	}
-	return j.asked, nil
+	return j.toCharge, nil
 }
 
 // measure computes the usage of the object.
@@ -67,8 +68,12 @@ func (j *evaluation) measure() (err error) {
 	if j.used, err = j.evaluator.Usage(j.request.Object); err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if negative := quota.Pick(j.used, func(name corev1.ResourceName) bool { q := j.used[name]; return q.Sign() < 0 }); len(negative) > 0 {
-		return j.request.Forbiddenf("quota usage is negative for resource(s): %s", list(negative))
+	isNegative := func(name corev1.ResourceName) bool {
+		q := j.used[name]
+		return q.Sign() < 0
+	}
+	if negative := quota.Pick(j.used, isNegative); len(negative) > 0 {
+		return j.request.Forbiddenf("quota usage is negative for resource(s): %s", formatNames(negative))
 	}
 	return nil
 }
@@ -85,11 +90,12 @@ func (j *evaluation) addQuota(q *corev1.ResourceQuota) error {
 		return err
 	}
 	if concerned {
-		j.matched, j.grows = true, j.grows || len(growth) > 0
+		j.matched = true
+		j.usageGrows = j.usageGrows || len(growth) > 0
 		j.covered = append(j.covered, quota.Pick(q.Status.Hard, j.evaluator.Counts)...)
 	}
 	if len(quota.Only(growth, q.Status.Hard)) > 0 {
-		j.asked = append(j.asked, q.Name)
+		j.toCharge = append(j.toCharge, q.Name)
 	}
 	return nil
 }
@@ -111,7 +117,7 @@ func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used 
 	}
 	for _, name := range restricted {
 		if _, ok := q.Status.Used[name]; !ok {
-			return nil, false, r.Forbiddenf("status unknown for quota: %s, resources: %s", q.Name, list(restricted))
+			return nil, false, r.Forbiddenf("status unknown for quota: %s, resources: %s", q.Name, formatNames(restricted))
 		}
 	}
 	if r.Operation == admission.Update {
@@ -135,11 +141,11 @@ func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
 	return quota.Minus(used, before), nil
 }
 
-// consumes reports whether the request increases usage: under the quotas that limit the object or,
-// without any, at all.
+// consumes reports whether the request increases usage under a quota that limits the object. If no
+// quota does, it reports whether the usage of the object grows.
 func (j *evaluation) consumes() (bool, error) {
 	if j.matched {
-		return j.grows, nil
+		return j.usageGrows, nil
 	}
 	used := quota.Minus(j.used, nil)
 	if j.request.Operation == admission.Update {
@@ -151,8 +157,8 @@ func (j *evaluation) consumes() (bool, error) {
 	return len(used) > 0, nil
 }
 
-// uncovered rejects usage that needs a quota but has none.
-func (p *Plugin) uncovered(j *evaluation) error {
+// checkRequired rejects usage that needs a quota but has none.
+func (p *Plugin) checkRequired(j *evaluation) error {
 	if len(p.Configuration.LimitedResources) == 0 {
 		return nil
 	}
@@ -160,9 +166,10 @@ func (p *Plugin) uncovered(j *evaluation) error {
 		return err
 	}
 	r, e := j.request, j.evaluator
-	without := slices.DeleteFunc(p.Configuration.limited(r.Resource.GVR().GroupResource(), j.used), func(n corev1.ResourceName) bool { return slices.Contains(j.covered, n) })
+	isCovered := func(n corev1.ResourceName) bool { return slices.Contains(j.covered, n) }
+	without := slices.DeleteFunc(p.Configuration.limited(r.Resource.GVR().GroupResource(), j.used), isCovered)
 	if len(without) > 0 {
-		return r.Forbiddenf("insufficient quota to consume: %s", list(without))
+		return r.Forbiddenf("insufficient quota to consume: %s", formatNames(without))
 	}
 	if !e.covers {
 		return nil
@@ -183,9 +190,9 @@ func (p *Plugin) uncovered(j *evaluation) error {
 	return nil
 }
 
-// charged adds delta to the usage of a quota, or returns an error if a limit would be exceeded. Status
-// updates report facts, so they are counted beyond the limit.
-func charged(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
+// addUsage adds delta to the usage of a quota, or returns an error if a limit would be exceeded.
+// Status updates report facts, so they are counted beyond the limit.
+func addUsage(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
 	sum := quota.Plus(q.Status.Used, delta)
 	exceeded := amounts{}
 	for name := range delta {
@@ -196,26 +203,26 @@ func charged(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error
 	}
 	if len(exceeded) > 0 {
 		return r.Forbiddenf("exceeded quota: %s, requested: %s, used: %s, limited: %s",
-			q.Name, text(quota.Only(delta, exceeded)), text(quota.Only(q.Status.Used, exceeded)), text(exceeded))
+			q.Name, formatAmounts(quota.Only(delta, exceeded)), formatAmounts(quota.Only(q.Status.Used, exceeded)), formatAmounts(exceeded))
 	}
 	q.Status.Used = sum
 	return nil
 }
 
-// charge is a recorded charge of a quota at a revision.
+// charge is the usage that was added to a quota, and the revision of the quota after that.
 type charge struct {
 	quota    string
 	uid      string
 	amounts  amounts
 	revision int64
-	// counted holds the times at which managers other than API servers last counted.
-	counted map[string]metav1.Time
+	// countTimes holds the times at which managers other than API servers last counted.
+	countTimes map[string]metav1.Time
 }
 
-// giveBack subtracts a charge from a quota, unless another manager has counted the objects since.
+// refund subtracts a charge from a quota, unless another manager has counted the objects since.
 // Then the usage no longer contains the charge.
-func (c *charge) giveBack(q *corev1.ResourceQuota) {
-	if string(q.UID) != c.uid || q.ResourceVersion != fmt.Sprint(c.revision) && c.countedSince(q) {
+func (c *charge) refund(q *corev1.ResourceQuota) {
+	if string(q.UID) != c.uid || q.ResourceVersion != fmt.Sprint(c.revision) && c.recountedSince(q) {
 		return
 	}
 	for name, taken := range c.amounts {

@@ -22,6 +22,7 @@ type evaluator struct {
 	constraints func(required names, obj runtime.Object) error
 }
 
+// evaluator returns the evaluator of a resource. By default it counts objects.
 func (p *Plugin) evaluator(r schema.GroupResource) *evaluator {
 	if e := p.evaluators[r]; e != nil {
 		return e
@@ -29,6 +30,7 @@ func (p *Plugin) evaluator(r schema.GroupResource) *evaluator {
 	return &evaluator{Evaluator: quota.CountOf(r, ""), handles: creates}
 }
 
+// evaluators returns the evaluators of the resources that are measured, not only counted.
 func evaluators(g quota.Gates, now func() time.Time) map[schema.GroupResource]*evaluator {
 	all := map[schema.GroupResource]*evaluator{}
 	for r, e := range quota.Evaluators(g, now) {
@@ -40,7 +42,8 @@ func evaluators(g quota.Gates, now func() time.Time) map[schema.GroupResource]*e
 	pods := all[schema.GroupResource{Resource: "pods"}]
 	pods.handles, pods.covers, pods.constraints = handlesPod, true, podConstraints(g)
 	claims := all[schema.GroupResource{Resource: "persistentvolumeclaims"}]
-	claims.handles, claims.covers = handlesClaim, g.AttributesClasses
+	claims.handles = handlesClaim
+	claims.covers = g.AttributesClasses
 	return all
 }
 
@@ -58,8 +61,8 @@ func handlesClaim(r *admission.Request) bool {
 	return createsOrUpdates(r) || r.Subresource == "status" && r.Operation == admission.Update
 }
 
-// ignored reports whether the request's resource is not counted.
-func ignored(r *admission.Request) bool {
+// isIgnored reports whether the request's resource is not counted.
+func isIgnored(r *admission.Request) bool {
 	return r.Resource.Virtual || r.Is("", "events") || r.Is("", "namespaces")
 }
 

@@ -18,8 +18,8 @@ import (
 // Name is the name of the plugin in flags and configuration.
 const Name = "ResourceQuota"
 
-// patience is how long a request waits in the queue and for the store.
-const patience = 10 * time.Second
+// chargeTimeout is how long a request waits in the queue and for the store.
+const chargeTimeout = 10 * time.Second
 
 // Quotas gives access to the quotas of the cluster.
 type Quotas interface {
@@ -61,7 +61,7 @@ func New(c Config) *Plugin {
 
 // Claim charges a request to the quotas of its namespace. A dry run is checked but not charged.
 func (p *Plugin) Claim(ctx context.Context, r *admission.Request) (admission.Claim, error) {
-	if r.Namespace == "" || r.Operation != admission.Create && r.Operation != admission.Update || ignored(r) {
+	if r.Namespace == "" || r.Operation != admission.Create && r.Operation != admission.Update || isIgnored(r) {
 		return nil, nil
 	}
 	e := p.evaluator(r.Resource.GVR().GroupResource())
@@ -95,32 +95,34 @@ func (c *claim) Keep(context.Context) {}
 // Drop implements admission.Claim. It undoes the charges, even if the request has been canceled,
 // and waits for that before the response if possible.
 func (c *claim) Drop(ctx context.Context) {
-	_ = c.plugin.wait(context.WithoutCancel(ctx), c.namespace, &job{back: c.charges, done: make(chan struct{})}) // on failure, the charge stays until the controller counts again
+	j := &job{refunds: c.charges, done: make(chan struct{})}
+	_ = c.plugin.wait(context.WithoutCancel(ctx), c.namespace, j) // on failure, the charge stays until the controller counts again
 }
 
+// errTooLong has the wording of Kubernetes.
 var errTooLong = errors.New("resource quota evaluation timed out")
 
-// wait runs a job in the queue. It suspends the request meanwhile, because the goroutine that works
-// on the queue needs the limiter too.
+// wait queues a job and waits for its result. The request is suspended, because the goroutine that
+// runs the job needs the limiter too.
 func (p *Plugin) wait(ctx context.Context, namespace string, j *job) error {
 	defer request.Suspend(ctx)()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
 	defer cancel()
-	p.enter(namespace, j)
+	p.enqueue(namespace, j)
 	select {
 	case <-j.done:
 		return j.err
 	case <-ctx.Done():
 	}
-	if charges, over := j.abandon(); over { // the job has finished meanwhile
-		p.giveBack(namespace, charges)
+	if charges, finished := j.abandon(); finished {
+		p.refund(namespace, charges)
 	}
 	return apierrors.NewInternalError(errTooLong)
 }
 
-// giveBack undoes charges without waiting.
-func (p *Plugin) giveBack(namespace string, charges []charge) {
+// refund undoes charges without waiting.
+func (p *Plugin) refund(namespace string, charges []charge) {
 	if len(charges) > 0 {
-		p.enter(namespace, &job{back: charges, done: make(chan struct{})})
+		p.enqueue(namespace, &job{refunds: charges, done: make(chan struct{})})
 	}
 }

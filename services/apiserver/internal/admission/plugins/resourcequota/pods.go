@@ -25,6 +25,7 @@ func handlesPod(r *admission.Request) bool {
 	return false
 }
 
+// movesPod reports whether an update moves a pod between Terminating and NotTerminating.
 func movesPod(r *admission.Request) bool {
 	pod, err := podOf(r.Object)
 	if err != nil {
@@ -48,19 +49,20 @@ func podConstraints(g quota.Gates) func(names, runtime.Object) error {
 		if err != nil || g.PodLevel && resource.IsPodLevelResourcesSet(pod) {
 			return err
 		}
-		return specified(required, pod)
+		return checkContainers(required, pod)
 	}
 }
 
-// specified rejects pods with containers that do not set the limited CPU and memory resources.
-func specified(required names, pod *corev1.Pod) error {
+// checkContainers rejects pods with containers that do not set the limited CPU and memory
+// resources.
+func checkContainers(required names, pod *corev1.Pod) error {
 	missing := map[corev1.ResourceName][]string{}
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
 			c := &containers[i]
-			said := quota.Compute(c.Resources.Requests, c.Resources.Limits)
+			specified := quota.Compute(c.Resources.Requests, c.Resources.Limits)
 			for _, name := range required {
-				if _, ok := said[name]; !ok && mustBeSaid(name) && !slices.Contains(missing[name], c.Name) {
+				if _, ok := specified[name]; !ok && mustBeSpecified(name) && !slices.Contains(missing[name], c.Name) {
 					missing[name] = append(missing[name], c.Name)
 				}
 			}
@@ -79,7 +81,8 @@ func specified(required names, pod *corev1.Pod) error {
 	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
 }
 
-func mustBeSaid(name corev1.ResourceName) bool {
+// mustBeSpecified reports whether a limited resource must be set in each container.
+func mustBeSpecified(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceRequestsCPU, corev1.ResourceLimitsCPU,
 		corev1.ResourceMemory, corev1.ResourceRequestsMemory, corev1.ResourceLimitsMemory:

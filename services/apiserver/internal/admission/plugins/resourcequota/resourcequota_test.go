@@ -102,8 +102,8 @@ func show(l corev1.ResourceList) string {
 	return strings.Join(parts, ",")
 }
 
-// list parses "a=1,b=2".
-func list(text string) corev1.ResourceList {
+// amountsOf parses "a=1,b=2".
+func amountsOf(text string) corev1.ResourceList {
 	l := corev1.ResourceList{}
 	for pair := range strings.SplitSeq(text, ",") {
 		if name, q, ok := strings.Cut(pair, "="); ok {
@@ -117,7 +117,7 @@ func list(text string) corev1.ResourceList {
 func quota(name, hard, used string, scopes ...corev1.ScopedResourceSelectorRequirement) *corev1.ResourceQuota {
 	q := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "n", UID: "u", ResourceVersion: "1"},
-		Status:     corev1.ResourceQuotaStatus{Hard: list(hard), Used: list(used)},
+		Status:     corev1.ResourceQuotaStatus{Hard: amountsOf(hard), Used: amountsOf(used)},
 	}
 	if scopes != nil {
 		q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: scopes}
@@ -163,7 +163,7 @@ func update(res, sub string, obj, old runtime.Object) *admission.Request {
 
 func pod(change func(*corev1.Pod), requests, limits string) *corev1.Pod {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
-		Name: "c", Resources: corev1.ResourceRequirements{Requests: list(requests), Limits: list(limits)},
+		Name: "c", Resources: corev1.ResourceRequirements{Requests: amountsOf(requests), Limits: amountsOf(limits)},
 	}}}}
 	if change != nil {
 		change(p)
@@ -194,10 +194,10 @@ func TestLimits(t *testing.T) {
 	without.Spec.AllocateLoadBalancerNodePorts, without.Spec.Ports[0].NodePort = new(bool), 30000
 	gold := "gold"
 	claim := func(size string) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &gold, Resources: corev1.VolumeResourceRequirements{Requests: list("storage=" + size)}}}
+		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &gold, Resources: corev1.VolumeResourceRequirements{Requests: amountsOf("storage=" + size)}}}
 	}
 	grown := claim("1Gi")
-	grown.Status.AllocatedResources = list("storage=5Gi")
+	grown.Status.AllocatedResources = amountsOf("storage=5Gi")
 	for name, c := range map[string]struct {
 		hard, used string
 		request    *admission.Request
@@ -245,7 +245,7 @@ func TestLimits(t *testing.T) {
 			if got := claimed(t, plugin(t, s, ""), c.request); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
-			if got := s.used(t, "q"); got != show(list(c.after)) {
+			if got := s.used(t, "q"); got != show(amountsOf(c.after)) {
 				t.Errorf("used %s, want %s", got, c.after)
 			}
 		})

@@ -40,7 +40,7 @@ func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 			if got := claimed(t, plugin(t, s, ""), r); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
-			if got := s.used(t, "q"); got != show(list(c.used)) {
+			if got := s.used(t, "q"); got != show(amountsOf(c.used)) {
 				t.Errorf("used %s, want %s", got, c.used)
 			}
 		})

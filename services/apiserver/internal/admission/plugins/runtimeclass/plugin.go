@@ -81,6 +81,7 @@ func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *
 	return pod, class, nil
 }
 
+// overhead sets the overhead of a pod. It rejects another overhead.
 func overhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	if class.Overhead == nil {
 		return nil
@@ -92,6 +93,8 @@ func overhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass)
 	return nil
 }
 
+// schedule adds the node selector and the tolerations of a runtime class to a pod. It rejects a
+// conflicting node selector.
 func schedule(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	s := class.Scheduling
 	if s == nil {

@@ -37,6 +37,7 @@ func mount(pod *corev1.Pod) {
 	}
 }
 
+// mountIn adds the mount to each container without a mount at its path.
 func mountIn(containers []corev1.Container, volume string) (mounted bool) {
 	for i := range containers {
 		c := &containers[i]

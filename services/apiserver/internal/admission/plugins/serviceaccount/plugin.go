@@ -38,7 +38,8 @@ func podOf(r *admission.Request) *corev1.Pod {
 	return pod
 }
 
-func mirror(pod *corev1.Pod) bool {
+// isMirror reports whether a pod mirrors one that a kubelet runs by itself.
+func isMirror(pod *corev1.Pod) bool {
 	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return ok
 }
@@ -49,7 +50,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	if pod == nil || r.Operation != admission.Create {
 		return nil
 	}
-	if mirror(pod) {
+	if isMirror(pod) {
 		return p.Validate(ctx, r)
 	}
 	if pod.Spec.ServiceAccountName == "" {
@@ -64,7 +65,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		mount(pod)
 	}
 	if len(pod.Spec.ImagePullSecrets) == 0 {
-		if err := request.Estimate(ctx, weight(account.ImagePullSecrets)); err != nil {
+		if err := request.Estimate(ctx, sizeOf(account.ImagePullSecrets)); err != nil {
 			return err
 		}
 		pod.Spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
@@ -72,8 +73,8 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	return p.Validate(ctx, r)
 }
 
-// weight returns the cost of secret names in a pod.
-func weight(secrets []corev1.LocalObjectReference) (size int) {
+// sizeOf returns the cost of secret names in a pod.
+func sizeOf(secrets []corev1.LocalObjectReference) (size int) {
 	for i := range secrets {
 		size += request.PerValue + len(secrets[i].Name)
 	}
@@ -90,10 +91,10 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		return p.checkAccount(ctx, r, pod, limitEphemeral)
 	case r.Operation != admission.Create:
 		return nil
-	case mirror(pod):
-		return refused(r, checkMirror(pod))
+	case isMirror(pod):
+		return forbidden(r, checkMirror(pod))
 	}
-	return p.checkAccount(ctx, r, pod, limit)
+	return p.checkAccount(ctx, r, pod, limitSecrets)
 }
 
 // checkAccount rejects a pod without an account, and a pod beyond the limits of its account.
@@ -102,19 +103,22 @@ func (p *Plugin) checkAccount(ctx context.Context, r *admission.Request, pod *co
 		return r.Forbiddenf("no service account specified for pod %s/%s", r.Namespace, pod.Name)
 	}
 	account, err := p.account(ctx, r, pod)
-	if err != nil || !enforces(account) {
+	if err != nil || !enforcesSecrets(account) {
 		return err
 	}
-	return refused(r, limit(account, pod))
+	return forbidden(r, limit(account, pod))
 }
 
-func refused(r *admission.Request, err error) error {
+// forbidden returns a Forbidden error with the reason err, or nil.
+func forbidden(r *admission.Request, err error) error {
 	if err == nil {
 		return nil
 	}
 	return r.Forbidden(err)
 }
 
+// account returns the service account of a pod. It rejects the request if the account cannot be
+// read.
 func (p *Plugin) account(ctx context.Context, r *admission.Request, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	name := pod.Spec.ServiceAccountName
 	a, err := p.Accounts.ServiceAccount(ctx, r.Namespace, name)
@@ -127,11 +131,13 @@ func (p *Plugin) account(ctx context.Context, r *admission.Request, pod *corev1.
 	return a, nil
 }
 
-func enforces(a *corev1.ServiceAccount) bool {
+// enforcesSecrets reports whether the account limits pods to its secrets.
+func enforcesSecrets(a *corev1.ServiceAccount) bool {
 	on, _ := strconv.ParseBool(a.Annotations[enforce])
 	return on
 }
 
+// automounts reports whether the token is mounted. The pod takes precedence over the account.
 func automounts(a *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	if pod.Spec.AutomountServiceAccountToken != nil {
 		return *pod.Spec.AutomountServiceAccountToken

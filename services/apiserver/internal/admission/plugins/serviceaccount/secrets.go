@@ -30,8 +30,8 @@ func checkMirror(pod *corev1.Pod) error {
 	return nil
 }
 
-// limit rejects a pod that uses secrets that its account does not list.
-func limit(a *corev1.ServiceAccount, pod *corev1.Pod) error {
+// limitSecrets rejects a pod that uses secrets that its account does not list.
+func limitSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
 	for _, s := range a.Secrets {
 		listed[s.Name] = true
@@ -79,6 +79,7 @@ func limitEphemeral(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	return nil
 }
 
+// limitEnv rejects environment variables from Secrets that the service account does not list.
 func limitEnv(a *corev1.ServiceAccount, listed map[string]bool, what, container string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
 	for _, e := range env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !listed[e.ValueFrom.SecretKeyRef.Name] {

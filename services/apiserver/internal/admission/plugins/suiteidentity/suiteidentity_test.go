@@ -45,7 +45,9 @@ func TestReservedSubjects(t *testing.T) {
 	}
 	issued := func(s *certificatesv1.CertificateSigningRequestStatus) { s.Certificate = []byte("c") }
 	approved, denied := condition("Approved", "True"), condition("Denied", "True")
-	free, name, group := pkix.Name{CommonName: "u"}, pkix.Name{CommonName: "system:binnacle:x"}, pkix.Name{Organization: []string{"system:binnacle"}}
+	free := pkix.Name{CommonName: "u"}
+	name := pkix.Name{CommonName: "system:binnacle:x"}
+	group := pkix.Name{Organization: []string{"system:binnacle"}}
 	twice := pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
 		{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: "system:binnacle:x"}, {Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: "u"},
 	}}
@@ -56,20 +58,20 @@ func TestReservedSubjects(t *testing.T) {
 		object, old runtime.Object
 		refused     bool
 	}{
-		"name":                {admission.Create, of(name), nil, true},
-		"group":               {admission.Create, of(group), nil, true},
-		"first of two names":  {admission.Create, of(twice), nil, true},
-		"free":                {admission.Create, of(free), nil, false},
-		"unreadable":          {admission.Create, unreadable, nil, false},
-		"another kind":        {admission.Create, &corev1.Pod{}, nil, false},
-		"approval":            {admission.Update, of(name, approved), of(name), true},
-		"approval of another": {admission.Update, of(free, approved), of(free), false},
-		"denial":              {admission.Update, of(name, denied), of(name), false},
-		"certificate":         {admission.Update, of(name, approved, issued), of(name, approved), true},
-		"certificate removed": {admission.Update, of(name, approved), of(name, approved, issued), false},
-		"approval undone":     {admission.Update, of(name, condition("Approved", "False")), of(name), false},
-		"a label":             {admission.Update, of(name, approved, issued), of(name, approved, issued), false},
-		"deletion":            {admission.Delete, nil, of(name), false},
+		"name":                {op: admission.Create, object: of(name), old: nil, refused: true},
+		"group":               {op: admission.Create, object: of(group), old: nil, refused: true},
+		"first of two names":  {op: admission.Create, object: of(twice), old: nil, refused: true},
+		"free":                {op: admission.Create, object: of(free), old: nil, refused: false},
+		"unreadable":          {op: admission.Create, object: unreadable, old: nil, refused: false},
+		"another kind":        {op: admission.Create, object: &corev1.Pod{}, old: nil, refused: false},
+		"approval":            {op: admission.Update, object: of(name, approved), old: of(name), refused: true},
+		"approval of another": {op: admission.Update, object: of(free, approved), old: of(free), refused: false},
+		"denial":              {op: admission.Update, object: of(name, denied), old: of(name), refused: false},
+		"certificate":         {op: admission.Update, object: of(name, approved, issued), old: of(name, approved), refused: true},
+		"certificate removed": {op: admission.Update, object: of(name, approved), old: of(name, approved, issued), refused: false},
+		"approval undone":     {op: admission.Update, object: of(name, condition("Approved", "False")), old: of(name), refused: false},
+		"a label":             {op: admission.Update, object: of(name, approved, issued), old: of(name, approved, issued), refused: false},
+		"deletion":            {op: admission.Delete, object: nil, old: of(name), refused: false},
 	} {
 		err := suiteidentity.Plugin{}.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, Object: c.object, OldObject: c.old,

@@ -22,16 +22,16 @@ func TestMerge(t *testing.T) {
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	y := corev1.Toleration{Key: "y", Operator: corev1.TolerationOpExists}
 	for name, c := range map[string]struct{ first, second, want list }{
-		"nothing":                         {nil, nil, nil},
-		"different keys":                  {list{x}, list{y}, list{x, y}},
-		"the same twice":                  {list{x, y}, list{x}, list{x, y}},
-		"a value, and all values":         {list{xValue}, list{x}, list{x}},
-		"two values":                      {list{xValue}, list{xOther}, list{xValue, xOther}},
-		"one effect, and all":             {list{xNoExecute}, list{x}, list{x}},
-		"shorter and longer":              {list{short}, list{long}, list{long}},
-		"for ever and for a time":         {list{long}, list{xNoExecute}, list{xNoExecute}},
-		"everything covers all":           {list{x, xValue, long}, list{everything, y}, list{everything}},
-		"all effects cover a time of one": {list{x}, list{short}, list{x}},
+		"nothing":                         {first: nil, second: nil, want: nil},
+		"different keys":                  {first: list{x}, second: list{y}, want: list{x, y}},
+		"the same twice":                  {first: list{x, y}, second: list{x}, want: list{x, y}},
+		"a value, and all values":         {first: list{xValue}, second: list{x}, want: list{x}},
+		"two values":                      {first: list{xValue}, second: list{xOther}, want: list{xValue, xOther}},
+		"one effect, and all":             {first: list{xNoExecute}, second: list{x}, want: list{x}},
+		"shorter and longer":              {first: list{short}, second: list{long}, want: list{long}},
+		"for ever and for a time":         {first: list{long}, second: list{xNoExecute}, want: list{xNoExecute}},
+		"everything covers all":           {first: list{x, xValue, long}, second: list{everything, y}, want: list{everything}},
+		"all effects cover a time of one": {first: list{x}, second: list{short}, want: list{x}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tolerations.Merge(c.first, c.second); !apiequality.Semantic.DeepEqual(got, c.want) {

@@ -80,7 +80,9 @@ func hasExtensions(s *v1.JSONSchemaProps) bool {
 
 // versions validates each version, and all versions together.
 func (c *checker) versions(at validate.At, v *view, t tolerance, mustBeStructural bool) {
-	names, twice, storage := validate.Set[string]{}, false, 0
+	names := validate.Set[string]{}
+	twice := false
+	storage := 0
 	for i := range v.versions {
 		version := &v.versions[i]
 		at := at.Index("versions", i)

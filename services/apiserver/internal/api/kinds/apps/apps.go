@@ -22,7 +22,8 @@ const (
 
 // Kinds returns the kinds of the group, ordered by resource.
 func Kinds(s registry.Settings) []*registry.Kind {
-	rules, terminating := podspec.NewRules(s), terminatingGate(s.On(features.DeploymentReplicaSetTerminatingReplicas))
+	rules := podspec.NewRules(s)
+	terminating := terminatingGate(s.On(features.DeploymentReplicaSetTerminatingReplicas))
 	return []*registry.Kind{
 		controllerRevisions(),
 		daemonSets(rules),

@@ -119,7 +119,8 @@ func daemonSetRules(at validate.At, rules *podspec.Rules, s *appsv1.DaemonSetSpe
 
 // daemonRollingRules requires exactly one of maxUnavailable and maxSurge to be non-zero.
 func daemonRollingRules(at validate.At, r *appsv1.RollingUpdateDaemonSet) {
-	unavailable, surge := optionalAmount(r.MaxUnavailable), optionalAmount(r.MaxSurge)
+	unavailable := optionalAmount(r.MaxUnavailable)
+	surge := optionalAmount(r.MaxSurge)
 	at.CountOrPercent("maxUnavailable", unavailable)
 	at.CountOrPercent("maxSurge", surge)
 	at.AtMostWhole("maxUnavailable", unavailable)

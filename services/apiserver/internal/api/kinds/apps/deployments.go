@@ -54,7 +54,8 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 				func(d *appsv1.Deployment) (int32, *metav1.LabelSelector) { return d.Status.Replicas, d.Spec.Selector },
 			),
 			declare.Resetting(declare.CheckedView("status", "Deployment", func(d, old *appsv1.Deployment) {
-				d.Spec, d.Labels = old.Spec, old.Labels
+				d.Spec = old.Spec
+				d.Labels = old.Labels
 				terminating.drop(&d.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
 			}, checkDeploymentStatus), "spec", "metadata.labels"),
 		},

@@ -195,9 +195,13 @@ func setRollingRules(at validate.At, r *appsv1.RollingUpdateStatefulSetStrategy)
 // statefulSetChanges rejects changes of fields that existing pods and claims depend on.
 func statefulSetChanges(at validate.At, s, old *appsv1.StatefulSetSpec) {
 	rest := s.DeepCopy()
-	rest.Replicas, rest.Template, rest.UpdateStrategy = old.Replicas, old.Template, old.UpdateStrategy
-	rest.MinReadySeconds, rest.Ordinals = old.MinReadySeconds, old.Ordinals
-	rest.PersistentVolumeClaimRetentionPolicy, rest.RevisionHistoryLimit = old.PersistentVolumeClaimRetentionPolicy, old.RevisionHistoryLimit
+	rest.Replicas = old.Replicas
+	rest.Template = old.Template
+	rest.UpdateStrategy = old.UpdateStrategy
+	rest.MinReadySeconds = old.MinReadySeconds
+	rest.Ordinals = old.Ordinals
+	rest.PersistentVolumeClaimRetentionPolicy = old.PersistentVolumeClaimRetentionPolicy
+	rest.RevisionHistoryLimit = old.RevisionHistoryLimit
 	at.Absent("spec", !validate.Same(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
 		" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
 }

@@ -21,6 +21,7 @@ func selfSubjectReviews() *registry.Kind {
 
 func betaSelfSubjectReviews() *registry.Kind {
 	k := selfSubjectReviews()
-	k.Version, k.New = "v1beta1", declare.New[authenticationv1beta1.SelfSubjectReview]
+	k.Version = "v1beta1"
+	k.New = declare.New[authenticationv1beta1.SelfSubjectReview]
 	return k
 }

@@ -107,20 +107,21 @@ func metricRules(at validate.At, m *autoscalingv2.MetricSpec) {
 		set   bool
 		rules func()
 	}{
-		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func() { objectRules(at.Child("object"), m.Object) }},
-		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func() { externalRules(at.Child("external"), m.External) }},
-		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func() { podsRules(at.Child("pods"), m.Pods) }},
-		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func() {
+		{of: autoscalingv2.ObjectMetricSourceType, name: "object", set: m.Object != nil, rules: func() { objectRules(at.Child("object"), m.Object) }},
+		{of: autoscalingv2.ExternalMetricSourceType, name: "external", set: m.External != nil, rules: func() { externalRules(at.Child("external"), m.External) }},
+		{of: autoscalingv2.PodsMetricSourceType, name: "pods", set: m.Pods != nil, rules: func() { podsRules(at.Child("pods"), m.Pods) }},
+		{of: autoscalingv2.ResourceMetricSourceType, name: "resource", set: m.Resource != nil, rules: func() {
 			resourceRules(at.Child("resource"), string(m.Resource.Name), &m.Resource.Target)
 		}},
-		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func() {
+		{of: autoscalingv2.ContainerResourceMetricSourceType, name: "containerResource", set: m.ContainerResource != nil, rules: func() {
 			containerRules(at.Child("containerResource"), m.ContainerResource)
 		}},
 	}
 	count := 0
 	for _, s := range sources {
 		if s.set {
-			if count++; count == 1 {
+			count++
+			if count == 1 {
 				s.rules()
 			}
 		}

@@ -149,10 +149,12 @@ func interval(part string, completions int32) (first, last int32, err error) {
 	if strings.Contains(to, "-") {
 		return 0, 0, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", part)
 	}
-	if first, err = index(from, completions); err != nil || !ranged {
+	first, err = index(from, completions)
+	if err != nil || !ranged {
 		return first, first, err
 	}
-	if last, err = index(to, completions); err == nil && first >= last {
+	last, err = index(to, completions)
+	if err == nil && first >= last {
 		err = fmt.Errorf("non-increasing order, previous: %d, current: %d", first, last)
 	}
 	return first, last, err

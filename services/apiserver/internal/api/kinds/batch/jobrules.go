@@ -200,8 +200,10 @@ func jobChanges(at validate.At, j, old *batchv1.Job) {
 
 // moveScheduling copies the scheduling directives.
 func moveScheduling(to, from *corev1.PodTemplateSpec) {
-	to.Labels, to.Annotations = from.Labels, from.Annotations
-	to.Spec.NodeSelector, to.Spec.Tolerations = from.Spec.NodeSelector, from.Spec.Tolerations
+	to.Labels = from.Labels
+	to.Annotations = from.Annotations
+	to.Spec.NodeSelector = from.Spec.NodeSelector
+	to.Spec.Tolerations = from.Spec.Tolerations
 	to.Spec.SchedulingGates = from.Spec.SchedulingGates
 	switch {
 	case from.Spec.Affinity == nil && to.Spec.Affinity != nil:

@@ -142,7 +142,8 @@ func endRules(at validate.At, j *batchv1.Job, was *batchv1.JobStatus) {
 // indexStatusRules validates completed and failed indexes.
 func indexStatusRules(at validate.At, j *batchv1.Job, was *batchv1.JobStatus) {
 	s, spec := &j.Status, &j.Spec
-	completed, failed := s.CompletedIndexes != was.CompletedIndexes, !ptr.Equal(s.FailedIndexes, was.FailedIndexes)
+	completed := s.CompletedIndexes != was.CompletedIndexes
+	failed := !ptr.Equal(s.FailedIndexes, was.FailedIndexes)
 	if completed && spec.Completions != nil {
 		indexesRules(at, "completedIndexes", s.CompletedIndexes, *spec.Completions)
 	}

@@ -129,7 +129,8 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 				got = k.Create.EarlyWarnings(obj)
 			}
 			obj, errs := createOf(k, obj)
-			if got = append(got, k.Create.Warnings(obj)...); len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
+			got = append(got, k.Create.Warnings(obj)...)
+			if len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
 				t.Errorf("%s\ngot warnings\n%s\nwant\n%s\n%q", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
 			}
 		})

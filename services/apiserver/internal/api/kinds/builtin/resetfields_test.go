@@ -48,7 +48,8 @@ func TestResetFields(t *testing.T) {
 			case path == name+"/status":
 				want = "spec"
 			}
-			if got = slices.Sorted(slices.Values(got)); strings.Join(got, " ") != want {
+			got = slices.Sorted(slices.Values(got))
+			if strings.Join(got, " ") != want {
 				t.Errorf("%s of %s: got reset fields %q, want %q", path, k.Version, got, want)
 			}
 		}

@@ -56,18 +56,18 @@ func TestFlags(t *testing.T) {
 			name      string
 			got, want bool
 		}{
-			{"Generation", k.Update.Generation, generation[k.Resource]},
-			{"CreateOnUpdate", k.Update.Creates, createOnUpdate[k.Resource]},
-			{"UpdateNeedsVersion", k.Update.NeedsVersion, needsVersion[k.Resource]},
-			{"ReturnDeleted", k.Delete.ReturnObject, returnDeleted[k.Resource]},
-			{"DefaultOrphan", k.Delete.Orphan, k.Resource == "jobs"},
-			{"OrphanWarning", k.Delete.OrphanWarning != "", k.Resource == "jobs"},
-			{"KeepStatus", k.Create.KeepStatus, k.Resource == "servicecidrs"},
-			{"Stamp", k.Create.Stamp != nil, k.Resource == "certificatesigningrequests"},
-			{"GracePeriod", k.Delete.GracePeriod != nil, false},
-			{"takes a name with colons", k.ValidateName != nil && takes("system:a:B"), pathNames[k.Resource]},
-			{"takes a name with dots", takes("a.b"), k.Resource != "statefulsets" && k.Resource != "ipaddresses"},
-			{"takes an address", takes("10.0.0.1"), k.Resource != "statefulsets"},
+			{name: "Generation", got: k.Update.Generation, want: generation[k.Resource]},
+			{name: "CreateOnUpdate", got: k.Update.Creates, want: createOnUpdate[k.Resource]},
+			{name: "UpdateNeedsVersion", got: k.Update.NeedsVersion, want: needsVersion[k.Resource]},
+			{name: "ReturnDeleted", got: k.Delete.ReturnObject, want: returnDeleted[k.Resource]},
+			{name: "DefaultOrphan", got: k.Delete.Orphan, want: k.Resource == "jobs"},
+			{name: "OrphanWarning", got: k.Delete.OrphanWarning != "", want: k.Resource == "jobs"},
+			{name: "KeepStatus", got: k.Create.KeepStatus, want: k.Resource == "servicecidrs"},
+			{name: "Stamp", got: k.Create.Stamp != nil, want: k.Resource == "certificatesigningrequests"},
+			{name: "GracePeriod", got: k.Delete.GracePeriod != nil, want: false},
+			{name: "takes a name with colons", got: k.ValidateName != nil && takes("system:a:B"), want: pathNames[k.Resource]},
+			{name: "takes a name with dots", got: takes("a.b"), want: k.Resource != "statefulsets" && k.Resource != "ipaddresses"},
+			{name: "takes an address", got: takes("10.0.0.1"), want: k.Resource != "statefulsets"},
 		} {
 			if flag.got != flag.want {
 				t.Errorf("%s: %s: got %t", nameOf(k), flag.name, flag.got)

@@ -50,7 +50,8 @@ func (c *RuntimeConfig) Set(text string) error {
 		*c = RuntimeConfig{}
 	}
 	for _, pair := range strings.Split(text, ",") {
-		if pair = strings.TrimSpace(pair); pair == "" {
+		pair = strings.TrimSpace(pair)
+		if pair == "" {
 			continue
 		}
 		key, value, _ := strings.Cut(pair, "=")

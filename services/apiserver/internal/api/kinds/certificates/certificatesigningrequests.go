@@ -58,7 +58,10 @@ func prepareRequestCreate(r *certificatesv1.CertificateSigningRequest) {
 }
 
 func stampRequester(r *certificatesv1.CertificateSigningRequest, requester registry.Requester) {
-	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = requester.Name, requester.UID, requester.Groups, nil
+	r.Spec.Username = requester.Name
+	r.Spec.UID = requester.UID
+	r.Spec.Groups = requester.Groups
+	r.Spec.Extra = nil
 	if len(requester.Extra) == 0 {
 		return
 	}
@@ -71,7 +74,8 @@ func stampRequester(r *certificatesv1.CertificateSigningRequest, requester regis
 // prepareApproval allows changes of the conditions only.
 func prepareApproval(r, old *certificatesv1.CertificateSigningRequest) {
 	conditions := r.Status.Conditions
-	r.Spec, r.Status = old.Spec, old.Status
+	r.Spec = old.Spec
+	r.Status = old.Status
 	r.Status.Conditions = conditions
 	stampConditions(r, old)
 }

@@ -30,6 +30,8 @@ type Durations struct {
 	signers *metrics.Series[string, durationCounters]
 }
 
+// durationCounters counts the requests of a signer that state a duration, and those that the
+// certificate honors.
 type durationCounters struct{ requested, honored prometheus.Counter }
 
 // NewDurations returns Durations with metrics in r.
@@ -54,7 +56,8 @@ func NewDurations(r prometheus.Registerer) *Durations {
 
 // Observe counts an update that issues the certificate.
 func (d *Durations) Observe(old, obj registry.Object) {
-	was, is := old.(*certificatesv1.CertificateSigningRequest), obj.(*certificatesv1.CertificateSigningRequest)
+	was := old.(*certificatesv1.CertificateSigningRequest)
+	is := obj.(*certificatesv1.CertificateSigningRequest)
 	if len(was.Status.Certificate) > 0 || len(is.Status.Certificate) == 0 || is.Spec.ExpirationSeconds == nil {
 		return
 	}

@@ -79,7 +79,8 @@ func claimChanges(at validate.At, c, old *corev1.PersistentVolumeClaim) {
 	if !validate.Same(now, was) {
 		at.Forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.ObjectDiff(was, now))
 	}
-	size, before := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
+	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	before := old.Spec.Resources.Requests[corev1.ResourceStorage]
 	has := old.Status.Capacity[corev1.ResourceStorage]
 	at.Child("spec", "resources", "requests").Absent("storage", size.Cmp(before) < 0 && size.Cmp(has) <= 0, "field can not be less than status.capacity")
 	at.Immutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)

@@ -39,7 +39,8 @@ func configMaps() *registry.Kind {
 func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
 	size := 0
-	data, binaryData := field.NewPath("data"), field.NewPath("binaryData")
+	data := field.NewPath("data")
+	binaryData := field.NewPath("binaryData")
 	for _, key := range slices.Sorted(maps.Keys(c.Data)) {
 		errs = append(errs, validateDataKey(data, key)...)
 		if _, double := c.BinaryData[key]; double {

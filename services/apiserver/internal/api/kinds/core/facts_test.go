@@ -187,13 +187,13 @@ func TestFlags(t *testing.T) {
 			name      string
 			got, want bool
 		}{
-			{"Generation", k.Update.Generation, generation[k.Resource]},
-			{"CreateOnUpdate", k.Update.Creates, createOnUpdate[k.Resource]},
-			{"ReturnDeleted", k.Delete.ReturnObject, returnDeleted[k.Resource]},
-			{"DefaultOrphan", k.Delete.Orphan, orphan[k.Resource]},
-			{"KeepStatus", k.Create.KeepStatus, keepStatus[k.Resource]},
-			{"UpdateNeedsVersion", k.Update.NeedsVersion, false},
-			{"GracePeriod", k.Delete.GracePeriod != nil, k.Resource == "pods"},
+			{name: "Generation", got: k.Update.Generation, want: generation[k.Resource]},
+			{name: "CreateOnUpdate", got: k.Update.Creates, want: createOnUpdate[k.Resource]},
+			{name: "ReturnDeleted", got: k.Delete.ReturnObject, want: returnDeleted[k.Resource]},
+			{name: "DefaultOrphan", got: k.Delete.Orphan, want: orphan[k.Resource]},
+			{name: "KeepStatus", got: k.Create.KeepStatus, want: keepStatus[k.Resource]},
+			{name: "UpdateNeedsVersion", got: k.Update.NeedsVersion, want: false},
+			{name: "GracePeriod", got: k.Delete.GracePeriod != nil, want: k.Resource == "pods"},
 		} {
 			if flag.got != flag.want {
 				t.Errorf("%s: %s: got %t", k.Resource, flag.name, flag.got)

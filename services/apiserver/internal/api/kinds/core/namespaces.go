@@ -112,7 +112,8 @@ func validateNamespaceFinalizers(n *corev1.Namespace, at func(list *field.Path, 
 
 // validateNamespacePhase requires a phase that matches the deletion timestamp.
 func validateNamespacePhase(n *corev1.Namespace) field.ErrorList {
-	want, msg := corev1.NamespaceActive, "may only be 'Active' if `deletionTimestamp` is empty"
+	want := corev1.NamespaceActive
+	msg := "may only be 'Active' if `deletionTimestamp` is empty"
 	if !n.DeletionTimestamp.IsZero() {
 		want, msg = corev1.NamespaceTerminating, "may only be 'Terminating' if `deletionTimestamp` is not empty"
 	}

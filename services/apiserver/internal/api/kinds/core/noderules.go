@@ -149,9 +149,9 @@ func configSourceRules(at validate.At, s *corev1.NodeConfigSource, exact bool) {
 		name, value string
 		format      validate.Format
 	}{
-		{"namespace", c.Namespace, validate.DNSLabel},
-		{"name", c.Name, validate.DNSSubdomain},
-		{"kubeletConfigKey", c.KubeletConfigKey, validate.DataKey},
+		{name: "namespace", value: c.Namespace, format: validate.DNSLabel},
+		{name: "name", value: c.Name, format: validate.DNSSubdomain},
+		{name: "kubeletConfigKey", value: c.KubeletConfigKey, format: validate.DataKey},
 	} {
 		if f.value == "" {
 			at.Required(f.name, f.name+" must be set")

@@ -37,7 +37,10 @@ func nodes() *registry.Kind {
 		Create: registry.Create{
 			KeepStatus: true,
 			// Dynamic kubelet configuration was removed; nodes that have it keep it.
-			Prepare:  declare.Do(func(n *corev1.Node) { n.Spec.ConfigSource, n.Status.Config = nil, nil }),
+			Prepare: declare.Do(func(n *corev1.Node) {
+				n.Spec.ConfigSource = nil
+				n.Status.Config = nil
+			}),
 			Validate: declare.Rules(nodeRules),
 			Warnings: declare.Get(nodeWarnings),
 		},

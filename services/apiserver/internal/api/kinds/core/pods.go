@@ -198,7 +198,8 @@ func raiseGeneration(p, old *corev1.Pod) {
 // only.
 func prepareEphemeralContainers(p, old *corev1.Pod) {
 	wanted := p.Spec.EphemeralContainers
-	p.Spec, p.Status = old.Spec, old.Status
+	p.Spec = old.Spec
+	p.Status = old.Status
 	p.Spec.EphemeralContainers = wanted
 	metav1.ResetObjectMetaForStatus(p, old)
 	raiseGeneration(p, old)
@@ -213,8 +214,10 @@ func prepareResize(p, old *corev1.Pod) {
 	}
 	containers := takeResources(p.Spec.Containers, old.Spec.Containers)
 	initContainers := takeResources(p.Spec.InitContainers, old.Spec.InitContainers)
-	p.Spec, p.Status = old.Spec, old.Status
-	p.Spec.Containers, p.Spec.InitContainers = containers, initContainers
+	p.Spec = old.Spec
+	p.Status = old.Status
+	p.Spec.Containers = containers
+	p.Spec.InitContainers = initContainers
 	metav1.ResetObjectMetaForStatus(p, old)
 	raiseGeneration(p, old)
 }

@@ -18,15 +18,15 @@ func TestPodGracePeriod(t *testing.T) {
 		asked        *int64
 		want         int64
 	}{
-		{"its own", placed, nil, 60},
-		{"asked", placed, n(5), 5},
-		{"requested none", placed, n(0), 0},
-		{"negative", placed, n(-7), 1},
-		{"its own is negative", "spec: {nodeName: node, terminationGracePeriodSeconds: -1}", nil, 1},
-		{"none of its own", "spec: {nodeName: node}", nil, 30},
-		{"runs nowhere", "spec: {terminationGracePeriodSeconds: 60}", n(5), 0},
-		{"succeeded", placed + "status: {phase: Succeeded}", nil, 0},
-		{"failed", placed + "status: {phase: Failed}", n(9), 0},
+		{name: "its own", object: placed, asked: nil, want: 60},
+		{name: "asked", object: placed, asked: n(5), want: 5},
+		{name: "requested none", object: placed, asked: n(0), want: 0},
+		{name: "negative", object: placed, asked: n(-7), want: 1},
+		{name: "its own is negative", object: "spec: {nodeName: node, terminationGracePeriodSeconds: -1}", asked: nil, want: 1},
+		{name: "none of its own", object: "spec: {nodeName: node}", asked: nil, want: 30},
+		{name: "runs nowhere", object: "spec: {terminationGracePeriodSeconds: 60}", asked: n(5), want: 0},
+		{name: "succeeded", object: placed + "status: {phase: Succeeded}", asked: nil, want: 0},
+		{name: "failed", object: placed + "status: {phase: Failed}", asked: n(9), want: 0},
 	} {
 		if got := k.Delete.GracePeriod(parse(t, k, test.object), test.asked); got != test.want {
 			t.Errorf("%s: got %d seconds, want %d", test.name, got, test.want)
@@ -37,15 +37,15 @@ func TestPodGracePeriod(t *testing.T) {
 func TestPodCreate(t *testing.T) {
 	k := kindOf(t, "pods")
 	for _, test := range []struct{ name, spec, qos string }{
-		{"nothing", "containers: [{name: a}]", "BestEffort"},
-		{"a request", "containers: [{name: a, resources: {requests: {cpu: 1}}}]", "Burstable"},
-		{"other resources", "containers: [{name: a, resources: {limits: {example.com/gpu: 1}}}]", "BestEffort"},
-		{"all limited", "containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1000m, memory: 1Gi}}}]", "Guaranteed"},
-		{"limits are requests", "containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]", "Guaranteed"},
-		{"a request below the limit", "containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 2, memory: 1Gi}}}]", "Burstable"},
-		{"a request of none", "containers: [{name: a, resources: {requests: {cpu: 0}, limits: {cpu: 2, memory: 1Gi}}}]", "Burstable"},
-		{"one limit", "containers: [{name: a, resources: {limits: {cpu: 1}}}]", "Burstable"},
-		{"an init container without", "initContainers: [{name: i}]\n  containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]", "Burstable"},
+		{name: "nothing", spec: "containers: [{name: a}]", qos: "BestEffort"},
+		{name: "a request", spec: "containers: [{name: a, resources: {requests: {cpu: 1}}}]", qos: "Burstable"},
+		{name: "other resources", spec: "containers: [{name: a, resources: {limits: {example.com/gpu: 1}}}]", qos: "BestEffort"},
+		{name: "all limited", spec: "containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1000m, memory: 1Gi}}}]", qos: "Guaranteed"},
+		{name: "limits are requests", spec: "containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]", qos: "Guaranteed"},
+		{name: "a request below the limit", spec: "containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 2, memory: 1Gi}}}]", qos: "Burstable"},
+		{name: "a request of none", spec: "containers: [{name: a, resources: {requests: {cpu: 0}, limits: {cpu: 2, memory: 1Gi}}}]", qos: "Burstable"},
+		{name: "one limit", spec: "containers: [{name: a, resources: {limits: {cpu: 1}}}]", qos: "Burstable"},
+		{name: "an init container without", spec: "initContainers: [{name: i}]\n  containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]", qos: "Burstable"},
 	} {
 		p := parse(t, k, "spec:\n  "+test.spec+"\nstatus: {phase: Running, podIP: 1.2.3.4}").(*corev1.Pod)
 		k.Create.Prepare(p)
@@ -129,10 +129,10 @@ func TestVolumePhases(t *testing.T) {
 		time  *metav1.Time
 		kept  *metav1.Time
 	}{
-		{"same phase", corev1.VolumePending, &then, &then},
-		{"new phase", corev1.VolumeBound, &then, nil},
-		{"new phase without a time", corev1.VolumeBound, nil, nil},
-		{"new phase with its time", corev1.VolumeBound, &said, &said},
+		{name: "same phase", phase: corev1.VolumePending, time: &then, kept: &then},
+		{name: "new phase", phase: corev1.VolumeBound, time: &then, kept: nil},
+		{name: "new phase without a time", phase: corev1.VolumeBound, time: nil, kept: nil},
+		{name: "new phase with its time", phase: corev1.VolumeBound, time: &said, kept: &said},
 	} {
 		changed := v.DeepCopy()
 		changed.Spec.StorageClassName = "lost"
@@ -157,10 +157,10 @@ func TestClaimDataSources(t *testing.T) {
 		object   string
 		old, ref bool
 	}{
-		{"spec: {}", false, false},
-		{"spec: {dataSource: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s}}", true, true},
-		{"spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s}}", true, true},
-		{"spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s, namespace: ns}}", false, false},
+		{object: "spec: {}", old: false, ref: false},
+		{object: "spec: {dataSource: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s}}", old: true, ref: true},
+		{object: "spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s}}", old: true, ref: true},
+		{object: "spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s, namespace: ns}}", old: false, ref: false},
 	} {
 		for name, prepare := range map[string]func(registry.Object){
 			"create": k.Create.Prepare,

@@ -156,7 +156,8 @@ func sourceRangeRules(at validate.At, s *corev1.Service) {
 	}
 	in := at.Child("metadata", "annotations").Key("", sourceRangesAnnotation)
 	in.Absent("", !balanced, forLoadBalancers)
-	if text = strings.TrimSpace(text); text == "" {
+	text = strings.TrimSpace(text)
+	if text == "" {
 		return
 	}
 	for _, r := range strings.Split(text, ",") {

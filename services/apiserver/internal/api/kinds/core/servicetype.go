@@ -13,7 +13,8 @@ func dropOfOtherType(s, old *corev1.Service) {
 	spec, was := &s.Spec, &old.Spec
 	if hasClusterIP(was) && !hasClusterIP(spec) {
 		if spec.ClusterIP == was.ClusterIP && slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
-			spec.ClusterIP, spec.ClusterIPs = "", nil
+			spec.ClusterIP = ""
+			spec.ClusterIPs = nil
 		}
 		if slices.Equal(spec.IPFamilies, was.IPFamilies) {
 			spec.IPFamilies = nil

@@ -85,7 +85,8 @@ func addressRules(at validate.At, addresses []string, kind discoveryv1.AddressTy
 	}
 	ip := func(place validate.At, address string, rule func(name, value string), is func(string) bool, detail string) {
 		before := at.Found()
-		if rule("", address); at.Found() > before {
+		rule("", address)
+		if at.Found() > before {
 			return
 		}
 		if !is(address) {

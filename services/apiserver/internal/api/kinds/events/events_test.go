@@ -46,7 +46,9 @@ func TestConversionsAreInverse(t *testing.T) {
 
 // TestFields: conversions that are inverse may still mix up fields.
 func TestFields(t *testing.T) {
-	first, last, at := metav1.Unix(1, 0), metav1.Unix(2, 0), metav1.NewMicroTime(metav1.Unix(3, 0).Time)
+	first := metav1.Unix(1, 0)
+	last := metav1.Unix(2, 0)
+	at := metav1.NewMicroTime(metav1.Unix(3, 0).Time)
 	served := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "e"}, EventTime: at,
 		Series:              &eventsv1.EventSeries{Count: 2, LastObservedTime: at},

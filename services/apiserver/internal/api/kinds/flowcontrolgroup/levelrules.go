@@ -50,7 +50,8 @@ func mandatoryLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfigura
 	}
 	but := ""
 	if l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
-		fixed.Exempt, but = l.Spec.Exempt, " except the 'spec.exempt' field"
+		fixed.Exempt = l.Spec.Exempt
+		but = " except the 'spec.exempt' field"
 	}
 	if !validate.Same(&l.Spec, fixed) {
 		at.Invalid("spec", l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))

@@ -75,9 +75,9 @@ func subjectRules(at validate.At, s *flowcontrolv1.Subject) {
 		set   bool
 		rules func()
 	}{
-		{flowcontrolv1.SubjectKindUser, "user", s.User != nil, func() { at.Child("user").Present("name", s.User.Name != "") }},
-		{flowcontrolv1.SubjectKindGroup, "group", s.Group != nil, func() { at.Child("group").Present("name", s.Group.Name != "") }},
-		{flowcontrolv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil, func() {
+		{kind: flowcontrolv1.SubjectKindUser, name: "user", set: s.User != nil, rules: func() { at.Child("user").Present("name", s.User.Name != "") }},
+		{kind: flowcontrolv1.SubjectKindGroup, name: "group", set: s.Group != nil, rules: func() { at.Child("group").Present("name", s.Group.Name != "") }},
+		{kind: flowcontrolv1.SubjectKindServiceAccount, name: "serviceAccount", set: s.ServiceAccount != nil, rules: func() {
 			serviceAccountRules(at.Child("serviceAccount"), s.ServiceAccount)
 		}},
 	}
@@ -86,7 +86,8 @@ func subjectRules(at validate.At, s *flowcontrolv1.Subject) {
 		if m.kind != s.Kind {
 			continue
 		}
-		if known = true; m.set {
+		known = true
+		if m.set {
 			m.rules()
 		} else {
 			at.Required(m.name, fmt.Sprintf("%s is required when subject kind is '%s'", m.name, m.kind))

@@ -66,7 +66,9 @@ func rangeRules(at validate.At, c *networkingv1.ServiceCIDR) {
 
 // rangeChanges allows adding and removing a second family. The first range is immutable.
 func rangeChanges(at validate.At, c, old *networkingv1.ServiceCIDR) {
-	spec, now, was := at.Child("spec"), c.Spec.CIDRs, old.Spec.CIDRs
+	spec := at.Child("spec")
+	now := c.Spec.CIDRs
+	was := old.Spec.CIDRs
 	if len(now) == 0 || len(was) == 0 || len(now) == len(was) && now[0] == was[0] {
 		spec.Immutable("cidrs", now, was)
 		return

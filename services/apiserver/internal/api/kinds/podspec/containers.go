@@ -307,7 +307,8 @@ func fieldRefRules(at validate.At, r *corev1.ObjectFieldSelector, fields []strin
 // subscript splits metadata.labels['key'].
 func subscript(path string) (base, key string, ok bool) {
 	if inner, closed := strings.CutSuffix(path, "']"); closed {
-		if base, key, ok = strings.Cut(inner, "['"); ok && base != "" {
+		base, key, ok = strings.Cut(inner, "['")
+		if ok && base != "" {
 			return base, key, true
 		}
 	}
@@ -344,7 +345,9 @@ func divisorRules(at validate.At, name string, divisor resource.Quantity, huge b
 	case huge:
 		what = "hugepages"
 	case of == "cpu":
-		allowed, shown, what = []string{"1m", "1"}, "1m and 1", "cpu"
+		allowed = []string{"1m", "1"}
+		shown = "1m and 1"
+		what = "cpu"
 	case of == "memory":
 		what = "memory"
 	case of == "ephemeral-storage":

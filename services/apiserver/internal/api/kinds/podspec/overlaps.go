@@ -190,7 +190,8 @@ func (d *definedPorts) clashes(p *corev1.ContainerPort) []int {
 		return d.same[k]
 	}
 	anyHost := k
-	anyHost.host, anyHost.ip = 0, ""
+	anyHost.host = 0
+	anyHost.ip = ""
 	found := slices.Clone(d.sameHost[anyHost])
 	anyIP := k
 	anyIP.ip = ""

@@ -78,7 +78,8 @@ func (c *check) sleepRules(at validate.At, s *corev1.SleepAction) {
 	if grace == nil {
 		return
 	}
-	least, detail := int64(0), fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace)
+	least := int64(0)
+	detail := fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace)
 	if !c.zeroSleep && !c.kept.zeroSleep {
 		least = 1
 		detail = fmt.Sprintf("must be greater than 0 and less than terminationGracePeriodSeconds (%d)."+

@@ -206,7 +206,8 @@ func (r *Rules) DropStatus(p, old *corev1.Pod) {
 		before := [][]corev1.ContainerStatus{old.Status.ContainerStatuses, old.Status.InitContainerStatuses, old.Status.EphemeralContainerStatuses}[i]
 		for j := range list {
 			if !r.inPlaceResize && !hasResizePolicy(&old.Spec) {
-				list[j].Resources, list[j].AllocatedResources = nil, nil
+				list[j].Resources = nil
+				list[j].AllocatedResources = nil
 			}
 			if !r.resourceHealth && !slices.ContainsFunc(before, func(c corev1.ContainerStatus) bool { return c.AllocatedResourcesStatus != nil }) {
 				list[j].AllocatedResourcesStatus = nil

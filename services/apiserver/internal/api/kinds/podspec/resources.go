@@ -220,7 +220,9 @@ func (c *check) podResourceRules(at validate.At) {
 // aggregateRequests returns the total requests of a pod's containers: init containers run one at a
 // time, each beside the sidecars before it.
 func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
-	sum, sidecars, most := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
+	sum := corev1.ResourceList{}
+	sidecars := corev1.ResourceList{}
+	most := corev1.ResourceList{}
 	for i := range s.Containers {
 		addTo(sum, s.Containers[i].Resources.Requests)
 	}

@@ -57,7 +57,8 @@ type check struct {
 	claims  validate.Set[string]
 }
 
-// priorViolations holds violations of a stored object from before a rule existed, which it may keep.
+// priorViolations holds violations of a stored object from before a rule existed, which it may
+// keep.
 type priorViolations struct {
 	deletionCost, envName, search, zeroSleep, seLinuxMount bool
 	affinityValue, nodeValue, spreadSelector               bool
@@ -232,7 +233,8 @@ func (c *check) claimRules(at validate.At) {
 		default:
 			at.Text("name", claim.Name, validate.DNSLabel)
 		}
-		name, template := claim.ResourceClaimName, claim.ResourceClaimTemplateName
+		name := claim.ResourceClaimName
+		template := claim.ResourceClaimTemplateName
 		shown := *claim
 		if name != nil && template != nil {
 			at.Invalid("", shown, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")

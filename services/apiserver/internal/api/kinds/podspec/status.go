@@ -14,7 +14,9 @@ func (r *Rules) Status(at validate.At, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
 	c.annotationChanges(at, p, old)
 	conditionRules(at, p.Status.Conditions)
-	s, was, place := &p.Status, &old.Status, at.Child("status")
+	s := &p.Status
+	was := &old.Status
+	place := at.Child("status")
 	place.Absent("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
 	if s.NominatedNodeName != was.NominatedNodeName {
 		place.OptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)

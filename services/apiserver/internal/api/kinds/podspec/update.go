@@ -107,7 +107,8 @@ func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
 		rest.InitContainers[i].Image = old.Spec.InitContainers[i].Image
 	}
 	rest.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
-	rest.SchedulingGates, rest.Tolerations = old.Spec.SchedulingGates, old.Spec.Tolerations
+	rest.SchedulingGates = old.Spec.SchedulingGates
+	rest.Tolerations = old.Spec.Tolerations
 	if grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds; was != nil && *was < 0 && grace != nil && *grace == 1 {
 		rest.TerminationGracePeriodSeconds = was
 	}

@@ -300,7 +300,8 @@ func AzureDiskRules(at validate.At, s *corev1.AzureDiskVolumeSource) {
 	if s.Kind == nil {
 		return
 	}
-	begin, form := "https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+	begin := "https://"
+	form := "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 	if *s.Kind == corev1.AzureManagedDisk {
 		begin, form = "/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
 	}

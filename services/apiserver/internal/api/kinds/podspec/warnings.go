@@ -138,7 +138,8 @@ func (w *warner) placement() {
 		}
 	}
 	for i := range w.spec.TopologySpreadConstraints {
-		s, path := &w.spec.TopologySpreadConstraints[i], w.at("topologySpreadConstraints").Index(i)
+		s := &w.spec.TopologySpreadConstraints[i]
+		path := w.at("topologySpreadConstraints").Index(i)
 		if msg := deprecatedLabels[s.TopologyKey]; msg != "" {
 			w.warnf("%s: %s is %s", path.Child("topologyKey"), s.TopologyKey, msg)
 		}
@@ -248,15 +249,15 @@ func (w *warner) volumes() {
 			is        bool
 			name, msg string
 		}{
-			{v.PhotonPersistentDisk != nil, "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"},
-			{v.GitRepo != nil, "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"},
-			{v.ScaleIO != nil, "scaleIO", "deprecated in v1.16, non-functional in v1.22+"},
-			{v.Flocker != nil, "flocker", "deprecated in v1.22, non-functional in v1.25+"},
-			{v.StorageOS != nil, "storageOS", "deprecated in v1.22, non-functional in v1.25+"},
-			{v.Quobyte != nil, "quobyte", "deprecated in v1.22, non-functional in v1.25+"},
-			{v.Glusterfs != nil, "glusterfs", "deprecated in v1.25, non-functional in v1.26+"},
-			{v.CephFS != nil, "cephfs", "deprecated in v1.28, non-functional in v1.31+"},
-			{v.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+"},
+			{is: v.PhotonPersistentDisk != nil, name: "photonPersistentDisk", msg: "deprecated in v1.11, non-functional in v1.16+"},
+			{is: v.GitRepo != nil, name: "gitRepo", msg: "deprecated in v1.11, and disabled by default in v1.33+"},
+			{is: v.ScaleIO != nil, name: "scaleIO", msg: "deprecated in v1.16, non-functional in v1.22+"},
+			{is: v.Flocker != nil, name: "flocker", msg: "deprecated in v1.22, non-functional in v1.25+"},
+			{is: v.StorageOS != nil, name: "storageOS", msg: "deprecated in v1.22, non-functional in v1.25+"},
+			{is: v.Quobyte != nil, name: "quobyte", msg: "deprecated in v1.22, non-functional in v1.25+"},
+			{is: v.Glusterfs != nil, name: "glusterfs", msg: "deprecated in v1.25, non-functional in v1.26+"},
+			{is: v.CephFS != nil, name: "cephfs", msg: "deprecated in v1.28, non-functional in v1.31+"},
+			{is: v.RBD != nil, name: "rbd", msg: "deprecated in v1.28, non-functional in v1.31+"},
 		} {
 			if d.is {
 				w.warnf("%s: %s", w.at("volumes").Index(i).Child(d.name), d.msg)

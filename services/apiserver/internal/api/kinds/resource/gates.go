@@ -81,11 +81,15 @@ func (g gates) slice(s, old *resourcev1beta1.ResourceSlice) {
 		return d.Basic != nil && (len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
 		if d.Basic != nil {
-			d.Basic.ConsumesCounters, d.Basic.NodeName, d.Basic.NodeSelector, d.Basic.AllNodes = nil, nil, nil, nil
+			d.Basic.ConsumesCounters = nil
+			d.Basic.NodeName = nil
+			d.Basic.NodeSelector = nil
+			d.Basic.AllNodes = nil
 		}
 	})
 	if !g.partitions && !used {
-		s.Spec.SharedCounters, s.Spec.PerDeviceNodeSelection = nil, nil
+		s.Spec.SharedCounters = nil
+		s.Spec.PerDeviceNodeSelection = nil
 	}
 }
 
@@ -99,9 +103,15 @@ func (g gates) sliceBeta2(s, old *resourcev1beta2.ResourceSlice) {
 	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
 	drop(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
 		return len(d.ConsumesCounters) > 0 || d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil
-	}, func(d *device) { d.ConsumesCounters, d.NodeName, d.NodeSelector, d.AllNodes = nil, nil, nil, nil })
+	}, func(d *device) {
+		d.ConsumesCounters = nil
+		d.NodeName = nil
+		d.NodeSelector = nil
+		d.AllNodes = nil
+	})
 	if !g.partitions && !used {
-		s.Spec.SharedCounters, s.Spec.PerDeviceNodeSelection = nil, nil
+		s.Spec.SharedCounters = nil
+		s.Spec.PerDeviceNodeSelection = nil
 	}
 }
 
@@ -121,11 +131,15 @@ func (g gates) sliceAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 		return d.Basic != nil && (len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
 		if d.Basic != nil {
-			d.Basic.ConsumesCounters, d.Basic.NodeName, d.Basic.NodeSelector, d.Basic.AllNodes = nil, nil, nil, nil
+			d.Basic.ConsumesCounters = nil
+			d.Basic.NodeName = nil
+			d.Basic.NodeSelector = nil
+			d.Basic.AllNodes = nil
 		}
 	})
 	if !g.partitions && !used {
-		s.Spec.SharedCounters, s.Spec.PerDeviceNodeSelection = nil, nil
+		s.Spec.SharedCounters = nil
+		s.Spec.PerDeviceNodeSelection = nil
 	}
 }
 
@@ -203,7 +217,8 @@ func freed[R any](now, was []R, of func(*R) deviceID) validate.Set[deviceID] {
 	return gone
 }
 
-// keepReported returns the device statuses without those of freed devices, or nil unless any is set.
+// keepReported returns the device statuses without those of freed devices, or nil unless any is
+// set.
 func keepReported[D any](any bool, devices []D, gone validate.Set[deviceID], of func(*D) deviceID) []D {
 	if any {
 		devices = slices.DeleteFunc(devices, func(d D) bool { return gone.Has(of(&d)) })

@@ -74,7 +74,8 @@ func driversStay(at validate.At, n, old *storagev1.CSINode, counts bool) {
 		if j, there := now[was.Name]; there {
 			is, was := n.Spec.Drivers[j], *was
 			if counts {
-				is.Allocatable, was.Allocatable = nil, nil
+				is.Allocatable = nil
+				was.Allocatable = nil
 			}
 			at.Child("spec").Immutable("drivers", is, was)
 		}

@@ -58,7 +58,8 @@ func attachmentRules(at validate.At, a *storagev1.VolumeAttachment) {
 	s, spec := &a.Spec, at.Child("spec")
 	spec.Present("attacher", s.Attacher != "")
 	const exactly = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
-	name, inline := s.Source.PersistentVolumeName, s.Source.InlineVolumeSpec
+	name := s.Source.PersistentVolumeName
+	inline := s.Source.InlineVolumeSpec
 	switch {
 	case name == nil && inline == nil:
 		spec.Required("source", exactly)

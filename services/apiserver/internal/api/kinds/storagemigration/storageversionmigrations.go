@@ -66,7 +66,9 @@ func migrationRules(at validate.At, m *storagemigrationv1alpha1.StorageVersionMi
 
 // progressRules validates the progress of a migration. A finished one stays finished.
 func progressRules(at validate.At, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
-	status, now, before := at.Child("status"), m.Status.ResourceVersion, old.Status.ResourceVersion
+	status := at.Child("status")
+	now := m.Status.ResourceVersion
+	before := old.Status.ResourceVersion
 	if now != "" {
 		n, err := strconv.ParseInt(now, 10, 64)
 		if err != nil {

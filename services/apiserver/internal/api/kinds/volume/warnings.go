@@ -13,12 +13,12 @@ func Warnings(path *field.Path, s *corev1.PersistentVolumeSource) (texts []strin
 		is        bool
 		name, msg string
 	}{
-		{s.PhotonPersistentDisk != nil, "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"},
-		{s.ScaleIO != nil, "scaleIO", "deprecated in v1.16, non-functional in v1.22+"},
-		{s.StorageOS != nil, "storageOS", "deprecated in v1.22, non-functional in v1.25+"},
-		{s.Glusterfs != nil, "glusterfs", "deprecated in v1.25, non-functional in v1.26+"},
-		{s.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+"},
-		{s.CephFS != nil, "cephfs", "deprecated in v1.28, non-functional in v1.31+"},
+		{is: s.PhotonPersistentDisk != nil, name: "photonPersistentDisk", msg: "deprecated in v1.11, non-functional in v1.16+"},
+		{is: s.ScaleIO != nil, name: "scaleIO", msg: "deprecated in v1.16, non-functional in v1.22+"},
+		{is: s.StorageOS != nil, name: "storageOS", msg: "deprecated in v1.22, non-functional in v1.25+"},
+		{is: s.Glusterfs != nil, name: "glusterfs", msg: "deprecated in v1.25, non-functional in v1.26+"},
+		{is: s.RBD != nil, name: "rbd", msg: "deprecated in v1.28, non-functional in v1.31+"},
+		{is: s.CephFS != nil, name: "cephfs", msg: "deprecated in v1.28, non-functional in v1.31+"},
 	} {
 		if d.is {
 			texts = append(texts, fmt.Sprintf("%s: %s", path.Child(d.name), d.msg))

@@ -75,6 +75,7 @@ func (t *Type) Field(name string) *Field {
 // Read parses the facts.
 func Read() (*Facts, error) { return parse(text) }
 
+// parse reads facts in the form that the generator writes.
 func parse(text string) (*Facts, error) {
 	f := &Facts{types: map[string]*Type{}, enums: map[string][]Value{}}
 	var enum string

@@ -79,6 +79,7 @@ func (p *Proxy) Connect(t testing.TB, l net.Listener) {
 	})
 }
 
+// serve answers a CONNECT request and copies between both connections.
 func (p *Proxy) serve(conn net.Conn) {
 	defer conn.Close()
 	read := bufio.NewReader(conn)

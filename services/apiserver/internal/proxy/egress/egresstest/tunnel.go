@@ -25,6 +25,7 @@ func (p *Proxy) Tunnels(t testing.TB, l net.Listener) {
 	})
 }
 
+// tunnels is the konnectivity service of a Proxy.
 type tunnels struct {
 	client.UnimplementedProxyServiceServer
 	proxy *Proxy

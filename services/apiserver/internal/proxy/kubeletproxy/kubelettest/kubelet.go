@@ -66,6 +66,7 @@ func accept(w http.ResponseWriter, r *http.Request, protocols ...string) (httpst
 	return conn, streams
 }
 
+// command runs a command with the streams of the client.
 func (k Kubelet) command(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	conn, opened := accept(w, r, remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name)
@@ -101,6 +102,7 @@ func (k Kubelet) command(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// forward forwards the streams of the client to a port.
 func (k Kubelet) forward(w http.ResponseWriter, r *http.Request) {
 	conn, streams := accept(w, r, portforward.PortForwardV1Name)
 	if conn == nil {

@@ -33,8 +33,8 @@ type Config struct {
 	Dial webhookclient.Dial
 	// Limiter limits concurrent encoding of large events; nil means no limit.
 	Limiter audit.Limiter
-	// QueueBytes is the maximum size in bytes of events in a queue and in delivery, and MaxPosts the
-	// maximum number of batches that a webhook receives at a time.
+	// QueueBytes is the maximum size in bytes of events in a queue and in delivery, and MaxPosts
+	// the maximum number of batches that a webhook receives at a time.
 	QueueBytes int64
 	MaxPosts   int
 }
@@ -45,9 +45,11 @@ type Backend struct {
 	name   string
 	encode func(dst []byte, e *audit.Event) []byte
 	out    deliverer
-	// withDeadline limits the delivery of an event outside of batch mode; nil leaves that to the deliverer.
+	// withDeadline limits the delivery of an event outside of batch mode; nil leaves that to the
+	// deliverer.
 	withDeadline func(ctx context.Context) (context.Context, context.CancelFunc)
-	// beginShutdown limits pending deliveries outside of batch mode; nil if they are always limited.
+	// beginShutdown limits pending deliveries outside of batch mode; nil if they are always
+	// limited.
 	beginShutdown func()
 	// maxEvent is the maximum size of an event in bytes.
 	maxEvent int64
@@ -77,8 +79,8 @@ func newBackend(c Config, name string, to deliverer, encode func([]byte, *audit.
 // MaxEvent returns the maximum size in bytes of an event that is not shortened.
 func (b *Backend) MaxEvent() int64 { return b.maxEvent }
 
-// BeginShutdown limits pending deliveries to flushTimeout. It is called after the last response. Later events
-// are delivered only if that takes no wait.
+// BeginShutdown limits pending deliveries to flushTimeout. It is called after the last response.
+// Later events are delivered only if that takes no wait.
 func (b *Backend) BeginShutdown() {
 	if b.beginShutdown != nil {
 		b.beginShutdown()
@@ -130,8 +132,9 @@ var errTooLarge = errors.New("event is too large even after truncating")
 // eventOverhead is the approximate size in bytes of a large event without its objects.
 const eventOverhead = 4 << 10
 
-// encodeFitting encodes an event in less than maxEvent bytes, so that a newline fits too. It omits objects,
-// then long texts. A large event needs a permit of Limiter and gets a buffer of sufficient size.
+// encodeFitting encodes an event in less than maxEvent bytes, so that a newline fits too. It omits
+// objects, then long texts. A large event needs a permit of Limiter and gets a buffer of sufficient
+// size.
 func (b *Backend) encodeFitting(dst []byte, e *audit.Event) (text []byte, ok bool) {
 	objects := len(e.RequestObject) + len(e.ResponseObject)
 	audit.Limited(b.Limiter, objects, func() {
@@ -150,13 +153,16 @@ func (b *Backend) encodeShortened(dst []byte, e *audit.Event) ([]byte, bool) {
 		if shorten != nil {
 			short = shorten(e)
 		}
-		if dst = b.encode(dst[:0], short); int64(len(dst)) < b.maxEvent {
+		dst = b.encode(dst[:0], short)
+		if int64(len(dst)) < b.maxEvent {
 			return dst, true
 		}
 	}
 	return dst, false
 }
 
+// enqueue encodes an event and adds it to the queue. If the queue is full, it drops the objects of
+// the event, then the event itself. Losses are counted.
 func (b *Backend) enqueue(e *audit.Event) error {
 	text, ok := b.encodeForQueue(e)
 	if !ok {
@@ -193,6 +199,7 @@ type lossCounter struct {
 	count int // since last
 }
 
+// lost counts lost events. It logs their number at most once a second.
 func (l *lossCounter) lost(plugin string, events int, why error) {
 	l.metrics.Failed(plugin, events)
 	l.mu.Lock()

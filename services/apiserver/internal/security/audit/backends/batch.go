@@ -68,8 +68,8 @@ func (b *Backend) collect(ctx, sending context.Context, inFlight *sync.WaitGroup
 	}
 }
 
-// awaitBatch waits until a batch is full or its first event has waited for MaxWait. It returns false when
-// ctx has ended.
+// awaitBatch waits until a batch is full or its first event has waited for MaxWait. It returns
+// false when ctx has ended.
 func (b *Backend) awaitBatch(ctx context.Context) bool {
 	var late <-chan time.Time
 	for {
@@ -100,8 +100,8 @@ func (b *Backend) send(ctx context.Context, batch [][]byte) {
 }
 
 const (
-	// initialBuffer is the initial size of an event's buffer, maxReused the maximum size of a reused buffer, and
-	// maxFree the maximum number of buffers for reuse.
+	// initialBuffer is the initial size of an event's buffer, maxReused the maximum size of a
+	// reused buffer, and maxFree the maximum number of buffers for reuse.
 	initialBuffer = 1 << 10
 	maxReused     = 4 << 10
 	maxFree       = 1000
@@ -116,7 +116,8 @@ var (
 type queue struct {
 	maxEvents int   // maximum number of waiting events
 	maxBytes  int64 // maximum size of events in the queue and in delivery
-	// maxBatch and batchBytes are the limits of a batch. A batch of one event may exceed batchBytes.
+	// maxBatch and batchBytes are the limits of a batch. A batch of one event may exceed
+	// batchBytes.
 	maxBatch   int
 	batchBytes int64
 	wake       chan struct{} // there is a first event, or a batch is full
@@ -191,7 +192,8 @@ func (q *queue) take() [][]byte {
 	q.waiting -= size
 	if n == len(q.events) {
 		batch := q.events
-		q.events, q.spare = q.spare, nil
+		q.events = q.spare
+		q.spare = nil
 		return batch
 	}
 	batch := slices.Clone(q.events[:n])

@@ -40,7 +40,8 @@ func batchLog(t *testing.T, f *fixture, g *blockedWriter, change func(*LogOption
 	return b
 }
 
-// Events that find the queue full are counted as lost, and do not block.
+// TestQueueOverflowIsCounted: events that find the queue full are counted as lost, and do not
+// block.
 func TestQueueOverflowIsCounted(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, nil)
@@ -78,7 +79,8 @@ func TestShutdownDeliversQueueInOrder(t *testing.T) {
 	f.wantLost(pluginBuffer, 0)
 }
 
-// The memory of the queue is limited. Large events lose their objects before they are lost.
+// TestQueueMemoryIsLimited: the memory of the queue is limited. Large events lose their objects
+// before they are lost.
 func TestQueueMemoryIsLimited(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, func(o *LogOptions) { o.Batch.BufferSize = 1000 })

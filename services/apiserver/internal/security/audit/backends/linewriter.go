@@ -13,15 +13,16 @@ type lineWriter struct {
 	// hasReader reports whether the output is a pipe or standard output, whose reader may be slow.
 	hasReader bool
 
-	// alive ends flushTimeout after beginShutdown, by endWaits. It limits waits for a reader of the log.
+	// alive ends flushTimeout after beginShutdown, by endWaits. It limits waits for a reader of the
+	// log.
 	alive        context.Context
 	endWaits     context.CancelFunc
 	shutdown     sync.Once
 	flushTimeout time.Duration
 
-	lock chan struct{} // of capacity 1; guards the following fields
-	buf  []byte
-	torn bool // the log ends with an incomplete line
+	lock       chan struct{} // of capacity 1; guards the following fields
+	buf        []byte
+	incomplete bool // the log ends with an incomplete line
 }
 
 func newLineWriter() *lineWriter {
@@ -31,14 +32,14 @@ func newLineWriter() *lineWriter {
 }
 
 const (
-	// minEventWait is the minimum time that an event waits for the log. maxEventWait is the maximum for a
-	// request without a deadline.
+	// minEventWait is the minimum time that an event waits for the log. maxEventWait is the maximum
+	// for a request without a deadline.
 	minEventWait = time.Second
 	maxEventWait = time.Minute
 )
 
-// withDeadline returns the context in which an event of a request waits for a reader. It ends with the
-// request's deadline, not with its cancellation. Writes to a file have no limit.
+// withDeadline returns the context in which an event of a request waits for a reader. It ends with
+// the request's deadline, not with its cancellation. Writes to a file have no limit.
 func (l *lineWriter) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	switch {
 	case !l.hasReader:
@@ -88,7 +89,7 @@ func (l *lineWriter) deliver(ctx context.Context, events [][]byte) (lost int, er
 	for i := 0; i < len(events); {
 		from := i
 		l.buf = l.buf[:0]
-		if l.torn {
+		if l.incomplete {
 			l.buf = append(l.buf, '\n')
 		}
 		for ; i < len(events) && (i == from || len(l.buf)+len(events[i]) < maxPooled); i++ {
@@ -109,10 +110,10 @@ func (l *lineWriter) write(ctx context.Context) (whole int, err error) {
 	n, err := l.out.write(ctx, l.buf)
 	if n > 0 {
 		whole = bytes.Count(l.buf[:n], []byte("\n"))
-		if l.torn {
+		if l.incomplete {
 			whole-- // the newline that ends a torn line
 		}
-		l.torn = l.buf[n-1] != '\n'
+		l.incomplete = l.buf[n-1] != '\n'
 	}
 	return whole, err
 }

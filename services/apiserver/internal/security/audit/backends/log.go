@@ -27,8 +27,8 @@ const (
 	defaultMaxSize = 100
 )
 
-// minLogBatch is the minimum of the maximum batch size in batch mode. Batches are not visible in a file, and
-// a write costs as much as encoding its lines, so larger batches are cheaper.
+// minLogBatch is the minimum of the maximum batch size in batch mode. Batches are not visible in a
+// file, and a write costs as much as encoding its lines, so larger batches are cheaper.
 const minLogBatch = 500
 
 // minLogWait is the minimum of the maximum wait of a batch.
@@ -85,23 +85,26 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 		return nil, err
 	}
 	b := newBackend(c, logName, lines, encode, most, 1)
-	b.withDeadline, b.beginShutdown = lines.withDeadline, lines.beginShutdown
+	b.withDeadline = lines.withDeadline
+	b.beginShutdown = lines.beginShutdown
 	return b, nil
 }
 
 // open opens the output.
 func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) error {
 	if o.Path == stdoutPath {
-		l.out, l.hasReader = &sharedOutput{out: out}, true
+		l.out = &sharedOutput{out: out}
+		l.hasReader = true
 		return nil
 	}
 	size, torn, err := prepareFile(o.Path)
 	if err != nil {
 		return fmt.Errorf("audit log %s is not writable: %w", o.Path, err)
 	}
-	l.torn = torn
+	l.incomplete = torn
 	if info, err := os.Stat(o.Path); err == nil && !info.Mode().IsRegular() {
-		l.out, l.hasReader = &pipe{path: o.Path}, true
+		l.out = &pipe{path: o.Path}
+		l.hasReader = true
 		return nil
 	}
 	l.out = &rotatedFile{
@@ -111,8 +114,8 @@ func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) error {
 	return nil
 }
 
-// prepareFile creates the file if needed and checks that it can be written. torn reports whether its last
-// line is incomplete because a process ended during a write.
+// prepareFile creates the file if needed and checks that it can be written. torn reports whether
+// its last line is incomplete because a process ended during a write.
 func prepareFile(path string) (size int64, torn bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return 0, false, err
@@ -142,7 +145,10 @@ const (
 
 // appendLegacy appends an event in the legacy format.
 func appendLegacy(dst []byte, e *audit.Event) []byte {
-	user, groups, as, asGroups := noValue, noValue, noImpersonation, unknownGroups
+	user := noValue
+	groups := noValue
+	as := noImpersonation
+	asGroups := unknownGroups
 	if u := e.User; u != nil && u.Name != "" {
 		user = u.Name
 		if len(u.Groups) > 0 {
@@ -155,7 +161,9 @@ func appendLegacy(dst []byte, e *audit.Event) []byte {
 			asGroups = quoted(u.Groups)
 		}
 	}
-	namespace, response, ip := noValue, noResponse, noSourceIP
+	namespace := noValue
+	response := noResponse
+	ip := noSourceIP
 	if e.Object != nil && e.Object.Namespace != "" {
 		namespace = e.Object.Namespace
 	}

@@ -88,7 +88,7 @@ func TestLogFilesAreRotated(t *testing.T) {
 	f.wantLost(logName, 0)
 }
 
-// Rotations within a millisecond do not overwrite a file.
+// TestRotationOverwritesNoFile: rotations within a millisecond do not overwrite a file.
 func TestRotationOverwritesNoFile(t *testing.T) {
 	f := newFixture(t)
 	o := logOptions(filepath.Join(t.TempDir(), "audit.log"))
@@ -107,7 +107,7 @@ func TestRotationOverwritesNoFile(t *testing.T) {
 	f.wantLost(logName, 0)
 }
 
-// Close during Process loses no event.
+// TestCloseDuringProcess: Close during Process loses no event.
 func TestCloseDuringProcess(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
 	b, err := NewLog(logOptions(stdoutPath), f.config, out)
@@ -184,7 +184,7 @@ func (s *partialWriter) Write(p []byte) (int, error) {
 	return n, errors.New("no space left on device")
 }
 
-// A torn line is ended before the next line.
+// TestTornLineIsEnded: a torn line is ended before the next line.
 func TestTornLineIsEnded(t *testing.T) {
 	f := newFixture(t)
 	out := &partialWriter{parts: []int{-1, 20, 0, -1, -1}}
@@ -205,7 +205,8 @@ func TestTornLineIsEnded(t *testing.T) {
 	f.wantLost(logName, 2)
 }
 
-// A line that a killed process left incomplete is ended before the next line.
+// TestTornLineOfKilledProcessIsEnded: a line that a killed process left incomplete is ended before
+// the next line.
 func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const before = `{"kind":"Event","auditID":"whole"}` + "\n" + `{"kind":"Ev`

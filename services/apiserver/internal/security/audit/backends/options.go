@@ -32,8 +32,8 @@ type Options struct {
 
 // BatchOptions are the options of batch mode.
 type BatchOptions struct {
-	// BufferSize is the maximum number of queued events, MaxSize the maximum number of events in a batch, and
-	// MaxWait how long the first event of a batch waits for others.
+	// BufferSize is the maximum number of queued events, MaxSize the maximum number of events in a
+	// batch, and MaxWait how long the first event of a batch waits for others.
 	BufferSize, MaxSize int
 	MaxWait             time.Duration
 	// Throttle limits the rate of batches to QPS per second with Burst.
@@ -48,7 +48,8 @@ type TruncateOptions struct {
 	MaxBatchSize, MaxEventSize int64
 }
 
-// Validate returns the errors in the options of an enabled backend, with the messages of Kubernetes.
+// Validate returns the errors in the options of an enabled backend, with the messages of
+// Kubernetes.
 func (o *Options) Validate(name string) (errs []error) {
 	for _, err := range []error{o.validateBatch(name), o.Truncate.validate(name), o.validateVersion()} {
 		if err != nil {
@@ -58,6 +59,7 @@ func (o *Options) Validate(name string) (errs []error) {
 	return errs
 }
 
+// validateBatch returns an error if the mode or a batch option is invalid.
 func (o *Options) validateBatch(name string) error {
 	if !slices.Contains(Modes(), o.Mode) {
 		return fmt.Errorf("invalid audit %s mode %s, allowed modes are %q", name, o.Mode, strings.Join(Modes(), ","))

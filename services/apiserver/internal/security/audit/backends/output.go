@@ -76,14 +76,16 @@ func (p *pipe) open(ctx context.Context) (*os.File, error) {
 // Close implements io.Closer.
 func (p *pipe) Close() error {
 	f := p.file
-	if p.file = nil; f == nil {
+	p.file = nil
+	if f == nil {
 		return nil
 	}
 	return f.Close()
 }
 
-// sharedOutput is an output that others write to as well, such as standard output, so it must not be set to
-// non-blocking. A write that takes too long is abandoned but continues, and the next write waits for it.
+// sharedOutput is an output that others write to as well, such as standard output, so it must not
+// be set to non-blocking. A write that takes too long is abandoned but continues, and the next
+// write waits for it.
 type sharedOutput struct {
 	out       io.Writer
 	abandoned chan writeResult // result of the abandoned write; nil if there is none
@@ -101,7 +103,8 @@ func (s *sharedOutput) write(ctx context.Context, b []byte) (n int, err error) {
 	if s.abandoned != nil {
 		select {
 		case w := <-s.abandoned:
-			if s.abandoned = nil; w.n > 0 && w.text[w.n-1] != '\n' {
+			s.abandoned = nil
+			if w.n > 0 && w.text[w.n-1] != '\n' {
 				torn = 1
 			}
 		case <-ctx.Done():
@@ -127,7 +130,8 @@ func (s *sharedOutput) write(ctx context.Context, b []byte) (n int, err error) {
 func (s *sharedOutput) Close() error { return nil }
 
 // rotatedFile is a log file that is rotated when it is full. lumberjack names a rotated file by the
-// millisecond and overwrites an older one of the same name, so rotations must be a millisecond apart.
+// millisecond and overwrites an older one of the same name, so rotations must be a millisecond
+// apart.
 type rotatedFile struct {
 	lumberjack.Logger
 	maxSize int64 // maximum size of a file in bytes

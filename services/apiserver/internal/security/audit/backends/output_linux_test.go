@@ -41,13 +41,15 @@ func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
 		if json.Unmarshal([]byte(line), &e) != nil {
 			continue // incomplete line
 		}
-		if ids = append(ids, e.AuditID); e.AuditID == id {
+		ids = append(ids, e.AuditID)
+		if e.AuditID == id {
 			return ids
 		}
 	}
 }
 
-// An unread pipe takes what fits. It does not block requests beyond their deadline, nor shutdown.
+// TestUnreadPipeLosesEventsInTime: an unread pipe takes what fits. It does not block requests
+// beyond their deadline, nor shutdown.
 func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 	const size = 20 << 10 // a pipe holds 64 KiB
 	t.Run(string(Batch), func(t *testing.T) {
@@ -106,7 +108,7 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 	}
 }
 
-// Shutdown ends the wait of a request without a deadline.
+// TestShutdownWhileRequestWaitsForPipe: shutdown ends the wait of a request without a deadline.
 func TestShutdownWhileRequestWaitsForPipe(t *testing.T) {
 	f := newFixture(t)
 	path, reader := newFIFO(t)
@@ -157,7 +159,7 @@ func TestLateReaderGetsAllEvents(t *testing.T) {
 	f.wantLost(logName, 0)
 }
 
-// An abandoned write is completed before later events.
+// TestAbandonedWriteToStdoutCompletesFirst: an abandoned write is completed before later events.
 func TestAbandonedWriteToStdoutCompletesFirst(t *testing.T) {
 	f := newFixture(t)
 	reader, writer, err := os.Pipe()

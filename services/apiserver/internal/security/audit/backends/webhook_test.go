@@ -81,7 +81,8 @@ func TestWebhookRequest(t *testing.T) {
 	}
 }
 
-// A failed post is retried maxTries times, then its events are counted as lost.
+// TestFailedPostIsRetried: a failed post is retried maxTries times, then its events are counted as
+// lost.
 func TestFailedPostIsRetried(t *testing.T) {
 	for _, mode := range Modes() {
 		f := newFixture(t)
@@ -113,7 +114,8 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 	h := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		if failing--; failing >= 0 {
+		failing--
+		if failing >= 0 {
 			panic(http.ErrAbortHandler)
 		}
 	})
@@ -125,8 +127,8 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 	f.wantLost(webhookName, 0)
 }
 
-// A hanging webhook does not block requests in batch mode, and blocks them for a limited time in the other
-// modes.
+// TestHangingWebhookBlocksNoRequestInBatchMode: a hanging webhook does not block requests in batch
+// mode, and blocks them for a limited time in the other modes.
 func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	release := make(chan struct{})
 	h := newWebhookServer(t, false, func(_ http.ResponseWriter, r *http.Request) {

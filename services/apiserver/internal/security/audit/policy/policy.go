@@ -22,6 +22,7 @@ type compiledRule struct {
 	decision audit.Decision
 }
 
+// compile returns the policy of a valid file.
 func compile(f *file) *Policy {
 	always := parseStages(f.OmitStages)
 	p := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: f.OmitManagedFields}}
@@ -55,8 +56,8 @@ func (p *Policy) Decide(op *requestinfo.Info, u *request.User) audit.Decision {
 	return p.unmatched
 }
 
-// matches reports whether a rule matches a request. Rules with users or groups do not match requests
-// without a user.
+// matches reports whether a rule matches a request. Rules with users or groups do not match
+// requests without a user.
 func (r *rule) matches(op *requestinfo.Info, u *request.User) bool {
 	if len(r.Users) > 0 && (u == nil || !slices.Contains(r.Users, u.Name)) {
 		return false
@@ -83,6 +84,7 @@ func (r *rule) matchesResource(op *requestinfo.Info) bool {
 	return len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(g groupResources) bool { return g.matches(op) })
 }
 
+// matches reports whether the resource of a request is in the group and the list.
 func (g *groupResources) matches(op *requestinfo.Info) bool {
 	if g.Group != op.Group {
 		return false

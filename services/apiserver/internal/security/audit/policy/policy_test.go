@@ -33,7 +33,7 @@ func resolve(method, path string) *requestinfo.Info {
 	return requestinfo.Resolve(httptest.NewRequest(method, path, nil), apiset.Builder{}.Set(catalog, 0))
 }
 
-// A rule of level Metadata is matched against requests.
+// TestRuleMatching: a rule of level Metadata is matched against requests.
 func TestRuleMatching(t *testing.T) {
 	ada := &request.User{Name: "ada", Groups: []string{"staff", "system:authenticated"}}
 	const pods, log = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/log"
@@ -42,48 +42,48 @@ func TestRuleMatching(t *testing.T) {
 		user               *request.User
 		want               bool
 	}{
-		{"", "GET", "/livez", ada, true},
-		{"", "GET", pods, nil, true},
-		{"users: [ada]", "GET", pods, ada, true},
-		{"users: [eve]", "GET", pods, ada, false},
-		{"users: [ada]", "GET", pods, nil, false},
-		{"userGroups: [other, staff]", "GET", pods, ada, true},
-		{"userGroups: [other]", "GET", pods, ada, false},
-		{"userGroups: [staff]", "GET", pods, nil, false},
-		{"verbs: [list]", "GET", pods, ada, true},
-		{"verbs: [get]", "GET", pods, ada, false},
-		{"verbs: [get]", "GET", "/livez", ada, true},
-		{"verbs: ['*']", "GET", "/livez", ada, false},
-		{"namespaces: [a]", "GET", pods, ada, true},
-		{"namespaces: [b]", "GET", pods, ada, false},
-		{"namespaces: ['']", "GET", "/api/v1/nodes", ada, true},
-		{"namespaces: ['']", "GET", "/livez", ada, false},
-		{"resources: [{group: ''}]", "GET", log, ada, true},
-		{"resources: [{group: apps}]", "GET", log, ada, false},
-		{"resources: [{group: apps}]", "GET", "/apis/apps/v1/deployments", ada, true},
-		{"resources: [{group: '', resources: [pods]}]", "GET", pods, ada, true},
-		{"resources: [{group: '', resources: [pods]}]", "GET", log, ada, false},
-		{"resources: [{group: '', resources: [pods/log]}]", "GET", log, ada, true},
-		{"resources: [{group: '', resources: [pods/log]}]", "GET", pods, ada, false},
-		{"resources: [{group: '', resources: ['pods/*']}]", "GET", log, ada, true},
-		{"resources: [{group: '', resources: ['pods/*']}]", "GET", pods, ada, true},
-		{"resources: [{group: '', resources: ['*/log']}]", "GET", log, ada, true},
-		{"resources: [{group: '', resources: ['*/log']}]", "GET", pods, ada, false},
-		{"resources: [{group: '', resources: [nodes]}]", "GET", pods, ada, false},
-		{"resources: [{group: '', resources: [nodes/log]}]", "GET", log, ada, false},
-		{"resources: [{group: '', resources: ['nodes/*']}]", "GET", log, ada, false},
-		{"resources: [{group: '', resources: ['*/status']}]", "GET", log, ada, false},
-		{"resources: [{group: '', resources: ['*/']}]", "GET", pods, ada, false},
-		{"resources: [{group: '', resources: ['*']}]", "GET", log, ada, true},
-		{"resources: [{group: '', resources: [pods], resourceNames: [p]}]", "GET", pods + "/p", ada, true},
-		{"resources: [{group: '', resources: [pods], resourceNames: [p]}]", "GET", pods + "/q", ada, false},
-		{"resources: [{group: '', resources: [pods], resourceNames: [p]}]", "POST", pods, ada, false},
-		{"resources: [{group: '', resources: [nodes]}, {group: '', resources: [pods]}]", "GET", pods, ada, true},
-		{"nonResourceURLs: [/livez]", "GET", "/livez", ada, true},
-		{"nonResourceURLs: [/livez]", "GET", "/livez/etcd", ada, false},
-		{"nonResourceURLs: ['/livez*']", "GET", "/livez/etcd", ada, true},
-		{"nonResourceURLs: ['*']", "GET", "/anything", ada, true},
-		{"nonResourceURLs: ['*']", "GET", pods, ada, false},
+		{rule: "", method: "GET", path: "/livez", user: ada, want: true},
+		{rule: "", method: "GET", path: pods, user: nil, want: true},
+		{rule: "users: [ada]", method: "GET", path: pods, user: ada, want: true},
+		{rule: "users: [eve]", method: "GET", path: pods, user: ada, want: false},
+		{rule: "users: [ada]", method: "GET", path: pods, user: nil, want: false},
+		{rule: "userGroups: [other, staff]", method: "GET", path: pods, user: ada, want: true},
+		{rule: "userGroups: [other]", method: "GET", path: pods, user: ada, want: false},
+		{rule: "userGroups: [staff]", method: "GET", path: pods, user: nil, want: false},
+		{rule: "verbs: [list]", method: "GET", path: pods, user: ada, want: true},
+		{rule: "verbs: [get]", method: "GET", path: pods, user: ada, want: false},
+		{rule: "verbs: [get]", method: "GET", path: "/livez", user: ada, want: true},
+		{rule: "verbs: ['*']", method: "GET", path: "/livez", user: ada, want: false},
+		{rule: "namespaces: [a]", method: "GET", path: pods, user: ada, want: true},
+		{rule: "namespaces: [b]", method: "GET", path: pods, user: ada, want: false},
+		{rule: "namespaces: ['']", method: "GET", path: "/api/v1/nodes", user: ada, want: true},
+		{rule: "namespaces: ['']", method: "GET", path: "/livez", user: ada, want: false},
+		{rule: "resources: [{group: ''}]", method: "GET", path: log, user: ada, want: true},
+		{rule: "resources: [{group: apps}]", method: "GET", path: log, user: ada, want: false},
+		{rule: "resources: [{group: apps}]", method: "GET", path: "/apis/apps/v1/deployments", user: ada, want: true},
+		{rule: "resources: [{group: '', resources: [pods]}]", method: "GET", path: pods, user: ada, want: true},
+		{rule: "resources: [{group: '', resources: [pods]}]", method: "GET", path: log, user: ada, want: false},
+		{rule: "resources: [{group: '', resources: [pods/log]}]", method: "GET", path: log, user: ada, want: true},
+		{rule: "resources: [{group: '', resources: [pods/log]}]", method: "GET", path: pods, user: ada, want: false},
+		{rule: "resources: [{group: '', resources: ['pods/*']}]", method: "GET", path: log, user: ada, want: true},
+		{rule: "resources: [{group: '', resources: ['pods/*']}]", method: "GET", path: pods, user: ada, want: true},
+		{rule: "resources: [{group: '', resources: ['*/log']}]", method: "GET", path: log, user: ada, want: true},
+		{rule: "resources: [{group: '', resources: ['*/log']}]", method: "GET", path: pods, user: ada, want: false},
+		{rule: "resources: [{group: '', resources: [nodes]}]", method: "GET", path: pods, user: ada, want: false},
+		{rule: "resources: [{group: '', resources: [nodes/log]}]", method: "GET", path: log, user: ada, want: false},
+		{rule: "resources: [{group: '', resources: ['nodes/*']}]", method: "GET", path: log, user: ada, want: false},
+		{rule: "resources: [{group: '', resources: ['*/status']}]", method: "GET", path: log, user: ada, want: false},
+		{rule: "resources: [{group: '', resources: ['*/']}]", method: "GET", path: pods, user: ada, want: false},
+		{rule: "resources: [{group: '', resources: ['*']}]", method: "GET", path: log, user: ada, want: true},
+		{rule: "resources: [{group: '', resources: [pods], resourceNames: [p]}]", method: "GET", path: pods + "/p", user: ada, want: true},
+		{rule: "resources: [{group: '', resources: [pods], resourceNames: [p]}]", method: "GET", path: pods + "/q", user: ada, want: false},
+		{rule: "resources: [{group: '', resources: [pods], resourceNames: [p]}]", method: "POST", path: pods, user: ada, want: false},
+		{rule: "resources: [{group: '', resources: [nodes]}, {group: '', resources: [pods]}]", method: "GET", path: pods, user: ada, want: true},
+		{rule: "nonResourceURLs: [/livez]", method: "GET", path: "/livez", user: ada, want: true},
+		{rule: "nonResourceURLs: [/livez]", method: "GET", path: "/livez/etcd", user: ada, want: false},
+		{rule: "nonResourceURLs: ['/livez*']", method: "GET", path: "/livez/etcd", user: ada, want: true},
+		{rule: "nonResourceURLs: ['*']", method: "GET", path: "/anything", user: ada, want: true},
+		{rule: "nonResourceURLs: ['*']", method: "GET", path: pods, user: ada, want: false},
 	} {
 		p := parse(t, "rules:\n- {level: Metadata, "+c.rule+"}\n- {level: None}\n")
 		if got := p.Decide(resolve(c.method, c.path), c.user).Level == audit.Metadata; got != c.want {
@@ -114,7 +114,7 @@ rules:
 	}
 }
 
-// A policy for a later version is accepted with warnings.
+// TestUnknownFieldsAreWarnings: a policy for a later version is accepted with warnings.
 func TestUnknownFieldsAreWarnings(t *testing.T) {
 	for text, want := range map[string]string{
 		head + "rules: [{level: Metadata, bogus: 1}]":               `unknown field "rules[0].bogus"`,

@@ -7,7 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit/policy"
 )
 
-// Policies that would record less than they seem to, or nothing, are rejected.
+// TestInvalidPoliciesAreRejected: policies that would record less than they seem to, or nothing,
+// are rejected.
 func TestInvalidPoliciesAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		text string

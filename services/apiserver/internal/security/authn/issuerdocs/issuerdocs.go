@@ -1,5 +1,5 @@
-// Package issuerdocs serves the documents by which other programs verify service account tokens: the
-// discovery document of the issuer and its keys.
+// Package issuerdocs serves the documents by which other programs verify service account tokens:
+// the discovery document of the issuer and its keys.
 //
 // Documents is safe for concurrent use. Package build updates it when the keys change.
 package issuerdocs
@@ -25,6 +25,7 @@ type Documents struct {
 	current         atomic.Pointer[encoded]
 }
 
+// encoded holds both documents as JSON.
 type encoded struct{ discovery, jwks []byte }
 
 // New returns the documents of an issuer whose keys are at jwksURI. maxAge returns how long clients

@@ -19,7 +19,7 @@ func TestForgetDuringReview(t *testing.T) {
 	r := newFixture(t, true, nil)
 	begun, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	r.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		once.Do(func() {
 			close(begun)
 			<-answer
@@ -35,7 +35,8 @@ func TestForgetDuringReview(t *testing.T) {
 	r.cache.Forget()
 	close(answer)
 	<-done
-	if r.review("alice"); r.reviewer.count("alice") != 2 {
+	r.review("alice")
+	if r.reviewer.count("alice") != 2 {
 		t.Errorf("got %d reviews", r.reviewer.count("alice"))
 	}
 }
@@ -51,7 +52,8 @@ func TestResponsesExpireBeforeTokens(t *testing.T) {
 	r.mu.Lock()
 	r.now = r.now.Add(2 * time.Hour)
 	r.mu.Unlock()
-	if r.review(token); r.reviewer.count(token) != n+1 {
+	r.review(token)
+	if r.reviewer.count(token) != n+1 {
 		t.Error("a response was cached for longer than the TTL")
 	}
 }
@@ -92,12 +94,12 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 		ok          bool
 		used        string
 	}{
-		"its own":       {legacy, "system:serviceaccount:ns:a", true, "ns/s"},
-		"of another":    {legacy, "system:serviceaccount:ns:b", true, ""},
-		"refused":       {legacy, "system:serviceaccount:ns:a", false, "ns/s refused"},
-		"of no secret":  {bound(), "system:serviceaccount:ns:a", true, ""},
-		"no user":       {"opaque", "", true, ""},
-		"of opaque one": {"opaque", "system:serviceaccount:ns:a", true, ""},
+		"its own":       {token: legacy, user: "system:serviceaccount:ns:a", ok: true, used: "ns/s"},
+		"of another":    {token: legacy, user: "system:serviceaccount:ns:b", ok: true, used: ""},
+		"refused":       {token: legacy, user: "system:serviceaccount:ns:a", ok: false, used: "ns/s refused"},
+		"of no secret":  {token: bound(), user: "system:serviceaccount:ns:a", ok: true, used: ""},
+		"no user":       {token: "opaque", user: "", ok: true, used: ""},
+		"of opaque one": {token: "opaque", user: "system:serviceaccount:ns:a", ok: true, used: ""},
 	} {
 		for _, report := range []bool{true, false} {
 			used := make(chan string, 1)
@@ -108,7 +110,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 				}
 				cfg.Now = nil
 			})
-			r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) {
+			r.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 				defer close(ended)
 				return &authenticator.Response{User: authenticator.User{Name: c.user}}, c.ok, nil
 			}
@@ -149,7 +151,7 @@ func (l legacyUses) Used(_ context.Context, t tokenreviews.LegacyToken) {
 // accepted soon after the account is created.
 func TestLateServiceAccounts(t *testing.T) {
 	r := newFixture(t, true, nil)
-	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if _, err := r.objects.find(satoken.KindServiceAccount, "ns", "a"); err != nil {
 			return nil, false, err
 		}

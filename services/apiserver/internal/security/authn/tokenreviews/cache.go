@@ -60,8 +60,8 @@ type LegacyToken struct {
 
 // Bounds of the cached results.
 const (
-	keptSuccesses = 16384
-	keptFailures  = 4096
+	maxSuccesses = 16384
+	maxFailures  = 4096
 )
 
 // Cache reviews tokens and caches the results.
@@ -73,15 +73,15 @@ type Cache struct {
 	following atomic.Bool
 	failing   atomic.Bool // so that an outage is logged once
 
-	good, bad *expirable.LRU[key, *answer]
-	index     index
+	successes, failures *expirable.LRU[key, *result]
+	index               index
 
 	mu      sync.Mutex // before the locks of good and bad, which come before index.mu
 	flights map[key]*flight
 }
 
-// answer is a cached review.
-type answer struct {
+// result is a cached review and the objects that it depends on.
+type result struct {
 	review  *authn.Review
 	until   time.Time
 	objects []object
@@ -95,10 +95,10 @@ type flight struct {
 	waiting  int
 	// awaited ends when no request waits for it any more. A call of another server that has begun
 	// continues.
-	awaited context.Context
-	leave   context.CancelFunc
-	inLine  atomic.Bool // while it waits for a slot
-	done    chan struct{}
+	awaited       context.Context
+	cancelAwaited context.CancelFunc // nil for a completed flight
+	waitsForSlot  atomic.Bool        // while it waits for a slot
+	done          chan struct{}
 	// Set before done is closed.
 	review *authn.Review
 	err    error
@@ -114,10 +114,10 @@ func New(c Config) (*Cache, error) {
 	if out.keys, err = newKeyer(); err != nil {
 		return nil, err
 	}
-	evicted := func(k key, a *answer) { out.index.remove(k, a.objects) }
-	out.good = expirable.NewLRU(keptSuccesses, evicted, c.SuccessTTL)
-	out.bad = expirable.NewLRU(keptFailures, evicted, c.FailureTTL)
-	out.metrics = newMetrics(c.Registerer, func() float64 { return float64(out.good.Len()) })
+	evicted := func(k key, a *result) { out.index.remove(k, a.objects) }
+	out.successes = expirable.NewLRU(maxSuccesses, evicted, c.SuccessTTL)
+	out.failures = expirable.NewLRU(maxFailures, evicted, c.FailureTTL)
+	out.metrics = newMetrics(c.Registerer, func() float64 { return float64(out.successes.Len()) })
 	return out, nil
 }
 
@@ -135,8 +135,8 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
 		return a.review, nil
 	}
-	f := c.join(ctx, k, token, audiences)
-	defer c.left(k, f)
+	f := c.joinFlight(ctx, k, token, audiences)
+	defer c.leaveFlight(k, f)
 	select {
 	case <-f.done:
 		c.metrics.miss.Observe(c.cfg.Now().Sub(start).Seconds())
@@ -147,10 +147,10 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 }
 
 // cached returns the cached result for a token if it is still valid.
-func (c *Cache) cached(k key, now time.Time) *answer {
-	a, ok := c.good.Get(k)
+func (c *Cache) cached(k key, now time.Time) *result {
+	a, ok := c.successes.Get(k)
 	if !ok {
-		a, ok = c.bad.Get(k)
+		a, ok = c.failures.Get(k)
 	}
 	if !ok || !now.Before(a.until) {
 		return nil
@@ -161,8 +161,8 @@ func (c *Cache) cached(k key, now time.Time) *answer {
 // flightKey is the context key of a flight.
 type flightKey struct{}
 
-// join joins the flight of a token, or starts one. The caller must call left.
-func (c *Cache) join(ctx context.Context, k key, token string, audiences []string) *flight {
+// joinFlight joins the flight of a token, or starts one. The caller must call left.
+func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences []string) *flight {
 	hint := hintOf(token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,25 +174,26 @@ func (c *Cache) join(ctx context.Context, k key, token string, audiences []strin
 		return completedFlight(a)
 	}
 	f := &flight{objects: hint.Objects, waiting: 1, done: make(chan struct{})}
-	// The review serves all waiting requests, so it must not end with the first one. It counts for the
-	// network of the first one.
+	// The review serves all waiting requests, so it must not end with the first one. It counts for
+	// the network of the first one.
 	principal := request.Principal(ctx)
 	ctx, s := request.Derive(request.Detach(ctx))
 	s.Principal = principal
-	f.awaited, f.leave = context.WithCancel(ctx)
+	f.awaited, f.cancelAwaited = context.WithCancel(ctx)
 	c.flights[k] = f
 	c.index.add(k, f.objects)
 	go c.review(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, hint)
 	return f
 }
 
-// left records that a request no longer waits for a flight.
-func (c *Cache) left(k key, f *flight) {
+// leaveFlight records that a request no longer waits for a flight.
+func (c *Cache) leaveFlight(k key, f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.waiting--; f.waiting == 0 && f.leave != nil {
-		f.leave()
-		if c.flights[k] == f && f.inLine.Load() { // the flight ends unfinished; a later request needs another one
+	f.waiting--
+	if f.waiting == 0 && f.cancelAwaited != nil {
+		f.cancelAwaited()
+		if c.flights[k] == f && f.waitsForSlot.Load() { // the flight ends unfinished; a later request needs another one
 			f.outdated = true
 			delete(c.flights, k)
 		}
@@ -200,7 +201,7 @@ func (c *Cache) left(k key, f *flight) {
 }
 
 // completedFlight returns a completed flight.
-func completedFlight(a *answer) *flight {
+func completedFlight(a *result) *flight {
 	f := &flight{done: make(chan struct{}), review: a.review}
 	close(f.done)
 	return f
@@ -211,14 +212,14 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
-	r, ok, err := c.ask(ctx, token, audiences)
+	r, ok, err := c.authenticate(ctx, token, audiences)
 	c.metrics.active.Dec()
 	if err == nil && !ok {
 		err = ctx.Err() // it may have lacked the time to decide
 	}
 	undecided := !ok && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
-	c.observe(undecided, err)
-	a := c.answer(r, ok, err, hint)
+	c.recordReview(undecided, err)
+	a := c.resultOf(r, ok, err, hint)
 	legacy := c.legacy(r, ok, undecided, hint, token)
 	if legacy != nil && ok {
 		a.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
@@ -233,8 +234,8 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 	f.review = a.review
 	kept := c.complete(f, k, a, undecided)
 	close(f.done)
-	if kept && ok && !c.present(ctx, a.objects) {
-		c.good.Remove(k)
+	if kept && ok && !c.allExist(ctx, a.objects) {
+		c.successes.Remove(k)
 	}
 	if legacy != nil {
 		c.cfg.Legacy.Used(ctx, *legacy)
@@ -250,9 +251,9 @@ func (c *Cache) legacy(r *authenticator.Response, ok, undecided bool, hint satok
 	return &LegacyToken{Token: token, Accepted: ok, User: hint.User, Namespace: hint.Legacy.Namespace, Secret: hint.Legacy.Name}
 }
 
-// ask calls the reviewer. Several libraries process tokens: a panic in one of them means that the
-// review failed, and does not end the server.
-func (c *Cache) ask(ctx context.Context, token string, audiences []string) (r *authenticator.Response, ok bool, err error) {
+// authenticate calls the reviewer. Several libraries process tokens: a panic in one of them means
+// that the review failed, and does not end the server.
+func (c *Cache) authenticate(ctx context.Context, token string, audiences []string) (r *authenticator.Response, ok bool, err error) {
 	panicked := task.Protect(func() (err error) {
 		r, ok, err = c.cfg.Token.AuthenticateToken(ctx, token, audiences)
 		return err
@@ -264,10 +265,10 @@ func (c *Cache) ask(ctx context.Context, token string, audiences []string) (r *a
 	return r, ok, panicked
 }
 
-// answer returns the result of a review in the form in which it is cached.
-func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satoken.Hint) *answer {
+// resultOf returns the result of a review in the form in which it is cached.
+func (c *Cache) resultOf(r *authenticator.Response, ok bool, err error, hint satoken.Hint) *result {
 	now := c.cfg.Now()
-	a := &answer{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
+	a := &result{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
 	if !ok {
 		if err != nil {
 			a.review.Error, a.review.Words = err.Error(), authenticator.WordsOf(err)
@@ -287,7 +288,7 @@ func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satok
 }
 
 // complete completes a flight and caches its result, unless an event outdated it.
-func (c *Cache) complete(f *flight, k key, a *answer, undecided bool) bool {
+func (c *Cache) complete(f *flight, k key, a *result, undecided bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.index.remove(k, f.objects)
@@ -300,39 +301,39 @@ func (c *Cache) complete(f *flight, k key, a *answer, undecided bool) bool {
 	}
 	// Existing entries are removed first: overwriting one does not evict it, so it would stay in
 	// the index.
-	c.good.Remove(k)
-	c.bad.Remove(k)
+	c.successes.Remove(k)
+	c.failures.Remove(k)
 	c.index.add(k, a.objects)
 	if a.review.Authenticated {
-		c.good.Add(k, a)
+		c.successes.Add(k, a)
 	} else {
-		c.bad.Add(k, a)
+		c.failures.Add(k, a)
 	}
 	return true
 }
 
-// drop removes the results that depend on an object.
-func (c *Cache) drop(o object) {
-	keys := c.index.of(o)
+// invalidate removes the results that depend on an object.
+func (c *Cache) invalidate(o object) {
+	keys := c.index.dependents(o)
 	if len(keys) == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range keys {
-		c.forget(k)
+		c.invalidateKey(k)
 	}
 	c.metrics.dropped.Add(float64(len(keys)))
 }
 
-// forget removes a result, and outdates the running review. The caller holds mu.
-func (c *Cache) forget(k key) {
+// invalidateKey removes a result, and outdates the running review. The caller holds mu.
+func (c *Cache) invalidateKey(k key) {
 	if f := c.flights[k]; f != nil {
 		f.outdated = true
 		delete(c.flights, k)
 	}
-	c.good.Remove(k)
-	c.bad.Remove(k)
+	c.successes.Remove(k)
+	c.failures.Remove(k)
 }
 
 // Forget removes all cached results and outdates running reviews: the reviewers have changed.
@@ -340,14 +341,14 @@ func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.flights {
-		c.forget(k)
+		c.invalidateKey(k)
 	}
-	c.good.Purge()
-	c.bad.Purge()
+	c.successes.Purge()
+	c.failures.Purge()
 }
 
-// observe counts a review. It logs when reviews begin to fail and when they recover.
-func (c *Cache) observe(undecided bool, err error) {
+// recordReview counts a review. It logs when reviews begin to fail and when they recover.
+func (c *Cache) recordReview(undecided bool, err error) {
 	if !undecided {
 		c.metrics.fetched.Inc()
 		if c.failing.CompareAndSwap(true, false) {

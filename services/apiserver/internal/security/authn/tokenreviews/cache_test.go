@@ -81,11 +81,11 @@ func TestNoCacheWithoutEvents(t *testing.T) {
 
 func TestUnknownTokens(t *testing.T) {
 	r := newFixture(t, false, nil)
-	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
+	r.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
 	if rev := r.review("x"); rev.Authenticated || rev.Error != authn.UnknownToken {
 		t.Errorf("got %+v", rev)
 	}
-	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		return nil, false, errors.New("I do not know " + token)
 	}
 	if rev := r.review("secret"); rev.Authenticated || rev.Error != "I do not know <token>" {
@@ -100,7 +100,7 @@ func TestUnknownTokens(t *testing.T) {
 func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	r := newFixture(t, true, nil)
 	begun, answer := make(chan struct{}), make(chan struct{})
-	r.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		close(begun)
 		<-answer
 		return byName(ctx, token)
@@ -133,7 +133,7 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	r := newFixture(t, false, func(c *tokenreviews.Config) { c.Timeout = 10 * time.Millisecond })
-	r.reviewer.answer = func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
 		<-ctx.Done()
 		return nil, false, nil
 	}
@@ -148,7 +148,7 @@ func TestExpiry(t *testing.T) {
 	r.all()
 	short := signed(r.now, time.Minute)
 	end := r.now.Add(time.Minute)
-	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		resp := &authenticator.Response{User: authenticator.User{Name: "x"}}
 		if token == "reported" {
 			resp.Expires = end
@@ -214,7 +214,7 @@ func TestEventsInvalidate(t *testing.T) {
 			r.put(satoken.KindServiceAccount, "ns", "b", "ub", false)
 			r.put(satoken.KindServiceAccount, "other", "a", "ux", false)
 			r.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub", false)
-			r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+			r.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 				if u, ok := markers[token]; ok {
 					return &authenticator.Response{User: u}, true, nil
 				}
@@ -274,7 +274,7 @@ func (r *fixture) marker() {
 // created.
 func TestCreationInvalidatesRejections(t *testing.T) {
 	r := newFixture(t, true, nil)
-	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if _, err := r.objects.find(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef"); err != nil && token != "bad-probe" {
 			return nil, false, errors.New("none")
 		}
@@ -294,7 +294,7 @@ func TestEventDuringReview(t *testing.T) {
 	r := newFixture(t, true, nil)
 	r.all()
 	begun, answer := make(chan struct{}, 10), make(chan struct{})
-	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		_, err := r.objects.find(satoken.KindServiceAccount, "ns", "a")
 		if token == bound() {
 			begun <- struct{}{}
@@ -337,7 +337,7 @@ func TestEventDuringReview(t *testing.T) {
 // cached for long.
 func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	r := newFixture(t, true, nil)
-	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
 	reviewedEachTime := func() bool {
@@ -361,11 +361,11 @@ func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 // tokens.
 func TestPanicInReview(t *testing.T) {
 	r := newFixture(t, false, nil)
-	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { panic("a library") }
+	r.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { panic("a library") }
 	if got, err := r.cache.Review(t.Context(), "x", nil); !errors.Is(err, authenticator.ErrUnavailable) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
+	r.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
 	if got, err := r.cache.Review(t.Context(), "x", nil); err != nil || got.Authenticated {
 		t.Errorf("second review: got %+v, %v", got, err)
 	}

@@ -28,12 +28,12 @@ func from(ctx context.Context, address string) context.Context {
 // crowd is a reviewer that holds tokens of a crowd until released, and answers others at once.
 type crowd struct {
 	*fixture
-	begun  sync.WaitGroup
-	answer chan struct{}
+	begun    sync.WaitGroup
+	resultOf chan struct{}
 }
 
 func newCrowd(t *testing.T, change func(*tokenreviews.Config)) *crowd {
-	c := &crowd{answer: make(chan struct{})}
+	c := &crowd{resultOf: make(chan struct{})}
 	c.fixture = newFixture(t, false, func(cfg *tokenreviews.Config) {
 		asked := cfg.Token
 		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(asked, 1000)}
@@ -41,10 +41,10 @@ func newCrowd(t *testing.T, change func(*tokenreviews.Config)) *crowd {
 			change(cfg)
 		}
 	})
-	c.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	c.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if strings.HasPrefix(token, "crowd") {
 			c.begun.Done()
-			<-c.answer
+			<-c.resultOf
 		}
 		return byName(ctx, token)
 	}
@@ -95,7 +95,7 @@ func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	for range 2 {
 		<-g.waits
 	}
-	close(c.answer)
+	close(c.resultOf)
 	wg.Wait()
 	if n := c.reviewer.count("late"); n != 1 {
 		t.Errorf("got %d reviews of the waiting token", n)
@@ -128,7 +128,7 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	if n := c.reviewer.count("late"); n != 0 {
 		t.Errorf("got %d reviews without a free slot", n)
 	}
-	close(c.answer)
+	close(c.resultOf)
 	wg.Wait()
 	c.until("asked about", func() bool {
 		rev, err := c.cache.Review(t.Context(), "late", nil)
@@ -145,6 +145,6 @@ func TestNoSlotInTime(t *testing.T) {
 	if rev, err := c.cache.Review(from(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, limit.ErrFull) {
 		t.Errorf("got %+v, %v", rev, err)
 	}
-	close(c.answer)
+	close(c.resultOf)
 	wg.Wait()
 }

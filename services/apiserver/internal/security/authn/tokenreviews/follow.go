@@ -50,6 +50,7 @@ type followers struct {
 	missing int
 }
 
+// lost records that events of a kind are no longer received. Nothing is cached until found.
 func (s *followers) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,15 +77,15 @@ func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Even
 	// Pods and nodes change often in irrelevant ways. The content of a secret is relevant, and so
 	// are the secrets that a service account lists.
 	if ev.Type == watchcache.Modified && (kind == satoken.KindPod || kind == satoken.KindNode) {
-		if len(c.index.of(o)) == 0 || c.present(ctx, []object{o}) {
+		if len(c.index.dependents(o)) == 0 || c.allExist(ctx, []object{o}) {
 			return
 		}
 	}
-	c.drop(o)
+	c.invalidate(o)
 }
 
-// present reports whether all objects exist with the same uids and are not being deleted.
-func (c *Cache) present(ctx context.Context, objects []object) bool {
+// allExist reports whether all objects exist with the same uids and are not being deleted.
+func (c *Cache) allExist(ctx context.Context, objects []object) bool {
 	for _, o := range objects {
 		found, err := c.find(ctx, o)
 		if err != nil || found.GetDeletionTimestamp() != nil || o.UID != "" && string(found.GetUID()) != o.UID {
@@ -94,6 +95,7 @@ func (c *Cache) present(ctx context.Context, objects []object) bool {
 	return true
 }
 
+// find looks up an object in this server.
 func (c *Cache) find(ctx context.Context, o object) (metav1.Object, error) {
 	switch o.Kind {
 	case satoken.KindServiceAccount:

@@ -111,7 +111,7 @@ func TestPrefixOfTokenIsAnotherToken(t *testing.T) {
 func TestTokenAndUserNameDependencies(t *testing.T) {
 	r := newFixture(t, true, nil)
 	r.all()
-	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "another"}}, true, nil
 	}
 	token := signed(time.Now(), time.Hour)

@@ -13,55 +13,59 @@ import (
 // object is an object that a result depends on.
 type object = satoken.Object
 
-// place is the key of an object. The object stored there may have another uid.
-type place struct {
+// objectKey is the key of an object. The object stored there may have another uid.
+type objectKey struct {
 	kind            satoken.Kind
 	namespace, name string
 }
 
-func placeOf(o object) place { return place{o.Kind, o.Namespace, o.Name} }
+func keyOf(o object) objectKey { return objectKey{o.Kind, o.Namespace, o.Name} }
 
 // index finds the cached and running reviews that depend on an object. A key may be both, so it is
 // counted: each add needs its remove.
 type index struct {
-	mu     sync.Mutex // a leaf lock
-	places map[place]map[key]int
+	mu       sync.Mutex // a leaf lock
+	byObject map[objectKey]map[key]int
 }
 
+// add records that a review depends on objects.
 func (i *index) add(k key, objects []object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.places == nil {
-		i.places = map[place]map[key]int{}
+	if i.byObject == nil {
+		i.byObject = map[objectKey]map[key]int{}
 	}
 	for _, o := range objects {
-		p := placeOf(o)
-		if i.places[p] == nil {
-			i.places[p] = map[key]int{}
+		p := keyOf(o)
+		if i.byObject[p] == nil {
+			i.byObject[p] = map[key]int{}
 		}
-		i.places[p][k]++
+		i.byObject[p][k]++
 	}
 }
 
+// remove undoes one add.
 func (i *index) remove(k key, objects []object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, o := range objects {
-		p := placeOf(o)
-		if i.places[p][k]--; i.places[p][k] == 0 {
-			delete(i.places[p], k)
+		p := keyOf(o)
+		i.byObject[p][k]--
+		if i.byObject[p][k] == 0 {
+			delete(i.byObject[p], k)
 		}
-		if len(i.places[p]) == 0 {
-			delete(i.places, p)
+		if len(i.byObject[p]) == 0 {
+			delete(i.byObject, p)
 		}
 	}
 }
 
-func (i *index) of(o object) []key {
+// dependents returns the keys of the reviews that depend on an object.
+func (i *index) dependents(o object) []key {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var out []key
-	for k := range i.places[placeOf(o)] {
+	for k := range i.byObject[keyOf(o)] {
 		out = append(out, k)
 	}
 	return out
@@ -75,6 +79,7 @@ func hintOf(token string) satoken.Hint {
 	return satoken.HintOf(token)
 }
 
+// bootstrapSecret returns the Secret of a bootstrap token.
 func bootstrapSecret(id string) object {
 	return object{Kind: satoken.KindSecret, Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id)}
 }

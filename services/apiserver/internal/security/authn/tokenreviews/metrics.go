@@ -10,6 +10,7 @@ type cacheMetrics struct {
 	dropped         prometheus.Counter
 }
 
+// newMetrics registers the metrics. kept returns the number of cached successes.
 func newMetrics(r prometheus.Registerer, kept func() float64) *cacheMetrics {
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "authentication_token_cache_request_duration_seconds",

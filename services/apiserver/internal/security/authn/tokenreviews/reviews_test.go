@@ -105,16 +105,16 @@ func (w *objects) Node(_ context.Context, name string) (*corev1.Node, error) {
 
 // reviewer responds from a table and counts its calls.
 type reviewer struct {
-	mu     sync.Mutex
-	asked  map[string]int
-	answer func(ctx context.Context, token string) (*authenticator.Response, bool, error)
+	mu       sync.Mutex
+	asked    map[string]int
+	resultOf func(ctx context.Context, token string) (*authenticator.Response, bool, error)
 }
 
 func (r *reviewer) AuthenticateToken(ctx context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
 	r.mu.Lock()
 	r.asked[token]++
 	r.mu.Unlock()
-	return r.answer(ctx, token)
+	return r.resultOf(ctx, token)
 }
 
 func (r *reviewer) count(token string) int {
@@ -145,7 +145,7 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	r := &fixture{
 		t: t, objects: &objects{objects: map[string]metav1.ObjectMeta{}}, created: map[string]int64{}, now: time.Now(),
 		source:   &source{batches: make(chan storage.Batch), applied: make(chan struct{}, 1), broken: make(chan error), gate: make(chan struct{}), revision: 1},
-		reviewer: &reviewer{asked: map[string]int{}, answer: byName},
+		reviewer: &reviewer{asked: map[string]int{}, resultOf: byName},
 	}
 	cfg := tokenreviews.Config{
 		Token: r.reviewer, Audiences: []string{"api"}, SuccessTTL: time.Hour, FailureTTL: time.Hour, Timeout: time.Minute,

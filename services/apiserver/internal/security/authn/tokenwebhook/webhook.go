@@ -227,7 +227,8 @@ func (c *Client) judge(s *authenticationv1.TokenReviewStatus, asked []string) (*
 	if len(of) == 0 { // the service does not support audiences
 		of = c.cfg.Audiences
 	}
-	if r.Audiences = authenticator.Intersect(asked, of); len(r.Audiences) == 0 {
+	r.Audiences = authenticator.Intersect(asked, of)
+	if len(r.Audiences) == 0 {
 		return nil, false, errors.New("the token is for other audiences")
 	}
 	return r, true, nil

@@ -289,7 +289,8 @@ func TestDeadConnection(t *testing.T) {
 	dead.Store("")
 	release := make(chan struct{})
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if dead.CompareAndSwap("the next", r.RemoteAddr); dead.Load() == r.RemoteAddr {
+		dead.CompareAndSwap("the next", r.RemoteAddr)
+		if dead.Load() == r.RemoteAddr {
 			<-release
 			return
 		}

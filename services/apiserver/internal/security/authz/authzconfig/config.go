@@ -132,6 +132,7 @@ func Parse(data []byte, conditions Conditions) (*Configuration, error) {
 	return c, nil
 }
 
+// setDefaults sets the defaults of webhooks.
 func (c *Configuration) setDefaults() {
 	for i := range c.Authorizers {
 		w := c.Authorizers[i].Webhook

@@ -46,7 +46,8 @@ func webhook(file string, changes ...string) string {
 				kept = append(kept, l)
 			}
 		}
-		if lines = kept; !strings.HasPrefix(c, "-") {
+		lines = kept
+		if !strings.HasPrefix(c, "-") {
 			lines = append(lines, c)
 		}
 	}

@@ -49,6 +49,7 @@ func (c *Configuration) validate(conditions Conditions) (errs field.ErrorList) {
 	return errs
 }
 
+// validateName validates the unique name of an authorizer.
 func validateName(name string, seen map[string]bool, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "")}
@@ -104,6 +105,7 @@ func (w *WebhookConfig) validate(conditions Conditions, at *field.Path) (errs fi
 	return append(errs, validateConditions(w.MatchConditions, conditions, at.Child("matchConditions"))...)
 }
 
+// oneOf returns an error unless value is one of the known values.
 func oneOf(at *field.Path, value string, known ...string) *field.Error {
 	switch {
 	case value == "":
@@ -143,6 +145,7 @@ func (c *ConnectionInfo) validate(at *field.Path) field.ErrorList {
 	return nil
 }
 
+// validateConditions returns the errors of the match conditions of a webhook.
 func validateConditions(list []MatchCondition, conditions Conditions, at *field.Path) (errs field.ErrorList) {
 	if len(list) > MaxMatchConditions {
 		return field.ErrorList{field.TooMany(at, len(list), MaxMatchConditions)}

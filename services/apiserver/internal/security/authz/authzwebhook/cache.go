@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// cacheEntries bounds the cached decisions.
-	cacheEntries = 8192
-	// maxKeptAttributes bounds the client-controlled part of a cached request, in bytes.
-	maxKeptAttributes = 10_000
+	// maxCachedDecisions bounds the cached decisions.
+	maxCachedDecisions = 8192
+	// maxCachedAttributes bounds the client-controlled part of a cached request, in bytes.
+	maxCachedAttributes = 10_000
 )
 
 // cacheKey identifies the input of a decision. It is a digest, so a cache key is small for any
@@ -36,7 +36,7 @@ func (c *cache) cacheKeyOf(a *authorizer.Attributes) cacheKey {
 	}
 	*buf = appendCacheKey((*buf)[:0], a)
 	q := cacheKey(sha256.Sum256(*buf))
-	if cap(*buf) <= maxKeptAttributes {
+	if cap(*buf) <= maxCachedAttributes {
 		c.buffers.Put(buf)
 	}
 	return q
@@ -63,6 +63,7 @@ func appendCacheKey(buf []byte, a *authorizer.Attributes) []byte {
 	return buf
 }
 
+// appendUser appends the user of a request. The order of the extra fields does not matter.
 func appendUser(buf []byte, u *authorizer.User) []byte {
 	if u == nil {
 		u = &authorizer.User{}
@@ -82,6 +83,7 @@ func appendUser(buf []byte, u *authorizer.User) []byte {
 	return buf
 }
 
+// appendTexts appends the number of texts, and each text with its length.
 func appendTexts(buf []byte, texts ...string) []byte {
 	buf = binary.AppendUvarint(buf, uint64(len(texts)))
 	for _, t := range texts {
@@ -100,7 +102,7 @@ func oversized(a *authorizer.Attributes) bool {
 	for i := range a.LabelSelector {
 		n += len(a.LabelSelector[i].String())
 	}
-	return n >= maxKeptAttributes
+	return n >= maxCachedAttributes
 }
 
 // decision is a response of a service.
@@ -135,9 +137,9 @@ type cache struct {
 	// one counts for all decisions.
 	cluster    policyChange
 	namespaces *simplelru.LRU[string, policyChange]
-	// distrust is until when nothing is cached, because the store's revision went backwards.
+	// noCachingUntil is until when nothing is cached, because the store's revision went backwards.
 	// Services may still report earlier positions, which are indistinguishable from later ones.
-	distrust time.Time
+	noCachingUntil time.Time
 
 	buffers sync.Pool // of *[]byte
 }
@@ -145,11 +147,11 @@ type cache struct {
 func newCache() (*cache, error) {
 	c := &cache{}
 	var err error
-	if c.entries, err = simplelru.NewLRU[cacheKey, decision](cacheEntries, nil); err != nil {
+	if c.entries, err = simplelru.NewLRU[cacheKey, decision](maxCachedDecisions, nil); err != nil {
 		return nil, fmt.Errorf("cache of decisions: %w", err)
 	}
 	c.namespaces, err = simplelru.NewLRU(maxNamespaces, func(_ string, oldest policyChange) {
-		c.cluster = c.cluster.after(oldest)
+		c.cluster = c.cluster.merge(oldest)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("policy changes by namespace: %w", err)
@@ -157,8 +159,8 @@ func newCache() (*cache, error) {
 	return c, nil
 }
 
-// after returns the change that a decision includes only if it includes both.
-func (p policyChange) after(other policyChange) policyChange {
+// merge returns the change that a decision includes only if it includes both.
+func (p policyChange) merge(other policyChange) policyChange {
 	p.number = max(p.number, other.number)
 	for i := range p.position {
 		p.position[i] = max(p.position[i], other.position[i])
@@ -166,14 +168,14 @@ func (p policyChange) after(other policyChange) policyChange {
 	return p
 }
 
-// last returns the last change that affects decisions in a namespace, or at cluster
+// lastChange returns the last change that affects decisions in a namespace, or at cluster
 // scope if it is empty. c.mu is held.
-func (c *cache) last(namespace string) policyChange {
+func (c *cache) lastChange(namespace string) policyChange {
 	own, ok := c.namespaces.Peek(namespace)
 	if !ok {
 		return c.cluster
 	}
-	return c.cluster.after(own)
+	return c.cluster.merge(own)
 }
 
 // get returns a decision that still holds, and the number of the last change that
@@ -181,7 +183,7 @@ func (c *cache) last(namespace string) policyChange {
 func (c *cache) get(q cacheKey, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last := c.last(namespace).number
+	last := c.lastChange(namespace).number
 	d, ok := c.entries.Get(q)
 	if ok && (d.asOf < last || !now.Before(d.expires)) {
 		c.entries.Remove(q)
@@ -196,10 +198,10 @@ func (c *cache) get(q cacheKey, namespace string, now time.Time) (authorizationv
 func (c *cache) put(q cacheKey, namespace string, d decision, asked uint64, at *rbac.Position, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now.Before(c.distrust) {
+	if now.Before(c.noCachingUntil) {
 		return false
 	}
-	last := c.last(namespace)
+	last := c.lastChange(namespace)
 	if at == nil && asked != last.number || at != nil && !at.Covers(last.position) {
 		return false
 	}
@@ -208,34 +210,34 @@ func (c *cache) put(q cacheKey, namespace string, d decision, asked uint64, at *
 	return true
 }
 
-// covered reports whether a decision at a position includes the last change that
+// includesLastChange reports whether a decision at a position includes the last change that
 // affects decisions in a namespace.
-func (c *cache) covered(at rbac.Position, namespace string) bool {
+func (c *cache) includesLastChange(at rbac.Position, namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return at.Covers(c.last(namespace).position)
+	return at.Covers(c.lastChange(namespace).position)
 }
 
-// distrustFor is how long services may take to follow a store whose revision went backwards. They
-// notice when their watches end, as the replicas detect it.
-const distrustFor = 30 * time.Second
+// noCachingAfterRestore is how long services may take to follow a store whose revision went
+// backwards. They notice when their watches end, as the replicas detect it.
+const noCachingAfterRestore = 30 * time.Second
 
-// moved invalidates the decisions that a change affects. Changes arrive in order: a position that
-// does not cover the previous one means that the store's revision went backwards.
-func (c *cache) moved(change rbac.Change, now time.Time) {
+// policyChanged invalidates the decisions that a change affects. Changes arrive in order: a
+// position that does not cover the previous one means that the store's revision went backwards.
+func (c *cache) policyChanged(change rbac.Change, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	back := !change.Position.Covers(c.position)
-	if back {
-		c.distrust = now.Add(distrustFor)
+	wentBack := !change.Position.Covers(c.position)
+	if wentBack {
+		c.noCachingUntil = now.Add(noCachingAfterRestore)
 	}
 	c.position = change.Position
-	if !back && !change.All && len(change.Namespaces) == 0 {
+	if !wentBack && !change.All && len(change.Namespaces) == 0 {
 		return
 	}
 	c.changes++
 	p := policyChange{number: c.changes, position: change.Position}
-	if back || change.All {
+	if wentBack || change.All {
 		c.namespaces.Purge()
 		c.cluster = p
 		c.entries.Purge()

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// maxAnswer bounds the size of a response in bytes.
-	maxAnswer = 1 << 20
+	// maxResponse bounds the size of a response in bytes.
+	maxResponse = 1 << 20
 	// maxAttempts bounds the attempts. The delay starts with firstPause and doubles.
 	maxAttempts = 4
 	firstPause  = 50 * time.Millisecond
@@ -59,8 +59,8 @@ func (c *client) review(ctx context.Context, spec authorizationv1.SubjectAccessR
 	}
 	pause := firstPause
 	for attempt := 1; ; attempt++ {
-		a, again, err := c.send(ctx, body)
-		if err == nil || !again || attempt == maxAttempts || ctx.Err() != nil {
+		a, retry, err := c.send(ctx, body)
+		if err == nil || !retry || attempt == maxAttempts || ctx.Err() != nil {
 			return a, err
 		}
 		t := time.NewTimer(pause)
@@ -102,8 +102,8 @@ func (c *client) request(spec authorizationv1.SubjectAccessReviewSpec) any {
 	}
 }
 
-// send sends a review once. again reports whether another attempt may succeed.
-func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, err error) {
+// send sends a review once. retry reports whether another attempt may succeed.
+func (c *client) send(ctx context.Context, body []byte) (a answer, retry bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
 	if err != nil {
 		return answer{}, false, err
@@ -115,16 +115,16 @@ func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, e
 		return answer{}, true, err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {
 		return answer{}, true, fmt.Errorf("response of %s: %w", c.URL, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
-		return answer{}, again, fmt.Errorf("%s answers with status %d", c.URL, resp.StatusCode)
+		retry := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
+		return answer{}, retry, fmt.Errorf("%s answers with status %d", c.URL, resp.StatusCode)
 	}
-	if len(data) > maxAnswer {
-		return answer{}, false, fmt.Errorf("response of %s exceeds %d bytes", c.URL, maxAnswer)
+	if len(data) > maxResponse {
+		return answer{}, false, fmt.Errorf("response of %s exceeds %d bytes", c.URL, maxResponse)
 	}
 	// The status is equal in both versions.
 	var review authorizationv1.SubjectAccessReview

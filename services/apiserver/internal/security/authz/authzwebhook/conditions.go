@@ -21,7 +21,8 @@ type Compiler struct{ env *celenv.Env }
 
 // NewCompiler returns a compiler.
 func NewCompiler() (*Compiler, error) {
-	str, list := cel.StringType, cel.ListType(cel.StringType)
+	str := cel.StringType
+	list := cel.ListType(cel.StringType)
 	requirement := celenv.Struct{Name: "kubernetes.SelectorRequirement", Fields: map[string]*cel.Type{"key": str, "operator": str, "values": list}}
 	selector := celenv.Struct{Name: "kubernetes.SelectorAttributes", Fields: map[string]*cel.Type{
 		"rawSelector": str, "requirements": cel.ListType(requirement.Type()),

@@ -39,27 +39,27 @@ func TestMatchConditions(t *testing.T) {
 		a          *authorizer.Attributes
 		want       string
 	}{
-		{`request.user == "alice"`, pods, expectCalls},
-		{`request.user == "alice"`, path, skips},
-		{`has(request.resourceAttributes)`, pods, expectCalls},
-		{`has(request.resourceAttributes)`, path, skips},
-		{`has(request.nonResourceAttributes) && request.nonResourceAttributes.path.startsWith("/m")`, path, expectCalls},
-		{`"dev" in request.groups`, pods, expectCalls},
-		{`request.groups.exists(g, g == "x")`, path, skips},
-		{`request.extra["scope"][1] == "b" && request.uid == "u"`, pods, expectCalls},
-		{`!has(request.extra)`, path, expectCalls},
-		{`request.resourceAttributes.group == "" && request.resourceAttributes.version == "v1" && request.resourceAttributes.resource == "pods" && request.resourceAttributes.subresource == "" && request.resourceAttributes.name == "x" && request.resourceAttributes.verb == "get"`, pods, expectCalls},
-		{`has(request.resourceAttributes.fieldSelector)`, pods, skips},
-		{`request.resourceAttributes.fieldSelector.requirements[0].values[0] == "n" && !has(request.resourceAttributes.labelSelector)`, selecting, expectCalls},
-		{`!has(request.resourceAttributes.fieldSelector.rawSelector)`, selecting, expectCalls},
-		{`request.resourceAttributes.labelSelector.requirements.map(r, r.key + " " + r.operator) == ["x In", "y Exists"]`, labelled, expectCalls},
-		{`request.resourceAttributes.labelSelector.requirements[0].values == ["a", "b"]`, labelled, expectCalls},
-		{`request.resourceAttributes.labelSelector.requirements[1].values.size() == 0`, labelled, expectCalls},
-		{`request.groups.size() == 0`, path, expectCalls},
-		{broken, path, fails},
-		{broken + "\n" + `request.user == "alice"`, path, skips}, // a false condition decides
-		{`request.user == "alice"` + "\n" + broken, path, skips},
-		{broken + "\n" + `request.user == "bob"`, path, fails},
+		{conditions: `request.user == "alice"`, a: pods, want: expectCalls},
+		{conditions: `request.user == "alice"`, a: path, want: skips},
+		{conditions: `has(request.resourceAttributes)`, a: pods, want: expectCalls},
+		{conditions: `has(request.resourceAttributes)`, a: path, want: skips},
+		{conditions: `has(request.nonResourceAttributes) && request.nonResourceAttributes.path.startsWith("/m")`, a: path, want: expectCalls},
+		{conditions: `"dev" in request.groups`, a: pods, want: expectCalls},
+		{conditions: `request.groups.exists(g, g == "x")`, a: path, want: skips},
+		{conditions: `request.extra["scope"][1] == "b" && request.uid == "u"`, a: pods, want: expectCalls},
+		{conditions: `!has(request.extra)`, a: path, want: expectCalls},
+		{conditions: `request.resourceAttributes.group == "" && request.resourceAttributes.version == "v1" && request.resourceAttributes.resource == "pods" && request.resourceAttributes.subresource == "" && request.resourceAttributes.name == "x" && request.resourceAttributes.verb == "get"`, a: pods, want: expectCalls},
+		{conditions: `has(request.resourceAttributes.fieldSelector)`, a: pods, want: skips},
+		{conditions: `request.resourceAttributes.fieldSelector.requirements[0].values[0] == "n" && !has(request.resourceAttributes.labelSelector)`, a: selecting, want: expectCalls},
+		{conditions: `!has(request.resourceAttributes.fieldSelector.rawSelector)`, a: selecting, want: expectCalls},
+		{conditions: `request.resourceAttributes.labelSelector.requirements.map(r, r.key + " " + r.operator) == ["x In", "y Exists"]`, a: labelled, want: expectCalls},
+		{conditions: `request.resourceAttributes.labelSelector.requirements[0].values == ["a", "b"]`, a: labelled, want: expectCalls},
+		{conditions: `request.resourceAttributes.labelSelector.requirements[1].values.size() == 0`, a: labelled, want: expectCalls},
+		{conditions: `request.groups.size() == 0`, a: path, want: expectCalls},
+		{conditions: broken, a: path, want: fails},
+		{conditions: broken + "\n" + `request.user == "alice"`, a: path, want: skips}, // a false condition decides
+		{conditions: `request.user == "alice"` + "\n" + broken, a: path, want: skips},
+		{conditions: broken + "\n" + `request.user == "bob"`, a: path, want: fails},
 	} {
 		conditions, err := compiler(t).Compile(strings.Split(c.conditions, "\n"))
 		if err != nil {

@@ -179,8 +179,8 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLateWebhookCatchesUp: the webhook sees a change after the API server.
-func TestLateWebhookCatchesUp(t *testing.T) {
+// TestWebhookBehindPolicyIsCalledAgain: the webhook sees a change after the API server.
+func TestWebhookBehindPolicyIsCalledAgain(t *testing.T) {
 	for _, behind := range []rbac.Position{position(1), {2, 2, 1, 2}} {
 		r := newFixture(t, nil)
 		var at atomic.Pointer[rbac.Position]

@@ -34,8 +34,9 @@ type Config struct {
 	// FailureDecision is the decision if the service is unavailable: NoOpinion or Deny.
 	FailureDecision authorizer.Decision
 	Conditions      *Conditions
-	// MaxWaiting is the maximum number of requests that wait for the service, shared fairly among users,
-	// so that a service that hangs does not block all requests of the server. 0 means no limit.
+	// MaxWaiting is the maximum number of requests that wait for the service, shared fairly among
+	// users, so that a service that hangs does not block all requests of the server. 0 means no
+	// limit.
 	MaxWaiting int
 	// Suspend, if set, is called when a request begins to wait for the service. back ends the wait.
 	Suspend func(context.Context) (back func())
@@ -48,18 +49,18 @@ type Config struct {
 
 // Authorizer calls a service. It implements authorizer.Authorizer and authorizer.RuleResolver.
 type Authorizer struct {
-	cfg     Config
-	client  *client
-	cache   *cache
-	flights singleflight.Group
-	hits    prometheus.Counter
-	waiting *limit.Queue[string] // limits the requests that wait for the service
-	life    context.Context
-	end     context.CancelFunc
+	cfg      Config
+	client   *client
+	cache    *cache
+	flights  singleflight.Group
+	hits     prometheus.Counter
+	waiting  *limit.Queue[string] // limits the requests that wait for the service
+	callCtx  context.Context
+	endCalls context.CancelFunc
 }
 
-// turnTime is how long requests beyond MaxWaiting wait for a slot.
-const turnTime = time.Second
+// slotTimeout is how long requests beyond MaxWaiting wait for a slot.
+const slotTimeout = time.Second
 
 // New reads the kubeconfig. The service need not be reachable yet.
 func New(c Config) (*Authorizer, error) {
@@ -77,13 +78,13 @@ func New(c Config) (*Authorizer, error) {
 		z.cfg.Now = time.Now
 	}
 	z.hits = c.Metrics.cacheRequests.WithLabelValues(c.Name, "hit")
-	z.life, z.end = context.WithCancel(context.Background())
+	z.callCtx, z.endCalls = context.WithCancel(context.Background())
 	return z, nil
 }
 
 // Close ends running calls. Later ones fail.
 func (z *Authorizer) Close() {
-	z.end()
+	z.endCalls()
 	z.Retire()
 }
 
@@ -93,7 +94,7 @@ func (z *Authorizer) Retire() { z.client.Close() }
 
 // PolicyChanged invalidates the cached decisions that a change of the policy affects.
 // Changes must arrive in order.
-func (z *Authorizer) PolicyChanged(c rbac.Change) { z.cache.moved(c, z.cfg.Now()) }
+func (z *Authorizer) PolicyChanged(c rbac.Change) { z.cache.policyChanged(c, z.cfg.Now()) }
 
 var (
 	errBoth     = errors.New("webhook subject access review returned both allow and deny response")
@@ -108,9 +109,11 @@ func (*Authorizer) RulesFor(context.Context, *authorizer.User, string) (authoriz
 // Authorize implements authorizer.Authorizer.
 func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	if z.cfg.Conditions != nil {
-		if ok, err := z.concerned(ctx, a); err != nil {
+		matches, err := z.matchesConditions(ctx, a)
+		if err != nil {
 			return z.cfg.FailureDecision, "", err
-		} else if !ok {
+		}
+		if !matches {
 			return authorizer.NoOpinion, "", nil
 		}
 	}
@@ -118,25 +121,26 @@ func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (a
 	status, ok, asked := z.cache.get(q, scopeOf(a), z.cfg.Now())
 	if ok {
 		z.hits.Inc()
-		return decide(&status)
+		return decisionOf(&status)
 	}
 	if z.cfg.Suspend != nil {
 		defer z.cfg.Suspend(ctx)()
 	}
-	got, err := z.fly(ctx, q, asked, a)
+	got, err := z.callShared(ctx, q, asked, a)
 	if err != nil {
-		return z.failed(err)
+		return z.failureDecision(err)
 	}
-	return decide(&got.status)
+	return decisionOf(&got.status)
 }
 
-// concerned reports whether the match conditions select the request.
-func (z *Authorizer) concerned(ctx context.Context, a *authorizer.Attributes) (bool, error) {
+// matchesConditions reports whether the match conditions select the request.
+func (z *Authorizer) matchesConditions(ctx context.Context, a *authorizer.Attributes) (bool, error) {
 	spec := a.Spec()
 	return z.cfg.Conditions.match(ctx, &spec, z.cfg.Metrics, z.cfg.Name)
 }
 
-func decide(status *authorizationv1.SubjectAccessReviewStatus) (authorizer.Decision, string, error) {
+// decisionOf returns the decision that a status states. A denial takes precedence.
+func decisionOf(status *authorizationv1.SubjectAccessReviewStatus) (authorizer.Decision, string, error) {
 	switch {
 	case status.Denied && status.Allowed:
 		return authorizer.Deny, status.Reason, errBoth
@@ -157,10 +161,10 @@ func scopeOf(a *authorizer.Attributes) string {
 	return a.Namespace
 }
 
-// fly calls the service once for all concurrent equal requests under the same policy.
-func (z *Authorizer) fly(ctx context.Context, q cacheKey, asked uint64, a *authorizer.Attributes) (answer, error) {
-	keep := !oversized(a)
-	if keep {
+// callShared calls the service once for all concurrent equal requests under the same policy.
+func (z *Authorizer) callShared(ctx context.Context, q cacheKey, asked uint64, a *authorizer.Attributes) (answer, error) {
+	cacheable := !oversized(a)
+	if cacheable {
 		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "miss").Inc()
 	} else {
 		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "oversized").Inc()
@@ -178,7 +182,7 @@ func (z *Authorizer) fly(ctx context.Context, q cacheKey, asked uint64, a *autho
 			return answer{status: status}, nil
 		}
 		// Other requests may wait for the call after the first one leaves.
-		ctx, cancel := context.WithTimeout(z.life, z.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(z.callCtx, z.cfg.Timeout)
 		defer cancel()
 		var got answer
 		// A panic here would end the process.
@@ -189,8 +193,8 @@ func (z *Authorizer) fly(ctx context.Context, q cacheKey, asked uint64, a *autho
 		if err != nil {
 			return nil, err
 		}
-		if keep && !got.noStore {
-			z.keep(q, scope, asked, got)
+		if cacheable && !got.noStore {
+			z.cacheAnswer(q, scope, asked, got)
 		}
 		return got, nil
 	})
@@ -207,7 +211,7 @@ func (z *Authorizer) fly(ctx context.Context, q cacheKey, asked uint64, a *autho
 
 // acquire waits for a slot to call the service.
 func (z *Authorizer) acquire(ctx context.Context, slot limit.Claim[string]) error {
-	limited, cancel := context.WithTimeout(ctx, min(turnTime, z.cfg.Timeout))
+	limited, cancel := context.WithTimeout(ctx, min(slotTimeout, z.cfg.Timeout))
 	defer cancel()
 	err := z.waiting.Acquire(limited, slot)
 	if err != nil && ctx.Err() != nil {
@@ -218,23 +222,23 @@ func (z *Authorizer) acquire(ctx context.Context, slot limit.Claim[string]) erro
 
 // Delays between calls of a service that has not seen the newest policy. They double.
 const (
-	firstCatchUp = 5 * time.Millisecond
-	lastCatchUp  = 320 * time.Millisecond
+	firstBehindPause = 5 * time.Millisecond
+	lastBehindPause  = 320 * time.Millisecond
 )
 
 // review requests a decision based on the newest policy of a namespace, or of the cluster scope,
 // that the server has seen. If a service stays behind, its last decision applies to this request
 // only.
 func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, scope string) (answer, error) {
-	for pause := firstCatchUp; ; pause *= 2 {
+	for pause := firstBehindPause; ; pause *= 2 {
 		begin := z.cfg.Now()
 		got, err := z.client.review(ctx, spec)
-		z.observe(err, z.cfg.Now().Sub(begin))
-		if err != nil || got.position == nil || z.cache.covered(*got.position, scope) {
+		z.recordCall(err, z.cfg.Now().Sub(begin))
+		if err != nil || got.position == nil || z.cache.includesLastChange(*got.position, scope) {
 			return got, err
 		}
 		z.cfg.Metrics.behind.WithLabelValues(z.cfg.Name).Inc()
-		if pause > lastCatchUp {
+		if pause > lastBehindPause {
 			return got, nil
 		}
 		select {
@@ -245,7 +249,8 @@ func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAcc
 	}
 }
 
-func (z *Authorizer) keep(q cacheKey, scope string, asked uint64, got answer) {
+// cacheAnswer caches an answer for the configured time.
+func (z *Authorizer) cacheAnswer(q cacheKey, scope string, asked uint64, got answer) {
 	ttl := z.cfg.UnauthorizedTTL
 	if got.status.Allowed && !got.status.Denied {
 		ttl = z.cfg.AuthorizedTTL
@@ -256,7 +261,8 @@ func (z *Authorizer) keep(q cacheKey, scope string, asked uint64, got answer) {
 	}
 }
 
-func (z *Authorizer) observe(err error, took time.Duration) {
+// recordCall records the result and the duration of a call.
+func (z *Authorizer) recordCall(err error, took time.Duration) {
 	result := "success"
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -270,8 +276,8 @@ func (z *Authorizer) observe(err error, took time.Duration) {
 	z.cfg.Metrics.duration.WithLabelValues(z.cfg.Name, result).Observe(took.Seconds())
 }
 
-// failed returns the decision without the service.
-func (z *Authorizer) failed(err error) (authorizer.Decision, string, error) {
+// failureDecision returns the decision without the service.
+func (z *Authorizer) failureDecision(err error) (authorizer.Decision, string, error) {
 	if z.cfg.FailureDecision == authorizer.NoOpinion {
 		result := "error"
 		if errors.Is(err, context.DeadlineExceeded) {

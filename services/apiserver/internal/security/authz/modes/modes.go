@@ -60,7 +60,7 @@ func (b *Builder) build(c *authzconfig.Configuration) (*chain, error) {
 	}
 	for i := range c.Authorizers {
 		a := &c.Authorizers[i]
-		z, err := b.one(a)
+		z, err := b.authorizerOf(a)
 		if err != nil {
 			out.close()
 			return nil, fmt.Errorf("authorizer %s: %w", a.Name, err)
@@ -80,7 +80,8 @@ func decidesByRoles(c *authzconfig.Configuration) bool {
 	})
 }
 
-func (b *Builder) one(a *authzconfig.Authorizer) (authorizer.Authorizer, error) {
+// authorizerOf returns the authorizer of an entry of the configuration.
+func (b *Builder) authorizerOf(a *authzconfig.Authorizer) (authorizer.Authorizer, error) {
 	switch a.Type {
 	case authzconfig.AlwaysAllow:
 		return authorizer.AlwaysAllow{}, nil
@@ -101,6 +102,7 @@ func (b *Builder) one(a *authzconfig.Authorizer) (authorizer.Authorizer, error) 
 	return nil, fmt.Errorf("type %q is not known", a.Type)
 }
 
+// webhook returns the authorizer of a webhook entry.
 func (b *Builder) webhook(a *authzconfig.Authorizer) (*authzwebhook.Authorizer, error) {
 	w := a.Webhook
 	c := authzwebhook.Config{

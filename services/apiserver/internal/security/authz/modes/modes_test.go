@@ -57,15 +57,15 @@ func TestOrderDecides(t *testing.T) {
 		want                authorizer.Decision
 		reason              string
 	}{
-		{"AlwaysAllow", "bob", "", authorizer.Allow, ""},
-		{"AlwaysDeny", "bob", "", authorizer.NoOpinion, "Everything is forbidden."},
-		{"AlwaysDeny,AlwaysAllow", "bob", "", authorizer.Allow, ""}, // AlwaysDeny has no opinion
-		{"AlwaysDeny", "bob", "system:masters", authorizer.Allow, ""},
-		{"ABAC", "alice", "", authorizer.Allow, ""},
-		{"ABAC", "bob", "", authorizer.NoOpinion, "No policy matched."},
-		{"Node,RBAC,ABAC", "alice", "", authorizer.Allow, ""},
-		{"AlwaysDeny,ABAC", "bob", "", authorizer.NoOpinion, "Everything is forbidden.\nNo policy matched."},
-		{"Node,RBAC", "bob", "", authorizer.NoOpinion, ""},
+		{modes: "AlwaysAllow", user: "bob", groups: "", want: authorizer.Allow, reason: ""},
+		{modes: "AlwaysDeny", user: "bob", groups: "", want: authorizer.NoOpinion, reason: "Everything is forbidden."},
+		{modes: "AlwaysDeny,AlwaysAllow", user: "bob", groups: "", want: authorizer.Allow, reason: ""}, // AlwaysDeny has no opinion
+		{modes: "AlwaysDeny", user: "bob", groups: "system:masters", want: authorizer.Allow, reason: ""},
+		{modes: "ABAC", user: "alice", groups: "", want: authorizer.Allow, reason: ""},
+		{modes: "ABAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: "No policy matched."},
+		{modes: "Node,RBAC,ABAC", user: "alice", groups: "", want: authorizer.Allow, reason: ""},
+		{modes: "AlwaysDeny,ABAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: "Everything is forbidden.\nNo policy matched."},
+		{modes: "Node,RBAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: ""},
 	} {
 		r, err := modes.New(builder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: strings.Split(c.modes, ","), PolicyFile: policies}))
 		if err != nil {
@@ -92,10 +92,10 @@ func TestSelectorFeatureGates(t *testing.T) {
 		readAll, noSelectors bool
 		allowed              [3]bool // mine, all, nodes
 	}{
-		{false, false, [3]bool{true, false, false}},
-		{false, true, [3]bool{false, false, false}},
-		{true, false, [3]bool{true, true, true}},
-		{true, true, [3]bool{true, true, true}},
+		{readAll: false, noSelectors: false, allowed: [3]bool{true, false, false}},
+		{readAll: false, noSelectors: true, allowed: [3]bool{false, false, false}},
+		{readAll: true, noSelectors: false, allowed: [3]bool{true, true, true}},
+		{readAll: true, noSelectors: true, allowed: [3]bool{true, true, true}},
 	} {
 		b := builder(t, true)
 		b.FeatureEnabled = func(g features.Gate) bool {

@@ -92,7 +92,10 @@ func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 	}
 	defer r.Close()
 	inNamespace := get("alice")
-	inNamespace.Path, inNamespace.Resource, inNamespace.Namespace, inNamespace.ResourceName = "", true, "ns", "pods"
+	inNamespace.Path = ""
+	inNamespace.Resource = true
+	inNamespace.Namespace = "ns"
+	inNamespace.ResourceName = "pods"
 	ask := func() int64 {
 		if d, _, err := r.Authorize(t.Context(), inNamespace); d != authorizer.Allow || err != nil {
 			t.Fatal(d, err)

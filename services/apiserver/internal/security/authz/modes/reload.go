@@ -42,7 +42,8 @@ func New(b *Builder, c *authzconfig.Configuration) (*Reloadable, error) {
 func (r *Reloadable) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	if !r.builder.FeatureEnabled(features.AuthorizeWithSelectors) {
 		all := *a
-		all.FieldSelector, all.LabelSelector = nil, nil
+		all.FieldSelector = nil
+		all.LabelSelector = nil
 		a = &all
 	}
 	return r.current.Load().Authorize(ctx, a)

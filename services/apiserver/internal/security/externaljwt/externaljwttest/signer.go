@@ -73,7 +73,8 @@ func (s *Signer) Start() {
 	}
 	server, served := grpc.NewServer(), make(chan struct{})
 	pb.RegisterExternalJWTSignerServer(server, s)
-	s.server, s.served = server, served
+	s.server = server
+	s.served = served
 	go func() { defer close(served); _ = server.Serve(l) }()
 	s.t.Cleanup(s.Stop)
 }

@@ -38,8 +38,8 @@ func (source) Progress(context.Context) error { return nil }
 
 func (source) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
-// store returns the cache of these objects. One in ten is on node m and has the label a=b, the others are on
-// node n.
+// store returns the cache of these objects. One in ten is on node m and has the label a=b, the
+// others are on node n.
 func store(t *testing.T) *watchcache.Store {
 	cache, err := watchcache.New(watchcache.Config{Source: source{}, Newest: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
 		Name: "pods", Prefix: prefix, Index: []string{"spec.nodeName"},
@@ -65,8 +65,8 @@ func store(t *testing.T) *watchcache.Store {
 	return cache.Store("pods")
 }
 
-// The width of a list is the number of examined objects. An index reduces it. Selectors with too many
-// requirements are not parsed.
+// TestListWidthFollowsExaminedObjects: the width of a list is the number of examined objects. An
+// index reduces it. Selectors with too many requirements are not parsed.
 func TestListWidthFollowsExaminedObjects(t *testing.T) {
 	s := store(t)
 	labelled := &requestinfo.Info{Verb: "list", LabelSelector: "a=b"}
@@ -76,7 +76,8 @@ func TestListWidthFollowsExaminedObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 0; s.Snapshot().Walked(sel, 1000) == 250; i++ { // until there is an index
-		if s.Snapshot().Select(sel, "", func(*watchcache.Entry) bool { return true }); i > 100 {
+		s.Snapshot().Select(sel, "", func(*watchcache.Entry) bool { return true })
+		if i > 100 {
 			t.Fatal("no index of labels was built")
 		}
 	}

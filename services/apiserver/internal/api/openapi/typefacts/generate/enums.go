@@ -34,7 +34,8 @@ func enums(all []*source) map[string][]value {
 				continue
 			}
 			if c.equals != "" {
-				if c.text, ok = text(packages, c.equals); !ok {
+				c.text, ok = text(packages, c.equals)
+				if !ok {
 					continue
 				}
 			}

@@ -72,6 +72,7 @@ type writer struct {
 
 func (w *writer) line(parts ...string) { w.WriteString(strings.Join(parts, "\t") + "\n") }
 
+// source writes the facts of a package.
 func (w *writer) source(s *source) error {
 	for _, name := range slices.Sorted(keysOf(s.enums)) {
 		if len(w.enums[s.path+"."+name]) == 0 {

@@ -40,12 +40,14 @@ func (s *source) speaks() bool {
 	return strings.HasPrefix(s.path, "k8s.io/api/") && !strings.HasPrefix(s.path, "k8s.io/api/apidiscovery/")
 }
 
+// structure is a Go struct of an API package.
 type structure struct {
 	name   string
 	doc    string
 	fields []field
 }
 
+// field is a field of a struct.
 type field struct {
 	name, json string
 	omitempty  bool
@@ -66,6 +68,7 @@ type alias struct {
 
 func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 
+// parse reads the declarations and comments of a package.
 func parse(path, dir string, names []string) (*source, error) {
 	s := &source{path: path, enums: map[string]bool{}, consts: map[string]string{}, linked: map[string]string{}, said: map[string]map[string]string{}}
 	fset := token.NewFileSet()
@@ -90,6 +93,7 @@ func parse(path, dir string, names []string) (*source, error) {
 	return s, nil
 }
 
+// declared reads the types and constants of a declaration.
 func (s *source) declared(f *ast.File, g *ast.GenDecl) {
 	for _, spec := range g.Specs {
 		switch spec := spec.(type) {
@@ -115,6 +119,7 @@ func docOf(g *ast.GenDecl, own *ast.CommentGroup) string {
 	return own.Text()
 }
 
+// typeSpec reads the declaration of a type.
 func (s *source) typeSpec(f *ast.File, t *ast.TypeSpec, doc string) {
 	if t.Assign.IsValid() {
 		if of := s.fullName(f, t.Type); of != "" {
@@ -162,6 +167,7 @@ func asField(f *ast.Field, tag reflect.StructTag) field {
 	}
 }
 
+// fieldName returns the name of a field, which may be embedded.
 func fieldName(f *ast.Field) string {
 	if len(f.Names) > 0 {
 		return f.Names[0].Name

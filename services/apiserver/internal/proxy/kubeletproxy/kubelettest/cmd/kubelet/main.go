@@ -36,6 +36,7 @@ func main() {
 	}
 }
 
+// serve serves the kubelet API with client certificates.
 func serve(listen, cert, key, ca string) error {
 	pem, err := os.ReadFile(ca)
 	if err != nil {
@@ -91,6 +92,7 @@ func run(ctx context.Context, command []string, streams kubelettest.Streams) *me
 	return ended(cmd.Run())
 }
 
+// ended returns the status of a command that has ended.
 func ended(err error) *metav1.Status {
 	var exit *exec.ExitError
 	switch {
