@@ -59,8 +59,8 @@ func zigzag(v uint64) int { return int(int64(v>>1) ^ -int64(v&1)) }
 type index struct {
 	dict  *Dictionary
 	slots []atomic.Uint32 // position+1 in the low bits, bits of the hash above
-	shift uint // of a hash, whose remaining high bits are the number of a slot
-	every int  // distance of the indexed positions
+	shift uint            // of a hash, whose remaining high bits are the number of a slot
+	every int             // distance of the indexed positions
 }
 
 const (
