@@ -45,7 +45,7 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 			t.Fatalf("answered %d without the plugin", (<-came).code)
 		}
 	}
-	plugin.Answer()
+	plugin.Resume()
 	for range 2 {
 		if r := <-came; r.code != 200 {
 			t.Errorf("%d %s", r.code, r.body)
