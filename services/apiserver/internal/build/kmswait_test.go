@@ -48,7 +48,7 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	plugin.Resume()
 	for range 2 {
 		if r := <-came; r.code != 200 {
-			t.Errorf("%d %s", r.code, r.body)
+			t.Errorf("got status %d: %s, want status 200", r.code, r.body)
 		}
 	}
 }
