@@ -26,9 +26,9 @@ func TestFullDatabase(t *testing.T) {
 		}
 		a.want(200, "DELETE", configMaps+"/c0", "")
 		if m := a.get("/metrics"); !strings.Contains(string(m.body), "binnacle_embedded_etcd_full 1") {
-			t.Error("the metric does not say that it is full")
+			t.Error("got a metric that does not report the full database, want binnacle_embedded_etcd_full 1")
 		}
 		return
 	}
-	t.Error("the quota does not hold")
+	t.Error("got no error after 40 writes, want one at the quota")
 }
