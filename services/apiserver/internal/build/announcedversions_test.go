@@ -39,7 +39,7 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 	}
 	for _, path := range []string{"/apis/local.test/v1", "/apis/local.test/v1/things", "/apis/local.test/v2"} {
 		if r := a.want(404, "GET", path, ""); string(r.body) != "404 page not found\n" {
-			t.Errorf("%s: %s", path, r.body)
+			t.Errorf("%s: got %s, want %q", path, r.body, "404 page not found\n")
 		}
 	}
 

@@ -130,7 +130,7 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 			for range 3 {
 				r := b.whoami(token)
 				if r.code != http.StatusCreated || r.at("status", "userInfo", "username") != "system:serviceaccount:default:sa" {
-					t.Fatalf("%d: %s", r.code, r.body)
+					t.Fatalf("got status %d: %s, want status %d and user %q", r.code, r.body, http.StatusCreated, "system:serviceaccount:default:sa")
 				}
 				if r.at("status", "userInfo", "extra", "authentication.kubernetes.io/"+c.extra) == nil {
 					t.Errorf("no %s in %s", c.extra, r.body)
@@ -208,7 +208,7 @@ func TestTokenRequest(t *testing.T) {
 		}
 		for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodOptions} {
 			if r := a.send(method, path, ""); r.code != http.StatusMethodNotAllowed || r.header.Get("Content-Type") != "application/json" {
-				t.Errorf("%s %s: %d %v", method, path, r.code, r.header)
+				t.Errorf("%s %s: got status %d: %v, want status %d and %q", method, path, r.code, r.header, http.StatusMethodNotAllowed, "application/json")
 			}
 		}
 	}
@@ -226,7 +226,7 @@ func TestTokenRequestNeedsIssuer(t *testing.T) {
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`)
 	a.want(http.StatusNotFound, http.MethodGet, "/openid/v1/jwks", "")
 	if r := a.bearer().whoami("x"); r.code != http.StatusUnauthorized {
-		t.Errorf("%d", r.code)
+		t.Errorf("got status %d, want status %d", r.code, http.StatusUnauthorized)
 	}
 }
 
@@ -351,7 +351,7 @@ func TestFrontProxy(t *testing.T) {
 	r := proxy.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol", "X-Remote-Group", "dev")
 	if r.at("status", "userInfo", "username") != "carol" ||
 		fmt.Sprint(r.at("status", "userInfo", "groups")) != "[dev system:authenticated]" {
-		t.Errorf("%s", r.body)
+		t.Errorf("got %s, want %q and %q", r.body, "carol", "[dev system:authenticated]")
 	}
 	if r := a.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol"); r.at("status", "userInfo", "username") != "admin" {
 		t.Errorf("headers of a client are believed: %s", r.body)

@@ -229,7 +229,7 @@ func TestAccessReviews(t *testing.T) {
 		`,"fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]},{"key":"a","operator":"Exists"}]}`: `evaluationError:spec.resourceAttributes.fieldSelector partially ignored due to parse error`,
 	} {
 		if r := review(attrs); r.code != 201 || !strings.Contains(fmt.Sprint(r.at("status")), want) {
-			t.Errorf("%s: %d %v", attrs, r.code, r.at("status"))
+			t.Errorf("%s: got status %d: %v, want status 201 and a text with %q", attrs, r.code, r.at("status"), want)
 		}
 	}
 	for attrs, want := range map[string]string{
@@ -239,7 +239,7 @@ func TestAccessReviews(t *testing.T) {
 		`,"fieldSelector":{"requirements":[{"key":"a","operator":"Exists","values":["b"]}]}`:                 "spec.resourceAttributes.fieldSelector.requirements[0].values: Forbidden",
 	} {
 		if r := review(attrs); r.code != 422 || !strings.Contains(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: %d %v", attrs, r.code, r.at("message"))
+			t.Errorf("%s: got status %d: %v, want status 422 and a text with %q", attrs, r.code, r.at("message"), want)
 		}
 	}
 }

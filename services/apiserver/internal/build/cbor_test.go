@@ -141,7 +141,7 @@ func TestCBORRefused(t *testing.T) {
 			a.t = t
 			r := a.want(c.code, "POST", secrets+"?fieldValidation=Strict", c.body, "Content-Type", cborType)
 			if !strings.Contains(string(r.body), c.says) {
-				t.Errorf("%s", r.body)
+				t.Errorf("got %s, want a text with %q", r.body, c.says)
 			}
 		})
 	}

@@ -118,7 +118,7 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	} {
 		for _, method := range []string{"GET", "POST"} {
 			if r := a.want(400, method, podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
-				t.Errorf("%s %s: %s", method, path, r.body)
+				t.Errorf("%s %s: got %s, want a text with %q", method, path, r.body, want)
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func TestSplitLogStreams(t *testing.T) {
 		"p/log": "stream=All", "p/log?stream=Stderr": "stream=Stderr",
 	} {
 		if r := a.want(200, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
-			t.Errorf("%s: %s", path, r.body)
+			t.Errorf("%s: got %s, want a text with %q", path, r.body, want)
 		}
 	}
 	for path, want := range map[string]string{
@@ -150,7 +150,7 @@ func TestSplitLogStreams(t *testing.T) {
 		"p/log?stream=Stdout&tailLines=1": "mutually exclusive",
 	} {
 		if r := a.want(422, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
-			t.Errorf("%s: %s", path, r.body)
+			t.Errorf("%s: got %s, want a text with %q", path, r.body, want)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestProxySubresources(t *testing.T) {
 		a.want(201, "POST", endpointsPath, endpoints(name, ref))
 		r := a.want(503, "GET", "/api/v1/namespaces/default/services/"+name+":web/proxy/", "")
 		if want := fmt.Sprintf("no endpoints available for service %q", name); r.at("message") != want {
-			t.Errorf("%s: %v", name, r.at("message"))
+			t.Errorf("%s: got %v, want %v", name, r.at("message"), want)
 		}
 	}
 	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -355,7 +355,7 @@ func TestProxySubresources(t *testing.T) {
 	a.eventually("refused", func() bool { return a.get("/api/v1/nodes/n/proxy/x").code == 500 })
 	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
 		if r := a.want(500, "GET", "/api/v1/"+path+"/proxy/x", ""); !strings.Contains(string(r.body), "no.example.com") {
-			t.Errorf("%s: %s", path, r.body)
+			t.Errorf("%s: got %s, want a text with %q", path, r.body, "no.example.com")
 		}
 	}
 }
@@ -376,13 +376,13 @@ func TestInvalidProxyTargets(t *testing.T) {
 	for _, name := range []string{"p:abc", "p:-1", "p:+1", "p:1%40evil", "p:1%3f", "http:p:1%23", "p:1%20", "p:%25", "https:p:http"} {
 		r := a.want(400, "GET", pods+name+"/proxy/", "")
 		if want := "invalid pod request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: %s", name, r.body)
+			t.Errorf("%s: got %s, want a text that begins with %q", name, r.body, want)
 		}
 	}
 	for _, name := range []string{"n:abc", "n:1%40evil"} {
 		r := a.want(400, "GET", nodes+name+"/proxy/", "")
 		if want := "invalid node request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: %s", name, r.body)
+			t.Errorf("%s: got %s, want a text that begins with %q", name, r.body, want)
 		}
 	}
 	for i, address := range []string{"bad host", "user@evil", "evil/x", "evil?x", "evil#x", "[::1"} {
@@ -396,7 +396,7 @@ func TestInvalidProxyTargets(t *testing.T) {
 		} {
 			r := a.want(503, "GET", path, "")
 			if !strings.HasPrefix(fmt.Sprint(r.at("message")), "error trying to reach service: ") {
-				t.Errorf("%q, %s: %s", address, path, r.body)
+				t.Errorf("%q, %s: got %s, want a text that begins with %q", address, path, r.body, "error trying to reach service: ")
 			}
 		}
 	}

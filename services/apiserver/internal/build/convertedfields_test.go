@@ -54,7 +54,7 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 		{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "items"},
 	} {
 		if got := names(a.want(200, "GET", selected, "", "Accept", form.accept), form.key); got != "a c d" {
-			t.Errorf("%s: %q", form.accept, got)
+			t.Errorf("%s: got %q, want %q", form.accept, got, "a c d")
 		}
 	}
 	first := a.want(200, "GET", selected+"&limit=2", "")

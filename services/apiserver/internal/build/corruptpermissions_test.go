@@ -76,7 +76,7 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	refused := func(what string, code int, text string) {
 		t.Helper()
 		if r := attempt(); r.code != code || !strings.Contains(string(r.body), text) {
-			t.Errorf("%s: %d %s", what, r.code, r.body)
+			t.Errorf("%s: got status %d: %s, want status %d and a text with %q", what, r.code, r.body, code, text)
 		}
 	}
 	refused("a policy", 422, "denied request")

@@ -42,7 +42,7 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 		r := a.registration(v)
 		if r.at("metadata", "labels", "kube-aggregator.kubernetes.io/automanaged") != "true" ||
 			r.conditions()["Available"] != "True Local" {
-			t.Errorf("%s: %s", v, r.body)
+			t.Errorf("%s: got %s, want %q and %q", v, r.body, "true", "True Local")
 		}
 		if !strings.Contains(string(r.body), `"manager":"kube-apiserver"`) {
 			t.Errorf("got field managers %s", r.body)

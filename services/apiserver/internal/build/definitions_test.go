@@ -135,7 +135,7 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	if r := a.want(409, "DELETE", path,
 		`{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`); !strings.Contains(fmt.Sprint(r.at("message")),
 		"Precondition failed: UID in precondition: other, UID in object meta: ") {
-		t.Errorf("%s", r.body)
+		t.Errorf("got %s, want a text with %q", r.body, "Precondition failed: UID in precondition: other, UID in object meta: ")
 	}
 	r := a.want(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
 	if got := fmt.Sprintf("%v %v %v %s", r.at("metadata", "finalizers"), r.at("metadata", "generation"),
@@ -257,7 +257,7 @@ func TestCreateChecksNameInPath(t *testing.T) {
 	} {
 		r := a.want(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
 		if message, _ := r.at("message").(string); !strings.Contains(message, test.message) {
-			t.Errorf("%s: %s", test.name, message)
+			t.Errorf("%s: got %s, want a text with %q", test.name, message, test.message)
 		}
 	}
 	if items, _ := a.get(things).at("items").([]any); len(items) != 1 {

@@ -85,7 +85,7 @@ egressSelections:
 	a.node("n", "https://node.invalid:10250")
 	a.pod("p", "n", "")
 	if r := a.want(200, "GET", podsPath+"/p/log", ""); !strings.Contains(string(r.body), "/containerLogs/default/p/c") {
-		t.Errorf("%s", r.body)
+		t.Errorf("got %s, want a text with %q", r.body, "/containerLogs/default/p/c")
 	}
 
 	ext := &extension{}
@@ -113,7 +113,7 @@ egressSelections:
 			"objectSelector":{"matchLabels":{"for":%q}},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`, name, client, bundle, name))
 		r := a.want(500, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"for":%q}}}`, name))
 		if !strings.Contains(string(r.body), "certificate is valid for example.com") {
-			t.Errorf("%s: %s", name, r.body)
+			t.Errorf("%s: got %s, want a text with %q", name, r.body, "certificate is valid for example.com")
 		}
 	}
 	for what, c := range map[string]struct {

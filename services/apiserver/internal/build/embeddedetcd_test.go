@@ -22,13 +22,13 @@ func TestFullDatabase(t *testing.T) {
 			continue
 		}
 		if r.code != 500 || !strings.HasSuffix(fmt.Sprint(r.at("message")), "etcdserver: mvcc: database space exceeded") {
-			t.Errorf("%d %s", r.code, r.body)
+			t.Errorf("got status %d: %s, want status 500 and a text that ends with %q", r.code, r.body, "etcdserver: mvcc: database space exceeded")
 		}
 		a.want(200, "DELETE", configMaps+"/c0", "")
 		if m := a.get("/metrics"); !strings.Contains(string(m.body), "binnacle_embedded_etcd_full 1") {
-			t.Error("the metric does not say that it is full")
+			t.Error("got a metric that does not report the full database, want binnacle_embedded_etcd_full 1")
 		}
 		return
 	}
-	t.Error("the quota does not hold")
+	t.Error("got no error after 40 writes, want one at the quota")
 }

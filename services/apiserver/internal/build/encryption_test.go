@@ -131,7 +131,7 @@ func TestReadErrors(t *testing.T) {
 		case x.Answer.Status == 429:
 			r := a.want(500, x.Client.Method, x.Client.Path, "")
 			if text := fmt.Sprint(r.at("message")); text != `Internal error occurred: unable to transform key "/registry/secrets/default/s0": no matching key was found for the provided AES transformer` {
-				t.Errorf("%s: %s", x.Name, text)
+				t.Errorf("%s: got %s, want %q", x.Name, text, `Internal error occurred: unable to transform key "/registry/secrets/default/s0": no matching key was found for the provided AES transformer`)
 			}
 			continue
 		case x.Name == "create still works":
@@ -157,7 +157,7 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 		body := string(a.get(path + "?verbose").body)
 		if !strings.Contains(body, "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n") ||
 			strings.Contains(body, "[+]kms-providers ok\n") != want {
-			t.Errorf("%s: %s", path, body)
+			t.Errorf("%s: got %s, want a text with %q, and the check kms-providers: %t", path, body, "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n", want)
 		}
 	}
 	checks("/livez", false)

@@ -87,7 +87,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	r = evict(429, "a", "") // the budget has no status yet
 	if text := string(r.body); !strings.Contains(text, "The disruption budget b is still being processed by the server.") ||
 		r.header.Get("Retry-After") != "10" || !strings.Contains(text, `"DisruptionBudget"`) {
-		t.Errorf("%v %s", r.header, text)
+		t.Errorf("got headers %v and body %s, want a body with %q, Retry-After %s, and a body with %q", r.header, text, "The disruption budget b is still being processed by the server.", "10", `"DisruptionBudget"`)
 	}
 	budget(`{"observedGeneration":1,"disruptionsAllowed":1,"currentHealthy":3,"desiredHealthy":2,"expectedPods":3}`)
 	evict(201, "a", `,"deleteOptions":{"dryRun":["All"]}`)
@@ -117,7 +117,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	budget(`{"currentHealthy":2}`)
 	r = evict(429, "b", "")
 	if !strings.Contains(string(r.body), "The disruption budget b needs 2 healthy pods and has 2 currently") {
-		t.Errorf("%s", r.body)
+		t.Errorf("got %s, want a text with %q", r.body, "The disruption budget b needs 2 healthy pods and has 2 currently")
 	}
 	evict(201, "bad", "") // unhealthy, and enough others are healthy
 	gone("bad")

@@ -38,7 +38,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 		"requestheader-uid-headers": `["X-Remote-Uid"]`, "requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
 	} {
 		if d[key] != want {
-			t.Errorf("%s: %q", key, d[key])
+			t.Errorf("%s: got %q, want %v", key, d[key], want)
 		}
 	}
 	if ca, _ := d["client-ca-file"].(string); !strings.HasPrefix(ca, "-----BEGIN CERTIFICATE-----") {
@@ -126,7 +126,7 @@ func TestListedPathsAreServed(t *testing.T) {
 		path := p.(string)
 		listed[path] = true
 		if code := a.get(path).code; code != 200 {
-			t.Errorf("%s: %d", path, code)
+			t.Errorf("%s: got code %d, want 200", path, code)
 		}
 	}
 	for _, path := range []string{

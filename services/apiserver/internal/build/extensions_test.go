@@ -141,7 +141,7 @@ func TestExtensionServer(t *testing.T) {
 		r := a.want(200, c.method, c.path, c.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b",
 			"Impersonate-User", "eve", "Impersonate-Group", "system:masters")
 		if r.at("asked") != c.asked || r.at("body") != c.body {
-			t.Errorf("%s %s: %s", c.method, c.path, r.body)
+			t.Errorf("%s %s: got %s, want %v and %v", c.method, c.path, r.body, c.asked, c.body)
 		}
 		seen := e.last().Header
 		if seen.Get("X-Remote-User") != "eve" || seen.Get("X-Remote-Extra-A") != "" ||
@@ -159,7 +159,7 @@ func TestExtensionServer(t *testing.T) {
 		"/apis/ext.test/v1//things",
 	} {
 		if r := a.get(path); r.code != 404 || e.last() != before {
-			t.Errorf("%s: %d %s", path, r.code, r.body)
+			t.Errorf("%s: got status %d: %s, want status 404 without a request to the server after %v", path, r.code, r.body, before)
 		}
 	}
 	if r := a.get("/apis/ext.test/v1/namespaces/n/things/redirect"); r.code != 502 {
@@ -223,7 +223,7 @@ func TestExtensionServerCertificateIsVerified(t *testing.T) {
 	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True Passed") })
 	r := a.get("/apis/ext.test/v1/namespaces/n/things/t")
 	if r.code != 503 || !strings.HasPrefix(string(r.body), "error trying to reach service: tls: failed to verify certificate: x509: ") {
-		t.Errorf("%d %s", r.code, r.body)
+		t.Errorf("got status %d: %s, want status 503 and a text that begins with %q", r.code, r.body, "error trying to reach service: tls: failed to verify certificate: x509: ")
 	}
 	if e.last() != nil {
 		t.Error("it was sent a request")
@@ -243,7 +243,7 @@ func TestUnreachableExtensionServers(t *testing.T) {
 			"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"`+c.service+`","port":`+c.port+`}}}`)
 		a.eventually(c.want, func() bool { return a.available() == c.want })
 		if r := a.get("/apis/ext.test/v1"); r.code != 503 {
-			t.Errorf("%s: %d %s", c.want, r.code, r.body)
+			t.Errorf("%s: got status %d: %s, want status 503", c.want, r.code, r.body)
 		}
 		r := a.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		if !strings.Contains(string(r.body),

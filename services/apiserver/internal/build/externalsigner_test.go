@@ -84,7 +84,7 @@ func TestExternalSigner(t *testing.T) {
 				return
 			}
 			if got.code != http.StatusCreated {
-				t.Fatalf("%d %s", got.code, got.body)
+				t.Fatalf("got status %d: %s, want status %d", got.code, got.body, http.StatusCreated)
 			}
 			if c.keys != nil {
 				signer.Change(c.keys)

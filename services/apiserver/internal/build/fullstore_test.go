@@ -20,7 +20,7 @@ func TestServerStartsWithFullStore(t *testing.T) {
 	})
 	// Free some space first.
 	if r, err := etcd.Client().Delete(t.Context(), "/registry/namespaces/kube-node-lease"); err != nil || r.Deleted != 1 {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("got %+v, %v, want one deleted key", r, err)
 	}
 	etcdtest.Full(t, etcd)
 	a := start(t, on)

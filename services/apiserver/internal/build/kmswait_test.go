@@ -45,10 +45,10 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 			t.Fatalf("answered %d without the plugin", (<-came).code)
 		}
 	}
-	plugin.Answer()
+	plugin.Resume()
 	for range 2 {
 		if r := <-came; r.code != 200 {
-			t.Errorf("%d %s", r.code, r.body)
+			t.Errorf("got status %d: %s, want status 200", r.code, r.body)
 		}
 	}
 }

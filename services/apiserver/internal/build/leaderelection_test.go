@@ -160,7 +160,7 @@ func TestNoElectionWithoutGate(t *testing.T) {
 	}
 	for _, path := range []string{controllerLease, contestedLease} {
 		if got := a.get(path).code; got != http.StatusNotFound {
-			t.Errorf("%s: %d", path, got)
+			t.Errorf("%s: got %d, want %v", path, got, http.StatusNotFound)
 		}
 	}
 	if got := a.get("/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller").code; got != http.StatusNotFound {

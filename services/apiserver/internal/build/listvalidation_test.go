@@ -61,7 +61,7 @@ func TestNotAcceptableWatchNamesMediaTypes(t *testing.T) {
 		} {
 			r := a.get(path+"?watch=true", "Accept", accept)
 			if got := fmt.Sprint(r.at("message")); r.code != 406 || got != "only the following media types are accepted: "+want {
-				t.Errorf("%s, %s: %d %s", path, accept, r.code, got)
+				t.Errorf("%s, %s: got status %d: %s, want status 406 and %v", path, accept, r.code, got, "only the following media types are accepted: "+want)
 			}
 		}
 	}

@@ -253,7 +253,7 @@ func watchOf(a *api, path string) *watched {
 	client := &http.Client{Transport: a.client.Transport}
 	r, err := client.Get(a.url + path)
 	if err != nil || r.StatusCode != 200 {
-		a.t.Fatalf("%v %v", r, err)
+		a.t.Fatalf("got %v %v, want no error and 200", r, err)
 	}
 	a.t.Cleanup(func() { r.Body.Close() })
 	return &watched{a, json.NewDecoder(r.Body)}

@@ -27,7 +27,7 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 			"admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]`, clientConfig))
 		a := w.prepare(500, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"c"}}`)
 		if message, _ := a.at("message").(string); !strings.Contains(message, "could not find the requested resource") {
-			t.Errorf("%s: %s", name, message)
+			t.Errorf("%s: got %s, want a text with %q", name, message, "could not find the requested resource")
 		}
 		remove()
 	}

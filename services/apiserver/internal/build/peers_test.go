@@ -166,7 +166,7 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 	for name, a := range map[string]*api{"allowed here alone": lax, "allowed nowhere": strict} {
 		if r := a.get(cronJobs+"/one", as("carol")...); r.code != http.StatusForbidden ||
 			!strings.Contains(string(r.body), `User \"carol\" cannot get resource \"cronjobs\"`) {
-			t.Errorf("%s: %d %s", name, r.code, r.body)
+			t.Errorf("%s: got status %d: %s, want status %d and a text with %q", name, r.code, r.body, http.StatusForbidden, `User \"carol\" cannot get resource \"cronjobs\"`)
 		}
 	}
 	if n := strict.rerouted(403); n != 0 {

@@ -133,7 +133,7 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 	} {
 		r := c.want(429, "GET", path, "", as("alice")...)
 		if r.header.Get("Retry-After") != "1" || r.at("reason") != "TooManyRequests" {
-			t.Errorf("%s: %s, %v", path, r.body, r.header)
+			t.Errorf("%s: got body %s and headers %v, want Retry-After %q and reason %q", path, r.body, r.header, "1", "TooManyRequests")
 		}
 	}
 	c.want(200, "GET", podsPath+"/p", "", as("alice")...)
@@ -241,7 +241,7 @@ func TestProxiedRequestReleasesSeats(t *testing.T) {
 	for _, path := range []string{ofNode, ofLog} {
 		for range 3 {
 			if code := c.wait(c.ctx, path, "alice"); code != 0 {
-				t.Errorf("%s: %d", path, code)
+				t.Errorf("%s: got code %d, want 0", path, code)
 			}
 		}
 	}

@@ -179,7 +179,7 @@ func TestLargeLimitRanges(t *testing.T) {
 	for range 2 {
 		got := a.want(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		if !strings.Contains(string(got.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {
-			t.Errorf("%s", got.body)
+			t.Errorf("got %s, want a text with %q", got.body, `"limits":{"cpu":"2","memory":"1Gi"}`)
 		}
 		a.want(403, "POST", pods,
 			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"memory":"2Gi"}}}]}}`)

@@ -120,7 +120,7 @@ func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
 			want = "internal server error: missing APIService: [v1. v1.admissionregistration.k8s.io "
 		}
 		if got := a.get("/livez/" + name); got.code != http.StatusInternalServerError || !strings.HasPrefix(string(got.body), want) {
-			t.Errorf("%s: %d %s", name, got.code, got.body)
+			t.Errorf("%s: got status %d: %s, want status %d and a text that begins with %q", name, got.code, got.body, http.StatusInternalServerError, want)
 		}
 	}
 	all := "?verbose&exclude=" + strings.Join(waiting, "&exclude=")

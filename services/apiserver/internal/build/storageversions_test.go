@@ -278,7 +278,7 @@ func objectsOfOlderVersions(a *api) {
 		budgets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before,
 	} {
 		if text := string(a.want(200, "GET", path, "").body); !strings.Contains(text, label) {
-			a.t.Errorf("%s: %s", path, text)
+			a.t.Errorf("%s: got %s, want a text with %q", path, text, label)
 		}
 	}
 	live := a.want(200, "GET", budgets+"/old", "")
@@ -305,7 +305,7 @@ func objectsOfOlderVersions(a *api) {
 	for _, path := range []string{configMaps + "/unknown", configMaps} {
 		if text := string(a.want(500, "GET", path, "").body); !strings.Contains(text,
 			`no kind \"ConfigMap\" is registered for version \"v7\"`) {
-			a.t.Errorf("%s: %s", path, text)
+			a.t.Errorf("%s: got %s, want a text with %q", path, text, `no kind \"ConfigMap\" is registered for version \"v7\"`)
 		}
 	}
 	a.want(500, "PATCH", configMaps+"/unknown", `{"data":{"a":"c"}}`, "Content-Type", mergePatch)

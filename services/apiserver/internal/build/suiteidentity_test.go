@@ -50,7 +50,7 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 		provider.Token(map[string]any{"groups": []string{"system:binnacle"}}):  401,
 	} {
 		if r := b.whoami(token); r.code != code {
-			t.Errorf("%.40s: %d %s", token, r.code, r.body)
+			t.Errorf("%.40s: got status %d: %s, want status %d", token, r.code, r.body, code)
 		}
 	}
 	r := a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",

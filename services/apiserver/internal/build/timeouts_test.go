@@ -13,7 +13,7 @@ func TestRequestTimeoutIsReported(t *testing.T) {
 		"/api/v1/namespaces/absent/configmaps":  configMap("c"),
 	} {
 		if r := a.send("POST", path+"?timeout=1ns", body); r.code != 504 {
-			t.Errorf("%s: %d %s", path, r.code, r.body)
+			t.Errorf("%s: got status %d: %s, want status 504", path, r.code, r.body)
 		}
 	}
 }

@@ -183,7 +183,7 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 				header = append(header, "Content-Type", c.media)
 			}
 			if got := a.send(c.method, c.path, c.body, header...); got.code/100 != 2 {
-				t.Fatalf("%d %s", got.code, got.body)
+				t.Fatalf("got status %d: %s, want 2xx", got.code, got.body)
 			}
 			c.store.parent = c.operation
 			if c.store.attributes == nil {

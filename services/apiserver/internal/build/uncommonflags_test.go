@@ -24,13 +24,13 @@ func TestUncommonFlags(t *testing.T) {
 		o.Services.EndpointReconciler, o.Requests.GarbageCollector, o.Requests.DeleteCollectionWorkers = config.ReconcileNone, false, 4
 	})
 	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port)) {
-		t.Errorf("%s", r.body)
+		t.Errorf("got %s, want a text with %q", r.body, fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port))
 	}
 	a.want(200, "GET", "/logs/", "")
 	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer anonymous.CloseIdleConnections()
 	if r, err := anonymous.Get(a.url + "/logs/"); err != nil || r.StatusCode != http.StatusForbidden {
-		t.Errorf("%v %v", r, err)
+		t.Errorf("got %v %v, want no error and %v", r, err, http.StatusForbidden)
 	} else {
 		r.Body.Close()
 	}
@@ -51,7 +51,7 @@ func TestUncommonFlags(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("got %v, %v, want mode 0600", info, err)
 	}
 
 	for i := range 20 {

@@ -107,7 +107,7 @@ func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 		c.answers("/map", patch)
 		r := a.send("PATCH", configMaps+"/c", fmt.Sprintf(`{"data":{"i":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
 		if r.code != 200 || r.at("metadata", "namespace") != "default" || r.at("data", "i") != fmt.Sprint(i) {
-			t.Errorf("%s: %d %s", patch, r.code, r.body)
+			t.Errorf("%s: got status %d: %s, want status 200 and %q and %v", patch, r.code, r.body, "default", fmt.Sprint(i))
 		}
 	}
 }
@@ -130,14 +130,14 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 	} {
 		c.answers("/proxy", patch)
 		if r := a.get("/api/v1/nodes/n/proxy/asked"); r.code != 200 || !strings.HasPrefix(string(r.body), want) {
-			t.Errorf("%s: %d %s", patch, r.code, r.body)
+			t.Errorf("%s: got status %d: %s, want status 200 and a text that begins with %q", patch, r.code, r.body, want)
 		}
 	}
 	for _, sub := range []string{"exec", "attach"} {
 		c.answers("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
 		if r := a.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); r.code != 400 ||
 			r.at("message") != "container other is not valid for pod p" {
-			t.Errorf("%s: %d %s", sub, r.code, r.body)
+			t.Errorf("%s: got status %d: %s, want status 400 and %q", sub, r.code, r.body, "container other is not valid for pod p")
 		}
 	}
 }

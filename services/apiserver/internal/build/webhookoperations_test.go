@@ -99,7 +99,7 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 		mutates.Store(false)
 		before := judged.Load()
 		if r := a.send("POST", x.path, x.body); r.code != x.code || r.at("message") != x.message {
-			t.Errorf("%s: %d %s", x.path, r.code, r.body)
+			t.Errorf("%s: got status %d: %s, want status %d and %v", x.path, r.code, r.body, x.code, x.message)
 		}
 		if n := judged.Load() - before; n != 0 {
 			t.Errorf("%s: others were asked %d times about what cannot be", x.path, n)

@@ -51,10 +51,15 @@ func (o *AdmissionOptions) validate() (errs []error) {
 	if len(o.Only) > 0 && (len(o.Enable) > 0 || len(o.Disable) > 0) {
 		errs = append(errs, errors.New("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"))
 	}
-	for _, list := range []struct {
+	lists := []struct {
 		flag  string
 		names []string
-	}{{"admission-control", o.Only}, {"enable-admission-plugins", o.Enable}, {"disable-admission-plugins", o.Disable}} {
+	}{
+		{flag: "admission-control", names: o.Only},
+		{flag: "enable-admission-plugins", names: o.Enable},
+		{flag: "disable-admission-plugins", names: o.Disable},
+	}
+	for _, list := range lists {
 		for _, p := range list.names {
 			if !slices.Contains(plugins.Names(), p) {
 				errs = append(errs, fmt.Errorf("%s plugin %q is unknown", list.flag, p))

@@ -135,7 +135,8 @@ func (o *AuthenticationOptions) complete() (hinted []*tlsfiles.Bundle, err error
 	if o.Proxy.CAFile == "" {
 		return nil, nil
 	}
-	if o.ProxyCAs, err = tlsfiles.LoadBundle(o.Proxy.CAFile); err != nil {
+	o.ProxyCAs, err = tlsfiles.LoadBundle(o.Proxy.CAFile)
+	if err != nil {
 		return nil, fmt.Errorf("--requestheader-client-ca-file: %w", err)
 	}
 	return []*tlsfiles.Bundle{o.ProxyCAs}, nil
@@ -146,7 +147,8 @@ func (o *AuthenticationOptions) complete() (hinted []*tlsfiles.Bundle, err error
 func (o *AuthenticationOptions) restrictAnonymous(z *AuthorizationOptions) {
 	o.EverythingAllowed = z.allowsEverything()
 	if o.EverythingAllowed && o.Anonymous {
-		o.Anonymous, o.AnonymousReset = false, true
+		o.Anonymous = false
+		o.AnonymousReset = true
 	}
 }
 

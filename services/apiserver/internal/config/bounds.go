@@ -81,7 +81,8 @@ func newBounds() Bounds {
 type Bound struct {
 	// Section is the heading of the row's table.
 	Section string
-	What    string
+	// What is the thing whose size, number or duration is bounded.
+	What string
 	// Flag is the flag that sets the bound, if any. Limit is the value, with
 	// its unit. A %s in it is the default of the flag.
 	Flag, Limit string
@@ -103,6 +104,7 @@ const (
 // BoundTable returns the bounds of the service.
 func (b *Bounds) BoundTable() []Bound {
 	r := &b.Requests
+	// The columns are Section, What, Flag, Limit, Beyond and Reason.
 	return []Bound{
 		{requestBounds, "duration", "request-timeout", "%s", "504", "requests that wait forever"},
 		{requestBounds, "reads in flight", "max-requests-inflight", "%s", "waits, then 429", "CPU and memory"},

@@ -26,7 +26,7 @@ func TestInvalidEmulatedVersions(t *testing.T) {
 	} {
 		code, _, errs := asProgram(t, strings.Fields(args)...)
 		if (code == 0) != (want == "") || !strings.Contains(errs, want) {
-			t.Errorf("%s: %d %s", args, code, errs)
+			t.Errorf("%s: got code %d: %s, want error %q", args, code, errs, want)
 		}
 	}
 }

@@ -141,7 +141,10 @@ func (o *EtcdOptions) ParsedOverrides() (out []Override, errs []error) {
 			errs = append(errs, errOverride)
 			continue
 		}
-		out = append(out, Override{schema.GroupResource{Group: group, Resource: name}, strings.Split(servers, ";")})
+		out = append(out, Override{
+			Resource: schema.GroupResource{Group: group, Resource: name},
+			Servers:  strings.Split(servers, ";"),
+		})
 	}
 	return out, errs
 }
@@ -154,8 +157,8 @@ func (o *EtcdOptions) validateOverrides() []error {
 			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s must be stored in --etcd-servers", each.Resource))
 		}
 		for _, s := range each.Servers {
-			if scheme, rest, ok := strings.Cut(s, "://"); !ok || rest == "" ||
-				!slices.Contains([]string{"http", "https", "unix", "unixs"}, scheme) {
+			scheme, rest, _ := strings.Cut(s, "://")
+			if rest == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, scheme) {
 				errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %q is not a URL of an etcd server", s))
 			}
 		}
@@ -167,40 +170,39 @@ func (o *EtcdOptions) validateOverrides() []error {
 // authorization, the API set and admission depend on a single history, and must not depend on the
 // availability of another cluster.
 func mainEtcdOnly(r schema.GroupResource) bool {
-	switch r.Group {
-	case "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "flowcontrol.apiserver.k8s.io":
+	if slices.Contains(mainEtcdGroups, r.Group) || r.Resource == "*" && mainEtcdResources[r.Group] != nil {
 		return true
 	}
-	return slices.Contains([]schema.GroupResource{
-		{Resource: "namespaces"}, {Resource: "serviceaccounts"}, {Resource: "secrets"}, {Resource: "pods"}, {Resource: "nodes"},
-		{Resource: "persistentvolumes"}, {Resource: "persistentvolumeclaims"}, {Resource: "services"}, {Resource: "endpoints"},
-		{Resource: "limitranges"}, {Resource: "resourcequotas"}, {Resource: "configmaps"}, {Resource: "*"},
-		{
-			Group:    "networking.k8s.io",
-			Resource: "ipaddresses",
-		}, {Group: "networking.k8s.io", Resource: "servicecidrs"}, {Group: "networking.k8s.io", Resource: "ingressclasses"},
-		{Group: "networking.k8s.io", Resource: "*"},
-		{
-			Group:    "storage.k8s.io",
-			Resource: "volumeattachments",
-		}, {
-			Group:    "storage.k8s.io",
-			Resource: "csidrivers",
-		}, {Group: "storage.k8s.io", Resource: "storageclasses"}, {Group: "storage.k8s.io", Resource: "*"},
-		{Group: "scheduling.k8s.io", Resource: "priorityclasses"}, {Group: "scheduling.k8s.io", Resource: "*"},
-		{Group: "node.k8s.io", Resource: "runtimeclasses"}, {Group: "node.k8s.io", Resource: "*"},
-		{
-			Group:    "resource.k8s.io",
-			Resource: "resourceclaims",
-		}, {Group: "resource.k8s.io", Resource: "resourceslices"}, {Group: "resource.k8s.io", Resource: "*"},
-		{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}, {Group: "certificates.k8s.io", Resource: "*"},
-	}, r)
+	return slices.Contains(mainEtcdResources[r.Group], r.Resource)
 }
 
-// OverridePrefixes returns the key prefixes of the resources in other clusters, by
-// the servers of the cluster. stored maps the prefixes to the resources. An override
-// of a resource takes precedence over one of its group. ineffective is called for
-// each override of a resource that is not stored.
+// mainEtcdGroups are groups of which all resources must be stored in the main etcd.
+var mainEtcdGroups = []string{
+	"admissionregistration.k8s.io",
+	"apiextensions.k8s.io",
+	"apiregistration.k8s.io",
+	"flowcontrol.apiserver.k8s.io",
+	"rbac.authorization.k8s.io",
+}
+
+// mainEtcdResources are resources of other groups that must be stored in the main etcd. "*", which
+// stands for all resources of a group, includes them.
+var mainEtcdResources = map[string][]string{
+	"": {
+		"configmaps", "endpoints", "limitranges", "namespaces", "nodes", "persistentvolumeclaims",
+		"persistentvolumes", "pods", "resourcequotas", "secrets", "serviceaccounts", "services",
+	},
+	"certificates.k8s.io": {"certificatesigningrequests"},
+	"networking.k8s.io":   {"ingressclasses", "ipaddresses", "servicecidrs"},
+	"node.k8s.io":         {"runtimeclasses"},
+	"resource.k8s.io":     {"resourceclaims", "resourceslices"},
+	"scheduling.k8s.io":   {"priorityclasses"},
+	"storage.k8s.io":      {"csidrivers", "storageclasses", "volumeattachments"},
+}
+
+// OverridePrefixes returns the key prefixes of the resources in other clusters, by the servers of
+// the cluster. stored maps the prefixes to the resources. An override of a resource takes precedence
+// over one of its group. ineffective is called for each override of a resource that is not stored.
 func (o *EtcdOptions) OverridePrefixes(stored map[string]schema.GroupResource, ineffective func(schema.GroupResource)) map[string][]string {
 	list, _ := o.ParsedOverrides() // validated before
 	exact := map[schema.GroupResource]string{}
@@ -214,17 +216,19 @@ func (o *EtcdOptions) OverridePrefixes(stored map[string]schema.GroupResource, i
 		}
 	}
 	out := map[string][]string{}
-	for prefix, of := range stored {
-		servers, ok := exact[of]
+	for prefix, resource := range stored {
+		servers, ok := exact[resource]
 		if ok {
-			delete(exact, of)
-		} else if servers, ok = groups[of.Group]; !ok {
-			continue
+			delete(exact, resource)
+		} else {
+			servers, ok = groups[resource.Group]
 		}
-		out[servers] = append(out[servers], prefix)
+		if ok {
+			out[servers] = append(out[servers], prefix)
+		}
 	}
-	for of := range exact {
-		ineffective(of)
+	for resource := range exact {
+		ineffective(resource)
 	}
 	for servers := range out {
 		slices.Sort(out[servers])
@@ -379,7 +383,8 @@ func (o *restoreOptions) Validate() (errs []error) {
 	if o.From == "" || o.DataDir == "" {
 		errs = append(errs, errors.New("--from and --data-dir are required"))
 	}
-	if cluster := o.InitialCluster != "" || len(o.PeerURLs) > 0; cluster != (o.Name != "") {
+	hasCluster := o.InitialCluster != "" || len(o.PeerURLs) > 0
+	if hasCluster != (o.Name != "") {
 		errs = append(errs, errors.New("--name, --initial-cluster and --initial-advertise-peer-urls are required together"))
 	}
 	return errs

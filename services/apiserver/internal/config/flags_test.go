@@ -156,7 +156,7 @@ func TestCommandLinesOfInstallers(t *testing.T) {
 			"--log-flush-frequency=1s", "--endpoint-reconciler-type=none", "--vmodule=a=4"),
 	} {
 		if code, _, errs := asProgram(t, args...); code != 0 {
-			t.Errorf("%s: %d %s", name, code, errs)
+			t.Errorf("%s: got code %d: %s, want 0", name, code, errs)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestFlagsWithoutEffectAreLogged(t *testing.T) {
 	t.Parallel()
 	code, _, errs := asProgram(t, "--watch-cache-sizes=pods#1", "--vmodule=a=1", "--log-text-split-stream")
 	if code != 0 || strings.Count(errs, "has no effect") != 3 || !strings.Contains(errs, "flag=--watch-cache-sizes") {
-		t.Errorf("%d %s", code, errs)
+		t.Errorf("got code %d: %s, want 0 and three warnings, one of them with %q", code, errs, "flag=--watch-cache-sizes")
 	}
 	_, _, errs = asProgram(t)
 	if strings.Contains(errs, "has no effect") {
@@ -197,7 +197,7 @@ func TestKubernetesCommandLineStarts(t *testing.T) {
 		{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305"},
 	} {
 		if code, _, errs := asProgram(t, args...); code != 0 {
-			t.Errorf("%v: %d %s", args, code, errs)
+			t.Errorf("%v: got code %d: %s, want 0", args, code, errs)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func TestTimedProfilesAreServed(t *testing.T) {
 		(&Mux{Profiling: true}).ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/"+query, nil))
 		if name, _, _ := strings.Cut(query, "?"); w.Code != http.StatusOK ||
 			!strings.Contains(w.Header().Get("Content-Disposition"), `"`+name+`"`) {
-			t.Errorf("%s: %d %v", query, w.Code, w.Header())
+			t.Errorf("%s: got status %d: %v, want status %d and a text with %q", query, w.Code, w.Header(), http.StatusOK, `"`+name+`"`)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestWritesWaitForStorageVersion(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, newRequest(c.method, c.path))
 		if (w.Code == http.StatusServiceUnavailable) != c.held {
-			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
+			t.Errorf("%s %s: got status %d: %s, want a delayed request: %t", c.method, c.path, w.Code, w.Body, c.held)
 		}
 		if c.held &&
 			(!strings.Contains(w.Body.String(), "wait for storage version registration to complete for resource: ") ||

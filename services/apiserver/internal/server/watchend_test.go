@@ -80,7 +80,7 @@ func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 	defer resp.Body.Close()
 	body := bufio.NewReader(resp.Body)
 	if line, err := body.ReadString('\n'); line != "begun\n" || err != nil {
-		t.Fatalf("%q, %v", line, err)
+		t.Fatalf("got %q, %v, want %q and no error", line, err, "begun\n")
 	}
 	end := <-ends // the handler has returned
 	is := func(what string, want []string, running float64) {
@@ -128,7 +128,7 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 				t.Fatal(err)
 			}
 			if body, err := io.ReadAll(resp.Body); string(body) != "begun\n" || err != nil {
-				t.Errorf("%q, %v", body, err)
+				t.Errorf("got %q, %v, want %q and no error", body, err, "begun\n")
 			}
 			resp.Body.Close()
 			if got := <-lasts; got != (p == nil) {

@@ -60,8 +60,8 @@ func NewCachedLister[T registry.Object](o *Objects, k Kind, b Bounds, paths ...s
 // Each calls visit for the objects of a namespace in order of creation, until visit fails or the
 // request ends. The objects are shared and must not be changed. Large namespaces acquire the
 // request's limit for large work first.
-func (k *CachedLister[T]) Each(ctx context.Context, namespace string, visit func(T) error) error {
-	entries, size, err := k.objects.Stored(ctx, &k.kind, namespace)
+func (c *CachedLister[T]) Each(ctx context.Context, namespace string, visit func(T) error) error {
+	entries, size, err := c.objects.Stored(ctx, &c.kind, namespace)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (k *CachedLister[T]) Each(ctx context.Context, namespace string, visit func
 		if err := ctx.Err(); err != nil { // the request has ended
 			return err
 		}
-		obj, err := k.get(e, size <= k.bounds.Bytes/4)
+		obj, err := c.get(e, size <= c.bounds.Bytes/4)
 		if err != nil {
 			return err
 		}
@@ -83,48 +83,51 @@ func (k *CachedLister[T]) Each(ctx context.Context, namespace string, visit func
 	return nil
 }
 
-func (k *CachedLister[T]) get(e *watchcache.Entry, keep bool) (T, error) {
-	k.mu.Lock()
-	was, ok := k.byKey.Get(e.Key())
-	k.mu.Unlock()
-	if ok && was.id == e.ID() {
-		return was.obj, nil
+// get returns the object of an entry. It decodes an object that is not cached, and then caches it if
+// keep is true.
+func (c *CachedLister[T]) get(e *watchcache.Entry, keep bool) (T, error) {
+	c.mu.Lock()
+	cached, ok := c.byKey.Get(e.Key())
+	c.mu.Unlock()
+	if ok && cached.id == e.ID() {
+		return cached.obj, nil
 	}
-	obj, err := k.read(e)
+	obj, err := c.read(e)
 	if err == nil {
-		k.put(e, obj, keep)
+		c.put(e, obj, keep)
 	}
 	return obj, err
 }
 
-func (k *CachedLister[T]) read(e *watchcache.Entry) (none T, err error) {
+// read decodes the object of an entry.
+func (c *CachedLister[T]) read(e *watchcache.Entry) (none T, err error) {
 	if err := e.Unreadable(); err != nil {
 		return none, err
 	}
-	l := e.Borrow()
-	defer l.Release()
-	obj, err := k.decode(codec.Item{Stored: l.Value, Revision: e.Revision})
+	loan := e.Borrow()
+	defer loan.Release()
+	obj, err := c.decode(codec.Item{Stored: loan.Value, Revision: e.Revision})
 	if err != nil {
 		return none, err
 	}
-	return as[T](&k.kind, e, obj)
+	return as[T](&c.kind, e, obj)
 }
 
-// put caches an object in place of its previous version, and evicts the least recently used
-// objects.
-func (k *CachedLister[T]) put(e *watchcache.Entry, obj T, keep bool) {
+// put replaces the cached previous version of an object, or only removes it if keep is false. It
+// evicts the least recently used objects.
+func (c *CachedLister[T]) put(e *watchcache.Entry, obj T, keep bool) {
 	keep = keep && e.ID() != 0
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.byKey.Remove(e.Key())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byKey.Remove(e.Key())
 	if !keep {
 		return
 	}
 	size := e.Size()
-	k.bytes += size
+	c.bytes += size
 	// The key of the entry shares memory with its other fields.
-	k.byKey.Add(strings.Clone(e.Key()), cachedObject[T]{obj, e.ID(), size})
-	for k.bytes > k.bounds.Bytes {
-		k.byKey.RemoveOldest()
+	c.byKey.Add(strings.Clone(e.Key()), cachedObject[T]{obj: obj, id: e.ID(), size: size})
+	for c.bytes > c.bounds.Bytes {
+		c.byKey.RemoveOldest()
 	}
 }

@@ -22,34 +22,47 @@ type Item[T any] struct {
 	Value T
 }
 
-// Update returns the values of the objects in a snapshot of Store that wanted
-// selects, in the order of their keys; nil selects all. It forgets the values of all
-// others. err is the error of an object without a value.
-func (c *Compiled[T]) Update(s watchcache.Snapshot, wanted func(*watchcache.Entry) bool) (items []Item[T], err error) {
+// Update returns the values of the objects in a snapshot of Store that isSelected selects, in the
+// order of their keys; nil selects all. It forgets the values of all other objects. err is the error
+// of an object without a value.
+func (c *Compiled[T]) Update(s watchcache.Snapshot, isSelected func(*watchcache.Entry) bool) (items []Item[T], err error) {
 	next := make(map[string]Item[T], len(c.known))
 	s.Ascend(c.Store.Prefix(), "", func(e *watchcache.Entry) bool {
-		if wanted != nil && !wanted(e) {
+		if isSelected != nil && !isSelected(e) {
 			return true
 		}
-		item, kept := c.known[e.Key()]
-		if !kept || item.Entry != e {
-			value, failed := c.Compile(e)
-			if failed == nil {
-				item, kept = Item[T]{e, value}, true
-			} else if c.Unreadable != nil {
-				c.Unreadable(e, kept, failed)
-			}
-			if !kept {
-				err = failed
-				return true
-			}
+		item, compileErr := c.item(e)
+		if compileErr != nil {
+			err = compileErr
+			return true
 		}
 		next[e.Key()] = item
 		items = append(items, item)
 		return true
 	})
-	c.known, c.items = next, items
+	c.known = next
+	c.items = items
 	return items, err
+}
+
+// item returns the value of an entry, which is compiled unless it is known. An entry that cannot be
+// compiled keeps its earlier value. Without one, the error is that of Compile.
+func (c *Compiled[T]) item(e *watchcache.Entry) (Item[T], error) {
+	item, known := c.known[e.Key()]
+	if known && item.Entry == e {
+		return item, nil
+	}
+	value, err := c.Compile(e)
+	if err == nil {
+		return Item[T]{Entry: e, Value: value}, nil
+	}
+	if c.Unreadable != nil {
+		c.Unreadable(e, known, err)
+	}
+	if known {
+		return item, nil
+	}
+	return item, err
 }
 
 // Items returns the result of the last Update.

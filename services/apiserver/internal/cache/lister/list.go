@@ -22,7 +22,8 @@ func stored(k *Kind, s watchcache.Snapshot, namespace string) (entries []*watchc
 		prefix += namespace + "/"
 	}
 	s.Ascend(prefix, "", func(e *watchcache.Entry) bool {
-		entries, size = append(entries, e), size+e.Size()
+		entries = append(entries, e)
+		size += e.Size()
 		return true
 	})
 	slices.SortFunc(entries, func(a, b *watchcache.Entry) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
@@ -61,6 +62,7 @@ func decodeAll[T registry.Object](ctx context.Context, k *Kind, entries []*watch
 	return all, nil
 }
 
+// as returns an object as its Go type.
 func as[T registry.Object](k *Kind, e *watchcache.Entry, obj registry.Object) (T, error) {
 	t, ok := obj.(T)
 	if !ok {
@@ -79,10 +81,10 @@ type Derived[T registry.Object, V any] struct {
 	Kind    Kind
 	Derive  func(all []T) V
 
-	mu    sync.Mutex
-	made  bool
-	shown watchcache.Version
-	value V
+	mu       sync.Mutex
+	computed bool
+	version  watchcache.Version // that value follows from
+	value    V
 }
 
 // Get returns the value for the state of the cache, which has all writes that this server has
@@ -98,7 +100,7 @@ func (d *Derived[T, V]) Get(ctx context.Context) (V, error) {
 	s := d.Kind.Store.Snapshot()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.made && d.shown == s.Version() {
+	if d.computed && d.version == s.Version() {
 		return d.value, nil
 	}
 	entries, _ := stored(&d.Kind, s, "")
@@ -106,7 +108,9 @@ func (d *Derived[T, V]) Get(ctx context.Context) (V, error) {
 	if err != nil {
 		return none, err
 	}
-	d.value, d.shown, d.made = d.Derive(all), s.Version(), true
+	d.value = d.Derive(all)
+	d.version = s.Version()
+	d.computed = true
 	return d.value, nil
 }
 
@@ -129,7 +133,10 @@ type Classes[T registry.Object, V any] struct {
 
 // NewClasses returns the objects of a kind. choose returns the default among them.
 func NewClasses[T registry.Object, V any](o *Objects, k Kind, choose func([]T) V) *Classes[T, V] {
-	return &Classes[T, V]{Getter[T]{o, k}, &Derived[T, V]{Objects: o, Kind: k, Derive: choose}}
+	return &Classes[T, V]{
+		Getter:  Getter[T]{Objects: o, Kind: k},
+		derived: &Derived[T, V]{Objects: o, Kind: k, Derive: choose},
+	}
 }
 
 // Default returns the default.

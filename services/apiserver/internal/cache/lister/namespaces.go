@@ -55,7 +55,8 @@ func (n *Namespaces) find(ctx context.Context, name string) (*watchcache.Entry, 
 		if _, err := n.Objects.Cache.MostRecent(ctx); err != nil {
 			return nil, err
 		}
-		if e, ok = n.Kind.Store.Get(n.Kind.Prefix + name); !ok {
+		e, ok = n.Kind.Store.Get(n.Kind.Prefix + name)
+		if !ok {
 			return nil, nil
 		}
 	}
@@ -65,8 +66,8 @@ func (n *Namespaces) find(ctx context.Context, name string) (*watchcache.Entry, 
 	return e, nil
 }
 
-// NewestNamespaces confirms that the cache is current before it reads a namespace. A label that
-// another replica has just removed is not seen.
+// NewestNamespaces confirms that the cache is current before it reads a namespace. It does not return
+// a label that another replica has just removed.
 type NewestNamespaces struct{ Namespaces }
 
 // Labels implements deviceadmin.Namespaces.

@@ -54,7 +54,7 @@ func (w *WriteBarrier) Record(era uint64, revision int64) {
 		if before != nil && (before.era > era || before.era == era && before.revision >= revision) {
 			return
 		}
-		if w.newest.CompareAndSwap(before, &mark{era, revision}) {
+		if w.newest.CompareAndSwap(before, &mark{era: era, revision: revision}) {
 			return
 		}
 	}

@@ -32,8 +32,10 @@ type encoding struct {
 	gone         bool
 }
 
+// encodingOverhead is the memory of an encoding without its bytes.
 const encodingOverhead = int64(unsafe.Sizeof(encoding{}))
 
+// size returns the memory of an encoding in bytes.
 func (e *encoding) size() int64 { return encodingOverhead + int64(cap(e.bytes)) }
 
 // ring holds all finished encodings. Those that were not read since the clock hand last passed are
@@ -52,6 +54,7 @@ type ring struct {
 	evicted uint64
 }
 
+// newRing returns an empty ring within a memory budget.
 func newRing(b *memory.Budget) *ring {
 	r := &ring{budget: b, retired: &encoding{form: noForm}}
 	r.part = b.Cache("encodings", encodingsShare, r.shrink)
@@ -72,9 +75,10 @@ func (e *Entry) Encoding(form Form, encode func(*Entry) ([]byte, error)) ([]byte
 	}
 	enc := e.find(form)
 	if enc == nil {
-		if enc = e.ring().insert(e, form); enc == nil {
-			return encode(e) // dropped from history, but a reader still holds it
-		}
+		enc = e.ring().insert(e, form)
+	}
+	if enc == nil {
+		return encode(e) // the entry was dropped from history, but a reader still holds it
 	}
 	if enc.done.Load() {
 		return enc.read(), nil
@@ -93,7 +97,8 @@ func (e *encoding) make(encode func(*Entry) ([]byte, error)) (b []byte, made boo
 	if e.done.Load() {
 		return e.read(), false, nil
 	}
-	if b, err = encode(e.owner); err != nil {
+	b, err = encode(e.owner)
+	if err != nil {
 		return nil, false, err
 	}
 	if cap(b)-len(b) > len(b)/8 {
@@ -117,6 +122,7 @@ func (e *Entry) Encoded(form Form) ([]byte, bool) {
 // Spare reports whether a low-priority encoding may be kept without evicting others.
 func (e *Entry) Spare() bool { return e.ring() != nil && e.ring().budget.Spare() }
 
+// find returns the encoding in a form, which may not be finished, or nil.
 func (e *Entry) find(form Form) *encoding {
 	for enc := e.encodings.Load(); enc != nil; enc = enc.next.Load() {
 		if enc.form == form {
@@ -126,6 +132,7 @@ func (e *Entry) find(form Form) *encoding {
 	return nil
 }
 
+// read returns the bytes and records the use.
 func (e *encoding) read() []byte {
 	if !e.used.Load() { // avoids writes to a cache line that is read often
 		e.used.Store(true)
@@ -158,16 +165,20 @@ func (r *ring) charge(enc *encoding) {
 		return
 	}
 	if r.hand == nil {
-		enc.older, enc.newer = enc, enc
+		enc.older = enc
+		enc.newer = enc
 		r.hand = enc
 	} else { // before the hand: examined last
-		enc.newer, enc.older = r.hand, r.hand.older
-		enc.older.newer, enc.newer.older = enc, enc
+		enc.newer = r.hand
+		enc.older = r.hand.older
+		enc.older.newer = enc
+		enc.newer.older = enc
 	}
 	r.add(enc.size())
 	r.count++
 }
 
+// add counts bytes of encodings; negative for evicted ones. The caller holds mu.
 func (r *ring) add(bytes int64) {
 	r.size += bytes
 	r.part.Add(bytes)
@@ -219,6 +230,7 @@ func (r *ring) retire(e *Entry) {
 	}
 }
 
+// clear evicts all encodings of an entry. The caller holds mu.
 func (r *ring) clear(e *Entry) {
 	for enc := e.encodings.Load(); enc != nil; enc = enc.next.Load() {
 		r.unlink(enc)
@@ -236,28 +248,31 @@ func (r *ring) unlink(enc *encoding) {
 	if enc.newer == enc {
 		r.hand = nil
 	} else {
-		enc.older.newer, enc.newer.older = enc.newer, enc.older
+		enc.older.newer = enc.newer
+		enc.newer.older = enc.older
 		if r.hand == enc {
 			r.hand = enc.newer
 		}
 	}
-	enc.older, enc.newer = nil, nil
+	enc.older = nil
+	enc.newer = nil
 }
 
 // remove removes an encoding from the list of its entry. Readers that have reached it continue with
 // the rest of the list.
 func (e *encoding) remove() {
 	e.gone = true
-	at := &e.owner.encodings
-	for cur := at.Load(); cur != nil; cur = at.Load() {
-		if cur == e {
-			at.Store(e.next.Load())
+	link := &e.owner.encodings
+	for current := link.Load(); current != nil; current = link.Load() {
+		if current == e {
+			link.Store(e.next.Load())
 			return
 		}
-		at = &cur.next
+		link = &current.next
 	}
 }
 
+// stats returns the values of the metrics.
 func (r *ring) stats() (size int64, count int, evicted uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

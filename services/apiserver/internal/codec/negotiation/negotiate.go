@@ -100,10 +100,11 @@ func parse(header string) []clause {
 		fields := strings.Split(part, ";")
 		c := clause{typ: strings.ToLower(strings.TrimSpace(fields[0])), q: 1}
 		for _, p := range fields[1:] {
-			k, v, _ := strings.Cut(strings.TrimSpace(p), "=")
-			k, v = strings.TrimSpace(k), strings.Trim(strings.TrimSpace(v), `"`)
-			if k == "q" {
-				if q, err := strconv.ParseFloat(v, 64); err == nil {
+			name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+			name = strings.TrimSpace(name)
+			value = strings.Trim(strings.TrimSpace(value), `"`)
+			if name == "q" {
+				if q, err := strconv.ParseFloat(value, 64); err == nil {
 					c.q = q
 				}
 				continue
@@ -111,7 +112,7 @@ func parse(header string) []clause {
 			if c.params == nil {
 				c.params = map[string]string{}
 			}
-			c.params[k] = v
+			c.params[name] = value
 		}
 		out = append(out, c)
 	}
@@ -170,21 +171,21 @@ func AcceptOf(r *http.Request, types []string, forms ...As) (Choice, bool) {
 				continue
 			}
 			choice := Choice{Media: t, Pretty: pretty(r, c.params)}
-			if !choice.form(c.params, forms) {
-				continue
+			if choice.setForm(c.params, forms) {
+				return choice, true
 			}
-			return choice, true
 		}
 	}
 	return Choice{}, false
 }
 
-// form applies the parameters as, g and v. Any one of them requests another form.
-func (c *Choice) form(params map[string]string, forms []As) bool {
-	name, as := params["as"]
-	_, group := params["g"]
-	_, version := params["v"]
-	if !as && !group && !version {
+// setForm applies the parameters as, g and v. Any one of them requests another form. It returns false
+// if the form is not one of forms.
+func (c *Choice) setForm(params map[string]string, forms []As) bool {
+	name, hasKind := params["as"]
+	_, hasGroup := params["g"]
+	_, hasVersion := params["v"]
+	if !hasKind && !hasGroup && !hasVersion {
 		return true
 	}
 	if params["g"] != "meta."+api.Domain {
@@ -196,35 +197,44 @@ func (c *Choice) form(params map[string]string, forms []As) bool {
 	default:
 		return false
 	}
-	want := map[string]As{"Table": Table, "PartialObjectMetadata": PartialObject, "PartialObjectMetadataList": PartialObjectList}[name]
-	if want == Table && c.Media == api.MediaProtobuf { // tables have no protobuf form
+	form, known := formsByKind[name]
+	if !known || !slices.Contains(forms, form) {
 		return false
 	}
-	for _, f := range forms {
-		if f == want && want != Itself {
-			c.As = want
-			return true
-		}
+	if form == Table && c.Media == api.MediaProtobuf { // tables have no protobuf form
+		return false
 	}
-	return false
+	c.As = form
+	return true
+}
+
+// formsByKind holds the forms by the kind in the parameter as.
+var formsByKind = map[string]As{
+	"Table":                     Table,
+	"PartialObjectMetadata":     PartialObject,
+	"PartialObjectMetadataList": PartialObjectList,
 }
 
 // pretty reports whether JSON is indented: on request, and by default for interactive tools.
 func pretty(r *http.Request, params map[string]string) bool {
-	asked := params["pretty"]
+	requested := params["pretty"]
 	if v, ok := api.Parameter(r.URL.RawQuery, "pretty"); ok {
-		asked = v
-		if asked == "" {
+		requested = v
+		if requested == "" {
 			return true
 		}
 	}
-	if asked != "" {
-		on, err := strconv.ParseBool(asked)
+	if requested != "" {
+		on, err := strconv.ParseBool(requested)
 		return err != nil || on
 	}
-	ua := r.UserAgent()
+	return isInteractive(r.UserAgent())
+}
+
+// isInteractive reports whether a user agent is a tool that shows responses to a person.
+func isInteractive(userAgent string) bool {
 	for _, tool := range []string{"curl", "Wget", "Mozilla/5.0"} {
-		if strings.HasPrefix(ua, tool) {
+		if strings.HasPrefix(userAgent, tool) {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package objectmeta
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
@@ -47,7 +48,8 @@ func Clean(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []
 			}
 		}
 	}
-	if out, err = marshalMeta(&meta); err != nil {
+	out, err = marshalMeta(&meta)
+	if err != nil {
 		return nil, nil, err
 	}
 	if same(out, sorted) {
@@ -59,14 +61,12 @@ func Clean(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []
 // wellFormed decodes the fields of metadata that can be decoded.
 func wellFormed(d *tape.Doc) (meta metav1.ObjectMeta, strict []error) {
 	for k, end := d.First(tape.Root), d.Next(tape.Root); k < end; k = d.Next(k + 1) {
-		one := append([]byte{'{'}, d.Text(k)...)
-		one = append(append(one, ':'), d.Text(k+1)...)
-		one = append(one, '}')
-		var trial metav1.ObjectMeta
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(one, &trial); err != nil {
+		field := fmt.Appendf(nil, "{%s:%s}", d.Text(k), d.Text(k+1))
+		var trial metav1.ObjectMeta // a failed decoding may change its target
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(field, &trial); err != nil {
 			continue
 		}
-		errs, err := kjson.UnmarshalStrict(one, &meta)
+		errs, err := kjson.UnmarshalStrict(field, &meta)
 		if err != nil {
 			continue
 		}
@@ -75,6 +75,7 @@ func wellFormed(d *tape.Doc) (meta metav1.ObjectMeta, strict []error) {
 	return meta, strict
 }
 
+// marshalMeta encodes metadata without an unset creationTimestamp.
 func marshalMeta(meta *metav1.ObjectMeta) ([]byte, error) {
 	out, err := json.Marshal(meta)
 	if err != nil || !meta.CreationTimestamp.IsZero() {

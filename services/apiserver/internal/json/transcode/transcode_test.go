@@ -59,7 +59,7 @@ func subjects(t testing.TB) []*subject {
 		s := &subject{name: k.GVK().String(), of: reflect.TypeOf(obj).Elem()}
 		if s.program, err = transcode.Compile(s.of); err != nil {
 			if k.Kind != "CustomResourceDefinition" {
-				t.Errorf("%s: %v", s.name, err)
+				t.Errorf("%s: got error %v, want none", s.name, err)
 			}
 			continue
 		}

@@ -6,7 +6,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// WithInfo returns a context of a request that does what info says, a *requestinfo.Info.
+// WithInfo returns a context of a request that info describes. info is a *requestinfo.Info.
 func WithInfo(ctx context.Context, info any) context.Context {
 	ctx, s := request.Derive(ctx)
 	s.Info = info

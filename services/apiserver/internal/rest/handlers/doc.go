@@ -7,8 +7,8 @@
 //	       a watch (stream.go) that outlives its handler runs on demand in shared goroutines
 //	       (package workers); any other watch runs in its handler
 //	write: write.go, delete.go → writes (every write) → responsewriters
-//	below: subresource.go → the packages below subresources, as Config lists them;
-//	       at most as many requests as reverseproxy.Limit allows are proxied
+//	subresources: subresource.go → the packages below subresources, as Config lists them;
+//	       reverseproxy.Limit bounds the number of proxied requests
 //
 // The server's filters call API.ServeHTTP after authentication and authorization. A Call belongs to
 // one request.

@@ -28,14 +28,16 @@ func isCustom(v *apiserverinternalv1alpha1.StorageVersion) bool {
 
 // servingReplicas returns the current map from resources to replicas.
 func (p *Peers) servingReplicas() map[resource][]string {
-	if i := p.index.Load(); i.serving != nil && i.version == p.Store.Snapshot().Version() {
-		return i.serving
+	current := p.index.Load()
+	if current.serving != nil && current.version == p.Store.Snapshot().Version() {
+		return current.serving
 	}
 	p.indexes.Lock()
 	defer p.indexes.Unlock()
 	s := p.Store.Snapshot()
-	if i := p.index.Load(); i.serving != nil && i.version == s.Version() {
-		return i.serving
+	current = p.index.Load() // another goroutine may have updated the index
+	if current.serving != nil && current.version == s.Version() {
+		return current.serving
 	}
 	next := &index{version: s.Version(), serving: map[resource][]string{}}
 	s.Ascend(p.Store.Prefix(), "", func(e *watchcache.Entry) bool {
@@ -48,23 +50,28 @@ func (p *Peers) servingReplicas() map[resource][]string {
 		if isCustom(v) {
 			return true // every replica serves defined resources
 		}
-		// The name is group.resource, where the core group is called core. A served version
-		// contains its group too, which may be another group with the same objects.
-		name := v.Name[strings.LastIndex(v.Name, ".")+1:]
-		for _, replica := range v.Status.StorageVersions {
-			for _, text := range replica.ServedVersions {
-				gv, err := schema.ParseGroupVersion(text)
-				if err != nil {
-					continue
-				}
-				r := gv.WithResource(name)
-				if !slices.Contains(next.serving[r], replica.APIServerID) {
-					next.serving[r] = append(next.serving[r], replica.APIServerID)
-				}
-			}
-		}
+		next.add(v)
 		return true
 	})
 	p.index.Store(next)
 	return next.serving
+}
+
+// add adds the replicas of a storage version.
+func (i *index) add(v *apiserverinternalv1alpha1.StorageVersion) {
+	// The name is group.resource, where the core group is called core. A served version contains
+	// its group too, which may be another group with the same objects.
+	name := v.Name[strings.LastIndex(v.Name, ".")+1:]
+	for _, replica := range v.Status.StorageVersions {
+		for _, text := range replica.ServedVersions {
+			gv, err := schema.ParseGroupVersion(text)
+			if err != nil {
+				continue
+			}
+			r := gv.WithResource(name)
+			if !slices.Contains(i.serving[r], replica.APIServerID) {
+				i.serving[r] = append(i.serving[r], replica.APIServerID)
+			}
+		}
+	}
 }

@@ -29,7 +29,7 @@ type peer struct {
 	trusted     *x509.CertPool
 	proxy       *reverseproxy.Proxy
 	connections *clientcerts.Pool
-	retire      context.CancelFunc
+	stopProbes  context.CancelFunc
 }
 
 // newPeer returns the peer at an address. It trusts certificates that trusted verifies.
@@ -42,8 +42,8 @@ func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 		trusted:     trusted,
 		connections: reverseproxy.Connections(dialer.DialContext, security, p.Certificate),
 	}
-	life, retire := context.WithCancel(p.alive)
-	peer.retire = retire
+	probing, stopProbes := context.WithCancel(p.alive)
+	peer.stopProbes = stopProbes
 	peer.proxy = &reverseproxy.Proxy{
 		Locate: func(_ context.Context, path string) (*url.URL, error) {
 			return &url.URL{Scheme: "https", Host: address, Path: path}, nil
@@ -51,7 +51,7 @@ func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 		Connections: peer.connections,
 		Pages:       p.pages,
 		LongRunning: requestinfo.LongRunning,
-		Breaker: reverseproxy.NewBreaker(life, &p.probes, reverseproxy.BreakerConfig{
+		Breaker: reverseproxy.NewBreaker(probing, &p.probes, reverseproxy.BreakerConfig{
 			Probe:       peer.probe,
 			MaxRequests: p.MaxRequests,
 			OnChange: func(reason error) {
@@ -87,6 +87,6 @@ func (p *peer) probe(ctx context.Context) error {
 
 // close ends probes and closes idle connections.
 func (p *peer) close() {
-	p.retire()
+	p.stopProbes()
 	p.connections.CloseIdleConnections()
 }

@@ -111,7 +111,7 @@ func (p *Peers) Handler(r *http.Request, op *requestinfo.Info) http.Handler {
 
 // proxy proxies a request to one of the replicas with the given ids.
 func (p *Peers) proxy(w http.ResponseWriter, r *http.Request, ids []string) {
-	to, err := p.choose(r.Context(), ids)
+	peer, err := p.choose(r.Context(), ids)
 	if err != nil {
 		p.Logger.Warn("no peer available for request", "path", r.URL.Path, "error", err)
 		p.Refuse(w, r, apierrors.NewServiceUnavailable("Error getting ip and port info of the remote server while proxying"))
@@ -119,34 +119,35 @@ func (p *Peers) proxy(w http.ResponseWriter, r *http.Request, ids []string) {
 	}
 	recorder := &codeRecorder{ResponseWriter: w}
 	defer func() { p.Metrics.count(recorder.code) }()
-	to.proxy.Serve(recorder, r, http.Header{Header: {"true"}})
+	peer.proxy.Serve(recorder, r, http.Header{Header: {"true"}})
 }
 
 // choose returns a random live replica, preferably one whose breaker is closed.
 func (p *Peers) choose(ctx context.Context, ids []string) (*peer, error) {
-	at, err := p.addresses(ctx)
+	addresses, err := p.addresses(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var there, open []*peer
+	var reachable, unreachable []*peer
 	for _, id := range ids {
-		if at[id] == "" {
+		if addresses[id] == "" {
 			continue
 		}
-		peer := p.peer(id, at[id])
-		if peer.proxy.Breaker.Open() != nil {
-			open = append(open, peer)
+		peer := p.peer(id, addresses[id])
+		if peer.proxy.Breaker.Open() == nil {
+			reachable = append(reachable, peer)
 		} else {
-			there = append(there, peer)
+			unreachable = append(unreachable, peer)
 		}
 	}
-	if len(there) == 0 {
-		there = open
+	candidates := reachable
+	if len(candidates) == 0 {
+		candidates = unreachable
 	}
-	if len(there) == 0 {
+	if len(candidates) == 0 {
 		return nil, errNoReplica
 	}
-	return there[rand.IntN(len(there))], nil
+	return candidates[rand.IntN(len(candidates))], nil
 }
 
 // addresses returns the addresses of live replicas. They are read on demand, once for all callers.
@@ -167,11 +168,11 @@ func (p *Peers) addresses(ctx context.Context) (map[string]string, error) {
 }
 
 // closeMoved closes peers whose address has changed.
-func (p *Peers) closeMoved(at map[string]string) {
+func (p *Peers) closeMoved(addresses map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, peer := range p.peers {
-		if at[id] != peer.address {
+		if addresses[id] != peer.address {
 			peer.close()
 			delete(p.peers, id)
 		}
@@ -183,16 +184,17 @@ func (p *Peers) closeMoved(at map[string]string) {
 func (p *Peers) peer(id, address string) *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	is := p.peers[id]
+	existing := p.peers[id]
 	trusted := p.Authorities()
-	if is == nil || is.address != address || is.trusted != trusted {
-		if is != nil {
-			is.close()
-		}
-		is = newPeer(p, id, address, trusted)
-		p.peers[id] = is
+	if existing != nil && existing.address == address && existing.trusted == trusted {
+		return existing
 	}
-	return is
+	if existing != nil {
+		existing.close()
+	}
+	replacement := newPeer(p, id, address, trusted)
+	p.peers[id] = replacement
+	return replacement
 }
 
 // serving returns the other replicas that serve a resource, in order.

@@ -74,6 +74,7 @@ func (p *Presence) Run(ctx context.Context) error {
 	}
 }
 
+// key returns the key of this replica's address.
 func (p *Presence) key() string { return p.Root + presencePath + p.Identity }
 
 // publish writes the address of this replica with a TTL.
@@ -128,8 +129,8 @@ func (p *Presence) Addresses(ctx context.Context) (map[string]string, error) {
 		if id == "" || strings.TrimPrefix(kv.Key, p.Root+presencePath) != id {
 			continue
 		}
-		if at, ok := addressOf(e); ok {
-			out[id] = at
+		if address, ok := addressOf(e); ok {
+			out[id] = address
 		}
 	}
 	return out, nil

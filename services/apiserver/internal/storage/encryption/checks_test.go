@@ -25,8 +25,8 @@ func TestAllPluginsAreChecked(t *testing.T) {
 	for _, c := range []struct{ one, two, want string }{
 		{"ok", "ok", ""}, {"ill", "ok", ill1}, {"ok", "ill", ill2}, {"ill", "ill", "[" + ill1 + ", " + ill2 + "]"},
 	} {
-		one.Say(c.one)
-		two.Say(c.two)
+		one.SetHealth(c.one)
+		two.SetHealth(c.two)
 		got := ""
 		eventually(t, "reported", func() bool {
 			if err := live.CheckAll(httptest.NewRequestWithContext(t.Context(), "GET", "/healthz", nil)); err != nil {

@@ -36,7 +36,7 @@ func TestOperationsAreCounted(t *testing.T) {
 	const seal, other, lost = "/registry/secrets/default/s", "/registry/configmaps/default/c", "/registry/secrets/default/l"
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), lost, plain())
 	p.UseKey("key-2")
-	p.Lose("key-1")
+	p.RemoveKey("key-1")
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
 	store := s.at(openWith(t, b, rules(rule("secrets", keys("aesgcm", key32), plugin), rule("configmaps", identity)), false))
 	create(t, store, seal, plain())

@@ -184,7 +184,7 @@ func TestPluginGone(t *testing.T) {
 		fail, recover func(*kmstest.Plugin)
 	}{
 		{"stopped", (*kmstest.Plugin).Stop, (*kmstest.Plugin).Start},
-		{"hanging", (*kmstest.Plugin).Hang, (*kmstest.Plugin).Answer},
+		{"hanging", (*kmstest.Plugin).Hang, (*kmstest.Plugin).Resume},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
@@ -265,7 +265,7 @@ func TestUnhealthyPluginStillEncrypts(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	live := openKMS(t, p, 5*time.Second, nil)
-	p.Say("broken")
+	p.SetHealth("broken")
 	eventually(t, "unhealthy", func() bool {
 		err := live.Current().Check(t.Context(), 0)
 		return err != nil && err.Error() == "kmsv2 Provider rec is not healthy, error: got unexpected healthz status: broken"
@@ -279,13 +279,13 @@ func TestLostKey(t *testing.T) {
 	s := newRawStore()
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
 	p.UseKey("key-2")
-	p.Lose("key-1")
+	p.RemoveKey("key-1")
 	store := s.at(openKMS(t, p, 5*time.Second, nil))
 	for _, c := range []struct {
 		refuse bool
 		code   string
 	}{{false, "InvalidArgument"}, {true, "Internal"}} { // a permanent and a temporary error
-		p.Refuse(c.refuse)
+		p.RejectCalls(c.refuse)
 		_, _, err := get(t, store, secretKey)
 		var why *storage.UnreadableError
 		if !errors.As(err, &why) || why.Passing != c.refuse ||
@@ -311,7 +311,7 @@ func TestConcurrentReadersShareCalls(t *testing.T) {
 		}()
 	}
 	eventually(t, "a Decrypt call", func() bool { return p.Calls("Decrypt") > 0 })
-	p.Answer()
+	p.Resume()
 	for range readers {
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -28,12 +28,12 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 		name   string
 		refuse func(p *kmstest.Plugin)
 	}{
-		{"no such key", func(p *kmstest.Plugin) { p.Fail("key-1", codes.NotFound) }},
-		{"invalid key", func(p *kmstest.Plugin) { p.Fail("key-1", codes.InvalidArgument) }},
-		{"disabled key", func(p *kmstest.Plugin) { p.Fail("key-1", codes.FailedPrecondition) }},
-		{"no permission", func(p *kmstest.Plugin) { p.Fail("key-1", codes.PermissionDenied) }},
-		{"unknown error", func(p *kmstest.Plugin) { p.Fail("key-1", codes.Unknown) }},
-		{"another key", func(p *kmstest.Plugin) { p.Garble(true) }},
+		{"no such key", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.NotFound) }},
+		{"invalid key", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.InvalidArgument) }},
+		{"disabled key", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.FailedPrecondition) }},
+		{"no permission", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.PermissionDenied) }},
+		{"unknown error", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.Unknown) }},
+		{"another key", func(p *kmstest.Plugin) { p.ReturnWrongKeys(true) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPluginWithValue(t)
@@ -43,8 +43,8 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 			if got, err := w.shows(t, secretKey); err == nil {
 				t.Fatalf("got %.9q before the key was accepted", got)
 			}
-			p.plugin.Fail("key-1", codes.OK)
-			p.plugin.Garble(false)
+			p.plugin.FailDecrypt("key-1", codes.OK)
+			p.plugin.ReturnWrongKeys(false)
 			restart(t, p.plugin, live)
 			eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
 		})
@@ -68,7 +68,7 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 			}
 			p.UseKey("key-2")
 			create(t, seal(), secretKey, plain())
-			p.Fail("key-1", code)
+			p.FailDecrypt("key-1", code)
 			w := newFixtureOn(t, raw, openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.Doubt = time.Hour }))
 			const after = "/registry/secrets/default/t"
 			create(t, seal(), after, plain()) // with an unknown seed
@@ -98,14 +98,14 @@ func TestManyLostKeysDoNotHideRecovery(t *testing.T) {
 	}
 	p.UseKey("key-2")
 	create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), secretKey, plain())
-	p.Fail("key-1", codes.Unknown)
-	p.Fail("key-2", codes.Unknown)
+	p.FailDecrypt("key-1", codes.Unknown)
+	p.FailDecrypt("key-2", codes.Unknown)
 	live := openKMS(t, p, 500*time.Millisecond, nil)
 	w := newFixtureOn(t, raw, live)
 	if _, err := w.shows(t, secretKey); err == nil {
 		t.Fatal("value of a rejected key is readable")
 	}
-	p.Fail("key-2", codes.OK)
+	p.FailDecrypt("key-2", codes.OK)
 	restart(t, p, live)
 	eventually(t, "readable", func() bool { _, err := w.shows(t, secretKey); return err == nil })
 }

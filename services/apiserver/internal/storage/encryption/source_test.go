@@ -143,7 +143,7 @@ func TestRetriesAreBounded(t *testing.T) {
 		lost = append(lost, s.item(key))
 	}
 	for i := range lost {
-		p.Lose(fmt.Sprintf("key-%d", i))
+		p.RemoveKey(fmt.Sprintf("key-%d", i))
 	}
 	p.UseKey("another")
 	for name, items := range map[string][]storage.KeyValue{

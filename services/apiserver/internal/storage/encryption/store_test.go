@@ -390,7 +390,7 @@ func TestHangingDecryptionBlocksNothing(t *testing.T) {
 	if err := live.Current().Check(t.Context(), 0); err != nil {
 		t.Errorf("Check of a healthy plugin: got %v", err)
 	}
-	p.plugin.Answer()
+	p.plugin.Resume()
 	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
 }
 

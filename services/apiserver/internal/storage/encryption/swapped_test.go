@@ -70,7 +70,7 @@ func TestConfigurationAppliedDuringDecryption(t *testing.T) {
 	was := live.Current()
 	write(t, file, rules(rule("secrets", plugin, keys("secretbox", key32))))
 	eventually(t, "configuration applied", func() bool { return live.Current() != was })
-	p.Answer()
+	p.Resume()
 	select {
 	case err := <-ended:
 		if !errors.As(err, new(*storage.ReopenedError)) {

@@ -33,43 +33,49 @@ func NewSource(store storage.Interface, root string) *Source {
 func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type read struct {
-		res storage.ListResult
-		err error
-	}
-	pages := make(chan read, 1)
-	go func() {
-		defer close(pages)
-		opts := storage.ListOptions{Limit: pageSize}
-		for {
-			res, err := s.store.List(ctx, s.root, opts)
-			select {
-			case pages <- read{res, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil || !res.More || len(res.Items) == 0 {
-				return
-			}
-			opts.From = res.Items[len(res.Items)-1].Key + "\x00"
-			if opts.Revision == 0 {
-				opts.Revision = res.Revision
-			}
-		}
-	}()
-	var at storage.Position
+	pages := make(chan listedPage, 1)
+	go s.list(ctx, pages)
+	var position storage.Position
 	for p := range pages {
 		if p.err != nil {
-			return at, fmt.Errorf("list %s: %w", s.root, p.err)
+			return position, fmt.Errorf("list %s: %w", s.root, p.err)
 		}
-		if at.Revision == 0 {
-			at.Revision, at.Store = p.res.Revision, p.res.Store
+		if position.Revision == 0 {
+			position.Revision = p.result.Revision
+			position.Store = p.result.Store
 		}
-		if err := page(p.res.Items); err != nil {
-			return at, err
+		if err := page(p.result.Items); err != nil {
+			return position, err
 		}
 	}
-	return at, ctx.Err()
+	return position, ctx.Err()
+}
+
+// listedPage is a page of a list, or the error that ends the list.
+type listedPage struct {
+	result storage.ListResult
+	err    error
+}
+
+// list sends all pages at one revision, and closes the channel after the last one.
+func (s *Source) list(ctx context.Context, pages chan<- listedPage) {
+	defer close(pages)
+	opts := storage.ListOptions{Limit: pageSize}
+	for {
+		result, err := s.store.List(ctx, s.root, opts)
+		select {
+		case pages <- listedPage{result: result, err: err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil || !result.More || len(result.Items) == 0 {
+			return
+		}
+		opts.From = result.Items[len(result.Items)-1].Key + "\x00"
+		if opts.Revision == 0 {
+			opts.Revision = result.Revision
+		}
+	}
 }
 
 // Follow implements watchcache.Source.

@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/mergetypes"
 )
 
-// TestTypesAreUpToDate: the generated schema is that of client-go.
+// TestTypesAreUpToDate checks that the embedded schema is the one of client-go.
 func TestTypesAreUpToDate(t *testing.T) {
 	want := applyconfigurations.NewTypeConverter(runtime.NewScheme()).TypeResolver.Type("io.k8s.api.core.v1.Pod").Schema
 	got := mergetypes.Known()
@@ -41,6 +41,7 @@ func sameAtom(a, b *smd.Atom) bool {
 	return reflect.DeepEqual(a.Scalar, b.Scalar) && reflect.DeepEqual(a.List, b.List)
 }
 
+// TestDefaultsSurvive checks that defaults of all types are decoded as they were encoded.
 func TestDefaultsSurvive(t *testing.T) {
 	fields := func() []smd.StructField {
 		return []smd.StructField{
@@ -57,16 +58,16 @@ func TestDefaultsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := types[1].Map.Fields; !reflect.DeepEqual(got, fields()) {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want %+v", got, fields())
 	}
 }
 
-// TestUnsupportedValues: values without a literal form are rejected.
+// TestUnsupportedValues checks that Write rejects defaults other than scalars and empty maps.
 func TestUnsupportedValues(t *testing.T) {
-	for name, value := range map[string]any{"a list": []any{}, "a map with something in it": map[any]any{"a": 1}} {
+	for name, value := range map[string]any{"a list": []any{}, "a map with an entry": map[any]any{"a": 1}} {
 		types := []smd.TypeDef{{Name: "a", Atom: smd.Atom{Map: &smd.Map{Fields: []smd.StructField{{Name: "f", Default: value}}}}}}
 		if err := mergetypes.Write(new(bytes.Buffer), types); err == nil {
-			t.Errorf("%s: got no error", name)
+			t.Errorf("%s: got no error, want one", name)
 		}
 	}
 }

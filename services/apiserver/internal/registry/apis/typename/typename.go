@@ -4,22 +4,30 @@ package typename
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 )
 
-// homes maps packages of this module to the packages under whose names clients expect the models.
-var homes = []struct{ here, there string }{
-	{"binnacle/services/apiserver/internal/registry/apis/apiextensions/", "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/"},
-	{"binnacle/services/apiserver/internal/registry/apis/apiregistration/", "k8s.io/kube-aggregator/pkg/apis/apiregistration/"},
+// published maps prefixes of package paths in this module to those of Kubernetes, under whose names
+// clients expect the models.
+var published = []struct{ own, kubernetes string }{
+	{
+		own:        "binnacle/services/apiserver/internal/registry/apis/apiextensions/",
+		kubernetes: "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/",
+	},
+	{
+		own:        "binnacle/services/apiserver/internal/registry/apis/apiregistration/",
+		kubernetes: "k8s.io/kube-aggregator/pkg/apis/apiregistration/",
+	},
 }
 
 // Of returns the name of a Go type in documents, such as io.k8s.api.core.v1.Pod for
 // k8s.io/api/core/v1.Pod.
 func Of(t reflect.Type) string {
 	path := t.PkgPath()
-	for _, h := range homes {
-		if rest, ok := strings.CutPrefix(path, h.here); ok {
-			path = h.there + rest
+	for _, p := range published {
+		if rest, ok := strings.CutPrefix(path, p.own); ok {
+			path = p.kubernetes + rest
 		}
 	}
 	return Friendly(path) + "." + t.Name()
@@ -29,9 +37,7 @@ func Of(t reflect.Type) string {
 func Friendly(path string) string {
 	host, rest, _ := strings.Cut(path, "/")
 	labels := strings.Split(host, ".")
-	for i, j := 0, len(labels)-1; i < j; i, j = i+1, j-1 {
-		labels[i], labels[j] = labels[j], labels[i]
-	}
+	slices.Reverse(labels)
 	name := strings.Join(labels, ".")
 	if rest != "" {
 		name += "." + strings.ReplaceAll(rest, "/", ".")

@@ -27,6 +27,7 @@ var (
 type Cipher interface {
 	// Seal appends the encrypted value to dst.
 	Seal(dst, value, associated []byte) ([]byte, error)
+	// Open returns the decrypted value.
 	Open(sealed, associated []byte) ([]byte, error)
 }
 
@@ -43,15 +44,15 @@ func NewCBC(key []byte) (*CBC, error) {
 // Seal implements Cipher.
 func (c *CBC) Seal(dst, value, _ []byte) ([]byte, error) {
 	pad := aes.BlockSize - len(value)%aes.BlockSize
-	at := len(dst)
-	dst = slices.Grow(dst, aes.BlockSize+len(value)+pad)[:at+aes.BlockSize]
-	iv := dst[at:]
+	start := len(dst)
+	dst = slices.Grow(dst, aes.BlockSize+len(value)+pad)[:start+aes.BlockSize]
+	iv := dst[start:]
 	_, _ = rand.Read(iv) // never fails
 	dst = append(dst, value...)
 	for range pad {
 		dst = append(dst, byte(pad))
 	}
-	body := dst[at+aes.BlockSize:]
+	body := dst[start+aes.BlockSize:]
 	cipher.NewCBCEncrypter(c.block, iv).CryptBlocks(body, body) //nolint:staticcheck // the format is given
 	return dst, nil
 }
@@ -61,7 +62,8 @@ func (c *CBC) Open(sealed, _ []byte) ([]byte, error) {
 	if len(sealed) < aes.BlockSize {
 		return nil, ErrShort
 	}
-	iv, body := sealed[:aes.BlockSize], sealed[aes.BlockSize:]
+	iv := sealed[:aes.BlockSize]
+	body := sealed[aes.BlockSize:]
 	if len(body)%aes.BlockSize != 0 {
 		return nil, errBlocks
 	}
@@ -98,10 +100,10 @@ func NewGCM(key []byte) (*GCM, error) {
 
 // Seal implements Cipher.
 func (c *GCM) Seal(dst, value, associated []byte) ([]byte, error) {
-	at := len(dst)
+	start := len(dst)
 	n := c.aead.NonceSize()
-	dst = slices.Grow(dst, n+len(value)+c.aead.Overhead())[:at+n]
-	nonce := dst[at:]
+	dst = slices.Grow(dst, n+len(value)+c.aead.Overhead())[:start+n]
+	nonce := dst[start:]
 	_, _ = rand.Read(nonce) // never fails
 	return c.aead.Seal(dst, nonce, value, associated), nil
 }
@@ -115,6 +117,7 @@ func (c *GCM) Open(sealed, associated []byte) ([]byte, error) {
 	return c.aead.Open(nil, sealed[:n], sealed[n:], associated)
 }
 
+// Sizes of a Secretbox in bytes.
 const (
 	secretboxKey   = 32
 	secretboxNonce = 24
@@ -153,10 +156,13 @@ func (c *Secretbox) Open(sealed, _ []byte) ([]byte, error) {
 
 const (
 	// MinSeed is the minimum length of a seed, in bytes.
-	MinSeed     = 32
+	MinSeed = 32
+	// derivedInfo is the size in bytes of the random input from which a key is derived.
 	derivedInfo = 32
-	derivedKey  = 32
-	// DerivedOverhead is how many bytes encryption adds to a value.
+	// derivedKey is the size of a derived key in bytes.
+	derivedKey = 32
+	// DerivedOverhead is the number of bytes that encryption adds to a value: the random input, and
+	// the nonce and the tag of AES-GCM.
 	DerivedOverhead = derivedInfo + 12 + 16
 )
 
@@ -171,8 +177,8 @@ func NewDerived(seed []byte) (*Derived, error) {
 	return &Derived{string(seed)}, nil
 }
 
-// of returns the cipher of one value.
-func (c *Derived) of(info []byte) (*GCM, error) {
+// gcm returns the cipher of one value.
+func (c *Derived) gcm(info []byte) (*GCM, error) {
 	key, err := hkdf.Expand(sha256.New, []byte(c.seed), string(info), derivedKey)
 	if err != nil {
 		return nil, fmt.Errorf("derive a key: %w", err)
@@ -184,11 +190,11 @@ func (c *Derived) of(info []byte) (*GCM, error) {
 func (c *Derived) Seal(dst, value, associated []byte) ([]byte, error) {
 	var info [derivedInfo]byte
 	_, _ = rand.Read(info[:]) // never fails
-	one, err := c.of(info[:])
+	gcm, err := c.gcm(info[:])
 	if err != nil {
 		return nil, err
 	}
-	return one.Seal(append(dst, info[:]...), value, associated)
+	return gcm.Seal(append(dst, info[:]...), value, associated)
 }
 
 // Open implements Cipher.
@@ -196,9 +202,9 @@ func (c *Derived) Open(sealed, associated []byte) ([]byte, error) {
 	if len(sealed) < derivedInfo {
 		return nil, ErrShort
 	}
-	one, err := c.of(sealed[:derivedInfo])
+	gcm, err := c.gcm(sealed[:derivedInfo])
 	if err != nil {
 		return nil, err
 	}
-	return one.Open(sealed[derivedInfo:], associated)
+	return gcm.Open(sealed[derivedInfo:], associated)
 }

@@ -53,7 +53,7 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 			if p.Calls("Decrypt") != before {
 				t.Error("silent plugin was called")
 			}
-			p.Answer()
+			p.Resume()
 			if c.healed {
 				says(t, "Check", provider.Check(t.Context()), "")
 			} else {
@@ -93,7 +93,7 @@ func TestHealthIsCached(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
-			p.Say(c.health)
+			p.SetHealth(c.health)
 			cfg := config(t, p)
 			cfg.Pace.HealthyTTL, cfg.Pace.UnhealthyTTL = c.well, c.ill
 			provider := second(t, cfg)
@@ -117,7 +117,7 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 	}{{"ok", time.Millisecond, time.Hour}, {"no", time.Hour, time.Millisecond}} {
 		t.Run(c.health, func(t *testing.T) {
 			p := kmstest.New(t)
-			p.Say(c.health)
+			p.SetHealth(c.health)
 			cfg := config(t, p)
 			cfg.Pace.HealthyInterval, cfg.Pace.UnhealthyInterval = c.well, c.ill
 			provider := second(t, cfg)

@@ -111,7 +111,7 @@ func TestOldPluginFailures(t *testing.T) {
 		{
 			name: "rejects all calls",
 			with: func(p *kmstest.Plugin) {
-				p.Refuse(true)
+				p.RejectCalls(true)
 			},
 			seal:  "failed to encrypt DEK, error: " + internal,
 			open:  "error while decrypting key: " + internal,
@@ -125,30 +125,30 @@ func TestOldPluginFailures(t *testing.T) {
 		},
 		{
 			name:  "decrypts to another key",
-			with:  func(p *kmstest.Plugin) { p.Garble(true) },
+			with:  func(p *kmstest.Plugin) { p.ReturnWrongKeys(true) },
 			open:  "message authentication failed",
 			check: "failed to decrypt: KMS Provider rec returned another value",
 		},
 		{
 			name:  "encrypts to an empty value",
-			with:  func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) },
+			with:  func(p *kmstest.Plugin) { p.SetCiphertext([]byte{}) },
 			seal:  "encrypted a key to 0 bytes",
 			check: "encrypted a key to 0 bytes",
 		},
 		{
 			name:  "encrypts to a too large value",
-			with:  func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1025)) },
+			with:  func(p *kmstest.Plugin) { p.SetCiphertext(make([]byte, 1025)) },
 			seal:  "encrypted a key to 1025 bytes",
 			check: "encrypted a key to 1025 bytes",
 		},
 		{
 			name:  "encrypts to a value of maximum size",
-			with:  func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1024)) },
+			with:  func(p *kmstest.Plugin) { p.SetCiphertext(make([]byte, 1024)) },
 			check: "returned another value",
 		},
 		{
 			name:  "reports another version",
-			with:  func(p *kmstest.Plugin) { p.SpeakOld("v2") },
+			with:  func(p *kmstest.Plugin) { p.SetV1Version("v2") },
 			seal:  version,
 			open:  version,
 			check: version,
@@ -188,7 +188,7 @@ func TestOldPluginFailures(t *testing.T) {
 // TestVersionIsRequestedOnce checks that the version is cached once it is supported.
 func TestVersionIsRequestedOnce(t *testing.T) {
 	p := kmstest.New(t)
-	p.SpeakOld("v2")
+	p.SetV1Version("v2")
 	provider := first(t, config(t, p))
 	seal := func(want string) {
 		t.Helper()
@@ -196,7 +196,7 @@ func TestVersionIsRequestedOnce(t *testing.T) {
 		says(t, "Seal", err, want)
 	}
 	seal("is not supported")
-	p.SpeakOld("v1beta1")
+	p.SetV1Version("v1beta1")
 	seal("")
 	seal("")
 	if n := p.Calls("Version"); n != 2 {
@@ -285,7 +285,7 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	if !kms.Unavailable(err) || p.Calls("Decrypt") != before {
 		t.Errorf("hanging plugin was called again, or the error is permanent: %v", err)
 	}
-	p.Answer()
+	p.Resume()
 	if got, _, err := provider.Open(t.Context(), sealed, storedAt); string(got) != "value" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -329,7 +329,7 @@ func TestSocketPathsMayContainURLCharacters(t *testing.T) {
 // failed.
 func TestCachedCheckOmitsCall(t *testing.T) {
 	plugin := kmstest.New(t)
-	plugin.Refuse(true)
+	plugin.RejectCalls(true)
 	cfg := config(t, plugin)
 	cfg.Pace.UnhealthyTTL = time.Hour
 	p := first(t, cfg)

@@ -27,9 +27,9 @@ func TestPluginStatusIsValidated(t *testing.T) {
 		word string // label in metrics
 	}{
 		{name: "valid", with: func(*kmstest.Plugin) {}},
-		{name: "an earlier version", with: func(p *kmstest.Plugin) { p.Speak("v2beta1") }},
-		{name: "another version", with: func(p *kmstest.Plugin) { p.Speak("v3") }, want: ill + "expected KMSv2 API version v2, got v3"},
-		{name: "another version and unhealthy", with: func(p *kmstest.Plugin) { p.Speak("v3"); p.Say("no") },
+		{name: "an earlier version", with: func(p *kmstest.Plugin) { p.SetVersion("v2beta1") }},
+		{name: "another version", with: func(p *kmstest.Plugin) { p.SetVersion("v3") }, want: ill + "expected KMSv2 API version v2, got v3"},
+		{name: "another version and unhealthy", with: func(p *kmstest.Plugin) { p.SetVersion("v3"); p.SetHealth("no") },
 			want: ill + "[got unexpected healthz status: no, expected KMSv2 API version v2, got v3]"},
 		{
 			name: "no key",
@@ -56,7 +56,7 @@ func TestPluginStatusIsValidated(t *testing.T) {
 		},
 		{
 			name: "encryption returns nothing",
-			with: func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) },
+			with: func(p *kmstest.Plugin) { p.SetCiphertext([]byte{}) },
 			want: "response to an encryption: encrypted DEK source is empty",
 		},
 		{
@@ -66,7 +66,7 @@ func TestPluginStatusIsValidated(t *testing.T) {
 		},
 		{
 			name: "no encryption",
-			with: func(p *kmstest.Plugin) { p.Refuse(true) },
+			with: func(p *kmstest.Plugin) { p.RejectCalls(true) },
 			want: ill + "failed to rotate DEK of KMS provider rec: failed to encrypt DEK, error: rpc error: code = Internal",
 		},
 	} {
@@ -96,7 +96,7 @@ func TestPluginStatusIsValidated(t *testing.T) {
 // is reported.
 func TestSeedChangesWithKey(t *testing.T) {
 	p := kmstest.New(t)
-	p.Say("ill")
+	p.SetHealth("ill")
 	cfg := config(t, p)
 	recovered := 0
 	cfg.Recovered = func() { recovered++ }
@@ -132,7 +132,7 @@ func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 // TestWithoutSeedOperationsFail checks that the errors are temporary.
 func TestWithoutSeedOperationsFail(t *testing.T) {
 	p := kmstest.New(t)
-	p.Refuse(true)
+	p.RejectCalls(true)
 	provider := second(t, config(t, p))
 	_, err := provider.Seal(t.Context(), nil, []byte("value"), storedAt)
 	says(t, "Seal", err, "got unexpected nil transformer")
@@ -264,11 +264,11 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 			cfg := config(t, p)
 			cfg.Pace.Doubt = doubt
 			provider := second(t, cfg)
-			p.Fail("key-1", codes.PermissionDenied)
+			p.FailDecrypt("key-1", codes.PermissionDenied)
 			open(provider, impatient, sealed, rejected, true)
 			open(provider, impatient, sealed, rejected, again)
 			open(provider, ctx, sealed, rejected, true)
-			p.Fail("key-1", codes.OK)
+			p.FailDecrypt("key-1", codes.OK)
 			open(provider, ctx, sealed, "", true)
 			open(provider, impatient, sealed, "", false)
 		}
@@ -283,7 +283,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 		_, _, err = provider.Open(impatient, sealed, storedAt)
 		says(t, "impatient Open", err, "failed to decrypt DEK, error: KMS provider rec: the plugin takes too long")
 		open(provider, impatient, another, "KMS provider rec did not respond recently", false)
-		p.Answer()
+		p.Resume()
 		open(provider, ctx, another, "", true)
 		open(provider, impatient, another, "", false)
 	})

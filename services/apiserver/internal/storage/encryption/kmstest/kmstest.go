@@ -24,21 +24,31 @@ type Plugin struct {
 	t      testing.TB
 	socket string
 
-	mu     sync.Mutex
-	server *grpc.Server
-	ended  chan struct{}
-	// key, health and version are returned by Status. encryptKey is the key that Encrypt returns,
-	// if it differs.
-	key, health, version, encryptKey string
-	refuse                           bool
-	hang                             chan struct{} // nil: responds
-	hangMethod                       string        // empty: every method
-	calls                            map[string]int
-	has                              map[string]bool // existing keys
-	fails                            map[string]codes.Code
-	garble                           bool
-	answer                           []byte // response of Encrypt, if not nil
-	old                              string // returned by Version of version 1
+	mu      sync.Mutex
+	server  *grpc.Server
+	stopped chan struct{} // closed when server has ended
+	// key, health and version are returned by Status.
+	key, health, version string
+	// encryptKey is the key that Encrypt returns, if it differs from key.
+	encryptKey string
+	// keys holds the existing keys.
+	keys map[string]bool
+	// rejects makes Encrypt and Decrypt fail.
+	rejects bool
+	// hang blocks calls of hangMethod, or of all methods if that is empty, until it is closed. nil
+	// means that calls do not block.
+	hang       chan struct{}
+	hangMethod string
+	// calls counts the calls by method.
+	calls map[string]int
+	// decryptErrors holds the codes with which Decrypt rejects keys.
+	decryptErrors map[string]codes.Code
+	// wrongKeys makes Decrypt return wrong data encryption keys.
+	wrongKeys bool
+	// ciphertext is the response of Encrypt, if not nil.
+	ciphertext []byte
+	// v1Version is returned by Version of version 1.
+	v1Version string
 }
 
 // New starts a plugin, which ends with the test.
@@ -49,18 +59,18 @@ func New(t testing.TB) *Plugin {
 		t.Fatal(err)
 	}
 	p := &Plugin{
-		t:       t,
-		socket:  filepath.Join(dir, "s"),
-		key:     "key-1",
-		health:  "ok",
-		version: "v2",
-		old:     "v1beta1",
-		calls:   map[string]int{},
-		has:     map[string]bool{"key-1": true},
-		fails:   map[string]codes.Code{},
+		t:             t,
+		socket:        filepath.Join(dir, "s"),
+		key:           "key-1",
+		health:        "ok",
+		version:       "v2",
+		v1Version:     "v1beta1",
+		calls:         map[string]int{},
+		keys:          map[string]bool{"key-1": true},
+		decryptErrors: map[string]codes.Code{},
 	}
 	t.Cleanup(func() {
-		p.Answer()
+		p.Resume()
 		p.Stop()
 		_ = os.RemoveAll(dir)
 	})
@@ -82,12 +92,13 @@ func (p *Plugin) Start() {
 		p.t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	ended := make(chan struct{})
+	stopped := make(chan struct{})
 	kmsv2.RegisterKeyManagementServiceServer(s, (*v2)(p))
 	kmsv1.RegisterKeyManagementServiceServer(s, (*v1)(p))
-	p.server, p.ended = s, ended
+	p.server = s
+	p.stopped = stopped
 	go func() {
-		defer close(ended)
+		defer close(stopped)
 		_ = s.Serve(l) // until it is stopped
 	}()
 }
@@ -95,19 +106,20 @@ func (p *Plugin) Start() {
 // Stop stops the plugin.
 func (p *Plugin) Stop() {
 	p.mu.Lock()
-	s, ended := p.server, p.ended
+	s := p.server
+	stopped := p.stopped
 	p.server = nil
 	p.mu.Unlock()
 	if s != nil {
 		s.Stop()
-		<-ended
+		<-stopped
 	}
 }
 
-// Hang blocks all calls until Answer.
+// Hang blocks all calls until Resume.
 func (p *Plugin) Hang() { p.HangMethod("") }
 
-// HangMethod blocks calls of one method until Answer.
+// HangMethod blocks calls of one method until Resume.
 func (p *Plugin) HangMethod(method string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,8 +129,8 @@ func (p *Plugin) HangMethod(method string) {
 	}
 }
 
-// Answer ends Hang.
-func (p *Plugin) Answer() {
+// Resume ends Hang and HangMethod.
+func (p *Plugin) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hang != nil {
@@ -127,44 +139,57 @@ func (p *Plugin) Answer() {
 	}
 }
 
-// Refuse sets whether Encrypt and Decrypt fail.
-func (p *Plugin) Refuse(refuse bool) { p.set(func() { p.refuse = refuse }) }
+// RejectCalls sets whether Encrypt and Decrypt fail.
+func (p *Plugin) RejectCalls(reject bool) { p.set(func() { p.rejects = reject }) }
 
 // UseKey switches the plugin to another key.
-func (p *Plugin) UseKey(id string) { p.set(func() { p.key, p.has[id] = id, true }) }
+func (p *Plugin) UseKey(id string) {
+	p.set(func() {
+		p.key = id
+		p.keys[id] = true
+	})
+}
 
 // EncryptWith makes Encrypt return another key than Status; "" ends that.
-func (p *Plugin) EncryptWith(id string) { p.set(func() { p.encryptKey, p.has[id] = id, true }) }
+func (p *Plugin) EncryptWith(id string) {
+	p.set(func() {
+		p.encryptKey = id
+		p.keys[id] = true
+	})
+}
 
-// Say sets the health that Status returns.
-func (p *Plugin) Say(health string) { p.set(func() { p.health = health }) }
+// SetHealth sets the health that Status returns.
+func (p *Plugin) SetHealth(health string) { p.set(func() { p.health = health }) }
 
-// Lose removes a key from the plugin.
-func (p *Plugin) Lose(id string) { p.set(func() { delete(p.has, id) }) }
+// RemoveKey removes a key from the plugin.
+func (p *Plugin) RemoveKey(id string) { p.set(func() { delete(p.keys, id) }) }
 
-// Fail makes Decrypt reject a key with a code; codes.OK ends that.
-func (p *Plugin) Fail(id string, code codes.Code) { p.set(func() { p.fails[id] = code }) }
+// FailDecrypt makes Decrypt reject a key with a code; codes.OK ends that.
+func (p *Plugin) FailDecrypt(id string, code codes.Code) {
+	p.set(func() { p.decryptErrors[id] = code })
+}
 
-// Garble sets whether Decrypt returns wrong keys.
-func (p *Plugin) Garble(garble bool) { p.set(func() { p.garble = garble }) }
+// ReturnWrongKeys sets whether Decrypt returns wrong data encryption keys.
+func (p *Plugin) ReturnWrongKeys(wrong bool) { p.set(func() { p.wrongKeys = wrong }) }
 
-// AnswerWith sets the ciphertext that Encrypt returns; nil ends that.
-func (p *Plugin) AnswerWith(sealed []byte) { p.set(func() { p.answer = sealed }) }
+// SetCiphertext sets the ciphertext that Encrypt returns; nil ends that.
+func (p *Plugin) SetCiphertext(sealed []byte) { p.set(func() { p.ciphertext = sealed }) }
 
-// SpeakOld sets the version that a plugin of version 1 returns.
-func (p *Plugin) SpeakOld(version string) { p.set(func() { p.old = version }) }
+// SetV1Version sets the version that a plugin of version 1 returns.
+func (p *Plugin) SetV1Version(version string) { p.set(func() { p.v1Version = version }) }
 
-// Speak sets the version that Status returns.
-func (p *Plugin) Speak(version string) { p.set(func() { p.version = version }) }
+// SetVersion sets the version that Status returns.
+func (p *Plugin) SetVersion(version string) { p.set(func() { p.version = version }) }
 
 // encrypted returns the response of Encrypt. The caller holds p.mu.
 func (p *Plugin) encrypted(b []byte, key string) []byte {
-	if p.answer != nil {
-		return p.answer
+	if p.ciphertext != nil {
+		return p.ciphertext
 	}
 	return mask(b, key)
 }
 
+// set changes the plugin while no call reads it.
 func (p *Plugin) set(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,13 +203,14 @@ func (p *Plugin) Calls(method string) int {
 	return p.calls[method]
 }
 
-var errRefused = errors.New("refused")
+var errRejected = errors.New("refused")
 
-// call is the common start of all calls.
+// call counts a call, blocks it while the plugin hangs, and returns an error if the plugin rejects it.
 func (p *Plugin) call(ctx context.Context, method string) error {
 	p.mu.Lock()
 	p.calls[method]++
-	hang, refuse := p.hang, p.refuse && (method == "Encrypt" || method == "Decrypt")
+	hang := p.hang
+	rejects := p.rejects && (method == "Encrypt" || method == "Decrypt")
 	if p.hangMethod != "" && p.hangMethod != method {
 		hang = nil
 	}
@@ -196,13 +222,13 @@ func (p *Plugin) call(ctx context.Context, method string) error {
 			return ctx.Err()
 		}
 	}
-	if refuse {
-		return status.Error(codes.Internal, errRefused.Error())
+	if rejects {
+		return status.Error(codes.Internal, errRejected.Error())
 	}
 	return nil
 }
 
-// mask is not a cipher. It keeps lengths.
+// mask stands for encryption and decryption: masking twice returns the original. It keeps lengths.
 func mask(b []byte, key string) []byte {
 	out := bytes.Clone(b)
 	for i := range out {
@@ -252,13 +278,13 @@ func (s *v2) Decrypt(ctx context.Context, r *kmsv2.DecryptRequest) (*kmsv2.Decry
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.has[r.KeyId] || string(r.Annotations["local.example"]) != "note" {
+	if !p.keys[r.KeyId] || string(r.Annotations["local.example"]) != "note" {
 		return nil, status.Error(codes.InvalidArgument, "no such key")
 	}
-	if code := p.fails[r.KeyId]; code != codes.OK {
-		return nil, status.Error(code, errRefused.Error())
+	if code := p.decryptErrors[r.KeyId]; code != codes.OK {
+		return nil, status.Error(code, errRejected.Error())
 	}
-	if p.garble {
+	if p.wrongKeys {
 		return &kmsv2.DecryptResponse{Plaintext: r.Ciphertext}, nil
 	}
 	return &kmsv2.DecryptResponse{Plaintext: mask(r.Ciphertext, r.KeyId)}, nil
@@ -275,7 +301,7 @@ func (s *v1) Version(ctx context.Context, _ *kmsv1.VersionRequest) (*kmsv1.Versi
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &kmsv1.VersionResponse{Version: p.old}, nil
+	return &kmsv1.VersionResponse{Version: p.v1Version}, nil
 }
 
 // Encrypt implements the service.
@@ -297,7 +323,7 @@ func (s *v1) Decrypt(ctx context.Context, r *kmsv1.DecryptRequest) (*kmsv1.Decry
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.garble {
+	if p.wrongKeys {
 		return &kmsv1.DecryptResponse{Plain: r.Cipher}, nil
 	}
 	return &kmsv1.DecryptResponse{Plain: mask(r.Cipher, "1")}, nil

@@ -15,21 +15,22 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 )
 
-// A failed write to its database ends etcd, also at the next start. Therefore a file reserves
-// space that is released when the disk is full, and etcd rejects writes before that happens.
+// After a failed write to its database, etcd ends, and it ends again at the next start. Therefore
+// etcd rejects writes before the disk is full. A file reserves space, which is released when the disk
+// is almost full.
 const (
 	reserveName = "reserve"
 	// reserveBytes suffices for a new log file and for the growth of the database while only
 	// deletions are accepted.
 	reserveBytes = 2 * segmentBytes
-	// scarceBytes is the free space beyond the reserve below which writes are rejected, and
-	// ampleBytes that above which they are accepted again.
+	// scarceBytes is the free space beyond the reserve below which writes are rejected.
 	scarceBytes = 16 << 20
-	ampleBytes  = 64 << 20
+	// ampleBytes is the free space beyond the reserve above which writes are accepted again.
+	ampleBytes = 64 << 20
 )
 
-// diskSpace returns the size in bytes of the file system of a folder, and what of it this
-// process may still write. Both are 0 if unknown.
+// diskSpace returns the size of the file system of a folder, and the free space that this process
+// may use, in bytes. Both are 0 if unknown.
 func diskSpace(dir string) (size, free int64) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
@@ -49,7 +50,8 @@ func beyondReserve(dir string, space func(string) (size, free int64)) (free int6
 
 // releaseReserve frees the reserved space.
 func releaseReserve(dir string) error {
-	if err := os.Remove(filepath.Join(dir, reserveName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := os.Remove(filepath.Join(dir, reserveName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("release the reserved space: %w", err)
 	}
 	return nil
@@ -74,7 +76,8 @@ func reserve(dir string) error {
 // reserveSpace reserves space, unless the disk is almost full.
 func (m *maintenance) reserveSpace(context.Context) error {
 	dir := m.server.etcd.Server.Cfg.DataDir
-	if free, known := beyondReserve(dir, m.space); m.diskFull || !known || free < ampleBytes {
+	free, known := beyondReserve(dir, m.space)
+	if m.diskFull || !known || free < ampleBytes {
 		return nil
 	}
 	return reserve(dir)
@@ -89,7 +92,7 @@ func (m *maintenance) checkDisk(ctx context.Context) error {
 	defer s.gate.inside.Done()
 	dir := s.etcd.Server.Cfg.DataDir
 	free, known := beyondReserve(dir, m.space)
-	alarm := func(action pb.AlarmRequest_AlarmAction) error {
+	setAlarm := func(action pb.AlarmRequest_AlarmAction) error {
 		_, err := s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{
 			MemberID: uint64(s.etcd.Server.MemberID()),
 			Action:   action,
@@ -99,14 +102,15 @@ func (m *maintenance) checkDisk(ctx context.Context) error {
 	}
 	switch {
 	case !known:
+		return nil
 	case !m.diskFull && free < scarceBytes:
 		m.diskFull = true
 		m.log.Error("disk of the embedded etcd is almost full; writes rejected except deletions", "dir", dir, "free", max(free, 0))
-		return errors.Join(releaseReserve(dir), alarm(pb.AlarmRequest_ACTIVATE))
+		return errors.Join(releaseReserve(dir), setAlarm(pb.AlarmRequest_ACTIVATE))
 	case m.diskFull && free > ampleBytes:
 		m.diskFull = false
 		m.log.Warn("embedded etcd has enough disk space again; accepting writes", "dir", dir, "free", free)
-		return errors.Join(reserve(dir), alarm(pb.AlarmRequest_DEACTIVATE))
+		return errors.Join(reserve(dir), setAlarm(pb.AlarmRequest_DEACTIVATE))
 	}
 	return nil
 }

@@ -40,20 +40,20 @@ func electNow(ctx context.Context, s *etcdserver.EtcdServer) error {
 }
 
 // replayed reports whether raft itself, not only the server above it, has applied its log. An
-// election inspects the entries that are not applied. The server may have dropped part of them from
-// memory already, which is fatal. Raft publishes its state as a variable, which belongs to the
-// server started last in the process; hence the comparison.
+// election inspects the entries that raft has not applied. It panics if the server has already
+// dropped some of them from memory.
 func replayed(s *etcdserver.EtcdServer) bool {
 	committed := s.CommittedIndex()
 	if committed == 0 || s.AppliedIndex() < committed {
 		return false
 	}
-	status, ok := raftStatus(committed) // otherwise the election timeout elects it
+	status, ok := raftStatus(committed) // without a status, the member is elected after the timeout
 	return ok && status.Applied >= committed
 }
 
-// raftStatus returns the state that raft publishes, if it belongs to the server with the given
-// commit index.
+// raftStatus returns the state that raft publishes as a variable of the process. The variable
+// belongs to the server started last, so the result is false unless its commit index is the given
+// one.
 func raftStatus(committed uint64) (raft.Status, bool) {
 	published, ok := expvar.Get("raft.status").(expvar.Func)
 	if !ok {
@@ -64,16 +64,17 @@ func raftStatus(committed uint64) (raft.Status, bool) {
 }
 
 // checkLog returns an error if the log ends before the state of the database. etcd then accepts
-// requests but answers none of them until as many have arrived as were lost.
+// requests, but does not answer them until the log has grown to its former length.
 func checkLog(s *etcdserver.EtcdServer) error {
-	has, _ := schema.ReadConsistentIndex(s.Backend().ReadTx())
+	applied, _ := schema.ReadConsistentIndex(s.Backend().ReadTx())
 	status, ok := raftStatus(s.CommittedIndex())
 	if !ok || status.RaftState != raft.StateLeader {
 		return nil
 	}
-	if last := status.Progress[status.ID].Match; last < has {
+	last := status.Progress[status.ID].Match
+	if last < applied {
 		return fmt.Errorf("the log in %s ends at %d, and the database in %s has %d: the end of the log is lost, or they do not belong together; restore the folder from a backup",
-			filepath.Join(s.Cfg.DataDir, "member", "wal"), last, filepath.Join(s.Cfg.DataDir, "member", "snap"), has)
+			filepath.Join(s.Cfg.DataDir, "member", "wal"), last, filepath.Join(s.Cfg.DataDir, "member", "snap"), applied)
 	}
 	return nil
 }

@@ -32,32 +32,33 @@ import (
 )
 
 const (
-	// An idle server wakes up once per tick. No lease is shorter than one and a half times the
-	// election timeout.
-	tick     = 100 * time.Millisecond
-	election = 500 * time.Millisecond
+	// tickInterval is the interval at which an idle server wakes up.
+	tickInterval = 100 * time.Millisecond
+	// electionTimeout limits leases, too: none is shorter than one and a half times the timeout.
+	electionTimeout = 500 * time.Millisecond
 
 	// DefaultQuota is the largest database size that etcd's authors suggest.
 	DefaultQuota = 8 << 30
-	// snapshotCount bounds how many entries a start replays, with all of them in memory. A snapshot
-	// takes a few hundred bytes and two syncs. Of the applied entries, catchUpEntries and up to a
-	// hundred more stay in memory: no other member could need them.
-	snapshotCount  = 1000
+	// snapshotCount is the number of entries between two snapshots. It limits the entries that a
+	// start holds in memory and replays. A snapshot takes a few hundred bytes and two syncs.
+	snapshotCount = 1000
+	// catchUpEntries is the number of applied entries that stay in memory for other members, of
+	// which there are none. etcd keeps up to a hundred more.
 	catchUpEntries = 1
-	// walFiles of segmentBytes are kept of entries that are in a snapshot, since a start reads all
+	// walFiles is the number of files of the log that are kept after a snapshot. A start reads all
 	// files. One file holds the entries of many snapshots.
 	walFiles         = 2
 	progressInterval = 5 * time.Second
-	// checkLogEvery is the interval of checks during a slow start.
-	checkLogEvery = 250 * time.Millisecond
+	// checkLogInterval is the interval of checks of the log during a slow start.
+	checkLogInterval = 250 * time.Millisecond
 )
 
 // segmentBytes is the size of a file of etcd's log. A start reads the last files completely, twice.
 // etcd's default is 64 MB.
 const segmentBytes = 16 << 20
 
-// shortSegments applies segmentBytes to the process, as etcd requires.
-var shortSegments = sync.OnceFunc(func() { wal.SegmentSizeBytes = segmentBytes })
+// setSegmentSize applies segmentBytes to the process, as etcd requires.
+var setSegmentSize = sync.OnceFunc(func() { wal.SegmentSizeBytes = segmentBytes })
 
 // Options configures a Server.
 type Options struct {
@@ -95,7 +96,7 @@ var ErrInUse = errors.New("the data directory is in use by another process")
 // Start starts a server and returns when it answers linearizable reads. The context bounds the
 // start only.
 func Start(ctx context.Context, opts Options) (*Server, error) {
-	shortSegments()
+	setSegmentSize()
 	if opts.DataDir == "" {
 		return nil, errors.New("embedded etcd: no data directory")
 	}
@@ -103,44 +104,58 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded etcd: --data-dir=%s: %w", opts.DataDir, err)
 	}
-	cfg, err := config(opts)
-	if err != nil {
-		lock.Close()
-		return nil, err
-	}
-	if free, known := beyondReserve(opts.DataDir, diskSpace); known && free < scarceBytes {
-		err = releaseReserve(opts.DataDir)
-	}
+	e, err := startEtcd(opts)
 	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
-	e, err := embed.StartEtcd(cfg)
-	if err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("embedded etcd: %w", err)
-	}
-	s := &Server{etcd: e, lock: lock, quota: cfg.QuotaBackendBytes, log: opts.Logger}
+	s := &Server{etcd: e, lock: lock, quota: e.Config().QuotaBackendBytes, log: opts.Logger}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.client = newClient(e.Server, &s.gate)
 	s.watches = newWatchClient(e.Server, &s.gate)
-	err = s.awaitReady(ctx)
-	if err == nil && opts.ListenClient == "" {
-		err = s.clearElections(ctx)
-	}
-	if socket, ok := strings.CutPrefix(opts.ListenClient, "unix://"); ok && err == nil {
-		err = os.Chmod(socket, 0o600)
-	}
-	if err == nil && opts.Metrics != nil {
-		err = s.register(opts.Metrics)
-	}
-	if err != nil {
+	if err := s.finishStart(ctx, opts); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
 	return s, nil
+}
+
+// startEtcd starts etcd, and releases the reserved space before if the disk is almost full.
+func startEtcd(opts Options) (*embed.Etcd, error) {
+	cfg, err := config(opts)
+	if err != nil {
+		return nil, err
+	}
+	free, known := beyondReserve(opts.DataDir, diskSpace)
+	if known && free < scarceBytes {
+		if err := releaseReserve(opts.DataDir); err != nil {
+			return nil, err
+		}
+	}
+	return embed.StartEtcd(cfg)
+}
+
+// finishStart waits until the server is ready, and completes its setup.
+func (s *Server) finishStart(ctx context.Context, opts Options) error {
+	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	if opts.ListenClient == "" {
+		if err := s.clearElections(ctx); err != nil {
+			return err
+		}
+	}
+	if socket, ok := strings.CutPrefix(opts.ListenClient, "unix://"); ok {
+		if err := os.Chmod(socket, 0o600); err != nil {
+			return err
+		}
+	}
+	if opts.Metrics != nil {
+		return s.register(opts.Metrics)
+	}
+	return nil
 }
 
 // awaitReady waits until the server serves requests.
@@ -148,7 +163,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	if err := electNow(ctx, s.etcd.Server); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(checkLogEvery)
+	ticker := time.NewTicker(checkLogInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -179,8 +194,10 @@ func (s *Server) Config() etcd.Config {
 	return etcd.Config{Client: s.client, Watch: s.watches, Newest: s.newest, Changes: s.changes, Size: s.size}
 }
 
+// size returns the size of the database in bytes.
 func (s *Server) size(context.Context) (int64, error) { return s.etcd.Server.Backend().Size(), nil }
 
+// newest returns the newest revision.
 func (s *Server) newest() (int64, error) {
 	if err := s.gate.enter(); err != nil {
 		return 0, err
@@ -214,7 +231,7 @@ func (s *Server) Stop() {
 	s.lock.Close()
 }
 
-// clearElections voids elections of earlier processes. Their leaders have ended, because only this
+// clearElections deletes the elections of earlier processes. Their leaders have ended, because only this
 // process reaches the server.
 func (s *Server) clearElections(ctx context.Context) error {
 	resp, err := s.client.Get(ctx, etcd.ElectionPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -225,21 +242,24 @@ func (s *Server) clearElections(ctx context.Context) error {
 	return err
 }
 
-// known holds warnings of etcd to suppress. They concern the way it is started here, which is
-// intended; a new directory, whose version it writes a moment later; shutdown; requests whose
-// sender gets the error; log files that etcd still needs and checks every 30 s; and its name, which
-// it publishes repeatedly without a pause until it leads.
-var known = []string{
+// suppressedWarnings are warnings of etcd that do not indicate a problem.
+var suppressedWarnings = []string{
+	// The configuration is intended.
 	"Running http and grpc server on single port",
 	"simple token is not cryptographically signed",
+	// etcd writes the version of a new directory a moment later.
 	"Failed to detect schema version",
 	"failed to update storage version",
 	"check file permission",
 	"failed to update cluster version",
+	// The sender of the request gets the error.
 	"failed to apply request",
+	// The server is shutting down.
 	"serving from embedded etcd failed",
 	"insecure grpc server due to error",
+	// etcd still needs a file of its log. It checks the files every 30 s.
 	"failed to lock file",
+	// etcd publishes its name repeatedly without a pause until it leads.
 	"failed to publish local member to cluster through raft",
 }
 
@@ -249,37 +269,17 @@ func config(opts Options) (*embed.Config, error) {
 	cfg.Name = "binnacle"
 	cfg.Dir = opts.DataDir
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcd.ZapLogger(opts.Logger, known...))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcd.ZapLogger(opts.Logger, suppressedWarnings...))
 	cfg.ListenPeerUrls = nil
 	cfg.ListenClientUrls = nil
 	cfg.EnableGRPCGateway = false
 	if opts.ListenClient != "" {
-		u, err := url.Parse(opts.ListenClient)
-		if err != nil {
-			return nil, fmt.Errorf("embedded etcd: client address: %w", err)
-		}
-		switch u.Scheme {
-		case "http", "unix":
-		case "https":
-			if opts.CertFile == "" || opts.KeyFile == "" || opts.ClientCAFile == "" {
-				return nil, errors.New("embedded etcd: a listener with TLS needs a certificate, its key and the CA of its clients")
-			}
-			cfg.ClientTLSInfo = transport.TLSInfo{
-				CertFile:       opts.CertFile,
-				KeyFile:        opts.KeyFile,
-				TrustedCAFile:  opts.ClientCAFile,
-				ClientCertAuth: true,
-			}
-		default:
-			return nil, fmt.Errorf("embedded etcd: client address %q is neither https, http nor unix", opts.ListenClient)
-		}
-		cfg.ListenClientUrls = []url.URL{*u}
-		if u.Scheme != "unix" {
-			cfg.AdvertiseClientUrls = cfg.ListenClientUrls
+		if err := configureListener(cfg, opts); err != nil {
+			return nil, err
 		}
 	}
-	cfg.TickMs = uint(tick / time.Millisecond)
-	cfg.ElectionMs = uint(election / time.Millisecond)
+	cfg.TickMs = uint(tickInterval / time.Millisecond)
+	cfg.ElectionMs = uint(electionTimeout / time.Millisecond)
 	cfg.QuotaBackendBytes = opts.QuotaBytes
 	if opts.QuotaBytes == 0 {
 		cfg.QuotaBackendBytes = DefaultQuota
@@ -294,15 +294,43 @@ func config(opts Options) (*embed.Config, error) {
 	return cfg, nil
 }
 
-// lockDir locks the directory for this process. etcd itself would wait for a directory in use
-// without end.
+// configureListener configures the listener for other processes.
+func configureListener(cfg *embed.Config, opts Options) error {
+	u, err := url.Parse(opts.ListenClient)
+	if err != nil {
+		return fmt.Errorf("client address: %w", err)
+	}
+	switch u.Scheme {
+	case "http", "unix":
+	case "https":
+		if opts.CertFile == "" || opts.KeyFile == "" || opts.ClientCAFile == "" {
+			return errors.New("a listener with TLS needs a certificate, its key and the CA of its clients")
+		}
+		cfg.ClientTLSInfo = transport.TLSInfo{
+			CertFile:       opts.CertFile,
+			KeyFile:        opts.KeyFile,
+			TrustedCAFile:  opts.ClientCAFile,
+			ClientCertAuth: true,
+		}
+	default:
+		return fmt.Errorf("client address %q is neither https, http nor unix", opts.ListenClient)
+	}
+	cfg.ListenClientUrls = []url.URL{*u}
+	if u.Scheme != "unix" {
+		cfg.AdvertiseClientUrls = cfg.ListenClientUrls
+	}
+	return nil
+}
+
+// lockDir locks the directory for this process. etcd itself would wait forever for a directory in
+// use.
 func lockDir(dir string) (*fileutil.LockedFile, error) {
 	if err := fileutil.TouchDirAll(etcd.ZapLogger(nil), dir); err != nil {
 		return nil, err
 	}
 	lock, err := fileutil.TryLockFile(filepath.Join(dir, "binnacle.lock"), os.O_CREATE|os.O_WRONLY, fileutil.PrivateFileMode)
 	if err != nil {
-		return nil, inUse(err)
+		return nil, asInUse(err)
 	}
 	// A stock etcd locks only its database.
 	db, err := fileutil.TryLockFile(filepath.Join(dir, "member", "snap", "db"), os.O_RDWR, fileutil.PrivateFileMode)
@@ -311,12 +339,13 @@ func lockDir(dir string) (*fileutil.LockedFile, error) {
 		db.Close()
 	case !errors.Is(err, os.ErrNotExist):
 		lock.Close()
-		return nil, inUse(err)
+		return nil, asInUse(err)
 	}
 	return lock, nil
 }
 
-func inUse(err error) error {
+// asInUse returns ErrInUse for the error of a file that another process has locked.
+func asInUse(err error) error {
 	if errors.Is(err, fileutil.ErrLocked) {
 		return ErrInUse
 	}

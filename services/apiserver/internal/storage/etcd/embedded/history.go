@@ -15,18 +15,19 @@ import (
 const windowRevisions = 512
 
 // changes reads the changes of keys in a range (end "\x00": no end), after a revision and not after
-// until. It reads directly from the database, which stores each change under its revision: etcd
-// itself reads all remaining changes for every 1,000 revisions that it sends to a watch. It ends
-// with the revision at which the values reach most bytes. It returns how far it read, and the
-// revision to which history was compacted by then.
-func (s *Server) changes(from, end string, after, until int64, most int) (events []storage.Event, reached, compacted int64, err error) {
+// until. It ends with the revision at which the values reach maxBytes. It returns the last revision
+// that it read, and the revision to which history was compacted by then.
+//
+// It reads directly from the database, which stores each change under its revision. etcd itself
+// reads all remaining changes for every 1,000 revisions that it sends to a watch.
+func (s *Server) changes(from, end string, after, until int64, maxBytes int) (events []storage.Event, reached, compacted int64, err error) {
 	if err := s.gate.enter(); err != nil {
 		return nil, 0, 0, err
 	}
 	defer s.gate.inside.Done()
 	h := history{from: from, end: end, reached: after}
-	for h.reached < until && h.bytes < most {
-		if err := h.read(s.etcd.Server.Backend().ReadTx(), min(h.reached+windowRevisions, until), most); err != nil {
+	for h.reached < until && h.bytes < maxBytes {
+		if err := h.read(s.etcd.Server.Backend().ReadTx(), min(h.reached+windowRevisions, until), maxBytes); err != nil {
 			return nil, 0, 0, err
 		}
 	}
@@ -39,20 +40,19 @@ type history struct {
 	from, end string
 	events    []storage.Event
 	bytes     int
-	reached   int64
-	kv        mvccpb.KeyValue // scratch
+	reached   int64           // the last revision that was read
+	kv        mvccpb.KeyValue // reused for each change
 }
 
-// read continues to a revision, or to an earlier one if the given number of bytes is reached. No
-// write completes meanwhile: a concurrent reader could see values twice while they are being
-// stored.
-func (h *history) read(tx backend.ReadTx, until int64, most int) error {
+// read continues to a revision, or to an earlier one if maxBytes is reached. No write completes
+// meanwhile: a concurrent reader could see values twice while they are being stored.
+func (h *history) read(tx backend.ReadTx, until int64, maxBytes int) error {
 	tx.RLock()
 	defer tx.RUnlock() // values are parts of the database until then
 	revisions, values := tx.UnsafeRange(schema.Key, revisionKey(h.reached+1), revisionKey(until+1), 0)
 	for i, value := range values {
 		revision := mvcc.BytesToRev(revisions[i]).Main
-		if revision > h.reached && h.bytes >= most { // whole revisions only
+		if revision > h.reached && h.bytes >= maxBytes { // whole revisions only
 			h.reached = revision - 1
 			return nil
 		}
@@ -64,7 +64,8 @@ func (h *history) read(tx backend.ReadTx, until int64, most int) error {
 			return fmt.Errorf("change at %d: %w", revision, err)
 		}
 		h.bytes += len(value)
-		if e := changed(&h.kv, revision, mvcc.IsTombstone(revisions[i])); h.from <= e.Key && (e.Key < h.end || h.end == "\x00") {
+		e := eventOf(&h.kv, revision, mvcc.IsTombstone(revisions[i]))
+		if h.from <= e.Key && (e.Key < h.end || h.end == "\x00") {
 			h.events = append(h.events, e)
 		}
 	}
@@ -72,12 +73,13 @@ func (h *history) read(tx backend.ReadTx, until int64, most int) error {
 	return nil
 }
 
+// revisionKey returns the key under which the database stores the first change of a revision.
 func revisionKey(revision int64) []byte {
 	return mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
 }
 
-// changed returns the event of a change in terms of the contract.
-func changed(kv *mvccpb.KeyValue, revision int64, deleted bool) storage.Event {
+// eventOf returns the event of a stored change.
+func eventOf(kv *mvccpb.KeyValue, revision int64, deleted bool) storage.Event {
 	e := storage.Event{Key: string(kv.Key), Revision: revision}
 	switch {
 	case deleted:
@@ -88,6 +90,7 @@ func changed(kv *mvccpb.KeyValue, revision int64, deleted bool) storage.Event {
 	default:
 		e.Type = storage.Updated
 	}
-	e.Value, e.CreateRevision = kv.Value, kv.CreateRevision
+	e.Value = kv.Value
+	e.CreateRevision = kv.CreateRevision
 	return e
 }

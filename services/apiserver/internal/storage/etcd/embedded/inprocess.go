@@ -16,7 +16,7 @@ import (
 )
 
 // gate admits requests until it is closed, and then waits for the admitted ones: a request on a
-// closed database would crash the process. Between processes the connection does this.
+// closed database crashes the process.
 type gate struct {
 	// mu orders entering and closing. It guards closed, and inside.Add.
 	mu     sync.RWMutex
@@ -24,6 +24,7 @@ type gate struct {
 	inside sync.WaitGroup
 }
 
+// enter admits a request, which calls inside.Done when it ends. It returns an error after close.
 func (g *gate) enter() error {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -34,6 +35,7 @@ func (g *gate) enter() error {
 	return nil
 }
 
+// close rejects further requests and waits for the admitted ones.
 func (g *gate) close() {
 	g.mu.Lock()
 	g.closed = true
@@ -55,6 +57,7 @@ type kvClient struct {
 	gate   *gate
 }
 
+// guarded makes a call that passes the gate.
 func guarded[Req, Resp any](
 	g *gate,
 	call func(context.Context, Req, ...grpc.CallOption) (Resp, error),
@@ -94,6 +97,7 @@ type watchServer struct {
 	gate *gate
 }
 
+// Watch implements pb.WatchServer.
 func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
 	if err := s.gate.enter(); err != nil {
 		return err
@@ -109,6 +113,7 @@ type watchClient struct {
 	stop   context.CancelFunc
 }
 
+// newWatchClient returns a client whose streams pass the gate.
 func newWatchClient(s *etcdserver.EtcdServer, g *gate) *watchClient {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &watchClient{

@@ -42,7 +42,7 @@ func (s seen) Write(e zapcore.Entry, _ []zapcore.Field) error {
 // etcd warns every 30 s of each log file beyond five that it still needs. That is normal with
 // large objects.
 func TestNeededLogFilesCauseNoWarning(t *testing.T) {
-	shortSegments() // as Start does
+	setSegmentSize() // as Start does
 	size := wal.SegmentSizeBytes
 	wal.SegmentSizeBytes = 64 << 10
 	defer func() { wal.SegmentSizeBytes = size }()
@@ -68,7 +68,7 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch := seen{zapcore.WarnLevel, "failed to lock file", &sync.Once{}, make(chan struct{})}
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(etcd.ZapLogger(slogger, known...).Core(), watch)))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(etcd.ZapLogger(slogger, suppressedWarnings...).Core(), watch)))
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		t.Fatal(err)

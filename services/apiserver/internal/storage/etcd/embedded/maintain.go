@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// maintainEvery is the interval of checks of the database.
-	maintainEvery = time.Minute
-	// diskEvery is the interval of checks of the disk.
-	diskEvery = 2 * time.Second
+	// maintainInterval is the interval of checks of the database.
+	maintainInterval = time.Minute
+	// diskInterval is the interval of checks of the disk.
+	diskInterval = 2 * time.Second
 	// minFree is the minimum gain of a defragmentation in bytes: it blocks all reads and writes.
 	minFree = 64 << 20
 	// busyWrites is the number of writes per second above which the server is not idle. An idle
 	// control plane renews some leases.
 	busyWrites = 5
-	// relief is the fraction of the quota below which writes are accepted again.
-	relief = 0.9
+	// acceptFraction is the fraction of the quota below which writes are accepted again.
+	acceptFraction = 0.9
 )
 
 // maintenance maintains the database while the server runs. One goroutine owns it.
 type maintenance struct {
-	server  *Server
-	log     *slog.Logger
-	every   time.Duration
-	minFree int64
+	server   *Server
+	log      *slog.Logger
+	interval time.Duration
+	minFree  int64
 	// revision was the newest one at the last check; 0 before the first.
-	revision int64
-	at       time.Time
+	revision  int64
+	checkedAt time.Time
 	// space is diskSpace. diskFull means that writes are rejected because the disk is almost full.
 	space    func(dir string) (size, free int64)
 	diskFull bool
@@ -46,7 +46,7 @@ type maintenance struct {
 // that takes much of the room, and frees space when the database has reached its quota, until ctx
 // ends. Until space is free, also on the disk, etcd rejects all writes except deletions.
 func (s *Server) Maintain(ctx context.Context) error {
-	m := &maintenance{server: s, log: s.log, every: maintainEvery, minFree: minFree, space: diskSpace}
+	m := &maintenance{server: s, log: s.log, interval: maintainInterval, minFree: minFree, space: diskSpace}
 	var trims sync.WaitGroup
 	defer trims.Wait()
 	trims.Go(func() { (&trimmer{server: s, log: s.log, space: diskSpace}).run(ctx) })
@@ -55,26 +55,26 @@ func (s *Server) Maintain(ctx context.Context) error {
 
 // run maintains the database periodically until ctx ends.
 func (m *maintenance) run(ctx context.Context) error {
-	ticker := time.NewTicker(m.every)
-	disk := time.NewTicker(diskEvery)
+	ticker := time.NewTicker(m.interval)
+	disk := time.NewTicker(diskInterval)
 	defer ticker.Stop()
 	defer disk.Stop()
-	work := func(task func(context.Context) error) {
+	runTask := func(task func(context.Context) error) {
 		if err := task(ctx); err != nil && ctx.Err() == nil {
 			m.log.Error("failed to maintain the database of the embedded etcd", "err", err)
 		}
 	}
-	work(m.checkDisk)
-	work(m.maintain)
+	runTask(m.checkDisk)
+	runTask(m.maintain)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-disk.C:
-			work(m.checkDisk)
+			runTask(m.checkDisk)
 		case <-ticker.C:
-			work(m.maintain)
-			work(m.reserveSpace)
+			runTask(m.maintain)
+			runTask(m.reserveSpace)
 		}
 	}
 }
@@ -89,8 +89,9 @@ func (m *maintenance) maintain(ctx context.Context) error {
 	now := time.Now()
 	newest := s.etcd.Server.KV().Rev()
 	before := m.revision
-	since := now.Sub(m.at)
-	m.revision, m.at = newest, now
+	since := now.Sub(m.checkedAt)
+	m.revision = newest
+	m.checkedAt = now
 	if m.diskFull {
 		return nil // defragmentation needs space
 	}
@@ -101,8 +102,9 @@ func (m *maintenance) maintain(ctx context.Context) error {
 		return m.makeRoom(ctx, before)
 	}
 	size, used := s.sizes()
-	idle := before != 0 && float64(newest-before) <= busyWrites*since.Seconds()
-	if free := size - used; idle && free >= m.minFree && free > used {
+	free := size - used
+	isIdle := before != 0 && float64(newest-before) <= busyWrites*since.Seconds()
+	if isIdle && free >= m.minFree && free > used {
 		return m.defragment("much of it is free")
 	}
 	return nil
@@ -119,15 +121,15 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("compact: %w", err)
 	}
-	enough := func(bytes int64) bool { return float64(bytes) < relief*float64(s.quota) }
+	fits := func(bytes int64) bool { return float64(bytes) < acceptFraction*float64(s.quota) }
 	size, used = s.sizes()
-	if !enough(size) && enough(used) {
+	if !fits(size) && fits(used) {
 		if err := m.defragment("room is needed"); err != nil {
 			return err
 		}
 	}
 	size, used = s.sizes()
-	if !enough(size) {
+	if !fits(size) {
 		m.log.Error("embedded etcd is still full after defragmentation: delete objects, or restart with a larger --quota-backend-bytes",
 			"bytes", size, "used", used, "quota", s.quota)
 		return nil
@@ -144,6 +146,7 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 	return nil
 }
 
+// defragment returns the free space of the database to the file system.
 func (m *maintenance) defragment(reason string) error {
 	begin := time.Now()
 	before, _ := m.server.sizes()
@@ -189,7 +192,7 @@ func (s *Server) register(reg prometheus.Registerer) error {
 		})
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{
+	collectors := []prometheus.Collector{
 		gauge("size_bytes", "Size in bytes of the embedded etcd's database file.", func() float64 {
 			return float64(s.etcd.Server.Backend().Size())
 		}),
@@ -215,7 +218,8 @@ func (s *Server) register(reg prometheus.Registerer) error {
 			}
 			return 0
 		}),
-	} {
+	}
+	for _, c := range collectors {
 		errs = append(errs, reg.Register(c))
 	}
 	return errors.Join(errs...)

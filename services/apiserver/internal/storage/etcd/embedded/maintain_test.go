@@ -30,11 +30,11 @@ func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes
 	}
 	log := &bytes.Buffer{}
 	return s, &maintenance{
-		server:  s,
-		log:     slog.New(slog.NewTextHandler(log, nil)),
-		every:   time.Hour,
-		minFree: 1 << 20,
-		space:   diskSpace,
+		server:   s,
+		log:      slog.New(slog.NewTextHandler(log, nil)),
+		interval: time.Hour,
+		minFree:  1 << 20,
+		space:    diskSpace,
 	}, log
 }
 
@@ -189,7 +189,7 @@ func TestRaisedQuotaEndsAlarm(t *testing.T) {
 		t.Error("alarm ended without maintenance")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	m.every = time.Millisecond
+	m.interval = time.Millisecond
 	done := make(chan error, 1)
 	go func() { done <- m.run(ctx) }()
 	for writesRejected(t, s) {
@@ -223,7 +223,7 @@ func TestIdleDatabaseIsDefragmented(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, _ := s.sizes()
-	m.at = time.Now() // as after a high rate of writes
+	m.checkedAt = time.Now() // as after a high rate of writes
 	look(t, m)
 	if size, _ := s.sizes(); size != before {
 		t.Error("defragmented at a high rate of writes")

@@ -16,24 +16,27 @@ func residentFile(dataDir string) (bytesResident int64) {
 	if err != nil {
 		return 0
 	}
-	if real, err := filepath.EvalSymlinks(db); err == nil {
-		db = real // the name that the system uses
+	if resolved, err := filepath.EvalSymlinks(db); err == nil {
+		db = resolved // the name that the system uses
 	}
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return 0
 	}
 	defer f.Close()
-	ours := false
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		// "from-to rwxp offset device inode path", then "Name: value kB" of that.
+	inDatabase := false
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		// Each mapping has a line "from-to rwxp offset device inode path", followed by lines
+		// "Name: value kB" about it.
 		key, value, _ := bytes.Cut(lines.Bytes(), []byte(":"))
 		switch {
 		case bytes.IndexByte(key, '-') > 0:
-			ours = bytes.HasSuffix(lines.Bytes(), []byte(" "+db))
-		case ours && string(key) == "Rss":
-			if n := bytes.Fields(value); len(n) > 0 {
-				kib, _ := strconv.ParseInt(string(n[0]), 10, 64)
+			inDatabase = bytes.HasSuffix(lines.Bytes(), []byte(" "+db))
+		case inDatabase && string(key) == "Rss":
+			fields := bytes.Fields(value)
+			if len(fields) > 0 {
+				kib, _ := strconv.ParseInt(string(fields[0]), 10, 64)
 				bytesResident += kib << 10
 			}
 		}

@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	// trimEvery is the interval at which the size of history is checked.
-	trimEvery = time.Second
+	// trimInterval is the interval at which the size of history is checked.
+	trimInterval = time.Second
 	// historyShare is the divisor of the room that gives the largest size of history. Large values
 	// need several times their size, because free pages of the database are not contiguous.
 	historyShare = 4
-	// leastHistory is the size in bytes of history that is always kept.
-	leastHistory = 4 << 20
+	// minHistory is the size in bytes of history that is always kept.
+	minHistory = 4 << 20
 )
 
-// trimmer compacts history when it takes much of the room that the live values leave,
-// below the quota or on the disk. Otherwise a client that writes the same large object
-// again and again fills the database before the next regular compaction, and all writes of
-// all clients are rejected. One goroutine owns it.
+// trimmer compacts history when it takes much of the room that the live values leave below the quota
+// or on the disk. Otherwise a client that writes the same large object repeatedly fills the database
+// before the next regular compaction, and etcd rejects all writes of all clients. One goroutine owns
+// it.
 type trimmer struct {
 	server *Server
 	log    *slog.Logger
 	space  func(dir string) (size, free int64)
 
-	// least is the smallest number of used bytes since the last compaction, about the size of the live
+	// minUsed is the smallest number of used bytes since the last compaction, about the size of the live
 	// values.
-	least int64
+	minUsed int64
 	// middle is the newest revision at which half of the allowed history was used.
 	middle int64
 }
 
 // run trims periodically until ctx ends.
 func (t *trimmer) run(ctx context.Context) {
-	ticker := time.NewTicker(trimEvery)
+	ticker := time.NewTicker(trimInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -66,25 +66,27 @@ func (t *trimmer) check(ctx context.Context) error {
 	newest := s.etcd.Server.KV().Rev()
 	size := backend.Size()
 	used := backend.SizeInUse()
-	if used <= t.least || t.least == 0 {
-		t.least, t.middle = used, newest
+	if used <= t.minUsed || t.minUsed == 0 {
+		t.minUsed = used
+		t.middle = newest
 	}
 	room := s.quota
 	if free, known := beyondReserve(s.etcd.Server.Cfg.DataDir, t.space); known {
 		room = min(room, size+free-ampleBytes)
 	}
-	most, history := max((room-t.least)/historyShare, leastHistory), used-t.least
+	history := used - t.minUsed
+	maxHistory := max((room-t.minUsed)/historyShare, minHistory)
 	switch {
-	case history <= most/2:
+	case history <= maxHistory/2:
 		t.middle = newest
-	case history > most && t.middle > 0:
+	case history > maxHistory && t.middle > 0:
 		t.log.Warn("compacting the history of the embedded etcd before its time, because it takes much room",
-			"bytes", history, "limit", most, "revision", t.middle)
+			"bytes", history, "limit", maxHistory, "revision", t.middle)
 		_, err := s.client.Compact(ctx, t.middle, clientv3.WithCompactPhysical())
 		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 			return fmt.Errorf("compact: %w", err)
 		}
-		_, t.least = s.sizes() // the remaining history counts as live
+		_, t.minUsed = s.sizes() // the remaining history counts as live
 		t.middle = s.etcd.Server.KV().Rev()
 	}
 	return nil

@@ -30,6 +30,7 @@ func Listening(t testing.TB) *embedded.Server {
 	return start(t, "http://127.0.0.1:0")
 }
 
+// start starts an embedded server that listens at a URL, or is private if the URL is empty.
 func start(t testing.TB, listen string) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(context.Background(), embedded.Options{

@@ -20,10 +20,8 @@ func Full(t testing.TB, s *embedded.Server) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := pb.NewMaintenanceClient(conn).Alarm(t.Context(), &pb.AlarmRequest{
-		Action: pb.AlarmRequest_ACTIVATE,
-		Alarm:  pb.AlarmType_NOSPACE,
-	}); err != nil {
+	request := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}
+	if _, err := pb.NewMaintenanceClient(conn).Alarm(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -88,7 +88,8 @@ func (o *Outdated) Release() {
 	}
 }
 
-func (o *Outdated) held() (until <-chan struct{}, held bool) {
+// heldUntil reports whether events are held, and returns the channel that Release closes.
+func (o *Outdated) heldUntil() (until <-chan struct{}, held bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	select {
@@ -99,7 +100,7 @@ func (o *Outdated) held() (until <-chan struct{}, held bool) {
 	}
 }
 
-// frames passes messages without decoding them.
+// frames is a grpc codec that passes messages without decoding them.
 type frames struct{}
 
 func (frames) Name() string                  { return "frames" }
@@ -111,13 +112,14 @@ func (frames) Unmarshal(data []byte, v any) error {
 
 // call is one proxied call.
 type call struct {
-	o      *Outdated
+	proxy  *Outdated
 	method string
 	down   grpc.ServerStream
 
 	mu sync.Mutex // guards sends to the client
 }
 
+// send sends a message to the client.
 func (c *call) send(data []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +141,7 @@ func (o *Outdated) pass(_ any, down grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	c := &call{o: o, method: method, down: down}
+	c := &call{proxy: o, method: method, down: down}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.requests(up) })
 	g.Go(func() error {
@@ -159,10 +161,11 @@ func (c *call) requests(up grpc.ClientStream) error {
 			}
 			return nil // the other direction reports the reason
 		}
-		if answered, err := c.lie(data); answered || err != nil {
-			if err != nil {
-				return err
-			}
+		answered, err := c.answerProgress(data)
+		if err != nil {
+			return err
+		}
+		if answered {
 			continue
 		}
 		if err := up.SendMsg(&data); err != nil {
@@ -171,19 +174,19 @@ func (c *call) requests(up grpc.ClientStream) error {
 	}
 }
 
-// lie answers a request for progress while events are held.
-func (c *call) lie(data []byte) (answered bool, err error) {
+// answerProgress answers a request for progress while events are held.
+func (c *call) answerProgress(data []byte) (answered bool, err error) {
 	if c.method != "/etcdserverpb.Watch/Watch" {
 		return false, nil
 	}
-	if _, held := c.o.held(); !held {
+	if _, held := c.proxy.heldUntil(); !held {
 		return false, nil
 	}
 	var r pb.WatchRequest
 	if err := r.Unmarshal(data); err != nil || r.GetProgressRequest() == nil {
 		return false, err
 	}
-	newest, err := c.o.newest()
+	newest, err := c.proxy.newest()
 	if err != nil {
 		return false, err
 	}
@@ -208,7 +211,7 @@ func (c *call) responses(ctx context.Context, up grpc.ClientStream) error {
 		var err error
 		switch c.method {
 		case "/etcdserverpb.Maintenance/Status":
-			data, err = c.o.renamed(data)
+			data, err = c.proxy.withVersion(data)
 		case "/etcdserverpb.Watch/Watch":
 			err = c.hold(ctx, data)
 		}
@@ -221,8 +224,8 @@ func (c *call) responses(ctx context.Context, up grpc.ClientStream) error {
 	}
 }
 
-// renamed returns a status with the simulated version.
-func (o *Outdated) renamed(data []byte) ([]byte, error) {
+// withVersion returns a status with the simulated version.
+func (o *Outdated) withVersion(data []byte) ([]byte, error) {
 	var s pb.StatusResponse
 	if err := s.Unmarshal(data); err != nil {
 		return nil, fmt.Errorf("status: %w", err)
@@ -240,7 +243,7 @@ func (c *call) hold(ctx context.Context, data []byte) error {
 	if len(r.Events) == 0 {
 		return nil
 	}
-	until, _ := c.o.held()
+	until, _ := c.proxy.heldUntil()
 	select {
 	case <-until:
 		return nil

@@ -77,9 +77,11 @@ func (p *Proxy) Switch(t testing.TB, endpoint string) {
 	p.Cut()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.target, p.cut = u.Host, false
+	p.target = u.Host
+	p.cut = false
 }
 
+// accept handles connections until the listener is closed.
 func (p *Proxy) accept() {
 	for {
 		c, err := p.listener.Accept()
@@ -115,6 +117,7 @@ func (p *Proxy) handle(client net.Conn) {
 	back.Wait()
 }
 
+// register adds connections, which Cut closes. It returns false if new connections are rejected.
 func (p *Proxy) register(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,6 +127,7 @@ func (p *Proxy) register(conns ...net.Conn) bool {
 	return !p.cut
 }
 
+// forget removes closed connections.
 func (p *Proxy) forget(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

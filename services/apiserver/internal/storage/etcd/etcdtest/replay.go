@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// Replay copies the changes of an etcd up to a revision to another one, at the same revisions but
-// with another value of the last change.
-func Replay(t testing.TB, from, to *embedded.Server, until int64, other func(value string) string) {
+// Replay copies the changes of an etcd up to a revision to another etcd, at the same revisions.
+// changeLast returns the value of the last change in the copy.
+func Replay(t testing.TB, from, to *embedded.Server, until int64, changeLast func(value string) string) {
 	t.Helper()
 	revisions := map[int64][]clientv3.Op{}
 	watch := from.Client().Watch(t.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(2))
@@ -25,7 +25,7 @@ func Replay(t testing.TB, from, to *embedded.Server, until int64, other func(val
 			if e.Type == clientv3.EventTypePut {
 				value := string(e.Kv.Value)
 				if last == until {
-					value = other(value)
+					value = changeLast(value)
 				}
 				op = clientv3.OpPut(string(e.Kv.Key), value)
 			}
@@ -35,7 +35,7 @@ func Replay(t testing.TB, from, to *embedded.Server, until int64, other func(val
 	for revision := int64(2); revision <= until; revision++ {
 		r, err := to.Client().Txn(t.Context()).Then(revisions[revision]...).Commit()
 		if err != nil || r.Header.Revision != revision {
-			t.Fatalf("change of revision %d got revision %d: %v", revision, r.Header.Revision, err)
+			t.Fatalf("got revision %d for a change, want %d: %v", r.Header.Revision, revision, err)
 		}
 	}
 }

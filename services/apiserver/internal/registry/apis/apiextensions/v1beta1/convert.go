@@ -43,38 +43,45 @@ func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
 			out.Spec.Conversion.ConversionReviewVersions = c.Webhook.ConversionReviewVersions
 		}
 	}
-	raise(&out.Spec)
+	shareEqualValues(&out.Spec)
 	return out
 }
 
-// raise moves values that are equal in all versions to the top level.
-func raise(s *CustomResourceDefinitionSpec) {
+// shareEqualValues moves values that are equal in all versions to the top level.
+func shareEqualValues(s *CustomResourceDefinitionSpec) {
 	if len(s.Versions) == 0 {
 		return
 	}
 	s.Version = s.Versions[0].Name
-	schema, subresources, columns, fields := true, true, true, true
 	first := s.Versions[0]
+	equalSchema := true
+	equalSubresources := true
+	equalColumns := true
+	equalFields := true
 	for i := range s.Versions {
 		v := &s.Versions[i]
-		schema = schema && semantic.Equal(v.Schema, first.Schema)
-		subresources = subresources && semantic.Equal(v.Subresources, first.Subresources)
-		columns = columns && semantic.Equal(v.AdditionalPrinterColumns, first.AdditionalPrinterColumns)
-		fields = fields && semantic.Equal(v.SelectableFields, first.SelectableFields)
+		equalSchema = equalSchema && semantic.Equal(v.Schema, first.Schema)
+		equalSubresources = equalSubresources && semantic.Equal(v.Subresources, first.Subresources)
+		equalColumns = equalColumns && semantic.Equal(v.AdditionalPrinterColumns, first.AdditionalPrinterColumns)
+		equalFields = equalFields && semantic.Equal(v.SelectableFields, first.SelectableFields)
 	}
 	for i := range s.Versions {
 		v := &s.Versions[i]
-		if schema {
-			s.Validation, v.Schema = first.Schema, nil
+		if equalSchema {
+			s.Validation = first.Schema
+			v.Schema = nil
 		}
-		if subresources {
-			s.Subresources, v.Subresources = first.Subresources, nil
+		if equalSubresources {
+			s.Subresources = first.Subresources
+			v.Subresources = nil
 		}
-		if columns {
-			s.AdditionalPrinterColumns, v.AdditionalPrinterColumns = first.AdditionalPrinterColumns, nil
+		if equalColumns {
+			s.AdditionalPrinterColumns = first.AdditionalPrinterColumns
+			v.AdditionalPrinterColumns = nil
 		}
-		if fields {
-			s.SelectableFields, v.SelectableFields = first.SelectableFields, nil
+		if equalFields {
+			s.SelectableFields = first.SelectableFields
+			v.SelectableFields = nil
 		}
 	}
 }
@@ -102,51 +109,63 @@ func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
 		versions = []CustomResourceDefinitionVersion{{Name: s.Version, Served: true, Storage: true}}
 	}
 	for i := range versions {
-		v := &versions[i]
-		o := v1.CustomResourceDefinitionVersion{
-			Name:                     v.Name,
-			Served:                   v.Served,
-			Storage:                  v.Storage,
-			Deprecated:               v.Deprecated,
-			DeprecationWarning:       v.DeprecationWarning,
-			Schema:                   (*v1.CustomResourceValidation)(v.Schema),
-			Subresources:             v.Subresources,
-			SelectableFields:         v.SelectableFields,
-			AdditionalPrinterColumns: columnsToV1(v.AdditionalPrinterColumns),
-		}
-		if s.Validation != nil {
-			o.Schema = apitype.DeepCopy((*v1.CustomResourceValidation)(s.Validation))
-		}
-		if s.Subresources != nil {
-			o.Subresources = apitype.DeepCopy(s.Subresources)
-		}
-		if s.AdditionalPrinterColumns != nil {
-			o.AdditionalPrinterColumns = columnsToV1(s.AdditionalPrinterColumns)
-		}
-		if s.SelectableFields != nil {
-			o.SelectableFields = append([]v1.SelectableField(nil), s.SelectableFields...)
-		}
-		out.Spec.Versions = append(out.Spec.Versions, o)
+		out.Spec.Versions = append(out.Spec.Versions, versionToV1(s, &versions[i]))
 	}
-	if c := s.Conversion; c != nil {
-		out.Spec.Conversion = &v1.CustomResourceConversion{Strategy: c.Strategy}
-		if c.WebhookClientConfig != nil || c.ConversionReviewVersions != nil {
-			out.Spec.Conversion.Webhook = &v1.WebhookConversion{
-				ClientConfig:             c.WebhookClientConfig,
-				ConversionReviewVersions: c.ConversionReviewVersions,
-			}
-		}
-		if c.Strategy == v1.WebhookConverter && len(c.ConversionReviewVersions) == 0 {
-			// The default is the version of this group version.
-			if out.Spec.Conversion.Webhook == nil {
-				out.Spec.Conversion.Webhook = &v1.WebhookConversion{}
-			}
-			out.Spec.Conversion.Webhook.ConversionReviewVersions = []string{SchemeGroupVersion.Version}
-		}
+	if s.Conversion != nil {
+		out.Spec.Conversion = conversionToV1(s.Conversion)
 	}
 	return out
 }
 
+// versionToV1 returns the served form of a version, with the values at the top level of s that it
+// shares.
+func versionToV1(s *CustomResourceDefinitionSpec, v *CustomResourceDefinitionVersion) v1.CustomResourceDefinitionVersion {
+	out := v1.CustomResourceDefinitionVersion{
+		Name:                     v.Name,
+		Served:                   v.Served,
+		Storage:                  v.Storage,
+		Deprecated:               v.Deprecated,
+		DeprecationWarning:       v.DeprecationWarning,
+		Schema:                   (*v1.CustomResourceValidation)(v.Schema),
+		Subresources:             v.Subresources,
+		SelectableFields:         v.SelectableFields,
+		AdditionalPrinterColumns: columnsToV1(v.AdditionalPrinterColumns),
+	}
+	if s.Validation != nil {
+		out.Schema = apitype.DeepCopy((*v1.CustomResourceValidation)(s.Validation))
+	}
+	if s.Subresources != nil {
+		out.Subresources = apitype.DeepCopy(s.Subresources)
+	}
+	if s.AdditionalPrinterColumns != nil {
+		out.AdditionalPrinterColumns = columnsToV1(s.AdditionalPrinterColumns)
+	}
+	if s.SelectableFields != nil {
+		out.SelectableFields = append([]v1.SelectableField(nil), s.SelectableFields...)
+	}
+	return out
+}
+
+// conversionToV1 returns the served form of a conversion.
+func conversionToV1(c *CustomResourceConversion) *v1.CustomResourceConversion {
+	out := &v1.CustomResourceConversion{Strategy: c.Strategy}
+	if c.WebhookClientConfig != nil || c.ConversionReviewVersions != nil {
+		out.Webhook = &v1.WebhookConversion{
+			ClientConfig:             c.WebhookClientConfig,
+			ConversionReviewVersions: c.ConversionReviewVersions,
+		}
+	}
+	if c.Strategy == v1.WebhookConverter && len(c.ConversionReviewVersions) == 0 {
+		// The default is the version of this group version.
+		if out.Webhook == nil {
+			out.Webhook = &v1.WebhookConversion{}
+		}
+		out.Webhook.ConversionReviewVersions = []string{SchemeGroupVersion.Version}
+	}
+	return out
+}
+
+// columnsFromV1 returns the stored form of columns.
 func columnsFromV1(in []v1.CustomResourceColumnDefinition) []CustomResourceColumnDefinition {
 	var out []CustomResourceColumnDefinition
 	for _, c := range in {
@@ -155,6 +174,7 @@ func columnsFromV1(in []v1.CustomResourceColumnDefinition) []CustomResourceColum
 	return out
 }
 
+// columnsToV1 returns the served form of columns.
 func columnsToV1(in []CustomResourceColumnDefinition) []v1.CustomResourceColumnDefinition {
 	var out []v1.CustomResourceColumnDefinition
 	for _, c := range in {

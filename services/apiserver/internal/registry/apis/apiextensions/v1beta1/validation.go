@@ -8,24 +8,27 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// CustomResourceValidation is that of v1. Its JSON is most of a stored definition, and is read and
-// written without reflection.
+// CustomResourceValidation is the type of this name in v1. Its JSON is most of a stored definition,
+// so it is read and written without reflection.
 type CustomResourceValidation struct {
 	OpenAPIV3Schema *v1.JSONSchemaProps `json:"openAPIV3Schema,omitempty" protobuf:"bytes,1,opt,name=openAPIV3Schema"`
 }
 
-// room is a pool of buffers for schemas whose encoded size is not yet known.
-var room = sync.Pool{New: func() any { return new([]byte) }}
+// buffers holds buffers for schemas whose encoded size is not yet known.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // MarshalJSON implements json.Marshaler.
 func (c CustomResourceValidation) MarshalJSON() ([]byte, error) {
 	if c.OpenAPIV3Schema == nil {
 		return []byte("{}"), nil
 	}
-	scratch, _ := room.Get().(*[]byte)
-	defer room.Put(scratch)
-	*scratch = append(c.OpenAPIV3Schema.AppendJSON(append((*scratch)[:0], `{"openAPIV3Schema":`...)), '}')
-	return bytes.Clone(*scratch), nil
+	buf, _ := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	text := append((*buf)[:0], `{"openAPIV3Schema":`...)
+	text = c.OpenAPIV3Schema.AppendJSON(text)
+	text = append(text, '}')
+	*buf = text
+	return bytes.Clone(text), nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

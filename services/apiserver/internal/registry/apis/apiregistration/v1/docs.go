@@ -5,10 +5,10 @@ const objectMetaDoc = "Standard object's metadata. More info: https://git.k8s.io
 // SwaggerDoc documents the type.
 func (APIService) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":         "APIService says which server answers for a group version. Its name must be <version>.<group>.",
+		"":         "APIService defines the server of a group version. Its name must be <version>.<group>.",
 		"metadata": objectMetaDoc,
-		"spec":     "Where the server is.",
-		"status":   "What is known of the server.",
+		"spec":     "Location of the server, and the priorities of the group and the version.",
+		"status":   "Observed state of the server.",
 	}
 }
 
@@ -24,14 +24,14 @@ func (APIServiceList) SwaggerDoc() map[string]string {
 // SwaggerDoc documents the type.
 func (APIServiceSpec) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":                      "APIServiceSpec says where the server of a group version is and how the two rank in discovery. Only https is spoken.",
-		"service":               "Service of the server. Without one this server answers itself.",
+		"":                      "APIServiceSpec defines the location of the server of a group version, and the priorities of the group and the version in discovery. The protocol is always https.",
+		"service":               "Service of the server. Without a service, the API server serves the group version itself.",
 		"group":                 "Name of the API group.",
 		"version":               "Name of the version, such as v1.",
 		"insecureSkipTLSVerify": "Does not verify the server's certificate. Strongly discouraged: use caBundle.",
-		"caBundle":              "PEM certificates that the server's certificate is verified with. By default those of the system.",
-		"groupPriorityMinimum":  "Least priority of the group. Higher groups come first in discovery, equal ones by name. Other versions of the group may ask for more.",
-		"versionPriority":       "Priority of the version within its group, above 0. Higher versions come first; equal ones in the order v10, v2, v1, v11beta2, v3beta1, v12alpha1, foo1.",
+		"caBundle":              "PEM certificates by which the server's certificate is verified. By default the certificates of the system.",
+		"groupPriorityMinimum":  "Minimum priority of the group. Groups with a higher priority come first in discovery. Groups of equal priority are ordered by name. Other versions of the group may have a higher value.",
+		"versionPriority":       "Priority of the version within its group, above 0. Versions with a higher priority come first. Versions of equal priority have the order v10, v2, v1, v11beta2, v3beta1, v12alpha1, foo1.",
 	}
 }
 
@@ -48,7 +48,7 @@ func (ServiceReference) SwaggerDoc() map[string]string {
 // SwaggerDoc documents the type.
 func (APIServiceStatus) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":           "APIServiceStatus is what is known of the server.",
+		"":           "APIServiceStatus is the observed state of the server.",
 		"conditions": "Conditions of the server.",
 	}
 }
@@ -59,7 +59,7 @@ func (APIServiceCondition) SwaggerDoc() map[string]string {
 		"":                   "APIServiceCondition is one condition of the server.",
 		"type":               "Type of the condition: Available.",
 		"status":             "True, False or Unknown.",
-		"lastTransitionTime": "When the status changed last.",
+		"lastTransitionTime": "Time of the last change of the status.",
 		"reason":             "Reason of the last change, one word in CamelCase.",
 		"message":            "Details of the last change, for people.",
 	}

@@ -21,8 +21,8 @@ func backupPath(dir string, now time.Time) string {
 	return filepath.Join(dir, backupPrefix+now.UTC().Format(backupTime)+backupSuffix)
 }
 
-// prune removes all backups of a folder except for the newest keep, and what failed backups left.
-// It returns the names of removed backups. Other files stay.
+// prune removes all backups of a folder except for the newest keep, and the partial files of failed
+// backups. It returns the names of removed backups. Other files stay.
 func prune(dir string, keep int) (removed []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -31,8 +31,7 @@ func prune(dir string, keep int) (removed []string, err error) {
 	var backups []string
 	for _, e := range entries {
 		name, isPart := strings.CutSuffix(e.Name(), partSuffix)
-		stamp, ok := strings.CutPrefix(strings.TrimSuffix(name, backupSuffix), backupPrefix)
-		if _, bad := time.Parse(backupTime, stamp); !ok || bad != nil || !strings.HasSuffix(name, backupSuffix) {
+		if !isBackupName(name) {
 			continue
 		}
 		if isPart {
@@ -46,7 +45,16 @@ func prune(dir string, keep int) (removed []string, err error) {
 		if removeErr := os.Remove(filepath.Join(dir, backups[0])); removeErr != nil {
 			return removed, errors.Join(err, removeErr)
 		}
-		removed, backups = append(removed, backups[0]), backups[1:]
+		removed = append(removed, backups[0])
+		backups = backups[1:]
 	}
 	return removed, err
+}
+
+// isBackupName reports whether backupPath returns files with this name.
+func isBackupName(name string) bool {
+	name, hasPrefix := strings.CutPrefix(name, backupPrefix)
+	stamp, hasSuffix := strings.CutSuffix(name, backupSuffix)
+	_, err := time.Parse(backupTime, stamp)
+	return hasPrefix && hasSuffix && err == nil
 }

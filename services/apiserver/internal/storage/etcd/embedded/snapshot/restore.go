@@ -54,7 +54,7 @@ func Restore(o RestoreOptions) error {
 	name := cmp.Or(o.Name, embeddedName)
 	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath:        from.path,
-		SkipHashCheck:       !from.checksum,
+		SkipHashCheck:       !from.hasChecksum,
 		OutputDataDir:       o.DataDir,
 		Name:                name,
 		PeerURLs:            peers,
@@ -71,10 +71,11 @@ func Restore(o RestoreOptions) error {
 
 // source is the database file of a snapshot or of a data folder.
 type source struct {
-	path     string
-	checksum bool
+	path        string
+	hasChecksum bool
 }
 
+// databaseFile returns the source for a snapshot file or a data folder.
 func databaseFile(path string) (source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -82,11 +83,12 @@ func databaseFile(path string) (source, error) {
 	}
 	if info.IsDir() {
 		path = filepath.Join(path, "member", "snap", "db")
-		if info, err = os.Stat(path); err != nil {
+		info, err = os.Stat(path)
+		if err != nil {
 			return source{}, err
 		}
 	}
-	return source{path: path, checksum: info.Size()%diskSector == sha256.Size}, nil
+	return source{path: path, hasChecksum: info.Size()%diskSector == sha256.Size}, nil
 }
 
 // Info describes a snapshot.

@@ -94,7 +94,8 @@ func (o *SaveOptions) copyTo(ctx context.Context, to *os.File, database int64) (
 	}
 	defer from.Close()
 	sum := &trailingChecksum{hash: sha256.New()}
-	size, err := io.Copy(io.MultiWriter(to, sum, &progressWriter{report: o.Progress, size: database, last: time.Now()}), from)
+	progress := &progressWriter{report: o.Progress, size: database, last: time.Now()}
+	size, err := io.Copy(io.MultiWriter(to, sum, progress), from)
 	if err != nil {
 		return 0, err
 	}
@@ -111,6 +112,7 @@ type trailingChecksum struct {
 	last []byte // at most sha256.Size bytes
 }
 
+// Write implements io.Writer.
 func (t *trailingChecksum) Write(p []byte) (int, error) {
 	t.last = append(t.last, p...)
 	if n := len(t.last) - sha256.Size; n > 0 {
@@ -124,9 +126,10 @@ func (t *trailingChecksum) Write(p []byte) (int, error) {
 type progressWriter struct {
 	report       func(copied, size int64)
 	copied, size int64
-	last         time.Time
+	last         time.Time // of the last report
 }
 
+// Write implements io.Writer.
 func (w *progressWriter) Write(p []byte) (int, error) {
 	w.copied += int64(len(p))
 	if w.report != nil && time.Since(w.last) >= progressInterval {
