@@ -73,8 +73,8 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 	return writeTable(w, lines)
 }
 
-// DumpRequests writes a line for each running or waiting request. With details a line includes user, verb
-// and path.
+// DumpRequests writes a line for each running or waiting request. With details a line includes
+// user, verb and path.
 func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 	header := []string{
 		"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime", "InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime",
