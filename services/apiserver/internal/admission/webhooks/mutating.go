@@ -44,7 +44,7 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 			return err
 		}
 	}
-	if err := views.Settle(); err != nil {
+	if err := views.WriteBack(); err != nil {
 		return err
 	}
 	reinvocation.End()
