@@ -94,14 +94,14 @@ func run(c suite.Config) error {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	// A second signal kills services that are still stopping.
-	hurry, kill := context.WithCancel(context.Background())
+	killNow, kill := context.WithCancel(context.Background())
 	defer kill()
 	go func() {
 		for _, end := range []func(){stop, kill} {
 			select {
 			case <-signals:
 				end()
-			case <-hurry.Done():
+			case <-killNow.Done():
 				return
 			}
 		}
@@ -122,5 +122,5 @@ func run(c suite.Config) error {
 			}
 		}
 	}()
-	return suite.Up(ctx, hurry, c)
+	return suite.Up(ctx, killNow, c)
 }
