@@ -65,7 +65,8 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 			q := &l.queues[i]
 			initial, most := 0, 0
 			for _, r := range q.waiting {
-				initial, most = initial+r.width.Seats, most+r.width.maxSeats()
+				initial += r.width.Seats
+				most += r.width.maxSeats()
 			}
 			lines = append(lines, formatValues(l.name, i, len(q.waiting), q.running, q.seats, formatSeatSeconds(q.next), initial, most, formatSeatSeconds(q.work)))
 		}
@@ -112,6 +113,7 @@ func formatTime(t time.Time) string {
 // formatSeatSeconds formats an amount of work.
 func formatSeatSeconds(v float64) string { return fmt.Sprintf("%.8fss", v) }
 
+// formatValues formats the cells of a line.
 func formatValues(values ...any) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
