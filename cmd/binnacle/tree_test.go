@@ -32,6 +32,7 @@ func runCommand(t *testing.T, args ...string) (code int, out, errs string) {
 	return code, string(text), stderr.String()
 }
 
+// TestCommandLine checks the exit code and the output for command lines.
 func TestCommandLine(t *testing.T) {
 	for line, c := range map[string]struct {
 		code int

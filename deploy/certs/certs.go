@@ -34,6 +34,7 @@ type MissingCAError struct {
 	Cause error
 }
 
+// Error implements error.
 func (e *MissingCAError) Error() string {
 	what := "there is no certificate to renew"
 	if n := len(e.Signed); n > 0 {
@@ -43,6 +44,7 @@ func (e *MissingCAError) Error() string {
 		e.CA, e.Cause, what, e.Key)
 }
 
+// Unwrap returns the cause.
 func (e *MissingCAError) Unwrap() error { return e.Cause }
 
 // Ensure creates the certificates and keys that are missing, expire soon or do not
@@ -51,7 +53,8 @@ func (e *MissingCAError) Unwrap() error { return e.Cause }
 // Options.NewCA is not set. It returns an *UnsignedError after everything else was
 // written if an external CA has to sign.
 func Ensure(o Options) (made []string, err error) {
-	l, now := Layout{o.Dir}, time.Now()
+	l := Layout{o.Dir}
+	now := time.Now()
 	programs := o.programs()
 	signers, err := o.loadAuthorities(programs, now)
 	if err != nil {

@@ -28,10 +28,11 @@ func (u use) extended() []x509.ExtKeyUsage {
 // namespace is the namespace of deploy/manifests.
 const namespace = "binnacle"
 
-// members returns the DNS names of a service with up to three members, as containers
+// memberNames returns the DNS names of a service with up to three members, as containers
 // of one network and as pods behind a headless Service.
-func members(name string) []string {
-	out := []string{"localhost", name, name + "." + namespace + ".svc", "*." + name + "." + namespace + ".svc", "*." + name + "." + namespace + ".svc.cluster.local"}
+func memberNames(name string) []string {
+	service := name + "." + namespace + ".svc"
+	out := []string{"localhost", name, service, "*." + service, "*." + service + ".cluster.local"}
 	for _, n := range []string{"-0", "-1", "-2"} {
 		out = append(out, name+n)
 	}
@@ -94,7 +95,7 @@ func (o Options) programs() []program {
 		certs: []spec{
 			{
 				pair: l.APIServer(), by: ServingCA, cn: "kube-apiserver",
-				dns: slices.Concat(members("apiserver"), []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
+				dns: slices.Concat(memberNames("apiserver"), []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
 					"kubernetes.default.svc.cluster.local"}, o.Names),
 				// 10.0.0.1 is the first address of the default service range.
 				ips: slices.Concat(local, []net.IP{net.IPv4(10, 0, 0, 1)}, o.Addresses),
@@ -108,13 +109,13 @@ func (o Options) programs() []program {
 	}}
 	for _, s := range Services() {
 		out = append(out, program{name: s, deployed: true, trusts: []CA{ClientCA, ServingCA}, certs: []spec{
-			{pair: l.Serving(s), by: ServingCA, cn: s, dns: members(s), ips: local},
+			{pair: l.Serving(s), by: ServingCA, cn: s, dns: memberNames(s), ips: local},
 			{pair: l.Client(s), by: ClientCA, cn: "system:binnacle:" + s, organizations: suite, use: client},
 		}})
 	}
 	return append(out,
-		program{name: etcdFolder, deployed: true, trusts: []CA{EtcdCA}, certs: []spec{{pair: l.Etcd(), by: EtcdCA, cn: "etcd", use: peer, dns: members("etcd"), ips: local}}},
-		program{name: natsFolder, deployed: true, trusts: []CA{NATSCA}, certs: []spec{{pair: l.NATS(), by: NATSCA, cn: "nats", use: peer, dns: members("nats"), ips: local}}},
+		program{name: etcdFolder, deployed: true, trusts: []CA{EtcdCA}, certs: []spec{{pair: l.Etcd(), by: EtcdCA, cn: "etcd", use: peer, dns: memberNames("etcd"), ips: local}}},
+		program{name: natsFolder, deployed: true, trusts: []CA{NATSCA}, certs: []spec{{pair: l.NATS(), by: NATSCA, cn: "nats", use: peer, dns: memberNames("nats"), ips: local}}},
 		program{name: balancerFolder, trusts: []CA{ServingCA}},
 		program{name: adminFolder, trusts: []CA{ServingCA}, certs: []spec{
 			{pair: l.Admin(), by: ClientCA, cn: "binnacle-admin", organizations: []string{"system:masters"}, use: client}}},

@@ -11,6 +11,7 @@ import (
 	"binnacle/deploy/certs"
 )
 
+// layout returns the layout of the certificates.
 func (c *config) layout() certs.Layout { return certs.Layout{Dir: filepath.Join(c.State, "certs")} }
 
 // prepare creates the mounted folders.

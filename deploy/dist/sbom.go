@@ -74,7 +74,7 @@ const (
 func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
-		return nil, fmt.Errorf("what %s was built from: %w", binary, err)
+		return nil, fmt.Errorf("read the build information of %s: %w", binary, err)
 	}
 	sum, err := sha256Of(binary)
 	if err != nil {
@@ -86,8 +86,15 @@ func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, erro
 		Namespace: "https://binnacle.invalid/spdx/" + url.PathEscape(name) + "-" + sum,
 		Creation:  creation{Created: at.UTC().Format(time.RFC3339), Creators: []string{"Tool: binnacle-dist"}},
 		Packages: []spdxPackage{{
-			ID: programID, Name: name, Purpose: "APPLICATION", Download: unknown, Concluded: unknown, Declared: "Apache-2.0", Copyright: unknown,
-			Checksums: []checksum{{"SHA256", sum}}, Comment: "The checksum is that of the binary.",
+			ID:        programID,
+			Name:      name,
+			Purpose:   "APPLICATION",
+			Download:  unknown,
+			Concluded: unknown,
+			Declared:  "Apache-2.0",
+			Copyright: unknown,
+			Checksums: []checksum{{"SHA256", sum}},
+			Comment:   "The checksum is that of the binary.",
 		}},
 		Relationships: []relationship{{documentID, "DESCRIBES", programID}},
 	}
@@ -117,8 +124,14 @@ func packageOf(i int, d *debug.Module, notices noticesOf) (spdxPackage, error) {
 		return spdxPackage{}, err
 	}
 	p := spdxPackage{
-		ID:   fmt.Sprintf("SPDXRef-Module-%d-%s", i, notInID.ReplaceAllString(d.Path, "-")),
-		Name: d.Path, Version: d.Version, Purpose: "LIBRARY", Download: "https://proxy.golang.org/" + escaped(d.Path) + "/@v/" + escaped(d.Version) + ".zip", Concluded: unknown, Declared: licence, Copyright: unknown,
+		ID:         fmt.Sprintf("SPDXRef-Module-%d-%s", i, notInID.ReplaceAllString(d.Path, "-")),
+		Name:       d.Path,
+		Version:    d.Version,
+		Purpose:    "LIBRARY",
+		Download:   "https://proxy.golang.org/" + escaped(d.Path) + "/@v/" + escaped(d.Version) + ".zip",
+		Concluded:  unknown,
+		Declared:   licence,
+		Copyright:  unknown,
 		References: []external{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + d.Path + "@" + url.PathEscape(d.Version)}},
 	}
 	if d.Path == standard {

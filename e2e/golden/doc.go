@@ -3,9 +3,9 @@
 //
 // A case is a YAML file of steps in cases/. NAME.want.json beside it holds the normalized answers
 // of kube-apiserver: UIDs, resource versions, times, continue tokens, generated names, cluster
-// addresses, the case's namespace and saved variables are replaced by placeholders. A step agrees
-// to the letter, or in substance if only the wording of messages differs. Where kube-apiserver
-// answers a client error with 500 and no reason, any 4xx agrees.
+// addresses, the case's namespace and saved variables are replaced by placeholders. A step is
+// identical, or equivalent if only the wording of messages differs. Where kube-apiserver answers a
+// client error with 500 and no reason, any 4xx is equivalent.
 //
 // kube-apiserver ran without a controller manager and without nodes, with
 // --service-cluster-ip-range=10.0.0.0/24 --authorization-mode=Node,RBAC

@@ -12,33 +12,33 @@ func TestDiffReportsDifferences(t *testing.T) {
 		return Answer{Status: 200, Body: map[string]any{"a": fields, "managedFields": []any{fields}}}
 	}
 	for _, tc := range []struct {
-		name      string
-		want, got Answer
-		skip      string
-		wantLines int
-		substance bool
+		name       string
+		want, got  Answer
+		skip       string
+		wantLines  int
+		equivalent bool
 	}{
-		{name: "equal", want: object("x"), got: object("x"), substance: true},
-		{name: "skipped field", want: Answer{Body: map[string]any{"f": 1}}, got: Answer{Body: map[string]any{"f": 2}}, skip: "f", substance: true},
+		{name: "equal", want: object("x"), got: object("x"), equivalent: true},
+		{name: "skipped field", want: Answer{Body: map[string]any{"f": 1}}, got: Answer{Body: map[string]any{"f": 2}}, skip: "f", equivalent: true},
 		{name: "two fields", want: object("x"), got: object("y"), wantLines: 2},
 		{name: "another status hides the rest", want: object("x"), got: Answer{Status: 404, Body: "y"}, wantLines: 1},
 		{name: "extra header", want: Answer{Status: 200}, got: Answer{Status: 200, Headers: map[string][]string{"Warning": {"x"}}}, wantLines: 1},
 		{name: "list lengths", want: Answer{Body: []any{1}}, got: Answer{Body: []any{1, 2}}, wantLines: 1},
-		{name: "ages of a table", want: Answer{Body: map[string]any{"cells": []any{"0s"}}}, got: Answer{Body: map[string]any{"cells": []any{"2s"}}}, substance: true},
+		{name: "ages of a table", want: Answer{Body: map[string]any{"cells": []any{"0s"}}}, got: Answer{Body: map[string]any{"cells": []any{"2s"}}}, equivalent: true},
 		{name: "no age", want: Answer{Body: map[string]any{"cells": []any{"0s"}}}, got: Answer{Body: map[string]any{"cells": []any{"<unknown>"}}}, wantLines: 1},
 		{name: "ages elsewhere", want: Answer{Body: map[string]any{"timeout": "0s"}}, got: Answer{Body: map[string]any{"timeout": "2s"}}, wantLines: 1},
 		{name: "missing and extra", want: Answer{Body: map[string]any{"a": 1}}, got: Answer{Body: map[string]any{"b": 1}}, wantLines: 2},
-		{name: "wording", want: Answer{Body: map[string]any{"message": "a"}}, got: Answer{Body: map[string]any{"message": "b"}}, wantLines: 1, substance: true},
-		{name: "a missing message is no wording", want: Answer{Body: map[string]any{"message": "a"}}, got: Answer{Body: map[string]any{}}, wantLines: 1, substance: false},
-		{name: "4xx for a plain 500", want: Answer{Status: 500, Body: map[string]any{}}, got: Answer{Status: 400}, substance: true},
+		{name: "wording", want: Answer{Body: map[string]any{"message": "a"}}, got: Answer{Body: map[string]any{"message": "b"}}, wantLines: 1, equivalent: true},
+		{name: "a missing message is no wording", want: Answer{Body: map[string]any{"message": "a"}}, got: Answer{Body: map[string]any{}}, wantLines: 1, equivalent: false},
+		{name: "4xx for a plain 500", want: Answer{Status: 500, Body: map[string]any{}}, got: Answer{Status: 400}, equivalent: true},
 		{name: "4xx for a 500 with a reason", want: Answer{Status: 500, Body: map[string]any{"reason": "InternalError"}}, got: Answer{Status: 400}, wantLines: 1},
-		{name: "skipped field in YAML", want: Answer{Body: "a: 1\nmetadata:\n  f:\n  - x: 1\n    y: 2\n  name: n\n"}, got: Answer{Body: "a: 1\nmetadata:\n  name: n\n"}, skip: "f", substance: true},
+		{name: "skipped field in YAML", want: Answer{Body: "a: 1\nmetadata:\n  f:\n  - x: 1\n    y: 2\n  name: n\n"}, got: Answer{Body: "a: 1\nmetadata:\n  name: n\n"}, skip: "f", equivalent: true},
 		{name: "another field in YAML", want: Answer{Body: "a: 1\nf:\n- x: 1\n"}, got: Answer{Body: "a: 2\n"}, skip: "f", wantLines: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			lines := diff(tc.want, tc.got, tc.skip)
-			if len(lines) != tc.wantLines || onlyWording(lines) != tc.substance {
-				t.Errorf("got %q, want %d lines, equal in substance: %v", lines, tc.wantLines, tc.substance)
+			if len(lines) != tc.wantLines || onlyWording(lines) != tc.equivalent {
+				t.Errorf("got %q, want %d lines, equivalent: %v", lines, tc.wantLines, tc.equivalent)
 			}
 		})
 	}
@@ -80,14 +80,14 @@ func TestKnownDifferencesAreChecked(t *testing.T) {
 	}
 	c := &Case{File: "a", Steps: make([]Step, 2)}
 	for _, tc := range []struct {
-		step      int
-		substance bool
-		wantErr   bool
+		step       int
+		equivalent bool
+		wantErr    bool
 	}{
 		{1, false, false}, {1, true, true}, {2, true, false}, {2, false, true},
 	} {
-		if err := known.Check(Result{Case: c, Step: tc.step, Substance: tc.substance}); (err != nil) != tc.wantErr {
-			t.Errorf("step %d, agrees %v: got %v", tc.step, tc.substance, err)
+		if err := known.Check(Result{Case: c, Step: tc.step, Equivalent: tc.equivalent}); (err != nil) != tc.wantErr {
+			t.Errorf("step %d, agrees %v: got %v", tc.step, tc.equivalent, err)
 		}
 	}
 	if strays := known.Unknown([]*Case{c}); len(strays) != 1 || strays[0] != "b step 3" {

@@ -47,10 +47,10 @@ type Result struct {
 	Case *Case
 	Step int // from 1
 	Got  Answer
-	// Differences is empty if the step agrees to the letter.
+	// Differences is empty if the step is identical.
 	Differences []string
-	// Substance reports whether at most the wording of messages differs.
-	Substance bool
+	// Equivalent reports whether at most the wording of messages differs.
+	Equivalent bool
 }
 
 // Request returns the step's request as written.
@@ -76,7 +76,7 @@ func (r *Runner) Run(c *Case) ([]Result, error) {
 			res.Differences = []string{err.Error()}
 		case want != nil:
 			res.Differences = diff(*want, got, r.Skip)
-			res.Substance = onlyWording(res.Differences)
+			res.Equivalent = onlyWording(res.Differences)
 		}
 		results = append(results, res)
 	}

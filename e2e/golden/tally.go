@@ -7,14 +7,15 @@ import (
 	"slices"
 )
 
+// shownDifferences is the number of differences in a short description.
 const shownDifferences = 6
 
 // Tally counts steps that agree, by area.
 type Tally map[string]*Count
 
-// Count is the tally of one area. Letter counts steps without differences, and Substance those in
-// which at most the wording of messages differs.
-type Count struct{ Steps, Letter, Substance int }
+// Count is the tally of one area. Identical counts steps without differences, and Equivalent those
+// in which at most the wording of messages differs.
+type Count struct{ Steps, Identical, Equivalent int }
 
 // Add counts results.
 func (t Tally) Add(results []Result) {
@@ -25,11 +26,11 @@ func (t Tally) Add(results []Result) {
 			t[r.Case.Area] = c
 		}
 		c.Steps++
-		if r.Substance {
-			c.Substance++
+		if r.Equivalent {
+			c.Equivalent++
 		}
 		if len(r.Differences) == 0 {
-			c.Letter++
+			c.Identical++
 		}
 	}
 }
@@ -39,8 +40,8 @@ func (t Tally) Total() Count {
 	var all Count
 	for _, c := range t {
 		all.Steps += c.Steps
-		all.Letter += c.Letter
-		all.Substance += c.Substance
+		all.Identical += c.Identical
+		all.Equivalent += c.Equivalent
 	}
 	return all
 }
@@ -48,7 +49,7 @@ func (t Tally) Total() Count {
 // Write prints a line for each area and one for all.
 func (t Tally) Write(w io.Writer) error {
 	line := func(name string, c Count) error {
-		_, err := fmt.Fprintf(w, "%-10s %4d of %4d steps agree in substance, %4d of them to the letter\n", name, c.Substance, c.Steps, c.Letter)
+		_, err := fmt.Fprintf(w, "%-10s %4d of %4d steps are equivalent, %4d of them identical\n", name, c.Equivalent, c.Steps, c.Identical)
 		return err
 	}
 	for _, area := range slices.Sorted(maps.Keys(t)) {
@@ -62,7 +63,7 @@ func (t Tally) Write(w io.Writer) error {
 // Describe returns the differences of a step: all if full is true, otherwise the first few.
 func (r Result) Describe(full bool) string {
 	word := "DIFF"
-	if r.Substance {
+	if r.Equivalent {
 		word = "WORDING"
 	}
 	out := fmt.Sprintf("%s %s step %d %q: %s\n", word, r.Case.File, r.Step, r.Case.Steps[r.Step-1].Name, r.Request())

@@ -18,7 +18,7 @@ func Checkout(t testing.TB, revision string) (dir, commit string) {
 	if err != nil {
 		return "", ""
 	}
-	dir = filepath.Join(t.TempDir(), "former")
+	dir = filepath.Join(t.TempDir(), "checkout")
 	if out, err := git("worktree", "add", "--detach", dir, commit); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -30,6 +30,7 @@ func Checkout(t testing.TB, revision string) (dir, commit string) {
 	return dir, commit
 }
 
+// git runs git in the repository of the project and returns its output without surrounding space.
 func git(args ...string) (string, error) {
 	module, err := moduleDir()
 	if err != nil {
@@ -39,14 +40,14 @@ func git(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// former guards the binaries of other commits.
-var former sync.Mutex
+// buildMutex serializes the builds of other commits.
+var buildMutex sync.Mutex
 
 // BinaryOf returns the path of a service as of a commit. Each is built once.
 func BinaryOf(t testing.TB, revision string, p Program) string {
 	t.Helper()
-	former.Lock()
-	defer former.Unlock()
+	buildMutex.Lock()
+	defer buildMutex.Unlock()
 	commit, err := git("rev-parse", "--verify", "--quiet", revision+"^{commit}")
 	if err != nil {
 		t.Fatalf("the repository has no commit %s", revision)
@@ -57,7 +58,8 @@ func BinaryOf(t testing.TB, revision string, p Program) string {
 	}
 	dir, _ := Checkout(t, commit)
 	cmd := exec.Command("go", "build", "-o", path, "-ldflags=-s -w", "./services/"+string(p))
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s of %s: %v\n%s", p, commit, err, out)
 	}

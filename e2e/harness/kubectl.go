@@ -10,6 +10,7 @@ import (
 	"time"
 )
 
+// kubectlTimeout bounds a run of kubectl.
 const kubectlTimeout = 60 * time.Second
 
 // CLI runs kubectl against a server. It is safe for concurrent use.

@@ -14,6 +14,7 @@ func (p *Process) Resume() {
 	p.signal(syscall.SIGCONT)
 }
 
+// signal sends a signal to a process that must be running.
 func (p *Process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if !p.Running() {

@@ -130,12 +130,14 @@ func (p *PKI) reissue(pair Pair, change func(*x509.Certificate)) Pair {
 	return pair
 }
 
+// issue issues a certificate of the CA with a new key.
 func (p *PKI) issue(file string, template *x509.Certificate) Pair {
 	p.t.Helper()
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	return p.sign(file, template, p.cert, p.newKey(), p.key)
 }
 
+// newKey returns a new ECDSA key.
 func (p *PKI) newKey() *ecdsa.PrivateKey {
 	p.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -151,6 +151,7 @@ func (p *Process) Log() string {
 	return string(b)
 }
 
+// logTail returns the last shownLog bytes of the log.
 func (p *Process) logTail() string {
 	s := p.Log()
 	if len(s) > shownLog {

@@ -83,6 +83,7 @@ func (p *Proxy) Reset() {
 	p.drop()
 }
 
+// end closes all connections and rejects later ones.
 func (p *Proxy) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,6 +100,7 @@ func (p *Proxy) drop() {
 	}
 }
 
+// accept serves connections until the listener is closed.
 func (p *Proxy) accept(l net.Listener, running *sync.WaitGroup) {
 	for {
 		client, err := l.Accept()
@@ -170,6 +172,7 @@ func (p *Proxy) add(c net.Conn) bool {
 	return true
 }
 
+// remove closes a connection that add registered.
 func (p *Proxy) remove(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,8 +223,9 @@ func (p *Proxy) wait(from net.Conn, one, other Traffic) {
 	for {
 		p.mu.Lock()
 		_, open := p.conns[from]
-		held, changed := p.traffic == one || p.traffic == other, p.changed
-		held = held && open && !p.closed
+		changed := p.changed
+		isHeldKind := p.traffic == one || p.traffic == other
+		held := isHeldKind && open && !p.closed
 		p.mu.Unlock()
 		if !held {
 			return

@@ -24,8 +24,9 @@ func (x *tenants) attackTime() time.Duration {
 	return 10 * time.Second
 }
 
-// TestHangingWebhookOccupiesLittleMemory lets a webhook of the attacker's namespace hang while the attacker
-// patches large objects. The test pins the limit of the memory of requests that wait for other servers.
+// TestHangingWebhookOccupiesLittleMemory lets a webhook of the attacker's namespace hang while the
+// attacker patches large objects. The test pins the limit of the memory of requests that wait for
+// other servers.
 func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	x := startTenants(t)
 	data := map[string]string{}
@@ -70,8 +71,8 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	})
 }
 
-// TestRolesWithManyNamesAreLargeWork creates roles with 100,000 names each and then bindings, whose check
-// compares all of them. The test pins the limit of that comparison.
+// TestRolesWithManyNamesAreLargeWork creates roles with 100,000 names each and then bindings, whose
+// check compares all of them. The test pins the limit of that comparison.
 func TestRolesWithManyNamesAreLargeWork(t *testing.T) {
 	x := startTenants(t)
 	names := make([]string, 100_000)
@@ -105,8 +106,8 @@ func TestRolesWithManyNamesAreLargeWork(t *testing.T) {
 	})
 }
 
-// TestHistoryOfOneObjectDoesNotFillDatabase writes one large object again and again. The test pins the
-// compaction of history before it fills the embedded etcd.
+// TestHistoryOfOneObjectDoesNotFillDatabase writes one large object again and again. The test pins
+// the compaction of history before it fills the embedded etcd.
 func TestHistoryOfOneObjectDoesNotFillDatabase(t *testing.T) {
 	const quota = 128 << 20
 	x := startTenants(t, harness.WithFlags(fmt.Sprint("--quota-backend-bytes=", quota)))

@@ -17,8 +17,8 @@ import (
 // ownNamespace is the namespace that the attacker administers.
 const ownNamespace = "b"
 
-// tenants is a server with an attacker, mallory, the administrator of one namespace, and three probe
-// clients: one with its own namespace, one that renews the lease of a leader election and an
+// tenants is a server with an attacker, mallory, the administrator of one namespace, and three
+// probe clients: one with its own namespace, one that renews the lease of a leader election and an
 // administrator.
 type tenants struct {
 	*target

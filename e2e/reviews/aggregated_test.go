@@ -151,7 +151,7 @@ func (a *aggregation) ports() map[string]string {
 }
 
 func (a *aggregation) same(at string, want, got any) []string {
-	return differences(at, normal(generic(want), a.ports()), normal(generic(got), a.ports()))
+	return differences(at, normalized(generic(want), a.ports()), normalized(generic(got), a.ports()))
 }
 
 // compare compares a response with the recorded one.

@@ -10,9 +10,11 @@ import (
 	"strings"
 )
 
-var uids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`)
+// uidPattern matches UIDs and their placeholders.
+var uidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`)
 
-var scrubs = []struct {
+// replacements replace values that differ between runs by a text.
+var replacements = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
@@ -30,8 +32,8 @@ var scrubs = []struct {
 	{regexp.MustCompile(`(<port>)?<[a-z0-9-]*(port|hook|ext|plain|ca|name)[a-z0-9-]*>`), "<port>"},
 }
 
-// normal replaces values that differ between runs.
-func normal(v any, ports map[string]string) any {
+// normalized replaces values that differ between runs.
+func normalized(v any, ports map[string]string) any {
 	switch t := v.(type) {
 	case map[string]any:
 		out := map[string]any{}
@@ -41,21 +43,21 @@ func normal(v any, ports map[string]string) any {
 				out[k] = "<rv>"
 				continue
 			}
-			out[k] = normal(x, ports)
+			out[k] = normalized(x, ports)
 		}
 		return out
 	case []any:
 		out := make([]any, len(t))
 		for i := range t {
-			out[i] = normal(t[i], ports)
+			out[i] = normalized(t[i], ports)
 		}
 		return out
 	case string:
-		t = uids.ReplaceAllString(t, "<uid>") // before ports, because a UID may contain their digits
+		t = uidPattern.ReplaceAllString(t, "<uid>") // before ports, because a UID may contain their digits
 		for name, port := range ports {
 			t = strings.ReplaceAll(t, port, name)
 		}
-		for _, s := range scrubs {
+		for _, s := range replacements {
 			t = s.pattern.ReplaceAllString(t, s.with)
 		}
 		return t
@@ -75,37 +77,18 @@ func generic(v any) (out any) {
 
 // differences lists the differences between got and want.
 func differences(at string, want, got any) (out []string) {
-	if w, ok := want.(map[string]any); ok {
-		if g, ok := got.(map[string]any); ok {
-			keys := map[string]bool{}
-			for k := range w {
-				keys[k] = true
-			}
-			for k := range g {
-				keys[k] = true
-			}
-			for _, k := range slices.Sorted(maps.Keys(keys)) {
-				a, wanted := w[k]
-				b, given := g[k]
-				switch {
-				case !given:
-					out = append(out, fmt.Sprintf("%s.%s: want %.300s, got nothing", at, k, text(a)))
-				case !wanted:
-					out = append(out, fmt.Sprintf("%s.%s: want nothing, got %.300s", at, k, text(b)))
-				default:
-					out = append(out, differences(at+"."+k, a, b)...)
-				}
-			}
-			return out
-		}
+	wantMap, wantIsMap := want.(map[string]any)
+	gotMap, gotIsMap := got.(map[string]any)
+	if wantIsMap && gotIsMap {
+		return mapDifferences(at, wantMap, gotMap)
 	}
-	if w, ok := want.([]any); ok {
-		if g, ok := got.([]any); ok && len(w) == len(g) {
-			for i := range w {
-				out = append(out, differences(fmt.Sprintf("%s[%d]", at, i), w[i], g[i])...)
-			}
-			return out
+	wantList, wantIsList := want.([]any)
+	gotList, gotIsList := got.([]any)
+	if wantIsList && gotIsList && len(wantList) == len(gotList) {
+		for i := range wantList {
+			out = append(out, differences(fmt.Sprintf("%s[%d]", at, i), wantList[i], gotList[i])...)
 		}
+		return out
 	}
 	if text(want) != text(got) {
 		out = append(out, fmt.Sprintf("%s: want %.500s, got %.500s", at, text(want), text(got)))
@@ -113,6 +96,26 @@ func differences(at string, want, got any) (out []string) {
 	return out
 }
 
+// mapDifferences lists the differences between the entries of got and want.
+func mapDifferences(at string, want, got map[string]any) (out []string) {
+	keys := maps.Clone(want)
+	maps.Copy(keys, got)
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		wanted, isWanted := want[k]
+		given, isGiven := got[k]
+		switch {
+		case !isGiven:
+			out = append(out, fmt.Sprintf("%s.%s: want %.300s, got nothing", at, k, text(wanted)))
+		case !isWanted:
+			out = append(out, fmt.Sprintf("%s.%s: want nothing, got %.300s", at, k, text(given)))
+		default:
+			out = append(out, differences(at+"."+k, wanted, given)...)
+		}
+	}
+	return out
+}
+
+// text returns the JSON of a value.
 func text(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -143,6 +146,7 @@ func bind(recorded, fresh any, into map[string]string) {
 	}
 }
 
+// placeholder matches the placeholders of values that a request repeats.
 var placeholder = regexp.MustCompile(`^<(uid|rv|time)(-\d+)?>$`)
 
 // servicePorts are placeholders of service ports, which are numbers if they stand alone.

@@ -90,7 +90,7 @@ func (p *player) plain(e *Exchange) (diff []string) {
 		} else {
 			for i := range calls {
 				diff = append(diff, differences("call", e.Calls[i].Path, calls[i].Path)...)
-				diff = append(diff, differences("call", normal(generic(e.Calls[i].Body), nil), normal(calls[i].Body, nil))...)
+				diff = append(diff, differences("call", normalized(generic(e.Calls[i].Body), nil), normalized(calls[i].Body, nil))...)
 			}
 		}
 	}
@@ -100,5 +100,5 @@ func (p *player) plain(e *Exchange) (diff []string) {
 	if w, ok := e.Answer.Headers["Warning"]; ok {
 		diff = append(diff, differences("Warning", w, any(headers.Get("Warning")))...)
 	}
-	return append(diff, differences("body", normal(generic(e.Answer.Body), nil), normal(body, map[string]string{"<PEM>": p.pem}))...)
+	return append(diff, differences("body", normalized(generic(e.Answer.Body), nil), normalized(body, map[string]string{"<PEM>": p.pem}))...)
 }

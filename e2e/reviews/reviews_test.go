@@ -275,8 +275,8 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 			slices.SortStableFunc(e.Webhooks, byPath)
 		}
 		for i := range calls {
-			want := normal(generic(e.Webhooks[i]), ports).(map[string]any)
-			got := normal(generic(calls[i]), ports).(map[string]any)
+			want := normalized(generic(e.Webhooks[i]), ports).(map[string]any)
+			got := normalized(generic(calls[i]), ports).(map[string]any)
 			if len(p.files) == 0 { // some exchanges were recorded with credentials configured
 				if h, ok := want["headers"].(map[string]any); ok {
 					delete(h, "Authorization")
@@ -309,7 +309,7 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 		diff = append(diff, differences("header "+k, want, got)...)
 	}
 	if e.Answer.Body != nil {
-		diff = append(diff, differences("body", normal(generic(e.Answer.Body), ports), normal(body, ports))...)
+		diff = append(diff, differences("body", normalized(generic(e.Answer.Body), ports), normalized(body, ports))...)
 	}
 	return diff
 }

@@ -24,8 +24,10 @@ import (
 	"binnacle/e2e/robustness/traffic"
 )
 
+// replicaCount is the number of replicas of a cluster.
 const replicaCount = 3
 
+// clusterID is the value of --cluster-id.
 const clusterID = "robustness"
 
 // Cluster consists of etcd servers, NATS servers and replicas of the API server. Each replica has
@@ -74,7 +76,8 @@ type replica struct {
 // StartCluster starts all servers.
 func StartCluster(t testing.TB, s topology, seed uint64) *Cluster {
 	t.Helper()
-	former := formerBinary(t) // build before anything runs, because that may take minutes
+	// The binaries are built before anything runs, because that may take minutes.
+	former := formerBinary(t)
 	harness.Binary(t, harness.APIServer)
 	c := &Cluster{t: t, clusterSeed: seed, topology: s, rand: rand.New(rand.NewPCG(seed, 0))}
 	if s.secure {
@@ -194,7 +197,8 @@ func (c *Cluster) links() (out []*harness.Proxy) {
 	for _, n := range c.nats {
 		for _, p := range n.Routes() {
 			if !seen[p] {
-				out, seen[p] = append(out, p), true
+				seen[p] = true
+				out = append(out, p)
 			}
 		}
 	}

@@ -71,10 +71,13 @@ func suite(t *testing.T, s topology, faults []fault) {
 	}
 }
 
+// TestReplicas tests faults of the API servers.
 func TestReplicas(t *testing.T) { suite(t, topology{nats: 1, etcd: 1}, replicaFaults()) }
 
+// TestNATS tests faults of a NATS cluster.
 func TestNATS(t *testing.T) { suite(t, topology{nats: 3, etcd: 1}, natsFaults()) }
 
+// TestEtcd tests faults of a single etcd.
 func TestEtcd(t *testing.T) { suite(t, topology{nats: 1, etcd: 1}, etcdFaults()) }
 
 // TestMembers tests faults of an etcd cluster.
@@ -97,6 +100,7 @@ func TestClocks(t *testing.T) {
 	suite(t, topology{nats: 1, etcd: 1, clocks: true}, clockFaults())
 }
 
+// needLong skips the test unless long tests are requested.
 func needLong(t *testing.T) {
 	t.Helper()
 	if os.Getenv(longEnv) != "long" {
@@ -112,6 +116,7 @@ func needDisks(t *testing.T) {
 	}
 }
 
+// disks returns an error if no disks can be mounted.
 func disks(t *testing.T) error {
 	_, err := harness.StartDisk(t)
 	return err

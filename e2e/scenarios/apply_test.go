@@ -1,13 +1,13 @@
 package scenarios
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -226,12 +226,18 @@ func kubectlDiff(t *testing.T, cli *harness.CLI) {
 	contains(t, "diff", r.Stdout, "\n-        image: web:1\n+        image: web:2\n")
 }
 
+// typedNamespace is the namespace of the objects of typedApply.
+const typedNamespace = "typed"
+
+// typedOptions are the options of typedApply.
+var typedOptions = metav1.ApplyOptions{FieldManager: "typed"}
+
 // typedApply applies ten kinds twice, the second time with fewer fields, and extracts them as apply
 // configurations.
 func typedApply(t *testing.T, client kubernetes.Interface) {
-	const ns = "typed"
-	ctx := context.Background()
-	o := metav1.ApplyOptions{FieldManager: "typed"}
+	const ns = typedNamespace
+	ctx := t.Context()
+	o := typedOptions
 	labels := map[string]string{"app": "a"}
 	selector := applymeta.LabelSelector().WithMatchLabels(labels)
 	pod := func() *applycore.PodTemplateSpecApplyConfiguration {
@@ -294,35 +300,47 @@ func typedApply(t *testing.T, client kubernetes.Interface) {
 	if t.Failed() {
 		return
 	}
+	applyExtracted(t, client, deployment)
+	applyStatus(t, client)
+}
 
-	// The extracted configuration equals the applied one. Applying it with fewer fields removes the
-	// others.
+// applyExtracted checks that the extracted configuration equals the applied one, and that applying
+// it with fewer fields removes the others.
+func applyExtracted(t *testing.T, client kubernetes.Interface, deployment *appsv1.Deployment) {
+	t.Helper()
+	deployments := client.AppsV1().Deployments(typedNamespace)
 	config, err := applyapps.ExtractDeployment(deployment, "typed")
 	if err != nil || config.Spec == nil || *config.Spec.Replicas != 2 || *config.Spec.Template.Spec.Containers[0].Image != "c:1" || config.Spec.RevisionHistoryLimit != nil {
 		t.Fatalf("extract: got %v %+v", err, config.Spec)
 	}
 	config.Spec.Template.Spec.Containers[0].WithImage("c:2").Ports = nil
-	deployment, err = client.AppsV1().Deployments(ns).Apply(ctx, config, o)
+	deployment, err = deployments.Apply(t.Context(), config, typedOptions)
 	if err != nil || deployment.Spec.Template.Spec.Containers[0].Image != "c:2" || len(deployment.Spec.Template.Spec.Containers[0].Ports) != 0 {
 		t.Fatalf("second apply: got %v %+v", err, deployment.Spec)
 	}
-	same, err := client.AppsV1().Deployments(ns).Apply(ctx, config, o)
+	same, err := deployments.Apply(t.Context(), config, typedOptions)
 	if err != nil || same.ResourceVersion != deployment.ResourceVersion {
 		t.Errorf("same apply again: got %v, version %s after %s", err, same.ResourceVersion, deployment.ResourceVersion)
 	}
+}
 
-	// The status has its own field manager.
-	status := applyapps.Deployment("a", ns).WithStatus(applyapps.DeploymentStatus().WithReplicas(2).WithConditions(
+// applyStatus checks that the status has its own field manager.
+func applyStatus(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	ctx := t.Context()
+	deployments := client.AppsV1().Deployments(typedNamespace)
+	status := applyapps.Deployment("a", typedNamespace).WithStatus(applyapps.DeploymentStatus().WithReplicas(2).WithConditions(
 		applyapps.DeploymentCondition().WithType("Available").WithStatus(corev1.ConditionTrue),
 	))
-	deployment, err = client.AppsV1().Deployments(ns).ApplyStatus(ctx, status, o)
+	deployment, err := deployments.ApplyStatus(ctx, status, typedOptions)
 	if err != nil || deployment.Status.Replicas != 2 || len(deployment.ManagedFields) != 2 {
 		t.Errorf("apply status: got %v %+v", err, deployment.ManagedFields)
 	}
-	if _, err := client.AppsV1().Deployments(ns).ApplyStatus(ctx, status.WithStatus(applyapps.DeploymentStatus().WithReplicas(3)), metav1.ApplyOptions{FieldManager: "other"}); !apierrors.IsConflict(err) {
+	changed := status.WithStatus(applyapps.DeploymentStatus().WithReplicas(3))
+	if _, err := deployments.ApplyStatus(ctx, changed, metav1.ApplyOptions{FieldManager: "other"}); !apierrors.IsConflict(err) {
 		t.Errorf("apply status as another manager: got %v", err)
 	}
-	if _, err := client.AppsV1().Deployments(ns).ApplyStatus(ctx, applyapps.Deployment("absent", ns), o); !apierrors.IsNotFound(err) {
+	if _, err := deployments.ApplyStatus(ctx, applyapps.Deployment("absent", typedNamespace), typedOptions); !apierrors.IsNotFound(err) {
 		t.Errorf("apply status of a missing object: got %v", err)
 	}
 }

@@ -148,8 +148,8 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	s.grant("alice")
 	s.grant("bob")
 	harness.Eventually(t, patience, "alice to be allowed to read", func() error { return readConfigMap(t.Context(), alice, "c") })
-	var kept, fresh, rejections, unanswered atomic.Int64
-	s.keep("what was decided goes on", &kept, func() error { return readConfigMap(t.Context(), alice, "c") })
+	var cached, fresh, rejections, unanswered atomic.Int64
+	s.keep("cached decisions", &cached, func() error { return readConfigMap(t.Context(), alice, "c") })
 	s.keep("mallory", &rejections, func() error {
 		return rejected(readConfigMap(t.Context(), mallory, fmt.Sprint("c", rejections.Load())))
 	})
@@ -164,8 +164,8 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 		}
 		return err
 	})
-	// heals waits until new decisions succeed and all clients have made progress.
-	heals := func(after string) {
+	// awaitDecisions waits until new decisions succeed and all clients have made progress.
+	awaitDecisions := func(after string) {
 		t.Helper()
 		n := 0
 		harness.Eventually(t, patience, "a decision after "+after, func() error {
@@ -175,9 +175,10 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 			}
 			return nil
 		})
-		before := [...]int64{kept.Load(), fresh.Load(), rejections.Load()}
+		counts := func() [3]int64 { return [3]int64{cached.Load(), fresh.Load(), rejections.Load()} }
+		before := counts()
 		harness.Eventually(t, patience, "progress of all clients after "+after, func() error {
-			now := [...]int64{kept.Load(), fresh.Load(), rejections.Load()}
+			now := counts()
 			for i := range now {
 				if now[i] <= before[i] && !t.Failed() {
 					return fmt.Errorf("%v, then %v", before, now)
@@ -186,43 +187,43 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 			return nil
 		})
 	}
-	// closed waits until a new request is rejected because no webhook answers.
-	closed := func(during string) {
+	// awaitRejection waits until a new request is rejected because no webhook answers.
+	awaitRejection := func(during string) {
 		t.Helper()
-		begin, answered := unanswered.Load(), kept.Load()
+		begin, answered := unanswered.Load(), cached.Load()
 		harness.Eventually(t, patience, "a rejection while "+during, func() error {
-			if unanswered.Load() == begin || kept.Load() == answered {
+			if unanswered.Load() == begin || cached.Load() == answered {
 				return errors.New("no rejection yet")
 			}
 			return nil
 		})
 	}
-	heals("the start")
+	awaitDecisions("the start")
 
 	s.authz[0].Kill()
-	heals("one was killed")
+	awaitDecisions("one was killed")
 	s.authz[1].Kill()
-	closed("both are dead")
+	awaitRejection("both are dead")
 	s.authz[0].Start()
-	heals("one came back")
+	awaitDecisions("one restarted")
 	s.authz[1].Start()
-	heals("both came back")
+	awaitDecisions("both restarted")
 
 	s.authz[0].Pause()
 	s.authz[1].Pause()
-	closed("both are paused")
+	awaitRejection("both are paused")
 	s.authz[1].Resume()
-	heals("one goes on")
+	awaitDecisions("one resumes")
 	s.authz[0].Resume()
-	heals("both go on")
+	awaitDecisions("both resume")
 
 	// One replica hangs. The load balancer detects it, but its connections stay open.
 	s.address.To(s.authz[0].Addr)
 	s.address.Reset()
-	heals("a move to the first")
+	awaitDecisions("a move to the first")
 	s.authz[0].Pause()
 	s.address.To(s.authz[1].Addr)
-	heals("the first hangs")
+	awaitDecisions("the first hangs")
 	s.authz[0].Resume()
 	s.address.To(s.authz[0].Addr, s.authz[1].Addr)
 
@@ -232,9 +233,9 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 		}
 		a.Start()
 	}
-	heals("replacement")
+	awaitDecisions("replacement")
 	s.end()
-	t.Logf("%d cached decisions, %d new ones (%d without an answer), %d rejections", kept.Load(), fresh.Load(), unanswered.Load(), rejections.Load())
+	t.Logf("%d cached decisions, %d new ones (%d without an answer), %d rejections", cached.Load(), fresh.Load(), unanswered.Load(), rejections.Load())
 }
 
 // TestRevokedPermissionEndsCachedDecisions revokes a permission while no webhook answers. The

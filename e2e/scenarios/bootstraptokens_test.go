@@ -165,9 +165,9 @@ func TestBootstrapTokens(t *testing.T) {
 	harness.Eventually(t, tokenSettle, "takeover by the other signer", func() error { return signatures(t, client, "aaaaaa", "eeeeee") })
 }
 
-// verifyAsJoiner reads cluster-info with kubectl as an anonymous user, as the role in deploy/manifests
-// allows, and verifies it by its token only. The signature is checked by another implementation of
-// the algorithm.
+// verifyAsJoiner reads cluster-info with kubectl as an anonymous user, as the role in
+// deploy/manifests allows, and verifies it by its token only. The signature is checked by another
+// implementation of the algorithm.
 func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
 	t.Helper()
 	harness.NewCLI(t, s).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac", "cluster-info.yaml"))

@@ -36,11 +36,12 @@ type converter struct {
 
 	mu     sync.Mutex
 	server *http.Server
-	asked  int
-	bend   func(http.ResponseWriter, map[string]any) bool // returns true if it has responded
-	hold   chan struct{}                                  // nil: it answers at once
+	asked  int                                            // number of requests
+	change func(http.ResponseWriter, map[string]any) bool // changes a response; true if it has responded
+	hold   chan struct{}                                  // delays responses until it is closed; may be nil
 }
 
+// startConverter returns a webhook that does not serve yet.
 func startConverter(t *testing.T) *converter {
 	c := &converter{t: t, addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))}
 	t.Cleanup(c.kill)
@@ -69,6 +70,7 @@ func (c *converter) serve(p harness.Pair) {
 	go func() { _ = s.ServeTLS(l, "", "") }()
 }
 
+// kill closes all connections and stops to serve.
 func (c *converter) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,18 +80,22 @@ func (c *converter) kill() {
 	}
 }
 
-func (c *converter) set(bend func(http.ResponseWriter, map[string]any) bool, hold chan struct{}) {
+// set changes the handling of requests; see the fields.
+func (c *converter) set(change func(http.ResponseWriter, map[string]any) bool, hold chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bend, c.hold = bend, hold
+	c.change = change
+	c.hold = hold
 }
 
+// count returns the number of requests so far.
 func (c *converter) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked
 }
 
+// convert serves a ConversionReview.
 func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
 	var q struct {
 		APIVersion string
@@ -105,7 +111,8 @@ func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	c.asked++
-	bend, hold := c.bend, c.hold
+	change := c.change
+	hold := c.hold
 	c.mu.Unlock()
 	if hold != nil {
 		select {
@@ -128,13 +135,14 @@ func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]any{"kind": "ConversionReview", "apiVersion": q.APIVersion, "response": map[string]any{
 		"uid": q.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": q.Request.Objects,
 	}}
-	if bend != nil && bend(w, answer) {
+	if change != nil && change(w, answer) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
+// converted returns a definition whose objects the webhook at an address converts.
 func converted(addr string, ca []byte) *unstructured.Unstructured {
 	field := map[string]any{"type": "string"}
 	version := func(name string, stored bool, fields ...string) any {
@@ -166,184 +174,251 @@ func converted(addr string, ca []byte) *unstructured.Unstructured {
 	return u
 }
 
-// TestConversionWebhook converts custom resources with a webhook that works, hangs, exits, returns
-// invalid responses and changes its certificate.
-func TestConversionWebhook(t *testing.T) {
-	t.Parallel()
+// conversionTest is a server with a definition whose objects a webhook converts.
+type conversionTest struct {
+	*testing.T
+	server    *harness.Server
+	client    *dynamic.DynamicClient
+	authority *harness.PKI // of the webhook's certificate
+	hook      *converter
+	// older and newer are the resource in v1, which is stored, and in v2.
+	older, newer dynamic.ResourceInterface
+}
+
+// startConversionTest starts a server and a webhook, and creates the definition.
+func startConversionTest(t *testing.T) *conversionTest {
+	t.Helper()
 	s := harness.StartServer(t)
-	client := dynamic.NewForConfigOrDie(s.Config())
+	c := &conversionTest{T: t, server: s, client: dynamic.NewForConfigOrDie(s.Config()), authority: harness.NewPKI(t), hook: startConverter(t)}
 	makeNamespace(t, s.Client(), "f")
-	authority := harness.NewPKI(t)
-	ca, err := os.ReadFile(authority.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hook := startConverter(t)
-	hook.serve(authority.Serving("hook"))
-	if _, err := client.Resource(definitionsGVR).Create(t.Context(), converted(hook.addr, ca), metav1.CreateOptions{}); err != nil {
+	c.hook.serve(c.authority.Serving("hook"))
+	definition := converted(c.hook.addr, readFile(t, c.authority.CA))
+	if _, err := c.client.Resource(definitionsGVR).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eps := func(version string) dynamic.ResourceInterface {
-		return client.Resource(schema.GroupVersionResource{Group: "conv.test", Version: version, Resource: "eps"}).Namespace("f")
+		return c.client.Resource(schema.GroupVersionResource{Group: "conv.test", Version: version, Resource: "eps"}).Namespace("f")
 	}
-	older, newer := eps("v1"), eps("v2")
-	create := func(r dynamic.ResourceInterface, version, name string, spec map[string]any) (*unstructured.Unstructured, error) {
-		return r.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "conv.test/" + version, "kind": "Ep", "metadata": map[string]any{"name": name}, "spec": spec,
-		}}, metav1.CreateOptions{})
-	}
-	spec := func(o *unstructured.Unstructured) string {
-		b, _ := json.Marshal(o.Object["spec"])
-		return string(b)
-	}
+	c.older = eps("v1")
+	c.newer = eps("v2")
+	return c
+}
 
-	// Test every verb in the version that is not stored.
-	w, err := newer.Watch(t.Context(), metav1.ListOptions{})
+// createOlder creates an object in the stored version.
+func (c *conversionTest) createOlder(name, hostPort string) error {
+	_, err := c.older.Create(c.Context(), ep("v1", name, map[string]any{"hostPort": hostPort}), metav1.CreateOptions{})
+	return err
+}
+
+// createNewer creates an object in the version that is not stored.
+func (c *conversionTest) createNewer(name, host, port string) (*unstructured.Unstructured, error) {
+	return c.newer.Create(c.Context(), ep("v2", name, map[string]any{"host": host, "port": port}), metav1.CreateOptions{})
+}
+
+// readFile returns the content of a file.
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
-	made, err := create(newer, "v2", "a", map[string]any{"host": "h", "port": "1"})
-	if err != nil || spec(made) != `{"host":"h","port":"1"}` || made.GetAPIVersion() != "conv.test/v2" {
-		t.Fatalf("create: got %v, %v", made, err)
-	}
-	if ev := <-w.ResultChan(); ev.Type != watch.Added || spec(ev.Object.(*unstructured.Unstructured)) != `{"host":"h","port":"1"}` {
-		t.Errorf("watch: got %v", ev)
-	}
-	if o, err := older.Get(t.Context(), "a", metav1.GetOptions{}); err != nil || spec(o) != `{"hostPort":"h:1"}` {
-		t.Errorf("stored version: got %v, %v", o, err)
-	}
-	patch := func(r dynamic.ResourceInterface, body string, sub ...string) (*unstructured.Unstructured, error) {
-		return r.Patch(t.Context(), "a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, sub...)
-	}
-	if o, err := patch(newer, `{"spec":{"port":"2"}}`); err != nil || spec(o) != `{"host":"h","port":"2"}` || o.GetGeneration() != 2 {
-		t.Errorf("patch: got %v, %v", o, err)
-	}
-	if o, err := patch(newer, `{"status":{"n":3}}`, "status"); err != nil || fmt.Sprint(o.Object["status"]) != "map[n:3]" {
-		t.Errorf("status: got %v, %v", o, err)
-	}
-	if o, err := patch(newer, `{"spec":{"replicas":4}}`, "scale"); err != nil || fmt.Sprint(o.Object["spec"]) != "map[replicas:4]" {
-		t.Errorf("scale: got %v, %v", o, err)
-	}
-	if o, err := newer.Apply(t.Context(), "b", &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "conv.test/v2", "kind": "Ep", "metadata": map[string]any{"name": "b"}, "spec": map[string]any{"host": "b", "port": "9"},
-	}}, metav1.ApplyOptions{FieldManager: "me"}); err != nil || spec(o) != `{"host":"b","port":"9"}` {
-		t.Errorf("apply: got %v, %v", o, err)
-	}
-	if table := harness.NewCLI(t, s).In("f").Run(t, "get", "eps.v2.conv.test"); !strings.Contains(table, "FIRST") || !strings.Contains(table, "a      h") {
-		t.Errorf("table: got\n%s", table)
-	}
+	return b
+}
 
-	// A list is converted in one call, which concurrent requests share.
+// ep returns an object of the definition.
+func ep(version, name string, spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "conv.test/" + version, "kind": "Ep", "metadata": map[string]any{"name": name}, "spec": spec,
+	}}
+}
+
+// specOf returns the JSON of the spec of an object.
+func specOf(o *unstructured.Unstructured) string {
+	b, _ := json.Marshal(o.Object["spec"])
+	return string(b)
+}
+
+// TestConversionWebhook converts custom resources with a webhook that works, hangs, exits, returns
+// invalid responses and changes its certificate. The steps run in order.
+func TestConversionWebhook(t *testing.T) {
+	t.Parallel()
+	c := startConversionTest(t)
+	watching := c.testVerbs()
+	c.testSharedCalls(watching)
+	c.testFailures()
+	c.testHangingWebhook()
+	c.testChangedCA()
+	c.testDeletion()
+}
+
+// testVerbs tests every verb in the version that is not stored. It returns its watch.
+func (c *conversionTest) testVerbs() watch.Interface {
+	w, err := c.newer.Watch(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(w.Stop)
+	created, err := c.createNewer("a", "h", "1")
+	if err != nil || specOf(created) != `{"host":"h","port":"1"}` || created.GetAPIVersion() != "conv.test/v2" {
+		c.Fatalf("create: got %v, %v", created, err)
+	}
+	if ev := <-w.ResultChan(); ev.Type != watch.Added || specOf(ev.Object.(*unstructured.Unstructured)) != `{"host":"h","port":"1"}` {
+		c.Errorf("watch: got %v", ev)
+	}
+	if o, err := c.older.Get(c.Context(), "a", metav1.GetOptions{}); err != nil || specOf(o) != `{"hostPort":"h:1"}` {
+		c.Errorf("stored version: got %v, %v", o, err)
+	}
+	patch := func(body string, subresources ...string) (*unstructured.Unstructured, error) {
+		return c.newer.Patch(c.Context(), "a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
+	}
+	if o, err := patch(`{"spec":{"port":"2"}}`); err != nil || specOf(o) != `{"host":"h","port":"2"}` || o.GetGeneration() != 2 {
+		c.Errorf("patch: got %v, %v", o, err)
+	}
+	if o, err := patch(`{"status":{"n":3}}`, "status"); err != nil || fmt.Sprint(o.Object["status"]) != "map[n:3]" {
+		c.Errorf("status: got %v, %v", o, err)
+	}
+	if o, err := patch(`{"spec":{"replicas":4}}`, "scale"); err != nil || fmt.Sprint(o.Object["spec"]) != "map[replicas:4]" {
+		c.Errorf("scale: got %v, %v", o, err)
+	}
+	applied, err := c.newer.Apply(c.Context(), "b", ep("v2", "b", map[string]any{"host": "b", "port": "9"}), metav1.ApplyOptions{FieldManager: "me"})
+	if err != nil || specOf(applied) != `{"host":"b","port":"9"}` {
+		c.Errorf("apply: got %v, %v", applied, err)
+	}
+	table := harness.NewCLI(c.T, c.server).In("f").Run(c.T, "get", "eps.v2.conv.test")
+	if !strings.Contains(table, "FIRST") || !strings.Contains(table, "a      h") {
+		c.Errorf("table: got\n%s", table)
+	}
+	return w
+}
+
+// testSharedCalls checks that a list is converted in one call, which concurrent requests share. It
+// stops the watch before it counts calls.
+func (c *conversionTest) testSharedCalls(watching watch.Interface) {
 	for i := range 100 {
-		if _, err := create(older, "v1", fmt.Sprint("many-", i), map[string]any{"hostPort": fmt.Sprint("h:", i)}); err != nil {
-			t.Fatal(err)
+		if err := c.createOlder(fmt.Sprint("many-", i), fmt.Sprint("h:", i)); err != nil {
+			c.Fatal(err)
 		}
 	}
-	w.Stop()
-	before := hook.count()
+	watching.Stop()
+	before := c.hook.count()
 	var group sync.WaitGroup
 	for range 10 {
 		group.Go(func() {
-			if l, err := newer.List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 102 {
-				t.Errorf("list: %v", err)
+			if l, err := c.newer.List(c.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 102 {
+				c.Errorf("list: %v", err)
 			}
 		})
 	}
 	group.Wait()
-	if n := hook.count() - before; n > 3 {
-		t.Errorf("got %d calls for ten lists", n)
+	if n := c.hook.count() - before; n > 3 {
+		c.Errorf("got %d calls for ten lists, want at most 3", n)
 	}
+}
 
-	// Invalid responses, timeouts and crashes fail only requests that need a conversion.
-	fresh := func(name string) {
-		t.Helper()
-		if _, err := create(older, "v1", name, map[string]any{"hostPort": "h:1"}); err != nil {
-			t.Fatalf("stored version while the webhook fails: got %v", err)
-		}
-	}
-	rejected := func(name, want string) {
-		t.Helper()
-		_, err := newer.Get(t.Context(), name, metav1.GetOptions{})
-		if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown || !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("get: got %v, want %s", err, want)
-		}
-		if _, err := newer.List(t.Context(), metav1.ListOptions{}); !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("list: got %v, want %s", err, want)
-		}
-		if _, err := create(newer, "v2", "never", map[string]any{"host": "h", "port": "1"}); err == nil {
-			t.Error("create without conversion succeeded")
-		}
-		if l, err := older.List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) < 103 {
-			t.Errorf("list of the stored version: got %v", err)
-		}
-		if err := older.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("delete in the stored version: got %v", err)
-		}
-	}
-	hook.set(func(_ http.ResponseWriter, answer map[string]any) bool {
+// testFailures checks that invalid responses, closed connections and crashes fail only requests
+// that need a conversion.
+func (c *conversionTest) testFailures() {
+	c.hook.set(func(_ http.ResponseWriter, answer map[string]any) bool {
 		answer["response"].(map[string]any)["result"] = map[string]any{"status": "Failure", "message": "cannot convert"}
 		return false
 	}, nil)
-	fresh("nonsense")
-	rejected("nonsense", "conversion webhook for conv.test/v1, Kind=Ep failed: cannot convert")
-	hook.set(func(w http.ResponseWriter, _ map[string]any) bool { panic(http.ErrAbortHandler) }, nil)
-	fresh("cut")
-	rejected("cut", "conversion webhook for conv.test/v1, Kind=Ep failed: Post ")
-	hook.set(nil, nil)
-	hook.kill()
-	fresh("dead")
-	rejected("dead", "connection refused")
-	hook.serve(authority.Serving("hook"))
+	c.mustCreateOlder("nonsense")
+	c.checkRejected("nonsense", "conversion webhook for conv.test/v1, Kind=Ep failed: cannot convert")
+	c.hook.set(func(w http.ResponseWriter, _ map[string]any) bool { panic(http.ErrAbortHandler) }, nil)
+	c.mustCreateOlder("cut")
+	c.checkRejected("cut", "conversion webhook for conv.test/v1, Kind=Ep failed: Post ")
+	c.hook.set(nil, nil)
+	c.hook.kill()
+	c.mustCreateOlder("dead")
+	c.checkRejected("dead", "connection refused")
+	c.hook.serve(c.authority.Serving("hook"))
+}
 
-	// A hanging webhook delays a request at most until the request's timeout.
+// mustCreateOlder creates an object in the stored version, which needs no conversion.
+func (c *conversionTest) mustCreateOlder(name string) {
+	c.Helper()
+	if err := c.createOlder(name, "h:1"); err != nil {
+		c.Fatalf("stored version while the webhook fails: got %v", err)
+	}
+}
+
+// checkRejected checks that requests in the version that is not stored fail with an error, and that
+// others succeed. It deletes the object.
+func (c *conversionTest) checkRejected(name, want string) {
+	c.Helper()
+	_, err := c.newer.Get(c.Context(), name, metav1.GetOptions{})
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown || !strings.Contains(fmt.Sprint(err), want) {
+		c.Errorf("get: got %v, want %s", err, want)
+	}
+	if _, err := c.newer.List(c.Context(), metav1.ListOptions{}); !strings.Contains(fmt.Sprint(err), want) {
+		c.Errorf("list: got %v, want %s", err, want)
+	}
+	if _, err := c.createNewer("never", "h", "1"); err == nil {
+		c.Error("create without conversion succeeded")
+	}
+	if l, err := c.older.List(c.Context(), metav1.ListOptions{}); err != nil || len(l.Items) < 103 {
+		c.Errorf("list of the stored version: got %v", err)
+	}
+	if err := c.older.Delete(c.Context(), name, metav1.DeleteOptions{}); err != nil {
+		c.Errorf("delete in the stored version: got %v", err)
+	}
+}
+
+// testHangingWebhook checks that a hanging webhook delays a request at most until the request's
+// timeout.
+func (c *conversionTest) testHangingWebhook() {
 	hold := make(chan struct{})
-	hook.set(nil, hold)
-	fresh("slow")
-	short, cancel := context.WithTimeout(t.Context(), time.Second)
-	if _, err := newer.Get(short, "slow", metav1.GetOptions{}); err == nil {
-		t.Error("request with a hanging webhook succeeded")
+	c.hook.set(nil, hold)
+	c.mustCreateOlder("slow")
+	short, cancel := context.WithTimeout(c.Context(), time.Second)
+	if _, err := c.newer.Get(short, "slow", metav1.GetOptions{}); err == nil {
+		c.Error("request with a hanging webhook succeeded")
 	}
 	cancel()
-	if code := getWithTimeout(t, s, "/apis/conv.test/v2/namespaces/f/eps/slow?timeout=1s"); code != http.StatusGatewayTimeout {
-		t.Errorf("timed-out request: got %d", code)
+	if code := getWithTimeout(c.T, c.server, "/apis/conv.test/v2/namespaces/f/eps/slow?timeout=1s"); code != http.StatusGatewayTimeout {
+		c.Errorf("timed-out request: got %d", code)
 	}
 	begin := time.Now()
-	if code, err := readWithTimeout(t, s, "/apis/conv.test/v2/namespaces/f/eps?watch=1&timeoutSeconds=2"); code != http.StatusOK || err != nil || time.Since(begin) > 10*time.Second {
-		t.Errorf("watch of 2 s: got %d after %v: %v", code, time.Since(begin), err)
+	code, err := readWithTimeout(c.T, c.server, "/apis/conv.test/v2/namespaces/f/eps?watch=1&timeoutSeconds=2")
+	if code != http.StatusOK || err != nil || time.Since(begin) > 10*time.Second {
+		c.Errorf("watch of 2 s: got %d after %v: %v", code, time.Since(begin), err)
 	}
 	close(hold)
-	hook.set(nil, nil)
-	if o, err := newer.Get(t.Context(), "slow", metav1.GetOptions{}); err != nil || spec(o) != `{"host":"h","port":"1"}` {
-		t.Errorf("after recovery: got %v, %v", o, err)
+	c.hook.set(nil, nil)
+	if o, err := c.newer.Get(c.Context(), "slow", metav1.GetOptions{}); err != nil || specOf(o) != `{"host":"h","port":"1"}` {
+		c.Errorf("after recovery: got %v, %v", o, err)
 	}
+}
 
-	// A certificate of another CA is rejected until the definition contains that CA.
-	hook.kill()
-	other := harness.NewPKI(t)
-	hook.serve(other.Serving("hook"))
-	fresh("rotated")
-	if _, err := newer.Get(t.Context(), "rotated", metav1.GetOptions{}); !strings.Contains(fmt.Sprint(err), "certificate") {
-		t.Errorf("certificate of another CA: got %v", err)
+// testChangedCA checks that a certificate of another CA is rejected until the definition contains
+// that CA.
+func (c *conversionTest) testChangedCA() {
+	c.hook.kill()
+	other := harness.NewPKI(c.T)
+	c.hook.serve(other.Serving("hook"))
+	c.mustCreateOlder("rotated")
+	if _, err := c.newer.Get(c.Context(), "rotated", metav1.GetOptions{}); !strings.Contains(fmt.Sprint(err), "certificate") {
+		c.Errorf("certificate of another CA: got %v", err)
 	}
-	if ca, err = os.ReadFile(other.CA); err != nil {
-		t.Fatal(err)
+	config := map[string]any{"caBundle": readFile(c.T, other.CA)}
+	body, _ := json.Marshal(map[string]any{"spec": map[string]any{"conversion": map[string]any{"webhook": map[string]any{"clientConfig": config}}}})
+	if _, err := c.client.Resource(definitionsGVR).Patch(c.Context(), "eps.conv.test", types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		c.Fatal(err)
 	}
-	body, _ := json.Marshal(map[string]any{"spec": map[string]any{"conversion": map[string]any{"webhook": map[string]any{"clientConfig": map[string]any{"caBundle": ca}}}}})
-	if _, err := client.Resource(definitionsGVR).Patch(t.Context(), "eps.conv.test", types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
+	if o, err := c.newer.Get(c.Context(), "rotated", metav1.GetOptions{}); err != nil || specOf(o) != `{"host":"h","port":"1"}` {
+		c.Errorf("after the definition changed: got %v, %v", o, err)
 	}
-	if o, err := newer.Get(t.Context(), "rotated", metav1.GetOptions{}); err != nil || spec(o) != `{"host":"h","port":"1"}` {
-		t.Errorf("after the definition changed: got %v, %v", o, err)
-	}
+}
 
-	// The definition is deleted with all its objects, whatever the webhook returns.
-	hook.kill()
-	if err := client.Resource(definitionsGVR).Delete(t.Context(), "eps.conv.test", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+// testDeletion checks that the definition is deleted with all its objects although the webhook does
+// not respond.
+func (c *conversionTest) testDeletion() {
+	c.hook.kill()
+	if err := c.client.Resource(definitionsGVR).Delete(c.Context(), "eps.conv.test", metav1.DeleteOptions{}); err != nil {
+		c.Fatal(err)
 	}
-	harness.Eventually(t, 20*time.Second, "removal of the definition", func() error {
-		_, err := client.Resource(definitionsGVR).Get(t.Context(), "eps.conv.test", metav1.GetOptions{})
+	harness.Eventually(c.T, 20*time.Second, "removal of the definition", func() error {
+		_, err := c.client.Resource(definitionsGVR).Get(c.Context(), "eps.conv.test", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

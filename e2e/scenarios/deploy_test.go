@@ -157,8 +157,8 @@ func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTempla
 	}
 }
 
-// checkEtcdMemory checks that the memory limit of etcd has room for a database that reaches its quota,
-// and that a slow start does not end a member.
+// checkEtcdMemory checks that the memory limit of etcd has room for a database that reaches its
+// quota, and that a slow start does not end a member.
 func checkEtcdMemory(t *testing.T, c corev1.Container) {
 	t.Helper()
 	for _, a := range c.Args {

@@ -142,8 +142,8 @@ var (
 	words     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*\s*\(?`)
 )
 
-// elsewhere matches metrics that a suite with the embedded etcd does not have: of a cluster of etcd, of
-// the exporter of NATS, of kubelets and of kube-state-metrics.
+// elsewhere matches metrics that a suite with the embedded etcd does not have: of a cluster of
+// etcd, of the exporter of NATS, of kubelets and of kube-state-metrics.
 var elsewhere = regexp.MustCompile(`^(binnacle_etcd_member|etcd_(disk|server)|gnatsd|kubelet|kube_cronjob)_`)
 
 // metricsOf returns the metric names in an expression: words that are neither functions nor labels.

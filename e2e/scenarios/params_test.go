@@ -31,8 +31,8 @@ const (
 // deletes reports whether a write of the sequence deletes the parameter.
 func deletes(seq int64) bool { return seq%churnRound == churnRound-1 }
 
-// churned is a parameter that one writer changes through two replicas in turn.
-type churned struct {
+// churnTest is a parameter that one writer changes through two replicas in turn.
+type churnTest struct {
 	resource schema.GroupVersionResource
 	kind     schema.GroupVersionKind
 	clients  []dynamic.Interface
@@ -42,7 +42,11 @@ type churned struct {
 	acknowledged []atomic.Int64
 }
 
-func (c *churned) write(ctx context.Context, seq int64) error {
+// policy returns the name of the policy and of its binding.
+func (c *churnTest) policy() string { return strings.ToLower(c.kind.Kind) }
+
+// write performs a write of the sequence.
+func (c *churnTest) write(ctx context.Context, seq int64) error {
 	at := int(seq) % len(c.clients)
 	objects := c.clients[at].Resource(c.resource).Namespace("churn")
 	c.issued.Store(seq)
@@ -64,12 +68,13 @@ func (c *churned) write(ctx context.Context, seq int64) error {
 	return err
 }
 
+// judgedBy matches the number of a write in the message of the policy.
 var judgedBy = regexp.MustCompile(`judged by ([0-9]+)`)
 
-// judge sends a request to a replica and returns the write of the sequence by which the policy
-// decided, or that there is no parameter.
-func (c *churned) judge(ctx context.Context, replica int, policy string) (seq int64, none bool, err error) {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "asked", "labels": map[string]any{"policy": policy}}}}
+// decide sends a request to a replica and returns the write of the sequence by which the policy
+// decided, or that the parameter is absent.
+func (c *churnTest) decide(ctx context.Context, replica int) (seq int64, absent bool, err error) {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "asked", "labels": map[string]any{"policy": c.policy()}}}}
 	_, err = c.clients[replica].Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("churn").Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if !apierrors.IsInvalid(err) {
 		return 0, false, fmt.Errorf("no decision: %w", err)
@@ -86,18 +91,19 @@ func (c *churned) judge(ctx context.Context, replica int, policy string) (seq in
 
 // check sends a request to a replica. The policy must not use an older write than the last one that
 // the replica had acknowledged before.
-func (c *churned) check(ctx context.Context, replica int, policy string) (seq int64, err error) {
+func (c *churnTest) check(ctx context.Context, replica int) (seq int64, err error) {
 	before := c.acknowledged[replica].Load()
-	seq, none, err := c.judge(ctx, replica, policy)
+	seq, absent, err := c.decide(ctx, replica)
 	if err != nil {
 		return 0, err
 	}
-	if none {
+	if absent {
+		// The write that deleted the parameter is not known. It is the newest one that may have.
 		for seq = c.issued.Load(); seq >= before && !deletes(seq); seq-- {
 		}
 	}
 	if seq < before {
-		return seq, fmt.Errorf("replica %d uses write %d (none: %t) after acknowledging %d", replica, seq, none, before)
+		return seq, fmt.Errorf("replica %d uses write %d (absent: %t) after acknowledging %d", replica, seq, absent, before)
 	}
 	return seq, nil
 }
@@ -107,7 +113,8 @@ func (c *churned) check(ctx context.Context, replica int, policy string) (seq in
 // other replica must catch up.
 func TestPolicyParametersStayCurrent(t *testing.T) {
 	t.Parallel()
-	etcd, broker := harness.StartEtcd(t), harness.StartNATS(t, 1)[0]
+	etcd := harness.StartEtcd(t)
+	broker := harness.StartNATS(t, 1)[0]
 	flags := harness.WithFlags("--nats-servers=nats://"+broker.Addr, "--cluster-id=churn")
 	one := harness.StartServer(t, harness.WithEtcd(etcd), flags)
 	two := one.StartReplica(harness.WithEtcd(etcd), flags)
@@ -120,125 +127,154 @@ func TestPolicyParametersStayCurrent(t *testing.T) {
 	if _, err := clients[0].Resource(definitionsGVR).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []*churned{
+	for _, c := range []*churnTest{
 		{resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}},
 		{resource: widgets("churn.test"), kind: schema.GroupVersionKind{Group: "churn.test", Version: "v1", Kind: "Widget"}},
 	} {
-		c.clients, c.acknowledged = clients, make([]atomic.Int64, len(clients))
+		c.clients = clients
+		c.acknowledged = make([]atomic.Int64, len(clients))
 		t.Run(c.kind.Kind, func(t *testing.T) { c.run(t) })
 	}
 }
 
-func (c *churned) run(t *testing.T) {
-	ctx, policy := t.Context(), strings.ToLower(c.kind.Kind)
-	admission := func(replica int, resource string) dynamic.ResourceInterface {
-		return c.clients[replica].Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource})
-	}
-	create := func(replica int, resource, kind string, spec map[string]any) {
-		t.Helper()
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": policy}, "spec": spec}}
-		if _, err := admission(replica, resource).Create(ctx, u, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	makePolicy := func(replica int) {
-		create(replica, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", map[string]any{
-			"paramKind": map[string]any{"apiVersion": c.kind.GroupVersion().String(), "kind": c.kind.Kind},
-			"matchConstraints": map[string]any{
-				"objectSelector": map[string]any{"matchLabels": map[string]any{"policy": policy}},
-				"resourceRules":  []any{map[string]any{"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"secrets"}}},
-			},
-			"validations": []any{map[string]any{"expression": "params == null", "messageExpression": "'judged by ' + string(params.metadata.annotations.seq)"}},
-		})
-	}
-	makeBinding := func(replica int) {
-		create(replica, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", map[string]any{
-			"policyName": policy, "validationActions": []any{"Deny"}, "paramRef": map[string]any{"name": "param", "namespace": "churn", "parameterNotFoundAction": "Deny"},
-		})
-	}
-	makePolicy(0)
-	makeBinding(0)
-	if err := c.write(ctx, 0); err != nil {
+// run tests one kind of parameter.
+func (c *churnTest) run(t *testing.T) {
+	c.createPolicy(t, 0)
+	c.createBinding(t, 0)
+	if err := c.write(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	for replica := range c.clients { // wait until each enforces it
-		c.follows(t, replica, policy, 0)
+		c.awaitWrite(t, replica, 0)
 	}
-	churning, stop := context.WithCancel(ctx)
-	var asked atomic.Int64
-	var askers sync.WaitGroup
+	c.testWrites(t)
+	c.testPolicyChanges(t)
+}
+
+// admission returns the client of a kind of policy or binding.
+func (c *churnTest) admission(replica int, resource string) dynamic.ResourceInterface {
+	return c.clients[replica].Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource})
+}
+
+// create creates a policy or binding.
+func (c *churnTest) create(t *testing.T, replica int, resource, kind string, spec map[string]any) {
+	t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": c.policy()}, "spec": spec,
+	}}
+	if _, err := c.admission(replica, resource).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// createPolicy creates a policy that rejects secrets with the number of the write in the message.
+func (c *churnTest) createPolicy(t *testing.T, replica int) {
+	t.Helper()
+	c.create(t, replica, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", map[string]any{
+		"paramKind": map[string]any{"apiVersion": c.kind.GroupVersion().String(), "kind": c.kind.Kind},
+		"matchConstraints": map[string]any{
+			"objectSelector": map[string]any{"matchLabels": map[string]any{"policy": c.policy()}},
+			"resourceRules":  []any{map[string]any{"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"secrets"}}},
+		},
+		"validations": []any{map[string]any{"expression": "params == null", "messageExpression": "'judged by ' + string(params.metadata.annotations.seq)"}},
+	})
+}
+
+// createBinding binds the policy to the parameter.
+func (c *churnTest) createBinding(t *testing.T, replica int) {
+	t.Helper()
+	c.create(t, replica, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", map[string]any{
+		"policyName": c.policy(), "validationActions": []any{"Deny"}, "paramRef": map[string]any{"name": "param", "namespace": "churn", "parameterNotFoundAction": "Deny"},
+	})
+}
+
+// testWrites performs the sequence of writes while clients send requests.
+func (c *churnTest) testWrites(t *testing.T) {
+	ctx := t.Context()
+	clientsCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	var requests atomic.Int64
+	var clients sync.WaitGroup
 	for i := range 6 {
-		replica := i % len(c.clients)
-		askers.Go(func() {
-			last := int64(0)
-			for churning.Err() == nil {
-				seq, err := c.check(ctx, replica, policy)
-				if err == nil && seq < last {
-					err = fmt.Errorf("replica %d used write %d, then %d", replica, last, seq)
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				last = seq
-				asked.Add(1)
-			}
-		})
+		clients.Go(func() { c.runClient(clientsCtx, t, i%len(c.clients), &requests) })
 	}
 	for seq := int64(1); seq < churnWrites && !t.Failed(); seq++ {
 		err := c.write(ctx, seq)
 		if err == nil {
-			_, err = c.check(ctx, int(seq)%len(c.clients), policy)
+			_, err = c.check(ctx, int(seq)%len(c.clients))
 		}
 		if err != nil {
 			t.Errorf("write %d: %v", seq, err)
 		}
 		if seq%20 == 0 {
-			c.follows(t, int(seq+1)%len(c.clients), policy, seq)
+			c.awaitWrite(t, int(seq+1)%len(c.clients), seq)
 		}
 	}
 	stop()
-	askers.Wait()
-	if n := asked.Load(); n < churnWrites {
+	clients.Wait()
+	if n := requests.Load(); n < churnWrites {
 		t.Errorf("got only %d requests", n)
 	}
-	t.Logf("%d requests during %d writes", asked.Load(), churnWrites)
+	t.Logf("%d requests during %d writes", requests.Load(), churnWrites)
+}
 
-	// Changes of policies and bindings take effect at once, too. The last write of the sequence
-	// deleted the parameter, so every request is denied while there is a policy.
+// runClient sends requests to a replica until ctx ends. The replica must not go back to an older
+// write.
+func (c *churnTest) runClient(ctx context.Context, t *testing.T, replica int, requests *atomic.Int64) {
+	last := int64(0)
+	for ctx.Err() == nil {
+		seq, err := c.check(t.Context(), replica)
+		if err == nil && seq < last {
+			err = fmt.Errorf("replica %d used write %d, then %d", replica, last, seq)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		last = seq
+		requests.Add(1)
+	}
+}
+
+// testPolicyChanges checks that changes of policies and bindings take effect at once, too. The last
+// write of the sequence deleted the parameter, so every request is denied while there is a policy.
+func (c *churnTest) testPolicyChanges(t *testing.T) {
+	ctx := t.Context()
 	for round := range 10 {
 		here, there := round%2, (round+1)%2
-		resource, again := "validatingadmissionpolicybindings", makeBinding
+		resource := "validatingadmissionpolicybindings"
+		recreate := c.createBinding
 		if round%4 > 1 {
-			resource, again = "validatingadmissionpolicies", makePolicy
+			resource = "validatingadmissionpolicies"
+			recreate = c.createPolicy
 		}
-		if err := admission(here, resource).Delete(ctx, policy, metav1.DeleteOptions{}); err != nil {
+		if err := c.admission(here, resource).Delete(ctx, c.policy(), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := c.judge(ctx, here, policy); err == nil {
+		if _, _, err := c.decide(ctx, here); err == nil {
 			t.Fatalf("round %d: still denied without %s", round, resource)
 		}
 		harness.Eventually(t, 10*time.Second, "permission by the other replica", func() error {
-			if _, _, err := c.judge(ctx, there, policy); err == nil {
+			if _, _, err := c.decide(ctx, there); err == nil {
 				return fmt.Errorf("round %d: denied", round)
 			}
 			return nil
 		})
-		again(here)
-		if _, none, err := c.judge(ctx, here, policy); err != nil || !none {
+		recreate(t, here)
+		if _, absent, err := c.decide(ctx, here); err != nil || !absent {
 			t.Fatalf("round %d: after recreating %s: got %v", round, resource, err)
 		}
-		c.follows(t, there, policy, churnWrites-1)
+		c.awaitWrite(t, there, churnWrites-1)
 	}
 }
 
-// follows waits until a replica uses a write or a later one.
-func (c *churned) follows(t *testing.T, replica int, policy string, seq int64) {
+// awaitWrite waits until a replica uses a write or a later one.
+func (c *churnTest) awaitWrite(t *testing.T, replica int, seq int64) {
 	t.Helper()
 	harness.Eventually(t, 10*time.Second, fmt.Sprintf("replica %d to use write %d", replica, seq), func() error {
-		got, none, err := c.judge(t.Context(), replica, policy)
-		if err == nil && (none && !deletes(seq) || !none && got < seq) {
-			err = fmt.Errorf("uses write %d (none: %t)", got, none)
+		got, absent, err := c.decide(t.Context(), replica)
+		if err == nil && (absent && !deletes(seq) || !absent && got < seq) {
+			err = fmt.Errorf("uses write %d (absent: %t)", got, absent)
 		}
 		return err
 	})

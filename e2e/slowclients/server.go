@@ -41,13 +41,14 @@ type server struct {
 func startServer(t testing.TB, cells []*cell, flags ...string) *server {
 	t.Helper()
 	started := harness.StartServer(t, harness.WithFlags(flags...))
-	s := &server{started, strings.TrimPrefix(started.URL, "https://"), started.Client()}
+	s := &server{Server: started, addr: strings.TrimPrefix(started.URL, "https://"), client: started.Client()}
 	for _, name := range []string{"small", "large", "watched", "uploads"} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := s.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	// The numbers of objects in the namespaces small and large.
 	small, large := 1, 1
 	for _, c := range cells {
 		switch c.workload {
@@ -64,7 +65,8 @@ func startServer(t testing.TB, cells []*cell, flags ...string) *server {
 	fill := func(namespace string, objects, size int) {
 		for i := range objects {
 			group.Go(func() error {
-				_, err := s.createObject(ctx, namespace, configMap(fmt.Sprintf("object-%d", i), map[string]string{"n": strconv.Itoa(i)}, size-500))
+				body := configMap(fmt.Sprintf("object-%d", i), map[string]string{"n": strconv.Itoa(i)}, size-500)
+				_, err := s.createObject(ctx, namespace, body)
 				return err
 			})
 		}
@@ -82,6 +84,7 @@ func (s *server) create(ctx context.Context, namespace, name, cell string, data 
 	return s.createObject(ctx, namespace, configMap(name, map[string]string{"cell": cell}, len(data)))
 }
 
+// createObject creates a config map and returns its resource version.
 func (s *server) createObject(ctx context.Context, namespace string, body []byte) (string, error) {
 	var object corev1.ConfigMap
 	err := s.client.CoreV1().RESTClient().Post().AbsPath(configMaps(namespace)).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Into(&object)

@@ -17,6 +17,7 @@ func line(spec string) string {
 	return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}` + "\n"
 }
 
+// TestDecisions checks which requests policies allow.
 func TestDecisions(t *testing.T) {
 	z, err := abac.Parse(strings.NewReader("# policies\n\n" +
 		line(`"user":"alice","namespace":"*","resource":"*","apiGroup":"*"`) +
@@ -140,6 +141,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// TestUnversionedPolicies checks policies without a version, which have other defaults.
 func TestUnversionedPolicies(t *testing.T) {
 	for _, c := range []struct {
 		policy         string

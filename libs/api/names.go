@@ -49,8 +49,8 @@ const (
 	GroupUnauthenticated = "system:unauthenticated"
 	GroupMasters         = "system:masters"
 
-	// UserSuitePrefix is the prefix of the user names of the suite's own services, and GroupSuite is
-	// their group.
+	// UserSuitePrefix is the prefix of the user names of the suite's own services, and GroupSuite
+	// is their group.
 	UserSuitePrefix = "system:binnacle:"
 	GroupSuite      = "system:binnacle"
 )

@@ -60,35 +60,35 @@ type Response struct {
 	// Expires is when the result becomes invalid at the latest, as far as the authenticator knows;
 	// zero if unknown.
 	Expires time.Time
-	// Words are audit annotations about the token, by their keys.
-	Words map[string]string
+	// AuditAnnotations are audit annotations about the token, by their keys.
+	AuditAnnotations map[string]string
 }
 
 // Refused is the error for a rejected token with audit annotations.
 type Refused struct {
 	error
-	// Words are as in Response.
-	Words map[string]string
+	// AuditAnnotations are as in Response.
+	AuditAnnotations map[string]string
 }
 
 // Refuse returns a Refused error.
-func Refuse(why error, words map[string]string) error { return &Refused{why, words} }
+func Refuse(why error, annotations map[string]string) error { return &Refused{why, annotations} }
 
 // Unwrap supports errors.Is.
 func (r *Refused) Unwrap() error { return r.error }
 
-// WordsOf returns the audit annotations of an error of a Token.
-func WordsOf(err error) map[string]string {
+// AuditAnnotationsOf returns the audit annotations of an error of a Token.
+func AuditAnnotationsOf(err error) map[string]string {
 	var all utilerrors.Aggregate
 	if errors.As(err, &all) {
 		for _, err := range all.Errors() {
-			if words := WordsOf(err); words != nil {
-				return words
+			if annotations := AuditAnnotationsOf(err); annotations != nil {
+				return annotations
 			}
 		}
 	}
 	if r := new(Refused); errors.As(err, &r) {
-		return r.Words
+		return r.AuditAnnotations
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ func fixed(name string, ok bool, err error) authenticator.Token {
 	})
 }
 
+// TestUnion uses the first member that authenticates a token, and joins the errors of the others.
 func TestUnion(t *testing.T) {
 	bad, worse := errors.New("bad"), errors.New("worse")
 	never := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {

@@ -41,6 +41,7 @@ func NewMetrics(r prometheus.Registerer, instance string) *Metrics {
 	return m
 }
 
+// hash returns the SHA-256 of s for a label, as kube-apiserver writes it.
 func hash(s string) string {
 	if s == "" {
 		return ""
@@ -49,6 +50,7 @@ func hash(s string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
+// outcome returns the value of the labels status and result.
 func outcome(ok bool) string {
 	if ok {
 		return "success"
@@ -56,6 +58,7 @@ func outcome(ok bool) string {
 	return "failure"
 }
 
+// reloaded counts a reload of the configuration.
 func (m *Metrics) reloaded(ok bool) {
 	if m == nil {
 		return
@@ -64,6 +67,7 @@ func (m *Metrics) reloaded(ok bool) {
 	m.last.WithLabelValues(m.instance, outcome(ok)).SetToCurrentTime()
 }
 
+// authenticated observes the authentication of a token of an issuer.
 func (m *Metrics) authenticated(issuer string, ok bool, took time.Duration) {
 	if m == nil {
 		return

@@ -13,6 +13,7 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
+// TestOptionsSource authenticates tokens of an issuer that flags or a file configure.
 func TestOptionsSource(t *testing.T) {
 	i := oidctest.New(t)
 	dir := t.TempDir()

@@ -61,6 +61,7 @@ func many(n int) string {
 	return b.String()
 }
 
+// TestParseErrors rejects invalid configurations with the path of the field, and without secrets.
 func TestParseErrors(t *testing.T) {
 	expr := func(e string) string { return "  claimMappings:\n    username:\n      expression: '" + e + "'\n" }
 	more := func(lines string) string { return issuer(byName + lines) }

@@ -113,6 +113,7 @@ const (
 	kept      = "keeping the previous one"
 )
 
+// TestReload changes the issuers in the file. An invalid file keeps the previous ones.
 func TestReload(t *testing.T) {
 	one, two := oidctest.New(t), oidctest.New(t)
 	w := start(t, header+"jwt:\n"+entry(one, named("a:")))
@@ -269,6 +270,7 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
+// TestRules maps claims to users, and rejects tokens, by the rules of an issuer.
 func TestRules(t *testing.T) {
 	i := oidctest.New(t)
 	const sub = "  claimMappings:\n    username: {expression: 'claims.sub'}\n"

@@ -38,8 +38,8 @@ type Issuer struct {
 // matchAny is the only audience match policy.
 const matchAny = "MatchAny"
 
-// ClaimValidationRule is a claim with its required value, or an expression over the claims that must
-// be true.
+// ClaimValidationRule is a claim with its required value, or an expression over the claims that
+// must be true.
 type ClaimValidationRule struct {
 	Claim         string `json:"claim,omitempty"`
 	RequiredValue string `json:"requiredValue,omitempty"`
@@ -91,8 +91,8 @@ type AnonymousCondition struct {
 	Path string `json:"path"`
 }
 
-// Allows reports whether a path allows anonymous requests: it is one of the conditions, or there are
-// none.
+// Allows reports whether a path allows anonymous requests: it is one of the conditions, or there
+// are none.
 func (a *Anonymous) Allows(path string) bool {
 	if !a.Enabled {
 		return false

@@ -50,6 +50,7 @@ func with(key, value string) *corev1.Secret {
 	return secret(func(s *corev1.Secret) { s.Data[key] = []byte(value) })
 }
 
+// TestAuthenticate authenticates, rejects or ignores tokens by their secrets.
 func TestAuthenticate(t *testing.T) {
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
 	good := "abc123." + secretText
@@ -107,8 +108,8 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-// TestWrongSecretsDoNotLockToken checks that wrong secrets for a public token id do not lock out the
-// node with the token.
+// TestWrongSecretsDoNotLockToken checks that wrong secrets for a public token id do not lock out
+// the node with the token.
 func TestWrongSecretsDoNotLockToken(t *testing.T) {
 	a := bootstraptoken.New(secrets{"kube-system/bootstrap-token-abc123": secret(nil)}, nil)
 	for i := range 1000 {

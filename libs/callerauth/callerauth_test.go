@@ -77,6 +77,7 @@ func guard(t *testing.T, o Options, verify func() (x509.VerifyOptions, bool)) *G
 	return g
 }
 
+// TestCheck allows callers by the names in their certificates.
 func TestCheck(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(time.Hour)

@@ -30,6 +30,7 @@ func decide(a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	return authorizer.NoOpinion, "", nil
 }
 
+// TestAuthorizerFunctions evaluates the functions of the authorizer library.
 func TestAuthorizerFunctions(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"authorizer": celenv.AuthorizerType, "authorizer.requestResource": celenv.ResourceCheckType})
 	if err != nil {

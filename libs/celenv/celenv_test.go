@@ -34,6 +34,7 @@ func variables() map[string]any {
 	}
 }
 
+// TestEval evaluates expressions over plain values.
 func TestEval(t *testing.T) {
 	tests := []struct {
 		expression string

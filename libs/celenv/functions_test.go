@@ -12,6 +12,7 @@ import (
 	"binnacle/libs/celenv"
 )
 
+// TestFunctions evaluates the functions of the Kubernetes libraries.
 func TestFunctions(t *testing.T) {
 	tests := []struct {
 		expression string

@@ -94,8 +94,8 @@ func TestComparisonOfLargeObjects(t *testing.T) {
 	}
 }
 
-// TestExpressionsWithManyGenericPartsAreRejected checks expressions whose type check takes time proportional
-// to the square of their length: 100 KB, the longest expression, took ten minutes.
+// TestExpressionsWithManyGenericPartsAreRejected checks expressions whose type check takes time
+// proportional to the square of their length: 100 KB, the longest expression, took ten minutes.
 func TestExpressionsWithManyGenericPartsAreRejected(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"x": cel.DynType, "s": cel.ListType(cel.StringType)})
 	if err != nil {
@@ -115,8 +115,8 @@ func TestExpressionsWithManyGenericPartsAreRejected(t *testing.T) {
 	}
 }
 
-// TestExpressionsOfOneObjectAreLimited checks that an object cannot have any number of expressions that are
-// each within the limits, and that the limit of one object does not affect others.
+// TestExpressionsOfOneObjectAreLimited checks that an object cannot have any number of expressions
+// that are each within the limits, and that the limit of one object does not affect others.
 func TestExpressionsOfOneObjectAreLimited(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"x": cel.DynType})
 	if err != nil {

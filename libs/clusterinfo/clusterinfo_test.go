@@ -44,6 +44,7 @@ func TestSignIsDetachedHS256(t *testing.T) {
 	}
 }
 
+// TestVerify accepts only the signature of the kubeconfig by the token.
 func TestVerify(t *testing.T) {
 	good := clusterinfo.Sign(kubeconfig, id, secret)
 	hs := func(header string) string {

@@ -13,6 +13,7 @@ import (
 	"binnacle/libs/features"
 )
 
+// TestSet checks which gates are on for the values of --feature-gates.
 func TestSet(t *testing.T) {
 	for _, tc := range []struct {
 		name, args string

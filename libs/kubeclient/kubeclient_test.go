@@ -38,6 +38,7 @@ func kubeconfig(t *testing.T, server string, ca []byte) string {
 	return path
 }
 
+// TestConfig checks the address and the credentials for --kubeconfig and --master.
 func TestConfig(t *testing.T) {
 	path := kubeconfig(t, "https://one:6443", nil)
 	t.Setenv("KUBECONFIG", path) // must be ignored

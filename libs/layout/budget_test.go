@@ -14,9 +14,9 @@ import (
 
 var update = flag.Bool("update", false, "write the files below testdata/budget")
 
-// TestDependencyBudget compares the dependencies of each binary with its file in testdata/budget: the
-// number of packages of each module. A new dependency is a visible change of that file. To accept
-// it:
+// TestDependencyBudget compares the dependencies of each binary with its file in testdata/budget:
+// the number of packages of each module. A new dependency is a visible change of that file. To
+// accept it:
 //
 //	go test ./libs/layout -run TestDependencyBudget -update
 func TestDependencyBudget(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// maxEntries is the largest number of entries at one level: files with production code, and folders.
+// maxEntries is the largest number of entries at one level: files with production code, and
+// folders.
 const maxEntries = 12
 
 // larger returns the most entries of the levels that may have more than maxEntries. Registries have

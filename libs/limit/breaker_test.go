@@ -13,8 +13,8 @@ import (
 	"binnacle/libs/limit"
 )
 
-// TestBreakerFollowsServer draws sequences of requests and outages. The breaker opens only for a server
-// that fails, closes after it is back, and reports each change once.
+// TestBreakerFollowsServer draws sequences of requests and outages. The breaker opens only for a
+// server that fails, closes after it is back, and reports each change once.
 func TestBreakerFollowsServer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		verify := rapid.Bool().Draw(rt, "verify")

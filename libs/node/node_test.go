@@ -91,6 +91,8 @@ func csi() corev1.PersistentVolumeSource {
 	}}
 }
 
+// TestGraphBelongs checks which objects belong to a node, and that removed objects leave no
+// entries.
 func TestGraphBelongs(t *testing.T) {
 	g := node.NewGraph()
 	g.Set(pod("p", "n1", everything))
@@ -231,6 +233,7 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 	})
 }
 
+// TestDecisions checks what the authorizer of nodes allows, and its reasons.
 func TestDecisions(t *testing.T) {
 	g := node.NewGraph()
 	g.Set(pod("p", "n1", everything))

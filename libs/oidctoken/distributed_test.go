@@ -118,8 +118,8 @@ func TestDistributedClaimsOfAnotherIssuer(t *testing.T) {
 	}
 }
 
-// TestDistributedClaimsOfManyIssuers uses more issuers of claim tokens than the provider tracks, and
-// then the first one again.
+// TestDistributedClaimsOfManyIssuers uses more issuers of claim tokens than the provider tracks,
+// and then the first one again.
 func TestDistributedClaimsOfManyIssuers(t *testing.T) {
 	issuer := oidctest.New(t)
 	a := ready(t, issuer, bySubject)

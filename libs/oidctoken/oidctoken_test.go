@@ -68,6 +68,7 @@ func ready(t testing.TB, i *oidctest.Issuer, rules oidctoken.Rules, algorithms .
 
 var bySubject = oidctoken.ClaimRules{UsernameClaim: "sub", UsernamePrefix: "oidc:", GroupsClaim: "groups", GroupsPrefix: "g:"}
 
+// TestGoodTokens maps valid tokens to users by several rules.
 func TestGoodTokens(t *testing.T) {
 	issuer := oidctest.New(t)
 	email := oidctoken.ClaimRules{UsernameClaim: "email"}
@@ -108,6 +109,7 @@ func TestGoodTokens(t *testing.T) {
 	}
 }
 
+// TestBrokenTokens rejects or ignores tokens that are damaged or are from another issuer.
 func TestBrokenTokens(t *testing.T) {
 	issuer := oidctest.New(t)
 	id, public := issuer.PublicKey()
@@ -204,6 +206,7 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
+// TestKeysRotate accepts new keys of the issuer at once, and keeps known keys during an outage.
 func TestKeysRotate(t *testing.T) {
 	issuer := oidctest.New(t)
 	a := ready(t, issuer, bySubject)

@@ -58,6 +58,7 @@ func TestOptionErrors(t *testing.T) {
 	}
 }
 
+// TestOptionsAuthenticator authenticates tokens with the --oidc-* flags.
 func TestOptionsAuthenticator(t *testing.T) {
 	issuer := oidctest.New(t)
 	ca := filepath.Join(t.TempDir(), "ca.crt")

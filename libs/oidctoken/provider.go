@@ -37,6 +37,7 @@ const (
 // ErrNotInitialized reports that no discovery of a provider has succeeded yet.
 var ErrNotInitialized = errors.New("not initialized")
 
+// errNotTried is the failure of a provider before the first discovery.
 var errNotTried = errors.New("discovery has not been tried yet")
 
 // SigningAlgorithms returns the supported algorithms. All are asymmetric, because a public key must
@@ -79,17 +80,17 @@ type Provider struct {
 	verifier   *oidc.IDTokenVerifier
 	algorithms []jose.SignatureAlgorithm
 
-	keys        atomic.Pointer[[]jose.JSONWebKey] // nil until a token needed them
-	initialized chan struct{}                     // closed by Run after the first successful discovery
-	stopped     chan struct{}                     // closed when Run has ended
-	unknown     *rate.Limiter
-	asked       chan struct{} // wakes Run for a refresh
+	keys             atomic.Pointer[[]jose.JSONWebKey] // nil until a token needed them
+	initialized      chan struct{}                     // closed by Run after the first successful discovery
+	stopped          chan struct{}                     // closed when Run has ended
+	refreshLimiter   *rate.Limiter
+	refreshRequested chan struct{} // wakes Run for a refresh
 
 	sources sourceIssuers // of claim tokens
 
-	mu      sync.Mutex // leaf
-	refresh chan struct{}
-	failure error // of the last request
+	mu      sync.Mutex    // leaf
+	refresh chan struct{} // closed when the keys were read; nil if no caller waits
+	failure error         // of the last request
 }
 
 // NewProvider returns a provider that is not initialized.
@@ -106,13 +107,13 @@ func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
 		c.Algorithms = []string{oidc.RS256}
 	}
 	p := &Provider{
-		config:      c,
-		log:         log.With("issuer", c.IssuerURL),
-		initialized: make(chan struct{}),
-		stopped:     make(chan struct{}),
-		unknown:     rate.NewLimiter(rate.Every(unknownKeyPause), unknownKeyBurst),
-		asked:       make(chan struct{}, 1),
-		failure:     errNotTried,
+		config:           c,
+		log:              log.With("issuer", c.IssuerURL),
+		initialized:      make(chan struct{}),
+		stopped:          make(chan struct{}),
+		refreshLimiter:   rate.NewLimiter(rate.Every(unknownKeyPause), unknownKeyBurst),
+		refreshRequested: make(chan struct{}, 1),
+		failure:          errNotTried,
 	}
 	for _, a := range c.Algorithms {
 		if !slices.Contains(SigningAlgorithms(), a) {
@@ -184,6 +185,7 @@ func (p *Provider) Config() ProviderConfig { return p.config }
 // Initialized returns a channel that is closed after the first successful discovery.
 func (p *Provider) Initialized() <-chan struct{} { return p.initialized }
 
+// isInitialized reports whether a discovery has succeeded.
 func (p *Provider) isInitialized() bool {
 	select {
 	case <-p.initialized:
@@ -211,7 +213,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.sources.start(ctx)()
 	defer cancel()
-	pause, needed := retryFirst, false
+	pause := retryFirst
+	needed := false // the keys are needed
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -219,9 +222,9 @@ func (p *Provider) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timer.C:
-		case <-p.asked:
+		case <-p.refreshRequested:
 		}
-		waiting := p.allowRefresh()
+		waiting := p.takeWaiters()
 		needed = needed || waiting != nil
 		err := p.update(ctx, needed)
 		if waiting != nil {
@@ -230,7 +233,7 @@ func (p *Provider) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.note(err)
+		p.recordResult(err)
 		switch {
 		case err != nil:
 			timer.Reset(pause)
@@ -269,8 +272,8 @@ func (p *Provider) update(ctx context.Context, needed bool) error {
 	return nil
 }
 
-// note records the result of a request, and logs it if it differs from the previous one.
-func (p *Provider) note(err error) {
+// recordResult records the result of a request, and logs it if it differs from the previous one.
+func (p *Provider) recordResult(err error) {
 	p.mu.Lock()
 	before := p.failure
 	p.failure = err
@@ -291,19 +294,19 @@ func (p *Provider) requestRefresh() (done <-chan struct{}, ok bool) {
 	if p.refresh != nil {
 		return p.refresh, true
 	}
-	if !p.unknown.Allow() {
+	if !p.refreshLimiter.Allow() {
 		return nil, false
 	}
 	p.refresh = make(chan struct{})
 	select {
-	case p.asked <- struct{}{}:
+	case p.refreshRequested <- struct{}{}:
 	default: // a wake-up is pending already
 	}
 	return p.refresh, true
 }
 
 // ready reports whether the provider is initialized. If the last discovery failed, it repeats the
-// discovery at once, within the rate limit of askRefresh.
+// discovery at once, within the rate limit of requestRefresh.
 func (p *Provider) ready(ctx context.Context) bool {
 	if p.isInitialized() {
 		return true
@@ -324,9 +327,9 @@ func (p *Provider) ready(ctx context.Context) bool {
 	return p.isInitialized()
 }
 
-// allowRefresh returns the channel of callers that requested a refresh before the current request.
-// Later callers wait for the next one.
-func (p *Provider) allowRefresh() chan struct{} {
+// takeWaiters returns the channel to close when the keys were read, or nil if no caller waits for
+// it. Later callers wait for the next refresh.
+func (p *Provider) takeWaiters() chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	waiting := p.refresh

@@ -69,6 +69,7 @@ func run(t *testing.T, o *testOptions, runErr error, args ...string) result {
 	return r
 }
 
+// TestCommandLine checks the exit code and the output for command lines.
 func TestCommandLine(t *testing.T) {
 	tests := []struct {
 		name   string

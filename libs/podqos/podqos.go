@@ -1,5 +1,5 @@
-// Package podqos computes the quality of service class of pods. Validation, admission and quotas call
-// it.
+// Package podqos computes the quality of service class of pods. Validation, admission and quotas
+// call it.
 package podqos
 
 import (

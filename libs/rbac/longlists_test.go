@@ -40,8 +40,9 @@ func TestLongListsOfRulesMatch(t *testing.T) {
 	}
 }
 
-// TestHeldRulesThatAreComparedAreLimited checks that a user with very many names in its roles cannot make
-// one comparison arbitrarily expensive, and that rules that are not compared count as not held.
+// TestHeldRulesThatAreComparedAreLimited checks that a user with very many names in its roles
+// cannot make one comparison arbitrarily expensive, and that rules that are not compared count as
+// not held.
 func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 	objs := []metav1.Object{}
 	for i := range 4 {

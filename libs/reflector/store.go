@@ -20,8 +20,8 @@ type Store[V any] struct {
 
 // NewStore returns an empty store. value returns what to keep of an object, and must not retain the
 // object itself unless it keeps all of it. changed, which may be nil, is called after each change:
-// before is nil for a new object, after is nil for a removed one. A complete list calls it for every
-// object.
+// before is nil for a new object, after is nil for a removed one. A complete list calls it for
+// every object.
 func NewStore[V any](value func(metav1.Object) V, changed func(before, after *V)) *Store[V] {
 	if changed == nil {
 		changed = func(_, _ *V) {}

@@ -34,11 +34,13 @@ func Invalid(format string, args ...any) *Refusal {
 
 // Read reads the body of a review. It must be JSON of at most limit bytes.
 func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *Refusal) {
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != api.MediaJSON {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != api.MediaJSON {
 		return nil, &Refusal{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body must be of type " + api.MediaJSON}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if large := new(http.MaxBytesError); errors.As(err, &large) {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
 		return nil, &Refusal{http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
 	}
 	if err != nil {

@@ -89,7 +89,7 @@ func New(c Config) (*Authenticator, error) {
 	return &Authenticator{Config: c, parser: parser}, nil
 }
 
-var errForeign = errors.New("not a token of this issuer")
+var errUnknownIssuer = errors.New("not a token of this issuer")
 
 // AuthenticateToken implements authenticator.Token. It ignores tokens of other issuers, and values
 // that are not signed tokens.
@@ -99,47 +99,47 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 	}
 	var claims Claims
 	_, err := a.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) { return a.keys(ctx, t, claims.Issuer) })
-	switch {
-	case err != nil && !a.issues(claims.Issuer):
+	if err != nil && !a.isKnownIssuer(claims.Issuer) {
 		return nil, false, nil
-	case err != nil:
+	}
+	if err != nil {
 		// The library's errors may quote parts of the token.
 		return nil, false, errors.New("service account token: the signature cannot be verified")
 	}
-	own := a.Audiences
 	if len(audiences) == 0 {
-		audiences = own
+		audiences = a.Audiences
 	}
-	of := []string(claims.Audience)
-	if len(of) == 0 {
-		of = own
+	tokenAudiences := []string(claims.Audience)
+	if len(tokenAudiences) == 0 {
+		tokenAudiences = a.Audiences
 	}
-	both := authenticator.Intersect(of, audiences)
-	if len(both) == 0 && len(own) > 0 {
-		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", of, audiences)
+	accepted := authenticator.Intersect(tokenAudiences, audiences)
+	if len(accepted) == 0 && len(a.Audiences) > 0 {
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", tokenAudiences, audiences)
 	}
 	var r *authenticator.Response
 	if claims.Issuer == LegacyIssuer {
-		r, err = a.legacy(ctx, token, &claims)
+		r, err = a.authenticateLegacy(ctx, token, &claims)
 	} else {
-		r, err = a.bound(ctx, &claims)
+		r, err = a.authenticateBound(ctx, &claims)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	r.Audiences = both
+	r.Audiences = accepted
 	return r, true, nil
 }
 
-func (a *Authenticator) issues(issuer string) bool {
+// isKnownIssuer reports whether tokens of an issuer are accepted.
+func (a *Authenticator) isKnownIssuer(issuer string) bool {
 	return issuer == LegacyIssuer || slices.Contains(a.Issuers, issuer)
 }
 
 // keys returns the keys that may have signed a token: those with its algorithm and, if the token
 // has a known key id, with that id.
 func (a *Authenticator) keys(ctx context.Context, t *jwt.Token, issuer string) (any, error) {
-	if !a.issues(issuer) {
-		return nil, errForeign
+	if !a.isKnownIssuer(issuer) {
+		return nil, errUnknownIssuer
 	}
 	if _, ok := t.Header["crit"]; ok {
 		return nil, errors.New("critical header parameters are not understood")
@@ -165,8 +165,8 @@ func (a *Authenticator) keys(ctx context.Context, t *jwt.Token, issuer string) (
 	return set, nil
 }
 
-// inTime checks the registered time claims.
-func (a *Authenticator) inTime(c *Claims, now time.Time) error {
+// checkTimes checks the registered time claims.
+func (a *Authenticator) checkTimes(c *Claims, now time.Time) error {
 	switch {
 	case c.ExpiresAt != nil && now.Add(-Leeway).After(c.ExpiresAt.Time):
 		return errors.New("service account token has expired")

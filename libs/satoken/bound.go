@@ -12,9 +12,9 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// bound checks a token of TokenRequest: its times, and that its account and the bound objects are
-// unchanged.
-func (a *Authenticator) bound(ctx context.Context, c *Claims) (*authenticator.Response, error) {
+// authenticateBound checks a token of TokenRequest: its times, and that its account and the bound
+// objects are unchanged.
+func (a *Authenticator) authenticateBound(ctx context.Context, c *Claims) (*authenticator.Response, error) {
 	now, b := a.Now(), c.Binding
 	switch {
 	case b == nil || b.Namespace == "" || b.ServiceAccount.Name == "" || b.ServiceAccount.UID == "":
@@ -24,7 +24,7 @@ func (a *Authenticator) bound(ctx context.Context, c *Claims) (*authenticator.Re
 	case c.Subject != Username(b.Namespace, b.ServiceAccount.Name):
 		return nil, errors.New("service account token's subject is not its service account")
 	}
-	if err := a.inTime(c, now); err != nil {
+	if err := a.checkTimes(c, now); err != nil {
 		return nil, err
 	}
 	until := c.ExpiresAt.Add(Leeway)
@@ -35,7 +35,7 @@ func (a *Authenticator) bound(ctx context.Context, c *Claims) (*authenticator.Re
 	use := UseValid
 	if b.WarnAfter != nil && now.After(b.WarnAfter.Time) {
 		use = UseStale
-		r.Words = map[string]string{staleToken: fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, int64(now.Sub(b.WarnAfter.Time).Seconds()))}
+		r.AuditAnnotations = map[string]string{staleToken: fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, int64(now.Sub(b.WarnAfter.Time).Seconds()))}
 	}
 	a.Observe(use)
 	return r, nil

@@ -56,6 +56,7 @@ func pkix(t testing.TB, key any) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
+// TestBrokenTokens rejects damaged tokens of this issuer, and ignores those of others.
 func TestBrokenTokens(t *testing.T) {
 	key, other := rsaKey(), ecKey(t, elliptic.P256())
 	good := made(t, jwt.SigningMethodRS256, key, nil, nil)
@@ -120,6 +121,7 @@ func TestBrokenTokens(t *testing.T) {
 	}
 }
 
+// TestLegacy checks tokens in secrets: with the secret, without it, and without lookup.
 func TestLegacy(t *testing.T) {
 	key := rsaKey()
 	token := func(change func(*satoken.Claims)) string {

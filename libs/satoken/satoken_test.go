@@ -164,6 +164,7 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 	}
 }
 
+// TestBound checks bound tokens whose account or object exists, is replaced or is deleted.
 func TestBound(t *testing.T) {
 	key := rsaKey()
 	pod := func(r *satoken.Request) {
@@ -281,7 +282,7 @@ func TestUsesAreObserved(t *testing.T) {
 		if !ok {
 			t.Fatal(err)
 		}
-		if got, want := r.Words["authentication.k8s.io/stale-token"], "subject: system:serviceaccount:ns:a, seconds after warning threshold: 60"; now == start && got != "" || now != start && got != want {
+		if got, want := r.AuditAnnotations["authentication.k8s.io/stale-token"], "subject: system:serviceaccount:ns:a, seconds after warning threshold: 60"; now == start && got != "" || now != start && got != want {
 			t.Errorf("observed uses: %q", got)
 		}
 	}

@@ -209,8 +209,8 @@ func TestCertificateForAddress(t *testing.T) {
 	}
 }
 
-// TestClientCertificateIsRequestedForKnownIssuers checks that client certificates are requested only
-// if an issuer is configured.
+// TestClientCertificateIsRequestedForKnownIssuers checks that client certificates are requested
+// only if an issuer is configured.
 func TestClientCertificateIsRequestedForKnownIssuers(t *testing.T) {
 	asked := func(o *serving.Options) (bool, *testServer) {
 		r := start(t, o, nil, hello)

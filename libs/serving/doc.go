@@ -28,8 +28,8 @@
 //	health    the health endpoints
 //	metrics   the metrics endpoint
 //
-// HTTP/2 is served by package h2, or by net/http with --http2-implementation=standard. Encryption of
-// large responses needs a permit, and several records leave in one write (package conns).
+// HTTP/2 is served by package h2, or by net/http with --http2-implementation=standard. Encryption
+// of large responses needs a permit, and several records leave in one write (package conns).
 //
 // TLS requests client certificates and does not verify them. An authenticator verifies them on each
 // request with VerifyOptions.

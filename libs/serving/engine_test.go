@@ -14,6 +14,7 @@ import (
 	"binnacle/libs/serving"
 )
 
+// TestRecovery checks the response and the log after a panic of a handler.
 func TestRecovery(t *testing.T) {
 	type handle func(w http.ResponseWriter)
 	tests := []struct {

@@ -17,8 +17,8 @@ import (
 	"binnacle/libs/serving/exchange"
 )
 
-// TestGateDrains checks that a closed gate reports the remaining requests of each class, and that it
-// may be closed again.
+// TestGateDrains checks that a closed gate reports the remaining requests of each class, and that
+// it may be closed again.
 func TestGateDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := map[string]chan struct{}{"/short": make(chan struct{}), "/long": make(chan struct{})}

@@ -23,8 +23,8 @@ const (
 	defaultMaxResets      = 500
 )
 
-// Options configures a server. NewOptions sets the defaults. Flags and the caller change them before
-// Complete.
+// Options configures a server. NewOptions sets the defaults. Flags and the caller change them
+// before Complete.
 type Options struct {
 	// PairName names the files of the self-signed pair in CertDir: <PairName>.crt and
 	// <PairName>.key.
@@ -63,8 +63,8 @@ type Options struct {
 	// RequestTimeout limits the time for a body and how long a shutdown waits for requests.
 	// RequestTimeout plus StallTimeout is the time after which slow responses are aborted.
 	RequestTimeout time.Duration
-	// ExtraClientCAs are further CAs, such as the front proxy's, that the server names to clients as
-	// accepted issuers. The server reloads their files.
+	// ExtraClientCAs are further CAs, such as the front proxy's, that the server names to clients
+	// as accepted issuers. The server reloads their files.
 	ExtraClientCAs []*tlsfiles.Bundle
 
 	minVersion   uint16
@@ -205,6 +205,7 @@ func (o *Options) names() (dns []string, ips []net.IP, err error) {
 	return dns, slices.CompactFunc(ips, net.IP.Equal), nil
 }
 
+// interfaceAddresses returns the global addresses of the host, at most maxInterfaceAddresses.
 func interfaceAddresses() []net.IP {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -224,6 +225,7 @@ func globalAddresses(addrs []net.Addr) []net.IP {
 	return ips
 }
 
+// tlsVersions maps the values of --tls-min-version to versions.
 func tlsVersions() map[string]uint16 {
 	return map[string]uint16{
 		"VersionTLS10": tls.VersionTLS10,
@@ -233,10 +235,12 @@ func tlsVersions() map[string]uint16 {
 	}
 }
 
+// tlsVersionNames returns the values of --tls-min-version in order.
 func tlsVersionNames() []string {
 	return []string{"VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"}
 }
 
+// tlsVersion parses --tls-min-version; empty means TLS 1.2.
 func tlsVersion(name string) (uint16, error) {
 	if name == "" {
 		return tls.VersionTLS12, nil
@@ -247,8 +251,8 @@ func tlsVersion(name string) (uint16, error) {
 	return 0, fmt.Errorf("--tls-min-version: unknown version %q, want one of %s", name, strings.Join(tlsVersionNames(), ", "))
 }
 
-// shortCipherNames maps former names of cipher suites, which Kubernetes still accepts, to their IANA
-// names.
+// shortCipherNames maps former names of cipher suites, which Kubernetes still accepts, to their
+// IANA names.
 func shortCipherNames() map[string]string {
 	return map[string]string{
 		"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
@@ -256,6 +260,7 @@ func shortCipherNames() map[string]string {
 	}
 }
 
+// cipherSuiteIDs parses --tls-cipher-suites.
 func cipherSuiteIDs(names []string) ([]uint16, error) {
 	all := append(tls.CipherSuites(), tls.InsecureCipherSuites()...)
 	var ids []uint16
@@ -275,8 +280,10 @@ func cipherSuiteIDs(names []string) ([]uint16, error) {
 // namedPairs is the flag value of --tls-sni-cert-key.
 type namedPairs struct{ list *[]tlsfiles.NamedPair }
 
+// Type implements pflag.Value.
 func (n *namedPairs) Type() string { return "cert,key[:name,...]" }
 
+// String implements pflag.Value.
 func (n *namedPairs) String() string {
 	var out []string
 	for _, p := range *n.list {
@@ -289,6 +296,7 @@ func (n *namedPairs) String() string {
 	return strings.Join(out, ";")
 }
 
+// Set implements pflag.Value. It adds a pair.
 func (n *namedPairs) Set(value string) error {
 	files, names, hasNames := strings.Cut(value, ":")
 	cert, key, _ := strings.Cut(files, ",")

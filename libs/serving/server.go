@@ -185,26 +185,34 @@ func (s *Server) Run(ctx context.Context, handler http.Handler, longRunning func
 	}
 	s.conns = conns.NewListener(s.listener, server.TLSConfig, s.log, s.clients, s.longResponses, s.headers)
 	s.log.Info("serving", "address", s.Addr().String())
-	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {
-		failed := make(chan error, 1)
-		go func() {
-			failed <- server.Serve(s.conns)
-		}()
-		select {
-		case err := <-failed:
-			return err
-		case <-ctx.Done():
-		}
-		s.shutDown(server, g)
-		if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	}}, task.Task{Name: "watch certificate files", Run: func(ctx context.Context) error {
+	serve := task.Task{Name: "serve", Run: func(ctx context.Context) error {
+		return s.serve(ctx, server, g)
+	}}
+	watch := task.Task{Name: "watch certificate files", Run: func(ctx context.Context) error {
 		return tlsfiles.Watch(ctx, s.log, tlsfiles.Sources(s.certs)...)
-	}}, task.Task{Name: "warn of certificate expiry", Run: func(ctx context.Context) error {
+	}}
+	warn := task.Task{Name: "warn of certificate expiry", Run: func(ctx context.Context) error {
 		return tlsfiles.WarnOfExpiry(ctx, s.log, s.certs)
-	}})
+	}}
+	return task.Around(ctx, serve, watch, warn)
+}
+
+// serve serves connections until ctx ends, and then shuts down.
+func (s *Server) serve(ctx context.Context, server *http.Server, g *gate) error {
+	failed := make(chan error, 1)
+	go func() {
+		failed <- server.Serve(s.conns)
+	}()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	s.shutDown(server, g)
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // httpServer returns the HTTP server with the protocols and timeouts of the options.
@@ -272,6 +280,7 @@ func (s *Server) connState(c net.Conn, state http.ConnState) {
 	}
 }
 
+// checkShutdown is a health check. It fails once a shutdown has begun.
 func (s *Server) checkShutdown(*http.Request) error {
 	if s.timeline.ShutdownInitiated.Happened() {
 		return errors.New("process is shutting down")
@@ -332,17 +341,19 @@ func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 	tick := time.NewTicker(deliveryPoll)
 	defer tick.Stop()
 	end := time.Now().Add(atMost)
-	last, grew := int64(-1), time.Now()
+	last := int64(-1) // bytes acknowledged at lastGrowth
+	lastGrowth := time.Now()
 	for {
 		acknowledged, outstanding := s.conns.Delivered()
 		now := time.Now()
 		if acknowledged != last {
-			last, grew = acknowledged, now
+			last = acknowledged
+			lastGrowth = now
 		}
 		switch {
 		case outstanding == 0 && (s.active.none() || !g.requests.IsDrained()):
 			return
-		case now.After(end) || now.Sub(grew) > exchange.ConnPatience*s.o.StallTimeout:
+		case now.After(end) || now.Sub(lastGrowth) > exchange.ConnPatience*s.o.StallTimeout:
 			s.log.Warn("aborting responses that were not delivered", "bytes", outstanding)
 			return
 		}
@@ -356,8 +367,10 @@ type activeConns struct {
 	conns map[net.Conn]struct{}
 }
 
+// newActiveConns returns an empty set.
 func newActiveConns() *activeConns { return &activeConns{conns: map[net.Conn]struct{}{}} }
 
+// set adds a connection, or removes it if it is not active.
 func (a *activeConns) set(c net.Conn, active bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -368,6 +381,7 @@ func (a *activeConns) set(c net.Conn, active bool) {
 	delete(a.conns, c)
 }
 
+// none reports whether no connection is active.
 func (a *activeConns) none() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -377,6 +391,7 @@ func (a *activeConns) none() bool {
 // errorLog forwards net/http's log messages.
 type errorLog struct{ log *slog.Logger }
 
+// Write implements io.Writer. p is one message.
 func (l errorLog) Write(p []byte) (int, error) {
 	l.log.Warn("http server", "message", strings.TrimSuffix(string(p), "\n"))
 	return len(p), nil

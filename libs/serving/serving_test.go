@@ -452,6 +452,7 @@ func TestPortSharing(t *testing.T) {
 	s.Close()
 }
 
+// TestFlags checks the errors for invalid flags.
 func TestFlags(t *testing.T) {
 	tests := []struct {
 		name string

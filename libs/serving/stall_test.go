@@ -295,8 +295,8 @@ func TestUnreadSmallResponseIsReset(t *testing.T) {
 	}
 }
 
-// TestIdleWatchIsNotAborted checks that a silent watch and a slow client are not aborted, and that a
-// connection survives a request whose body was not read.
+// TestIdleWatchIsNotAborted checks that a silent watch and a slow client are not aborted, and that
+// a connection survives a request whose body was not read.
 func TestIdleWatchIsNotAborted(t *testing.T) {
 	o := shortStallOptions(t)
 	o.StallTimeout, o.RequestTimeout = 20*time.Millisecond, 20*time.Millisecond

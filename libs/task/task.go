@@ -20,6 +20,7 @@ type PanicError struct {
 	Stack []byte
 }
 
+// Error implements error.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
 
 // Group runs tasks until all have ended. Use NewGroup; the zero value is not usable.
@@ -63,12 +64,9 @@ func (g *Group) Wait() error {
 	return g.err
 }
 
+// fail records an error and ends the context of the tasks.
 func (g *Group) fail(err error) {
-	g.mu.Lock()
-	if g.err == nil {
-		g.err = err
-	}
-	g.mu.Unlock()
+	g.record(err)
 	g.cancel()
 }
 
@@ -85,30 +83,32 @@ func Run(ctx context.Context, tasks ...Task) error {
 // task, ends only the foreground's context. Background tasks end after the foreground has returned.
 // Around returns the first failure.
 func Around(ctx context.Context, foreground Task, background ...Task) error {
-	back := NewGroup(context.WithoutCancel(ctx))
-	front, stopFront := context.WithCancel(ctx)
-	defer stopFront()
+	backgroundGroup := NewGroup(context.WithoutCancel(ctx))
+	foregroundCtx, stopForeground := context.WithCancel(ctx)
+	defer stopForeground()
 
 	for _, t := range background {
-		back.Go(t.Name, func(ctx context.Context) error {
+		backgroundGroup.Go(t.Name, func(ctx context.Context) error {
 			err := protect(ctx, t.Run)
 			if err == nil || isEnd(ctx, err) {
 				return nil
 			}
 			// The error is recorded without ending the other background tasks, which the foreground
 			// needs until it has drained.
-			stopFront()
-			back.record(fmt.Errorf("%s: %w", t.Name, err))
+			stopForeground()
+			backgroundGroup.record(fmt.Errorf("%s: %w", t.Name, err))
 			return nil
 		})
 	}
-	if err := protect(front, foreground.Run); err != nil && !isEnd(front, err) {
-		back.record(fmt.Errorf("%s: %w", foreground.Name, err))
+	err := protect(foregroundCtx, foreground.Run)
+	if err != nil && !isEnd(foregroundCtx, err) {
+		backgroundGroup.record(fmt.Errorf("%s: %w", foreground.Name, err))
 	}
-	back.Stop()
-	return back.Wait()
+	backgroundGroup.Stop()
+	return backgroundGroup.Wait()
 }
 
+// record keeps the first error.
 func (g *Group) record(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,6 +122,7 @@ func isEnd(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err()))
 }
 
+// protect runs a function and converts a panic to a *PanicError.
 func protect(ctx context.Context, run func(context.Context) error) error {
 	return Protect(func() error { return run(ctx) })
 }

@@ -17,6 +17,7 @@ var errBroken = errors.New("broken")
 
 func untilDone(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
+// TestRun returns the first error of the tasks after all have ended.
 func TestRun(t *testing.T) {
 	tests := []struct {
 		name  string

@@ -12,6 +12,7 @@ import (
 	"binnacle/libs/tokenfile"
 )
 
+// TestParse checks the users of a token file, and its errors and warnings.
 func TestParse(t *testing.T) {
 	for name, c := range map[string]struct {
 		text     string

@@ -48,6 +48,7 @@ type Config struct {
 
 // Provider creates spans. A nil Provider creates none.
 type Provider struct {
+	// roots samples the first spans of traces by the rate, inner samples none of them.
 	roots, inner *sdk.TracerProvider
 	exporter     *exporter
 }
@@ -75,20 +76,29 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	}
 	e := &exporter{next: otlp, log: c.Logger, exported: counts.WithLabelValues("exported"), lost: counts.WithLabelValues("lost")}
 	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
-	queue := counted{sdk.NewBatchSpanProcessor(e,
-		sdk.WithMaxQueueSize(maxQueue), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithBatchTimeout(batchEvery), sdk.WithExportTimeout(exportTimeout),
-	), counts.WithLabelValues("ended")}
+	batches := sdk.NewBatchSpanProcessor(e,
+		sdk.WithMaxQueueSize(maxQueue),
+		sdk.WithMaxExportBatchSize(maxBatch),
+		sdk.WithBatchTimeout(batchEvery),
+		sdk.WithExportTimeout(exportTimeout),
+	)
+	queue := endCounter{SpanProcessor: batches, ended: counts.WithLabelValues("ended")}
 	res := resource.NewSchemaless(attribute.String("service.name", c.Service), attribute.String("service.instance.id", c.Instance))
 	limits := sdk.NewSpanLimits()
 	limits.AttributeValueLengthLimit = maxValue
-	with := func(root sdk.Sampler) *sdk.TracerProvider {
-		return sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(root)), sdk.WithSpanProcessor(queue), sdk.WithResource(res), sdk.WithRawSpanLimits(limits))
+	newProvider := func(root sdk.Sampler) *sdk.TracerProvider {
+		return sdk.NewTracerProvider(
+			sdk.WithSampler(sdk.ParentBased(root)),
+			sdk.WithSpanProcessor(queue),
+			sdk.WithResource(res),
+			sdk.WithRawSpanLimits(limits),
+		)
 	}
 	rate := sdk.NeverSample()
 	if r := c.SamplingRatePerMillion; r != nil && *r > 0 {
 		rate = sdk.TraceIDRatioBased(float64(*r) / million)
 	}
-	return &Provider{roots: with(rate), inner: with(sdk.NeverSample()), exporter: e}, nil
+	return &Provider{roots: newProvider(rate), inner: newProvider(sdk.NeverSample()), exporter: e}, nil
 }
 
 // Inner returns a provider that creates spans only below a sampled parent, or nil without a
@@ -115,13 +125,14 @@ func (p *Provider) Close() {
 	p.exporter.close()
 }
 
-// counted counts ended spans.
-type counted struct {
+// endCounter counts the sampled spans that end.
+type endCounter struct {
 	sdk.SpanProcessor
 	ended prometheus.Counter
 }
 
-func (c counted) OnEnd(s sdk.ReadOnlySpan) {
+// OnEnd implements sdk.SpanProcessor.
+func (c endCounter) OnEnd(s sdk.ReadOnlySpan) {
 	if s.SpanContext().IsSampled() {
 		c.ended.Inc()
 	}
@@ -134,7 +145,7 @@ type exporter struct {
 	next           sdk.SpanExporter
 	log            *slog.Logger
 	exported, lost prometheus.Counter
-	life           context.Context
+	life           context.Context // bounds the exports
 	end            context.CancelFunc
 	failing        bool // used by the goroutine of the queue only
 	closed         sync.Once

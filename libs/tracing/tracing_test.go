@@ -19,6 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const head = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n"
 
+// TestConfigurations checks the errors for invalid configuration files.
 func TestConfigurations(t *testing.T) {
 	for _, c := range []struct{ name, content, want string }{
 		{name: "all of it", content: head + "endpoint: localhost:4317\nsamplingRatePerMillion: 100\n"},

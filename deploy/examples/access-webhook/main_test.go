@@ -7,6 +7,7 @@ import (
 	"testing"
 )
 
+// TestHandler checks the responses to access reviews.
 func TestHandler(t *testing.T) {
 	server := httptest.NewTLSServer(handler(&rules{Users: map[string][]string{"ada": {"*"}}, Groups: map[string][]string{"dev": {"get", "list"}}}))
 	defer server.Close()

@@ -10,6 +10,7 @@ import (
 	"testing"
 )
 
+// TestHandler checks the responses to token reviews.
 func TestHandler(t *testing.T) {
 	digest := sha256.Sum256([]byte("secret"))
 	server := httptest.NewTLSServer(handler(map[string]user{

@@ -84,43 +84,48 @@ func run(c suite.Config) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	signals, hangups := make(chan os.Signal, 2), make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 2)
+	hangups := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	if c.HA {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
-	} else if !signal.Ignored(syscall.SIGHUP) { // the terminal is gone, and nothing else would end the services
+	} else if !signal.Ignored(syscall.SIGHUP) {
+		// The terminal is gone, and nothing else would end the services.
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	// A second signal kills services that are still stopping.
-	hurry, kill := context.WithCancel(context.Background())
+	killNow, kill := context.WithCancel(context.Background())
 	defer kill()
 	go func() {
 		for _, end := range []func(){stop, kill} {
 			select {
 			case <-signals:
 				end()
-			case <-hurry.Done():
+			case <-killNow.Done():
 				return
 			}
 		}
 	}()
 	restart := make(chan struct{})
 	c.Restart = restart
-	go func() {
-		for {
-			select {
-			case <-hangups:
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case restart <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
+	go forwardHangups(ctx, hangups, restart)
+	return suite.Up(ctx, killNow, c)
+}
+
+// forwardHangups requests a rolling restart after each SIGHUP until ctx ends.
+func forwardHangups(ctx context.Context, hangups <-chan os.Signal, restart chan<- struct{}) {
+	for {
+		select {
+		case <-hangups:
+		case <-ctx.Done():
+			return
 		}
-	}()
-	return suite.Up(ctx, hurry, c)
+		select {
+		case restart <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -42,6 +42,7 @@ func Flags() *flag.FlagSet {
 	return set
 }
 
+// flagSet returns the flags that set c, and the values of two of them that c does not have.
 func flagSet(c *embed.Config) (set *flag.FlagSet, state *flags.SelectiveStringValue, file *string) {
 	set = flag.NewFlagSet("etcd", flag.ContinueOnError)
 	c.AddFlags(set)

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
 
+// TestFlags accepts the flags with which suites start members, and rejects invalid ones.
 func TestFlags(t *testing.T) {
 	for what, c := range map[string]struct {
 		args []string

@@ -23,8 +23,9 @@ const (
 	levelWarn = "warn"
 )
 
-// Run runs a server until ctx ends. SIGHUP reloads its configuration and certificates. It writes help, the version and the result of a configuration
-// check to out. For help and version it returns flag.ErrHelp.
+// Run runs a server until ctx ends. SIGHUP reloads its configuration and certificates. It writes
+// help, the version and the result of a configuration check to out. For help and version it returns
+// flag.ErrHelp.
 func Run(ctx context.Context, args []string, out io.Writer) error {
 	set := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	set.SetOutput(out)

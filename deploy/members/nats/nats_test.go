@@ -15,6 +15,7 @@ import (
 	natsclient "github.com/nats-io/nats.go"
 )
 
+// TestRun checks the errors and the help of the NATS server.
 func TestRun(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.conf")
 	if err := os.WriteFile(bad, []byte("port: {"), 0o600); err != nil {

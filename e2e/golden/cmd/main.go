@@ -3,10 +3,9 @@
 //	go run ./golden/cmd -server https://127.0.0.1:6443 -cert admin.crt -key admin.key [CASE.yaml|DIR ...]
 //
 // It prints each step whose answer differs, and a tally per area. It exits with code 1 if any step
-// differs in substance. With -record it writes the server's answers as the wanted ones. Record only
-// against kube-apiserver, twice from scratch, and keep a case only if the second run agrees with
-// the first.
-// scratch, and keep a case only if the second run agrees with the first.
+// differs in more than the wording of messages. With -record it writes the server's answers as the
+// wanted ones. Record only against kube-apiserver, twice from scratch, and keep a case only if the
+// second run agrees with the first.
 package main
 
 import (
@@ -83,7 +82,7 @@ func play(f flags, paths []string) error {
 		}
 		tally.Add(results)
 		for _, r := range results {
-			if !r.Substance || f.letters && len(r.Differences) > 0 {
+			if !r.Equivalent || f.letters && len(r.Differences) > 0 {
 				fmt.Print(r.Describe(f.verbose))
 			}
 		}
@@ -95,7 +94,7 @@ func play(f flags, paths []string) error {
 	if err := tally.Write(os.Stdout); err != nil {
 		return err
 	}
-	if all := tally.Total(); all.Substance != all.Steps {
+	if all := tally.Total(); all.Equivalent != all.Steps {
 		return errDiffers
 	}
 	return nil

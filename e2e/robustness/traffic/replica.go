@@ -36,16 +36,16 @@ const (
 	metadataOnly
 )
 
-// full returns a client for whole objects.
-func (r Replica) full(f form) rest.Interface {
+// typedClient returns a client for whole objects.
+func (r Replica) typedClient(f form) rest.Interface {
 	if f == inProtobuf {
 		return r.Protobuf.CoreV1().RESTClient()
 	}
 	return r.JSON.CoreV1().RESTClient()
 }
 
-// partial returns a client for the metadata of the selected objects.
-func (r Replica) partial(s history.Selection) metadata.ResourceInterface {
+// metadataClient returns a client for the metadata of the selected objects.
+func (r Replica) metadataClient(s history.Selection) metadata.ResourceInterface {
 	return r.Metadata.Resource(corev1.SchemeGroupVersion.WithResource(s.Resource)).Namespace(s.Namespace)
 }
 
@@ -73,8 +73,8 @@ func object(r *rest.Request, k key) *rest.Request {
 	return r.Resource(k.resource).Namespace(k.namespace).MaxRetries(0)
 }
 
-// selecting adds a selection to options.
-func selecting(s history.Selection, o metav1.ListOptions) metav1.ListOptions {
+// withSelection returns options with the selectors of a selection.
+func withSelection(s history.Selection, o metav1.ListOptions) metav1.ListOptions {
 	if s.Name != "" {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", s.Name).String()
 	}
@@ -90,26 +90,29 @@ func collection(c rest.Interface, s history.Selection, o metav1.ListOptions) *re
 		VersionedParams(&o, scheme.ParameterCodec).MaxRetries(0)
 }
 
+// list lists the selected objects in an encoding.
 func (r Replica) list(ctx context.Context, f form, s history.Selection, o metav1.ListOptions) (runtime.Object, error) {
-	o = selecting(s, o)
+	o = withSelection(s, o)
 	if f == metadataOnly {
-		return r.partial(s).List(ctx, o)
+		return r.metadataClient(s).List(ctx, o)
 	}
 	list := emptyList(s.Resource)
-	return list, collection(r.full(f), s, o).Do(ctx).Into(list)
+	return list, collection(r.typedClient(f), s, o).Do(ctx).Into(list)
 }
 
+// watch watches the selected objects in an encoding.
 func (r Replica) watch(ctx context.Context, f form, s history.Selection, o metav1.ListOptions) (watch.Interface, error) {
-	o = selecting(s, o)
+	o = withSelection(s, o)
 	o.Watch = true
 	if f == metadataOnly {
-		return r.partial(s).Watch(ctx, o)
+		return r.metadataClient(s).Watch(ctx, o)
 	}
-	return collection(r.full(f), s, o).Watch(ctx)
+	return collection(r.typedClient(f), s, o).Watch(ctx)
 }
 
 var errNoRevision = errors.New("the response has no resourceVersion")
 
+// parseRevision parses a resourceVersion.
 func parseRevision(s string) (int64, error) {
 	if s == "" {
 		return 0, errNoRevision

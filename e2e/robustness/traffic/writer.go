@@ -169,7 +169,7 @@ func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(
 	if w.rand.IntN(4) == 0 {
 		op.Replica = w.rand.IntN(len(w.replicas))
 	}
-	client := w.replicas[op.Replica].full(form(w.rand.IntN(int(metadataOnly))))
+	client := w.replicas[op.Replica].typedClient(form(w.rand.IntN(int(metadataOnly))))
 	into := emptyObject(k.resource)
 	op.Begun = w.now()
 	err := send(ctx, client, into)

@@ -34,6 +34,7 @@ func queue(p *queuemetrics.Provider) workqueue.TypedRateLimitingInterface[string
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: p})
 }
 
+// TestQueueMetrics checks the metrics of a work queue.
 func TestQueueMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	p := queuemetrics.New(r)

@@ -179,8 +179,8 @@ func TestHTTP1LargeHeadersWaitForPermit(t *testing.T) {
 	})
 }
 
-// TestHeaderReservationsPerAddress checks that an address can reserve a minimum even if the total is
-// used up.
+// TestHeaderReservationsPerAddress checks that an address can reserve a minimum even if the total
+// is used up.
 func TestHeaderReservationsPerAddress(t *testing.T) {
 	h := NewHeaderLimits(1)
 	one, other, late := "10.0.0.1", "10.0.0.2", "10.0.0.3"

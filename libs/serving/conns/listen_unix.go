@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketOptions returns a function that sets the options of a new socket, or nil if there is nothing
-// to set.
+// socketOptions returns a function that sets the options of a new socket, or nil if there is
+// nothing to set.
 func socketOptions(port, address bool) func(network, address string, c syscall.RawConn) error {
 	if !port && !address {
 		return nil

@@ -21,8 +21,8 @@ func NetworkOf(r *http.Request) string {
 	return Network(at.Addr())
 }
 
-// Network returns the key by which limits count an address whose client is not authenticated yet: the
-// address for IPv4, and the /64 network for IPv6, because a client usually owns all of it.
+// Network returns the key by which limits count an address whose client is not authenticated yet:
+// the address for IPv4, and the /64 network for IPv6, because a client usually owns all of it.
 func Network(a netip.Addr) string {
 	from := a.Unmap().WithZone("")
 	if from.Is6() {

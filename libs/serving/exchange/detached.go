@@ -9,9 +9,9 @@ import (
 	"binnacle/libs/serving/h2"
 )
 
-// DetachableWriter returns a writer of the same response that may be used after the handler has returned. The
-// engine reuses its own writer for another request then. The caller must not use other writers of
-// the response any more.
+// DetachableWriter returns a writer of the same response that may be used after the handler has
+// returned. The engine reuses its own writer for another request then. The caller must not use
+// other writers of the response any more.
 func DetachableWriter(w http.ResponseWriter) http.ResponseWriter {
 	x := exchangeOf(w)
 	if x == nil {
@@ -23,12 +23,12 @@ func DetachableWriter(w http.ResponseWriter) http.ResponseWriter {
 	return x.detached
 }
 
-// Detach lets a response outlive its handler, so that it needs no goroutine and no stack while nothing
-// happens. The response must have begun on a writer returned by DetachableWriter. more is called once the
-// handler has returned, and need not block. The response ends when end is called. failure is nil, or
-// what more panicked with, see Failed. Filters leave the work at the end of the response to AtEnd.
-// Detach returns false if the connection does not support it, as with HTTP/1.1. It must be called
-// once, as the last action of the handler.
+// Detach lets a response outlive its handler, so that it needs no goroutine and no stack while
+// nothing happens. The response must have begun on a writer returned by DetachableWriter. more is
+// called once the handler has returned, and need not block. The response ends when end is called.
+// failure is nil, or what more panicked with, see Failed. Filters leave the work at the end of the
+// response to AtEnd. Detach returns false if the connection does not support it, as with HTTP/1.1.
+// It must be called once, as the last action of the handler.
 func Detach(w http.ResponseWriter, more func(end func(failure any))) bool {
 	x := exchangeOf(w)
 	if x == nil || x.detached == nil {
@@ -38,16 +38,16 @@ func Detach(w http.ResponseWriter, more func(end func(failure any))) bool {
 	if !ok {
 		return false
 	}
-	x.outlives = true
+	x.isDetached = true
 	below.Detach(func(end func(any)) {
 		var once sync.Once
-		over := func(failure any) { once.Do(func() { end(x.runOnEnd(failure)) }) }
+		endOnce := func(failure any) { once.Do(func() { end(x.runOnEnd(failure)) }) }
 		defer func() {
 			if failure := recover(); failure != nil {
-				over(Failed(failure))
+				endOnce(Failed(failure))
 			}
 		}()
-		more(over)
+		more(endOnce)
 	})
 	return true
 }
@@ -63,19 +63,20 @@ func CancelDetach(w http.ResponseWriter, failure any) (detached http.ResponseWri
 	return x.detached, x.detached.begun
 }
 
+// cancelDetach cancels Detach, if it was called, and ends the response with a failure.
 func (x *Exchange) cancelDetach(failure any) {
-	if !x.outlives {
+	if !x.isDetached {
 		return
 	}
-	x.outlives = false
+	x.isDetached = false
 	x.ResponseWriter.(detacher).Detach(nil)
 	x.runOnEnd(failure)
 }
 
 // detacher is implemented by writers of responses that can outlive their handler.
 type detacher interface {
-	// Detach schedules more for the return of the handler. Nil cancels it. The response ends when end
-	// is called.
+	// Detach schedules more for the return of the handler. Nil cancels it. The response ends when
+	// end is called.
 	Detach(more func(end func(failure any)))
 }
 
@@ -83,7 +84,7 @@ type detacher interface {
 // response ends. failure is the panic value of the response, or nil. Filters call it when their
 // handler returns.
 func AtEnd(w http.ResponseWriter, f func(failure any)) {
-	if x := exchangeOf(w); x != nil && x.outlives {
+	if x := exchangeOf(w); x != nil && x.isDetached {
 		x.onEnd = append(x.onEnd, f)
 		return
 	}
@@ -96,20 +97,23 @@ func (x *Exchange) runOnEnd(failure any) any {
 	for len(x.onEnd) > 0 {
 		f := x.onEnd[0]
 		x.onEnd = x.onEnd[1:]
-		func() {
-			defer func() {
-				if v := recover(); failure == nil {
-					failure = Failed(v)
-				}
-			}()
-			if failed, ok := failure.(*h2.Failure); ok {
-				f(failed.Value)
-				return
-			}
-			f(failure)
-		}()
+		panicked := callOnEnd(f, failure)
+		if failure == nil {
+			failure = panicked
+		}
 	}
 	return failure
+}
+
+// callOnEnd calls f with the panic value of a failure, and returns the failure if f panics.
+func callOnEnd(f func(failure any), failure any) (panicked any) {
+	defer func() { panicked = Failed(recover()) }()
+	if failed, ok := failure.(*h2.Failure); ok {
+		f(failed.Value)
+		return nil
+	}
+	f(failure)
+	return nil
 }
 
 // Failed wraps the recovered panic value v with its stack, for the parameter of end.
@@ -120,8 +124,8 @@ type Sender interface {
 	Send(p []byte) error
 }
 
-// Send writes p and flushes it, if possible without a copy to the response buffer. Writers that wrap
-// others should implement Sender.
+// Send writes p and flushes it, if possible without a copy to the response buffer. Writers that
+// wrap others should implement Sender.
 func Send(w http.ResponseWriter, p []byte) error {
 	if s, ok := w.(Sender); ok {
 		return s.Send(p)
@@ -142,37 +146,37 @@ type detachedWriter struct {
 }
 
 // Header implements http.ResponseWriter.
-func (a *detachedWriter) Header() http.Header { return a.x.Header() }
+func (w *detachedWriter) Header() http.Header { return w.x.Header() }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *detachedWriter) WriteHeader(code int) {
-	a.begun = a.begun || code >= http.StatusOK
-	a.x.ResponseWriter.WriteHeader(code)
+func (w *detachedWriter) WriteHeader(code int) {
+	w.begun = w.begun || code >= http.StatusOK
+	w.x.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements http.ResponseWriter.
-func (a *detachedWriter) Write(p []byte) (int, error) {
-	a.begun = true
-	return a.x.Write(p)
+func (w *detachedWriter) Write(p []byte) (int, error) {
+	w.begun = true
+	return w.x.Write(p)
 }
 
 // Flush implements http.Flusher.
-func (a *detachedWriter) Flush() {
-	a.begun = true
-	a.x.Flush()
+func (w *detachedWriter) Flush() {
+	w.begun = true
+	w.x.Flush()
 }
 
 // Send implements Sender.
-func (a *detachedWriter) Send(p []byte) error {
-	a.begun = true
-	return a.x.Send(p)
+func (w *detachedWriter) Send(p []byte) error {
+	w.begun = true
+	return w.x.Send(p)
 }
 
 // Hijack implements http.Hijacker.
-func (a *detachedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	a.begun = true
-	return a.x.Hijack()
+func (w *detachedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.begun = true
+	return w.x.Hijack()
 }
 
 // Unwrap is used by http.ResponseController.
-func (a *detachedWriter) Unwrap() http.ResponseWriter { return a.x }
+func (w *detachedWriter) Unwrap() http.ResponseWriter { return w.x }

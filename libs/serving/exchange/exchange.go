@@ -63,9 +63,9 @@ type Exchange struct {
 	hijacked     bool
 	stallCounted bool // the stall was counted
 
-	detached *detachedWriter // the writer that outlives the handler; nil if DetachableWriter was not called
-	outlives bool            // the response outlives the handler
-	onEnd    []func(failure any)
+	detached   *detachedWriter // the writer that outlives the handler; nil if DetachableWriter was not called
+	isDetached bool            // the response outlives the handler
+	onEnd      []func(failure any)
 }
 
 // Conn is a connection below TLS.

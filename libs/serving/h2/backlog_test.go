@@ -34,8 +34,8 @@ func TestBacklogKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded checks the limits on queued bytes for a connection and for a server, and that a
-// failed connection releases its share.
+// TestQueueIsBounded checks the limits on queued bytes for a connection and for a server, and that
+// a failed connection releases its share.
 func TestQueueIsBounded(t *testing.T) {
 	for _, part := range []int{1, 1000, maxQueuedData} {
 		testQueueBound(t, part)

@@ -30,7 +30,8 @@ const (
 	// headerTable is the size of the HPACK table for each direction, in bytes.
 	headerTable = 4096
 	// The advertised header limit allows fieldOverhead bytes for each of overheadFields fields.
-	fieldOverhead, overheadFields = 32, 10
+	fieldOverhead  = 32
+	overheadFields = 10
 	// maxQueuedPerStream times MaxStreams requests may wait until handlers of closed streams
 	// return.
 	maxQueuedPerStream = 4
@@ -81,10 +82,18 @@ type conn struct {
 // newConn returns a connection that has not exchanged frames yet.
 func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn {
 	c := &conn{
-		server: s, config: &s.config, wire: w, handler: handler, log: s.config.Logger, started: time.Now(),
-		remote:  w.RemoteAddr().String(),
-		streams: map[uint32]*stream{}, names: map[string]string{},
-		recvWindow: window{available: initialWindow}, sendWindow: initialWindow, initialSendWindow: initialWindow,
+		server:            s,
+		config:            &s.config,
+		wire:              w,
+		handler:           handler,
+		log:               s.config.Logger,
+		started:           time.Now(),
+		remote:            w.RemoteAddr().String(),
+		streams:           map[uint32]*stream{},
+		names:             map[string]string{},
+		recvWindow:        window{available: initialWindow},
+		sendWindow:        initialWindow,
+		initialSendWindow: initialWindow,
 	}
 	c.r = bufio.NewReader(wireReader{c})
 	state := w.ConnectionState()
@@ -97,6 +106,7 @@ func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn
 	return c
 }
 
+// now returns the time since the connection started.
 func (c *conn) now() time.Duration { return time.Since(c.started) }
 
 // serve reads frames until the connection ends.
@@ -112,9 +122,9 @@ func (c *conn) serve() {
 	}
 	defer c.end() // even if a handler of frames panics
 	err := c.read()
-	var against *connError
-	if errors.As(err, &against) {
-		c.closeWithError(against)
+	var violation *connError
+	if errors.As(err, &violation) {
+		c.closeWithError(violation)
 	}
 }
 
@@ -163,27 +173,28 @@ func (c *conn) read() error {
 	if string(preface) != http2.ClientPreface {
 		return newConnError(http2.ErrCodeProtocol, "invalid preface")
 	}
-	for greeted := false; ; {
+	hasSettings := false // the first SETTINGS frame has arrived
+	for {
 		h, err := c.readFrameHeader()
 		if err != nil {
 			return err
 		}
-		if !greeted {
+		if !hasSettings {
 			if h.kind != http2.FrameSettings || h.has(http2.FlagSettingsAck) {
 				return newConnError(http2.ErrCodeProtocol, "first frame is not SETTINGS")
 			}
 			if err := c.wire.SetReadDeadline(time.Time{}); err != nil {
 				return err
 			}
-			greeted = true
+			hasSettings = true
 		}
 		if err := c.handleFrame(h); err != nil {
-			var of *streamError
-			if !errors.As(err, &of) {
+			var violation *streamError
+			if !errors.As(err, &violation) {
 				return err
 			}
 			c.mu.Lock()
-			c.reset(of.stream, of.code)
+			c.reset(violation.stream, violation.code)
 			c.mu.Unlock()
 		}
 	}

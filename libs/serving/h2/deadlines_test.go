@@ -18,55 +18,76 @@ import (
 
 // TestHandlerDeadlines checks read and write deadlines that handlers set.
 func TestHandlerDeadlines(t *testing.T) {
-	writes := func(w http.ResponseWriter, after ...time.Duration) {
+	// in returns the deadline after d; 0 means none.
+	in := func(d time.Duration) time.Time {
+		if d == 0 {
+			return time.Time{}
+		}
+		return time.Now().Add(d)
+	}
+	setWriteDeadlines := func(w http.ResponseWriter, after ...time.Duration) {
 		for _, d := range after {
-			at := time.Time{}
-			if d != 0 {
-				at = time.Now().Add(d)
-			}
-			_ = http.NewResponseController(w).SetWriteDeadline(at)
+			_ = http.NewResponseController(w).SetWriteDeadline(in(d))
 		}
 	}
-	reads := func(w http.ResponseWriter, r *http.Request, after ...time.Duration) error {
-		for _, d := range after {
-			at := time.Time{}
-			if d != 0 {
-				at = time.Now().Add(d)
-			}
-			_ = http.NewResponseController(w).SetReadDeadline(at)
+	large := make([]byte, 1<<20) // larger than all windows
+	write := func(w http.ResponseWriter, deadlines ...time.Duration) error {
+		setWriteDeadlines(w, deadlines...)
+		_, err := w.Write(large)
+		return err
+	}
+	read := func(w http.ResponseWriter, r *http.Request, deadlines ...time.Duration) error {
+		for _, d := range deadlines {
+			_ = http.NewResponseController(w).SetReadDeadline(in(d))
 		}
 		_, err := r.Body.Read(make([]byte, 1))
 		return err
 	}
-	large := make([]byte, 1<<20) // larger than all windows
-	all := func(w http.ResponseWriter) error {
-		_, err := w.Write(large)
-		return err
-	}
 	for name, c := range map[string]struct {
 		handler func(w http.ResponseWriter, r *http.Request) error
-		after   time.Duration
+		after   time.Duration // when the handler ends
 		fails   bool
 	}{
-		"an answer": {func(w http.ResponseWriter, r *http.Request) error { writes(w, 10*time.Second); return all(w) }, 10 * time.Second, true},
-		"put off": {func(w http.ResponseWriter, r *http.Request) error {
-			writes(w, 10*time.Second, 20*time.Second)
-			return all(w)
-		}, 20 * time.Second, true},
-		"brought forward": {func(w http.ResponseWriter, r *http.Request) error {
-			writes(w, 20*time.Second, 10*time.Second)
-			return all(w)
-		}, 10 * time.Second, true},
-		"passed": {func(w http.ResponseWriter, r *http.Request) error { writes(w, -1); return all(w) }, 0, true},
-		"lifted": {func(w http.ResponseWriter, r *http.Request) error {
-			writes(w, 10*time.Second, 0)
-			time.Sleep(20 * time.Second)
-			return r.Context().Err()
-		}, 20 * time.Second, false},
-		"a body":              {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, 10*time.Second) }, 10 * time.Second, true},
-		"a body, put off":     {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, 10*time.Second, 20*time.Second) }, 20 * time.Second, true},
-		"a body that is late": {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, -1) }, 0, true},
-		"a body, lifted":      {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, 10*time.Second, 0) }, 30 * time.Second, false},
+		"a response": {
+			handler: func(w http.ResponseWriter, r *http.Request) error { return write(w, 10*time.Second) },
+			after:   10 * time.Second, fails: true,
+		},
+		"a response, deadline extended": {
+			handler: func(w http.ResponseWriter, r *http.Request) error { return write(w, 10*time.Second, 20*time.Second) },
+			after:   20 * time.Second, fails: true,
+		},
+		"a response, deadline shortened": {
+			handler: func(w http.ResponseWriter, r *http.Request) error { return write(w, 20*time.Second, 10*time.Second) },
+			after:   10 * time.Second, fails: true,
+		},
+		"a response, deadline in the past": {
+			handler: func(w http.ResponseWriter, r *http.Request) error { return write(w, -1) },
+			after:   0, fails: true,
+		},
+		"a response, deadline removed": {
+			handler: func(w http.ResponseWriter, r *http.Request) error {
+				setWriteDeadlines(w, 10*time.Second, 0)
+				time.Sleep(20 * time.Second)
+				return r.Context().Err()
+			},
+			after: 20 * time.Second,
+		},
+		"a body": {
+			handler: func(w http.ResponseWriter, r *http.Request) error { return read(w, r, 10*time.Second) },
+			after:   10 * time.Second, fails: true,
+		},
+		"a body, deadline extended": {
+			handler: func(w http.ResponseWriter, r *http.Request) error { return read(w, r, 10*time.Second, 20*time.Second) },
+			after:   20 * time.Second, fails: true,
+		},
+		"a body, deadline in the past": {
+			handler: func(w http.ResponseWriter, r *http.Request) error { return read(w, r, -1) },
+			after:   0, fails: true,
+		},
+		"a body, deadline removed": {
+			handler: func(w http.ResponseWriter, r *http.Request) error { return read(w, r, 10*time.Second, 0) },
+			after:   30 * time.Second,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -44,6 +44,7 @@ type server struct {
 	roots    *tls.Config
 }
 
+// config returns a configuration whose limits no test reaches by accident.
 func config() h2.Config {
 	return h2.Config{
 		MaxStreams: 100, MaxHeaderBytes: 64 << 10, IdleTimeout: time.Minute, PingAfter: time.Minute,

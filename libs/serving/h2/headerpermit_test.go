@@ -67,8 +67,8 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 	}
 }
 
-// TestLargeDecodedHeadersNeedPermit checks that a small block with many repeated fields acquires and
-// releases a permit.
+// TestLargeDecodedHeadersNeedPermit checks that a small block with many repeated fields acquires
+// and releases a permit.
 func TestLargeDecodedHeadersNeedPermit(t *testing.T) {
 	conf := config()
 	conf.MaxHeaderBytes = 1 << 20

@@ -45,10 +45,11 @@ type headerBlock struct {
 	fields    []hpack.HeaderField // pseudo-fields first
 	pseudo    int                 // number of pseudo-fields
 	remaining int                 // what is left of limit
-	truncated bool
-	malformed bool // malformed request
+	truncated bool                // fields beyond limit were dropped
+	malformed bool                // the request violates RFC 9113
 }
 
+// init prepares a header block of at most limit decoded bytes.
 func (b *headerBlock) init(limit int, w Wire) {
 	b.limit = limit
 	b.wire = w
@@ -111,6 +112,7 @@ func validField(f hpack.HeaderField) bool {
 	return isLower(f.Name) && httpguts.ValidHeaderFieldName(f.Name) && httpguts.ValidHeaderFieldValue(f.Value)
 }
 
+// isLower reports whether a name has no upper-case ASCII letter.
 func isLower(name string) bool {
 	for i := range len(name) {
 		if 'A' <= name[i] && name[i] <= 'Z' {
@@ -150,6 +152,7 @@ func (c *conn) handleHeaders(h frameHeader, p []byte) error {
 	return c.handleFragment(h, p)
 }
 
+// handleContinuation handles a CONTINUATION frame.
 func (c *conn) handleContinuation(h frameHeader, p []byte) error {
 	if c.block.stream == 0 {
 		return newConnError(http2.ErrCodeProtocol, "unexpected CONTINUATION")
@@ -182,6 +185,7 @@ func (b *headerBlock) acquirePermit() {
 	}
 }
 
+// releasePermit releases the permit if it is held.
 func (b *headerBlock) releasePermit() {
 	if b.hasPermit {
 		b.hasPermit = false

@@ -21,12 +21,19 @@ func (c *conn) newStream(id uint32) *stream {
 	s := &stream{conn: c, id: id, handler: c.handler, declared: -1}
 	s.response.stream = s
 	r := &http.Request{
-		Proto: "HTTP/2.0", ProtoMajor: 2, RemoteAddr: c.remote, TLS: c.tls,
-		Method: b.pseudoValue(":method"), RequestURI: b.pseudoValue(":path"), Host: b.pseudoValue(":authority"),
-		Header: c.headerMap(b.fields[b.pseudo:]), Body: http.NoBody,
+		Proto:      "HTTP/2.0",
+		ProtoMajor: 2,
+		RemoteAddr: c.remote,
+		TLS:        c.tls,
+		Method:     b.pseudoValue(":method"),
+		RequestURI: b.pseudoValue(":path"),
+		Host:       b.pseudoValue(":authority"),
+		Header:     c.headerMap(b.fields[b.pseudo:]),
+		Body:       http.NoBody,
 	}
 	if b.truncated {
-		s.handler, r.URL = http.HandlerFunc(serveHeaderTooLarge), &url.URL{}
+		s.handler = http.HandlerFunc(serveHeaderTooLarge)
+		r.URL = &url.URL{}
 		delete(r.Header, "Content-Length") // one of several may be left
 	} else if !setTarget(r, b.pseudoValue(":scheme")) {
 		return nil
@@ -46,8 +53,8 @@ func (c *conn) headerMap(list []hpack.HeaderField) http.Header {
 	values := make([]string, len(list)) // one array for the first value of each field
 	for i, f := range list {
 		name := c.canonicalName(f.Name)
-		if has := h[name]; has != nil {
-			h[name] = append(has, f.Value)
+		if earlier := h[name]; earlier != nil {
+			h[name] = append(earlier, f.Value)
 			continue
 		}
 		values[i] = f.Value
@@ -96,7 +103,8 @@ func validMethod(method string) bool {
 	return method != "" && !strings.ContainsFunc(method, func(r rune) bool { return !httpguts.IsTokenRune(r) })
 }
 
-// setBody sets the body of a request. It returns false if the declared length is malformed.
+// setBody sets the body of a request. end means that the header ends the request. It returns false
+// if the declared length is malformed.
 func (s *stream) setBody(r *http.Request, end bool) bool {
 	if lengths := r.Header["Content-Length"]; len(lengths) > 0 {
 		n, err := strconv.ParseUint(lengths[0], 10, 63)
@@ -240,14 +248,17 @@ func (b *headerBlock) completeFields(p []byte) int {
 // fieldLength returns the size of the first field or table size update, or 0 if it is incomplete
 // (RFC 7541, "Binary Format").
 func (b *headerBlock) fieldLength(p []byte) int {
-	bits, texts := 4, 1
+	bits := 4  // of the first integer
+	texts := 1 // number of strings that follow it
 	switch {
-	case p[0]&0x80 != 0:
-		bits, texts = 7, 0
-	case p[0]&0x40 != 0:
+	case p[0]&0x80 != 0: // indexed field
+		bits = 7
+		texts = 0
+	case p[0]&0x40 != 0: // literal field with incremental indexing
 		bits = 6
-	case p[0]&0x20 != 0:
-		bits, texts = 5, 0
+	case p[0]&0x20 != 0: // table size update
+		bits = 5
+		texts = 0
 	}
 	name, at := decodeInt(p, bits)
 	if name == 0 && texts > 0 {

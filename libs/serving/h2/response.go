@@ -47,96 +47,99 @@ type response struct {
 	detached       func(end func(failure any)) // called when the handler has returned
 }
 
-func (a *response) init(method string) {
-	a.header, a.declared, a.isHead = make(http.Header, 8), -1, method == http.MethodHead
+// init prepares the response to a request with a method.
+func (r *response) init(method string) {
+	r.header = make(http.Header, 8)
+	r.declared = -1
+	r.isHead = method == http.MethodHead
 }
 
 // Header implements http.ResponseWriter.
-func (a *response) Header() http.Header {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.header == nil || a.handlerDone {
-		a.header = http.Header{}
+func (r *response) Header() http.Header {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.header == nil || r.handlerDone {
+		r.header = http.Header{}
 	}
-	return a.header
+	return r.header
 }
 
 // releaseHeader releases the sent header fields. Fields that are set from then on are undeclared
 // trailers.
-func (a *response) releaseHeader() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.headerSent && a.trailers == nil {
-		a.header = nil
+func (r *response) releaseHeader() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.headerSent && r.trailers == nil {
+		r.header = nil
 	}
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *response) WriteHeader(status int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.writeHeader(status)
+func (r *response) WriteHeader(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writeHeader(status)
 }
 
 // writeHeader sets the status of the response. Informational statuses are sent at once.
-func (a *response) writeHeader(status int) {
+func (r *response) writeHeader(status int) {
 	switch {
-	case a.status != 0 || a.handlerDone:
+	case r.status != 0 || r.handlerDone:
 		return
 	case status < 100 || status > 999:
 		panic("invalid status " + strconv.Itoa(status))
 	case status < 200:
-		a.sendInformational(status)
+		r.sendInformational(status)
 		return
 	}
-	a.status = status
-	a.fields = append(make([]hpack.HeaderField, 0, len(a.header)+4), hpack.HeaderField{Name: ":status", Value: strconv.Itoa(status)})
-	for name, values := range a.header {
-		a.addHeader(name, values)
+	r.status = status
+	r.fields = append(make([]hpack.HeaderField, 0, len(r.header)+4), hpack.HeaderField{Name: ":status", Value: strconv.Itoa(status)})
+	for name, values := range r.header {
+		r.addHeader(name, values)
 	}
 }
 
 // addHeader adds a header field to the response.
-func (a *response) addHeader(name string, values []string) {
+func (r *response) addHeader(name string, values []string) {
 	switch name {
 	case "Connection":
 		if len(values) > 0 && values[0] == "close" {
-			a.stream.conn.goAway()
+			r.stream.conn.goAway()
 		}
 		return
 	case "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
 		return
 	case "Trailer":
 		for name := range declaredTrailers(values) {
-			a.trailers = append(a.trailers, name)
+			r.trailers = append(r.trailers, name)
 		}
 	case "Content-Length":
 		if n, err := strconv.ParseUint(strings.Join(values, ","), 10, 63); err == nil {
-			a.declared = int64(n)
-			a.fields = append(a.fields, hpack.HeaderField{Name: "content-length", Value: values[0], Sensitive: true})
+			r.declared = int64(n)
+			r.fields = append(r.fields, hpack.HeaderField{Name: "content-length", Value: values[0], Sensitive: true})
 		}
 		return
 	case "Content-Type":
-		a.hasContentType = true
+		r.hasContentType = true
 	case "Content-Encoding":
-		a.hasContentType = a.hasContentType || len(values) > 0 && values[0] != ""
+		r.hasContentType = r.hasContentType || len(values) > 0 && values[0] != ""
 	case "Date":
-		a.hasDate = true
+		r.hasDate = true
 	}
-	a.fields = appendFields(a.fields, name, values)
+	r.fields = appendFields(r.fields, name, values)
 }
 
 // sendInformational sends a 1xx response.
-func (a *response) sendInformational(status int) {
+func (r *response) sendInformational(status int) {
 	fields := []hpack.HeaderField{{Name: ":status", Value: strconv.Itoa(status)}}
-	for name, values := range a.header {
+	for name, values := range r.header {
 		switch name {
 		case "Connection", "Content-Length", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
 		default:
 			fields = appendFields(fields, name, values)
 		}
 	}
-	_ = a.stream.send(part{fields: fields}) // an error also fails the final response
+	_ = r.stream.send(part{fields: fields}) // an error also fails the final response
 }
 
 // sendContinue sends a 100 response if the response has not begun.
@@ -152,101 +155,101 @@ func (s *stream) sendContinue() {
 }
 
 // mayHaveBody reports whether the status allows a body.
-func (a *response) mayHaveBody() bool {
-	return a.status != http.StatusNoContent && a.status != http.StatusNotModified
+func (r *response) mayHaveBody() bool {
+	return r.status != http.StatusNoContent && r.status != http.StatusNotModified
 }
 
 // Write implements http.ResponseWriter.
-func (a *response) Write(p []byte) (int, error) { return write(a, p) }
+func (r *response) Write(p []byte) (int, error) { return write(r, p) }
 
 // WriteString implements io.StringWriter.
-func (a *response) WriteString(p string) (int, error) { return write(a, p) }
+func (r *response) WriteString(p string) (int, error) { return write(r, p) }
 
 // write appends to the response and sends full buffers.
-func write[T []byte | string](a *response, p T) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.handlerDone {
+func write[T []byte | string](r *response, p T) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.handlerDone {
 		return 0, errEnded
 	}
-	if a.status == 0 {
-		a.writeHeader(http.StatusOK)
+	if r.status == 0 {
+		r.writeHeader(http.StatusOK)
 	}
-	if !a.mayHaveBody() {
+	if !r.mayHaveBody() {
 		return 0, http.ErrBodyNotAllowed
 	}
-	if a.declared >= 0 && a.written+int64(len(p)) > a.declared {
+	if r.declared >= 0 && r.written+int64(len(p)) > r.declared {
 		return 0, http.ErrContentLength
 	}
-	a.written += int64(len(p))
-	if a.isHead && a.ended {
+	r.written += int64(len(p))
+	if r.isHead && r.ended {
 		return len(p), nil
 	}
-	if len(a.data)+len(p) <= responseBufferSize {
-		if a.buffer == nil {
-			a.buffer = responseBuffers.Get().(*[]byte)
-			a.data = (*a.buffer)[:0]
+	if len(r.data)+len(p) <= responseBufferSize {
+		if r.buffer == nil {
+			r.buffer = responseBuffers.Get().(*[]byte)
+			r.data = (*r.buffer)[:0]
 		}
-		a.data = append(a.data, p...)
+		r.data = append(r.data, p...)
 		return len(p), nil
 	}
-	if len(a.data) > 0 {
-		if err := a.send(a.data, later, false); err != nil {
+	if len(r.data) > 0 {
+		if err := r.send(r.data, later, false); err != nil {
 			return 0, err
 		}
-		a.data = a.data[:0]
+		r.data = r.data[:0]
 	}
-	a.freeBuffer()
+	r.freeBuffer()
 	// The length is known, so undeclared trailers are impossible.
-	if err := a.send([]byte(p), now, a.written == a.declared && a.trailers == nil); err != nil {
+	if err := r.send([]byte(p), now, r.written == r.declared && r.trailers == nil); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
 // freeBuffer returns the empty buffer to the pool.
-func (a *response) freeBuffer() {
-	if a.buffer != nil {
-		*a.buffer = a.data[:0]
-		responseBuffers.Put(a.buffer)
-		a.buffer = nil
-		a.data = nil
+func (r *response) freeBuffer() {
+	if r.buffer != nil {
+		*r.buffer = r.data[:0]
+		responseBuffers.Put(r.buffer)
+		r.buffer = nil
+		r.data = nil
 	}
 }
 
 // send sends the unsent header fields and data.
-func (a *response) send(data []byte, when urgency, end bool) error {
-	if a.ended {
+func (r *response) send(data []byte, when urgency, end bool) error {
+	if r.ended {
 		return errEnded
 	}
-	p := part{when: when, end: end || a.isHead}
-	if !a.isHead {
+	p := part{when: when, end: end || r.isHead}
+	if !r.isHead {
 		p.data = data
 	}
-	if a.headerSent && len(p.data) == 0 && !end {
+	if r.headerSent && len(p.data) == 0 && !end {
 		return nil
 	}
-	if !a.headerSent {
-		a.addDefaults(data)
-		a.stream.responseBegun.Store(true)
-		p.fields = a.fields
+	if !r.headerSent {
+		r.addDefaults(data)
+		r.stream.responseBegun.Store(true)
+		p.fields = r.fields
 	}
-	a.ended = p.end
-	if end && !a.isHead {
-		p.trailers = a.trailerFields()
+	r.ended = p.end
+	if end && !r.isHead {
+		p.trailers = r.trailerFields()
 	}
-	a.headerSent = true
-	a.fields = nil
-	return a.stream.send(p)
+	r.headerSent = true
+	r.fields = nil
+	return r.stream.send(p)
 }
 
 // addDefaults adds Content-Type and Date if the handler did not.
-func (a *response) addDefaults(data []byte) {
-	if !a.hasContentType && len(data) > 0 {
-		a.fields = append(a.fields, hpack.HeaderField{Name: "content-type", Value: http.DetectContentType(data)})
+func (r *response) addDefaults(data []byte) {
+	if !r.hasContentType && len(data) > 0 {
+		r.fields = append(r.fields, hpack.HeaderField{Name: "content-type", Value: http.DetectContentType(data)})
 	}
-	if !a.hasDate {
-		a.fields = append(a.fields, hpack.HeaderField{Name: "date", Value: a.stream.conn.server.dateHeader()})
+	if !r.hasDate {
+		r.fields = append(r.fields, hpack.HeaderField{Name: "date", Value: r.stream.conn.server.dateHeader()})
 	}
 }
 
@@ -268,12 +271,12 @@ type dateValue struct {
 }
 
 // trailerFields returns the trailers, or nil.
-func (a *response) trailerFields() []hpack.HeaderField {
+func (r *response) trailerFields() []hpack.HeaderField {
 	var fields []hpack.HeaderField
-	for _, name := range a.trailers {
-		fields = appendFields(fields, name, a.header[name])
+	for _, name := range r.trailers {
+		fields = appendFields(fields, name, r.header[name])
 	}
-	for name, values := range a.header {
+	for name, values := range r.header {
 		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
 			fields = appendFields(fields, name, values)
 		}
@@ -282,102 +285,116 @@ func (a *response) trailerFields() []hpack.HeaderField {
 }
 
 // Flush implements http.Flusher.
-func (a *response) Flush() { _ = a.FlushError() }
+func (r *response) Flush() { _ = r.FlushError() }
 
 // FlushError is used by http.ResponseController. The flush first yields to other streams of the
 // connection, so that their data leaves in the same write.
-func (a *response) FlushError() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.flush()
+func (r *response) FlushError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.flush()
 }
 
-func (a *response) flush() error {
-	if a.handlerDone {
+// flush sends the buffered data and the unsent header fields. The caller holds r.mu.
+func (r *response) flush() error {
+	if r.handlerDone {
 		return errEnded
 	}
-	if a.status == 0 {
-		a.writeHeader(http.StatusOK)
+	if r.status == 0 {
+		r.writeHeader(http.StatusOK)
 	}
-	if a.isHead && a.ended {
+	if r.isHead && r.ended {
 		return nil
 	}
-	err := a.send(a.data, soon, false)
-	a.data = a.data[:0]
-	a.freeBuffer()
+	err := r.send(r.data, soon, false)
+	r.data = r.data[:0]
+	r.freeBuffer()
 	return err
 }
 
 // Send is Write and FlushError without the buffer once the header fields were sent.
-func (a *response) Send(p []byte) error {
-	a.mu.Lock()
-	if direct := !a.handlerDone && a.headerSent && len(a.data) == 0 && a.declared < 0 && a.mayHaveBody() && !a.isHead; direct {
-		defer a.mu.Unlock()
-		a.written += int64(len(p))
-		return a.send(p, soon, false)
+func (r *response) Send(p []byte) error {
+	r.mu.Lock()
+	isUnbuffered := r.headerSent && len(r.data) == 0 && r.declared < 0
+	if isUnbuffered && !r.handlerDone && r.mayHaveBody() && !r.isHead {
+		defer r.mu.Unlock()
+		r.written += int64(len(p))
+		return r.send(p, soon, false)
 	}
-	a.mu.Unlock()
-	if _, err := a.Write(p); err != nil {
+	r.mu.Unlock()
+	if _, err := r.Write(p); err != nil {
 		return err
 	}
-	return a.FlushError()
+	return r.FlushError()
 }
 
 // finish sends the rest of the response and its end.
-func (a *response) finish() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.status == 0 {
-		a.writeHeader(http.StatusOK)
+func (r *response) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status == 0 {
+		r.writeHeader(http.StatusOK)
 	}
-	if a.ended {
+	if r.ended {
 		return
 	}
-	if !a.headerSent && a.declared < 0 && a.mayHaveBody() && len(a.data) <= autoLengthLimit && (len(a.data) > 0 || !a.isHead) && a.written == int64(len(a.data)) {
-		a.fields = append(a.fields, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(len(a.data)), Sensitive: true})
+	if r.needsLength() {
+		r.fields = append(r.fields, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(len(r.data)), Sensitive: true})
 	}
-	whole := a.declared <= a.written || a.isHead || !a.mayHaveBody()
-	if err := a.send(a.data, now, whole); err == nil && !whole {
-		a.stream.abort()
+	whole := r.declared <= r.written || r.isHead || !r.mayHaveBody()
+	if err := r.send(r.data, now, whole); err == nil && !whole {
+		r.stream.abort()
 	}
+}
+
+// needsLength reports whether the server adds a Content-Length: the complete response is in the
+// buffer and short. The length of a response to HEAD is unknown if nothing was written.
+func (r *response) needsLength() bool {
+	if r.headerSent || r.declared >= 0 || !r.mayHaveBody() || len(r.data) > autoLengthLimit {
+		return false
+	}
+	if r.written != int64(len(r.data)) {
+		return false
+	}
+	return len(r.data) > 0 || !r.isHead
 }
 
 // Detach schedules more for the return of the handler; nil cancels it. The response ends when end
 // is called, once, from any goroutine. failure is nil, or the reason why the response failed.
-func (a *response) Detach(more func(end func(failure any))) { a.detached = more }
+func (r *response) Detach(more func(end func(failure any))) { r.detached = more }
 
 // OnClose calls f once the stream is closed: its end was written, or it was reset. f must not
 // block, and must not use the response. Only the handler may call OnClose.
-func (a *response) OnClose(f func()) { a.stream.addOnClose(f) }
+func (r *response) OnClose(f func()) { r.stream.addOnClose(f) }
 
 // SetStallTimeout changes how long the client may leave the window of the stream closed; 0 means no
 // limit.
-func (a *response) SetStallTimeout(d time.Duration) { a.stream.setStallTimeout(d) }
+func (r *response) SetStallTimeout(d time.Duration) { r.stream.setStallTimeout(d) }
 
 // close makes later calls fail and releases the buffer.
-func (a *response) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.handlerDone = true
-	a.header = nil
-	a.freeBuffer()
+func (r *response) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.handlerDone = true
+	r.header = nil
+	r.freeBuffer()
 }
 
 // SetReadDeadline is used by http.ResponseController.
-func (a *response) SetReadDeadline(t time.Time) error {
-	a.stream.setReadDeadline(t)
+func (r *response) SetReadDeadline(t time.Time) error {
+	r.stream.setReadDeadline(t)
 	return nil
 }
 
 // SetWriteDeadline is used by http.ResponseController.
-func (a *response) SetWriteDeadline(t time.Time) error {
-	a.stream.setDeadline(t)
+func (r *response) SetWriteDeadline(t time.Time) error {
+	r.stream.setDeadline(t)
 	return nil
 }
 
 // EnableFullDuplex is used by http.ResponseController. Bodies can always be read while a response
 // is written.
-func (a *response) EnableFullDuplex() error { return nil }
+func (r *response) EnableFullDuplex() error { return nil }
 
 var _ interface {
 	http.ResponseWriter

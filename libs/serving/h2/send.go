@@ -92,7 +92,8 @@ func (s *stream) sendFields(p *part) error {
 
 // sendData sends the data of a part. The caller holds mu, but not the token.
 func (s *stream) sendData(p *part) error {
-	c, end := s.conn, p.end && p.trailers == nil
+	c := s.conn
+	end := p.end && p.trailers == nil // the last DATA frame ends the stream
 	for len(p.data) > 0 || end && !s.responseEnded {
 		if err := s.sendError(); err != nil {
 			return err
@@ -138,7 +139,8 @@ func (s *stream) sendLarge(p *part, end bool) error {
 
 // block waits until the windows are open. The caller holds mu.
 func (s *stream) block() error {
-	c, queued := s.conn, false
+	c := s.conn
+	queued := false // in c.blocked
 	for s.sendError() == nil && (s.sendWindow <= 0 || c.sendWindow <= 0) {
 		if s.sendWindow <= 0 {
 			c.wakeBlocked() // because this stream cannot use the connection window
@@ -206,6 +208,7 @@ func (c *conn) appendData(s *stream, p []byte, end bool) {
 	c.countSent(s, len(p), end)
 }
 
+// endFlag returns END_STREAM for the last frame of a response.
 func endFlag(end bool) http2.Flags {
 	if end {
 		return http2.FlagDataEndStream // HEADERS use the same bit
@@ -297,12 +300,12 @@ func (c *conn) setInitialWindow(n int64) error {
 	change := n - c.initialSendWindow
 	c.initialSendWindow = n
 	for _, s := range c.streams {
-		shut := s.sendWindow <= 0
+		wasClosed := s.sendWindow <= 0
 		s.sendWindow += change
 		if s.sendWindow > largestWindow {
 			return newConnError(http2.ErrCodeFlowControl, "window too large")
 		}
-		if shut && s.sendWindow > 0 {
+		if wasClosed && s.sendWindow > 0 {
 			s.signal()
 		}
 	}

@@ -38,13 +38,14 @@ func (w *window) credit(n int64) int64 {
 
 // closedStreams remembers recently closed streams.
 type closedStreams struct {
-	at      int
+	at      int // index of the oldest one, which is replaced next
 	streams [128]struct {
 		id   uint32
 		byUs bool
 	}
 }
 
+// add adds a stream. byUs is whether the server reset it.
 func (r *closedStreams) add(id uint32, byUs bool) {
 	r.streams[r.at].id = id
 	r.streams[r.at].byUs = byUs
@@ -175,6 +176,7 @@ func (c *conn) open(s *stream) error {
 // reset resets a stream after a protocol violation. The caller holds mu.
 func (c *conn) reset(id uint32, code http2.ErrCode) { c.resetFor(id, code, errProtocol) }
 
+// resetFor resets a stream with a code. Writes to it fail with err. The caller holds mu.
 func (c *conn) resetFor(id uint32, code http2.ErrCode, err error) {
 	c.queue.put(appendReset(c.scratch[:0], id, code))
 	if code != http2.ErrCodeNo { // otherwise the response is complete

@@ -124,8 +124,8 @@ func bodyReader(turn chan struct{}) http.HandlerFunc {
 	}
 }
 
-// TestWaitingBodiesDoNotBlockOthers checks that bodies that no handler reads yet do not block a body
-// that is read.
+// TestWaitingBodiesDoNotBlockOthers checks that bodies that no handler reads yet do not block a
+// body that is read.
 func TestWaitingBodiesDoNotBlockOthers(t *testing.T) {
 	turn := make(chan struct{})
 	o := dialFlow(t, bodyReader(turn))

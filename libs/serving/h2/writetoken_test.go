@@ -89,8 +89,8 @@ func TestQueueIsWrittenByGoroutine(t *testing.T) {
 	})
 }
 
-// TestStalledClientIsClosed checks that a connection is closed within the WriteTimeout if its client
-// reads nothing.
+// TestStalledClientIsClosed checks that a connection is closed within the WriteTimeout if its
+// client reads nothing.
 func TestStalledClientIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 10 * time.Second

@@ -2,8 +2,8 @@
 // the response texts of Kubernetes components.
 //
 // Checks run in the order of registration, each on some or all endpoints. "ping" is registered
-// automatically and runs first. During the grace period after the start, /livez skips its checks, so
-// that a slow start is not mistaken for a hang. /healthz and /readyz have no grace period.
+// automatically and runs first. During the grace period after the start, /livez skips its checks,
+// so that a slow start is not mistaken for a hang. /healthz and /readyz have no grace period.
 //
 // The endpoints are public. The length of request data that a response repeats is limited, and
 // expensive checks use Shared.

@@ -30,6 +30,7 @@ func registry() *health.Registry {
 	return health.New(health.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
+// TestTexts checks the bodies and status codes of the health endpoints.
 func TestTexts(t *testing.T) {
 	tests := []struct {
 		name   string

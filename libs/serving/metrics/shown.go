@@ -65,8 +65,8 @@ func (s *shown) Gather() ([]*dto.MetricFamily, error) {
 	return families, err
 }
 
-// readHelp parses the stability at the beginning of a help text, and the version that deprecated the
-// metric.
+// readHelp parses the stability at the beginning of a help text, and the version that deprecated
+// the metric.
 func readHelp(help string) (of lifecycleOf) {
 	help = strings.TrimPrefix(help, "EXPERIMENTAL: ")
 	stability, rest, ok := strings.Cut(help, "] ")

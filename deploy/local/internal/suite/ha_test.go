@@ -20,6 +20,7 @@ var instances = []string{
 	"tokencleaner-0", "tokencleaner-1", "bootstrapsigner-0", "bootstrapsigner-1", "controllers-0", "controllers-1", "console",
 }
 
+// TestRollingRestart restarts one instance after the other, each when the previous one is ready.
 func TestRollingRestart(t *testing.T) {
 	restart := make(chan struct{})
 	u := start(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })

@@ -8,8 +8,8 @@ import (
 	"binnacle/deploy/certs"
 )
 
-// writeKubeconfigs writes one kubeconfig for the admin and for each of Kubernetes' own controllers, one for each service that is a client of
-// the API server, and one for each service that the API server calls.
+// writeKubeconfigs writes the kubeconfigs of the admin, of each controller of Kubernetes, of each
+// service that is a client of the API server, and of each service that the API server calls.
 func writeKubeconfigs(p paths, services []service, port int) error {
 	l, server := p.certs(), address(port)
 	if err := writeKubeconfig(p.adminKubeconfig(), server, certs.AdminUser, l.AdminTrust(), l.Admin()); err != nil {

@@ -147,12 +147,12 @@ func start(t *testing.T, change func(*suite.Config)) *up {
 	if change != nil {
 		change(&u.Config)
 	}
-	var ctx, hurry context.Context
+	var ctx, killNow context.Context
 	ctx, u.stop = context.WithCancel(t.Context())
-	hurry, u.kill = context.WithCancel(context.Background())
+	killNow, u.kill = context.WithCancel(context.Background())
 	t.Cleanup(u.kill)
 	go func() {
-		err := suite.Up(ctx, hurry, u.Config)
+		err := suite.Up(ctx, killNow, u.Config)
 		if err != nil {
 			fmt.Fprintln(u.out, err)
 		}
@@ -328,7 +328,8 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestUpWritesNothingTwice: a suite that ran before starts without writing files, as on a full disk.
+// TestUpWritesNothingTwice: a suite that ran before starts without writing files, as on a full
+// disk.
 func TestUpWritesNothingTwice(t *testing.T) {
 	dir, port := t.TempDir(), freePorts(t)
 	run := func() map[string]time.Time {
@@ -362,8 +363,8 @@ func TestUpWritesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestLongRunningSuiteRenewsCertificates: a certificate that is due is replaced while the suite runs,
-// and NATS, which does not watch files, reloads.
+// TestLongRunningSuiteRenewsCertificates: a certificate that is due is replaced while the suite
+// runs, and NATS, which does not watch files, reloads.
 func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
 	u := start(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
 	u.out.await("all services are ready")

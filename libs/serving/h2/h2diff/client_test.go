@@ -185,8 +185,8 @@ func (c *client) settle() {
 	}
 }
 
-// receive adds received frames to the lines of their streams. It reports whether the server ends the
-// connection with an error. The delay until then, and when handlers see it, is not compared.
+// receive adds received frames to the lines of their streams. It reports whether the server ends
+// the connection with an error. The delay until then, and when handlers see it, is not compared.
 func (c *client) receive(streams map[uint32][]string) (failed bool) {
 	synctest.Wait()
 	p, closed := c.conn.in.take()

@@ -10,8 +10,8 @@ import (
 // difference is an accepted difference between the servers in a step of an exchange.
 type difference struct {
 	// scripts, ours and standard are regular expressions for the name of the exchange and for the
-	// lines that only one server has. Each must match the whole text. Random exchanges have the name
-	// "random".
+	// lines that only one server has. Each must match the whole text. Random exchanges have the
+	// name "random".
 	scripts, ours, standard string
 	reason                  string
 	// last means that the rest of the exchange is not compared, because one server has ended a

@@ -9,7 +9,8 @@
 //     storm checks every byte and every window of each server.
 //
 // Each exchange runs in a synctest bubble. A step ends when all goroutines of the server are
-// blocked, and timeouts take no real time. BINNACLE_H2DIFF=long runs many more sequences and storms.
+// blocked, and timeouts take no real time. BINNACLE_H2DIFF=long runs many more sequences and
+// storms.
 //
 // differences_test.go lists the accepted differences. A listed difference that no script produces
 // fails the test.

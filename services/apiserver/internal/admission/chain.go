@@ -95,9 +95,9 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Mutating admission", nil)
 	defer span.End()
-	r.again = false
+	r.reinvoke = false
 	r.reinvoked = false
-	if err := each(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.again {
+	if err := each(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.reinvoke {
 		return err
 	}
 	r.reinvoked = true

@@ -13,10 +13,10 @@ import (
 // plugin records its calls. It rejects the phase in refuse, and requests reinvocation if again is
 // set.
 type plugin struct {
-	name   string
-	calls  *[]string
-	again  bool
-	refuse string // the phase to reject
+	name     string
+	calls    *[]string
+	reinvoke bool
+	refuse   string // the phase to reject
 }
 
 var errRefused = errors.New("refused")
@@ -30,7 +30,7 @@ func (p *plugin) say(phase string) error {
 }
 
 func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
-	if p.again && !r.Reinvoked() {
+	if p.reinvoke && !r.Reinvoked() {
 		r.RequestReinvocation()
 	}
 	return p.say(fmt.Sprintf("admit %t", r.Reinvoked()))
@@ -58,12 +58,12 @@ func TestChainCallsPluginsInOrder(t *testing.T) {
 			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
 		},
 		"a mutator requests reinvocation": {
-			b: plugin{again: true},
+			b: plugin{reinvoke: true},
 			want: []string{"a admit false", "b admit false", "a admit true", "b admit true",
 				"a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
 		},
 		"a mutator rejects": {
-			a: plugin{refuse: "admit false", again: true}, refused: true, want: []string{"a admit false"},
+			a: plugin{refuse: "admit false", reinvoke: true}, refused: true, want: []string{"a admit false"},
 		},
 		"a validator rejects": {
 			b: plugin{refuse: "validate"}, refused: true, want: []string{"a admit false", "b admit false", "a validate", "b validate"},

@@ -51,11 +51,16 @@ type Request struct {
 	User    *request.User
 	DryRun  bool
 
-	annotations, details map[string]string
-	expense              *celenv.CostSum
+	annotations map[string]string
+	// details are annotations that are recorded only together with the request's body.
+	details map[string]string
+	// celCost is the total cost of the CEL expressions that decided on the request.
+	celCost *celenv.CostSum
 
-	state     map[any]any
-	again     bool
+	// state holds the states of plugins by their keys.
+	state map[any]any
+	// reinvoke requests the second run of the mutating phase. reinvoked is set while it runs.
+	reinvoke  bool
 	reinvoked bool
 }
 
@@ -109,15 +114,15 @@ const expensiveCost = 20_000
 // high, they acquire the limiter for large requests. They continue even if it rejects them, because
 // their cost is bounded.
 func (r *Request) Metered(ctx context.Context) context.Context {
-	if r.expense == nil {
-		r.expense = celenv.NewCostSum(expensiveCost, func() { _ = request.Estimate(ctx, request.LargeBody) })
+	if r.celCost == nil {
+		r.celCost = celenv.NewCostSum(expensiveCost, func() { _ = request.Estimate(ctx, request.LargeBody) })
 	}
-	return r.expense.With(ctx)
+	return r.celCost.With(ctx)
 }
 
 // RequestReinvocation requests a second run of the mutating phase, because the object changed in a
 // way that earlier plugins may need to see.
-func (r *Request) RequestReinvocation() { r.again = true }
+func (r *Request) RequestReinvocation() { r.reinvoke = true }
 
 // Reinvoked reports whether the mutating phase runs for the second time.
 func (r *Request) Reinvoked() bool { return r.reinvoked }
@@ -141,16 +146,16 @@ func (r *Request) Housekeeping() bool {
 	if !ok {
 		return false
 	}
-	was, ok := r.OldObject.(registry.Object)
+	old, ok := r.OldObject.(registry.Object)
 	if !ok {
 		return false
 	}
 	same := o.DeepCopyObject().(registry.Object)
-	same.SetOwnerReferences(was.GetOwnerReferences())
-	same.SetFinalizers(was.GetFinalizers())
-	same.SetManagedFields(was.GetManagedFields())
-	same.GetObjectKind().SetGroupVersionKind(was.GetObjectKind().GroupVersionKind())
-	return semantic.Equal(same, was)
+	same.SetOwnerReferences(old.GetOwnerReferences())
+	same.SetFinalizers(old.GetFinalizers())
+	same.SetManagedFields(old.GetManagedFields())
+	same.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
+	return semantic.Equal(same, old)
 }
 
 // ObjectName returns the name for error messages: the name, the prefix of a name to generate, or
@@ -159,12 +164,14 @@ func (r *Request) ObjectName() string {
 	if r.Name != "" {
 		return r.Name
 	}
-	if r.Object != nil {
-		if m, err := meta.Accessor(r.Object); err == nil && m.GetName()+m.GetGenerateName() != "" {
-			return cmp.Or(m.GetName(), m.GetGenerateName())
-		}
+	if r.Object == nil {
+		return "Unknown"
 	}
-	return "Unknown"
+	m, err := meta.Accessor(r.Object)
+	if err != nil {
+		return "Unknown"
+	}
+	return cmp.Or(m.GetName(), m.GetGenerateName(), "Unknown")
 }
 
 // Forbidden returns the rejection of a plugin. It returns a Forbidden error unchanged.
@@ -220,6 +227,7 @@ func (t *Reinvocation) Changed() {
 // WantsReinvocation records that a callee wants another call if the object changes.
 func (t *Reinvocation) WantsReinvocation(callee string) { t.wanted[callee] = true }
 
+// scheduleWanted schedules another call of the callees that want one.
 func (t *Reinvocation) scheduleWanted() {
 	for callee := range t.wanted {
 		t.due[callee] = true

@@ -93,7 +93,7 @@ func (s *Server) Put(resource string, o Object) {
 		kind = "MODIFIED"
 	}
 	s.objects[k] = to
-	s.happened(k, kind, to)
+	s.record(k, kind, to)
 }
 
 // Delete removes an object.
@@ -110,17 +110,18 @@ func (s *Server) Delete(resource, namespace, name string) {
 	meta := maps.Clone(last["metadata"].(object))
 	last = maps.Clone(last)
 	last["metadata"] = meta
-	s.happened(k, "DELETED", last)
+	s.record(k, "DELETED", last)
 }
 
-// happened records an event. The caller holds mu.
-func (s *Server) happened(k key, kind string, to object) {
+// record adds an event and sets its revision. The caller holds mu.
+func (s *Server) record(k key, kind string, to object) {
 	s.revision++
 	to["metadata"].(object)["resourceVersion"] = strconv.Itoa(s.revision)
 	s.events = append(s.events, event{k, kind, to})
 	s.wake()
 }
 
+// wake wakes the watches. The caller holds mu.
 func (s *Server) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -193,6 +194,7 @@ func parse(path string) (k key, ok bool) {
 	return k, ok && len(parts) <= 2
 }
 
+// get writes an object, or a Status with code 404.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, k key) {
 	s.mu.Lock()
 	s.gets++
@@ -218,12 +220,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 	list := object{"kind": listKinds()[k.resource], "apiVersion": "v1", "metadata": object{"resourceVersion": strconv.Itoa(s.revision)}, "items": items}
 	s.mu.Unlock()
 	if metadataOnly(r) {
-		list["kind"], list["apiVersion"] = "PartialObjectMetadataList", "meta.k8s.io/v1"
+		list["kind"] = "PartialObjectMetadataList"
+		list["apiVersion"] = "meta.k8s.io/v1"
 	}
 	w.Header().Set("Content-Type", "application/json")
 	s.write(w, list)
 }
 
+// listKinds returns the kinds of lists by resource.
 func listKinds() map[string]string {
 	return map[string]string{"nodes": "NodeList", "pods": "PodList", "secrets": "SecretList", "serviceaccounts": "ServiceAccountList"}
 }
@@ -239,7 +243,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	w.(http.Flusher).Flush()
 	for {
 		s.mu.Lock()
-		changed, end := s.changed, len(s.events)
+		changed := s.changed
+		end := len(s.events)
 		if s.held >= 0 {
 			end = s.held
 		}
@@ -263,11 +268,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 }
 
+// write writes JSON.
 func (s *Server) write(w http.ResponseWriter, body any) {
 	// The client may have gone.
 	_ = json.NewEncoder(w).Encode(body)
 }
 
+// selected reports whether a list or watch of collection k includes an object. of is its key.
 func selected(r *http.Request, k, of key, o object) bool {
 	if of.resource != k.resource || k.namespace != "" && of.namespace != k.namespace {
 		return false
@@ -276,6 +283,7 @@ func selected(r *http.Request, k, of key, o object) bool {
 	return !only || o["type"] == wanted
 }
 
+// metadataOnly reports whether the client requests only the metadata of objects.
 func metadataOnly(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 }

@@ -67,9 +67,14 @@ func (o *Options) mount(s *service) (err error) {
 	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")
 	}
-	h := review.New(review.Config{Token: authenticator.Unreserved(s.tokens.union), Logger: s.Log, Metrics: review.NewMetrics(s.Metrics)})
+	h := review.New(review.Config{
+		Token:   authenticator.Unreserved(s.tokens.union),
+		Logger:  s.Log,
+		Metrics: review.NewMetrics(s.Metrics),
+	})
 	reviews.Mount(s.Engine, known, h.Serve, review.NotAllowed, "/", "/authenticate")
 	return nil
 }
 
+// run runs the service with the tasks of its authenticators.
 func (s *service) run(ctx context.Context) error { return s.Service.Run(ctx, s.tokens.tasks...) }

@@ -128,6 +128,7 @@ func TestAPIServerIsDown(t *testing.T) {
 	}
 }
 
+// TestClientCertificates serves reviews only to clients with a permitted certificate.
 func TestClientCertificates(t *testing.T) {
 	w := newFixture(t)
 	o := w.options()
@@ -212,6 +213,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	}
 }
 
+// TestOptionErrors rejects invalid flags.
 func TestOptionErrors(t *testing.T) {
 	tests := []struct {
 		name string
@@ -248,6 +250,7 @@ func TestOptionErrors(t *testing.T) {
 	}
 }
 
+// TestBuildErrors fails to start with files that cannot be read.
 func TestBuildErrors(t *testing.T) {
 	w := newFixture(t)
 	tests := []struct {

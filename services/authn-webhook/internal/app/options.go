@@ -73,6 +73,7 @@ func (o *Options) Validate() []error {
 	return slices.Concat(o.Options.Validate(), o.Features.Validate(), o.Tokens.JWT.ValidateGates(o.Features), o.Clients.Validate(o.Serving.ClientCAFile), o.Tokens.validate())
 }
 
+// validate returns the errors in the flags.
 func (o *TokenOptions) validate() []error {
 	errs := append(o.JWT.Validate(), o.ServiceAccounts.validate()...)
 	if slices.Contains(o.Audiences, "") {
@@ -81,6 +82,7 @@ func (o *TokenOptions) validate() []error {
 	return errs
 }
 
+// validate returns the errors in the flags.
 func (o *ServiceAccountOptions) validate() (errs []error) {
 	if (len(o.Issuers) == 0) != (len(o.KeyFiles) == 0) {
 		errs = append(errs, errors.New("--service-account-issuer and --service-account-key-file go together"))

@@ -33,8 +33,9 @@ func (o *TokenOptions) build(s *servicerunner.Service, gates *features.Gates) (*
 	if err != nil {
 		return nil, err
 	}
-	for _, add := range []func(*objects.Objects) (authenticator.Token, error){t.file, t.serviceAccounts, t.bootstrap, t.jwt} {
-		member, err := add(found)
+	constructors := []func(*objects.Objects) (authenticator.Token, error){t.file, t.serviceAccounts, t.bootstrap, t.jwt}
+	for _, create := range constructors {
+		member, err := create(found)
 		if err != nil {
 			return nil, err
 		}
@@ -69,6 +70,7 @@ func (t *tokens) objects() (*objects.Objects, error) {
 	return found, nil
 }
 
+// file returns the authenticator of the tokens in --token-auth-file, or nil.
 func (t *tokens) file(*objects.Objects) (authenticator.Token, error) {
 	if t.o.File == "" {
 		return nil, nil
@@ -83,6 +85,7 @@ func (t *tokens) file(*objects.Objects) (authenticator.Token, error) {
 	return authenticator.ForAudiences(t.o.audiences(), f), nil
 }
 
+// serviceAccounts returns the authenticator of service account tokens, or nil.
 func (t *tokens) serviceAccounts(found *objects.Objects) (authenticator.Token, error) {
 	o := &t.o.ServiceAccounts
 	if len(o.Issuers) == 0 {
@@ -93,11 +96,16 @@ func (t *tokens) serviceAccounts(found *objects.Objects) (authenticator.Token, e
 		return nil, fmt.Errorf("--service-account-key-file: %w", err)
 	}
 	return satoken.New(satoken.Config{
-		Issuers: o.Issuers, Keys: keys, Audiences: t.o.audiences(), Lookup: o.Lookup,
-		Objects: found, Observe: satoken.CountUses(t.s.Metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyInvalid),
+		Issuers:   o.Issuers,
+		Keys:      keys,
+		Audiences: t.o.audiences(),
+		Lookup:    o.Lookup,
+		Objects:   found,
+		Observe:   satoken.CountUses(t.s.Metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyInvalid),
 	})
 }
 
+// bootstrap returns the authenticator of bootstrap tokens, or nil.
 func (t *tokens) bootstrap(found *objects.Objects) (authenticator.Token, error) {
 	if !t.o.BootstrapTokens {
 		return nil, nil
@@ -115,7 +123,10 @@ func (t *tokens) jwt(*objects.Objects) (authenticator.Token, error) {
 		return nil, fmt.Errorf("find the host's name: %w", err)
 	}
 	source, err := t.o.JWT.Source(authnconfig.Config{
-		DisallowedIssuers: t.o.ServiceAccounts.Issuers, AnonymousFixed: authnconfig.AnonymousGate(t.gates), Logger: t.s.Log, Metrics: authnconfig.NewMetrics(t.s.Metrics, host),
+		DisallowedIssuers: t.o.ServiceAccounts.Issuers,
+		AnonymousFixed:    authnconfig.AnonymousGate(t.gates),
+		Logger:            t.s.Log,
+		Metrics:           authnconfig.NewMetrics(t.s.Metrics, host),
 	})
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -53,9 +54,9 @@ type Objects struct {
 	watches  []*watch
 
 	serviceAccounts, pods, nodes *watch
-	tokens                       *watch // secrets of service account tokens
-	bootstrap                    *watch
-	guesses                      *rate.Limiter
+	tokens                       *watch        // secrets of service account tokens
+	bootstrap                    *watch        // secrets of bootstrap tokens
+	guesses                      *rate.Limiter // see isGuess
 }
 
 // New creates the clients. It sends no requests before Run.
@@ -158,6 +159,7 @@ func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return &corev1.Node{ObjectMeta: m.ObjectMeta}, nil
 }
 
+// partial returns the metadata of an object in the watch w, confirmed if that is configured.
 func (o *Objects) partial(ctx context.Context, w *watch, resource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	known, ok := w.get(namespace, name).(*metav1.PartialObjectMetadata)
 	if ok && !o.confirm {
@@ -182,6 +184,7 @@ func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.S
 	})
 }
 
+// knownSecret returns a secret from the watches, or nil.
 func (o *Objects) knownSecret(namespace, name string) *corev1.Secret {
 	for _, w := range []*watch{o.tokens, o.bootstrap} {
 		if s, ok := w.get(namespace, name).(*corev1.Secret); ok {
@@ -193,8 +196,8 @@ func (o *Objects) knownSecret(namespace, name string) *corev1.Secret {
 
 // isGuess reports whether the name of a secret may be made up. Other names come from signed tokens.
 func (o *Objects) isGuess(namespace, name string) bool {
-	return namespace == bootstraptoken.Namespace && len(name) > len(bootstraptoken.SecretPrefix) &&
-		name[:len(bootstraptoken.SecretPrefix)] == bootstraptoken.SecretPrefix
+	id, hasPrefix := strings.CutPrefix(name, bootstraptoken.SecretPrefix)
+	return namespace == bootstraptoken.Namespace && hasPrefix && id != ""
 }
 
 // confirmed calls the API server. A timeout is reported as such, and not as the end of the request.
@@ -208,6 +211,7 @@ func confirmed[T any](ctx context.Context, get func(context.Context) (T, error))
 	return found, err
 }
 
+// coreResource returns a resource of the core group.
 func coreResource(name string) schema.GroupVersionResource {
 	return corev1.SchemeGroupVersion.WithResource(name)
 }

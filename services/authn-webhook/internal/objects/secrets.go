@@ -9,11 +9,13 @@ import (
 	"binnacle/libs/kubeclient"
 )
 
+// secretsResource is the resource of secrets.
 const secretsResource = "secrets"
 
 // lookupSecrets requests single secrets of all namespaces.
 type lookupSecrets struct{ rest rest.Interface }
 
+// newLookupSecrets returns a client for single secrets.
 func newLookupSecrets(c *rest.Config) (*lookupSecrets, error) {
 	client, err := kubeclient.NewClient(c, corev1.AddToScheme)
 	if err != nil {
@@ -23,6 +25,7 @@ func newLookupSecrets(c *rest.Config) (*lookupSecrets, error) {
 	return &lookupSecrets{core}, err
 }
 
+// get reads a secret from the API server.
 func (c *lookupSecrets) get(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	found := &corev1.Secret{}
 	err := c.rest.Get().Namespace(namespace).Resource(secretsResource).Name(name).Do(ctx).Into(found)

@@ -68,14 +68,22 @@ func watchSecrets(c *kubeclient.Client, namespace string, kind corev1.SecretType
 		}), nil
 }
 
+// newWatch returns a watch with the requests of a resource.
 func newWatch(name string, log *slog.Logger,
 	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
 	follow func(context.Context, metav1.ListOptions) (apiwatch.Interface, error),
 ) *watch {
 	w := &watch{name: name, store: reflector.NewStore(trimmed, nil)}
 	w.follow = reflector.New(reflector.Config{
-		Resource: name, List: list, Watch: follow, Sink: w.store, PageSize: pageSize,
-		MinRetry: minWatchRetry, MaxRetry: maxWatchRetry, Log: log, Level: slog.LevelWarn,
+		Resource: name,
+		List:     list,
+		Watch:    follow,
+		Sink:     w.store,
+		PageSize: pageSize,
+		MinRetry: minWatchRetry,
+		MaxRetry: maxWatchRetry,
+		Log:      log,
+		Level:    slog.LevelWarn,
 	})
 	return w
 }

@@ -87,6 +87,7 @@ func body(version, token string, audiences ...string) string {
 	return string(raw)
 }
 
+// TestReviews checks the responses, the log and the metrics for token reviews.
 func TestReviews(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -176,6 +177,7 @@ func TestReviewTimeout(t *testing.T) {
 	}
 }
 
+// TestInvalidReviews checks the responses to invalid bodies, and to other methods than POST.
 func TestInvalidReviews(t *testing.T) {
 	tests := []struct {
 		name, body, media string

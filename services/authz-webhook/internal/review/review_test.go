@@ -105,6 +105,7 @@ func TestGroupsOnly(t *testing.T) {
 	}
 }
 
+// TestInvalidReviews checks the responses to invalid bodies, and to other methods than POST.
 func TestInvalidReviews(t *testing.T) {
 	spec := func(s string) string {
 		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{` + s + `}}`

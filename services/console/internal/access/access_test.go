@@ -124,6 +124,7 @@ func newAuthorizer(t *testing.T, s *server, a *authority) *Authorizer {
 	return d
 }
 
+// TestAccess permits clients by certificate or token, and rejects others.
 func TestAccess(t *testing.T) {
 	const client = x509.ExtKeyUsageClientAuth
 	ours, other := newAuthority(t), newAuthority(t)

@@ -169,8 +169,8 @@ func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 	})
 }
 
-// TestPageIsAccessible checks the contrast of texts in both colour schemes, that table headers have a
-// scope, that tables have names, and that wide tables can be scrolled with keys.
+// TestPageIsAccessible checks the contrast of texts in both colour schemes, that table headers have
+// a scope, that tables have names, and that wide tables can be scrolled with keys.
 func TestPageIsAccessible(t *testing.T) {
 	css, err := assets.ReadFile("assets/console.css")
 	if err != nil {

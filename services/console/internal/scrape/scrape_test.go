@@ -120,6 +120,7 @@ binnacle_watch_cache_value_bytes{resource="pods"} 4000
 binnacle_client_requests_total{client="user ada"} 41
 `
 
+// TestSamples reads the metrics that the console shows.
 func TestSamples(t *testing.T) {
 	var s Sample
 	if err := s.read(strings.NewReader(metricsText)); err != nil {

@@ -146,8 +146,8 @@ func TestOnlyAPIServersHaveWatchers(t *testing.T) {
 	}
 }
 
-// TestSeriesCoverFifteenMinutes checks that points are kept at a distance and for a time, with the rates
-// and percentiles of all replicas.
+// TestSeriesCoverFifteenMinutes checks that points are kept at a distance and for a time, with the
+// rates and percentiles of all replicas.
 func TestSeriesCoverFifteenMinutes(t *testing.T) {
 	h := view.NewHistory()
 	for i := range 1200 { // 20 minutes, scraped once per second
@@ -169,8 +169,8 @@ func TestSeriesCoverFifteenMinutes(t *testing.T) {
 	}
 }
 
-// TestIdleReplicaIsNotBehind checks that the time between two signs of life of the change feed does not
-// count as lag.
+// TestIdleReplicaIsNotBehind checks that the time between two signs of life of the change feed does
+// not count as lag.
 func TestIdleReplicaIsNotBehind(t *testing.T) {
 	for _, c := range []struct{ revisions, seconds, want float64 }{{0, 0.529, 0}, {2, 0.529, 0.529}, {0, 12, 12}} {
 		h := view.NewHistory()

@@ -91,12 +91,18 @@ func newClients(config *rest.Config) (*clients, error) {
 		errs = append(errs, err)
 		return client
 	}
-	disco, err := discovery.NewDiscoveryClientForConfig(config)
+	discoveryClient, err := discovery.NewDiscoveryClientForConfig(config)
 	errs = append(errs, err)
 	out := &clients{
-		kube: typed(config), discovery: disco, followed: partial(unlimited), gc: partial(scaled(gcRate, gcRate)),
-		namespaces: typed(scaled(namespaceRate, namespaceBurst)), namespacesMetadata: partial(scaled(namespaceRate, namespaceBurst)),
-		quotas: typed(config), roles: typed(config), provision: typed(config),
+		kube:               typed(config),
+		discovery:          discoveryClient,
+		followed:           partial(unlimited),
+		gc:                 partial(scaled(gcRate, gcRate)),
+		namespaces:         typed(scaled(namespaceRate, namespaceBurst)),
+		namespacesMetadata: partial(scaled(namespaceRate, namespaceBurst)),
+		quotas:             typed(config),
+		roles:              typed(config),
+		provision:          typed(config),
 	}
 	return out, errors.Join(errs...)
 }

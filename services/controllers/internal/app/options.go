@@ -48,10 +48,16 @@ type Options struct {
 // NewOptions returns the default options.
 func NewOptions() *Options {
 	return &Options{
-		Options: servicerunner.NewOptions(Name, defaultPort), Election: election.NewOptions(Name), Features: features.New(),
-		Controllers: []string{everything}, YieldToLease: managerLease,
-		GCWorkers: defaultGCWorkers, NamespaceWorkers: defaultNamespaceWorkers, QuotaWorkers: defaultQuotaWorkers,
-		NamespaceResync: defaultResync, QuotaResync: defaultResync,
+		Options:          servicerunner.NewOptions(Name, defaultPort),
+		Election:         election.NewOptions(Name),
+		Features:         features.New(),
+		Controllers:      []string{everything},
+		YieldToLease:     managerLease,
+		GCWorkers:        defaultGCWorkers,
+		NamespaceWorkers: defaultNamespaceWorkers,
+		QuotaWorkers:     defaultQuotaWorkers,
+		NamespaceResync:  defaultResync,
+		QuotaResync:      defaultResync,
 	}
 }
 

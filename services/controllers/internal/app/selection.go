@@ -37,12 +37,13 @@ func aliases() map[string]string {
 // selection is the value of --controllers.
 type selection []string
 
-// canonical returns an item of the selection without its sign, by the canonical name, and whether it
-// is selected.
+// canonical returns an item of the selection without its sign, by the canonical name, and whether
+// it is selected.
 func canonical(item string) (name string, on bool) {
 	on = true
 	if len(item) > 1 && item[0] == '-' {
-		item, on = item[1:], false
+		item = item[1:]
+		on = false
 	}
 	if name, ok := aliases()[item]; ok {
 		return name, on
@@ -60,7 +61,8 @@ func (s selection) validate() (errs []error) {
 	return errs
 }
 
-// has reports whether a controller is selected. Its first mention decides, and "*" if there is none.
+// has reports whether a controller is selected. Its first mention decides, and "*" if there is
+// none.
 func (s selection) has(controller string) bool {
 	all := false
 	for _, item := range s {

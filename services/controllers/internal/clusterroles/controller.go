@@ -47,9 +47,11 @@ type Controller struct {
 
 // New returns an idle controller.
 func New(c Config) *Controller {
-	return &Controller{Config: c, roles: rbacv1informers.NewClusterRoleInformer(c.Client, 0, cache.Indexers{}), queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+	roles := rbacv1informers.NewClusterRoleInformer(c.Client, 0, cache.Indexers{})
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[string](),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "ClusterRoleAggregator", MetricsProvider: c.Queues})}
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "ClusterRoleAggregator", MetricsProvider: c.Queues})
+	return &Controller{Config: c, roles: roles, queue: queue}
 }
 
 // Run works until ctx ends, and returns when its goroutines have ended.
@@ -76,6 +78,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
+// enqueue queues all aggregated cluster roles.
 func (c *Controller) enqueue() {
 	for _, r := range c.all() {
 		if r.AggregationRule != nil {

@@ -60,8 +60,10 @@ func New(c Config) *Controller {
 		panic(err)
 	}
 	return &Controller{
-		Config: c, deletes: queue("garbage_collector_attempt_to_delete"), orphans: queue("garbage_collector_attempt_to_orphan"),
-		absent: absent,
+		Config:  c,
+		deletes: queue("garbage_collector_attempt_to_delete"),
+		orphans: queue("garbage_collector_attempt_to_orphan"),
+		absent:  absent,
 	}
 }
 
@@ -140,12 +142,13 @@ func (c *Controller) syncOrphan(ctx context.Context, n *graph.Node) error {
 // knownAbsent reports whether an object is remembered as absent.
 func (c *Controller) knownAbsent(id graph.Identity) bool { return c.absent.Contains(id) }
 
-// absence handles the verified absence of the object of a node.
-func (c *Controller) absence(id graph.Identity) error {
+// handleAbsence handles the verified absence of the object of a node.
+func (c *Controller) handleAbsence(id graph.Identity) error {
 	c.graph.RemoveVirtual(id)
 	return errAbsent
 }
 
+// ignoreNotFound returns nil for the absence of an object.
 func ignoreNotFound(err error) error {
 	if isAbsent(err) {
 		return nil

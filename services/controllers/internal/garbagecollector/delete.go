@@ -29,7 +29,7 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 	latest, err := c.get(ctx, s.Identity)
 	switch {
 	case isAbsent(err), err == nil && latest.UID != s.UID:
-		return c.absence(s.Identity)
+		return c.handleAbsence(s.Identity)
 	case err != nil:
 		return err
 	case s.DeletingDependents:
@@ -57,7 +57,7 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 	}
 	err = c.delete(ctx, s.Identity, latest, policy)
 	if isAbsent(err) {
-		return c.absence(s.Identity)
+		return c.handleAbsence(s.Identity)
 	}
 	return err
 }

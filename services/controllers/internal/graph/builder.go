@@ -81,8 +81,8 @@ func (f *Builder) Check(*http.Request) error {
 // Listed returns a channel that is closed when the initial lists are complete or have timed out.
 func (f *Builder) Listed() <-chan struct{} { return f.listed }
 
-// Count returns the number of objects of a resource in a namespace, and false if the resource is not
-// followed. It fails if the resource is not listed yet.
+// Count returns the number of objects of a resource in a namespace, and false if the resource is
+// not followed. It fails if the resource is not listed yet.
 func (f *Builder) Count(r schema.GroupResource, namespace string) (n int, followed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

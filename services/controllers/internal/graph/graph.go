@@ -40,8 +40,8 @@ type Graph struct {
 	mu     sync.RWMutex // a leaf lock, except for Config
 	nodes  map[uid]*Node
 	odd    map[uid]types.UID // the texts that are no canonical UUIDs
-	counts map[place]int
-	epoch  uint32 // the number of lists that have begun
+	counts map[place]int     // numbers of observed objects
+	epoch  uint32            // the number of lists that have begun
 }
 
 // place is a resource in a namespace.
@@ -84,9 +84,12 @@ func (g *Graph) State(n *Node) State {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return State{
-		Identity: g.identity(n), Observed: n.is(observed), Deleting: n.is(deleting),
-		DeletingDependents: n.is(deletingDependent), HasDependents: len(n.dependents) > 0,
-		Current: g.nodes[n.uid] == n,
+		Identity:           g.identity(n),
+		Observed:           n.is(observed),
+		Deleting:           n.is(deleting),
+		DeletingDependents: n.is(deletingDependent),
+		HasDependents:      len(n.dependents) > 0,
+		Current:            g.nodes[n.uid] == n,
 	}
 }
 
@@ -130,14 +133,14 @@ func (g *Graph) Len() int {
 	return len(g.nodes)
 }
 
-// count adds a node to the counts, or removes it.
-func (g *Graph) count(n *Node, in bool) {
-	if n.resource == nil || n.is(counted) == in {
+// count includes a node in the counts, or excludes it.
+func (g *Graph) count(n *Node, include bool) {
+	if n.resource == nil || n.is(counted) == include {
 		return
 	}
-	n.set(counted, in)
+	n.set(counted, include)
 	p := place{n.resource.GroupResource(), n.namespace.Value()}
-	if in {
+	if include {
 		g.counts[p]++
 		return
 	}
@@ -155,7 +158,12 @@ func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
 	out := make([]owner, 0, len(refs))
 	for i := range refs {
 		r := &refs[i]
-		o := owner{kind: unique.Make(kind{r.APIVersion, r.Kind}), name: r.Name, uid: g.key(r.UID), blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion}
+		o := owner{
+			kind:   unique.Make(kind{r.APIVersion, r.Kind}),
+			name:   r.Name,
+			uid:    g.key(r.UID),
+			blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion,
+		}
 		if n := g.nodes[o.uid]; n != nil && n.name == o.name {
 			o.name = n.name
 		}

@@ -36,11 +36,11 @@ type owner struct {
 type flags uint8
 
 const (
-	observed flags = 1 << iota // a list or a watch has returned the object
-	deleting
-	orphaning         // has the orphan finalizer
-	foreground        // has the foreground finalizer
-	deletingDependent // is or was deleting with the foreground finalizer
+	observed          flags = 1 << iota // a list or a watch has returned the object
+	deleting                            // has a deletion timestamp
+	orphaning                           // has the orphan finalizer
+	foreground                          // has the foreground finalizer
+	deletingDependent                   // is or was deleting with the foreground finalizer
 	// counted marks a node that is in the counts of its resource.
 	counted
 )
@@ -62,8 +62,10 @@ type Node struct {
 // LogValue implements slog.LogValuer. Other fields than the uid change concurrently.
 func (n *Node) LogValue() slog.Value { return slog.StringValue(string(n.uid.unpack())) }
 
+// is reports whether one of the flags is set.
 func (n *Node) is(f flags) bool { return n.flags&f != 0 }
 
+// set sets or clears flags.
 func (n *Node) set(f flags, on bool) {
 	n.flags &^= f
 	if on {
@@ -71,6 +73,7 @@ func (n *Node) set(f flags, on bool) {
 	}
 }
 
+// identity returns the identity of a node. The caller holds mu.
 func (g *Graph) identity(n *Node) Identity {
 	k := n.kind.Value()
 	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: n.namespace.Value(), Name: n.name, UID: g.text(n.uid)}
@@ -84,7 +87,8 @@ func identityOf(r *resources.Resource, m *metav1.PartialObjectMetadata) Identity
 // identify sets the coordinates of a node.
 func (n *Node) identify(id Identity) {
 	n.kind = unique.Make(kind{id.APIVersion, id.Kind})
-	n.namespace, n.name = unique.Make(id.Namespace), id.Name
+	n.namespace = unique.Make(id.Namespace)
+	n.name = id.Name
 }
 
 // refersTo reports whether a reference of a dependent agrees with an identity: the same coordinates

@@ -43,7 +43,7 @@ func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) 
 	n.set(foreground, slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents))
 	g.count(n, true)
 	g.changeOwners(n, g.ownersOf(m.OwnerReferences))
-	g.transition(n, before)
+	g.schedulePropagation(n, before)
 	g.Changed(r, n.namespace.Value(), false)
 }
 
@@ -60,7 +60,7 @@ func (g *Graph) confirm(n *Node, id Identity) *Node {
 		return n
 	}
 	for d := range n.dependents {
-		if d.agrees(n.uid, id) {
+		if d.refersOnlyTo(n.uid, id) {
 			continue
 		}
 		if id.Namespace != "" && d.namespace.Value() != id.Namespace {
@@ -71,8 +71,8 @@ func (g *Graph) confirm(n *Node, id Identity) *Node {
 	return n
 }
 
-// agrees reports whether all references of a dependent to a uid agree with an identity.
-func (n *Node) agrees(u uid, id Identity) bool {
+// refersOnlyTo reports whether all references of a dependent to a uid agree with an identity.
+func (n *Node) refersOnlyTo(u uid, id Identity) bool {
 	for i := range n.owners {
 		if o := &n.owners[i]; o.uid == u && !n.refersTo(o, id) {
 			return false
@@ -81,9 +81,9 @@ func (n *Node) agrees(u uid, id Identity) bool {
 	return true
 }
 
-// transition asks for the work that a change of a node requires. before holds the flags of the last
-// observation.
-func (g *Graph) transition(n *Node, before flags) {
+// schedulePropagation schedules the work that a change of a node requires. before holds the flags
+// of the last observation.
+func (g *Graph) schedulePropagation(n *Node, before flags) {
 	now := n.flags.propagation()
 	if now == before.propagation() && before&observed != 0 {
 		return
@@ -120,10 +120,11 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	}
 	before := n.owners
 	n.owners = owners
-	had, has := byUID(before), byUID(owners)
+	oldByUID := byUID(before)
+	newByUID := byUID(owners)
 	for i := range before {
 		old := &before[i]
-		now := has[old.uid]
+		now := newByUID[old.uid]
 		o := g.nodes[old.uid]
 		if o == nil {
 			continue
@@ -137,14 +138,15 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	}
 	var added []owner
 	for i := range owners {
-		if had[owners[i].uid] == nil {
+		if oldByUID[owners[i].uid] == nil {
 			added = append(added, owners[i])
 		}
 	}
 	g.addToOwners(n, added)
 }
 
-// byUID indexes references. The first reference to a uid counts. An object can have tens of thousands.
+// byUID indexes references. The first reference to a uid counts. An object can have tens of
+// thousands.
 func byUID(refs []owner) map[uid]*owner {
 	out := make(map[uid]*owner, len(refs))
 	for i := range refs {
@@ -216,9 +218,12 @@ func (g *Graph) Remove(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	of := r.GroupResource()
+	swept := r.GroupResource()
 	for _, n := range g.nodes {
-		if n.resource != nil && n.epoch < epoch && (n.resource == r || n.resource.GroupResource() == of) {
+		if n.resource == nil || n.epoch >= epoch {
+			continue
+		}
+		if n.resource == r || n.resource.GroupResource() == swept {
 			g.remove(n, g.identity(n))
 		}
 	}
@@ -266,7 +271,7 @@ func (g *Graph) RemoveVirtual(id Identity) {
 	}
 	var matching, others []*Node
 	for d := range n.dependents {
-		if d.agrees(n.uid, id) {
+		if d.refersOnlyTo(n.uid, id) {
 			matching = append(matching, d)
 		} else {
 			others = append(others, d)
@@ -291,7 +296,7 @@ func (g *Graph) RemoveVirtual(id Identity) {
 // under which dependents refer to it. The choice goes through all of them in order.
 func (g *Graph) replaceVirtual(n *Node, dependents []*Node) {
 	absent := g.identity(n)
-	var all []Identity
+	var candidates []Identity
 	for _, d := range dependents {
 		for i := range d.owners {
 			o := &d.owners[i]
@@ -300,17 +305,17 @@ func (g *Graph) replaceVirtual(n *Node, dependents []*Node) {
 			}
 			k := o.kind.Value()
 			if id := (Identity{k.apiVersion, k.kind, d.namespace.Value(), o.name, absent.UID}); id != absent {
-				all = append(all, id)
+				candidates = append(candidates, id)
 			}
 		}
 	}
-	if len(all) == 0 {
+	if len(candidates) == 0 {
 		return
 	}
-	slices.SortFunc(all, compare)
-	next := all[0]
-	for _, id := range all {
-		if compare(id, absent) > 0 {
+	slices.SortFunc(candidates, compareIdentities)
+	next := candidates[0]
+	for _, id := range candidates {
+		if compareIdentities(id, absent) > 0 {
 			next = id
 			break
 		}
@@ -321,7 +326,8 @@ func (g *Graph) replaceVirtual(n *Node, dependents []*Node) {
 	g.Tasks.DeleteLater(m)
 }
 
-func compare(a, b Identity) int {
+// compareIdentities orders identities, except for their UIDs.
+func compareIdentities(a, b Identity) int {
 	for _, c := range []int{
 		strings.Compare(a.APIVersion, b.APIVersion), strings.Compare(a.Kind, b.Kind),
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),

@@ -59,16 +59,17 @@ func New(c Config) *Controller {
 	limiter := workqueue.NewTypedMaxOfRateLimiter(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
 		&workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(retriesPerSec, maxRetriesBurst)})
-	return &Controller{Config: c, queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "namespace", MetricsProvider: c.Queues})}
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "namespace", MetricsProvider: c.Queues})
+	return &Controller{Config: c, queue: queue}
 }
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.queue.ShutDown()
 	registered, err := c.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.see,
-		UpdateFunc: func(_, obj any) { c.see(obj) },
+		AddFunc:    c.enqueueTerminating,
+		UpdateFunc: func(_, obj any) { c.enqueueTerminating(obj) },
 	})
 	if err != nil {
 		return err
@@ -79,8 +80,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.Namespaces.RemoveEventHandler(registered)
 }
 
-// see queues a terminating namespace.
-func (c *Controller) see(obj any) {
+// enqueueTerminating queues a terminating namespace.
+func (c *Controller) enqueueTerminating(obj any) {
 	if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil {
 		c.queue.AddAfter(ns.Name, gracePeriod)
 	}

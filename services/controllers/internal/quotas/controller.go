@@ -59,6 +59,7 @@ type place struct {
 	namespace string
 }
 
+// queue is a work queue of quotas.
 type queue = workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
 // Controller computes quotas. It is used once.
@@ -66,7 +67,8 @@ type Controller struct {
 	Config
 	evaluators map[schema.GroupResource]*quota.Evaluator
 	quotas     cache.SharedIndexInformer
-	primary    queue
+	// primary holds quotas with a complete status.
+	primary queue
 	// urgent holds quotas without a complete status.
 	urgent queue
 	// released holds resources whose usage may have decreased.
@@ -209,16 +211,16 @@ func (c *Controller) see(before, obj any) {
 
 // enqueue queues a quota, first if its status lacks limits or usage.
 func (c *Controller) enqueue(q *corev1.ResourceQuota) {
-	to := c.primary
+	target := c.primary
 	if !equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
-		to = c.urgent
+		target = c.urgent
 	}
 	for name := range q.Status.Hard {
 		if _, ok := q.Status.Used[name]; !ok && c.tracks(name) {
-			to = c.urgent
+			target = c.urgent
 		}
 	}
-	to.Add(cache.MetaObjectToName(q))
+	target.Add(cache.MetaObjectToName(q))
 }
 
 // replenish queues the quotas of a namespace that limit a resource.

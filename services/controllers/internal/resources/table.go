@@ -106,7 +106,12 @@ func (t *Table) add(list *metav1.APIResourceList, before *Table) ([]*Resource, e
 		if isSubresource(a.Name) {
 			continue
 		}
-		r := &Resource{GroupVersionResource: gv.WithResource(a.Name), Kind: a.Kind, Namespaced: a.Namespaced, verbs: join(a.Verbs)}
+		r := &Resource{
+			GroupVersionResource: gv.WithResource(a.Name),
+			Kind:                 a.Kind,
+			Namespaced:           a.Namespaced,
+			verbs:                join(a.Verbs),
+		}
 		if a.Group != "" {
 			r.Group = a.Group
 		}
@@ -138,10 +143,11 @@ func (t *Table) prefer(groups []*metav1.APIGroup, byVersion map[string][]*Resour
 		}
 		for _, v := range versions {
 			for _, r := range byVersion[v] {
-				if !seen[r.GroupResource()] {
-					seen[r.GroupResource()] = true
-					t.Preferred = append(t.Preferred, r)
+				if seen[r.GroupResource()] {
+					continue
 				}
+				seen[r.GroupResource()] = true
+				t.Preferred = append(t.Preferred, r)
 			}
 		}
 	}

@@ -63,9 +63,10 @@ func New(c Config) *Controller {
 	maps := corev1informers.NewFilteredConfigMapInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, configMap).String()
 	})
-	return &Controller{Config: c, ca: c.CA, maps: maps, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[string](),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "root_ca_cert_publisher", MetricsProvider: c.Queues})}
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "root_ca_cert_publisher", MetricsProvider: c.Queues})
+	return &Controller{Config: c, ca: c.CA, maps: maps, queue: queue}
 }
 
 // SetCA publishes other certificates.
@@ -87,26 +88,26 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err := c.maps.SetTransform(workers.StripMetadata); err != nil {
 		return err
 	}
-	see := func(obj any) {
+	enqueueNamespaceOf := func(obj any) {
 		if namespace, name, err := workers.SplitKey(obj); err == nil && name == configMap {
 			c.queue.Add(namespace)
 		}
 	}
 	changed, err := c.maps.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, obj any) { see(obj) },
-		DeleteFunc: see,
+		UpdateFunc: func(_, obj any) { enqueueNamespaceOf(obj) },
+		DeleteFunc: enqueueNamespaceOf,
 	})
 	if err != nil {
 		return err
 	}
-	seeNamespace := func(obj any) {
+	enqueueNamespace := func(obj any) {
 		if ns, ok := obj.(*corev1.Namespace); ok {
 			c.queue.Add(ns.Name)
 		}
 	}
 	seen, err := c.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    seeNamespace,
-		UpdateFunc: func(_, obj any) { seeNamespace(obj) },
+		AddFunc:    enqueueNamespace,
+		UpdateFunc: func(_, obj any) { enqueueNamespace(obj) },
 	})
 	if err != nil {
 		return err

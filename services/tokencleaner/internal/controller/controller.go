@@ -25,9 +25,9 @@ const (
 	queueName = "token_cleaner"
 	component = "token-cleaner"
 	workers   = 4
-	// resync is the interval of checks of all tokens. Tokens that are due within horizon wait in
-	// the queue. horizon is more than twice resync, because a check may be late. So deleted names
-	// and clock changes have a limited effect, and the queue stays small.
+	// resync is the interval of checks of all tokens. The queue holds only tokens that are due
+	// within horizon, which keeps it small and limits the effect of clock changes. horizon is more
+	// than twice resync, because a check may be late.
 	resync  = time.Hour
 	horizon = 3 * resync
 	// requestTimeout bounds one request.
@@ -93,10 +93,15 @@ type run struct {
 func (c *Controller) Run(ctx context.Context) error {
 	c.listing.Store(true)
 	defer c.listing.Store(false)
-	r := &run{Controller: c, events: newEventLog(c.Events, c.Log), queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues})}
-	r.store = reflector.NewStore(compact, r.see)
+	r := &run{
+		Controller: c,
+		events:     newEventLog(c.Events, c.Log),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues},
+		),
+	}
+	r.store = reflector.NewStore(compact, r.observe)
 	secrets := c.newReflector(r.store)
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -111,17 +116,17 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.Log.Debug("following bootstrap tokens", "secrets", len(r.store.All()))
 	for range workers {
 		group.Go(func() {
-			for r.next(ctx) {
+			for r.processNext(ctx) {
 			}
 		})
 	}
-	again := time.NewTicker(resync)
-	defer again.Stop()
+	check := time.NewTicker(resync)
+	defer check.Stop()
 	for {
 		select {
-		case <-again.C:
+		case <-check.C:
 			for _, e := range r.store.All() {
-				r.plan(&e)
+				r.schedule(&e)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -129,9 +134,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// see handles a new or changed secret. It schedules the deletion, or the report of an unreadable
-// expiration if that is new.
-func (r *run) see(before, after *entry) {
+// observe handles a new or changed secret. It schedules the deletion, or the report of an
+// unreadable expiration if that is new.
+func (r *run) observe(before, after *entry) {
 	switch {
 	case after == nil:
 		r.events.forget(before)
@@ -139,20 +144,24 @@ func (r *run) see(before, after *entry) {
 		r.events.add(after)
 		r.queue.Add(after.name)
 	default:
-		r.plan(after)
+		r.schedule(after)
 	}
 }
 
-// plan queues a secret for its deletion time if that is within horizon.
-func (r *run) plan(e *entry) {
+// schedule queues a secret for its deletion time if that is within horizon.
+func (r *run) schedule(e *entry) {
 	due, ok := e.due(r.Tolerance)
-	if wait := time.Until(due); ok && wait <= horizon {
+	if !ok {
+		return
+	}
+	wait := time.Until(due)
+	if wait <= horizon {
 		r.queue.AddAfter(e.name, wait)
 	}
 }
 
-// next processes one name. It returns false when the queue has shut down.
-func (r *run) next(ctx context.Context) bool {
+// processNext processes one name. It returns false when the queue has shut down.
+func (r *run) processNext(ctx context.Context) bool {
 	name, shutdown := r.queue.Get()
 	if shutdown {
 		return false
@@ -189,7 +198,7 @@ func (r *run) clean(ctx context.Context, name string) error {
 	}
 	// time.Until would not notice a clock that was set back.
 	if time.Now().Round(0).Before(due) {
-		r.plan(&e)
+		r.schedule(&e)
 		return nil
 	}
 	uid := types.UID(e.uid)

@@ -27,7 +27,8 @@ const (
 type entry struct {
 	name, uid, resourceVersion string
 	// expires is in nanoseconds since 1970; zero without an expiration.
-	expires    int64
+	expires int64
+	// unreadable is set if the expiration is not a time of RFC 3339.
 	unreadable bool
 }
 
@@ -57,7 +58,7 @@ func compact(o metav1.Object) entry {
 	switch {
 	case err != nil:
 		e.unreadable = true
-	case at.After(latest):
+	case at.After(latest): // never
 	case at.Before(time.Unix(0, 1)):
 		e.expires = 1
 	default:
@@ -79,6 +80,11 @@ func (c *Controller) newReflector(store *reflector.Store[entry]) *reflector.Refl
 			o.FieldSelector = selector
 			return c.Secrets.Watch(ctx, o)
 		},
-		Sink: store, PageSize: pageSize, MinRetry: minWatchRetry, MaxRetry: maxWatchRetry, Log: c.Log, Level: slog.LevelWarn,
+		Sink:     store,
+		PageSize: pageSize,
+		MinRetry: minWatchRetry,
+		MaxRetry: maxWatchRetry,
+		Log:      c.Log,
+		Level:    slog.LevelWarn,
 	})
 }

@@ -36,14 +36,14 @@ type eventLog struct {
 type event struct {
 	name    string // empty before it is created
 	count   int32
-	pending bool // it is to be written again
+	pending bool // its next occurrence has not been written
 }
 
 func newEventLog(client Events, log *slog.Logger) *eventLog {
 	return &eventLog{client: client, log: log, events: map[string]*event{}}
 }
 
-// add notes that the Event of a secret is to be written.
+// add requests a write of the Event of a secret.
 func (l *eventLog) add(e *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +60,9 @@ func (l *eventLog) forget(e *entry) {
 	delete(l.events, e.uid)
 }
 
-// take returns the Event of a secret if it is to be written, with its new count.
-func (l *eventLog) take(e *entry) (event, bool) {
+// nextOccurrence returns the Event of a secret with its next count, and false if no write is
+// pending.
+func (l *eventLog) nextOccurrence(e *entry) (event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known := l.events[e.uid]
@@ -71,8 +72,8 @@ func (l *eventLog) take(e *entry) (event, bool) {
 	return event{name: known.name, count: known.count + 1}, true
 }
 
-// written records the result of a write.
-func (l *eventLog) written(e *entry, now event) {
+// setWritten records the Event that was written; it is no longer pending.
+func (l *eventLog) setWritten(e *entry, now event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.events[e.uid] != nil {
@@ -80,10 +81,10 @@ func (l *eventLog) written(e *entry, now event) {
 	}
 }
 
-// report writes the Event of a secret, if that is to be done. An Event that the API server rejects
+// report writes the Event of a secret if a write is pending. An Event that the API server rejects
 // is not written again.
 func (l *eventLog) report(ctx context.Context, e *entry) error {
-	next, ok := l.take(e)
+	next, ok := l.nextOccurrence(e)
 	if !ok {
 		return nil
 	}
@@ -99,12 +100,12 @@ func (l *eventLog) report(ctx context.Context, e *entry) error {
 		next, err = event{}, nil
 	}
 	if err == nil {
-		l.written(e, next)
+		l.setWritten(e, next)
 	}
 	return err
 }
 
-// patch counts another occurrence of an Event that exists.
+// patch adds an occurrence to an Event that exists.
 func (l *eventLog) patch(ctx context.Context, e event, now metav1.Time) error {
 	if e.name == "" {
 		return nil

@@ -5,6 +5,6 @@
 //
 // The file's kind is AdmissionConfiguration of apiserver.config.k8s.io/v1 or
 // apiserver.k8s.io/v1alpha1. A file that contains only the old, versionless configuration of
-// ImagePolicyWebhook or PodNodeSelector configures that plugin. Package build loads the file once, at
-// start.
+// ImagePolicyWebhook or PodNodeSelector configures that plugin. Package build loads the file once,
+// at start.
 package configuration

@@ -93,6 +93,7 @@ func widget(version *apiset.Resource, op admission.Operation, sub string) *admis
 	return r
 }
 
+// TestRules checks which rules match a request, and as which resource and kind.
 func TestRules(t *testing.T) {
 	node := &admission.Request{Operation: admission.Create, Resource: nodes.Kind, Kind: nodes.GVK(), Name: "n"}
 	for _, c := range []struct {
@@ -191,6 +192,7 @@ func TestWithoutRulesEverythingMatches(t *testing.T) {
 	}
 }
 
+// TestSelectors checks which objects and namespaces selectors match.
 func TestSelectors(t *testing.T) {
 	label := func(k, v string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{k: v}}
@@ -261,6 +263,7 @@ func TestExempt(t *testing.T) {
 	}
 }
 
+// TestConditions evaluates match conditions with both failure policies and a limited cost.
 func TestConditions(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {

@@ -86,6 +86,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
+// heap returns the bytes of live heap objects.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()

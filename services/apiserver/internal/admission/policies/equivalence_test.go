@@ -36,8 +36,9 @@ func expression(r *rand.Rand, depth int) string {
 	return "(" + a + " ? " + b + " : " + expression(r, depth-1) + ")"
 }
 
+// randomMap returns a config map with random labels and data.
 func randomMap(r *rand.Rand) *corev1.ConfigMap {
-	some := func() map[string]string {
+	randomEntries := func() map[string]string {
 		if r.IntN(4) == 0 {
 			return nil
 		}
@@ -48,7 +49,7 @@ func randomMap(r *rand.Rand) *corev1.ConfigMap {
 		return out
 	}
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "x" + string(rune('a'+r.IntN(3))), Namespace: "default", Labels: some(), Generation: int64(r.IntN(3))}, Data: some(),
+		ObjectMeta: metav1.ObjectMeta{Name: "x" + string(rune('a'+r.IntN(3))), Namespace: "default", Labels: randomEntries(), Generation: int64(r.IntN(3))}, Data: randomEntries(),
 	}
 }
 

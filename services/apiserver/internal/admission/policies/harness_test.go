@@ -113,17 +113,8 @@ type dependencies struct {
 	policies, bindings *policies.Source
 }
 
-// newFixtureWith is newFixture with changed dependencies.
-func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string) *fixture {
-	t.Helper()
-	catalog, err := builtin.Everything(registry.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := codec.New(catalog, builtin.Scheme())
-	if err != nil {
-		t.Fatal(err)
-	}
+// cachedResources returns the resources of all stored kinds.
+func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.Resource {
 	prefixes := map[string]bool{}
 	var resources []watchcache.Resource
 	for _, k := range catalog.Kinds() {
@@ -132,35 +123,42 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 		}
 		prefixes[k.Stored.Prefix] = true
 		coder := c.Of(k)
-		resources = append(resources, watchcache.Resource{Name: k.Resource + "." + k.Group, Prefix: apiset.KeyPrefix("/registry", k), Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+		attributes := func(_ string, value []byte) (watchcache.Attributes, error) {
 			a, err := coder.Attributes(value)
 			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
-		}})
+		}
+		resources = append(resources, watchcache.Resource{
+			Name: k.Resource + "." + k.Group, Prefix: apiset.KeyPrefix("/registry", k), Attributes: attributes,
+		})
 	}
-	store := &fakeStore{more: make(chan storage.Batch), done: make(chan error)}
-	stored := func(text string) storage.KeyValue {
-		t.Helper()
-		d, err := c.Decode("application/json", []byte(text), schema.GroupVersionKind{}, nil, false)
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		k, o := catalog.Kind(d.GVK), d.Object.(registry.Object)
-		if k.Default != nil {
-			k.Default(o)
-		}
-		value, err := c.Of(k).EncodeStored(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		key := apiset.KeyPrefix("/registry", k) + o.GetName()
-		if k.Namespaced {
-			key = apiset.KeyPrefix("/registry", k) + o.GetNamespace() + "/" + o.GetName()
-		}
-		return storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1}
+	return resources
+}
+
+// encodeStored returns an object, given as JSON, as the server stores it.
+func encodeStored(t testing.TB, catalog *registry.Catalog, c *codec.Codec, text string) storage.KeyValue {
+	t.Helper()
+	d, err := c.Decode("application/json", []byte(text), schema.GroupVersionKind{}, nil, false)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
 	}
-	for _, text := range objects {
-		store.initial = append(store.initial, stored(text))
+	k, o := catalog.Kind(d.GVK), d.Object.(registry.Object)
+	if k.Default != nil {
+		k.Default(o)
 	}
+	value, err := c.Of(k).EncodeStored(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := apiset.KeyPrefix("/registry", k) + o.GetName()
+	if k.Namespaced {
+		key = apiset.KeyPrefix("/registry", k) + o.GetNamespace() + "/" + o.GetName()
+	}
+	return storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1}
+}
+
+// runCache runs a watch cache of a store until the test ends, and waits until it is ready.
+func runCache(t testing.TB, store *fakeStore, resources []watchcache.Resource) *watchcache.Cache {
+	t.Helper()
 	cache, err := watchcache.New(watchcache.Config{Source: store, Newest: store, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
@@ -172,6 +170,29 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
+	return cache
+}
+
+// newFixtureWith is newFixture with changed dependencies.
+func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string) *fixture {
+	t.Helper()
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &fakeStore{more: make(chan storage.Batch), done: make(chan error)}
+	stored := func(text string) storage.KeyValue {
+		t.Helper()
+		return encodeStored(t, catalog, c, text)
+	}
+	for _, text := range objects {
+		store.initial = append(store.initial, stored(text))
+	}
+	cache := runCache(t, store, cachedResources(catalog, c))
 	fields := apply.New(catalog, time.Now)
 	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: fields}.Set(catalog, 0)
 	compiler, err := expressions.New()

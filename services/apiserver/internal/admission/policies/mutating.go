@@ -63,7 +63,7 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 			return err
 		}
 	}
-	if err := c.views.Settle(); err != nil {
+	if err := c.views.WriteBack(); err != nil {
 		return err
 	}
 	if c.changed { // including policies that were evaluated after the last change

@@ -29,6 +29,7 @@ func patches(expression string) string {
 
 const denied = `policy 'p' with binding 'p' denied request: `
 
+// TestMutations checks the changes and the errors of mutating policies.
 func TestMutations(t *testing.T) {
 	for _, tt := range []struct{ name, policy, binding, want, wrong string }{
 		{name: "a configuration", policy: `"mutations":[` + applies(`Object{data: {'b': object.data.a}}`) + `]`, want: `{"a":"b","b":"b"}`},

@@ -162,6 +162,7 @@ func (s *fixture) cached() (names []string) {
 	return names
 }
 
+// TestParameterCache checks which parameters stay in the cache, and the cost of reading others.
 func TestParameterCache(t *testing.T) {
 	const small, large = 1000, maxCachedSize + 1
 	type step struct {

@@ -17,8 +17,8 @@ const (
 	// maxCachedSize is the maximum stored size of a cached parameter in bytes. Large parameters are
 	// rare, and one takes as much memory as all others.
 	maxCachedSize = 64 << 10
-	// maxSelectedSize is the maximum total size of the parameters that one binding selects for them to
-	// be cached. More would evict each other before they are used again.
+	// maxSelectedSize is the maximum total size of the parameters that one binding selects for them
+	// to be cached. More would evict each other before they are used again.
 	maxSelectedSize = maxCachedBytes / 2
 )
 

@@ -20,6 +20,7 @@ const rejected = `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' wit
 // dear is true, and costs a large part of a policy's budget.
 const dear = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))`
 
+// TestVerdicts checks the response to a request for each kind of policy, binding and parameter.
 func TestVerdicts(t *testing.T) {
 	const ofConfigMaps = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	const ofNodes = `"paramKind":{"apiVersion":"v1","kind":"Node"},`

@@ -82,6 +82,7 @@ func rule(resources ...string) *admissionv1.MatchResources {
 	return out
 }
 
+// TestWarnings checks the warnings for expressions whose types do not fit the matched kinds.
 func TestWarnings(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {

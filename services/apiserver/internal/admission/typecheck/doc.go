@@ -8,8 +8,8 @@
 //	controller  the status
 //
 // In Kubernetes, a controller of kube-controller-manager does this work,
-// validatingadmissionpolicy-status. A Controller produces the results of that controller (of 1.33) as
-// the same field manager, so that both may run. It also checks again when definitions of custom
+// validatingadmissionpolicy-status. A Controller produces the results of that controller (of 1.33)
+// as the same field manager, so that both may run. It also checks again when definitions of custom
 // resources change. Every replica runs a Controller. It does not write a status that is already
 // correct.
 package typecheck

@@ -52,9 +52,9 @@ type View struct {
 	// request's objects.
 	Object, Old runtime.Object
 
-	views                *Views
-	objectJSON, oldJSON  []byte
-	objectTree, oldTrees any
+	views               *Views
+	objectJSON, oldJSON []byte
+	objectTree, oldTree any
 }
 
 // In returns the view in a kind. It converts changes that were made in another kind. An error is a
@@ -100,8 +100,8 @@ func (v *Views) viewIn(kind schema.GroupVersionKind) (*View, error) {
 	return w, nil
 }
 
-// Settle writes a change in a view back to the request's object. An error is a Status.
-func (v *Views) Settle() error { return v.refusal(v.convertBack()) }
+// WriteBack writes a change in a view back to the request's object. An error is a Status.
+func (v *Views) WriteBack() error { return v.refusal(v.convertBack()) }
 
 // convertBack converts the changed object to the kind of the request.
 func (v *Views) convertBack() error {
@@ -138,16 +138,17 @@ func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (r
 	if obj == nil || from == to {
 		return obj, nil
 	}
-	src, dst := v.member(from), v.member(to)
+	source := v.resourceOf(from)
+	target := v.resourceOf(to)
 	o, ok := obj.(registry.Object)
-	if src == nil || dst == nil || !ok {
+	if source == nil || target == nil || !ok {
 		return nil, fmt.Errorf("converting (%s) to (%s): unknown conversion", from, to)
 	}
-	stored, err := src.Coder.EncodeFor(v.ctx, o)
+	stored, err := source.Coder.EncodeFor(v.ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	out, err := dst.Coder.DecodeItem(v.ctx, codec.Item{Stored: stored})
+	out, err := target.Coder.DecodeItem(v.ctx, codec.Item{Stored: stored})
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,8 @@ func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (r
 	return out, nil
 }
 
-func (v *Views) member(kind schema.GroupVersionKind) *apiset.Resource {
+// resourceOf returns the served version with a kind, or nil.
+func (v *Views) resourceOf(kind schema.GroupVersionKind) *apiset.Resource {
 	for _, r := range v.family() {
 		if r.GVK() == kind {
 			return r
@@ -225,13 +227,13 @@ func (w *View) Read(tree map[string]any) (runtime.Object, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, obj); err != nil {
 		return nil, err
 	}
-	w.fill(obj)
+	w.setDefaults(obj)
 	return obj, nil
 }
 
-// fill sets defaults.
-func (w *View) fill(obj runtime.Object) {
-	if member := w.views.member(w.Kind); member != nil && member.Default != nil {
+// setDefaults sets defaults.
+func (w *View) setDefaults(obj runtime.Object) {
+	if member := w.views.resourceOf(w.Kind); member != nil && member.Default != nil {
 		if o, ok := obj.(registry.Object); ok {
 			member.Default(o)
 		}
@@ -241,7 +243,7 @@ func (w *View) fill(obj runtime.Object) {
 // decode decodes a changed object. strict rejects unknown fields.
 func (w *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 	if _, ok := w.Object.(*unstructured.Unstructured); ok {
-		member := w.views.member(w.Kind)
+		member := w.views.resourceOf(w.Kind)
 		if member == nil {
 			return nil, fmt.Errorf("no kind %q is served for version %q", w.Kind.Kind, w.Kind.GroupVersion())
 		}
@@ -256,10 +258,11 @@ func (w *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.fill(obj)
+	w.setDefaults(obj)
 	return obj, nil
 }
 
+// sameKind returns a decoded object, or a KindError if it has another kind than wanted.
 func sameKind(d codec.Decoded, err error, want schema.GroupVersionKind) (runtime.Object, error) {
 	if err == nil && d.GVK != want {
 		err = &KindError{From: want, To: d.GVK, Object: d.Object}
@@ -283,6 +286,7 @@ func (w *View) OldJSON() (b []byte, err error) {
 	return w.oldJSON, err
 }
 
+// encode returns the JSON of an object, or null.
 func (w *View) encode(obj runtime.Object) ([]byte, error) {
 	if obj == nil {
 		return []byte("null"), nil
@@ -292,10 +296,10 @@ func (w *View) encode(obj runtime.Object) ([]byte, error) {
 
 // Encode returns the JSON of an object with its kind, without a trailing newline.
 func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([]byte, error) {
-	had := obj.GetObjectKind().GroupVersionKind()
+	before := obj.GetObjectKind().GroupVersionKind() // Encode may change it
 	b, err := c.Encode(obj, kind, "application/json", false)
 	if _, ok := obj.(*unstructured.Unstructured); !ok {
-		obj.GetObjectKind().SetGroupVersionKind(had)
+		obj.GetObjectKind().SetGroupVersionKind(before)
 	}
 	for len(b) > 0 && b[len(b)-1] == '\n' {
 		b = b[:len(b)-1]
@@ -307,13 +311,14 @@ func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([
 func (w *View) ObjectTree() any { return w.tree(&w.objectTree, w.Object) }
 
 // OldTree returns the old object as a map for expressions, or nil.
-func (w *View) OldTree() any { return w.tree(&w.oldTrees, w.Old) }
+func (w *View) OldTree() any { return w.tree(&w.oldTree, w.Old) }
 
-func (w *View) tree(made *any, obj runtime.Object) any {
-	if *made == nil && obj != nil {
-		*made = lazyTree(w.views.shapes, obj, w.Kind)
+// tree returns the tree of an object from *cached, and creates it if it is nil.
+func (w *View) tree(cached *any, obj runtime.Object) any {
+	if *cached == nil && obj != nil {
+		*cached = lazyTree(w.views.shapes, obj, w.Kind)
 	}
-	return *made
+	return *cached
 }
 
 // Tree returns an object as a tree for expressions.
@@ -325,6 +330,7 @@ func Tree(obj runtime.Object, kind schema.GroupVersionKind) (map[string]any, err
 	if err != nil {
 		return nil, err
 	}
-	m["kind"], m["apiVersion"] = kind.Kind, kind.GroupVersion().String()
+	m["kind"] = kind.Kind
+	m["apiVersion"] = kind.GroupVersion().String()
 	return m, nil
 }

@@ -74,7 +74,7 @@ func TestSameVersionReturnsTheRequestObject(t *testing.T) {
 	if w.Object != r.Object || w.Old != r.OldObject || in(t, v, v1) != w {
 		t.Error("got other objects, want those of the request")
 	}
-	if err := v.Settle(); err != nil {
+	if err := v.WriteBack(); err != nil {
 		t.Error(err)
 	}
 }
@@ -156,7 +156,7 @@ func TestChangesAreConvertedBack(t *testing.T) {
 				t.Errorf("%s: got a change for an equal document", name)
 			}
 		}
-		if err := v.Settle(); err != nil {
+		if err := v.WriteBack(); err != nil {
 			t.Fatal(err)
 		}
 		o := r.Object.(*autoscalingv1.HorizontalPodAutoscaler)

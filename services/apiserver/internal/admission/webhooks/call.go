@@ -36,9 +36,10 @@ func (h *hook) call(ctx context.Context, q *reviewRequest, mutating bool) (*revi
 	}
 	ctx, span := tracing.Start(ctx, "Call "+hookType+" webhook", func() []attribute.KeyValue { return h.spanAttributes(q, uid) })
 	defer span.End()
-	v, how, err := h.send(ctx, q, uid, mutating)
-	if how == responded || ctx.Err() == nil { // otherwise the client disconnected or its request timed out, which says nothing about the webhook
-		h.caller.breaker.record(how, err)
+	v, reached, err := h.send(ctx, q, uid, mutating)
+	// A client that disconnected or a request that timed out says nothing about the webhook.
+	if reached == responded || ctx.Err() == nil {
+		h.caller.breaker.record(reached, err)
 	}
 	if err != nil {
 		return nil, newFailure(h, err)
@@ -68,7 +69,7 @@ const (
 )
 
 // send sends a review and validates the response.
-func (h *hook) send(ctx context.Context, q *reviewRequest, uid types.UID, mutating bool) (v *reviewResponse, how outcome, err error) {
+func (h *hook) send(ctx context.Context, q *reviewRequest, uid types.UID, mutating bool) (v *reviewResponse, reached outcome, err error) {
 	client, err := h.caller.connect()
 	if err != nil {
 		return nil, responded, fmt.Errorf("could not get REST client: %w", err)
@@ -78,7 +79,7 @@ func (h *hook) send(ctx context.Context, q *reviewRequest, uid types.UID, mutati
 	callCtx, limited := h.caller.clients.responses.Begin(callCtx, h.caller.key, 0)
 	defer limited.End()
 	var sent atomic.Bool
-	callCtx = httptrace.WithClientTrace(callCtx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	callCtx = traceConnection(callCtx, &sent)
 	head, rest := q.body(h.version, uid, q.dryRun)
 	r := client.Post().Body(head).SetHeader("Content-Type", "application/json")
 	if left := timeLeft(callCtx); left > 0 {
@@ -87,26 +88,33 @@ func (h *hook) send(ctx context.Context, q *reviewRequest, uid types.UID, mutati
 	result := r.Do(webhookclient.WithBodyParts(callCtx, rest...))
 	status := 0
 	result.StatusCode(&status)
-	var bad error
+	var invalid error
 	err = limited.Into(result, MaxValues, func([]byte) error {
 		review := newReview(h.version)
 		if err := result.Into(review); err != nil {
 			return err
 		}
-		v, bad = parseResponse(review, uid, mutating)
+		v, invalid = parseResponse(review, uid, mutating)
 		return nil
 	})
 	switch {
-	case bad != nil:
-		return nil, responded, fmt.Errorf("received invalid webhook response: %w", bad)
+	case invalid != nil:
+		return nil, responded, fmt.Errorf("received invalid webhook response: %w", invalid)
 	case err == nil:
 		return v, responded, nil
 	case limited.Crowded(), status != 0 && !errors.Is(err, context.DeadlineExceeded):
-		how = responded
+		reached = responded
 	case sent.Load():
-		how = noResponse
+		reached = noResponse
 	}
-	return nil, how, fmt.Errorf("failed to call webhook: %w", err)
+	return nil, reached, fmt.Errorf("failed to call webhook: %w", err)
+}
+
+// traceConnection returns a context for a request that sets connected when it has a connection.
+func traceConnection(ctx context.Context, connected *atomic.Bool) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
 }
 
 // maxProbeResponse bounds the response to a probe, which is ignored.
@@ -123,7 +131,7 @@ func (h *hook) probe(ctx context.Context) error {
 	ctx, limited := h.caller.clients.responses.Begin(ctx, h.caller.key, maxProbeResponse)
 	defer limited.End()
 	var sent atomic.Bool
-	_, err = client.Get().Do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})).Raw()
+	_, err = client.Get().Do(traceConnection(ctx, &sent)).Raw()
 	if sent.Load() {
 		return nil // any response will do
 	}
@@ -161,6 +169,7 @@ func (f *failure) Error() string {
 // Unwrap returns the reason.
 func (f *failure) Unwrap() error { return f.reason }
 
+// newFailure returns the failure of a call of a webhook for a reason.
 func newFailure(h *hook, reason error) *failure {
 	code := http.StatusServiceUnavailable
 	var status *apierrors.StatusError
@@ -198,14 +207,14 @@ func newDenial(webhook string, result *metav1.Status) *denial {
 	if out.Code < http.StatusBadRequest || out.Code > 599 {
 		out.Code = http.StatusBadRequest
 	}
-	said := fmt.Sprintf("admission webhook %q denied the request", webhook)
+	message := fmt.Sprintf("admission webhook %q denied the request", webhook)
 	switch {
 	case out.Message != "":
-		out.Message = said + ": " + out.Message
+		out.Message = message + ": " + out.Message
 	case out.Reason != "":
-		out.Message = said + ": " + string(out.Reason)
+		out.Message = message + ": " + string(out.Reason)
 	default:
-		out.Message = said + " without explanation"
+		out.Message = message + " without explanation"
 	}
 	return &denial{&apierrors.StatusError{ErrStatus: out}}
 }

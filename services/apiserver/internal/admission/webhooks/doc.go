@@ -10,9 +10,9 @@
 // acknowledged takes effect at once. Before the cache is loaded, all requests are rejected. Package
 // build adds the plugins to the chain.
 //
-// A breaker opens after three consecutive failures to connect to a webhook. Matching requests are then
-// decided at once by the failurePolicy, and the webhook is probed every second until it can be reached.
-// A request that reached the webhook never opens a breaker, whatever the response. Writes of the server
-// itself call webhooks, except for those that its readiness waits for, so that no webhook can prevent
-// the start of the server.
+// A breaker opens after three consecutive failures to connect to a webhook. Matching requests are
+// then decided at once by the failurePolicy, and the webhook is probed every second until it can be
+// reached. A request that reached the webhook never opens a breaker, whatever the response. Writes
+// of the server itself call webhooks, except for those that its readiness waits for, so that no
+// webhook can prevent the start of the server.
 package webhooks

@@ -44,7 +44,7 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 			return err
 		}
 	}
-	if err := views.Settle(); err != nil {
+	if err := views.WriteBack(); err != nil {
 		return err
 	}
 	reinvocation.End()
@@ -53,13 +53,13 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 
 // callIfSelected calls a hook if it selects the request.
 func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views, reinvocation *admission.Reinvocation) error {
-	as, view, err := p.selects(ctx, c, r, v)
+	presentation, view, err := p.selects(ctx, c, r, v)
 	if err != nil || view == nil {
 		return err
 	}
 	h := c.Value
 	begin := time.Now()
-	changed, err := p.apply(ctx, h, r, as, view)
+	changed, err := p.apply(ctx, h, r, presentation, view)
 	audit.From(ctx).Spent(audit.MutatingWebhook, time.Since(begin))
 	request.From(ctx).Waits.Add(time.Since(begin))
 	p.observe(h, r, begin, err)
@@ -95,18 +95,18 @@ func roundIndex(h *hook, r *admission.Request) string {
 }
 
 // apply calls a hook and patches the view.
-func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as matcher.Presentation, view *views.View) (changed bool, err error) {
+func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, presentation matcher.Presentation, view *views.View) (changed bool, err error) {
 	var v *reviewResponse
 	defer func() { annotate(h, r, v, changed) }()
 	if r.DryRun && !h.dryRun {
 		return false, dryRunUnsupported(h)
 	}
-	q, err := newReviewRequest(r, as, view)
+	review, err := newReviewRequest(r, presentation, view)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	resume := request.Suspend(ctx)
-	v, err = h.call(ctx, q, true)
+	v, err = h.call(ctx, review, true)
 	resume()
 	recordExtras(ctx, h, r, v)
 	if err != nil {
@@ -116,9 +116,10 @@ func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as 
 		return false, newDenial(h.name, v.result)
 	}
 	if n := len(v.patch); n > 0 {
-		_ = request.Estimate(ctx, max(n, request.PerValue*request.Values(v.patch))) // ignores a rejection, which would look like one of the webhook
+		// A rejection is ignored, because it would look like one of the webhook.
+		_ = request.Estimate(ctx, max(n, request.PerValue*request.Values(v.patch)))
 	}
-	return patch(h, view, q.object, v)
+	return patch(h, view, review.object, v)
 }
 
 // patch applies the patch of a response. An invalid patch fails the request, regardless of the

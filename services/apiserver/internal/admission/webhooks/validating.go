@@ -65,21 +65,22 @@ func (p *Validating) selectedCalls(ctx context.Context, found []matcher.Candidat
 	requests := map[matcher.Presentation]*reviewRequest{}
 	var out []*hookCall
 	for i := range found {
-		as, view, err := p.selects(ctx, &found[i], r, views)
+		presentation, view, err := p.selects(ctx, &found[i], r, views)
 		if err != nil {
 			return nil, err
 		}
 		if view == nil {
 			continue
 		}
-		q := requests[as]
-		if q == nil {
-			if q, err = newReviewRequest(r, as, view); err != nil {
+		review := requests[presentation]
+		if review == nil {
+			review, err = newReviewRequest(r, presentation, view)
+			if err != nil {
 				return nil, err
 			}
-			requests[as] = q
+			requests[presentation] = review
 		}
-		out = append(out, &hookCall{hook: found[i].Value, request: q})
+		out = append(out, &hookCall{hook: found[i].Value, request: review})
 	}
 	return out, nil
 }
@@ -106,11 +107,14 @@ func (p *Validating) firstError(ctx context.Context, calls []*hookCall, r *admis
 		err := c.err
 		switch e := err.(type) {
 		case *failure:
-			if err = e.status(); ctx.Err() != nil {
+			switch {
+			case ctx.Err() != nil:
 				err = timeoutError()
-			} else if c.hook.ignore {
+			case c.hook.ignore:
 				r.Annotate(fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", c.hook.ordinal), c.hook.name)
 				err = nil
+			default:
+				err = e.status()
 			}
 		case *denial:
 			err = e.status

@@ -156,6 +156,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
+// TestUpgrades proxies requests that upgrade their connection, with the identity of the user.
 func TestUpgrades(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -282,6 +283,7 @@ type checked struct {
 // failing is the prefix of the condition when the response is missing or wrong.
 const failing = "False FailedDiscoveryCheck failing or missing response from https://localhost:<port>/apis/ext.test/v1: "
 
+// TestChecks checks the condition Available of APIServices.
 func TestChecks(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

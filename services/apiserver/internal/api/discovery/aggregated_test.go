@@ -46,6 +46,7 @@ func TestAggregatedNegotiation(t *testing.T) {
 	}
 }
 
+// TestAggregatedContent checks the aggregated discovery document in all encodings.
 func TestAggregatedContent(t *testing.T) {
 	_, h := serve(t)
 	var list apidiscoveryv2.APIGroupDiscoveryList

@@ -291,6 +291,7 @@ func widgets() []discovery.GroupVersion {
 	}
 }
 
+// TestReplace adds and removes a group of custom resources.
 func TestReplace(t *testing.T) {
 	d, h := serve(t)
 	if d.HasGroup("example.com") {

@@ -67,6 +67,7 @@ func small(t testing.TB) *openapi.Service {
 	return s
 }
 
+// TestCustomResources checks the documents of a custom resource.
 func TestCustomResources(t *testing.T) {
 	s := small(t)
 	s.Replace([]openapi.Group{widgets(t, "1")}, nil)

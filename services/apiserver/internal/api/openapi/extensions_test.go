@@ -23,6 +23,7 @@ const foreign = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":
 		"test.ext.v1.Thing":{"type":"object","description":"a thing","properties":{"metadata":{"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}},"x-kubernetes-group-version-kind":[{"group":"ext.test","version":"v1","kind":"Thing"}]},
 		"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta":{"type":"object","description":"another ObjectMeta","properties":{"odd":{"type":"string"}}}}}`
 
+// TestExtensionDocuments merges the documents of other servers, and ignores invalid ones.
 func TestExtensionDocuments(t *testing.T) {
 	s := small(t)
 	part, err := openapi.Part([]byte(foreign), ext)

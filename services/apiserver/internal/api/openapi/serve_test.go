@@ -88,6 +88,7 @@ func TestCaching(t *testing.T) {
 	}
 }
 
+// TestNegotiation checks the media type of the response for values of Accept.
 func TestNegotiation(t *testing.T) {
 	h := service(t)
 	for _, c := range []struct{ path, accept, want string }{

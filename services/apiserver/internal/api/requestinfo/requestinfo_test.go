@@ -43,6 +43,7 @@ func describe(o *requestinfo.Info) string {
 	return text
 }
 
+// TestResolve checks the verb and the resource of requests by their method and path.
 func TestResolve(t *testing.T) {
 	_, kinds := everything(t)
 	for _, c := range []struct{ method, path, want string }{

@@ -19,6 +19,7 @@ func compiler(t testing.TB) *expressions.Compiler {
 	return c
 }
 
+// TestVisibleVariables checks which variables an expression may use, and their types.
 func TestVisibleVariables(t *testing.T) {
 	c := compiler(t)
 	all := expressions.VariableSet{Params: true, Authorizer: true}

@@ -74,6 +74,7 @@ func flowsOn(t *testing.T, change func(*flowObjects)) *flowServer {
 	return f
 }
 
+// TestFlowConfig checks which default levels and schemas are created, restored or kept.
 func TestFlowConfig(t *testing.T) {
 	level := func(f *flowObjects, name string) *flowcontrolv1.PriorityLevelConfiguration {
 		return &f.Levels[slices.IndexFunc(f.Levels, func(l flowcontrolv1.PriorityLevelConfiguration) bool { return l.Name == name })]

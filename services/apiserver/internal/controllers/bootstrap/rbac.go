@@ -128,28 +128,28 @@ func (b *Bootstrap) roles(ctx context.Context) error {
 
 // livePolicy returns the cached roles and bindings by path.
 func (b *Bootstrap) livePolicy(ctx context.Context) (map[internalclient.Ref]registry.Object, error) {
-	var crs rbacv1.ClusterRoleList
-	var rs rbacv1.RoleList
-	var crbs rbacv1.ClusterRoleBindingList
-	var rbs rbacv1.RoleBindingList
-	for resource, list := range map[string]any{"clusterroles": &crs, "roles": &rs, "clusterrolebindings": &crbs, "rolebindings": &rbs} {
+	var clusterRoles rbacv1.ClusterRoleList
+	var roles rbacv1.RoleList
+	var clusterRoleBindings rbacv1.ClusterRoleBindingList
+	var roleBindings rbacv1.RoleBindingList
+	for resource, list := range map[string]any{"clusterroles": &clusterRoles, "roles": &roles, "clusterrolebindings": &clusterRoleBindings, "rolebindings": &roleBindings} {
 		if err := b.API.List(ctx, internalclient.Collection(rbacv1.GroupName, "v1", resource, ""), map[string]string{bootstrapLabel: bootstrapValue}, list); err != nil {
 			return nil, err
 		}
 	}
 	live := map[internalclient.Ref]registry.Object{}
-	note := func(o registry.Object) { live[policyPath(o).Named(o.GetName())] = o }
-	for i := range crs.Items {
-		note(&crs.Items[i])
+	add := func(o registry.Object) { live[policyPath(o).Named(o.GetName())] = o }
+	for i := range clusterRoles.Items {
+		add(&clusterRoles.Items[i])
 	}
-	for i := range rs.Items {
-		note(&rs.Items[i])
+	for i := range roles.Items {
+		add(&roles.Items[i])
 	}
-	for i := range crbs.Items {
-		note(&crbs.Items[i])
+	for i := range clusterRoleBindings.Items {
+		add(&clusterRoleBindings.Items[i])
 	}
-	for i := range rbs.Items {
-		note(&rbs.Items[i])
+	for i := range roleBindings.Items {
+		add(&roleBindings.Items[i])
 	}
 	return live, nil
 }

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
+// TestElection checks which candidate is elected.
 func TestElection(t *testing.T) {
 	type c struct{ name, emulation, binary, strategy string }
 	for _, tt := range []struct {

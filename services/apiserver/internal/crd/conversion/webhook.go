@@ -20,11 +20,14 @@ const (
 	// timeout bounds one call.
 	timeout = 30 * time.Second
 	// maxObjects and maxBytes bound the objects of one call. The last object may exceed maxBytes.
-	maxObjects, maxBytes = 500, 1 << 20
+	maxObjects = 500
+	maxBytes   = 1 << 20
 	// A response may have maxGrowth times the bytes of the request plus bytesPerObject for each
 	// object, but at most MaxResponse. All responses of one Convert may have maxGrowth times the
 	// bytes of the objects plus MaxResponse.
-	MaxResponse, maxGrowth, bytesPerObject = 64 << 20, 4, 1 << 20
+	MaxResponse    = 64 << 20
+	maxGrowth      = 4
+	bytesPerObject = 1 << 20
 	// extraValues is the number of JSON values that a response may have in addition to maxGrowth
 	// times those of the request.
 	extraValues = 1 << 17
@@ -43,8 +46,15 @@ func NewCaller(services *webhookclient.Services, dialers webhookclient.Dialers, 
 	}
 	scheme.AddKnownTypes(apiextensionsv1beta1.SchemeGroupVersion, &apiextensionsv1beta1.ConversionReview{})
 	return webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
-		Scheme: scheme, Versions: []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, apiextensionsv1beta1.SchemeGroupVersion},
-		Resolve: services.Resolve, Internal: services.Internal, Dialers: dialers, Timeout: timeout, MaxResponse: MaxResponse, Responses: responses, Metrics: m,
+		Scheme:      scheme,
+		Versions:    []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, apiextensionsv1beta1.SchemeGroupVersion},
+		Resolve:     services.Resolve,
+		Internal:    services.Internal,
+		Dialers:     dialers,
+		Timeout:     timeout,
+		MaxResponse: MaxResponse,
+		Responses:   responses,
+		Metrics:     m,
 	})
 }
 
@@ -100,7 +110,7 @@ func usesV1beta1(versions []string) bool {
 func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
 	want := schema.GroupVersion{Group: w.group, Version: version}
 	out := make([][]byte, len(docs))
-	left := MaxResponse
+	left := MaxResponse // bytes that the remaining responses may have together
 	for _, raw := range docs {
 		left += maxGrowth * len(raw)
 	}
@@ -110,12 +120,14 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 		if len(batch) == 0 {
 			return nil
 		}
-		err := w.convert(ctx, batch, want, min(left, MaxResponse, maxGrowth*size+bytesPerObject*len(batch)))
+		maxResponse := min(left, MaxResponse, maxGrowth*size+bytesPerObject*len(batch))
+		err := w.convert(ctx, batch, want, maxResponse)
 		for _, d := range batch {
 			out[d.index] = d.converted
 			left -= len(d.converted)
 		}
-		batch, size = batch[:0], 0
+		batch = batch[:0]
+		size = 0
 		return err
 	}
 	for i, raw := range docs {
@@ -143,7 +155,8 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 func (w *Webhook) convert(ctx context.Context, batch []*document, want schema.GroupVersion, maxBytes int) error {
 	kind := batch[0].gvk()
 	failed := func(format string, args ...any) error {
-		return status.Error(http.StatusInternalServerError, "", fmt.Sprintf("conversion webhook for %v ", kind)+fmt.Sprintf(format, args...), nil)
+		message := fmt.Sprintf("conversion webhook for %v ", kind) + fmt.Sprintf(format, args...)
+		return status.Error(http.StatusInternalServerError, "", message, nil)
 	}
 	var invalid error
 	err := w.call(ctx, batch, want, maxBytes, func(objects [][]byte, n int) {
@@ -169,20 +182,20 @@ func (w *Webhook) convert(ctx context.Context, batch []*document, want schema.Gr
 
 // objectError returns the error for the object at an index of n objects.
 func objectError(err error, index, n int, failed func(format string, args ...any) error) error {
-	var plain *decodeError
-	if errors.As(err, &plain) {
-		return status.Error(http.StatusInternalServerError, "", plain.Error(), nil)
+	var undecodable *decodeError
+	if errors.As(err, &undecodable) {
+		return status.Error(http.StatusInternalServerError, "", undecodable.Error(), nil)
 	}
-	var bad *metadataError
-	var kind *typeError
+	var badMetadata *metadataError
+	var badType *typeError
 	switch {
-	case n > 1 && errors.As(err, &bad):
+	case n > 1 && errors.As(err, &badMetadata):
 		return failed("returned invalid metadata in object at index %d: %v", index, err)
 	case n > 1:
 		return failed("returned invalid converted object at index %d: %v", index, err)
-	case errors.As(err, &bad):
+	case errors.As(err, &badMetadata):
 		return failed("returned invalid metadata: %v", err)
-	case errors.As(err, &kind):
+	case errors.As(err, &badType):
 		return failed("returned invalid object at index 0: %v", err)
 	}
 	return failed("returned invalid object: %v", err)

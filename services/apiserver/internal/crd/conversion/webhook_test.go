@@ -243,6 +243,7 @@ func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 	}
 }
 
+// TestFailingWebhooks checks the errors for failing webhooks, with the texts of Kubernetes.
 func TestFailingWebhooks(t *testing.T) {
 	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
 	for want, raw := range map[string]func(http.ResponseWriter){

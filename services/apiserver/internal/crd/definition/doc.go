@@ -11,9 +11,9 @@
 // # Status
 //
 // Whether a definition is served depends on the decision of Names, not on its status. The status
-// informs clients afterwards. A Controller writes it through the same path as every other write. The
-// write of a slower replica is rejected as a conflict. The replica then reads the definition again
-// and finds nothing to do.
+// informs clients afterwards. A Controller writes it through the same path as every other write.
+// The write of a slower replica is rejected as a conflict. The replica then reads the definition
+// again and finds nothing to do.
 //
 //	created ──► names accepted ──► established ──► terminating ──► gone
 //	                │    ▲              │   later names may be rejected;

@@ -26,6 +26,7 @@ func put(t *testing.T, s storage.Interface, key, metadata string) {
 	}
 }
 
+// TestStoredInstances finds and deletes the stored objects of a removed definition.
 func TestStoredInstances(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)

@@ -20,6 +20,7 @@ func named(n ...string) v1.CustomResourceDefinitionNames {
 	return out
 }
 
+// TestDecide checks which names a definition gets, and the conflicts with other definitions.
 func TestDecide(t *testing.T) {
 	first := named("gadgets", "gadget", "Gadget", "GadgetList", "gdt")
 	settled := Claim{Name: "gadgets", Created: 1, Wanted: first, Held: first, Established: true}

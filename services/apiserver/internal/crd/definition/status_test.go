@@ -39,6 +39,7 @@ func verdictOf(d *v1.CustomResourceDefinition) string {
 
 const accepted = "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=True InitialNamesAccepted: the initial names have been accepted"
 
+// TestStatus checks the conditions of a definition.
 func TestStatus(t *testing.T) {
 	for _, test := range []struct {
 		name     string

@@ -95,22 +95,22 @@ func (l *list) Get(index ref.Val) ref.Val {
 
 // Iterator implements traits.Iterable.
 func (l *list) Iterator() traits.Iterator {
-	it := &items{list: l}
+	it := &listIterator{list: l}
 	if l.doc != nil {
 		it.next = l.doc.First(l.at)
 	}
 	return it
 }
 
-// items iterates over a list.
-type items struct {
+// listIterator iterates over a list.
+type listIterator struct {
 	*list
-	next tape.Ref // of a document
-	i    int      // of a computed list
+	next tape.Ref // next item of a document
+	i    int      // index of the next item of a computed list
 }
 
 // HasNext implements traits.Iterator.
-func (it *items) HasNext() ref.Val {
+func (it *listIterator) HasNext() ref.Val {
 	if it.doc == nil {
 		return types.Bool(it.i < len(it.computed))
 	}
@@ -118,7 +118,7 @@ func (it *items) HasNext() ref.Val {
 }
 
 // Next implements traits.Iterator.
-func (it *items) Next() ref.Val {
+func (it *listIterator) Next() ref.Val {
 	if it.doc == nil {
 		it.i++
 		return it.computed[it.i-1]
@@ -133,18 +133,18 @@ func (l *list) Contains(v ref.Val) ref.Val {
 	if types.IsUnknownOrError(v) {
 		return v
 	}
-	var wrong ref.Val
+	var firstErr ref.Val
 	for it := l.Iterator(); it.HasNext() == types.True; {
 		eq := it.Next().Equal(v)
 		if eq == types.True {
 			return types.True
 		}
-		if _, ok := eq.(types.Bool); !ok && wrong == nil {
-			wrong = types.MaybeNoSuchOverloadErr(eq)
+		if _, ok := eq.(types.Bool); !ok && firstErr == nil {
+			firstErr = types.MaybeNoSuchOverloadErr(eq)
 		}
 	}
-	if wrong != nil {
-		return wrong
+	if firstErr != nil {
+		return firstErr
 	}
 	return types.False
 }

@@ -56,6 +56,7 @@ const everyValue = `{"apiVersion":"g/v1","kind":"K","metadata":{"name":"n","gene
 	"ios":"50%","num":1,"empty":{"x":1},"pod":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","uid":"u"},"spec":{}},
 	"date":"2024-02-03","time":"2024-02-03T04:05:06Z","took":"90s","bytes":"aGk="}`
 
+// TestValues checks how fields of custom resources appear in rules.
 func TestValues(t *testing.T) {
 	tests := map[string]string{ // error by rule
 		`self.metadata.name == 'n' && self.metadata.generateName == 'g-' && self.kind == 'K' && self.apiVersion == 'g/v1'`: "",
@@ -223,6 +224,7 @@ func TestExpensiveRulesAreReported(t *testing.T) {
 	}
 }
 
+// TestSharing compiles and evaluates the rules of one schema concurrently.
 func TestSharing(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}}}`)
 	c := rules.NewCompiler()

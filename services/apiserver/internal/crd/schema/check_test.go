@@ -92,6 +92,7 @@ func TestBlocking(t *testing.T) {
 	}
 }
 
+// TestCheckDefaults rejects defaults that the schema does not allow.
 func TestCheckDefaults(t *testing.T) {
 	tests := []struct {
 		name, schema string

@@ -41,6 +41,7 @@ const embedding = `{"type":"object","properties":{
 		"kind":{"type":"string","default":"Pod"},"spec":{"type":"object"}}},
 	"map":{"type":"object","additionalProperties":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}}}}`
 
+// TestShapeEmbedded prunes and validates the metadata of embedded resources.
 func TestShapeEmbedded(t *testing.T) {
 	tests := []struct {
 		name, doc, want string

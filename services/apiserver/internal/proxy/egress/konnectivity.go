@@ -46,6 +46,7 @@ type konnectivityTunnel struct {
 	proxy string
 }
 
+// dial connects to a destination through the tunnel.
 func (t *konnectivityTunnel) dial(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := t.DialContext(ctx, "tcp", addr)
 	if err != nil {

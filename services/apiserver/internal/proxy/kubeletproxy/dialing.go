@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// mergeRequestContext returns a context that also ends with the request for which a connection is opened.
-// A transport would finish opening it after the request has ended, for later requests. A client that
-// repeatedly disconnects could then have any number of connections being opened.
+// mergeRequestContext returns a context that also ends with the request for which a connection is
+// opened. A transport would finish opening it after the request has ended, for later requests. A
+// client that repeatedly disconnects could then have any number of connections being opened.
 func mergeRequestContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(request.LifetimeOf(ctx), cancel)
@@ -31,8 +31,8 @@ func dialWithRequest(dial Dial) Dial {
 // errHandshake is the error of the transport.
 var errHandshake = errors.New("net/http: TLS handshake timeout")
 
-// dialTLSWithRequest returns a dial function with TLS that also ends with the request. atMost bounds the
-// handshake; 0 means no bound.
+// dialTLSWithRequest returns a dial function with TLS that also ends with the request. atMost
+// bounds the handshake; 0 means no bound.
 func dialTLSWithRequest(dial Dial, c *tls.Config, atMost time.Duration) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := mergeRequestContext(ctx)

@@ -1,5 +1,5 @@
-// Package kubeletproxy proxies requests to kubelets, pods and services: plain HTTP, connections that
-// are upgraded to SPDY or WebSocket, and logs.
+// Package kubeletproxy proxies requests to kubelets, pods and services: plain HTTP, connections
+// that are upgraded to SPDY or WebSocket, and logs.
 //
 // For WebSocket clients, the kubelet is contacted by SPDY. The channels of v5.channel.k8s.io become
 // streams (translate.go), and the SPDY of a forwarded port is extracted from WebSocket messages

@@ -292,6 +292,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	}
 }
 
+// TestValidateOptions rejects invalid flags and unreadable certificates.
 func TestValidateOptions(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := writePair(t, dir, "a")

@@ -165,6 +165,7 @@ func TestRateLimitedConnection(t *testing.T) {
 	}
 }
 
+// TestCommands runs commands over SPDY and WebSocket.
 func TestCommands(t *testing.T) {
 	f := newFront(t, true)
 	big := strings.Repeat("0123456789abcdef", 20_000)
@@ -333,6 +334,7 @@ func forward(t *testing.T, name string, dial dialFunc) {
 	<-done
 }
 
+// TestLogs reads logs, and verifies the kubelet's certificate unless the request skips that.
 func TestLogs(t *testing.T) {
 	k := newKubelet(t)
 	at, _ := url.Parse(k.URL + "/containerLogs/ns/p/c?tailLines=1")
@@ -399,6 +401,7 @@ func otherCA(t *testing.T) string {
 	return path
 }
 
+// TestKubeletLocation checks the address and port of the kubelet of a node.
 func TestKubeletLocation(t *testing.T) {
 	node := &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "10.1.2.3"},

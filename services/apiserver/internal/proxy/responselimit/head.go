@@ -18,7 +18,8 @@ const (
 // ErrHead reports that the head of a response exceeds the limits.
 var ErrHead = errors.New("the response headers are too long")
 
-// ownHeaders lists the header fields of a response that only this server may set, in canonical form.
+// ownHeaders lists the header fields of a response that only this server may set, in canonical
+// form.
 var ownHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}
 
 // IsOwn reports whether only this server may set a header field of a response.
@@ -42,14 +43,14 @@ func countFields(h http.Header) (n int) {
 // trailerFilter is a response body that also removes trailers that only this server may set.
 type trailerFilter struct {
 	io.ReadCloser
-	of *http.Response
+	response *http.Response
 }
 
 // Read implements io.Reader.
 func (s *trailerFilter) Read(b []byte) (int, error) {
 	n, err := s.ReadCloser.Read(b)
 	if err != nil {
-		DropOwn(s.of.Trailer)
+		DropOwn(s.response.Trailer)
 	}
 	return n, err
 }

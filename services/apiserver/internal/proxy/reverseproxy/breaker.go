@@ -16,8 +16,8 @@ const (
 	failureThreshold = 3
 	// suspectAfter is the wait of a request for a response that triggers a probe.
 	suspectAfter = 5 * time.Second
-	// seatTimeout is how long a request waits for a response before it releases its seats. Then it only
-	// waits, and the limit of its server bounds the number of such requests.
+	// seatTimeout is how long a request waits for a response before it releases its seats. Then it
+	// only waits, and the limit of its server bounds the number of such requests.
 	seatTimeout = time.Second
 	// probeInterval is the interval between probes of an unresponsive server.
 	probeInterval = time.Second
@@ -37,8 +37,8 @@ type Breaker struct {
 type BreakerConfig struct {
 	// Probe sends any request to the server.
 	Probe func(context.Context) error
-	// MaxRequests is the maximum number of requests in progress; 0 means no limit. Long-running requests
-	// count until they are answered. Principals share it.
+	// MaxRequests is the maximum number of requests in progress; 0 means no limit. Long-running
+	// requests count until they are answered. Principals share it.
 	MaxRequests int
 	// OnChange is called when the breaker opens, with the reason, and when it closes.
 	OnChange func(reason error)

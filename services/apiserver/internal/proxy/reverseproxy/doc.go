@@ -1,6 +1,6 @@
 // Package reverseproxy proxies requests to other servers that serve a part of the API, as the
-// authenticated user: extension servers of package aggregation, and peers that serve resources that this
-// replica does not.
+// authenticated user: extension servers of package aggregation, and peers that serve resources that
+// this replica does not.
 //
 //	Proxy        the reverse proxy for one server: its location and connections
 //	Proxy.Serve  proxies a request and its response as streams; upgrades too

@@ -155,6 +155,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
+// TestNewClient checks credentials, the limit of responses, and invalid configurations.
 func TestNewClient(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/long" {

@@ -128,6 +128,7 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	}
 }
 
+// TestResolveServices checks the addresses of services.
 func TestResolveServices(t *testing.T) {
 	known := map[string]corev1.ServiceSpec{
 		"pending":    {Ports: []corev1.ServicePort{{Port: 443}}},

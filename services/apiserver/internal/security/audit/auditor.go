@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"log/slog"
@@ -40,9 +41,9 @@ type Policy interface {
 	Decide(op *requestinfo.Info, u *request.User) Decision
 }
 
-// Sink processes events. An event and all that it references do not change until Process returns. An error
-// means that the event is lost and that a request that has not begun must be rejected. Sinks with weaker
-// guarantees return nil and count their losses.
+// Sink processes events. An event and all that it references do not change until Process returns.
+// An error means that the event is lost and that a request that has not begun must be rejected.
+// Sinks with weaker guarantees return nil and count their losses.
 type Sink interface {
 	Process(ctx context.Context, e *Event) error
 }
@@ -53,8 +54,8 @@ type Config struct {
 	Sinks   []Sink
 	Metrics *Metrics
 	Logger  *slog.Logger
-	// MaxObject is the maximum size of a recorded object's JSON in bytes. MaxObjects is the maximum of all
-	// requests in progress together.
+	// MaxObject is the maximum size of a recorded object's JSON in bytes. MaxObjects is the maximum
+	// of all requests in progress together.
 	MaxObject, MaxObjects int64
 	// Limiter limits concurrent work on large objects; nil means no limit.
 	Limiter Limiter
@@ -80,8 +81,8 @@ func New(c Config) *Auditor {
 	return t
 }
 
-// SetPolicy replaces the policy for later requests. If err is not nil, it keeps the policy and records the
-// failed reload.
+// SetPolicy replaces the policy for later requests. If err is not nil, it keeps the policy and
+// records the failed reload.
 func (t *Auditor) SetPolicy(p Policy, err error) {
 	if err != nil {
 		t.Metrics.reloads.WithLabelValues("failure").Inc()
@@ -96,7 +97,8 @@ func (t *Auditor) SetPolicy(p Policy, err error) {
 // Arrival describes a request at its arrival.
 type Arrival struct {
 	ID, URI, UserAgent string
-	// Principal is the key under which limits count the request; "" means the principal of its user.
+	// Principal is the key under which limits count the request; "" means the principal of its
+	// user.
 	Principal string
 	// Source is the client address if there is only one. Otherwise SourceIPs has all of them.
 	Source    string
@@ -105,15 +107,21 @@ type Arrival struct {
 
 // ArrivalOf describes an HTTP request.
 func ArrivalOf(r *http.Request, id string) Arrival {
-	a := Arrival{ID: id, URI: r.URL.RequestURI(), UserAgent: userAgent(r), Principal: request.Principal(r.Context()), Source: sourceIP(r)}
+	a := Arrival{
+		ID:        id,
+		URI:       r.URL.RequestURI(),
+		UserAgent: userAgent(r),
+		Principal: request.Principal(r.Context()),
+		Source:    sourceIP(r),
+	}
 	if a.Source == "" {
 		a.SourceIPs = sourceIPs(r)
 	}
 	return a
 }
 
-// Open opens the record of a request. u is nil before authentication. Open returns nil if the policy omits
-// the request, and does not call arrived then.
+// Open opens the record of a request. u is nil before authentication. Open returns nil if the
+// policy omits the request, and does not call arrived then.
 func (t *Auditor) Open(op *requestinfo.Info, u *request.User, arrived func() Arrival) *Record {
 	if t == nil {
 		return nil
@@ -132,17 +140,40 @@ func (t *Auditor) Open(op *requestinfo.Info, u *request.User, arrived func() Arr
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.longRunning = op.LongRunning()
-	p.event = Event{Level: d.Level, ID: a.ID, URI: a.URI, Verb: op.Verb, User: u, UserAgent: a.UserAgent, SourceIPs: a.SourceIPs, Received: time.Now()}
+	p.event = Event{
+		Level:     d.Level,
+		ID:        a.ID,
+		URI:       a.URI,
+		Verb:      op.Verb,
+		User:      u,
+		UserAgent: a.UserAgent,
+		SourceIPs: a.SourceIPs,
+		Received:  time.Now(),
+	}
 	if a.Source != "" {
-		p.sources[0], p.event.SourceIPs = a.Source, p.sources[:]
+		p.sources[0] = a.Source
+		p.event.SourceIPs = p.sources[:]
 	}
 	if op.IsResource {
 		p.object = Reference{
-			Resource: op.Resource, Namespace: op.Namespace, Name: op.Name, APIGroup: op.Group, APIVersion: op.Version, Subresource: op.Subresource,
+			Resource:    op.Resource,
+			Namespace:   op.Namespace,
+			Name:        op.Name,
+			APIGroup:    op.Group,
+			APIVersion:  op.Version,
+			Subresource: op.Subresource,
 		}
 		p.event.Object = &p.object
 	}
-	return &Record{auditor: t, principal: cmp.Or(a.Principal, request.PrincipalOf(u, "")), level: d.Level, omit: d.Omit, omitManagedFields: d.OmitManagedFields, state: p, generation: p.generation}
+	return &Record{
+		auditor:           t,
+		principal:         cmp.Or(a.Principal, request.PrincipalOf(u, "")),
+		level:             d.Level,
+		omit:              d.Omit,
+		omitManagedFields: d.OmitManagedFields,
+		state:             p,
+		generation:        p.generation,
+	}
 }
 
 // Receive emits the RequestReceived event. After an error the request must be rejected.
@@ -158,8 +189,8 @@ func (r *Record) Receive(ctx context.Context) error {
 	return err
 }
 
-// SetUnauthenticated marks a request that is rejected before authentication. Its only event is emitted with
-// the response. Close ends the record.
+// SetUnauthenticated marks a request that is rejected before authentication. Its only event is
+// emitted with the response. Close ends the record.
 func (r *Record) SetUnauthenticated() {
 	r.update(func(p *recordState) { p.longRunning = true })
 }
@@ -179,6 +210,7 @@ func (t *Auditor) emit(ctx context.Context, e *Event) error {
 	return errors.Join(errs...)
 }
 
+// userAgent returns the User-Agent of a request, at most maxUserAgent bytes of it.
 func userAgent(r *http.Request) string {
 	ua := r.UserAgent()
 	if len(ua) > maxUserAgent {
@@ -187,8 +219,8 @@ func userAgent(r *http.Request) string {
 	return ua
 }
 
-// sourceIP returns the client address of a request if no proxy header names others and the address is in
-// canonical form, else "".
+// sourceIP returns the client address of a request if no proxy header names others and the address
+// is in canonical form, else "".
 func sourceIP(r *http.Request) string {
 	if r.Header["X-Forwarded-For"] != nil || r.Header["X-Real-Ip"] != nil {
 		return ""
@@ -198,13 +230,17 @@ func sourceIP(r *http.Request) string {
 		return ""
 	}
 	ip, err := netip.ParseAddr(host)
-	var written [64]byte
-	if err != nil || ip.Zone() != "" || ip.Is4In6() || string(ip.AppendTo(written[:0])) != host {
+	if err != nil || ip.Zone() != "" || ip.Is4In6() {
+		return ""
+	}
+	var canonical [64]byte
+	if string(ip.AppendTo(canonical[:0])) != host {
 		return ""
 	}
 	return host
 }
 
+// sourceIPs returns the addresses in the proxy headers of a request, and its client address.
 func sourceIPs(r *http.Request) []string {
 	ips := utilnet.SourceIPs(r)
 	out := make([]string, len(ips))
@@ -214,17 +250,14 @@ func sourceIPs(r *http.Request) []string {
 	return out
 }
 
-// NewID returns a new request id, a version 4 UUID. It is unique but not secret, so it does not need the
-// system's random source.
+// NewID returns a new request id, a version 4 UUID. It is unique but not secret, so it does not
+// need the system's random source.
 func NewID() string {
 	var id [16]byte
-	for half := 0; half < len(id); half += 8 {
-		for n, i := rand.Uint64(), 0; i < 8; i++ {
-			id[half+i] = byte(n)
-			n >>= 8
-		}
-	}
-	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
+	id[6] = id[6]&0x0f | 0x40 // version 4
+	id[8] = id[8]&0x3f | 0x80 // the variant of RFC 9562
 	var text [36]byte
 	hex.Encode(text[:8], id[:4])
 	hex.Encode(text[9:13], id[4:6])

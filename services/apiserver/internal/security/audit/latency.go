@@ -36,7 +36,8 @@ const (
 	defaultSlow = 500 * time.Millisecond
 )
 
-// Timer measures the time of a part. It is a struct because a closure would be allocated for each request.
+// Timer measures the time of a part. It is a struct because a closure would be allocated for each
+// request.
 type Timer struct {
 	record *Record
 	part   Part
@@ -58,8 +59,8 @@ func (t Timer) Done() {
 	}
 }
 
-// annotateLatency adds latency annotations to a slow request. The duration of a watch is the client's
-// choice, so it has none.
+// annotateLatency adds latency annotations to a slow request. The duration of a watch is the
+// client's choice, so it has none.
 func (r *Record) annotateLatency() {
 	p := r.lock()
 	if p == nil {

@@ -40,8 +40,8 @@ type recordState struct {
 // recordData is the data of the current record.
 type recordData struct {
 	event       Event
-	longRunning bool // long-running
-	started     bool
+	longRunning bool
+	started     bool  // BeginResponse was called
 	final       bool  // the last event is being emitted, so the data must not change
 	heldBytes   int64 // bytes of the auditor's budget
 	spent       [parts]time.Duration
@@ -93,13 +93,13 @@ func (r *Record) Annotate(key, value string) {
 }
 
 // AnnotateAll adds several annotations.
-func (r *Record) AnnotateAll(words map[string]string) {
-	if r == nil || len(words) == 0 {
+func (r *Record) AnnotateAll(annotations map[string]string) {
+	if r == nil || len(annotations) == 0 {
 		return
 	}
 	if p := r.lock(); p != nil {
 		defer p.mu.Unlock()
-		for k, v := range words {
+		for k, v := range annotations {
 			r.annotate(p, k, v)
 		}
 	}
@@ -115,14 +115,14 @@ func (r *Record) annotate(p *recordState, key, value string) {
 	}
 	size := len(key) + len(value)
 	for i := range p.event.Annotations {
-		w := &p.event.Annotations[i]
-		if w.Key == key {
-			if w.Value != value && r.auditor.Logger != nil {
+		existing := &p.event.Annotations[i]
+		if existing.Key == key {
+			if existing.Value != value && r.auditor.Logger != nil {
 				r.auditor.Logger.Debug("ignored second value of an audit annotation", "key", key)
 			}
 			return
 		}
-		size += len(w.Key) + len(w.Value)
+		size += len(existing.Key) + len(existing.Value)
 	}
 	if size > maxAnnotations {
 		key, value = Truncated, "true"
@@ -236,7 +236,13 @@ func (r *Record) SetResponseStatus(st *metav1.Status) {
 	if r.level < RequestResponse {
 		st = redactObject(st)
 	}
-	p.event.Status = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
+	p.event.Status = &metav1.Status{
+		Status:  st.Status,
+		Message: st.Message,
+		Reason:  st.Reason,
+		Details: st.Details,
+		Code:    st.Code,
+	}
 }
 
 // SetResponseObject records the JSON of the response object. It copies text.
@@ -247,9 +253,9 @@ func (r *Record) SetResponseObject(text []byte) {
 	r.storeObject(text, func(p *recordState, kept []byte) { p.event.ResponseObject = kept })
 }
 
-// storeObject compacts the text of an object and passes it to note. It passes nil, and sets
-// Truncated, if the object exceeds the limits.
-func (r *Record) storeObject(text []byte, note func(p *recordState, stored []byte)) {
+// storeObject compacts the text of an object and passes it to set. It passes nil, and adds the
+// annotation Truncated, if the object exceeds the limits.
+func (r *Record) storeObject(text []byte, set func(p *recordState, stored []byte)) {
 	Limited(r.auditor.Limiter, len(text), func() {
 		text = bytes.TrimSpace(text)
 		if r.omitManagedFields && len(text) > 0 {
@@ -262,20 +268,20 @@ func (r *Record) storeObject(text []byte, note func(p *recordState, stored []byt
 			stored = compact(bytes.Clone(text))
 		}
 		p := r.lock()
+		if p != nil {
+			defer p.mu.Unlock()
+		}
 		if p == nil || p.final {
 			if fits {
 				r.auditor.budget.release(r.principal, size)
 			}
-		} else {
-			note(p, stored)
-			if fits {
-				p.heldBytes += size
-			} else {
-				r.annotate(p, Truncated, "true")
-			}
+			return
 		}
-		if p != nil {
-			p.mu.Unlock()
+		set(p, stored)
+		if fits {
+			p.heldBytes += size
+		} else {
+			r.annotate(p, Truncated, "true")
 		}
 	})
 }
@@ -327,7 +333,8 @@ func (r *Record) BeginResponse(ctx context.Context, code int) {
 // setCode sets the code of the response. The caller holds mu.
 func (p *recordState) setCode(code int) {
 	if p.event.Status == nil {
-		p.status.Code, p.event.Status = int32(code), &p.status
+		p.status.Code = int32(code)
+		p.event.Status = &p.status
 		return
 	}
 	st := *p.event.Status
@@ -395,7 +402,9 @@ func (r *Record) emit(ctx context.Context, s Stage) error {
 		if e.Status == &p.status {
 			e.Status = new(p.status)
 		}
-		e.Annotations, e.SourceIPs = slices.Clone(e.Annotations), slices.Clone(e.SourceIPs) // the record may add more
+		// The record may add more.
+		e.Annotations = slices.Clone(e.Annotations)
+		e.SourceIPs = slices.Clone(e.SourceIPs)
 		p.mu.Unlock()
 	}
 	e.Stage = s

@@ -30,8 +30,8 @@ type Review struct {
 	Error     string
 	// Warnings are sent to the client that uses the token.
 	Warnings []string
-	// Words are audit annotations about the token.
-	Words map[string]string
+	// AuditAnnotations are audit annotations about the token.
+	AuditAnnotations map[string]string
 }
 
 // Tokens reviews bearer tokens. No audiences means those of the server. The review is shared and
@@ -46,48 +46,50 @@ type Chain []Authenticator
 // Authenticate returns the first user found, with the group of authenticated users. It returns nil
 // if no member authenticates the request.
 func (c Chain) Authenticate(r *http.Request) (*request.User, error) {
-	var refused error
+	var rejections error
 	for _, a := range c {
 		u, err := a.Authenticate(r)
 		if err != nil {
-			refused = errors.Join(refused, err)
+			rejections = errors.Join(rejections, err)
 			continue
 		}
 		if u == nil {
 			continue
 		}
-		if _, anonymous := a.(Anonymous); anonymous && refused != nil {
+		if _, anonymous := a.(Anonymous); anonymous && rejections != nil {
 			continue
 		}
-		conceal(r.Header)
+		removeCredentials(r.Header)
 		return u, nil
 	}
-	return nil, refused
+	return nil, rejections
 }
 
-// conceal removes identity and credentials from the headers of a request that is forwarded,
-// regardless of whether they were used. Backends would otherwise trust them as set by this server.
-func conceal(h http.Header) {
+// removeCredentials removes identity and credentials from the headers of a request that is
+// forwarded, regardless of whether they were used. Backends would otherwise trust them as set by
+// this server.
+func removeCredentials(h http.Header) {
 	h.Del("Authorization")
 	dropTokens(h)
 	for name := range h {
-		if tellsUser(name) {
+		if isUserHeader(name) {
 			delete(h, name)
 		}
 	}
 }
 
-// usualPrefix is the prefix of the headers in which proxies commonly pass the user.
-const usualPrefix = "x-remote-"
+// userHeaderPrefix is the prefix of the headers in which proxies commonly pass the user.
+const userHeaderPrefix = "x-remote-"
 
-// tellsUser reports whether a header is one of those. Servers that pass headers as variables do not
-// distinguish - and _.
-func tellsUser(name string) bool {
-	if len(name) < len(usualPrefix) || name[0] != 'X' && name[0] != 'x' {
+// isUserHeader reports whether a header is one of those. Servers that pass headers as variables do
+// not distinguish - and _.
+func isUserHeader(name string) bool {
+	if len(name) < len(userHeaderPrefix) || name[0] != 'X' && name[0] != 'x' {
 		return false // the common case, without a copy
 	}
-	rest, usual := strings.CutPrefix(strings.ReplaceAll(strings.ToLower(name), "_", "-"), usualPrefix)
-	return usual && (rest == "user" || rest == "uid" || rest == "group" || strings.HasPrefix(rest, "extra-"))
+	normalized := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	rest, hasPrefix := strings.CutPrefix(normalized, userHeaderPrefix)
+	return hasPrefix && (rest == "user" || rest == "uid" || rest == "group" || strings.HasPrefix(rest, "extra-"))
 }
 
 // Authenticated returns the user with the group of authenticated users, unless the user is already
@@ -107,6 +109,7 @@ type Anonymous struct {
 	Allowed func(path string) bool
 }
 
+// anonymous is the user of anonymous requests.
 var anonymous = request.User{Name: api.UserAnonymous, Groups: []string{api.GroupUnauthenticated}}
 
 // Authenticate implements Authenticator.
@@ -143,8 +146,8 @@ func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, er
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if len(rev.Words) > 0 {
-		request.From(ctx).TokenAnnotations = rev.Words
+	if len(rev.AuditAnnotations) > 0 {
+		request.From(ctx).TokenAnnotations = rev.AuditAnnotations
 	}
 	for _, text := range rev.Warnings {
 		request.Warn(ctx, text)

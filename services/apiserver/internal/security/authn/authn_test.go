@@ -58,6 +58,7 @@ func name(u *request.User) string {
 	return u.Name
 }
 
+// TestBearer reviews the token of the Authorization header in all its spellings.
 func TestBearer(t *testing.T) {
 	for header, c := range map[string]struct {
 		user     string
@@ -283,6 +284,7 @@ func with(r *http.Request, cert *x509.Certificate) *http.Request {
 	return r
 }
 
+// TestCertificates authenticates clients by certificates of the current CA bundle.
 func TestCertificates(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	alice := pkix.Name{CommonName: "alice", Organization: []string{"dev", "ops"}}
@@ -338,6 +340,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+// TestFrontProxy authenticates users by the headers of an authenticating proxy.
 func TestFrontProxy(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	proxy, err := authn.NewFrontProxy(ca.pool, []string{"proxy"}, authn.ProxyHeaders{

@@ -87,5 +87,5 @@ func (c *Certificates) Measure(r prometheus.Registerer) {
 		Buckets: []float64{0, hour / 2, hour, 2 * hour, 6 * hour, 12 * hour, day, 2 * day, 4 * day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day},
 	})
 	r.MustRegister(h)
-	c.remaining = h
+	c.remainingLifetime = h
 }

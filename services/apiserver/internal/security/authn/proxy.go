@@ -29,13 +29,13 @@ type FrontProxy struct {
 	headers  ProxyHeaders
 	cas      func() *x509.CertPool
 	names    []string
-	verified *lru.Cache[[sha256.Size]byte, verified]
+	verified *lru.Cache[[sha256.Size]byte, verification]
 }
 
 // NewFrontProxy returns the authenticator. cas returns the current CA bundle of proxies. names are
 // the allowed common names; none allows all.
 func NewFrontProxy(cas func() *x509.CertPool, names []string, h ProxyHeaders) (*FrontProxy, error) {
-	cache, err := lru.New[[sha256.Size]byte, verified](verifiedCertificates)
+	cache, err := lru.New[[sha256.Size]byte, verification](verifiedCertificates)
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +71,10 @@ func (p *FrontProxy) verify(presented []*x509.Certificate) error {
 	id := sha256.Sum256(leaf.Raw)
 	v, ok := p.verified.Get(id)
 	if !ok || !v.validFor(pool, leaf, now) {
-		v = verified{pool: pool}
+		v = verification{pool: pool}
 		v.until, v.err = verifyClient(pool, presented, now)
 		if v.err != nil {
-			v.until = now.Add(refusedFor)
+			v.until = now.Add(rejectionTTL)
 		}
 		// The same certificate may be valid with another chain.
 		if v.err == nil || len(presented) == 1 {

@@ -24,14 +24,14 @@ type Certificates struct {
 	cas func() *x509.CertPool
 	uid bool
 	// verified caches valid certificates by their address: the requests of a connection share one.
-	verified *lru.Cache[*x509.Certificate, verified]
-	// remaining observes the remaining lifetime of presented certificates; may be nil.
-	remaining prometheus.Observer
+	verified *lru.Cache[*x509.Certificate, verification]
+	// remainingLifetime observes the remaining lifetime of presented certificates; may be nil.
+	remainingLifetime prometheus.Observer
 }
 
-// verified is the cached result of verifying a certificate: a signature check costs more than the
-// rest of a request.
-type verified struct {
+// verification is the cached result of verifying a certificate: a signature check costs more than
+// the rest of a request.
+type verification struct {
 	pool  *x509.CertPool // the CA bundle used; another pool means another bundle
 	until time.Time
 	user  *request.User
@@ -40,15 +40,16 @@ type verified struct {
 	err error
 }
 
-// refusedFor is how long an invalid certificate is remembered.
-const refusedFor = time.Minute
+// rejectionTTL is how long an invalid certificate is remembered.
+const rejectionTTL = time.Minute
 
+// verifiedCertificates is the number of cached certificates.
 const verifiedCertificates = 4096
 
 // NewCertificates returns the authenticator. cas returns the current CA bundle. uid is whether
 // certificates may contain the user's uid.
 func NewCertificates(cas func() *x509.CertPool, uid bool) (*Certificates, error) {
-	cache, err := lru.New[*x509.Certificate, verified](verifiedCertificates)
+	cache, err := lru.New[*x509.Certificate, verification](verifiedCertificates)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +67,8 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	}
 	leaf := r.TLS.PeerCertificates[0]
 	now := time.Now()
-	if c.remaining != nil {
-		c.remaining.Observe(leaf.NotAfter.Sub(now).Seconds())
+	if c.remainingLifetime != nil {
+		c.remainingLifetime.Observe(leaf.NotAfter.Sub(now).Seconds())
 	}
 	if v, ok := c.verified.Get(leaf); ok && v.validFor(pool, leaf, now) {
 		return v.user, nil
@@ -77,7 +78,7 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 		return nil, err
 	}
 	if leaf.Subject.CommonName == "" { // valid, but without a user
-		c.verified.Add(leaf, verified{pool: pool, until: until})
+		c.verified.Add(leaf, verification{pool: pool, until: until})
 		return nil, nil
 	}
 	uid, err := c.uidOf(leaf)
@@ -90,7 +91,7 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 		Groups: leaf.Subject.Organization,
 		Extra:  map[string][]string{authenticator.ExtraCredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
 	})
-	c.verified.Add(leaf, verified{pool: pool, until: until, user: u})
+	c.verified.Add(leaf, verification{pool: pool, until: until, user: u})
 	return u, nil
 }
 
@@ -99,7 +100,8 @@ func (c *Certificates) uidOf(leaf *x509.Certificate) (uid string, err error) {
 	if !c.uid {
 		return "", nil
 	}
-	oid, found := asn1.X509UID(), false
+	oid := asn1.X509UID()
+	found := false
 	for _, n := range leaf.Subject.Names {
 		if !n.Type.Equal(oid) {
 			continue
@@ -117,18 +119,21 @@ func (c *Certificates) uidOf(leaf *x509.Certificate) (uid string, err error) {
 }
 
 // validFor reports whether a cached certificate is still valid.
-func (v *verified) validFor(pool *x509.CertPool, leaf *x509.Certificate, now time.Time) bool {
+func (v *verification) validFor(pool *x509.CertPool, leaf *x509.Certificate, now time.Time) bool {
 	return v.pool == pool && now.Before(v.until) && !now.Before(leaf.NotBefore)
 }
 
 // verifyClient verifies the chain presented by a client and returns its expiry.
 func verifyClient(pool *x509.CertPool, presented []*x509.Certificate, now time.Time) (time.Time, error) {
-	inter := x509.NewCertPool()
+	intermediates := x509.NewCertPool()
 	for _, cert := range presented[1:] {
-		inter.AddCert(cert)
+		intermediates.AddCert(cert)
 	}
 	chains, err := presented[0].Verify(x509.VerifyOptions{
-		Roots: pool, Intermediates: inter, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots:         pool,
+		Intermediates: intermediates,
+		CurrentTime:   now,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: client certificate: %w", ErrInvalid, err)

@@ -160,8 +160,8 @@ func TestSuiteServicePermissions(t *testing.T) {
 	}
 }
 
-// TestControllersServiceHasTheRightsOfItsControllers checks the controllers service apart, because it
-// may read, change and delete objects of every resource.
+// TestControllersServiceHasTheRightsOfItsControllers checks the controllers service apart, because
+// it may read, change and delete objects of every resource.
 func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
 	suite := authz.NewSuite()
 	may := func(line string) bool {

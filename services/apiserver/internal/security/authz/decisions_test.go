@@ -87,6 +87,7 @@ func TestSigners(t *testing.T) {
 	}
 }
 
+// TestDecisionMetrics counts decisions by authorizer and result.
 func TestDecisionMetrics(t *testing.T) {
 	broken := errors.New("broken")
 	reg := prometheus.NewPedanticRegistry()

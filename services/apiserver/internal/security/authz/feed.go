@@ -18,21 +18,23 @@ type subscription struct {
 	name   string
 	policy *Policy
 	source Source
-	into   sink
+	sink   sink
 	loaded bool // replace has been called
 }
 
-func (p *Policy) newSubscription(name string, s Source, into sink) *subscription {
-	f := &subscription{name: name, policy: p, source: s, into: into}
+// newSubscription returns a subscription that passes the objects of a source to a sink.
+func (p *Policy) newSubscription(name string, s Source, to sink) *subscription {
+	f := &subscription{name: name, policy: p, source: s, sink: to}
 	f.Informer = informer.New(informer.Config{Store: s.Store, Replace: f.replace, Apply: f.apply, Lost: f.lost})
 	return f
 }
 
 // sink receives the data of a subscription. One goroutine calls its methods.
 type sink interface {
-	// replace replaces the whole state at a revision. again means that changes before the revision
-	// were missed.
-	replace(objs []metav1.Object, revision int64, again bool)
+	// replace replaces the whole state at a revision. isReload is false for the first call. Later
+	// calls follow missed changes.
+	replace(objs []metav1.Object, revision int64, isReload bool)
+	// apply applies changes in order.
 	apply([]change)
 }
 
@@ -43,6 +45,7 @@ type change struct {
 	revision        int64
 }
 
+// replace passes the complete state to the sink.
 func (f *subscription) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
 	objects := make([]metav1.Object, 0, len(entries))
 	for _, e := range entries {
@@ -50,10 +53,11 @@ func (f *subscription) replace(_ context.Context, entries []*watchcache.Entry, r
 			objects = append(objects, o)
 		}
 	}
-	f.into.replace(objects, revision, f.loaded)
+	f.sink.replace(objects, revision, f.loaded)
 	f.loaded = true
 }
 
+// apply passes changes to the sink.
 func (f *subscription) apply(_ context.Context, events []watchcache.Event, _ int64) {
 	if len(events) == 0 {
 		return
@@ -62,15 +66,17 @@ func (f *subscription) apply(_ context.Context, events []watchcache.Event, _ int
 	for i, ev := range events {
 		changes[i] = f.change(ev)
 	}
-	f.into.apply(changes)
+	f.sink.apply(changes)
 }
 
+// lost logs that changes were missed, so that the state is read again.
 func (f *subscription) lost(err error) {
 	if errors.As(err, new(*watchcache.ExpiredError)) {
 		f.policy.cfg.Logger.Info("reloading the policy", "resource", f.name, "reason", err)
 	}
 }
 
+// change returns the change of an event.
 func (f *subscription) change(ev watchcache.Event) change {
 	c := change{namespace: ev.Entry.Namespace(), name: ev.Entry.Name(), revision: ev.Revision}
 	if ev.Type != watchcache.Deleted {
@@ -95,18 +101,20 @@ type ruleSink struct {
 	kind   string
 }
 
-func (s *ruleSink) replace(objs []metav1.Object, revision int64, again bool) {
+// replace implements sink.
+func (s *ruleSink) replace(objs []metav1.Object, revision int64, isReload bool) {
 	s.policy.update(func(tx *rbac.Tx) {
 		tx.Clear(s.kind)
 		for _, o := range objs {
 			tx.Set(o)
 		}
-		if again { // objects may have been deleted up to this revision
+		if isReload { // objects may have been deleted up to this revision
 			tx.Advance(s.kind, revision)
 		}
 	})
 }
 
+// apply implements sink.
 func (s *ruleSink) apply(changes []change) {
 	s.policy.update(func(tx *rbac.Tx) {
 		for _, c := range changes {
@@ -128,17 +136,19 @@ type nodeSink struct {
 
 type namespacedName struct{ namespace, name string }
 
-func (s *nodeSink) replace(objs []metav1.Object, _ int64, again bool) {
+// replace implements sink.
+func (s *nodeSink) replace(objs []metav1.Object, _ int64, isReload bool) {
 	present := map[namespacedName]bool{}
 	for _, o := range objs {
 		s.policy.Graph.Set(o)
 		present[namespacedName{o.GetNamespace(), o.GetName()}] = true
 	}
-	if again {
+	if isReload {
 		s.policy.Graph.Keep(s.kind, func(namespace, name string) bool { return present[namespacedName{namespace, name}] })
 	}
 }
 
+// apply implements sink.
 func (s *nodeSink) apply(changes []change) {
 	for _, c := range changes {
 		if c.object == nil {

@@ -65,8 +65,8 @@ func NewSuite() *Suite {
 	}}
 }
 
-// controllerRules returns the permissions of the controllers service: those that Kubernetes' default
-// roles grant to the same controllers.
+// controllerRules returns the permissions of the controllers service: those that Kubernetes'
+// default roles grant to the same controllers.
 func controllerRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		// The garbage collector and the namespace controller handle objects of every resource.

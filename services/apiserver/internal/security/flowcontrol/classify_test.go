@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// BenchmarkClassify measures classification with the number of schemas of a new cluster, and with many
-// additional schemas about other users.
+// BenchmarkClassify measures classification with the number of schemas of a new cluster, and with
+// many additional schemas about other users.
 func BenchmarkClassify(b *testing.B) {
 	for _, many := range []int{0, 500} {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {

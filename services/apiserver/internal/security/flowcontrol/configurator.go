@@ -118,9 +118,11 @@ func (f *Configurator) Settled(ctx context.Context, revision int64) {
 	_ = f.Schemas.WaitFor(ctx, revision)
 }
 
+// settleTime bounds the wait of Settled.
 const settleTime = 2 * time.Second
 
-// objects passes objects of a kind on. An object that cannot be decoded keeps its previous state.
+// objects applies the changes of the cached objects of a kind with put and drop. An object that
+// cannot be decoded keeps its previous state.
 type objects[T registry.Object] struct {
 	kind  lister.Kind
 	known map[string]bool // names that put was called with
@@ -128,6 +130,7 @@ type objects[T registry.Object] struct {
 	drop  func(name string)
 }
 
+// replace replaces all objects.
 func (o *objects[T]) replace(entries []*watchcache.Entry) {
 	exists := make(map[string]bool, len(entries))
 	for _, e := range entries {
@@ -141,6 +144,7 @@ func (o *objects[T]) replace(entries []*watchcache.Entry) {
 	}
 }
 
+// apply applies changes of objects.
 func (o *objects[T]) apply(changes []watchcache.Event) {
 	for _, ev := range changes {
 		if ev.Type == watchcache.Deleted {
@@ -151,6 +155,7 @@ func (o *objects[T]) apply(changes []watchcache.Event) {
 	}
 }
 
+// remove removes an object, if it is known.
 func (o *objects[T]) remove(name string) {
 	if o.known[name] {
 		delete(o.known, name)
@@ -158,6 +163,7 @@ func (o *objects[T]) remove(name string) {
 	}
 }
 
+// set adds or changes an object.
 func (o *objects[T]) set(e *watchcache.Entry) {
 	obj, err := o.kind.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {

@@ -1,17 +1,18 @@
 // Package flowcontrol implements API priority and fairness (KEP-1040; specification:
 // flowcontrol.apiserver.k8s.io/v1).
 //
-// Flow schemas classify a request in the order of their precedence. The first match names a priority
-// level, which has a number of seats. A running request takes as many seats as its Width says. If the
-// level has no free seats, the request is rejected or waits in one of the level's queues. A flow is a
-// schema and a user or namespace. Each flow is dealt a hand of queues, and a request joins the shortest
-// of them. Queues are served fairly by virtual time: next comes the request that would end first if all
-// queues were served in parallel with equal shares.
+// Flow schemas classify a request in the order of their precedence. The first match names a
+// priority level, which has a number of seats. A running request takes as many seats as its Width
+// says. If the level has no free seats, the request is rejected or waits in one of the level's
+// queues. A flow is a schema and a user or namespace. Each flow is dealt a hand of queues, and a
+// request joins the shortest of them. Queues are served fairly by virtual time: next comes the
+// request that would end first if all queues were served in parallel with equal shares.
 //
-// The last eighth of a level's seats is reserved for flows without a running request, so that one flow
-// with many requests does not delay others. Kubernetes has no such reserve.
+// The last eighth of a level's seats is reserved for flows without a running request, so that one
+// flow with many requests does not delay others. Kubernetes has no such reserve.
 //
-// A level lends seats that it does not need. Every Period, Adjust sets all limits by the recent demand.
+// A level lends seats that it does not need. Every Period, Adjust sets all limits by the recent
+// demand.
 //
 //	objects → Compiler → Config    compiled objects; only changed objects are compiled again
 //	index                          schemas by subject, so that a request is compared only with

@@ -65,7 +65,8 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 			q := &l.queues[i]
 			initial, most := 0, 0
 			for _, r := range q.waiting {
-				initial, most = initial+r.width.Seats, most+r.width.maxSeats()
+				initial += r.width.Seats
+				most += r.width.maxSeats()
 			}
 			lines = append(lines, formatValues(l.name, i, len(q.waiting), q.running, q.seats, formatSeatSeconds(q.next), initial, most, formatSeatSeconds(q.work)))
 		}
@@ -73,8 +74,8 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 	return writeTable(w, lines)
 }
 
-// DumpRequests writes a line for each running or waiting request. With details a line includes user, verb
-// and path.
+// DumpRequests writes a line for each running or waiting request. With details a line includes
+// user, verb and path.
 func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 	header := []string{
 		"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime", "InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime",
@@ -112,6 +113,7 @@ func formatTime(t time.Time) string {
 // formatSeatSeconds formats an amount of work.
 func formatSeatSeconds(v float64) string { return fmt.Sprintf("%.8fss", v) }
 
+// formatValues formats the cells of a line.
 func formatValues(values ...any) []string {
 	out := make([]string, len(values))
 	for i, v := range values {

@@ -10,6 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// TestTopologyKeys rejects pods whose required anti-affinity uses another topology key than the
+// host name.
 func TestTopologyKeys(t *testing.T) {
 	of := func(keys ...string) *corev1.Affinity {
 		a := &corev1.PodAntiAffinity{}

@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// TestSubjects rejects client certificates for the group system:masters.
 func TestSubjects(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

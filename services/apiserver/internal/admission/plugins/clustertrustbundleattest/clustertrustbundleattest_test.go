@@ -41,6 +41,7 @@ func bundle(signer, trust string, owners ...string) *certificatesv1beta1.Cluster
 	return b
 }
 
+// TestAttest allows bundles of a signer only to users with the verb attest.
 func TestAttest(t *testing.T) {
 	p := &clustertrustbundleattest.Plugin{Authorizer: attester{}}
 	for name, c := range map[string]struct {

@@ -20,6 +20,7 @@ func container(names ...corev1.ResourceName) corev1.Container {
 	return c
 }
 
+// TestTolerations adds a toleration for each extended resource of a pod.
 func TestTolerations(t *testing.T) {
 	seconds := int64(5)
 	gpu := corev1.Toleration{Key: "ex.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}

@@ -154,6 +154,7 @@ func TestReviewContent(t *testing.T) {
 	}
 }
 
+// TestAnswers checks the decisions and audit annotations for the responses of the webhook.
 func TestAnswers(t *testing.T) {
 	const open = "imagepolicywebhook.image-policy.k8s.io/failed-open"
 	review := `{"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1","status":`

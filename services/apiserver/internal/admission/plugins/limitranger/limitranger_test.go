@@ -55,6 +55,7 @@ func podRequest(op admission.Operation, subresource string, p, old *corev1.Pod) 
 	return r
 }
 
+// TestLimits rejects pods beyond the limits of a limit range.
 func TestLimits(t *testing.T) {
 	minimum := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Min = list("cpu", "50m") })
 	maximum := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })

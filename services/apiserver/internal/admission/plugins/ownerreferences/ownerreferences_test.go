@@ -51,6 +51,7 @@ func ref(version, kind, uid string, block bool) metav1.OwnerReference {
 	return r
 }
 
+// TestOwners checks which rights a change of owner references requires.
 func TestOwners(t *testing.T) {
 	free := ref("apps/v1", "Deployment", "u", false)
 	held := ref("apps/v1", "Deployment", "u", true)

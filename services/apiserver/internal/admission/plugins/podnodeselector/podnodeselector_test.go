@@ -34,6 +34,8 @@ func (n namespaces) GetNamespace(_ context.Context, name string) (*corev1.Namesp
 
 const config = "podNodeSelectorPluginConfig:\n  clusterDefaultNodeSelector: \"cluster=default\"\n  pns: \"zone=a,tier=x\"\n  listed: \"env=prod,zone=a\"\n"
 
+// TestSelectors merges the node selectors of the namespace and of the cluster, and rejects
+// conflicts.
 func TestSelectors(t *testing.T) {
 	const (
 		conflict = `pods "a" is forbidden: pod node label selector conflicts with its namespace node label selector`

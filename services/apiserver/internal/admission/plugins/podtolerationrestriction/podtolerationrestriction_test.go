@@ -35,6 +35,8 @@ func (n namespace) GetNamespace(_ context.Context, name string) (*corev1.Namespa
 
 const head = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1\nkind: Configuration\n"
 
+// TestTolerations merges the default tolerations of the namespace and of the cluster, and rejects
+// tolerations that are not allowed.
 func TestTolerations(t *testing.T) {
 	const (
 		config  = head + "default: [{key: cluster-default, operator: Exists}]\nwhitelist: [{operator: Exists, key: ok}, {operator: Exists, key: cluster-default}, {operator: Exists, key: node.kubernetes.io/memory-pressure}]"

@@ -60,6 +60,7 @@ func policy() *rbac.Engine {
 	return e
 }
 
+// TestEscalation rejects roles and bindings that grant more than the user has.
 func TestEscalation(t *testing.T) {
 	e := policy()
 	p := &rbacescalation.Plugin{Policy: e, Authorizer: e}

@@ -186,6 +186,7 @@ func claimed(t *testing.T, p *resourcequota.Plugin, r *admission.Request) string
 	return ""
 }
 
+// TestLimits checks the rejections of quotas, and the usage that they record.
 func TestLimits(t *testing.T) {
 	service := func(kind corev1.ServiceType, ports int) *corev1.Service {
 		return &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, Ports: make([]corev1.ServicePort, ports)}}

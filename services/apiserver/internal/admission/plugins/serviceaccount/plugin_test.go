@@ -63,6 +63,7 @@ func of(op admission.Operation, sub string, object runtime.Object) *admission.Re
 	}
 }
 
+// TestDefaults sets the account of a pod, its pull secrets and its token volume.
 func TestDefaults(t *testing.T) {
 	const mount = `"volumeMounts":[{"name":"N","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]`
 	const volume = `{"name":"N","projected":{"defaultMode":420,"sources":[
@@ -157,6 +158,7 @@ func TestUnaffectedRequests(t *testing.T) {
 	}
 }
 
+// TestRefusals rejects pods whose account is missing or does not list their secrets.
 func TestRefusals(t *testing.T) {
 	const ephemeral = "ephemeralcontainers"
 	secret := func(kind string) string { return `volume with secret.secretName="` + kind + `"` }

@@ -20,6 +20,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// TestReservedSubjects rejects certificate signing requests for the identities of the suite's own
+// services.
 func TestReservedSubjects(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package backends implements the sinks of audit events: a log file and a webhook, both as a Backend.
+// Package backends implements the sinks of audit events: a log file and a webhook, both as a
+// Backend.
 //
 //	Process: encode ─► shorten ─► blocking: deliver
 //	                          └─► batch: queue ─► Run: collect ─► throttle ─► deliver
@@ -13,7 +14,7 @@
 //
 // Lost events are always counted, and logged at most once a second.
 //
-// An event that is too large is shortened before it is lost: first it loses its objects, then long texts
-// from the client. The queue is limited in number and bytes. Package build creates the backends and runs
-// them until the last request has ended.
+// An event that is too large is shortened before it is lost: first it loses its objects, then long
+// texts from the client. The queue is limited in number and bytes. Package build creates the
+// backends and runs them until the last request has ended.
 package backends

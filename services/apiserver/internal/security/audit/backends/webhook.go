@@ -20,8 +20,8 @@ const (
 	// tryTimeout is the timeout of one post, and of all tries in the blocking modes.
 	tryTimeout = 30 * time.Second
 	maxTries   = 5
-	// backoffFactor is the factor by which the backoff grows. backoffJitter is the maximum random extension, as
-	// a fraction.
+	// backoffFactor is the factor by which the backoff grows. backoffJitter is the maximum random
+	// extension, as a fraction.
 	backoffFactor, backoffJitter = 1.5, 0.2
 	// maxPost is the maximum size in bytes of an event that is not shortened.
 	maxPost = 32 << 20
@@ -47,8 +47,8 @@ func (o *WebhookOptions) Validate() []error {
 	return o.Options.Validate(webhookName)
 }
 
-// NewWebhook returns the backend that posts events to the server of a kubeconfig. The server need not be
-// reachable yet.
+// NewWebhook returns the backend that posts events to the server of a kubeconfig. The server need
+// not be reachable yet.
 func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 	c.Options = o.Options
 	service, err := webhookclient.LoadPlain(o.ConfigFile, c.Dial)
@@ -60,11 +60,17 @@ func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 		return nil, err
 	}
 	u.RawQuery = url.Values{"timeout": {tryTimeout.String()}}.Encode()
-	p := &webhookDeliverer{client: service.Client, closeClient: service.Close, url: u.String(), backoff: o.InitialBackoff}
+	p := &webhookDeliverer{
+		client:      service.Client,
+		closeClient: service.Close,
+		url:         u.String(),
+		backoff:     o.InitialBackoff,
+	}
 	if Mode(o.Mode) != Batch {
 		p.timeout = tryTimeout
 	}
-	return newBackend(c, webhookName, p, func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }, maxPost, c.MaxPosts), nil
+	encode := func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }
+	return newBackend(c, webhookName, p, encode, maxPost, c.MaxPosts), nil
 }
 
 // webhookDeliverer is a deliverer that posts events.
@@ -86,7 +92,8 @@ func (p *webhookDeliverer) deliver(ctx context.Context, events [][]byte) (lost i
 	body := eventList(events)
 	pause := p.backoff
 	for try := 1; ; try++ {
-		if err = p.post(ctx, body); err == nil {
+		err = p.post(ctx, body)
+		if err == nil {
 			return 0, nil
 		}
 		if try == maxTries {
@@ -119,6 +126,7 @@ func eventList(events [][]byte) []byte {
 	return append(b, "]}\n"...)
 }
 
+// post sends one request. It returns an error unless the status is 2xx.
 func (p *webhookDeliverer) post(ctx context.Context, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
@@ -133,13 +141,14 @@ func (p *webhookDeliverer) post(ctx context.Context, body []byte) error {
 		return err
 	}
 	defer resp.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // for the error message only
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // for the error message only
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("audit webhook returned %s: %q", resp.Status, said)
+		return fmt.Errorf("audit webhook returned %s: %q", resp.Status, text)
 	}
 	return nil
 }
 
+// close implements deliverer.
 func (p *webhookDeliverer) close() error {
 	p.closeClient()
 	return nil

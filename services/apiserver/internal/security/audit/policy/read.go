@@ -12,8 +12,8 @@ import (
 
 const group = "audit.k8s.io"
 
-// Parse parses a policy file. It calls warn for errors that strict decoding finds but that do not prevent
-// the use of the file.
+// Parse parses a policy file. It calls warn for errors that strict decoding finds but that do not
+// prevent the use of the file.
 func Parse(data []byte, warn func(string)) (*Policy, error) {
 	f, gvk, err := decode(data, true)
 	if runtime.IsStrictDecodingError(err) {
@@ -35,7 +35,8 @@ func Parse(data []byte, warn func(string)) (*Policy, error) {
 	return compile(f), nil
 }
 
-// decode decodes a policy. A policy without a version gets the internal version, which Parse rejects.
+// decode decodes a policy. A policy without a version gets the internal version, which Parse
+// rejects.
 func decode(data []byte, strict bool) (*file, *schema.GroupVersionKind, error) {
 	scheme := runtime.NewScheme()
 	for _, version := range []string{runtime.APIVersionInternal, "v1"} {

@@ -271,12 +271,13 @@ func (c *Cache) resultOf(r *authenticator.Response, ok bool, err error, hint sat
 	a := &result{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
 	if !ok {
 		if err != nil {
-			a.review.Error, a.review.Words = err.Error(), authenticator.WordsOf(err)
+			a.review.Error = err.Error()
+			a.review.AuditAnnotations = authenticator.AuditAnnotationsOf(err)
 		}
 		return a
 	}
 	user := request.User(r.User)
-	a.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: r.Audiences, Words: r.Words}
+	a.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: r.Audiences, AuditAnnotations: r.AuditAnnotations}
 	a.until = now.Add(c.cfg.SuccessTTL)
 	for _, end := range []time.Time{hint.Expires, r.Expires} {
 		if !end.IsZero() && end.Before(a.until) {

@@ -1,5 +1,5 @@
-// Package tokenreviews caches the results of reviewing bearer tokens, so that most requests need only a
-// lookup in memory. It drops a result as soon as it may be wrong.
+// Package tokenreviews caches the results of reviewing bearer tokens, so that most requests need
+// only a lookup in memory. It drops a result as soon as it may be wrong.
 //
 // Cache implements authn.Tokens. The authenticators behind it review a token that is not cached,
 // once for all waiting requests and within a bounded time. A success is cached for minutes, a

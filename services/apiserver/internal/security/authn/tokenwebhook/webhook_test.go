@@ -72,6 +72,7 @@ func status(version, status string) string {
 	return `{"apiVersion":"authentication.k8s.io/` + version + `","kind":"TokenReview","status":` + status + `}`
 }
 
+// TestReview checks the requests to the webhook, and the results for its responses.
 func TestReview(t *testing.T) {
 	alice := `{"authenticated":true,"user":{"username":"alice","uid":"u","groups":["dev"],"extra":{"k":["v"]}}}`
 	for name, c := range map[string]struct {

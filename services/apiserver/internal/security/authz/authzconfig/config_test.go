@@ -54,6 +54,7 @@ func webhook(file string, changes ...string) string {
 	return head + "authorizers:\n- type: Webhook\n  name: w\n  webhook:\n    " + strings.Join(lines, "\n    ") + "\n"
 }
 
+// TestValidFiles checks the values and the defaults of valid files in every version.
 func TestValidFiles(t *testing.T) {
 	file := kubeconfigFile(t)
 	full := webhook(file, "authorizedTTL: 1m0s", "unauthorizedTTL: 7s", "failurePolicy: Deny", "subjectAccessReviewVersion: v1beta1", "matchConditions: [{expression: a}, {expression: b}]") +
@@ -88,6 +89,7 @@ func TestValidFiles(t *testing.T) {
 	}
 }
 
+// TestInvalidFiles rejects invalid configurations with the path of the field.
 func TestInvalidFiles(t *testing.T) {
 	file := kubeconfigFile(t)
 	many := "matchConditions: ["
@@ -147,6 +149,7 @@ func TestInvalidFiles(t *testing.T) {
 	}
 }
 
+// TestFlags validates the authorization flags, and checks the configuration that they stand for.
 func TestFlags(t *testing.T) {
 	good := authzconfig.Flags{Modes: []string{"Node", "RBAC"}, WebhookVersion: "v1beta1"}
 	for _, c := range []struct {

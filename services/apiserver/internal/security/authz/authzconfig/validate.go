@@ -15,14 +15,17 @@ import (
 // fileTypes returns the types that a file may contain.
 func fileTypes() []string { return []string{Node, RBAC, Webhook} }
 
+// validate returns the errors in a configuration file, with the texts of Kubernetes.
 func (c *Configuration) validate(conditions Conditions) (errs field.ErrorList) {
 	at := field.NewPath("authorizers")
 	if len(c.Authorizers) == 0 {
 		return field.ErrorList{field.Required(at, "at least one authorization mode must be defined")}
 	}
-	types, names := map[string]bool{}, map[string]bool{}
+	types := map[string]bool{}
+	names := map[string]bool{}
 	for i := range c.Authorizers {
-		a, at := &c.Authorizers[i], at.Index(i)
+		a := &c.Authorizers[i]
+		at := at.Index(i)
 		switch {
 		case a.Type == "":
 			errs = append(errs, field.Required(at.Child("type"), ""))
@@ -78,17 +81,19 @@ func (c *Configuration) checkNames() error {
 	return errors.Join(errs...)
 }
 
+// validate returns the errors in the configuration of a webhook.
 func (w *WebhookConfig) validate(conditions Conditions, at *field.Path) (errs field.ErrorList) {
 	add := func(err *field.Error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
-	switch d := w.Timeout.Duration; {
-	case d == 0:
+	timeout := w.Timeout.Duration
+	switch {
+	case timeout == 0:
 		add(field.Required(at.Child("timeout"), ""))
-	case d < 0 || d > MaxTimeout:
-		add(field.Invalid(at.Child("timeout"), d.String(), "must be > 0s and <= 30s"))
+	case timeout < 0 || timeout > MaxTimeout:
+		add(field.Invalid(at.Child("timeout"), timeout.String(), "must be > 0s and <= 30s"))
 	}
 	if d := w.AuthorizedTTL.Duration; d < 0 {
 		add(field.Invalid(at.Child("authorizedTTL"), d.String(), "must be > 0s"))

@@ -21,6 +21,7 @@ func compiler(t *testing.T) *authzwebhook.Compiler {
 	return c
 }
 
+// TestMatchConditions calls the webhook only for requests that match the conditions.
 func TestMatchConditions(t *testing.T) {
 	pods := attributesFor("x")
 	path := &authorizer.Attributes{User: &authorizer.User{Name: "bob"}, Verb: "get", Path: "/metrics"}

@@ -314,6 +314,7 @@ func TestCallsPerWebhookAreLimited(t *testing.T) {
 	}
 }
 
+// TestFailures checks the retries, and the decisions while the webhook fails.
 func TestFailures(t *testing.T) {
 	fail := func(code, times int) func(http.ResponseWriter, map[string]any, *status) bool {
 		var n atomic.Int64

@@ -175,6 +175,7 @@ func (l recordingHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// TestReload changes the configuration file. An invalid file keeps the previous authorizers.
 func TestReload(t *testing.T) {
 	var calls atomic.Int64
 	first := service(t, func(user string) bool { calls.Add(1); return user == "alice" })

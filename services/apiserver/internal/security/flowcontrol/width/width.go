@@ -1,5 +1,5 @@
-// Package width computes the width of requests from the state of the cache: that of a list from the number
-// of objects that it examines, that of a write from the number of watchers that it notifies.
+// Package width computes the width of requests from the state of the cache: that of a list from the
+// number of objects that it examines, that of a write from the number of watchers that it notifies.
 package width
 
 import (
@@ -53,7 +53,8 @@ func initial(q url.Values) bool {
 	return v == "" || v == "0"
 }
 
-// list returns how many objects a list examines, at most most. A page without selectors ends at its limit.
+// list returns how many objects a list examines, at most most. A page without selectors ends at its
+// limit.
 func list(op *requestinfo.Info, q url.Values, most int) int {
 	sel := watchcache.Selection{Namespace: op.Namespace, Name: op.Name, Readable: true}
 	if op.FieldSelector != "" && !op.Crowded() {
