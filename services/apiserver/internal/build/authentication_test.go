@@ -237,7 +237,9 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := start(t, func(o *config.Options) {
-		o.Authentication.BootstrapTokens, o.Authentication.TokenFile, o.Authentication.Audiences = true, file, []string{"api"}
+		o.Authentication.BootstrapTokens = true
+		o.Authentication.TokenFile = file
+		o.Authentication.Audiences = []string{"api"}
 	})
 	b := a.bearer()
 	const secrets, token = "/api/v1/namespaces/kube-system/secrets", "abcdef.0123456789abcdef"
@@ -338,7 +340,9 @@ func TestFrontProxy(t *testing.T) {
 	files := certs.Layout{Dir: dir}
 	a := start(t, func(o *config.Options) {
 		p := &o.Authentication.Proxy
-		p.CAFile, p.Headers.Username, p.Headers.Group = files.CA(certs.FrontProxyCA).Cert, []string{"X-Remote-User"}, []string{"X-Remote-Group"}
+		p.CAFile = files.CA(certs.FrontProxyCA).Cert
+		p.Headers.Username = []string{"X-Remote-User"}
+		p.Headers.Group = []string{"X-Remote-Group"}
 	})
 	pair, err := tls.LoadX509KeyPair(files.FrontProxy().Cert, files.FrontProxy().Key)
 	if err != nil {

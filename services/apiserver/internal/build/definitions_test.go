@@ -40,7 +40,8 @@ func replicasOn(t *testing.T, n int) []*api {
 	var out []*api
 	for i := range n {
 		out = append(out, start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
@@ -191,7 +192,8 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	on := func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	key := ""
 	t.Run("begun", func(t *testing.T) {

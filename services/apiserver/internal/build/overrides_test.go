@@ -51,7 +51,8 @@ func TestEtcdOverrides(t *testing.T) {
 	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{main.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{main.Endpoint()}
 			o.Etcd.Overrides = []string{"/events#unix://" + socket, "apps/deployments#unix://" + socket}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Encryption.ConfigFile = encryption
@@ -188,7 +189,8 @@ func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 	main := etcdtest.Listening(t)
 	bus := startBus(t)
 	a := start(t, func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{main.Endpoint()}
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{main.Endpoint()}
 		o.Etcd.Overrides = []string{"/events#" + main.Endpoint()}
 		o.Fanout.Servers = []string{bus.ClientURL()}
 	})

@@ -38,7 +38,8 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	var replicas []*api
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}

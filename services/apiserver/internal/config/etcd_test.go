@@ -18,7 +18,9 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 		"a socket":     {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix:///run/etcd.sock" }, false, ""},
 		"loopback with TLS": {func(o *EmbeddedEtcdOptions) {
 			o.ListenClientURL = "https://127.0.0.1:2379"
-			o.CertFile, o.KeyFile, o.TrustedCAFile = "c", "k", "ca"
+			o.CertFile = "c"
+			o.KeyFile = "k"
+			o.TrustedCAFile = "ca"
 		}, false, ""},
 		"a small quota": {func(o *EmbeddedEtcdOptions) { o.QuotaBytes = 1 << 20 }, false,
 			"--quota-backend-bytes 1048576 is less than 16777216"},
@@ -31,7 +33,9 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 			false, "needs --embedded-etcd-cert-file"},
 		"for others": {func(o *EmbeddedEtcdOptions) {
 			o.ListenClientURL = "https://192.0.2.1:2379"
-			o.CertFile, o.KeyFile, o.TrustedCAFile = "c", "k", "ca"
+			o.CertFile = "c"
+			o.KeyFile = "k"
+			o.TrustedCAFile = "ca"
 		}, false, "is not a loopback address"},
 		"certificates of a socket": {func(o *EmbeddedEtcdOptions) { o.ListenClientURL, o.CertFile = "unix:///run/etcd.sock", "c" },
 			false, "a socket asks for no certificates"},

@@ -272,7 +272,8 @@ func TestURLCost(t *testing.T) {
 	long := "/?labelSelector=" + strings.Repeat("a", largeURL)
 	list := &requestinfo.Info{Verb: "list", Method: "GET", IsResource: true, Target: &apiset.Resource{}}
 	connect, watch := *list, *list
-	watch.Verb, watch.Target = "watch", &apiset.Resource{Kind: &registry.Kind{}}
+	watch.Verb = "watch"
+	watch.Target = &apiset.Resource{Kind: &registry.Kind{}}
 	connect.Sub = &registry.Subresource{Connect: true}
 	for name, c := range map[string]struct {
 		op     *requestinfo.Info

@@ -58,11 +58,13 @@ func TestStatusIsBounded(t *testing.T) {
 			var causes []metav1.StatusCause
 			size := 0
 			if st.Details != nil {
-				causes, size = st.Details.Causes, len(st.Details.Name)
+				causes = st.Details.Causes
+				size = len(st.Details.Name)
 			}
 			left := ""
 			if n := len(causes); n > 0 && causes[n-1].Field == "" {
-				left, causes = causes[n-1].Message, causes[:n-1]
+				left = causes[n-1].Message
+				causes = causes[:n-1]
 			}
 			for _, x := range causes {
 				size += len(x.Message) + len(x.Field)

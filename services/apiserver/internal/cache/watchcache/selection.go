@@ -264,7 +264,8 @@ func (a *termsOf) complete() {
 func (t *term) requireIn(values []string) {
 	t.needed = true
 	if !t.limited {
-		t.limited, t.inside = true, values
+		t.limited = true
+		t.inside = values
 		return
 	}
 	slices.Sort(values)
@@ -295,7 +296,8 @@ func (t *term) requireLess(values []string) {
 }
 
 func (t *term) bound(values []string) (int64, bool) {
-	t.needed, t.numeric = true, true
+	t.needed = true
+	t.numeric = true
 	if len(values) != 1 {
 		return 0, false
 	}

@@ -289,7 +289,9 @@ func (s *Store) rebind(entries []*Entry) {
 			continue
 		}
 		other := e.at(e.Revision)
-		other.id, other.stored, other.encoding = e.id, asText(e.Stored()), s.cache.plain
+		other.id = e.id
+		other.stored = asText(e.Stored())
+		other.encoding = s.cache.plain
 		other.places.Store(e.places.Load())
 		s.bind(other, s.live.stored)
 		s.live.replace(e, other)

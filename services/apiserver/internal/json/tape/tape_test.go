@@ -120,7 +120,8 @@ func TestDuplicatePathsAreBounded(t *testing.T) {
 		first := "a0"
 		for range keys {
 			key := strings.Repeat("k", 50_000)
-			value, first = `{"`+key+`":`+value+`}`, key+"."+first
+			value = `{"` + key + `":` + value + `}`
+			first = key + "." + first
 		}
 		got := parse(t, value).Duplicates()
 		if len(got) != most || got[0] != first {

@@ -15,7 +15,8 @@ func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		tag, next := varint(b, i)
 		n, end := varint(b, next)
 		if tag&7 == wireBytes {
-			next, end = end, end+int(n)
+			next = end
+			end = end + int(n)
 		}
 		v := b[next:end]
 		i = end
@@ -53,7 +54,8 @@ func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		tag, next := varint(b, i)
 		n, end := varint(b, next)
 		if tag&7 == wireBytes {
-			next, end = end, end+int(n)
+			next = end
+			end = end + int(n)
 		}
 		entry := b[next:end]
 		i = end
@@ -67,7 +69,8 @@ func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		if !first {
 			dst = append(dst, ',')
 		}
-		first, last = false, key
+		first = false
+		last = key
 		dst = append(jsontext.AppendBytes(dst, key), ':')
 		switch f.elem {
 		case text:

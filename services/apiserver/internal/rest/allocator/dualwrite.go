@@ -230,13 +230,16 @@ func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, 
 	family := familyOf(addr)
 	switch {
 	case !ok:
-		p.kind, p.reason = "outOfRange", "ClusterIPOutOfRange"
+		p.kind = "outOfRange"
+		p.reason = "ClusterIPOutOfRange"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service", family, addr, b.span.prefix)
 	case next.has(at):
-		p.kind, p.reason = "duplicate", "ClusterIPAlreadyAllocated"
+		p.kind = "duplicate"
+		p.reason = "ClusterIPAlreadyAllocated"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr)
 	case !old.has(at) && !fresh:
-		p.kind, p.reason = "repair", "ClusterIPNotAllocated"
+		p.kind = "repair"
+		p.reason = "ClusterIPNotAllocated"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not allocated; repairing", family, addr)
 	default:
 		return

@@ -336,7 +336,8 @@ func TestInternalWrites(t *testing.T) {
 		"no patch":     {do: func() error { return client.Patch(ctx, m, "text") }, is: isError},
 		"another kind": {do: func() error { return client.Create(ctx, configs, secret()) }, is: isError},
 	} {
-		s.asked, s.last = nil, nil
+		s.asked = nil
+		s.last = nil
 		if err := c.do(); !c.is(err) || strings.Join(s.asked, ", ") != c.asked || !strings.Contains(string(s.last), c.said) {
 			t.Errorf("%s: got %v, writes %q, value %q", name, err, s.asked, s.last)
 		}

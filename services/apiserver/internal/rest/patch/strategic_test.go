@@ -145,7 +145,8 @@ func patchOf(t *rapid.T, of reflect.Type, depth int) any {
 		for i := range of.NumField() {
 			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
 			if name != "" {
-				names, kinds = append(names, name), append(kinds, of.Field(i).Type)
+				names = append(names, name)
+				kinds = append(kinds, of.Field(i).Type)
 			}
 		}
 		if len(names) == 0 {

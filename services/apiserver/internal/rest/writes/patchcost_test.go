@@ -90,11 +90,13 @@ func TestPatchCostIncludesWork(t *testing.T) {
 			`{"status":{"podIPs":[` + strings.TrimSuffix(strings.Repeat(`{"ip":"10.0.0.1"},`, 50), ",") + `]}}`,
 			false},
 	} {
-		finalizers.Annotations, finalizers.ResourceVersion = map[string]string{"x": "y"}, ""
+		finalizers.Annotations = map[string]string{"x": "y"}
+		finalizers.ResourceVersion = ""
 		kind := "configmaps"
 		object := registry.Object(finalizers)
 		if tc.typ == types.StrategicMergePatchType {
-			kind, object = "pods", pod
+			kind = "pods"
+			object = pod
 		}
 		w := newBase(t).fixture(t)
 		w.put(w.kind(kind), object.DeepCopyObject().(registry.Object))

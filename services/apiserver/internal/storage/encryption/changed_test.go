@@ -23,7 +23,8 @@ func absent(name string) string {
 func TestUnusableConfigurationIsReported(t *testing.T) {
 	reg, b := newMetricsBuilder(t)
 	log := &lines{}
-	b.HealthTimeout, b.Logger = time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+	b.HealthTimeout = time.Millisecond
+	b.Logger = slog.New(slog.NewTextHandler(log, nil))
 	live := openWith(t, b, rules(rule("secrets", identity)), true)
 	first := live.Current()
 	ended, end := context.WithCancel(t.Context())

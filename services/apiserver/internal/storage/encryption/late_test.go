@@ -40,7 +40,9 @@ func TestLatePlugin(t *testing.T) {
 	write(t, file, rules(rule("secrets", identity)))
 	b := builder(t)
 	log := &lines{}
-	b.Pace, b.HealthTimeout, b.Logger = pace(), 50*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+	b.Pace = pace()
+	b.HealthTimeout = 50 * time.Millisecond
+	b.Logger = slog.New(slog.NewTextHandler(log, nil))
 	live, err := encryption.Open(t.Context(), file, true, b)
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,8 @@ func TestChangesMatchWatch(t *testing.T) {
 						t.Fatalf("%d bytes after %d up to %d: got a change at %d", most, after, b.Revision, e.Revision)
 					}
 				}
-				got, after = append(got, b.Events...), b.Revision
+				got = append(got, b.Events...)
+				after = b.Revision
 			}
 			n := 0
 			for n < len(want) && want[n].Revision <= until {

@@ -243,7 +243,8 @@ func (f *feed) bySlices(ctx context.Context, after storage.Position, newest int6
 		refill := len(ahead) <= width/2 // so that the watches of several slices begin together
 		for refill && next.Revision < newest && len(ahead) < width {
 			s := &slice{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
-			ahead, next = append(ahead, s), storage.Position{Revision: s.until, Store: after.Store}
+			ahead = append(ahead, s)
+			next = storage.Position{Revision: s.until, Store: after.Store}
 			reading.Go(func() { defer close(s.done); s.err = s.read(ctx, f) })
 		}
 		s := ahead[0]

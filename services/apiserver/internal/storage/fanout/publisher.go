@@ -142,7 +142,9 @@ func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Position 
 
 // beginChain starts a chain and announces it.
 func (p *publisher) beginChain(at storage.Position) {
-	p.chain, p.chained, p.progressed = rand.Int64(), at, at.Revision
+	p.chain = rand.Int64()
+	p.chained = at
+	p.progressed = at.Revision
 	p.announce(p.newMessage(at.Revision))
 }
 
@@ -212,7 +214,8 @@ func (p *publisher) appendWaiting(f *feed, b storage.Batch) storage.Batch {
 		select {
 		case more := <-f.batches:
 			if !copied {
-				b.Events, copied = append([]storage.Event(nil), b.Events...), true
+				b.Events = append([]storage.Event(nil), b.Events...)
+				copied = true
 			}
 			size += sizeOf(more.Events)
 			b.Events = append(b.Events, more.Events...)
@@ -266,12 +269,14 @@ func (p *publisher) split(b storage.Batch) {
 			if n > 0 && (size+more > wanted || n+m > maxEvents) {
 				break
 			}
-			n, size = n+m, size+more
+			n = n + m
+			size = size + more
 		}
 		m := p.newMessage(events[n-1].Revision)
 		m.events = events[:n]
 		if size > most || n > maxEvents {
-			m.events, m.withheld = nil, true
+			m.events = nil
+			m.withheld = true
 		}
 		sent := events[:n]
 		events = events[n:]
@@ -325,7 +330,9 @@ func (p *publisher) send(m message) {
 		}
 		return
 	}
-	m.cluster, m.epoch, m.chain = f.cluster, p.epoch, p.chain
+	m.cluster = f.cluster
+	m.epoch = p.epoch
+	m.chain = p.chain
 	p.buf = appendMessage(p.buf[:0], &m)
 	p.sent = time.Now()
 	var err error

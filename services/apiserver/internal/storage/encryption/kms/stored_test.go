@@ -81,7 +81,8 @@ func fieldsOf(t testing.TB, b []byte) (out []field) {
 		if n < 0 {
 			t.Fatal("invalid message")
 		}
-		out, b = append(out, field{num, b[:n]}), b[n:]
+		out = append(out, field{num, b[:n]})
+		b = b[n:]
 	}
 	return out
 }
