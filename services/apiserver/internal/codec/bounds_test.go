@@ -126,8 +126,8 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 	_, c := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	for name, tc := range map[string]struct {
-		pod         corev1.Pod
-		least, most int
+		pod              corev1.Pod
+		minimum, maximum int
 	}{
 		"an ordinary pod": {corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "1"}},
@@ -141,7 +141,7 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := c.Values(api.MediaProtobuf, b, gvk); n < tc.least || n > tc.most {
+		if n := c.Values(api.MediaProtobuf, b, gvk); n < tc.minimum || n > tc.maximum {
 			t.Errorf("%s of %d bytes: got %d values", name, len(b), n)
 		}
 		if n := c.Values(api.MediaJSON, b, gvk); n != 0 {

@@ -112,7 +112,7 @@ func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 
 // withNegotiationLimit rejects requests whose negotiation header fields are too long.
 func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
-	most := c.Bounds.NegotiationFields
+	maximum := c.Bounds.NegotiationFields
 	fields := []string{"Accept", "Content-Type", "Accept-Encoding"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := 0
@@ -121,14 +121,14 @@ func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
 				n += len(value)
 			}
 		}
-		if n <= most || most == 0 {
+		if n <= maximum || maximum == 0 {
 			next.ServeHTTP(w, r)
 			return
 		}
 		for _, name := range fields {
 			r.Header.Del(name)
 		}
-		c.reject(w, r, status.LongFields(fields, most))
+		c.reject(w, r, status.LongFields(fields, maximum))
 	})
 }
 

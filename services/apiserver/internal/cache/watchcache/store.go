@@ -312,8 +312,8 @@ const (
 // makeRoom drops records that are too old, and one more if the log is full. The caller holds mu.
 func (s *Store) makeRoom(now int64) {
 	n := 0
-	if most := s.cache.cfg.LogEvents; most > 0 {
-		n = max(0, s.log.len()+1-most)
+	if maximum := s.cache.cfg.LogEvents; maximum > 0 {
+		n = max(0, s.log.len()+1-maximum)
 	}
 	for s.log.len()-n > minLogEvents && now-s.log.at(s.log.first+uint64(n)).at > int64(s.cache.cfg.LogAge) {
 		n++

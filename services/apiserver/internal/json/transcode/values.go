@@ -218,27 +218,27 @@ func canonical(s []byte) bool {
 	if i == 0 || s[0] == '0' {
 		return len(s) == 1 && i == 1
 	}
-	most, base := 0, int64(1000) // maximum number of digits that are certainly exact
+	maximum, base := 0, int64(1000) // maximum number of digits that are certainly exact
 	switch string(s[i:]) {
 	case "", "m":
-		most = 15
+		maximum = 15
 	case "k", "M":
-		most = 9
+		maximum = 9
 	case "G":
-		most = 6
+		maximum = 6
 	case "T":
-		most = 3
+		maximum = 3
 	case "Ki", "Mi":
-		most = 9
+		maximum = 9
 		base = 1024
 	case "Gi":
-		most = 6
+		maximum = 6
 		base = 1024
 	case "Ti":
-		most = 3
+		maximum = 3
 		base = 1024
 	}
-	return i <= most && n%base != 0
+	return i <= maximum && n%base != 0
 }
 
 // appendEmbedded appends a JSON object that encoding/json would leave unchanged. It returns false

@@ -85,7 +85,7 @@ func (f *Fanout) Follow(ctx context.Context, from storage.Position, apply func(s
 		f:        f,
 		apply:    apply,
 		position: from,
-		falls:    backoff{first: f.heartbeat / 4, most: 30 * f.heartbeat},
+		falls:    backoff{first: f.heartbeat / 4, maximum: 30 * f.heartbeat},
 	}
 	defer fo.finish()
 	if f.deliveries != nil {

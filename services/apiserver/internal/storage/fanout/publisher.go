@@ -49,14 +49,14 @@ type publisher struct {
 
 // publish campaigns for leadership repeatedly, until ctx ends.
 func (f *Fanout) publish(ctx context.Context) {
-	back := backoff{first: f.heartbeat, most: 30 * f.heartbeat}
+	back := backoff{first: f.heartbeat, maximum: 30 * f.heartbeat}
 	for f.link.wait(ctx) {
 		began := time.Now()
 		err := f.term(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > back.most {
+		if time.Since(began) > back.maximum {
 			back.reset()
 		}
 		d := back.next()
@@ -256,9 +256,9 @@ func (p *publisher) batch(b storage.Batch) {
 func (p *publisher) split(b storage.Batch) {
 	payload := min(p.f.transport.maxPayload(), maxMessageBytes)
 	limit := payload - messageSize(p.f.cluster)
-	most := limit // of a message that is sent whole or in parts
+	maximum := limit // of a message that is sent whole or in parts
 	if payload >= minPartPayload {
-		most = maxMessageBytes - messageSize(p.f.cluster)
+		maximum = maxMessageBytes - messageSize(p.f.cluster)
 	}
 	wanted := min(limit, wantedBytes)
 	events := b.Events
@@ -274,7 +274,7 @@ func (p *publisher) split(b storage.Batch) {
 		}
 		m := p.newMessage(events[n-1].Revision)
 		m.events = events[:n]
-		if size > most || n > maxEvents {
+		if size > maximum || n > maxEvents {
 			m.events = nil
 			m.withheld = true
 		}
