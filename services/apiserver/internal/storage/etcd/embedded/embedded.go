@@ -42,8 +42,8 @@ const (
 	// snapshotCount is the number of entries between two snapshots. It limits the entries that a
 	// start holds in memory and replays. A snapshot takes a few hundred bytes and two syncs.
 	snapshotCount = 1000
-	// catchUpEntries is the number of applied entries that stay in memory for other members, of
-	// which there are none. etcd keeps up to a hundred more.
+	// catchUpEntries is the number of applied entries that stay in memory for other members, which
+	// do not exist. etcd keeps up to a hundred more.
 	catchUpEntries = 1
 	// walFiles is the number of files of the log that are kept after a snapshot. A start reads all
 	// files. One file holds the entries of many snapshots.
