@@ -396,8 +396,8 @@ func TestInternalListSelects(t *testing.T) {
 		labels map[string]string
 		want   []string
 	}{
-		{configs, nil, []string{"m"}}, {everywhere, nil, []string{"m"}}, {elsewhere, nil, nil},
-		{configs, map[string]string{"app": "a"}, []string{"m"}}, {configs, map[string]string{"app": "b"}, nil},
+		{at: configs, want: []string{"m"}}, {at: everywhere, want: []string{"m"}}, {at: elsewhere},
+		{at: configs, labels: map[string]string{"app": "a"}, want: []string{"m"}}, {at: configs, labels: map[string]string{"app": "b"}},
 	} {
 		var list corev1.ConfigMapList
 		err := client.List(t.Context(), c.at, c.labels, &list)
