@@ -64,7 +64,7 @@ func TestSelectorsAreBounded(t *testing.T) {
 			Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}},
 		}, coder, false, false, false)
 		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
-			t.Errorf("%.20s… %.20s…: got %v", c.label, c.field, err)
+			t.Errorf("%.20s… %.20s…: got error %v, want success: %t", c.label, c.field, err, c.ok)
 		}
 	}
 }
