@@ -193,11 +193,11 @@ func TestTokenRequest(t *testing.T) {
 	}
 	if r := request(`{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"other"}}`); r.code != http.StatusBadRequest ||
 		!bytes.Contains(r.body, []byte("different serviceaccount name")) {
-		t.Errorf("another account's pod: %d %s", r.code, r.body)
+		t.Errorf("another account's pod: got status %d: %s", r.code, r.body)
 	}
 	if r := a.send(http.MethodPost, accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusBadRequest {
-		t.Errorf("another namespace: %d %s", r.code, r.body)
+		t.Errorf("another namespace: got status %d: %s", r.code, r.body)
 	}
 	for path, media := range map[string]string{
 		"/.well-known/openid-configuration": "application/json",
@@ -266,7 +266,7 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 
 	if r := b.whoami("static-token"); r.at("status", "userInfo", "username") != "alice" ||
 		!bytes.Contains(r.body, []byte("system:authenticated")) {
-		t.Errorf("static token: %d %s", r.code, r.body)
+		t.Errorf("static token: got status %d: %s", r.code, r.body)
 	}
 	review := func(spec string) answer {
 		return a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",

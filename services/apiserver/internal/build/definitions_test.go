@@ -67,7 +67,7 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 			name := fmt.Sprintf("things%c", 'a'+i)
 			r := a.send("POST", definitionsPath, definitionOf(name, "Thing", ""))
 			if r.code != 201 || len(r.conditions()) > 0 {
-				t.Errorf("create: %d %s", r.code, r.body)
+				t.Errorf("create: got status %d: %s", r.code, r.body)
 				return
 			}
 			if got := a.get(definitionsPath + "/" + name + ".example.com").conditions(); got["NamesAccepted"] == "" || got["Established"] == "" {
@@ -263,6 +263,6 @@ func TestCreateChecksNameInPath(t *testing.T) {
 		}
 	}
 	if items, _ := a.get(things).at("items").([]any); len(items) != 1 {
-		t.Errorf("there are %v", items)
+		t.Errorf("got unexpected items %v", items)
 	}
 }

@@ -123,7 +123,7 @@ func TestEtcdOverrides(t *testing.T) {
 		r.eventually("health check fails", func() bool { return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError })
 		if got := r.get("/readyz?verbose"); got.code != 200 ||
 			!strings.Contains(string(got.body), "[-]etcd-override-0 failed: reason withheld, does not count") {
-			t.Errorf("readyz: %d %s", got.code, got.body)
+			t.Errorf("readyz: got status %d: %s", got.code, got.body)
 		}
 		r.want(200, "GET", "/livez", "")
 		r.want(200, "GET", configMaps, "")
@@ -167,7 +167,7 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 		a.want(429, "GET", path, "")
 	}
 	if r := a.send("POST", podsPath+"/p/eviction", eviction("p", "")); r.code < 500 {
-		t.Errorf("evicted without a look at budgets: %d %s", r.code, r.body)
+		t.Errorf("evicted without a look at budgets: got status %d: %s", r.code, r.body)
 	}
 	a.want(201, "POST", policiesPath,
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)

@@ -225,7 +225,7 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	b.stop()
 	a.eventually("found to be gone", func() bool { return a.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
 	if r := a.get(things + "/a"); r.code != http.StatusNotFound {
-		t.Errorf("what is not defined: %d %s", r.code, r.body)
+		t.Errorf("what is not defined: got status %d: %s", r.code, r.body)
 	}
 	a.want(200, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+identity, "")
 	a.eventually("not to be expected", func() bool { return a.get(cronJobs+"/one").code == http.StatusNotFound })

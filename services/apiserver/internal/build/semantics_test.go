@@ -113,7 +113,7 @@ func TestPagesHaveOneVersion(t *testing.T) {
 			t.Errorf("the rest after 410 is %s", again.body)
 		}
 	} else if old.code != 200 { // a new store may still have version 1
-		t.Errorf("an old token: %d %s", old.code, old.body)
+		t.Errorf("an old token: got status %d: %s", old.code, old.body)
 	}
 	for _, bad := range []string{
 		"x", "e30",
