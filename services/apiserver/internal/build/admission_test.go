@@ -95,7 +95,9 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := startError(t, func(dir string, o *config.Options) {
-				o.Admission.Enable, o.Admission.Disable, o.Admission.Only = c.admission.Enable, c.admission.Disable, c.admission.Only
+				o.Admission.Enable = c.admission.Enable
+				o.Admission.Disable = c.admission.Disable
+				o.Admission.Only = c.admission.Only
 				if c.config != "" {
 					o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
 					if err := os.WriteFile(o.Admission.ConfigFile, []byte(c.config), 0o600); err != nil {

@@ -68,7 +68,8 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	var replicas []*api
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			o.Services.ClusterIPRange = "10.0.0.0/27"
 			o.Services.NodePorts = utilnet.PortRange{Base: 30000, Size: nodePorts}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
@@ -248,7 +249,9 @@ func TestClusterIPRules(t *testing.T) {
 // secondAllocator returns an allocator beside that of the server.
 func (a *api) secondAllocator() *allocator.Allocator {
 	b := *a.server.base
-	b.metrics, b.host, b.life = prometheus.NewRegistry(), "test", &lifecycle{}
+	b.metrics = prometheus.NewRegistry()
+	b.host = "test"
+	b.life = &lifecycle{}
 	return newAllocator(&b, &a.options.Services, a.server.caches, a.server.stores, a.server.sets.client)
 }
 

@@ -60,7 +60,8 @@ func newAPISets(b *base, caches *caches, stores *stores, auditor *audit.Auditor,
 	}
 	a.builder = apiset.Builder{Codec: caches.codec, Cache: caches.cache, Elsewhere: caches.overrideClusters.caches(), Root: b.root, Fields: a.fields}
 	all := a.builder.Set(caches.catalog, 0)
-	a.allKinds, a.kinds = apiset.NewLive(all), apiset.NewLive(all.Only(caches.served))
+	a.allKinds = apiset.NewLive(all)
+	a.kinds = apiset.NewLive(all.Only(caches.served))
 	a.client = &internalclient.Client{Doer: &internalclient.Server{
 		Kinds:   a.allKinds,
 		Cache:   caches.cache,

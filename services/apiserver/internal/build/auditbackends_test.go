@@ -156,7 +156,9 @@ func (w *auditFixture) policy(spec, actions string) func() {
 func TestAuditTruncates(t *testing.T) {
 	t.Parallel()
 	w := startAudited(t, func(o *config.Options) {
-		o.Audit.Log.Truncate.Enabled, o.Audit.Log.Truncate.MaxEventSize, o.Audit.Log.Truncate.MaxBatchSize = true, 2500, 4000
+		o.Audit.Log.Truncate.Enabled = true
+		o.Audit.Log.Truncate.MaxEventSize = 2500
+		o.Audit.Log.Truncate.MaxBatchSize = 4000
 	})
 	replayFile(w, "6-truncated.json", nil)
 }

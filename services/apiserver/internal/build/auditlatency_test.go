@@ -26,7 +26,8 @@ func startAuditingAll(t *testing.T, change func(*config.Options)) (*api, func(id
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "audit.log")
 	a := start(t, func(o *config.Options) {
-		o.Audit.PolicyFile, o.Audit.Log.Path = filepath.Join(t.TempDir(), "policy.yaml"), log
+		o.Audit.PolicyFile = filepath.Join(t.TempDir(), "policy.yaml")
+		o.Audit.Log.Path = log
 		replaceFile(t, o.Audit.PolicyFile, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n")
 		if change != nil {
 			change(o)

@@ -76,7 +76,8 @@ func startAudited(t *testing.T, change func(*config.Options)) *auditFixture {
 		o.Admission.Disable = nil
 		o.Authorization.Modes = []string{"RBAC"}
 		o.Authentication.TokenFile = filepath.Join(dir, "tokens.csv")
-		o.Audit.PolicyFile, o.Audit.Log.Path = filepath.Join(dir, "policy.yaml"), w.file
+		o.Audit.PolicyFile = filepath.Join(dir, "policy.yaml")
+		o.Audit.Log.Path = w.file
 		if change != nil {
 			change(o)
 		}

@@ -113,7 +113,9 @@ func TestAuditWebhook(t *testing.T) {
 	var want recorded
 	t.Run("server", func(t *testing.T) {
 		w := startAudited(t, func(o *config.Options) {
-			o.Audit.Webhook.ConfigFile, o.Audit.Webhook.Batch.MaxWait, o.Audit.Webhook.Batch.MaxSize = kubeconfig, 1e12, 1000
+			o.Audit.Webhook.ConfigFile = kubeconfig
+			o.Audit.Webhook.Batch.MaxWait = 1e12
+			o.Audit.Webhook.Batch.MaxSize = 1000
 		})
 		want = recordings(t, "1-verbs.json")[3]
 		if _, id := w.ask(&want); id == "" {

@@ -200,7 +200,10 @@ func (a *authentication) serviceAccountTokens(ctx context.Context) (authenticato
 // verifier returns an authenticator of service account tokens. c names the keys.
 func (a *authentication) verifier(c satoken.Config) (authenticator.Token, error) {
 	o := a.o
-	c.Issuers, c.Audiences, c.Lookup, c.Objects = o.ServiceAccountIssuers, o.Audiences, o.ServiceAccountLookup, a.caches.objects(true)
+	c.Issuers = o.ServiceAccountIssuers
+	c.Audiences = o.Audiences
+	c.Lookup = o.ServiceAccountLookup
+	c.Objects = a.caches.objects(true)
 	c.Observe = satoken.CountUses(a.metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy,
 		satoken.UseLegacyAuto, satoken.UseLegacyManual, satoken.UseLegacyInvalid)
 	return satoken.New(c)

@@ -193,11 +193,11 @@ func TestTokenRequest(t *testing.T) {
 	}
 	if r := request(`{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"other"}}`); r.code != http.StatusBadRequest ||
 		!bytes.Contains(r.body, []byte("different serviceaccount name")) {
-		t.Errorf("another account's pod: %d %s", r.code, r.body)
+		t.Errorf("another account's pod: got status %d: %s", r.code, r.body)
 	}
 	if r := a.send(http.MethodPost, accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusBadRequest {
-		t.Errorf("another namespace: %d %s", r.code, r.body)
+		t.Errorf("another namespace: got status %d: %s", r.code, r.body)
 	}
 	for path, media := range map[string]string{
 		"/.well-known/openid-configuration": "application/json",
@@ -237,7 +237,9 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := start(t, func(o *config.Options) {
-		o.Authentication.BootstrapTokens, o.Authentication.TokenFile, o.Authentication.Audiences = true, file, []string{"api"}
+		o.Authentication.BootstrapTokens = true
+		o.Authentication.TokenFile = file
+		o.Authentication.Audiences = []string{"api"}
 	})
 	b := a.bearer()
 	const secrets, token = "/api/v1/namespaces/kube-system/secrets", "abcdef.0123456789abcdef"
@@ -264,7 +266,7 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 
 	if r := b.whoami("static-token"); r.at("status", "userInfo", "username") != "alice" ||
 		!bytes.Contains(r.body, []byte("system:authenticated")) {
-		t.Errorf("static token: %d %s", r.code, r.body)
+		t.Errorf("static token: got status %d: %s", r.code, r.body)
 	}
 	review := func(spec string) answer {
 		return a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
@@ -338,7 +340,9 @@ func TestFrontProxy(t *testing.T) {
 	files := certs.Layout{Dir: dir}
 	a := start(t, func(o *config.Options) {
 		p := &o.Authentication.Proxy
-		p.CAFile, p.Headers.Username, p.Headers.Group = files.CA(certs.FrontProxyCA).Cert, []string{"X-Remote-User"}, []string{"X-Remote-Group"}
+		p.CAFile = files.CA(certs.FrontProxyCA).Cert
+		p.Headers.Username = []string{"X-Remote-User"}
+		p.Headers.Group = []string{"X-Remote-Group"}
 	})
 	pair, err := tls.LoadX509KeyPair(files.FrontProxy().Cert, files.FrontProxy().Key)
 	if err != nil {

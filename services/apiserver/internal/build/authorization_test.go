@@ -269,14 +269,22 @@ func TestAuthorizationOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"
 	for _, c := range []struct{ args, content, want string }{
-		{"--authorization-config=" + file, head + "authorizers: [{type: RBAC, name: rbac}]", ""},
-		{"--authorization-config=" + file + " --authorization-mode=RBAC", "",
-			"--authorization-config cannot be combined with --authorization-mode"},
-		{"--authorization-config=" + file + " --authorization-webhook-cache-authorized-ttl=5m0s", "",
-			"cannot be combined with --authorization-webhook-cache-authorized-ttl"},
-		{"--authorization-config=" + file, head, "at least one authorization mode"},
-		{"--authorization-config=" + file, head + "authorizers: [{type: ABAC, name: r}]", "authorizers[0].type: Unsupported value"},
-		{"--authorization-mode=Webhook", "", "go together"},
+		{args: "--authorization-config=" + file, content: head + "authorizers: [{type: RBAC, name: rbac}]"},
+		{
+			args: "--authorization-config=" + file + " --authorization-mode=RBAC",
+			want: "--authorization-config cannot be combined with --authorization-mode",
+		},
+		{
+			args: "--authorization-config=" + file + " --authorization-webhook-cache-authorized-ttl=5m0s",
+			want: "cannot be combined with --authorization-webhook-cache-authorized-ttl",
+		},
+		{args: "--authorization-config=" + file, content: head, want: "at least one authorization mode"},
+		{
+			args:    "--authorization-config=" + file,
+			content: head + "authorizers: [{type: ABAC, name: r}]",
+			want:    "authorizers[0].type: Unsupported value",
+		},
+		{args: "--authorization-mode=Webhook", want: "go together"},
 	} {
 		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)

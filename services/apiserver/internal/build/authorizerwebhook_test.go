@@ -84,7 +84,9 @@ func TestAuthorizationWebhook(t *testing.T) {
 	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a := start(t, func(o *config.Options) {
-		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{authzconfig.Webhook}, z.file, "v1"
+		o.Authorization.Modes = []string{authzconfig.Webhook}
+		o.Authorization.WebhookConfigFile = z.file
+		o.Authorization.WebhookVersion = "v1"
 	})
 	if asked := z.reviews(); len(asked) != 0 {
 		t.Errorf("the server itself, or an administrator, was asked about: %+v", asked)

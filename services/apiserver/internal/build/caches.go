@@ -68,7 +68,10 @@ func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (
 	}
 	main := shared
 	all := catalogs.resources(b.gates)
-	main.Source, main.Newest, main.Logger, main.Registerer = source, stores.store, b.log, b.metrics
+	main.Source = source
+	main.Newest = stores.store
+	main.Logger = b.log
+	main.Registerer = b.metrics
 	main.Resources = k.resourcesIn(nil, all)
 	var err error
 	if k.cache, err = watchcache.New(main); err != nil {
@@ -78,7 +81,10 @@ func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (
 	b.life.inBackground("memory release", memory.ReleaseWhenIdle)
 	for _, other := range k.overrideClusters {
 		of := shared
-		of.Source, of.Newest, of.Logger, of.Registerer = stores.decrypted(other.fanout), other.store, b.log.With("etcd", other.name()), other.registerer()
+		of.Source = stores.decrypted(other.fanout)
+		of.Newest = other.store
+		of.Logger = b.log.With("etcd", other.name())
+		of.Registerer = other.registerer()
 		of.Resources = k.resourcesIn(other, all)
 		if other.cache, err = watchcache.New(of); err != nil {
 			return nil, err
@@ -155,7 +161,8 @@ func (k *caches) waitForWrites(ctx context.Context, r *apiset.Resource) error {
 func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
 	cache, all := k.cache, k.allWrites
 	if c := k.resourceClusters[r]; c != nil {
-		cache, all = c.cache, &c.allWrites
+		cache = c.cache
+		all = &c.allWrites
 	}
 	all.Record(cache.Era(), revision)
 	if w := k.kindWrites[r]; w != nil {

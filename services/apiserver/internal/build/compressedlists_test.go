@@ -29,7 +29,7 @@ func TestCompressedListsFollowDefinitions(t *testing.T) {
 	shown := func() string {
 		r := a.want(200, "GET", gadgets, "", "Accept-Encoding", "gzip")
 		if r.header.Get("Content-Encoding") != "gzip" {
-			t.Fatal("the list is not compressed")
+			t.Fatal("got an uncompressed list, want gzip")
 		}
 		z, err := gzip.NewReader(bytes.NewReader(r.body))
 		if err != nil {
@@ -52,11 +52,11 @@ func TestCompressedListsFollowDefinitions(t *testing.T) {
 	}
 	for range 3 { // repeated lists are cached
 		if got := shown(); got != "40: 40 secret, 0 red" {
-			t.Fatalf("there are %s", got)
+			t.Fatalf("got %s, want 40: 40 secret, 0 red", got)
 		}
 	}
 	a.want(200, "PATCH", definition, with(`"text":{"type":"string"},"color":{"type":"string","default":"red"}`), "Content-Type", mergePatch)
 	if got := shown(); got != "40: 0 secret, 40 red" {
-		t.Errorf("by the new definition there are %s", got)
+		t.Errorf("got %s by the new definition, want 40: 0 secret, 40 red", got)
 	}
 }

@@ -208,7 +208,7 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 				t.Errorf("the webhook hangs: %d after %d questions: %.300s", r.code, asked, r.body)
 			}
 			if !strings.Contains(string(left.body), `"manager":"m4"`) {
-				t.Errorf("what was given up took the owners away: %.1000s", left.body)
+				t.Errorf("got an object without its owners after the apply was given up: %.1000s", left.body)
 			}
 			var all sync.WaitGroup
 			defer all.Wait()

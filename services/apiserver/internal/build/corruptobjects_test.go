@@ -18,7 +18,8 @@ func (a *api) overwrite(key, value string) {
 	var exists *storage.ExistsError
 	var changed *storage.ConflictError // the server also writes the status of a policy
 	for errors.As(err, &exists) || errors.As(err, &changed) {
-		exists, changed = nil, nil
+		exists = nil
+		changed = nil
 		var kv storage.KeyValue
 		if kv, _, err = a.server.stores.store.Get(ctx, key, 0); err == nil {
 			_, err = a.server.stores.store.Update(ctx, key, []byte(value), kv.ModRevision, storage.WriteOptions{})

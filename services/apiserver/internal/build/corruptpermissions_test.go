@@ -120,7 +120,8 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := start(t, func(o *config.Options) {
-		o.Audit.PolicyFile, o.Audit.Log.Path = policy, log
+		o.Audit.PolicyFile = policy
+		o.Audit.Log.Path = log
 		if err := o.Features.Set(string(features.AllowUnsafeMalformedObjectDeletion) + "=true"); err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,8 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 	} {
 		a := start(t, func(o *config.Options) {
 			from := given(t, c.args...)
-			o.Authentication.Anonymous, o.Authorization.Modes = true, from.Authorization.Modes
+			o.Authentication.Anonymous = true
+			o.Authorization.Modes = from.Authorization.Modes
 		})
 		for _, path := range []string{"/version", "/livez"} {
 			if code := a.getAnonymously(path); code != c.code {

@@ -40,7 +40,8 @@ func replicasOn(t *testing.T, n int) []*api {
 	var out []*api
 	for i := range n {
 		out = append(out, start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
@@ -66,7 +67,7 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 			name := fmt.Sprintf("things%c", 'a'+i)
 			r := a.send("POST", definitionsPath, definitionOf(name, "Thing", ""))
 			if r.code != 201 || len(r.conditions()) > 0 {
-				t.Errorf("create: %d %s", r.code, r.body)
+				t.Errorf("create: got status %d: %s", r.code, r.body)
 				return
 			}
 			if got := a.get(definitionsPath + "/" + name + ".example.com").conditions(); got["NamesAccepted"] == "" || got["Established"] == "" {
@@ -191,7 +192,8 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	on := func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	key := ""
 	t.Run("begun", func(t *testing.T) {
@@ -261,6 +263,6 @@ func TestCreateChecksNameInPath(t *testing.T) {
 		}
 	}
 	if items, _ := a.get(things).at("items").([]any); len(items) != 1 {
-		t.Errorf("there are %v", items)
+		t.Errorf("got unexpected items %v", items)
 	}
 }

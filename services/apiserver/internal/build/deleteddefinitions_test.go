@@ -23,7 +23,8 @@ func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	on := func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	a := start(t, on)
 	l := &laggingSource{asked: make(chan struct{}, 1)}

@@ -76,7 +76,8 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	run := func(gates string) *api {
 		return start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			o.Services.ClusterIPRange = "10.0.0.0/29,fd00::/112" // the first has 6 addresses
 			if err := o.Features.Set(gates); err != nil {
 				t.Fatal(err)

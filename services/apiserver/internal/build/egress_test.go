@@ -53,13 +53,17 @@ func TestEgressProxies(t *testing.T) {
 		t.Fatal(err)
 	}
 	toControl.Leads("authority.invalid:443", host(t, kubeconfig.Clusters["c"].Server))
-	kubeconfig.Clusters["c"].Server, kubeconfig.Clusters["c"].TLSServerName = "https://authority.invalid", "example.com"
+	kubeconfig.Clusters["c"].Server = "https://authority.invalid"
+	kubeconfig.Clusters["c"].TLSServerName = "example.com"
 	if err := clientcmd.WriteToFile(*kubeconfig, z.file); err != nil {
 		t.Fatal(err)
 	}
 	a := start(t, func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{"http://etcd.invalid:2379"}
-		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{authzconfig.Webhook}, z.file, "v1"
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{"http://etcd.invalid:2379"}
+		o.Authorization.Modes = []string{authzconfig.Webhook}
+		o.Authorization.WebhookConfigFile = z.file
+		o.Authorization.WebhookVersion = "v1"
 		o.Compatibility.EgressSelector = writeFile(t, filepath.Join(t.TempDir(), "egress"), fmt.Sprintf(`
 apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration

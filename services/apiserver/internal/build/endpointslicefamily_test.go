@@ -15,7 +15,8 @@ func TestKubernetesEndpointSliceFollowsIPFamily(t *testing.T) {
 	for _, c := range []struct{ address, family string }{{"192.0.2.1", "IPv4"}, {"2001:db8::1", "IPv6"}, {"192.0.2.1", "IPv4"}} {
 		t.Run(c.family, func(t *testing.T) {
 			a := start(t, func(o *config.Options) {
-				o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+				o.Etcd.Backend = config.BackendEtcd
+				o.Etcd.Servers = []string{etcd.Endpoint()}
 				o.AdvertiseAddress = net.ParseIP(c.address)
 			})
 			a.eventually("slice of "+c.family, func() bool {

@@ -12,7 +12,8 @@ func TestEtcdPrefixGetsLeadingSlash(t *testing.T) {
 		t.Run(prefix, func(t *testing.T) {
 			etcd := etcdtest.Listening(t)
 			a := start(t, func(o *config.Options) {
-				o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+				o.Etcd.Backend = config.BackendEtcd
+				o.Etcd.Servers = []string{etcd.Endpoint()}
 				o.Etcd.Prefix = prefix
 			})
 			a.want(201, "POST", configMaps, configMap("c"))

@@ -23,8 +23,12 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	}
 	a := start(t, func(o *config.Options) {
 		p := &o.Authentication.Proxy
-		p.CAFile, p.Names = file, []string{"front-proxy-client"}
-		p.Headers.Username, p.Headers.UID, p.Headers.Group, p.Headers.ExtraPrefix = []string{"X-Remote-User"}, []string{"X-Remote-Uid"}, []string{"X-Remote-Group"}, []string{"X-Remote-Extra-"}
+		p.CAFile = file
+		p.Names = []string{"front-proxy-client"}
+		p.Headers.Username = []string{"X-Remote-User"}
+		p.Headers.UID = []string{"X-Remote-Uid"}
+		p.Headers.Group = []string{"X-Remote-Group"}
+		p.Headers.ExtraPrefix = []string{"X-Remote-Extra-"}
 	})
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 	data := func() map[string]any {

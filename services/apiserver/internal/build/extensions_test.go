@@ -109,7 +109,7 @@ func TestExtensionServer(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	if r := a.get("/apis/ext.test/v1"); r.code != 404 {
-		t.Errorf("before: %d %s", r.code, r.body)
+		t.Errorf("before: got status %d: %s", r.code, r.body)
 	}
 	e := extend(t, a, false)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
@@ -163,7 +163,7 @@ func TestExtensionServer(t *testing.T) {
 		}
 	}
 	if r := a.get("/apis/ext.test/v1/namespaces/n/things/redirect"); r.code != 502 {
-		t.Errorf("a redirect: %d %s", r.code, r.body)
+		t.Errorf("a redirect: got status %d: %s", r.code, r.body)
 	}
 
 	a.eventually("discovery", func() bool {

@@ -47,7 +47,8 @@ func TestExternalSigner(t *testing.T) {
 			name: "key that was added later",
 			sign: func(s *externaljwttest.State) { s.Key, s.Header["kid"] = other, "kid-3" },
 			keys: func(s *externaljwttest.State) {
-				s.Keys, s.Made = append(s.Keys, externaljwttest.Public(t, "kid-3", other, false)), time.Now()
+				s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-3", other, false))
+				s.Made = time.Now()
 			},
 			known: true,
 		},

@@ -64,7 +64,7 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 					t.Errorf("health: %d", h.code)
 				}
 				if other := a.get(configMaps, as("bob")...); other.code != 200 {
-					t.Errorf("another user: %d %s", other.code, other.body)
+					t.Errorf("another user: got status %d: %s", other.code, other.body)
 				}
 			}
 		})
@@ -114,14 +114,14 @@ func TestFlowControlDebugPages(t *testing.T) {
 	if r := a.get(path + "dump_priority_levels"); r.code != 200 ||
 		!strings.HasPrefix(string(r.body), "PriorityLevelName, ActiveQueues, IsIdle,") ||
 		!strings.Contains(string(r.body), "\nexempt,") {
-		t.Errorf("levels: %d %s", r.code, r.body)
+		t.Errorf("levels: got status %d: %s", r.code, r.body)
 	}
 	if r := a.get(path + "dump_queues"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName,") {
-		t.Errorf("queues: %d %s", r.code, r.body)
+		t.Errorf("queues: got status %d: %s", r.code, r.body)
 	}
 	if r := a.get(path + "dump_requests?includeRequestDetails=1"); r.code != 200 ||
 		!strings.Contains(string(r.body), path+"dump_requests,") {
-		t.Errorf("requests: %d %s", r.code, r.body)
+		t.Errorf("requests: got status %d: %s", r.code, r.body)
 	}
 	if r := a.get(path + "dump_nothing"); r.code != 404 {
 		t.Errorf("nothing: %d", r.code)

@@ -13,7 +13,8 @@ func TestServerStartsWithFullStore(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	on := func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	t.Run("before", func(t *testing.T) {
 		start(t, on).want(201, "POST", configMaps, configMap("much"))

@@ -38,7 +38,10 @@ func TestOIDCTokens(t *testing.T) {
 	a := start(t, func(o *config.Options) {
 		withRBAC(o)
 		oidc := o.Authentication.JWT.OIDC
-		oidc.IssuerURL, oidc.ClientID, oidc.GroupsClaim, oidc.GroupsPrefix = provider.URL(), oidctest.ClientID, "groups", "oidc:"
+		oidc.IssuerURL = provider.URL()
+		oidc.ClientID = oidctest.ClientID
+		oidc.GroupsClaim = "groups"
+		oidc.GroupsPrefix = "oidc:"
 		oidc.CAFile = writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), provider.CA())
 	})
 	b := a.bearer()

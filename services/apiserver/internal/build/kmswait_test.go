@@ -19,7 +19,9 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	replaceFile(t, file, encrypting("secrets",
 		"kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))
 	on := func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers, o.Encryption.ConfigFile = config.BackendEtcd, servers, file
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = servers
+		o.Encryption.ConfigFile = file
 	}
 	t.Run("before", func(t *testing.T) { start(t, on).want(201, "POST", secrets, secret("s", "value")) })
 

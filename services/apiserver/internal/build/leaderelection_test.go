@@ -103,7 +103,8 @@ func TestOldestCandidateLeads(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			coordinated(t, o)
 		})
 	}

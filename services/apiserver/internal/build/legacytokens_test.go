@@ -31,7 +31,8 @@ func TestLegacyTokens(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit.log")
 	a := start(t, func(o *config.Options) {
 		issuing(file)(o)
-		o.Audit.PolicyFile, o.Audit.Log.Path = filepath.Join(t.TempDir(), "policy.yaml"), log
+		o.Audit.PolicyFile = filepath.Join(t.TempDir(), "policy.yaml")
+		o.Audit.Log.Path = log
 		replaceFile(t, o.Audit.PolicyFile, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
 	})
 	b := a.bearer()

@@ -19,12 +19,20 @@ func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
 			}
 			token := fmt.Sprint(a.want(200, "GET", configMaps+"?limit=1", "").at("metadata", "continue"))
 			for _, c := range []struct{ continueToken, version, message string }{
-				{"invalid", "invalid", "continue key is not valid"},
-				{"invalid", "1", "continue key is not valid"},
-				{"invalid", "0", "continue key is not valid"},
-				{token, "invalid", "specifying resource version is not allowed when using continue"},
-				{token, "1", "specifying resource version is not allowed when using continue"},
-				{"", "invalid", "resourceVersion: Invalid value"},
+				{continueToken: "invalid", version: "invalid", message: "continue key is not valid"},
+				{continueToken: "invalid", version: "1", message: "continue key is not valid"},
+				{continueToken: "invalid", version: "0", message: "continue key is not valid"},
+				{
+					continueToken: token,
+					version:       "invalid",
+					message:       "specifying resource version is not allowed when using continue",
+				},
+				{
+					continueToken: token,
+					version:       "1",
+					message:       "specifying resource version is not allowed when using continue",
+				},
+				{version: "invalid", message: "resourceVersion: Invalid value"},
 			} {
 				query := url.Values{"limit": {"1"}, "continue": {c.continueToken}, "resourceVersion": {c.version}}
 				r := a.want(400, "GET", configMaps+"?"+query.Encode(), "")

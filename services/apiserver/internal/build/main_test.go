@@ -81,7 +81,8 @@ func shared(t *testing.T) *api {
 		t.Fatal(common.err)
 	}
 	a := *common.api
-	a.t, a.ns = t, fmt.Sprintf("test-%d", common.namespaces.Add(1))
+	a.t = t
+	a.ns = fmt.Sprintf("test-%d", common.namespaces.Add(1))
 	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
 	a.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, a.ns))
 	return &a

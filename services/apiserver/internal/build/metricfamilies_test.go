@@ -298,7 +298,7 @@ func TestMetricsFlags(t *testing.T) {
 	a.get("/nothing")
 	got := a.families()
 	if got["apiserver_storage_objects"] != nil {
-		t.Error("what is disabled is shown")
+		t.Error("got disabled metrics, want none")
 	}
 	codes := map[string]bool{}
 	for _, m := range got["apiserver_request_total"].GetMetric() {

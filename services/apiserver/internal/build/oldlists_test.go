@@ -26,7 +26,8 @@ func TestListsOfOldVersions(t *testing.T) {
 		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
 			t.Fatal(err)
 		}
-		o.Memory.Caches, o.Memory.History = 1<<20, 1<<10
+		o.Memory.Caches = 1 << 20
+		o.Memory.History = 1 << 10
 	})
 	large := strings.Repeat("this is a line of some length\n", 12500)
 	for i := range 12 {

@@ -104,7 +104,8 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a := start(t, func(o *config.Options) {
-		o.Authorization.Modes, o.Authorization.WebhookConfigFile = []string{"Webhook"}, z.file
+		o.Authorization.Modes = []string{"Webhook"}
+		o.Authorization.WebhookConfigFile = z.file
 	})
 	w := &clusterState{api: a, shown: map[string]string{}}
 	w.fill()

@@ -51,7 +51,8 @@ func TestEtcdOverrides(t *testing.T) {
 	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{main.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{main.Endpoint()}
 			o.Etcd.Overrides = []string{"/events#unix://" + socket, "apps/deployments#unix://" + socket}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Encryption.ConfigFile = encryption
@@ -122,7 +123,7 @@ func TestEtcdOverrides(t *testing.T) {
 		r.eventually("health check fails", func() bool { return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError })
 		if got := r.get("/readyz?verbose"); got.code != 200 ||
 			!strings.Contains(string(got.body), "[-]etcd-override-0 failed: reason withheld, does not count") {
-			t.Errorf("readyz: %d %s", got.code, got.body)
+			t.Errorf("readyz: got status %d: %s", got.code, got.body)
 		}
 		r.want(200, "GET", "/livez", "")
 		r.want(200, "GET", configMaps, "")
@@ -166,7 +167,7 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 		a.want(429, "GET", path, "")
 	}
 	if r := a.send("POST", podsPath+"/p/eviction", eviction("p", "")); r.code < 500 {
-		t.Errorf("evicted without a look at budgets: %d %s", r.code, r.body)
+		t.Errorf("evicted without a look at budgets: got status %d: %s", r.code, r.body)
 	}
 	a.want(201, "POST", policiesPath,
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
@@ -188,7 +189,8 @@ func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 	main := etcdtest.Listening(t)
 	bus := startBus(t)
 	a := start(t, func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{main.Endpoint()}
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{main.Endpoint()}
 		o.Etcd.Overrides = []string{"/events#" + main.Endpoint()}
 		o.Fanout.Servers = []string{bus.ClientURL()}
 	})

@@ -56,13 +56,19 @@ func (w *peerFixture) replica(runtimeConfig string, change ...func(*config.Optio
 			o.RuntimeConfig.Set(strings.Trim("internal.apiserver.k8s.io/v1alpha1=true,"+runtimeConfig, ","))); err != nil {
 			w.t.Fatal(err)
 		}
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{w.etcd}
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{w.etcd}
 		o.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
-		o.Serving.CertFile, o.Serving.KeyFile = w.files.APIServer().Cert, w.files.APIServer().Key
+		o.Serving.CertFile = w.files.APIServer().Cert
+		o.Serving.KeyFile = w.files.APIServer().Key
 		p := &o.Authentication.Proxy
-		p.CAFile, p.Headers.Username, p.Headers.Group = w.files.CA(certs.FrontProxyCA).Cert, []string{"X-Our-User", "X-Remote-User"}, []string{"X-Our-Group", "X-Remote-Group"}
-		p.Headers.UID, p.Headers.ExtraPrefix = []string{"X-Remote-Uid"}, []string{"X-Our-Extra-", "X-Remote-Extra-"}
-		o.Aggregation.ProxyClient.CertFile, o.Aggregation.ProxyClient.KeyFile = w.files.FrontProxy().Cert, w.files.FrontProxy().Key
+		p.CAFile = w.files.CA(certs.FrontProxyCA).Cert
+		p.Headers.Username = []string{"X-Our-User", "X-Remote-User"}
+		p.Headers.Group = []string{"X-Our-Group", "X-Remote-Group"}
+		p.Headers.UID = []string{"X-Remote-Uid"}
+		p.Headers.ExtraPrefix = []string{"X-Our-Extra-", "X-Remote-Extra-"}
+		o.Aggregation.ProxyClient.CertFile = w.files.FrontProxy().Cert
+		o.Aggregation.ProxyClient.KeyFile = w.files.FrontProxy().Key
 		o.Aggregation.Peers.CAFile = w.files.CA(certs.ServingCA).Cert
 		for _, c := range change {
 			c(o)
@@ -219,7 +225,7 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	b.stop()
 	a.eventually("found to be gone", func() bool { return a.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
 	if r := a.get(things + "/a"); r.code != http.StatusNotFound {
-		t.Errorf("what is not defined: %d %s", r.code, r.body)
+		t.Errorf("what is not defined: got status %d: %s", r.code, r.body)
 	}
 	a.want(200, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+identity, "")
 	a.eventually("not to be expected", func() bool { return a.get(cronJobs+"/one").code == http.StatusNotFound })

@@ -38,7 +38,8 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	var replicas []*api
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
@@ -71,12 +72,12 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 		if i%3 == 0 {
 			wg.Go(func() {
 				if got := r.send("POST", configMaps, `{"metadata":{"name":"taken"}}`); got.code != 409 && got.code != 403 {
-					t.Errorf("what is there already: %d %s", got.code, got.body)
+					t.Errorf("what is there already: got status %d: %s", got.code, got.body)
 				}
 			})
 			wg.Go(func() {
 				if got := r.send("POST", configMaps+"?dryRun=All", `{"metadata":{"name":"dry"}}`); got.code != 201 && got.code != 403 {
-					t.Errorf("dry run: %d %s", got.code, got.body)
+					t.Errorf("dry run: got status %d: %s", got.code, got.body)
 				}
 			})
 		}

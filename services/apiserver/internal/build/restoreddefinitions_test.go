@@ -17,7 +17,8 @@ func TestDefinitionsAfterRestore(t *testing.T) {
 	restored := etcdtest.Listening(t)
 	proxy := etcdtest.NewProxy(t, old.Endpoint())
 	a := start(t, func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{proxy.Endpoint()}
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{proxy.Endpoint()}
 	})
 	const document = "/openapi/v3/apis/example.com/v1"
 	a.want(201, "POST", definitionsPath, strings.Replace(definitionOf("gadgets", "Gadget", ""),

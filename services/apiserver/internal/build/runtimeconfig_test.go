@@ -18,7 +18,8 @@ func TestRuntimeConfig(t *testing.T) {
 	)
 	t.Run("on", func(t *testing.T) {
 		a := start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.DataDir = dir
 			_ = o.RuntimeConfig.Set("api/beta=true,autoscaling/v1=false,batch/v1/cronjobs=false,node.k8s.io/v1=false")
 		})
 		for path, code := range map[string]int{

@@ -41,7 +41,7 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 					if put := a.send("PUT", configMaps+"/counter", string(b)); put.code == 200 {
 						break
 					} else if put.code != 409 {
-						t.Errorf("PUT: %d %s", put.code, put.body)
+						t.Errorf("PUT: got status %d: %s, want 200 or 409", put.code, put.body)
 						return
 					}
 				}
@@ -52,7 +52,7 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 	wg.Wait()
 	data := a.get(configMaps + "/counter").at("data").(map[string]any)
 	if data["n"] != fmt.Sprint(writers*times) || len(data) != 1+writers*times {
-		t.Errorf("n is %v, %d keys", data["n"], len(data))
+		t.Errorf("got n = %v and %d keys, want %d and %d", data["n"], len(data), writers*times, 1+writers*times)
 	}
 }
 
@@ -68,10 +68,10 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 			t.Fatalf("get: got %d at %s, want %s", r.code, r.version(), rv)
 		}
 		if n := len(a.get(configMaps).at("items").([]any)); n != i+1 {
-			t.Fatalf("list shows %d of %d", n, i+1)
+			t.Fatalf("list: got %d items, want %d", n, i+1)
 		}
 		if n := len(a.get(configMaps + "?resourceVersionMatch=NotOlderThan&resourceVersion=" + rv).at("items").([]any)); n != i+1 {
-			t.Fatalf("list not older than %s shows %d of %d", rv, n, i+1)
+			t.Fatalf("list not older than %s: got %d items, want %d", rv, n, i+1)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	first := a.want(200, "GET", configMaps+"?limit=4", "")
 	token := fmt.Sprint(first.at("metadata", "continue"))
 	if first.at("metadata", "remainingItemCount") != 6.0 {
-		t.Errorf("remaining is %v", first.at("metadata", "remainingItemCount"))
+		t.Errorf("got %v remaining items, want 6", first.at("metadata", "remainingItemCount"))
 	}
 	a.want(200, "DELETE", configMaps+"/c05", "")
 	a.want(201, "POST", configMaps, configMap("c055"))
@@ -113,7 +113,7 @@ func TestPagesHaveOneVersion(t *testing.T) {
 			t.Errorf("the rest after 410 is %s", again.body)
 		}
 	} else if old.code != 200 { // a new store may still have version 1
-		t.Errorf("an old token: %d %s", old.code, old.body)
+		t.Errorf("an old token: got status %d: %s", old.code, old.body)
 	}
 	for _, bad := range []string{
 		"x", "e30",

@@ -56,8 +56,10 @@ func testOptions(t *testing.T, dir string) *config.Options {
 // newTestOptions also returns the certificate of an administrator.
 func newTestOptions(dir string) (*config.Options, tls.Certificate, error) {
 	o := config.Defaults()
-	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
-	o.Serving.CertDir, o.Serving.ClientCAFile = dir, filepath.Join(dir, "ca.crt")
+	o.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
+	o.Serving.SecurePort = 0
+	o.Serving.CertDir = dir
+	o.Serving.ClientCAFile = filepath.Join(dir, "ca.crt")
 	o.Etcd.Backend = config.BackendMemory
 	o.Host = fmt.Sprintf("host-%d", hosts.Add(1))
 	ca, admin, err := newClientPair()

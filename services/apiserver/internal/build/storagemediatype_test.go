@@ -16,7 +16,8 @@ func TestStorageMediaTypeJSON(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	with := func(media string) *api {
 		return start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			o.Compatibility.StorageMediaType = media
 			o.Admission.Disable = append(o.Admission.Disable, "ServiceAccount")
 		})

@@ -29,7 +29,8 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -133,7 +134,8 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -194,7 +196,8 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -235,7 +238,8 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	replica := func(host, runtimeConfig string) *api {
 		return start(t, func(o *config.Options) {
 			o.Host = host
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + runtimeConfig); err != nil {
 				t.Fatal(err)

@@ -162,12 +162,14 @@ func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainSto
 	}
 	connection.Prefix = b.root
 	connection.LeaseReuse = time.Duration(o.LeaseReuseSeconds) * time.Second
-	connection.Logger, connection.Metrics = b.log, b.metrics
+	connection.Logger = b.log
+	connection.Metrics = b.metrics
 	s, err := etcd.New(connection)
 	if err != nil {
 		return nil, err
 	}
-	m.store, m.elector = s, etcd.NewElector(s, 0)
+	m.store = s
+	m.elector = etcd.NewElector(s, 0)
 	b.life.inBackground("compactor", (&etcd.Compactor{Store: s, Interval: o.CompactionInterval, Logger: b.log}).Run)
 	if len(o.Servers) > 0 {
 		b.life.inBackground("etcd monitor", (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: b.log}).Run)

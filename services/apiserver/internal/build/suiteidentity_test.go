@@ -37,7 +37,10 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 		o.Authentication.TokenFile = writeFile(t, filepath.Join(dir, "tokens"),
 			"file-name,system:binnacle:tokencleaner,1\nfile-group,alice,2,\"dev,system:binnacle\"\nfile-free,alice,3,system:binnacles\n")
 		oidc := o.Authentication.JWT.OIDC
-		oidc.IssuerURL, oidc.ClientID, oidc.GroupsClaim, oidc.UsernamePrefix = provider.URL(), oidctest.ClientID, "groups", "-"
+		oidc.IssuerURL = provider.URL()
+		oidc.ClientID = oidctest.ClientID
+		oidc.GroupsClaim = "groups"
+		oidc.UsernamePrefix = "-"
 		oidc.CAFile = writeFile(t, filepath.Join(dir, "ca.crt"), provider.CA())
 	})
 	b := a.bearer()

@@ -80,7 +80,8 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 	collector := tracingtest.Start(t)
 	etcd := etcdtest.Listening(t)
 	a := start(t, func(o *config.Options) {
-		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+		o.Etcd.Backend = config.BackendEtcd
+		o.Etcd.Servers = []string{etcd.Endpoint()}
 		o.Tracing.ConfigFile = unsampled(t, collector)
 	})
 	const nodes, node, accept = "/api/v1/nodes", "/api/v1/nodes/fake", "application/vnd.kubernetes.protobuf, */*"
@@ -197,7 +198,8 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 				maps.Copy(c.store.attributes, map[string]string{"type": "*core.Node", "resource": "nodes"})
 			}
 			call := message
-			call.name, call.parent = c.call, c.store.name
+			call.name = c.call
+			call.parent = c.store.name
 			wantSpans(t, collector, trace, []wantedSpan{
 				{
 					name:       c.root,

@@ -47,7 +47,8 @@ func TestWriteIsOneTrace(t *testing.T) {
 	bus := startBus(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
-			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend = config.BackendEtcd
+			o.Etcd.Servers = []string{etcd.Endpoint()}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Tracing.ConfigFile = collector.Config(t)
 		})

@@ -77,13 +77,13 @@ func TestPolicyTypeChecks(t *testing.T) {
 	before := a.want(200, "GET", policiesPath+"/p", "")
 	if managers := fmt.Sprint(before.at("metadata", "managedFields")); !strings.Contains(managers,
 		"manager:validatingadmissionpolicy-status operation:Apply subresource:status") {
-		t.Errorf("its fields are managed by %s", managers)
+		t.Errorf("got managers %s, want validatingadmissionpolicy-status with operation Apply", managers)
 	}
 	restarted := start(t, func(o *config.Options) { o.Etcd = a.options.Etcd })
 	restarted.want(201, "POST", policiesPath, admissionPolicy("last", "", "configmaps", `"validations":[{"expression":"true"}]`))
 	restarted.waitForStatus("last", "1") // checked after the others
 	if after := restarted.want(200, "GET", policiesPath+"/p", ""); after.version() != before.version() {
-		t.Errorf("it was written again: %s", after.body)
+		t.Errorf("got a second write of an unchanged status: %s", after.body)
 	}
 }
 

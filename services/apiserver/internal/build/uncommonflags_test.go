@@ -20,8 +20,12 @@ func TestUncommonFlags(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "debug")
 	a := start(t, func(o *config.Options) {
 		o.Authorization.Modes = []string{"RBAC"}
-		o.Debug.LogFiles, o.Debug.Socket, o.ExternalHostname = true, socket, "api.example.com"
-		o.Services.EndpointReconciler, o.Requests.GarbageCollector, o.Requests.DeleteCollectionWorkers = config.ReconcileNone, false, 4
+		o.Debug.LogFiles = true
+		o.Debug.Socket = socket
+		o.ExternalHostname = "api.example.com"
+		o.Services.EndpointReconciler = config.ReconcileNone
+		o.Requests.GarbageCollector = false
+		o.Requests.DeleteCollectionWorkers = 4
 	})
 	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port)) {
 		t.Errorf("got %s, want a text with %q", r.body, fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port))

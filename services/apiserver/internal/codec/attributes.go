@@ -339,7 +339,8 @@ func head(stored []byte) (a Attributes, kind string, err error) {
 	}
 	kind = text(tape.Root, "kind")
 	if m := object(tape.Root, "metadata"); m != tape.None {
-		a.Name, a.Namespace = text(m, "name"), text(m, "namespace")
+		a.Name = text(m, "name")
+		a.Namespace = text(m, "namespace")
 		if l := object(m, "labels"); l != tape.None {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
 				if !d.Shadowed(key) {

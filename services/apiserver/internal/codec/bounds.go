@@ -291,7 +291,8 @@ func (c *Codec) measureProtobuf(body []byte, want schema.GroupVersionKind) (m me
 			gvk.Kind = want.Kind
 		}
 		if gvk.Version == "" {
-			gvk.Group, gvk.Version = want.Group, want.Version
+			gvk.Group = want.Group
+			gvk.Version = want.Version
 		}
 		var obj runtime.Object
 		if obj, err = c.scheme.New(gvk); err != nil {

@@ -39,31 +39,68 @@ func TestBodiesAreBounded(t *testing.T) {
 		return "\xd9\xd9\xf7\xa1\x41a" + strings.Repeat("\x81", levels) + "\x01"
 	}
 	for name, x := range map[string]struct{ media, body, want string }{
-		"aliases": {api.MediaYAML,
-			"kind: ConfigMap\napiVersion: v1\nmetadata:\n  labels: &l {a: b}\n  annotations: *l\n", ""},
-		"a recursive alias": {api.MediaYAML,
-			"kind: ConfigMap\napiVersion: v1\nmetadata: &l {annotations: *l}\n",
-			"the aliases of the document expand"},
-		"an alias bomb": {api.MediaYAML, aliasBomb(8, "x"), "the aliases of the document expand to more than 3145728 bytes"},
-		"aliases of a long text": {api.MediaYAML, aliasBomb(2, strings.Repeat("x", 100_000)),
-			"the aliases of the document expand to more than 3145728 bytes"},
-		"merge keys": {api.MediaYAML,
-			"a: &a {b: " + strings.Repeat("x", 1_000_000) + "}\nc: [" + list("{<<: *a}", 10) + "]\n",
-			"the aliases of the document expand"},
-		"deep YAML": {api.MediaYAML, "a: " + nested("[", "]", 600), "nested more than 500 levels deep"},
-		"many lists in YAML": {api.MediaYAML, "a:\n" + strings.Repeat("- []\n", codec.MaxContainers),
-			"more than 131072 lists and objects"},
-		"many values in YAML":    {api.MediaYAML, "a:\n" + strings.Repeat("- b\n", codec.MaxValues), "more than 262144 values"},
-		"JSON of moderate depth": {api.MediaJSON, configMap(`"x":` + nested("[", "]", 400)), ""},
-		"deep JSON":              {api.MediaJSON, configMap(`"x":` + nested("[", "]", 500)), "nested more than 500 levels deep"},
-		"brackets in a string":   {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("[{,\\\"", 100_000) + `"}`), ""},
-		"many objects": {api.MediaJSON, configMap(`"x":[` + list("{}", codec.MaxContainers) + "]"),
-			"more than 131072 lists and objects"},
-		"many values": {api.MediaJSON, configMap(`"x":[` + list("1", codec.MaxValues) + "]"), "more than 262144 values"},
-		"a long field name": {api.MediaJSON, configMap(`"` + strings.Repeat("x", codec.MaxKey+1) + `" : 1`),
-			"a field name of more than 65536 bytes"},
-		"a long string": {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}`), ""},
-		"deep CBOR":     {api.MediaCBOR, deepCBOR(600), "exceeded max nested level"},
+		"aliases": {
+			media: api.MediaYAML,
+			body:  "kind: ConfigMap\napiVersion: v1\nmetadata:\n  labels: &l {a: b}\n  annotations: *l\n",
+		},
+		"a recursive alias": {
+			media: api.MediaYAML,
+			body:  "kind: ConfigMap\napiVersion: v1\nmetadata: &l {annotations: *l}\n",
+			want:  "the aliases of the document expand",
+		},
+		"an alias bomb": {
+			media: api.MediaYAML,
+			body:  aliasBomb(8, "x"),
+			want:  "the aliases of the document expand to more than 3145728 bytes",
+		},
+		"aliases of a long text": {
+			media: api.MediaYAML,
+			body:  aliasBomb(2, strings.Repeat("x", 100_000)),
+			want:  "the aliases of the document expand to more than 3145728 bytes",
+		},
+		"merge keys": {
+			media: api.MediaYAML,
+			body:  "a: &a {b: " + strings.Repeat("x", 1_000_000) + "}\nc: [" + list("{<<: *a}", 10) + "]\n",
+			want:  "the aliases of the document expand",
+		},
+		"deep YAML": {media: api.MediaYAML, body: "a: " + nested("[", "]", 600), want: "nested more than 500 levels deep"},
+		"many lists in YAML": {
+			media: api.MediaYAML,
+			body:  "a:\n" + strings.Repeat("- []\n", codec.MaxContainers),
+			want:  "more than 131072 lists and objects",
+		},
+		"many values in YAML": {
+			media: api.MediaYAML,
+			body:  "a:\n" + strings.Repeat("- b\n", codec.MaxValues),
+			want:  "more than 262144 values",
+		},
+		"JSON of moderate depth": {media: api.MediaJSON, body: configMap(`"x":` + nested("[", "]", 400))},
+		"deep JSON": {
+			media: api.MediaJSON,
+			body:  configMap(`"x":` + nested("[", "]", 500)),
+			want:  "nested more than 500 levels deep",
+		},
+		"brackets in a string": {
+			media: api.MediaJSON,
+			body:  configMap(`"data":{"a":"` + strings.Repeat("[{,\\\"", 100_000) + `"}`),
+		},
+		"many objects": {
+			media: api.MediaJSON,
+			body:  configMap(`"x":[` + list("{}", codec.MaxContainers) + "]"),
+			want:  "more than 131072 lists and objects",
+		},
+		"many values": {
+			media: api.MediaJSON,
+			body:  configMap(`"x":[` + list("1", codec.MaxValues) + "]"),
+			want:  "more than 262144 values",
+		},
+		"a long field name": {
+			media: api.MediaJSON,
+			body:  configMap(`"` + strings.Repeat("x", codec.MaxKey+1) + `" : 1`),
+			want:  "a field name of more than 65536 bytes",
+		},
+		"a long string": {media: api.MediaJSON, body: configMap(`"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}`)},
+		"deep CBOR":     {media: api.MediaCBOR, body: deepCBOR(600), want: "exceeded max nested level"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.Decode(x.media, []byte(x.body), want, nil, true)
@@ -126,8 +163,8 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 	_, c := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	for name, tc := range map[string]struct {
-		pod         corev1.Pod
-		least, most int
+		pod              corev1.Pod
+		minimum, maximum int
 	}{
 		"an ordinary pod": {corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "1"}},
@@ -141,7 +178,7 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := c.Values(api.MediaProtobuf, b, gvk); n < tc.least || n > tc.most {
+		if n := c.Values(api.MediaProtobuf, b, gvk); n < tc.minimum || n > tc.maximum {
 			t.Errorf("%s of %d bytes: got %d values", name, len(b), n)
 		}
 		if n := c.Values(api.MediaJSON, b, gvk); n != 0 {

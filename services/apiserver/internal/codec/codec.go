@@ -74,8 +74,11 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 			Strict: strict,
 		})
 	}
-	c.json, c.jsonStrict, c.jsonPretty = opts(false, false, false), opts(false, false, true), opts(false, true, false)
-	c.yaml, c.yamlStrict = opts(true, false, false), opts(true, false, true)
+	c.json = opts(false, false, false)
+	c.jsonStrict = opts(false, false, true)
+	c.jsonPretty = opts(false, true, false)
+	c.yaml = opts(true, false, false)
+	c.yamlStrict = opts(true, false, true)
 	c.proto = protobuf.NewSerializer(scheme, scheme)
 	c.partial = sync.OnceValue(partialProgram)
 	c.partialHead = frameHead(Added, PartialKind, MetaVersion("v1"))[objectAt(Added):]
@@ -268,7 +271,8 @@ func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, 
 	}
 	if err != nil {
 		if s, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {
-			out.Unknown, err = s.Errors(), nil
+			out.Unknown = s.Errors()
+			err = nil
 		}
 	}
 	if err != nil {

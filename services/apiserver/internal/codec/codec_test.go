@@ -365,7 +365,8 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod.Kind, pod.APIVersion = "Pod", "v1"
+	pod.Kind = "Pod"
+	pod.APIVersion = "v1"
 	js, err := json.Marshal(pod)
 	if err != nil {
 		t.Fatal(err)

@@ -193,10 +193,12 @@ func (l *Layout) AppendHead(dst, list []byte, empty bool) ([]byte, error) {
 	var mark, keep string // the empty field, and the part of it that precedes the elements
 	if l.yaml {
 		whole, err = JSONToYAML(list)
-		mark, keep = l.elements+": []\n", l.elements+":\n"
+		mark = l.elements + ": []\n"
+		keep = l.elements + ":\n"
 	} else {
 		whole, err = Indent(list)
-		mark, keep = `"`+l.elements+`": []`, `"`+l.elements+`": [`
+		mark = `"` + l.elements + `": []`
+		keep = `"` + l.elements + `": [`
 	}
 	if err != nil {
 		return nil, err

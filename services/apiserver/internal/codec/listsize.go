@@ -59,7 +59,8 @@ func (s *messages) shapeOf(t reflect.Type) *shape {
 	switch t.Kind() {
 	case reflect.Slice:
 		s.shapes[t] = out
-		out.size, out.elem = int(t.Elem().Size()), s.shapeOf(t.Elem())
+		out.size = int(t.Elem().Size())
+		out.elem = s.shapeOf(t.Elem())
 	case reflect.Map:
 		s.shapes[t] = out
 		out.elem = s.shapeOf(t.Elem())
@@ -111,7 +112,8 @@ func (s *messages) addChoices(to *shape, t reflect.Type) {
 			}
 			to.fields[name] = inner
 		case inner.size > 0:
-			to.size, to.elem = inner.size, inner.elem
+			to.size = inner.size
+			to.elem = inner.elem
 		default:
 			to.object = inner
 		}
@@ -144,7 +146,8 @@ func (c *Codec) shapeFor(seen, want schema.GroupVersionKind) *shape {
 		want.Kind = seen.Kind
 	}
 	if seen.Version != "" {
-		want.Group, want.Version = seen.Group, seen.Version
+		want.Group = seen.Group
+		want.Version = seen.Version
 	}
 	obj, err := c.scheme.New(want)
 	if err != nil {

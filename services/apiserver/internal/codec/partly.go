@@ -294,7 +294,8 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 		return a, errors.New("it is not a JSON object")
 	}
 	if m := d.Find(tape.Root, "metadata"); m != tape.None && d.Kind(m) == tape.Object {
-		a.Name, a.Namespace = textAt(d, m, "name"), textAt(d, m, "namespace")
+		a.Name = textAt(d, m, "name")
+		a.Namespace = textAt(d, m, "namespace")
 		if l := d.Find(m, "labels"); l != tape.None && d.Kind(l) == tape.Object {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
 				if d.Kind(key+1) == tape.String && !d.Shadowed(key) {

@@ -216,7 +216,8 @@ func NewAges(now time.Time) *Ages { return &Ages{now: now} }
 // since returns the text of an age. A zero time is unknown.
 func (a *Ages) since(sec int64) string {
 	if sec != a.sec || a.text == "" {
-		a.sec, a.text = sec, `\u003cunknown\u003e`
+		a.sec = sec
+		a.text = `\u003cunknown\u003e`
 		if sec != 0 {
 			a.text = duration.HumanDuration(a.now.Sub(time.Unix(sec, 0)))
 		}

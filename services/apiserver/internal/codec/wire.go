@@ -52,7 +52,9 @@ type wireField struct {
 func next(b []byte) (f wireField, rest []byte, err error) {
 	if len(b) > 1 && b[0] < 0x80 && b[0]&7 == wireBytes && b[0]>>3 != 0 && int(b[1]) <= min(0x7f, len(b)-2) { // fast path for most fields
 		end := 2 + int(b[1])
-		f.num, f.typ, f.data = int(b[0]>>3), wireBytes, b[2:end]
+		f.num = int(b[0] >> 3)
+		f.typ = wireBytes
+		f.data = b[2:end]
 		return f, b[end:], nil
 	}
 	tag, n := binary.Uvarint(b)
@@ -60,7 +62,8 @@ func next(b []byte) (f wireField, rest []byte, err error) {
 		return f, nil, errWire
 	}
 	b = b[n:]
-	f.num, f.typ = int(tag>>3), int(tag&7)
+	f.num = int(tag >> 3)
+	f.typ = int(tag & 7)
 	switch f.typ {
 	case wireVarint:
 		v, n := binary.Uvarint(b)
@@ -188,8 +191,10 @@ func (s *splice) init(raw []byte, revision int64) error {
 	if err != nil || f.num != objectMetadata || f.typ != wireBytes {
 		return fmt.Errorf("object without leading metadata: %w", errWire)
 	}
-	s.meta, s.rest = f.data, rest
-	s.before, s.after = len(f.data), len(f.data)
+	s.meta = f.data
+	s.rest = rest
+	s.before = len(f.data)
+	s.after = len(f.data)
 	for b := f.data; len(b) > 0; {
 		at := len(f.data) - len(b)
 		mf, mrest, err := next(b)
@@ -197,11 +202,13 @@ func (s *splice) init(raw []byte, revision int64) error {
 			return fmt.Errorf("metadata: %w", err)
 		}
 		if mf.num == metaResourceVersion {
-			s.before, s.after = at, len(f.data)-len(mrest)
+			s.before = at
+			s.after = len(f.data) - len(mrest)
 			break
 		}
 		if mf.num > metaResourceVersion {
-			s.before, s.after = at, at
+			s.before = at
+			s.after = at
 			break
 		}
 		b = mrest
@@ -257,7 +264,8 @@ func (s *splice) places(stored []byte) uint64 {
 // open is init for a stored value with known places.
 func (s *splice) open(stored []byte, places uint64, revision int64) {
 	meta, end, rest := s.find(len(stored), places)
-	s.meta, s.rest = stored[meta:end], stored[end:rest]
+	s.meta = stored[meta:end]
+	s.rest = stored[end:rest]
 	s.measure(revision)
 }
 

@@ -22,7 +22,8 @@ func TestAuthenticationFlags(t *testing.T) {
 	}{
 		"defaults": {change: func(*AuthenticationOptions) {}},
 		"issuer and key": {change: func(o *AuthenticationOptions) {
-			o.ServiceAccountIssuers, o.ServiceAccountSigner = []string{"i"}, key
+			o.ServiceAccountIssuers = []string{"i"}
+			o.ServiceAccountSigner = key
 		}},
 		"no such key file": {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{"/none"} },
@@ -57,7 +58,8 @@ func TestAuthenticationFlags(t *testing.T) {
 		"names, no CA":      {change: func(o *AuthenticationOptions) { o.Proxy.Names = []string{"proxy"} }},
 		"CA without header": {change: func(o *AuthenticationOptions) { o.Proxy.CAFile = "x" }},
 		"CA and groups": {change: func(o *AuthenticationOptions) {
-			o.Proxy.CAFile, o.Proxy.Headers.Group = "x", []string{"X-Remote-Group"}
+			o.Proxy.CAFile = "x"
+			o.Proxy.Headers.Group = []string{"X-Remote-Group"}
 		}},
 		"keys without host": {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "https:///openid/v1/jwks" }},
 		"keys over http": {

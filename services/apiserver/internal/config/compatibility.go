@@ -173,7 +173,8 @@ func (o *EmulationOptions) complete() error {
 	for _, given := range o.Versions {
 		name, number, named := strings.Cut(given, "=")
 		if !named {
-			name, number = component, given
+			name = component
+			number = given
 		}
 		v, err := utilversion.Parse(number)
 		switch {

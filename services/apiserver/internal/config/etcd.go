@@ -176,7 +176,7 @@ func mainEtcdOnly(r schema.GroupResource) bool {
 	return slices.Contains(mainEtcdResources[r.Group], r.Resource)
 }
 
-// mainEtcdGroups are groups whose resources must all be stored in the main etcd.
+// mainEtcdGroups are the groups whose resources must all be stored in the main etcd.
 var mainEtcdGroups = []string{
 	"admissionregistration.k8s.io",
 	"apiextensions.k8s.io",

@@ -13,32 +13,60 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 		external bool
 		want     string // "" means valid
 	}{
-		"defaults":     {func(*EmbeddedEtcdOptions) {}, false, ""},
-		"another etcd": {func(*EmbeddedEtcdOptions) {}, true, ""},
-		"a socket":     {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix:///run/etcd.sock" }, false, ""},
-		"loopback with TLS": {func(o *EmbeddedEtcdOptions) {
-			o.ListenClientURL = "https://127.0.0.1:2379"
-			o.CertFile, o.KeyFile, o.TrustedCAFile = "c", "k", "ca"
-		}, false, ""},
-		"a small quota": {func(o *EmbeddedEtcdOptions) { o.QuotaBytes = 1 << 20 }, false,
-			"--quota-backend-bytes 1048576 is less than 16777216"},
-		"no quota": {func(o *EmbeddedEtcdOptions) { o.QuotaBytes = 0 }, false, "--quota-backend-bytes 0 is less"},
-		"no TLS": {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "http://127.0.0.1:2379" },
-			false, "is neither unix:///PATH nor https"},
-		"a relative socket": {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix://etcd.sock" }, false,
-			"is neither unix:///PATH nor https"},
-		"no certificates": {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "https://127.0.0.1:2379" },
-			false, "needs --embedded-etcd-cert-file"},
-		"for others": {func(o *EmbeddedEtcdOptions) {
-			o.ListenClientURL = "https://192.0.2.1:2379"
-			o.CertFile, o.KeyFile, o.TrustedCAFile = "c", "k", "ca"
-		}, false, "is not a loopback address"},
-		"certificates of a socket": {func(o *EmbeddedEtcdOptions) { o.ListenClientURL, o.CertFile = "unix:///run/etcd.sock", "c" },
-			false, "a socket asks for no certificates"},
-		"certificates of nothing": {func(o *EmbeddedEtcdOptions) { o.KeyFile = "k" }, false, "need --embedded-etcd-listen-client-url"},
-		"a listener of another etcd": {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix:///run/etcd.sock" },
-			true, "--etcd-servers names another"},
-		"no URL": {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix://%zz" }, false, "--embedded-etcd-listen-client-url: parse"},
+		"defaults":     {change: func(*EmbeddedEtcdOptions) {}},
+		"another etcd": {change: func(*EmbeddedEtcdOptions) {}, external: true},
+		"a socket":     {change: func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix:///run/etcd.sock" }},
+		"loopback with TLS": {
+			change: func(o *EmbeddedEtcdOptions) {
+				o.ListenClientURL = "https://127.0.0.1:2379"
+				o.CertFile = "c"
+				o.KeyFile = "k"
+				o.TrustedCAFile = "ca"
+			},
+		},
+		"a small quota": {
+			change: func(o *EmbeddedEtcdOptions) { o.QuotaBytes = 1 << 20 },
+			want:   "--quota-backend-bytes 1048576 is less than 16777216",
+		},
+		"no quota": {change: func(o *EmbeddedEtcdOptions) { o.QuotaBytes = 0 }, want: "--quota-backend-bytes 0 is less"},
+		"no TLS": {
+			change: func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "http://127.0.0.1:2379" },
+			want:   "is neither unix:///PATH nor https",
+		},
+		"a relative socket": {
+			change: func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix://etcd.sock" },
+			want:   "is neither unix:///PATH nor https",
+		},
+		"no certificates": {
+			change: func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "https://127.0.0.1:2379" },
+			want:   "needs --embedded-etcd-cert-file",
+		},
+		"for others": {
+			change: func(o *EmbeddedEtcdOptions) {
+				o.ListenClientURL = "https://192.0.2.1:2379"
+				o.CertFile = "c"
+				o.KeyFile = "k"
+				o.TrustedCAFile = "ca"
+			},
+			want: "is not a loopback address",
+		},
+		"certificates of a socket": {
+			change: func(o *EmbeddedEtcdOptions) { o.ListenClientURL, o.CertFile = "unix:///run/etcd.sock", "c" },
+			want:   "a socket asks for no certificates",
+		},
+		"certificates of nothing": {
+			change: func(o *EmbeddedEtcdOptions) { o.KeyFile = "k" },
+			want:   "need --embedded-etcd-listen-client-url",
+		},
+		"a listener of another etcd": {
+			change:   func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix:///run/etcd.sock" },
+			external: true,
+			want:     "--etcd-servers names another",
+		},
+		"no URL": {
+			change: func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix://%zz" },
+			want:   "--embedded-etcd-listen-client-url: parse",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newEmbeddedEtcdOptions()

@@ -22,7 +22,9 @@ func TestUnusableConfigurationIsLogged(t *testing.T) {
 		{mode: "RBAC", tokens: "tokens.csv", address: net.IPv4zero},
 	} {
 		o := NewOptions()
-		o.Authorization.Modes, o.Authentication.TokenFile, o.Serving.BindAddress = []string{c.mode}, c.tokens, c.address
+		o.Authorization.Modes = []string{c.mode}
+		o.Authentication.TokenFile = c.tokens
+		o.Serving.BindAddress = c.address
 		var log bytes.Buffer
 		o.WarnInsecure(slog.New(slog.NewTextHandler(&log, nil)))
 		if n := strings.Count(log.String(), "level=WARN"); n > 1 || n == 0 != (len(c.want) == 0) {

@@ -21,7 +21,8 @@ func TestDetachedWorkIsIndependentOfRequest(t *testing.T) {
 		OnSuspend:      func() func() { t.Error("it released the permit of the request"); return func() {} },
 		OnStarted:      func() { t.Error("it started the request") },
 	}
-	request.From(ctx).AuditEvent, request.From(ctx).User = "event", &request.User{Name: "ada"}
+	request.From(ctx).AuditEvent = "event"
+	request.From(ctx).User = &request.User{Name: "ada"}
 	cancel()
 	if request.Estimate(detached, request.LargeBody) != nil || detached.Err() != nil ||
 		request.UserFrom(detached) != nil || request.From(detached).AuditEvent != nil {

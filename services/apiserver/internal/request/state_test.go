@@ -19,9 +19,11 @@ func TestDerivedStateIsCopy(t *testing.T) {
 	}
 	ada := &request.User{Name: "ada"}
 	eve := &request.User{Name: "eve"}
-	s.User, s.Waits = ada, &request.Waits{}
+	s.User = ada
+	s.Waits = &request.Waits{}
 	as, derived := request.Derive(ctx)
-	derived.User, derived.Warnings = eve, &request.Warnings{}
+	derived.User = eve
+	derived.Warnings = &request.Warnings{}
 	if request.UserFrom(as) != eve || request.UserFrom(ctx) != ada {
 		t.Errorf("got users %v and %v, want eve and ada", request.UserFrom(as), request.UserFrom(ctx))
 	}

@@ -20,10 +20,10 @@ func Values(doc []byte) int {
 	return max(bytes.Count(doc, []byte{','}), bytes.Count(doc, []byte{'{'})+bytes.Count(doc, []byte{'['}))
 }
 
-// ValuesWithin reports whether a JSON document has at most most values. It counts as Values does,
-// but ignores the contents of strings if that count is too high.
-func ValuesWithin(doc []byte, most int) bool {
-	return Values(doc) <= most || valuesOutsideStrings(doc) <= most
+// ValuesWithin reports whether the number of values in a JSON document does not exceed a maximum. It
+// counts as Values does, but ignores the contents of strings if that count is too high.
+func ValuesWithin(doc []byte, maximum int) bool {
+	return Values(doc) <= maximum || valuesOutsideStrings(doc) <= maximum
 }
 
 // WeightOfJSON returns the cost of a JSON document in bytes, by its size and its number of values.

@@ -47,7 +47,10 @@ func Attempt(ctx context.Context) (forget func()) {
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.texts, w.seen, w.length, w.cut = texts, seen, length, cut
+		w.texts = texts
+		w.seen = seen
+		w.length = length
+		w.cut = cut
 	}
 }
 
@@ -85,7 +88,8 @@ func (w *Warnings) add(text string) {
 			return
 		}
 		// From now on every text is cut, including the earlier ones.
-		w.cut, w.length = true, 0
+		w.cut = true
+		w.length = 0
 		for i := range w.texts {
 			w.shorten(i)
 		}

@@ -67,31 +67,37 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 		op     *requestinfo.Info
 		query  string
 	}{
-		"watch, short target": {"GET",
-			&requestinfo.Info{
+		"watch, short target": {
+			method: "GET",
+			op: &requestinfo.Info{
 				Verb:       "watch",
 				Path:       "/api/v1/pods",
 				Method:     "GET",
 				IsResource: true,
 				Target:     &apiset.Resource{Kind: &registry.Kind{}},
 			},
-			"watch=1"},
-		"watch, long target": {"GET",
-			&requestinfo.Info{
+			query: "watch=1",
+		},
+		"watch, long target": {
+			method: "GET",
+			op: &requestinfo.Info{
 				Verb:       "watch",
 				Path:       "/api/v1/pods",
 				Method:     "GET",
 				IsResource: true,
 				Target:     &apiset.Resource{Kind: &registry.Kind{}},
 			},
-			"watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
-		"exec": {"GET", execInfo, "command=x"},
-		"patch of an aggregated API": {"PATCH",
-			&requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
-			""},
-		"get of an aggregated API": {"GET",
-			&requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
-			""},
+			query: "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)"),
+		},
+		"exec": {method: "GET", op: execInfo, query: "command=x"},
+		"patch of an aggregated API": {
+			method: "PATCH",
+			op:     &requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
+		},
+		"get of an aggregated API": {
+			method: "GET",
+			op:     &requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()

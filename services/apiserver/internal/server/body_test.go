@@ -36,23 +36,29 @@ func TestHasBody(t *testing.T) {
 		length int64
 		ok     bool
 	}{
-		"a write":                 {known("create"), 100_000, true},
-		"a small one":             {known("patch"), 5, true},
-		"a deletion with options": {known("deletecollection"), 20, true},
-		"of unknown length":       {known("update"), -1, true},
-		"the largest":             {known("update"), request.MaxBody, true},
-		"too large":               {known("update"), request.MaxBody + 1, false},
-		"none":                    {known("delete"), 0, false},
-		"a read":                  {known("list"), 10, false},
-		"an unknown resource":     {&requestinfo.Info{Verb: "create", IsResource: true}, 10, false},
-		"another server's":        {&requestinfo.Info{Verb: "create", IsResource: true, Delegate: http.NotFoundHandler()}, 10, true},
-		"a connection": {&requestinfo.Info{
-			Verb:       "create",
-			IsResource: true,
-			Target:     &apiset.Resource{},
-			Sub:        &registry.Subresource{Connect: true},
+		"a write":                 {op: known("create"), length: 100_000, ok: true},
+		"a small one":             {op: known("patch"), length: 5, ok: true},
+		"a deletion with options": {op: known("deletecollection"), length: 20, ok: true},
+		"of unknown length":       {op: known("update"), length: -1, ok: true},
+		"the largest":             {op: known("update"), length: request.MaxBody, ok: true},
+		"too large":               {op: known("update"), length: request.MaxBody + 1},
+		"none":                    {op: known("delete")},
+		"a read":                  {op: known("list"), length: 10},
+		"an unknown resource":     {op: &requestinfo.Info{Verb: "create", IsResource: true}, length: 10},
+		"another server's": {
+			op:     &requestinfo.Info{Verb: "create", IsResource: true, Delegate: http.NotFoundHandler()},
+			length: 10,
+			ok:     true,
 		},
-			10, false},
+		"a connection": {
+			op: &requestinfo.Info{
+				Verb:       "create",
+				IsResource: true,
+				Target:     &apiset.Resource{},
+				Sub:        &registry.Subresource{Connect: true},
+			},
+			length: 10,
+		},
 	} {
 		if ok := hasBody(c.op, &http.Request{ContentLength: c.length}); ok != c.ok {
 			t.Errorf("%s: got %t, want %t", name, ok, c.ok)
@@ -272,7 +278,8 @@ func TestURLCost(t *testing.T) {
 	long := "/?labelSelector=" + strings.Repeat("a", largeURL)
 	list := &requestinfo.Info{Verb: "list", Method: "GET", IsResource: true, Target: &apiset.Resource{}}
 	connect, watch := *list, *list
-	watch.Verb, watch.Target = "watch", &apiset.Resource{Kind: &registry.Kind{}}
+	watch.Verb = "watch"
+	watch.Target = &apiset.Resource{Kind: &registry.Kind{}}
 	connect.Sub = &registry.Subresource{Connect: true}
 	for name, c := range map[string]struct {
 		op     *requestinfo.Info

@@ -48,7 +48,7 @@ type Config struct {
 	// Flow is the flow control. Width returns how many seats a request takes. Without Flow,
 	// MaxInFlight and MaxMutatingInFlight limit requests.
 	Flow  *flowcontrol.Controller
-	Width func(op *requestinfo.Info, most int) flowcontrol.Width
+	Width func(op *requestinfo.Info, maximum int) flowcontrol.Width
 	// MaxInFlight and MaxMutatingInFlight are the maximum numbers of concurrent reads and writes;
 	// 0 means no limit.
 	MaxInFlight, MaxMutatingInFlight int

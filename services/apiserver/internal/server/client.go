@@ -47,7 +47,8 @@ func (u client) tryAcquire(q *limit.Queue[string], n int) (c limit.Claim[string]
 	c = u.claim(q, n)
 	master := u.InGroup(api.GroupMasters)
 	if master {
-		c.Keep, c.Unshared = 0, true
+		c.Keep = 0
+		c.Unshared = true
 	}
 	held = q.TryAcquire(c)
 	return c, held, held || master

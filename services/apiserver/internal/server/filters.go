@@ -40,7 +40,8 @@ func LongRunning(kinds *apiset.Live, delegates Delegates) func(*http.Request) bo
 			if v, ok := api.Parameter(r.URL.RawQuery, "watch"); ok { // only this parameter matters
 				u.RawQuery = url.Values{"watch": {v}}.Encode()
 			}
-			short.URL, r = &u, &short
+			short.URL = &u
+			r = &short
 		}
 		op := delegates.Resolve(r, kinds.Current())
 		return op.LongRunning() || op.Delegate != nil && httpstream.IsUpgradeRequest(r)
@@ -56,14 +57,16 @@ func (c *Config) withRequestInfo(next http.Handler) http.Handler {
 	limits := newWorkLimits(c.Bounds, c.LargeRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, s := request.Derive(r.Context())
-		s.Waits, s.Principal = &request.Waits{}, request.PrincipalOf(nil, r.RemoteAddr)
+		s.Waits = &request.Waits{}
+		s.Principal = request.PrincipalOf(nil, r.RemoteAddr)
 		op := c.requestInfo(r)
 		if op == nil {
 			s.Info = c.truncatedRequestInfo(r)
 			overloaded.ServeHTTP(w, r.WithContext(ctx))
 			return
 		}
-		s.Info, s.Work = op, &work{limits: limits}
+		s.Info = op
+		s.Work = &work{limits: limits}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -87,7 +90,8 @@ func (c *Config) requestInfo(r *http.Request) *requestinfo.Info {
 // It serves metrics and audit of a rejected request, and is never executed.
 func (c *Config) truncatedRequestInfo(r *http.Request) *requestinfo.Info {
 	short, u := *r, *r.URL
-	u.Path, u.RawQuery = u.Path[:min(len(u.Path), largeURL)], ""
+	u.Path = u.Path[:min(len(u.Path), largeURL)]
+	u.RawQuery = ""
 	short.URL = &u
 	return c.Delegates.Resolve(&short, c.Kinds.Current())
 }
@@ -108,7 +112,7 @@ func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 
 // withNegotiationLimit rejects requests whose negotiation header fields are too long.
 func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
-	most := c.Bounds.NegotiationFields
+	maximum := c.Bounds.NegotiationFields
 	fields := []string{"Accept", "Content-Type", "Accept-Encoding"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := 0
@@ -117,14 +121,14 @@ func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
 				n += len(value)
 			}
 		}
-		if n <= most || most == 0 {
+		if n <= maximum || maximum == 0 {
 			next.ServeHTTP(w, r)
 			return
 		}
 		for _, name := range fields {
 			r.Header.Del(name)
 		}
-		c.reject(w, r, status.LongFields(fields, most))
+		c.reject(w, r, status.LongFields(fields, maximum))
 	})
 }
 
@@ -220,7 +224,8 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 			c.reject(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
-		s.User, s.Principal = u, request.PrincipalOf(u, r.RemoteAddr)
+		s.User = u
+		s.Principal = request.PrincipalOf(u, r.RemoteAddr)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -31,7 +31,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		waiting := c.Metrics.inqueue.gauge(op)
 		waiting.Inc()
 		queued, span := c.beginSpan(ctx, "priorityandfairness")
-		admitted, class, err := c.Flow.Begin(queued, u, op, func(most int) flowcontrol.Width { return c.Width(op, most) })
+		admitted, class, err := c.Flow.Begin(queued, u, op, func(maximum int) flowcontrol.Width { return c.Width(op, maximum) })
 		span.End()
 		waiting.Dec()
 		took := observeSince(c.Metrics.filters.flow, begin)

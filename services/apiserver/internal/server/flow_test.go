@@ -29,7 +29,11 @@ func TestResetStreamIsNotServed(t *testing.T) {
 		over  bool
 		done  bool
 	}{
-		"HTTP/2": {2, false, true}, "HTTP/2, reset": {2, true, false}, "HTTP/1, half closed": {1, true, true},
+		"HTTP/2": {proto: 2, done: true}, "HTTP/2, reset": {proto: 2, over: true}, "HTTP/1, half closed": {
+			proto: 1,
+			over:  true,
+			done:  true,
+		},
 	} {
 		done := false
 		h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done = true }))

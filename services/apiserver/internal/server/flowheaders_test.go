@@ -57,7 +57,8 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 	flow.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{schema}, []*flowcontrolv1.PriorityLevelConfiguration{level}))
 	var inside func(*http.Request)
 	h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) { inside(r) }, func(c *server.Config) {
-		c.Metrics, c.Flow = server.NewMetrics(registry), flow
+		c.Metrics = server.NewMetrics(registry)
+		c.Flow = flow
 		c.Width = func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 	})
 	send := func(path string) *httptest.ResponseRecorder {

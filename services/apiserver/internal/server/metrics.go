@@ -300,7 +300,10 @@ func (c *Config) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey {
 	if i.Target == nil {
 		return k
 	}
-	k.group, k.version, k.resource, k.subresource = i.Group, i.Version, i.Resource, i.Subresource
+	k.group = i.Group
+	k.version = i.Version
+	k.resource = i.Resource
+	k.subresource = i.Subresource
 	switch {
 	case i.LongRunning() && i.Verb != "watch":
 		k.verb = "CONNECT"

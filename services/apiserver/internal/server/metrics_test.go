@@ -73,7 +73,8 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 	send := func(ctx context.Context, method, path, media string) *httptest.ResponseRecorder {
 		r := newRequest(method, path).WithContext(ctx)
 		if method == "GET" {
-			r.Body, r.ContentLength = http.NoBody, 0
+			r.Body = http.NoBody
+			r.ContentLength = 0
 		}
 		r.Header.Set("Content-Type", media)
 		w := httptest.NewRecorder()
@@ -168,7 +169,8 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 		var inside func()
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) { inside() }, func(config *server.Config) {
 			config.Metrics = server.NewMetrics(registry)
-			config.MaxInFlight, config.MaxMutatingInFlight = 1, 1
+			config.MaxInFlight = 1
+			config.MaxMutatingInFlight = 1
 		})
 		send := func(method, path string) int {
 			w := httptest.NewRecorder()
@@ -265,7 +267,8 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 		looks := 0
 		j := &countingAuthorizer{}
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(config *server.Config) {
-			config.Kinds, config.Authorizer = apiset.NewLive(kinds), j
+			config.Kinds = apiset.NewLive(kinds)
+			config.Authorizer = j
 			config.Refresh = func(context.Context) *apiset.Set { looks++; return kinds }
 			config.Delegates.Extension = func(gv schema.GroupVersion) http.Handler {
 				if gv.Group == "foreign.test" {

@@ -140,7 +140,8 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	var gv schema.GroupVersion
 	if parts[0] == "apis" && len(parts) > 1 {
-		gv.Group, parts = parts[1], parts[1:]
+		gv.Group = parts[1]
+		parts = parts[1:]
 		if gv.Group == "" || !op.Kinds.ServesGroup(gv.Group) && !m.Discovery.HasGroup(gv.Group) {
 			http.NotFound(w, r)
 			return

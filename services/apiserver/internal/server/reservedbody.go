@@ -143,7 +143,8 @@ func (b *reservedBody) acquire(n int) (c limit.Claim[string], held, ok bool) {
 func (b *reservedBody) release() {
 	b.mu.Lock()
 	claims := b.claims
-	b.claims, b.ended = nil, true
+	b.claims = nil
+	b.ended = true
 	b.mu.Unlock()
 	for _, c := range claims {
 		b.budget.Release(c)
@@ -167,7 +168,8 @@ func (b *bodyBudget) removeArriving(r *reservedBody) {
 func (b *bodyBudget) recordSize(r *reservedBody, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r.occupied, r.since = size, time.Now()
+	r.occupied = size
+	r.since = time.Now()
 }
 
 // evictStalled refuses stalled bodies until r can acquire a claim. It evicts the bodies of principals

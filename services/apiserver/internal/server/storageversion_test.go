@@ -27,20 +27,20 @@ func TestWritesWaitForStorageVersion(t *testing.T) {
 		method, path string
 		held         bool
 	}{
-		{"POST", "/api/v1/namespaces/a/pods", true},
-		{"PUT", "/api/v1/namespaces/a/pods/p/status", true},
-		{"DELETE", "/api/v1/namespaces/a/pods", true},
-		{"GET", "/api/v1/namespaces/a/pods", false},
-		{"GET", "/api/v1/pods?watch=1", false},
-		{"POST", "/api/v1/namespaces/a/configmaps", false},
-		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l", false},
-		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/a/leases/l", true},
-		{"PUT", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/core.pods", false},
-		{"POST", "/apis/example.com/v1/storageversions", true},
-		{"PUT", "/apis/internal.apiserver.k8s.io/v1alpha1/leases/l", true},
-		{"PUT", "/apis/example.com/v1/namespaces/kube-system/leases/l", true},
-		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/pods/l", true},
-		{"POST", "/version", false},
+		{method: "POST", path: "/api/v1/namespaces/a/pods", held: true},
+		{method: "PUT", path: "/api/v1/namespaces/a/pods/p/status", held: true},
+		{method: "DELETE", path: "/api/v1/namespaces/a/pods", held: true},
+		{method: "GET", path: "/api/v1/namespaces/a/pods"},
+		{method: "GET", path: "/api/v1/pods?watch=1"},
+		{method: "POST", path: "/api/v1/namespaces/a/configmaps"},
+		{method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l"},
+		{method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/a/leases/l", held: true},
+		{method: "PUT", path: "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/core.pods"},
+		{method: "POST", path: "/apis/example.com/v1/storageversions", held: true},
+		{method: "PUT", path: "/apis/internal.apiserver.k8s.io/v1alpha1/leases/l", held: true},
+		{method: "PUT", path: "/apis/example.com/v1/namespaces/kube-system/leases/l", held: true},
+		{method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/kube-system/pods/l", held: true},
+		{method: "POST", path: "/version"},
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, newRequest(c.method, c.path))

@@ -71,7 +71,8 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		request.From(r.Context()).Waits.Add(time.Hour)
 		w.WriteHeader(http.StatusCreated)
 	}, func(c *server.Config) {
-		c.Slow, c.Logger = time.Nanosecond, slog.New(slog.NewTextHandler(&log, nil))
+		c.Slow = time.Nanosecond
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	for _, c := range []struct {
 		method, path, want string

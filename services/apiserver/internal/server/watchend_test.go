@@ -29,7 +29,8 @@ import (
 func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (string, *http.Client) {
 	t.Helper()
 	o := serving.NewOptions("testd", 0)
-	o.CertDir, o.BindAddress = t.TempDir(), net.IPv4(127, 0, 0, 1)
+	o.CertDir = t.TempDir()
+	o.BindAddress = net.IPv4(127, 0, 0, 1)
 	change(o)
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		t.Fatal(err)

@@ -79,7 +79,10 @@ func workOf(ctx context.Context) *work {
 func (w *work) begin(seats *seatHolder, started func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seats, w.seatless, w.started, w.ended = seats, false, started, false
+	w.seats = seats
+	w.seatless = false
+	w.started = started
+	w.ended = false
 }
 
 // Estimate implements request.Work. It reserves bytes once. All
@@ -110,7 +113,9 @@ func (w *work) reserve(ctx context.Context, size int) bool {
 	}
 	w.mu.Lock()
 	ended := w.ended
-	w.bytes, w.hasBytes, w.parked = c, !ended, false
+	w.bytes = c
+	w.hasBytes = !ended
+	w.parked = false
 	w.mu.Unlock()
 	if ended {
 		w.limits.bytes.Release(c)
@@ -222,7 +227,8 @@ func (w *work) park(ctx context.Context) {
 		return
 	}
 	w.limits.bytes.Release(w.bytes)
-	w.bytes, w.parked = c, true
+	w.bytes = c
+	w.parked = true
 }
 
 // Started implements request.Work.
@@ -267,7 +273,8 @@ func (w *work) release() {
 	default:
 		w.limits.bytes.Release(w.bytes)
 	}
-	w.hasBytes, w.parked = false, false
+	w.hasBytes = false
+	w.parked = false
 }
 
 func (w *work) releasePermit() {

@@ -37,15 +37,29 @@ func TestStatusIsBounded(t *testing.T) {
 		// left describes the omitted causes, kept is the number of the others.
 		kept, left string
 	}{
-		"a few":     {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3]), "3", ""},
-		"many":      {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many), "1000", "299000 more errors are left out"},
-		"long ones": {Invalid(schema.GroupKind{Kind: "Pod"}, "p", long), "7", "193 more errors are left out"},
-		"many, from apimachinery": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:2000]),
-			"1000", "1000 more errors are left out"},
-		"large, from apimachinery": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", medium), "63",
-			"137 more errors are left out"},
-		"a long message": {errors.New(strings.Repeat("x", 1<<20)), "0", ""},
-		"a long name":    {apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), "0", ""},
+		"a few": {err: Invalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3]), kept: "3"},
+		"many": {
+			err:  Invalid(schema.GroupKind{Kind: "Pod"}, "p", many),
+			kept: "1000",
+			left: "299000 more errors are left out",
+		},
+		"long ones": {
+			err:  Invalid(schema.GroupKind{Kind: "Pod"}, "p", long),
+			kept: "7",
+			left: "193 more errors are left out",
+		},
+		"many, from apimachinery": {
+			err:  apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:2000]),
+			kept: "1000",
+			left: "1000 more errors are left out",
+		},
+		"large, from apimachinery": {
+			err:  apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", medium),
+			kept: "63",
+			left: "137 more errors are left out",
+		},
+		"a long message": {err: errors.New(strings.Repeat("x", 1<<20)), kept: "0"},
+		"a long name":    {err: apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), kept: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := Of(c.err)
@@ -58,11 +72,13 @@ func TestStatusIsBounded(t *testing.T) {
 			var causes []metav1.StatusCause
 			size := 0
 			if st.Details != nil {
-				causes, size = st.Details.Causes, len(st.Details.Name)
+				causes = st.Details.Causes
+				size = len(st.Details.Name)
 			}
 			left := ""
 			if n := len(causes); n > 0 && causes[n-1].Field == "" {
-				left, causes = causes[n-1].Message, causes[:n-1]
+				left = causes[n-1].Message
+				causes = causes[:n-1]
 			}
 			for _, x := range causes {
 				size += len(x.Message) + len(x.Field)

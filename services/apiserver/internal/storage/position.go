@@ -66,7 +66,9 @@ type Position struct {
 // After returns the position after a batch.
 func (p Position) After(b Batch) Position {
 	if n := len(b.Events); n > 0 {
-		p.Last, p.Quiet, p.ReadAt = MarkOf(&b.Events[n-1]), true, 0
+		p.Last = MarkOf(&b.Events[n-1])
+		p.Quiet = true
+		p.ReadAt = 0
 	}
 	p.Revision = max(p.Revision, b.Revision)
 	return p

@@ -80,7 +80,8 @@ func (i *Informer) Run(ctx context.Context) error {
 func (i *Informer) follow(ctx context.Context) (err error) {
 	options := watchcache.WatchOptions{Selection: i.cfg.Selection, Initial: watchcache.InitialState}
 	if i.cfg.ChangesOnly {
-		options.Initial, options.After = watchcache.InitialNone, i.cfg.Store.Snapshot().Revision()
+		options.Initial = watchcache.InitialNone
+		options.After = i.cfg.Store.Snapshot().Revision()
 	}
 	w, err := i.cfg.Store.Watch(options)
 	if err != nil {
@@ -117,7 +118,8 @@ func (i *Informer) follow(ctx context.Context) (err error) {
 			if ev.Type == watchcache.Bookmark {
 				i.cfg.Replace(ctx, objects, ev.Revision)
 				i.advance(w, ev.Revision)
-				loading, objects = false, nil
+				loading = false
+				objects = nil
 				break
 			}
 			objects = append(objects, ev.Entry)
@@ -139,7 +141,8 @@ func (i *Informer) advance(w *watchcache.Watcher, revision int64) {
 	if era == i.era && revision <= i.applied {
 		return
 	}
-	i.era, i.applied = era, revision
+	i.era = era
+	i.applied = revision
 	close(i.moved)
 	i.moved = make(chan struct{})
 }

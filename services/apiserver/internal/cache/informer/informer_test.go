@@ -64,7 +64,9 @@ func (s *source) signal() {
 func (s *source) lose(err error, revision int64, keys ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revision, s.events, s.broken = revision, nil, err
+	s.revision = revision
+	s.events = nil
+	s.broken = err
 	s.objects = map[string]int64{}
 	for _, k := range keys {
 		s.objects[k] = revision
@@ -186,7 +188,9 @@ func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 	wg.Go(func() { _ = f.cache.Run(feed) })
 	ended := make(chan error, 1)
 	wg.Go(func() { ended <- f.Run(ctx) })
-	f.stop, f.stopCache, f.ended = cancel, stopFeed, ended
+	f.stop = cancel
+	f.stopCache = stopFeed
+	f.ended = ended
 	t.Cleanup(func() { cancel(); stopFeed(); wg.Wait() })
 	return f
 }
@@ -225,7 +229,8 @@ func TestInformerReceivesObjectsAndThenChanges(t *testing.T) {
 func TestInformerReceivesManyObjectsInOneCall(t *testing.T) {
 	var keys, names []string
 	for i := range 200 {
-		keys, names = append(keys, fmt.Sprintf("a/%03d", i)), append(names, fmt.Sprintf("%03d", i))
+		keys = append(keys, fmt.Sprintf("a/%03d", i))
+		names = append(names, fmt.Sprintf("%03d", i))
 	}
 	newFixture(t, false, keys...).expect(fmt.Sprint("replace ", names))
 }

@@ -125,7 +125,8 @@ func (r *fixture) put(namespace, name string, size int) {
 	if e, exists := r.kind.Store.Get(ev.Key); exists {
 		ev.CreateRevision = e.CreateRevision
 	} else {
-		ev.Type, ev.CreateRevision = storage.Created, r.revision
+		ev.Type = storage.Created
+		ev.CreateRevision = r.revision
 	}
 	r.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: r.revision}
 	if err := <-r.source.applied; err != nil {
@@ -136,7 +137,8 @@ func (r *fixture) put(namespace, name string, size int) {
 // read returns the names of the limit fixture of a namespace. It records how many were decoded and
 // which sizes were weighed.
 func (r *fixture) read(ctx context.Context, namespace string, visit func()) (names []string, err error) {
-	r.decoded, r.weighed = 0, nil
+	r.decoded = 0
+	r.weighed = nil
 	ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create"})
 	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy }}
 	err = r.cached.Each(ctx, namespace, func(lr *corev1.LimitRange) error {

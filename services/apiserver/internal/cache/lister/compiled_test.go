@@ -25,7 +25,8 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 		Unreadable: func(e *watchcache.Entry, kept bool, _ error) { failed = append(failed, fmt.Sprint(e.Name(), kept)) },
 	}
 	update := func(wanted func(*watchcache.Entry) bool) (values []string, err error) {
-		compiled, failed = nil, nil
+		compiled = nil
+		failed = nil
 		items, err := c.Update(r.kind.Store.Snapshot(), wanted)
 		for _, item := range items {
 			values = append(values, item.Value)

@@ -190,7 +190,8 @@ func (m *matches) step() (start, end, at int, ok bool) {
 func (m *matches) extend(p, position int) (start, end, at int) {
 	value := m.value
 	text := m.text
-	start, at = p, position
+	start = p
+	at = position
 	for start > m.own && at > 0 && value[start-1] == text[at-1] {
 		start--
 		at--

@@ -60,7 +60,8 @@ func (p *Pool) learn(value []byte, all int64) {
 	p.pause.Store(0)
 	switch {
 	case found >= minPhrase:
-		p.misses, p.wait = 0, 0
+		p.misses = 0
+		p.wait = 0
 	case p.misses < maxMisses:
 		p.misses++
 	default:
@@ -113,5 +114,6 @@ func (p *Pool) forget(all int64) {
 	for size < maxRecent && all >= worthOf(2*size) {
 		size *= 2
 	}
-	p.recent, p.idle = newIndex(size, 1), 0
+	p.recent = newIndex(size, 1)
+	p.idle = 0
 }

@@ -124,7 +124,8 @@ func (p *Pool) Compact(all int64) (crowd []*Dictionary) {
 	defer p.mu.Unlock()
 	p.idle++
 	if p.found > 0 {
-		p.found, p.idle = 0, 0
+		p.found = 0
+		p.idle = 0
 	}
 	if p.idle > idleCompactions {
 		p.recent = nil

@@ -14,19 +14,19 @@ import (
 // are gone.
 func TestDictionarySizeFollowsValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 4))
-	for _, c := range []struct{ all, most int64 }{{1 << 10, 0}, {200 << 10, 16 << 10}, {1 << 20, 64 << 10}, {3 << 20, 256 << 10}} {
+	for _, c := range []struct{ all, maximum int64 }{{1 << 10, 0}, {200 << 10, 16 << 10}, {1 << 20, 64 << 10}, {3 << 20, 256 << 10}} {
 		var s valuedict.Pool
-		most := int64(0)
+		maximum := int64(0)
 		for i := range 400 {
 			tm := newTemplate(r, 4000)
 			for range 3 {
 				if _, dict := s.Pack(tm.value(r, i), c.all); dict != nil {
-					most = max(most, dict.Bytes())
+					maximum = max(maximum, dict.Bytes())
 				}
 			}
 		}
-		if most != c.most {
-			t.Errorf("with %d bytes of values: got a dictionary of %d bytes, want %d", c.all, most, c.most)
+		if maximum != c.maximum {
+			t.Errorf("with %d bytes of values: got a dictionary of %d bytes, want %d", c.all, maximum, c.maximum)
 		}
 		s.Compact(1 << 10)
 		tm := newTemplate(r, 4000)

@@ -147,7 +147,8 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 	if crowd := s.Compact(all); len(crowd) != 0 {
 		t.Errorf("%d dictionaries prevent a new one that was not requested, want 0", len(crowd))
 	}
-	kept, dicts = nil, nil
+	kept = nil
+	dicts = nil
 	runtime.GC()
 	tm := newTemplate(r, 4000)
 	good := 0

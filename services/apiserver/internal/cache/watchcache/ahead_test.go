@@ -43,7 +43,8 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 		}
 		ev := storage.Event{Type: storage.Created, Key: key, Revision: revision, CreateRevision: revision}
 		if since, ok := created[key]; ok {
-			ev.Type, ev.CreateRevision = storage.Updated, since
+			ev.Type = storage.Updated
+			ev.CreateRevision = since
 			if r.IntN(4) == 0 {
 				delete(created, key)
 				return storage.Event{Type: storage.Deleted, Key: key, Revision: revision}

@@ -109,7 +109,8 @@ func (t *recentTable) set() Set {
 	if len(t.pairs) == 0 {
 		return Set{}
 	}
-	t.list, t.text = t.list[:0], t.text[:0]
+	t.list = t.list[:0]
+	t.text = t.text[:0]
 	hash := uint32(0)
 	size := 0
 	for _, p := range t.pairs {

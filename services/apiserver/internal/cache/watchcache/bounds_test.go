@@ -73,7 +73,8 @@ func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	store := newMemStore()
 	src := &countedOlder{memStore: store, gate: make(chan struct{})}
 	r := newRig(t, store, func(c *watchcache.Config) {
-		c.HistoryBytes, c.Older = 1<<17, src
+		c.HistoryBytes = 1 << 17
+		c.Older = src
 		verbatim(c)
 	})
 	for i := range 10 {
@@ -218,7 +219,8 @@ func TestHistoryIsNotBoundedByCount(t *testing.T) {
 func TestHistorySecondsMetric(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
-		c.Now, c.HistoryBytes = clk.Now, 100_000
+		c.Now = clk.Now
+		c.HistoryBytes = 100_000
 		verbatim(c)
 	})
 	const line = `binnacle_watch_cache_history_seconds{resource="pods"}`

@@ -165,7 +165,8 @@ func New(cfg Config) (*Cache, error) {
 		loaded:  make(chan struct{}),
 		defined: map[string]*Store{},
 	}
-	c.plain, c.sealed = &valueEncoding{ring: c.ring}, &valueEncoding{ring: c.ring, sealed: true}
+	c.plain = &valueEncoding{ring: c.ring}
+	c.sealed = &valueEncoding{ring: c.ring, sealed: true}
 	c.ready.ch = make(chan struct{})
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.end = context.WithCancel(context.Background())

@@ -78,7 +78,8 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 	src := watchcachetest.NewSource(store, "/registry/")
 	pod := resource("pods")
 	inner := pod
-	inner.Name, inner.Prefix = "inner", pod.Prefix+"inner/"
+	inner.Name = "inner"
+	inner.Prefix = pod.Prefix + "inner/"
 	foreign := pod
 	foreign.Prefix = "/elsewhere/pods/"
 	tests := []struct {

@@ -283,9 +283,11 @@ func newCompact(key string, a Attributes) compact {
 		names:     unique.Make(names{a.Labels.keys, a.Fields.keys}),
 	}
 	irregular := 0
-	c.namespace, c.name = uint16(len(a.Namespace)), uint16(len(a.Name))
+	c.namespace = uint16(len(a.Namespace))
+	c.name = uint16(len(a.Name))
 	if !endsWith(key, &a) {
-		c.name, irregular = irregularName, len(a.Namespace)+len(a.Name)+irregularEnd
+		c.name = irregularName
+		irregular = len(a.Namespace) + len(a.Name) + irregularEnd
 	}
 	var b strings.Builder
 	b.Grow(int(c.labelsEnd) + len(a.Fields.text) + irregular)

@@ -59,7 +59,8 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	}
 	random(50)
 	r := newRig(t, mirror, func(c *watchcache.Config) {
-		c.Source, c.Newest = watchcachetest.NewSource(store, "/registry/"), store
+		c.Source = watchcachetest.NewSource(store, "/registry/")
+		c.Newest = store
 	})
 	start := r.sync()
 	sel := selection(t, "", "", nodeField+"=n1")

@@ -71,7 +71,8 @@ func (c *Cache) feed(ctx context.Context) error {
 				}
 			}
 		} else if err = c.load(ctx); err == nil {
-			loaded, wait = true, minBackoff
+			loaded = true
+			wait = minBackoff
 			continue
 		}
 		if ctx.Err() != nil {
@@ -247,7 +248,8 @@ func (c *Cache) reopen(ctx context.Context) error {
 			case !ok || e.Revision != kv.ModRevision: // the change is still to come
 			case kv.Unreadable() != nil: // maybe for a different reason than before
 				entry := c.entry(s, kv)
-				entry.damage.readable, entry.damage.neverReadable = e.LastReadable(), e.neverReadable()
+				entry.damage.readable = e.LastReadable()
+				entry.damage.neverReadable = e.neverReadable()
 				lost = append(lost, lostEntry{s, e, entry})
 			case e.damage != nil && !e.damage.err.Undecodable && kv.Unreadable() == nil:
 				readable = true

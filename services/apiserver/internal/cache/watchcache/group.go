@@ -84,7 +84,8 @@ const crowdedWake = 256
 func (wk *wake) release() {
 	wk.mu.Lock()
 	parked := wk.parked
-	wk.came, wk.parked = true, nil
+	wk.came = true
+	wk.parked = nil
 	close(wk.ch) // no watcher parks again before it is off the list
 	wk.mu.Unlock()
 	if len(parked) > crowdedWake {

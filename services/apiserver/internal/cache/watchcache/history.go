@@ -126,13 +126,15 @@ func (s *Store) revert(im *image, begin, end uint64, era uint64) bool {
 // nearest returns the image that needs the fewest changes undone to reach the state before record
 // next: the records from next up to end. The caller holds mu.
 func (s *Store) nearest(next uint64) (im *image, end uint64) {
-	im, end = s.live, s.log.next
+	im = s.live
+	end = s.log.next
 	for _, k := range s.cachedImages {
 		if k.image.last < s.log.floor {
 			continue
 		}
 		if after := s.log.after(k.image.last); after >= next && after < end {
-			im, end = k.image, after
+			im = k.image
+			end = after
 		}
 	}
 	return im, end
@@ -202,7 +204,8 @@ func (c *Cache) shrinkImages(bytes int64) (freed int64) {
 		oldest := int64(math.MaxInt64)
 		for s := range c.routes.Load().all() {
 			if used, ok := s.oldestImage(); ok && used < oldest {
-				in, oldest = s, used
+				in = s
+				oldest = used
 			}
 		}
 		if in == nil {
@@ -221,7 +224,8 @@ func (s *Store) oldestImage() (used int64, ok bool) {
 	defer s.mu.RUnlock()
 	used = math.MaxInt64
 	for _, k := range s.cachedImages {
-		used, ok = min(used, k.used), true
+		used = min(used, k.used)
+		ok = true
 	}
 	return used, ok
 }
@@ -280,7 +284,8 @@ func (c *Cache) readOlder(ctx context.Context, e *Entry) (*Entry, error) {
 	if rd == nil {
 		rd = &olderRead{done: make(chan struct{})}
 		if o.running == nil {
-			o.running, o.known = map[olderKey]*olderRead{}, map[olderKey]weak.Pointer[Entry]{}
+			o.running = map[olderKey]*olderRead{}
+			o.known = map[olderKey]weak.Pointer[Entry]{}
 		}
 		o.running[k] = rd
 		go c.runOlder(k, e, rd)

@@ -157,7 +157,8 @@ func (w *wantedLabels) evictLeast() {
 	n := -1
 	for label, misses := range w.misses {
 		if n < 0 || misses < n {
-			least, n = label, misses
+			least = label
+			n = misses
 		}
 	}
 	delete(w.misses, least)
@@ -191,7 +192,9 @@ func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string
 			continue
 		}
 		if n := im.labels[at].count(v, prefix); best == nil || n < objects {
-			best, value, objects = &im.labels[at], v, n
+			best = &im.labels[at]
+			value = v
+			objects = n
 		}
 	}
 	return best, value, objects

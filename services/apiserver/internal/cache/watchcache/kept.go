@@ -70,7 +70,8 @@ func (s *Store) bind(e *Entry, all int64) {
 		k = &valueEncoding{ring: s.cache.ring, dict: dict}
 		s.bound.Store(k)
 	}
-	e.stored, e.encoding = asText(small), k
+	e.stored = asText(small)
+	e.encoding = k
 }
 
 // Stored returns the value as it is in the store. It must not be changed.

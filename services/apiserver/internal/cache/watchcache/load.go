@@ -26,7 +26,8 @@ func (c *Cache) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load watch cache: %w", err)
 	}
-	at.Last, at.ReadAt = l.newest, at.Revision
+	at.Last = l.newest
+	at.ReadAt = at.Revision
 	l.commit(at)
 	return nil
 }
@@ -118,7 +119,8 @@ func (l *loading) commit(at storage.Position) {
 		if im == nil {
 			im = newImage(s.resource.Index, l.era)
 		}
-		im.last, im.loads = revision, c.loads
+		im.last = revision
+		im.loads = c.loads
 		s.metrics.stored.add(im.entries.Len(), im.entries.Len())
 		fired = s.reset(im, revision, fired)
 	}

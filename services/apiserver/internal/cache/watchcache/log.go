@@ -102,7 +102,8 @@ func (l *eventLog) evict() *record {
 	r := l.at(l.first)
 	l.ring[l.first&uint64(len(l.ring)-1)] = nil
 	l.first++
-	l.floor, l.floorAt = r.revision, r.at
+	l.floor = r.revision
+	l.floorAt = r.at
 	l.bytes -= r.size()
 	l.large -= r.large()
 	return r
@@ -151,8 +152,11 @@ func (l *eventLog) resize(capacity int) {
 func (l *eventLog) restart(floor, now int64) {
 	l.next++
 	l.first = l.next
-	l.ring, l.bytes, l.large = nil, 0, 0
-	l.floor, l.floorAt = floor, now
+	l.ring = nil
+	l.bytes = 0
+	l.large = 0
+	l.floor = floor
+	l.floorAt = now
 }
 
 // after returns the number of the first record after a revision.

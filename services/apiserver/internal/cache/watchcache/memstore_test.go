@@ -72,7 +72,8 @@ func (m *memStore) txn(ops ...op) int64 {
 		case o.value == nil:
 			ev.Type = storage.Deleted
 		case !exists:
-			ev.Type, ev.CreateRevision = storage.Created, rev
+			ev.Type = storage.Created
+			ev.CreateRevision = rev
 		}
 		m.history = append(m.history, ev)
 		play(m.current, ev)
@@ -158,7 +159,8 @@ func (m *memStore) rewind(revision int64) {
 	i, _ := slices.BinarySearchFunc(m.history, revision+1, func(ev storage.Event, rev int64) int {
 		return cmp.Compare(ev.Revision, rev)
 	})
-	m.history, m.revision = slices.Clone(m.history[:i]), revision
+	m.history = slices.Clone(m.history[:i])
+	m.revision = revision
 	m.current = m.at(revision)
 	maps.DeleteFunc(m.marks, func(rev int64, _ []storage.Mark) bool { return rev > revision })
 }

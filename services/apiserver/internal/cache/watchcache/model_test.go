@@ -131,7 +131,8 @@ func genSelection(t *rapid.T) watchcache.Selection {
 			"status.phase=Running", "spec.nodeName=n2,status.phase!=Running", "metadata.name=1,spec.nodeName=n1",
 		}).Draw(t, "fields"))
 	if rapid.IntRange(0, 20).Draw(t, "nothing") == 0 {
-		s.Labels, s.Fields = labels.Nothing(), fields.Nothing()
+		s.Labels = labels.Nothing()
+		s.Fields = fields.Nothing()
 	}
 	s.Name = rapid.SampledFrom([]string{"", "", "", "2"}).Draw(t, "name")
 	return s

@@ -39,7 +39,8 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 	rig := newRig(t, store, func(c *watchcache.Config) {
 		for i := range c.Resources {
 			if c.Resources[i].Name == "pods" {
-				c.Resources[i].Packed, c.Resources[i].Outline = true, outlineOf
+				c.Resources[i].Packed = true
+				c.Resources[i].Outline = outlineOf
 				read := c.Resources[i].Attributes
 				c.Resources[i].Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
 					if len(value) > 1_000 {

@@ -22,17 +22,17 @@ func TestLongReadsPause(t *testing.T) {
 	}
 	r.sync()
 	pauses := 0
-	until := func(most int) func() bool {
+	until := func(maximum int) func() bool {
 		pauses = 0
 		return func() bool {
 			pauses++
-			return pauses <= most
+			return pauses <= maximum
 		}
 	}
 	none := selection(t, "a", "num>5", "")
 	all := watchcache.Selection{Namespace: "a"}
-	selected := func(sel watchcache.Selection, most int) (n int) {
-		sel.Pause = until(most)
+	selected := func(sel watchcache.Selection, maximum int) (n int) {
+		sel.Pause = until(maximum)
 		r.pods.Snapshot().Select(sel, "", func(*watchcache.Entry) bool {
 			n++
 			return true

@@ -195,7 +195,8 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 		store.put(fmt.Sprintf("/registry/pods/a/%d", i), large(i))
 	}
 	r := newRig(t, store, func(c *watchcache.Config) {
-		c.HistoryBytes, c.Now = 500_000, clk.Now
+		c.HistoryBytes = 500_000
+		c.Now = clk.Now
 		verbatim(c)
 	})
 	cut := make(chan struct{})

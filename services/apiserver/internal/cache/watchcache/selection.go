@@ -208,12 +208,12 @@ type term struct {
 	// needed means that the key must be present; refused, that it must be absent.
 	needed, refused bool
 	// limited means that the value must be one of inside, which may be empty.
-	limited      bool
-	inside       values
-	outside      values
-	numeric      bool
-	least, most  int64 // of a number, inclusive
-	neverANumber bool
+	limited          bool
+	inside           values
+	outside          values
+	numeric          bool
+	minimum, maximum int64 // of a number, inclusive
+	neverANumber     bool
 }
 
 // values is sorted. A map would take several times the memory for each watch.
@@ -240,7 +240,7 @@ func (a *termsOf) term(name string) *term {
 		}
 		i = len(a.list)
 		a.byKey[key] = i
-		a.list = append(a.list, term{key: key, name: name, least: math.MinInt64, most: math.MaxInt64})
+		a.list = append(a.list, term{key: key, name: name, minimum: math.MinInt64, maximum: math.MaxInt64})
 	}
 	return &a.list[i]
 }
@@ -264,7 +264,8 @@ func (a *termsOf) complete() {
 func (t *term) requireIn(values []string) {
 	t.needed = true
 	if !t.limited {
-		t.limited, t.inside = true, values
+		t.limited = true
+		t.inside = values
 		return
 	}
 	slices.Sort(values)
@@ -280,7 +281,7 @@ func (t *term) requireNotIn(values []string) { t.outside = append(t.outside, val
 // value matches if the given one is not a number.
 func (t *term) requireGreater(values []string) {
 	if n, ok := t.bound(values); ok && n < math.MaxInt64 {
-		t.least = max(t.least, n+1)
+		t.minimum = max(t.minimum, n+1)
 	} else {
 		t.neverANumber = true
 	}
@@ -288,14 +289,15 @@ func (t *term) requireGreater(values []string) {
 
 func (t *term) requireLess(values []string) {
 	if n, ok := t.bound(values); ok && n > math.MinInt64 {
-		t.most = min(t.most, n-1)
+		t.maximum = min(t.maximum, n-1)
 	} else {
 		t.neverANumber = true
 	}
 }
 
 func (t *term) bound(values []string) (int64, bool) {
-	t.needed, t.numeric = true, true
+	t.needed = true
+	t.numeric = true
 	if len(values) != 1 {
 		return 0, false
 	}
@@ -373,5 +375,5 @@ func (t *term) match(value string, there bool) bool {
 		return true
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	return err == nil && !t.neverANumber && t.least <= n && n <= t.most
+	return err == nil && !t.neverANumber && t.minimum <= n && n <= t.maximum
 }

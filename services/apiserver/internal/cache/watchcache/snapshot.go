@@ -359,15 +359,15 @@ func (s *Store) Woken(namespace, name string) int {
 	return n
 }
 
-// Walked returns how many entries a selection must visit, at most the given number.
-func (s Snapshot) Walked(sel Selection, most int) int {
+// Walked returns the number of entries that a selection must visit, or maximum if there are more.
+func (s Snapshot) Walked(sel Selection, maximum int) int {
 	m := sel.matcher()
 	if m.Name != "" {
 		return 1
 	}
 	if i, value, ok := m.indexed(s.store.resource.Index); ok && !s.image.selectsDamaged(m) {
 		n := 0
-		s.ascendIndex(i, value, "", func(*Entry) bool { n++; return n < most })
+		s.ascendIndex(i, value, "", func(*Entry) bool { n++; return n < maximum })
 		return n
 	}
 	prefix := s.store.resource.Prefix
@@ -375,7 +375,7 @@ func (s Snapshot) Walked(sel Selection, most int) int {
 		prefix += m.Namespace + "/"
 	}
 	if l, _, n := s.image.byLabel(m, prefix); l != nil {
-		return min(n, most)
+		return min(n, maximum)
 	}
-	return min(s.Count(prefix, ""), most)
+	return min(s.Count(prefix, ""), maximum)
 }

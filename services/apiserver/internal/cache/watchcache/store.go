@@ -289,7 +289,9 @@ func (s *Store) rebind(entries []*Entry) {
 			continue
 		}
 		other := e.at(e.Revision)
-		other.id, other.stored, other.encoding = e.id, asText(e.Stored()), s.cache.plain
+		other.id = e.id
+		other.stored = asText(e.Stored())
+		other.encoding = s.cache.plain
 		other.places.Store(e.places.Load())
 		s.bind(other, s.live.stored)
 		s.live.replace(e, other)
@@ -310,8 +312,8 @@ const (
 // makeRoom drops records that are too old, and one more if the log is full. The caller holds mu.
 func (s *Store) makeRoom(now int64) {
 	n := 0
-	if most := s.cache.cfg.LogEvents; most > 0 {
-		n = max(0, s.log.len()+1-most)
+	if maximum := s.cache.cfg.LogEvents; maximum > 0 {
+		n = max(0, s.log.len()+1-maximum)
 	}
 	for s.log.len()-n > minLogEvents && now-s.log.at(s.log.first+uint64(n)).at > int64(s.cache.cfg.LogAge) {
 		n++

@@ -298,7 +298,8 @@ func (p *position) get() (storage.Position, uint64) {
 func (p *position) set(at storage.Position, era uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at, p.era = at, era
+	p.at = at
+	p.era = era
 }
 
 // replaced ends an era. Its watchers end, and the cache does not answer until everything is

@@ -106,12 +106,14 @@ func (w *Watcher) begin(initial bool) error {
 	if s.abandoned {
 		return ErrNotReady
 	}
-	w.era, w.begun = s.era.Load(), s.cache.now()
+	w.era = s.era.Load()
+	w.begun = s.cache.now()
 	if initial {
 		im := s.publish()
 		sn := Snapshot{store: s, image: im, revision: max(s.cache.Revision(), im.last)}
 		w.initial.Store(&initialState{revision: sn.revision, snapshot: sn})
-		w.after, w.revision = sn.revision, 0
+		w.after = sn.revision
+		w.revision = 0
 		w.cursor.Store(s.log.next)
 	} else {
 		if w.after < s.log.floor {

@@ -346,10 +346,18 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 		end  func(r *rig, w *watchcache.Watcher, cancel func())
 		want error
 	}{
-		{"closed", func(_ *rig, w *watchcache.Watcher, _ func()) { w.Close(); w.Close() }, watchcache.ErrClosed},
-		{"context", func(_ *rig, _ *watchcache.Watcher, cancel func()) { cancel() }, context.Canceled},
-		{"resource removed", func(r *rig, _ *watchcache.Watcher, _ func()) { r.undefine("pods") }, watchcache.ErrStopped},
-		{"nudged", func(_ *rig, w *watchcache.Watcher, _ func()) { w.Nudge(); w.Nudge() }, nil},
+		{
+			name: "closed",
+			end:  func(_ *rig, w *watchcache.Watcher, _ func()) { w.Close(); w.Close() },
+			want: watchcache.ErrClosed,
+		},
+		{name: "context", end: func(_ *rig, _ *watchcache.Watcher, cancel func()) { cancel() }, want: context.Canceled},
+		{
+			name: "resource removed",
+			end:  func(r *rig, _ *watchcache.Watcher, _ func()) { r.undefine("pods") },
+			want: watchcache.ErrStopped,
+		},
+		{name: "nudged", end: func(_ *rig, w *watchcache.Watcher, _ func()) { w.Nudge(); w.Nudge() }},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

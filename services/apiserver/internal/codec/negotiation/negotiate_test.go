@@ -17,25 +17,38 @@ func TestAccept(t *testing.T) {
 		want   negotiation.Choice
 		ok     bool
 	}{
-		{"", negotiation.Choice{Media: api.MediaJSON}, true},
-		{"*/*", negotiation.Choice{Media: api.MediaJSON}, true},
-		{"application/yaml", negotiation.Choice{Media: api.MediaYAML}, true},
-		{"application/json;q=0.3, application/yaml;q=0.9", negotiation.Choice{Media: api.MediaYAML}, true},
-		{"text/html, application/yaml;q=0.5, application/json;q=0.9, */*;q=0.1", negotiation.Choice{Media: api.MediaJSON}, true},
-		{"application/*", negotiation.Choice{}, false},
-		{"text/html", negotiation.Choice{}, false},
-		{table, negotiation.Choice{Media: api.MediaJSON, As: negotiation.Table, MetaVersion: "v1"}, true},
-		{"application/json;as=Table;v=v9;g=meta.k8s.io", negotiation.Choice{}, false},
-		{"application/json;as=Table;v=v9;g=meta.k8s.io,application/json", negotiation.Choice{Media: api.MediaJSON}, true},
-		{"application/json;as=Table;v=v1;g=other", negotiation.Choice{}, false},
-		{"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", negotiation.Choice{}, false},
-		{"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-			negotiation.Choice{Media: api.MediaProtobuf, As: negotiation.PartialObject, MetaVersion: "v1"},
-			true},
-		{"application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", negotiation.Choice{}, false},
-		{"application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
-			negotiation.Choice{Media: api.MediaJSON}, true},
-		{"application/json;pretty=1", negotiation.Choice{Media: api.MediaJSON, Pretty: true}, true},
+		{want: negotiation.Choice{Media: api.MediaJSON}, ok: true},
+		{accept: "*/*", want: negotiation.Choice{Media: api.MediaJSON}, ok: true},
+		{accept: "application/yaml", want: negotiation.Choice{Media: api.MediaYAML}, ok: true},
+		{accept: "application/json;q=0.3, application/yaml;q=0.9", want: negotiation.Choice{Media: api.MediaYAML}, ok: true},
+		{
+			accept: "text/html, application/yaml;q=0.5, application/json;q=0.9, */*;q=0.1",
+			want:   negotiation.Choice{Media: api.MediaJSON},
+			ok:     true,
+		},
+		{accept: "application/*", want: negotiation.Choice{}},
+		{accept: "text/html", want: negotiation.Choice{}},
+		{accept: table, want: negotiation.Choice{Media: api.MediaJSON, As: negotiation.Table, MetaVersion: "v1"}, ok: true},
+		{accept: "application/json;as=Table;v=v9;g=meta.k8s.io", want: negotiation.Choice{}},
+		{
+			accept: "application/json;as=Table;v=v9;g=meta.k8s.io,application/json",
+			want:   negotiation.Choice{Media: api.MediaJSON},
+			ok:     true,
+		},
+		{accept: "application/json;as=Table;v=v1;g=other", want: negotiation.Choice{}},
+		{accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", want: negotiation.Choice{}},
+		{
+			accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+			want:   negotiation.Choice{Media: api.MediaProtobuf, As: negotiation.PartialObject, MetaVersion: "v1"},
+			ok:     true,
+		},
+		{accept: "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", want: negotiation.Choice{}},
+		{
+			accept: "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
+			want:   negotiation.Choice{Media: api.MediaJSON},
+			ok:     true,
+		},
+		{accept: "application/json;pretty=1", want: negotiation.Choice{Media: api.MediaJSON, Pretty: true}, ok: true},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Accept", c.accept)

@@ -50,11 +50,11 @@ func TestMalformedDocumentIsRejected(t *testing.T) {
 // anyJSON draws a value as decoded by encoding/json.
 func anyJSON(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
-		most := 5
+		maximum := 5
 		if depth == 0 {
-			most = 3
+			maximum = 3
 		}
-		switch rapid.IntRange(0, most).Draw(t, "kind") {
+		switch rapid.IntRange(0, maximum).Draw(t, "kind") {
 		case 0:
 			return rapid.StringMatching(`[a-c"\\{}\[\]é, :]{0,5}`).Draw(t, "text")
 		case 1:

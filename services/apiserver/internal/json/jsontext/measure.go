@@ -19,7 +19,8 @@ func Measure(doc []byte) (s Size) {
 			if err != nil {
 				return s
 			}
-			text, i = end-i-2, end-1
+			text = end - i - 2
+			i = end - 1
 		case ':':
 			s.Key = max(s.Key, text)
 		case '{', '[':

@@ -38,7 +38,10 @@ func Parse(raw []byte) (*Doc, error) {
 	}
 	err := p.document()
 	clear(p.seen)
-	d.raw, d.entries, d.unclean, d.keys = raw, p.entries, p.unclean, p.seen
+	d.raw = raw
+	d.entries = p.entries
+	d.unclean = p.unclean
+	d.keys = p.seen
 	if err != nil {
 		d.Release()
 		if err == errInvalid { // never wrapped
@@ -171,7 +174,8 @@ func (p *parser) closeContainer() {
 	p.open = p.open[:len(p.open)-1]
 	p.at++
 	e := &p.entries[r]
-	e.end, e.next = uint32(p.at), Ref(len(p.entries))
+	e.end = uint32(p.at)
+	e.next = Ref(len(p.entries))
 	if e.kind() == Object && e.count>>8 > 1 {
 		p.markShadowed(r)
 	}

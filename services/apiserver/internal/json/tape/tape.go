@@ -86,7 +86,11 @@ func (d *Doc) Release() {
 	if d == nil || cap(d.entries) > keptEntries {
 		return
 	}
-	d.raw, d.entries, d.unclean, d.members, d.items = nil, d.entries[:0], false, nil, nil
+	d.raw = nil
+	d.entries = d.entries[:0]
+	d.unclean = false
+	d.members = nil
+	d.items = nil
 	pool.Put(d)
 }
 

@@ -120,7 +120,8 @@ func TestDuplicatePathsAreBounded(t *testing.T) {
 		first := "a0"
 		for range keys {
 			key := strings.Repeat("k", 50_000)
-			value, first = `{"`+key+`":`+value+`}`, key+"."+first
+			value = `{"` + key + `":` + value + `}`
+			first = key + "." + first
 		}
 		got := parse(t, value).Duplicates()
 		if len(got) != most || got[0] != first {
@@ -139,15 +140,15 @@ func TestEqual(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{`{"a":1,"b":[1,2]}`, `{ "b":[1,2], "a":1}`, true},
-		{`{"a":1}`, `{"a":1.0}`, false},
-		{`1.0`, `1e0`, true},
-		{`"a"`, `"\u0061"`, true},
-		{`[1,2]`, `[2,1]`, false},
-		{`{"a":null}`, `{"b":null}`, false},
-		{`true`, `false`, false},
-		{large, `{` + manyMembers(40, true) + `}`, true},
-		{large, `{` + manyMembers(39, true) + `,"x":0}`, false},
+		{a: `{"a":1,"b":[1,2]}`, b: `{ "b":[1,2], "a":1}`, want: true},
+		{a: `{"a":1}`, b: `{"a":1.0}`},
+		{a: `1.0`, b: `1e0`, want: true},
+		{a: `"a"`, b: `"\u0061"`, want: true},
+		{a: `[1,2]`, b: `[2,1]`},
+		{a: `{"a":null}`, b: `{"b":null}`},
+		{a: `true`, b: `false`},
+		{a: large, b: `{` + manyMembers(40, true) + `}`, want: true},
+		{a: large, b: `{` + manyMembers(39, true) + `,"x":0}`},
 	}
 	for _, tt := range tests {
 		if got := tape.Equal(parse(t, tt.a), tape.Root, parse(t, tt.b), tape.Root); got != tt.want {

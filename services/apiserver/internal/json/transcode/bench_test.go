@@ -70,7 +70,10 @@ func podOf(t testing.TB) *corev1.Pod {
 		t.Fatal(err)
 	}
 	now := metav1.NewTime(time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC))
-	pod.Name, pod.Namespace, pod.UID, pod.CreationTimestamp = "pod-01234", "bench-4", "11111111-2222-3333-4444-555555555555", now
+	pod.Name = "pod-01234"
+	pod.Namespace = "bench-4"
+	pod.UID = "11111111-2222-3333-4444-555555555555"
+	pod.CreationTimestamp = now
 	pod.ManagedFields = []metav1.ManagedFieldsEntry{
 		{
 			Manager:    "bench",
@@ -115,7 +118,8 @@ func BenchmarkSimilarPods(b *testing.B) {
 	var raws [][]byte
 	for i := range 100 {
 		pod := podOf(b)
-		pod.Name, pod.UID = fmt.Sprintf("pod-%05d", i), types.UID(fmt.Sprintf("11111111-2222-3333-4444-%012d", i))
+		pod.Name = fmt.Sprintf("pod-%05d", i)
+		pod.UID = types.UID(fmt.Sprintf("11111111-2222-3333-4444-%012d", i))
 		pod.ManagedFields[0].Time.Time = pod.ManagedFields[0].Time.Add(time.Duration(i/10) * time.Second)
 		for j := range pod.Spec.Containers[0].Env {
 			pod.Spec.Containers[0].Env[j].Value = fmt.Sprintf("value-%x-%x", 0x5fe30b1c<<20+i*j, 0x7ad4a70f<<24+i)
@@ -149,7 +153,8 @@ func BenchmarkMetadata(b *testing.B) {
 	pod := podOf(b)
 	begin := pod.ManagedFields[0].Time.Time
 	for i := range 10000 {
-		pod.Name, pod.UID = fmt.Sprintf("pod-%05d", i), types.UID(fmt.Sprintf("11111111-2222-3333-4444-%012d", i))
+		pod.Name = fmt.Sprintf("pod-%05d", i)
+		pod.UID = types.UID(fmt.Sprintf("11111111-2222-3333-4444-%012d", i))
 		pod.Labels["pod-template-hash"] = fmt.Sprintf("%x", i*0x5fe30b1c)
 		at := metav1.NewTime(begin.Add(time.Duration(i/500) * time.Second))
 		pod.ManagedFields[0].Time = &at

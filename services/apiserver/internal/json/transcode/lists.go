@@ -15,7 +15,8 @@ func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		tag, next := varint(b, i)
 		n, end := varint(b, next)
 		if tag&7 == wireBytes {
-			next, end = end, end+int(n)
+			next = end
+			end += int(n)
 		}
 		v := b[next:end]
 		i = end
@@ -48,26 +49,32 @@ func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
 func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	dst = append(dst, '{')
 	var last []byte
-	first, ok := true, true
+	first := true
+	ok := true
 	for i := 0; i < len(b); {
 		tag, next := varint(b, i)
 		n, end := varint(b, next)
 		if tag&7 == wireBytes {
-			next, end = end, end+int(n)
+			next = end
+			end += int(n)
 		}
 		entry := b[next:end]
 		i = end
 		if tag != f.tag {
 			continue
 		}
-		key, v, ok2 := split(entry)
-		if !ok2 || !first && bytes.Compare(last, key) >= 0 {
+		key, v, isPlain := split(entry)
+		if !isPlain {
+			return dst, false
+		}
+		if !first && bytes.Compare(last, key) >= 0 {
 			return dst, false
 		}
 		if !first {
 			dst = append(dst, ',')
 		}
-		first, last = false, key
+		first = false
+		last = key
 		dst = append(jsontext.AppendBytes(dst, key), ':')
 		switch f.elem {
 		case text:

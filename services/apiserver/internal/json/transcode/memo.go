@@ -97,7 +97,8 @@ func (s *memoSlot) holds(f *field, raw []byte) bool { return s.of == f && bytes.
 func (s *memoSlot) store(f *field, raw, json []byte) {
 	switch {
 	case s.holds(f, raw):
-		s.json, s.ready = append(s.json[:0], json...), true
+		s.json = append(s.json[:0], json...)
+		s.ready = true
 	case s.ready && s.misses < memoPatience:
 		s.misses++
 	default:

@@ -105,7 +105,8 @@ func Compile(t reflect.Type, rules ...Rule) (*Program, error) {
 	p := &Program{root: m}
 	for i := range m.fields {
 		if f := &m.fields[i]; f.of != nil && f.of == c.known[reflect.TypeFor[metav1.ObjectMeta]()] && f.kind == nested {
-			p.meta, p.count = i, c.count
+			p.meta = i
+			p.count = c.count
 			return p, nil
 		}
 	}
@@ -302,7 +303,9 @@ func (c *compiler) sequence(f *field, t reflect.Type, unmarshals bool) (uint64, 
 	case list, dictionary, binaryText, wrapper:
 		return 0, fmt.Errorf("lists of type %s", t)
 	}
-	f.kind, f.elem, f.of = list, in.kind, in.of
+	f.kind = list
+	f.elem = in.kind
+	f.of = in.of
 	return wire, err
 }
 
@@ -323,7 +326,9 @@ func (c *compiler) entries(f *field, t reflect.Type) error {
 	if wire != wireBytes || t.Elem().Kind() == reflect.Pointer {
 		return fmt.Errorf("values of %s", t)
 	}
-	f.kind, f.elem, f.of = dictionary, in.kind, in.of
+	f.kind = dictionary
+	f.elem = in.kind
+	f.of = in.of
 	return nil
 }
 

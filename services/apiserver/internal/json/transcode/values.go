@@ -108,7 +108,8 @@ func digits(dst []byte, n int64) []byte {
 func floorDiv(a, b int64) (int64, int64) {
 	q, r := a/b, a%b
 	if r < 0 {
-		q, r = q-1, r+b
+		q = q - 1
+		r = r + b
 	}
 	return q, r
 }
@@ -122,9 +123,11 @@ func dateOf(days int64) (year, month, day int64) {
 	ofYear := ofEra - (365*ofYears + ofYears/4 - ofYears/100)
 	m := (5*ofYear + 2) / 153
 	day = ofYear - (153*m+2)/5 + 1
-	month, year = m+3, ofYears+era*400
+	month = m + 3
+	year = ofYears + era*400
 	if month > 12 {
-		month, year = month-12, year+1
+		month = month - 12
+		year = year + 1
 	}
 	return year, month, day
 }
@@ -148,7 +151,8 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 			if next < 0 || n != uint64(len(b)-next) {
 				return dst, false
 			}
-			end, str = i, b[next:]
+			end = i
+			str = b[next:]
 			break
 		}
 		_, i = varint(b, i+1)
@@ -214,24 +218,27 @@ func canonical(s []byte) bool {
 	if i == 0 || s[0] == '0' {
 		return len(s) == 1 && i == 1
 	}
-	most, base := 0, int64(1000) // maximum number of digits that are certainly exact
+	maximum, base := 0, int64(1000) // maximum number of digits that are certainly exact
 	switch string(s[i:]) {
 	case "", "m":
-		most = 15
+		maximum = 15
 	case "k", "M":
-		most = 9
+		maximum = 9
 	case "G":
-		most = 6
+		maximum = 6
 	case "T":
-		most = 3
+		maximum = 3
 	case "Ki", "Mi":
-		most, base = 9, 1024
+		maximum = 9
+		base = 1024
 	case "Gi":
-		most, base = 6, 1024
+		maximum = 6
+		base = 1024
 	case "Ti":
-		most, base = 3, 1024
+		maximum = 3
+		base = 1024
 	}
-	return i <= most && n%base != 0
+	return i <= maximum && n%base != 0
 }
 
 // appendEmbedded appends a JSON object that encoding/json would leave unchanged. It returns false

@@ -118,7 +118,8 @@ func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 				b := k.New().(registry.Object)
 				fill.Fill(a)
 				fill.Fill(b)
-				a, b = read(t, k, a), read(t, k, b)
+				a = read(t, k, a)
+				b = read(t, k, b)
 				empty := k.New().(registry.Object)
 				for i, pair := range [][2]registry.Object{
 					{a, a},

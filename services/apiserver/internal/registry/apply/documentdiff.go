@@ -37,7 +37,8 @@ func (v *view) documentDifferences(live, obj registry.Object) (*changes, bool) {
 	d := documentDiffs.Get().(*documentDiff)
 	defer d.free()
 	d.schema = rules.Schema
-	d.set.root, d.removed.root = fieldpath.NewSet(), fieldpath.NewSet()
+	d.set.root = fieldpath.NewSet()
+	d.removed.root = fieldpath.NewSet()
 	if !d.objects(root.Map, was, is.UnstructuredContent()) {
 		return nil, false
 	}

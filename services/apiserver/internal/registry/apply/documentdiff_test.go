@@ -166,7 +166,8 @@ func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 				other, _ := d.mixed(spec, d.spec(4)).(map[string]any)
 				u := &unstructured.Unstructured{Object: thing(other)}
 				u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x"}})
-				live, against = u, u
+				live = u
+				against = u
 			}
 			got, ok := m.documentDifferences(live, obj)
 			want, err := m.typedDifferences(against, obj)

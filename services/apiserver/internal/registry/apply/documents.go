@@ -236,7 +236,8 @@ func treeOfEntry(e *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[
 // firstDifference returns the parts of two trees that differ. It omits members that are equal in
 // both, at any depth. differ is false if no part is left.
 func firstDifference(a, b map[string]any) (x, y map[string]any, differ bool) {
-	x, y = map[string]any{}, map[string]any{}
+	x = map[string]any{}
+	y = map[string]any{}
 	for name, v := range a {
 		w, ok := b[name]
 		if !ok {
@@ -279,7 +280,8 @@ func withoutRecorded(tree map[string]any) map[string]any {
 	if _, has := meta["managedFields"]; !ok || !has {
 		return tree
 	}
-	tree, meta = maps.Clone(tree), maps.Clone(meta)
+	tree = maps.Clone(tree)
+	meta = maps.Clone(meta)
 	delete(meta, "managedFields")
 	tree["metadata"] = meta
 	return tree

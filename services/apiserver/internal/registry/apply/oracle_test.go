@@ -281,7 +281,8 @@ func (s *sequence) accept(got, want registry.Object) {
 	}
 	got.SetUID(types.UID("u"))
 	want.SetUID(types.UID("u"))
-	s.live, s.other = got, want
+	s.live = got
+	s.other = want
 	s.ownedFieldsExist()
 }
 
@@ -363,7 +364,8 @@ func TestTextsOfQuantities(t *testing.T) {
 	} {
 		with := func(q string) *appsv1.Deployment {
 			d := &appsv1.Deployment{}
-			d.Name, d.UID = "a", "u"
+			d.Name = "a"
+			d.UID = "u"
 			d.Spec.Template.Spec.Containers = []corev1.Container{
 				{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse(q)}}},
 			}

@@ -138,7 +138,8 @@ func TestSubresourcesIgnoreManagedFields(t *testing.T) {
 	status, _ := managerOf(t, podGVK, "status")
 	obj := live.DeepCopy()
 	obj.ManagedFields = []metav1.ManagedFieldsEntry{{}}
-	obj.Spec.NodeName, obj.Status.Phase = "other", "Running"
+	obj.Spec.NodeName = "other"
+	obj.Status.Phase = "Running"
 	update(t, status, live, obj, "kubelet")
 	wantOwners(t, obj, creator, `kubelet Update/status v1 {"f:status":{"f:phase":{}}}`)
 }
@@ -214,7 +215,8 @@ func TestOtherVersions(t *testing.T) {
 	a := &autoscalingv1.HorizontalPodAutoscaler{
 		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3, TargetCPUUtilizationPercentage: &cpu},
 	}
-	a.Name, a.UID = "a", "u"
+	a.Name = "a"
+	a.UID = "u"
 	update(t, v1, nil, a, "one")
 	const one = `{"f:spec":{"f:maxReplicas":{},"f:targetCPUUtilizationPercentage":{}}}`
 	wantOwners(t, a, "one Update autoscaling/v1 "+one)

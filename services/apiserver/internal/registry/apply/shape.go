@@ -143,9 +143,11 @@ func (c *compiler) fill(s *shape, t reflect.Type, rule smd.TypeRef, atom smd.Ato
 			c.listKeys(s, atom.List)
 		}
 	case t.Kind() == reflect.Interface:
-		s.kind, s.whole = opaqueShape, true
+		s.kind = opaqueShape
+		s.whole = true
 	default:
-		s.kind, s.whole = scalarShape, true
+		s.kind = scalarShape
+		s.whole = true
 	}
 }
 

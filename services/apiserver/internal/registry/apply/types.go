@@ -113,7 +113,8 @@ func (d *deriver) list(t reflect.Type, tag reflect.StructTag) *smd.List {
 	kind := tag.Get("listType")
 	switch {
 	case kind == "map":
-		l.ElementRelationship, l.Keys = smd.Associative, strings.Split(tag.Get("listMapKey"), ",")
+		l.ElementRelationship = smd.Associative
+		l.Keys = strings.Split(tag.Get("listMapKey"), ",")
 	case kind == "set":
 		l.ElementRelationship = smd.Associative
 	case kind == "" && slices.Contains(strategy, "merge"):

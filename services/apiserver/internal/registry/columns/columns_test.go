@@ -73,23 +73,30 @@ func TestTexts(t *testing.T) {
 	containers := []corev1.Container{{Name: "a", Image: "x:1"}, {Name: "b", Image: "y"}}
 	names, images := columns.Containers(containers)
 	for _, test := range []struct{ what, got, want string }{
-		{"names", names, "a,b"},
-		{"images", images, "x:1,y"},
-		{"container names", columns.ContainerNames(containers), "a,b"},
-		{"container images", columns.ContainerImages(containers), "x:1,y"},
-		{"no containers", columns.ContainerNames(nil), ""},
-		{"labels", columns.Labels(map[string]string{"b": "2", "a": "1"}), "a=1,b=2"},
-		{"no labels", columns.Labels(nil), "<none>"},
-		{"selector", columns.Selector(&metav1.LabelSelector{MatchLabels: map[string]string{"a": "1"}}), "a=1"},
-		{"empty selector", columns.Selector(&metav1.LabelSelector{}), "<none>"},
-		{"no selector", columns.Selector(nil), "<none>"},
-		{"or none", columns.OrNone(""), "<none>"},
-		{"not none", columns.OrNone("x"), "x"},
-		{"first of none", columns.First(nil, 3), "<none>"},
-		{"first of few", columns.First([]string{"a", "b", "c"}, 3), "a,b,c"},
-		{"first of many", columns.First([]string{"a", "b", "c", "d", "e"}, 3), "a,b,c + 2 more..."},
-		{"doc", columns.Doc(corev1.NodeSystemInfo{}, "osImage"),
-			"OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."},
+		{what: "names", got: names, want: "a,b"},
+		{what: "images", got: images, want: "x:1,y"},
+		{what: "container names", got: columns.ContainerNames(containers), want: "a,b"},
+		{what: "container images", got: columns.ContainerImages(containers), want: "x:1,y"},
+		{what: "no containers", got: columns.ContainerNames(nil)},
+		{what: "labels", got: columns.Labels(map[string]string{"b": "2", "a": "1"}), want: "a=1,b=2"},
+		{what: "no labels", got: columns.Labels(nil), want: "<none>"},
+		{
+			what: "selector",
+			got:  columns.Selector(&metav1.LabelSelector{MatchLabels: map[string]string{"a": "1"}}),
+			want: "a=1",
+		},
+		{what: "empty selector", got: columns.Selector(&metav1.LabelSelector{}), want: "<none>"},
+		{what: "no selector", got: columns.Selector(nil), want: "<none>"},
+		{what: "or none", got: columns.OrNone(""), want: "<none>"},
+		{what: "not none", got: columns.OrNone("x"), want: "x"},
+		{what: "first of none", got: columns.First(nil, 3), want: "<none>"},
+		{what: "first of few", got: columns.First([]string{"a", "b", "c"}, 3), want: "a,b,c"},
+		{what: "first of many", got: columns.First([]string{"a", "b", "c", "d", "e"}, 3), want: "a,b,c + 2 more..."},
+		{
+			what: "doc",
+			got:  columns.Doc(corev1.NodeSystemInfo{}, "osImage"),
+			want: "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy)).",
+		},
 	} {
 		if test.got != test.want {
 			t.Errorf("%s: got %q, want %q", test.what, test.got, test.want)

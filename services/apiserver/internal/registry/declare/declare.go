@@ -88,7 +88,8 @@ func Spec[T registry.Object, S any](specOf func(T) *S) registry.Parts {
 // Also serves a kind in another version with the same form. The stored form does not change.
 func Also(version string, k *registry.Kind) *registry.Kind {
 	stored := k.StoredGVK().GroupVersion()
-	k.Version, k.Stored.Version = version, stored
+	k.Version = version
+	k.Stored.Version = stored
 	return k
 }
 

@@ -45,7 +45,8 @@ func TestManyOwners(t *testing.T) {
 			case 2:
 				o.Controller = &yes
 			case 3: // as many kinds as owners
-				o.Kind, o.UID = fmt.Sprint(r.Uint64()), ""
+				o.Kind = fmt.Sprint(r.Uint64())
+				o.UID = ""
 			}
 			made.OwnerReferences = append(made.OwnerReferences, o)
 		}

@@ -118,8 +118,10 @@ func (a At) Twice(rules func()) {
 	a.Add((*a.errs)[before:]...)
 }
 
-// TooLong records a value of more than most bytes. The error does not show the value.
-func (a At) TooLong(name string, most int) { a.Add(field.TooLong(a.to(name), "", most)) }
+// TooLong records a value of more than maximum bytes. The error does not show the value.
+func (a At) TooLong(name string, maximum int) { a.Add(field.TooLong(a.to(name), "", maximum)) }
 
-// TooMany records a list of more than most elements.
-func (a At) TooMany(name string, actual, most int) { a.Add(field.TooMany(a.to(name), actual, most)) }
+// TooMany records a list of more than maximum elements.
+func (a At) TooMany(name string, actual, maximum int) {
+	a.Add(field.TooMany(a.to(name), actual, maximum))
+}

@@ -49,6 +49,7 @@ func (a At) Covered(origin string, rule func()) {
 	before := len(*a.errs)
 	rule()
 	for _, e := range (*a.errs)[before:] {
-		e.CoveredByDeclarative, e.Origin = true, origin
+		e.CoveredByDeclarative = true
+		e.Origin = origin
 	}
 }

@@ -56,10 +56,10 @@ func (s Set[K]) Add(k K) bool {
 	return true
 }
 
-// MaxItems requires at most most elements.
-func MaxItems[T any](a At, name string, list []T, most int) {
-	if len(list) > most {
-		a.Add(field.TooMany(a.to(name), len(list), most))
+// MaxItems limits the number of elements.
+func MaxItems[T any](a At, name string, list []T, maximum int) {
+	if len(list) > maximum {
+		a.Add(field.TooMany(a.to(name), len(list), maximum))
 	}
 }
 

@@ -43,8 +43,8 @@ func InRange[T Integer](a At, name string, n T, lo, hi int) {
 
 // AtMost requires a number that does not exceed another one, which the message names: "cannot be
 // greater than readyReplicas".
-func AtMost[T Integer](a At, name string, n, most T, other string) {
-	if n > most {
+func AtMost[T Integer](a At, name string, n, maximum T, other string) {
+	if n > maximum {
 		a.Invalid(name, n, "cannot be greater than "+other)
 	}
 }

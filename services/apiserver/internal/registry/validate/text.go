@@ -67,9 +67,9 @@ func (a At) RequiredText(name, value string, format Format) {
 }
 
 // MaxBytes limits the size of a text in bytes.
-func (a At) MaxBytes(name, value string, most int) {
-	if len(value) > most {
-		a.TooLong(name, most)
+func (a At) MaxBytes(name, value string, maximum int) {
+	if len(value) > maximum {
+		a.TooLong(name, maximum)
 	}
 }
 

@@ -130,7 +130,8 @@ func (a *Allocator) Allocate(ctx context.Context, obj, old registry.Object, dryR
 		err = a.claimPorts(ctx, c, was, dryRun)
 	}
 	if dryRun {
-		c.taken, c.left = allocations{}, allocations{}
+		c.taken = allocations{}
+		c.left = allocations{}
 	}
 	if err != nil {
 		c.Drop(ctx)

@@ -74,7 +74,8 @@ func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if era := b.now(); era != b.era { // the store's revision went backwards: the same revision may be another state
-		b.known, b.era = nil, era
+		b.known = nil
+		b.era = era
 	}
 	sure := b.known == nil
 	for range maxAttempts {
@@ -83,7 +84,8 @@ func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 			if err != nil {
 				return err
 			}
-			b.known, sure = live, true
+			b.known = live
+			sure = true
 		}
 		next := b.known.clone()
 		if err := compute(next); err != nil {
@@ -120,7 +122,8 @@ func (b *bits) refresh(ctx context.Context) error {
 	era := b.now() // before the read
 	live, err := b.load(ctx)
 	if err == nil {
-		b.known, b.era = live, era
+		b.known = live
+		b.era = era
 	}
 	return err
 }

@@ -26,17 +26,17 @@ const (
 // another service.
 type addressBits struct {
 	*bits
-	span   span
-	most   uint64
-	leaked map[int]int // how often each position was found without a service
+	span    span
+	maximum uint64
+	leaked  map[int]int // how often each position was found without a service
 }
 
 // addressBitsOf returns the addressBits of the configured ranges.
 func (a *Allocator) addressBitsOf() (out []*addressBits) {
 	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
-		b := &addressBits{span: spanOf(p), most: maxBitsIPv6}
+		b := &addressBits{span: spanOf(p), maximum: maxBitsIPv6}
 		if p.Addr().Is4() {
-			b.most = maxBitsIPv4
+			b.maximum = maxBitsIPv4
 		}
 		b.bits = &bits{
 			store: a.Store,
@@ -63,7 +63,7 @@ func (b *addressBits) position(addr netip.Addr) (int, bool) {
 		return 0, false
 	}
 	n := distance(b.span.first, addr)
-	return int(n), n < b.most
+	return int(n), n < b.maximum
 }
 
 // places returns the positions of the addresses that have one.
@@ -157,7 +157,7 @@ func (a *Allocator) bitmapSpans(family corev1.IPFamily) (out []span) {
 	for _, b := range a.bits {
 		if familyOf(b.span.first) == family {
 			s := b.span
-			s.size = min(s.size, b.most)
+			s.size = min(s.size, b.maximum)
 			s.static = staticBand(s.size, 16, 256)
 			out = append(out, s)
 		}
@@ -230,13 +230,16 @@ func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, 
 	family := familyOf(addr)
 	switch {
 	case !ok:
-		p.kind, p.reason = "outOfRange", "ClusterIPOutOfRange"
+		p.kind = "outOfRange"
+		p.reason = "ClusterIPOutOfRange"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service", family, addr, b.span.prefix)
 	case next.has(at):
-		p.kind, p.reason = "duplicate", "ClusterIPAlreadyAllocated"
+		p.kind = "duplicate"
+		p.reason = "ClusterIPAlreadyAllocated"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr)
 	case !old.has(at) && !fresh:
-		p.kind, p.reason = "repair", "ClusterIPNotAllocated"
+		p.kind = "repair"
+		p.reason = "ClusterIPNotAllocated"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not allocated; repairing", family, addr)
 	default:
 		return

@@ -38,12 +38,12 @@ func spanOf(p netip.Prefix) span {
 
 // staticBand returns the size of the band that is left to clients that choose values themselves:
 // size/part, within bounds (KEP-3070, KEP-3668).
-func staticBand(size, part, most uint64) uint64 {
-	const least = 16
-	if size <= least {
+func staticBand(size, part, maximum uint64) uint64 {
+	const minimum = 16
+	if size <= minimum {
 		return 0
 	}
-	return min(max(size/part, least), most)
+	return min(max(size/part, minimum), maximum)
 }
 
 func (s span) contains(a netip.Addr) bool {

@@ -36,7 +36,8 @@ func (c *Component) Status(ctx context.Context) *corev1.ComponentStatus {
 	cond := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionFalse, Message: message}
 	switch {
 	case err != nil:
-		cond.Status, cond.Error = corev1.ConditionUnknown, err.Error()
+		cond.Status = corev1.ConditionUnknown
+		cond.Error = err.Error()
 	case healthy:
 		cond.Status = corev1.ConditionTrue
 	}

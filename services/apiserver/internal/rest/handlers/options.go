@@ -94,7 +94,9 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 	switch {
 	case o.revision != 0 || watch:
 	case noCache:
-		o.revision, o.ResourceVersion, o.ResourceVersionMatch = -1, "", ""
+		o.revision = -1
+		o.ResourceVersion = ""
+		o.ResourceVersionMatch = ""
 	default:
 		o.Limit = 0 // a list from the cache is not limited
 	}

@@ -16,13 +16,13 @@ import (
 
 func TestFieldManager(t *testing.T) {
 	for _, c := range []struct{ requested, agent, want string }{
-		{"me", "kubectl/v1", "me"},
-		{"", "kubectl/v1.33.0 (linux/amd64)", "kubectl"},
-		{"", "no slash", "no slash"},
-		{"", "", ""},
-		{"", "a\x01b\u200bc/1", "abc"},
-		{"", strings.Repeat("x", 200) + "/1", strings.Repeat("x", 128)},
-		{"", strings.Repeat("ä", 100), strings.Repeat("ä", 64)},
+		{requested: "me", agent: "kubectl/v1", want: "me"},
+		{agent: "kubectl/v1.33.0 (linux/amd64)", want: "kubectl"},
+		{agent: "no slash", want: "no slash"},
+		{requested: ""},
+		{agent: "a\x01b\u200bc/1", want: "abc"},
+		{agent: strings.Repeat("x", 200) + "/1", want: strings.Repeat("x", 128)},
+		{agent: strings.Repeat("ä", 100), want: strings.Repeat("ä", 64)},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header["User-Agent"] = []string{c.agent}
@@ -51,20 +51,20 @@ func TestSelectorsAreBounded(t *testing.T) {
 		label, field string
 		ok           bool
 	}{
-		{many("a", 1000), "", true},
-		{many("a", 1001), "", false},
-		{"a in (" + many("b", 5000) + ")", "", true},
-		{"", many("metadata.name!=a", 1001), false},
-		{"", many(`metadata.name!=a\,b`, 1000), true},
-		{many("a in (b,c),!d", 500), "", true},
-		{"a in (b,c)," + many("a", 1000), "", false},
-		{many("a", 600), many("metadata.name!=a", 600), false},
+		{label: many("a", 1000), ok: true},
+		{label: many("a", 1001)},
+		{label: "a in (" + many("b", 5000) + ")", ok: true},
+		{field: many("metadata.name!=a", 1001)},
+		{field: many(`metadata.name!=a\,b`, 1000), ok: true},
+		{label: many("a in (b,c),!d", 500), ok: true},
+		{label: "a in (b,c)," + many("a", 1000)},
+		{label: many("a", 600), field: many("metadata.name!=a", 600)},
 	} {
 		_, err := parseListOptions(&requestinfo.Info{
 			Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}},
 		}, coder, false, false, false)
 		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
-			t.Errorf("%.20s… %.20s…: got %v", c.label, c.field, err)
+			t.Errorf("%.20s… %.20s…: got error %v, want success: %t", c.label, c.field, err, c.ok)
 		}
 	}
 }
@@ -78,13 +78,23 @@ func TestFieldLabels(t *testing.T) {
 		ok   bool // whether selectors may name the namespace
 		want string
 	}{
-		"namespaced":                  {registry.Kind{Names: registry.Names{Namespaced: true}}, true, builtIn},
-		"of the cluster":              {registry.Kind{}, true, builtIn},
-		"of the cluster, with fields": {registry.Kind{Presentation: own}, false, ownFields},
-		"custom, namespaced": {registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}},
-			true, ownFields},
-		"custom, of the cluster":              {registry.Kind{Document: &registry.Document{}}, false, ownFields},
-		"custom, of the cluster, with fields": {registry.Kind{Document: &registry.Document{}, Presentation: own}, false, ownFields},
+		"namespaced": {
+			kind: registry.Kind{Names: registry.Names{Namespaced: true}},
+			ok:   true,
+			want: builtIn,
+		},
+		"of the cluster":              {kind: registry.Kind{}, ok: true, want: builtIn},
+		"of the cluster, with fields": {kind: registry.Kind{Presentation: own}, want: ownFields},
+		"custom, namespaced": {
+			kind: registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}},
+			ok:   true,
+			want: ownFields,
+		},
+		"custom, of the cluster": {kind: registry.Kind{Document: &registry.Document{}}, want: ownFields},
+		"custom, of the cluster, with fields": {
+			kind: registry.Kind{Document: &registry.Document{}, Presentation: own},
+			want: ownFields,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := func(selector string) error {

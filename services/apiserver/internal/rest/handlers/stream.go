@@ -296,7 +296,8 @@ func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]wat
 				e.Type = watchcache.Added
 			}
 			if before && !selected {
-				e.Type, e.Entry = watchcache.Deleted, e.Before
+				e.Type = watchcache.Deleted
+				e.Entry = e.Before
 				selected = true
 			}
 		}
@@ -396,7 +397,8 @@ func (p *pump) work() {
 		}
 		p.buf = pumpBuffer.buf
 		open := p.step(p.ctx, p.watcher, got, err)
-		pumpBuffer.buf, p.buf = p.buf[:0], nil
+		pumpBuffer.buf = p.buf[:0]
+		p.buf = nil
 		if !open {
 			clear(pumpBuffer.events[:cap(pumpBuffer.events)])
 			pumpBuffers.Put(pumpBuffer)

@@ -28,7 +28,9 @@ func (a *API) subresourceHandler(c *Call) handler {
 	get, update, patch := a.get, a.update, a.patch
 	switch {
 	case c.Sub.Scale != nil:
-		get, update, patch = a.getScale, a.updateScale, a.patchScale
+		get = a.getScale
+		update = a.updateScale
+		patch = a.patchScale
 	case c.overParent():
 	default:
 		return a.operationHandler(c)
@@ -242,7 +244,8 @@ func (c *Call) Body(validation string, kinds ...schema.GroupVersionKind) (runtim
 			break
 		}
 		if o, failed := c.api.decodeAs(c, other, body, media, validation); failed == nil {
-			obj, err = o, nil
+			obj = o
+			err = nil
 		}
 	}
 	return obj, err

@@ -14,10 +14,10 @@ func TestWatchTimeout(t *testing.T) {
 		requested *int64
 		from, to  time.Duration
 	}{
-		{nil, time.Hour, 2 * time.Hour},
-		{number(0), time.Hour, 2 * time.Hour}, // like no timeout
-		{number(5), 5 * time.Second, 5 * time.Second},
-		{number(-5), -5 * time.Second, -5 * time.Second},
+		{from: time.Hour, to: 2 * time.Hour},
+		{requested: number(0), from: time.Hour, to: 2 * time.Hour}, // like no timeout
+		{requested: number(5), from: 5 * time.Second, to: 5 * time.Second},
+		{requested: number(-5), from: -5 * time.Second, to: -5 * time.Second},
 	} {
 		got := a.watchTimeout(&listOptions{ListOptions: metav1.ListOptions{TimeoutSeconds: c.requested}})
 		if got < c.from || got > c.to {

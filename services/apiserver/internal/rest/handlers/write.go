@@ -273,17 +273,17 @@ func undecodable(err error, seen schema.GroupVersionKind, want string, body []by
 
 // summary returns the beginning of a body: as text if it looks like JSON, otherwise in hexadecimal.
 func summary(body []byte) string {
-	const most = 30
+	const maximum = 30
 	switch {
 	case len(body) == 0:
 		return "<empty>"
 	case len(bytes.TrimSpace(body)) > 0 && bytes.TrimSpace(body)[0] == '{':
-		if len(body) > most {
-			return string(body[:most]) + " ..."
+		if len(body) > maximum {
+			return string(body[:maximum]) + " ..."
 		}
 		return string(body)
-	case len(body) > most:
-		return fmt.Sprintf("%x ...", body[:most])
+	case len(body) > maximum:
+		return fmt.Sprintf("%x ...", body[:maximum])
 	}
 	return fmt.Sprintf("%x", body)
 }

@@ -336,7 +336,8 @@ func TestInternalWrites(t *testing.T) {
 		"no patch":     {do: func() error { return client.Patch(ctx, m, "text") }, is: isError},
 		"another kind": {do: func() error { return client.Create(ctx, configs, secret()) }, is: isError},
 	} {
-		s.asked, s.last = nil, nil
+		s.asked = nil
+		s.last = nil
 		if err := c.do(); !c.is(err) || strings.Join(s.asked, ", ") != c.asked || !strings.Contains(string(s.last), c.said) {
 			t.Errorf("%s: got %v, writes %q, value %q", name, err, s.asked, s.last)
 		}
@@ -395,8 +396,8 @@ func TestInternalListSelects(t *testing.T) {
 		labels map[string]string
 		want   []string
 	}{
-		{configs, nil, []string{"m"}}, {everywhere, nil, []string{"m"}}, {elsewhere, nil, nil},
-		{configs, map[string]string{"app": "a"}, []string{"m"}}, {configs, map[string]string{"app": "b"}, nil},
+		{at: configs, want: []string{"m"}}, {at: everywhere, want: []string{"m"}}, {at: elsewhere},
+		{at: configs, labels: map[string]string{"app": "a"}, want: []string{"m"}}, {at: configs, labels: map[string]string{"app": "b"}},
 	} {
 		var list corev1.ConfigMapList
 		err := client.List(t.Context(), c.at, c.labels, &list)

@@ -117,7 +117,8 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	}
 	// Warnings of this call must not reach the client whose request caused it.
 	ctx, state := request.Derive(ctx)
-	state.Warnings, state.User = &request.Warnings{}, request.Self()
+	state.Warnings = &request.Warnings{}
+	state.User = request.Self()
 	ctx, span := s.Traces.Begin(ctx, func() string { return "loopback " + requestInfoOf(k, &c).Form() })
 	defer func() {
 		span.Fail(err)

@@ -38,7 +38,9 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	}
 	in := r.Clone(ctx)
 	in.URL = &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
-	in.Host, in.RequestURI, in.RemoteAddr = r.URL.Host, r.URL.RequestURI(), "127.0.0.1:0"
+	in.Host = r.URL.Host
+	in.RequestURI = r.URL.RequestURI()
+	in.RemoteAddr = "127.0.0.1:0"
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
@@ -46,7 +48,8 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	w := &response{header: http.Header{}}
 	defer func() {
 		if p := recover(); p != nil {
-			resp, err = nil, fmt.Errorf("request to the server itself: panic: %v", p)
+			resp = nil
+			err = fmt.Errorf("request to the server itself: panic: %v", p)
 		}
 	}()
 	t.Handler().ServeHTTP(w, in)

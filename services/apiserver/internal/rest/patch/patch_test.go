@@ -155,7 +155,9 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 		},
 		Volumes: []corev1.Volume{{Name: "v"}}, Tolerations: []corev1.Toleration{{Key: "k"}},
 	}}
-	pod.Name, pod.Labels, pod.Finalizers = "p", map[string]string{"a": "b"}, []string{"f/a"}
+	pod.Name = "p"
+	pod.Labels = map[string]string{"a": "b"}
+	pod.Finalizers = []string{"f/a"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := Decode(typ, raw, true)
 		if err == nil {

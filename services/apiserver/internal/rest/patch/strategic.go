@@ -98,7 +98,8 @@ func (p *strategic) change(ctx context.Context, t *Target, obj, shape runtime.Ob
 	}
 	defer func() {
 		if r := recover(); r != nil { // not expected after the check above
-			out, err = nil, status.Unprocessable(errors.New("the patch cannot be applied"))
+			out = nil
+			err = status.Unprocessable(errors.New("the patch cannot be applied"))
 		}
 	}()
 	return p.mergeTree(tree, shape)

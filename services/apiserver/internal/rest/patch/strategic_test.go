@@ -58,47 +58,115 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 		rejected []string
 		code     int32
 	}{
-		"a typical patch": {`{"spec":{"containers":[{"name":"a","image":"z"},{"name":"b","$patch":"delete"}],"$setElementOrder/containers":[{"name":"a"}]}}`,
-			nil, 0},
-		"finalizers": {`{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/x"],"$setElementOrder/finalizers":["a/y"]}}`,
-			nil, 0},
-		"an atomic list": {`{"spec":{"tolerations":[{"key":"x"}],"containers":[{"name":"a","args":["3"]}]}}`,
-			nil, 0},
-		"a key that is a list": {`{"spec":{"containers":[{"name":[null]},{"name":[null]}]}}`,
-			[]string{"spec.containers[0].name", "spec.containers[1].name"}, 422},
-		"a key that is an object": {`{"spec":{"containers":[{"name":{}},{"name":{}}]}}`,
-			[]string{"spec.containers[0].name"}, 422},
-		"deeper": {`{"spec":{"containers":[{"name":"a","env":[{"name":{}},{"name":{}}]}]}}`,
-			[]string{"spec.containers[0].env[0].name"}, 422},
-		"to delete": {`{"spec":{"containers":[{"name":["a"],"$patch":"delete"}]}}`,
-			[]string{"spec.containers[0].name"}, 422},
-		"order with a list": {`{"spec":{"$setElementOrder/containers":[{"name":[1]},{"name":[1]}],"containers":[{"name":"a"}]}}`,
-			[]string{"spec.$setElementOrder/containers[0].name"}, 422},
-		"order of scalars with an object": {`{"metadata":{"$setElementOrder/finalizers":[{}]}}`,
-			[]string{"metadata.$setElementOrder/finalizers[0]"}, 422},
-		"order of a list without a key": {`{"spec":{"$setElementOrder/tolerations":["x"]}}`,
-			[]string{"spec.$setElementOrder/tolerations"}, 422},
-		"null elements":          {`{"spec":{"containers":[null]}}`, []string{"spec.containers[0]"}, 422},
-		"null finalizers":        {`{"metadata":{"finalizers":[null]}}`, []string{"metadata.finalizers[0]"}, 422},
-		"objects for finalizers": {`{"metadata":{"finalizers":[{}]}}`, []string{"metadata.finalizers[0]"}, 422},
-		"objects in an ordered list of scalars": {`{"spec":{"containers":[{"name":"a","args":[{}],"$setElementOrder/args":["1"]}]}}`,
-			[]string{"spec.containers[0].args[0]"}, 422},
-		"to delete no list": {`{"spec":{"$deleteFromPrimitiveList/securityContext":{}}}`,
-			[]string{"spec.$deleteFromPrimitiveList/securityContext"}, 422},
-		"to delete null": {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[null]}}`,
-			[]string{"metadata.$deleteFromPrimitiveList/finalizers[0]"}, 422},
-		"to retain objects": {`{"spec":{"volumes":[{"name":"v","$retainKeys":[{}]}]}}`,
-			[]string{"spec.volumes[0].$retainKeys[0]"}, 422},
-		"an unknown directive": {`{"metadata":{"labels":{"$patch":1}}}`, []string{"metadata.labels.$patch"}, 422},
-		"without a key": {`{"spec":{"containers":[{"image":"x:1"}]}}`,
-			[]string{"does not contain declared merge key: name"}, 422},
-		"lists of lists": {`{"spec":{"containers":[[1]]}}`, []string{"spec.containers[0]", "must be an object"}, 422},
-		"retained keys of no list": {`{"spec":{"volumes":[{"name":"v","$retainKeys":1}]}}`,
-			[]string{"invalid patch format of retainKeys"}, 400},
-		"an order that is none":        {`{"spec":{"$setElementOrder/containers":1}}`, []string{"expected a"}, 422},
-		"an order of an unknown field": {`{"spec":{"$setElementOrder/nothing":["x"]}}`, []string{"nothing"}, 422},
-		"an object for a list":         {`{"spec":{"containers":{"name":"a"}}}`, nil, 0}, // found by decoding
-		"unknown fields":               {`{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`, nil, 0},
+		"a typical patch": {
+			patch: `{"spec":{"containers":[{"name":"a","image":"z"},{"name":"b","$patch":"delete"}],"$setElementOrder/containers":[{"name":"a"}]}}`,
+		},
+		"finalizers": {
+			patch: `{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/x"],"$setElementOrder/finalizers":["a/y"]}}`,
+		},
+		"an atomic list": {patch: `{"spec":{"tolerations":[{"key":"x"}],"containers":[{"name":"a","args":["3"]}]}}`},
+		"a key that is a list": {
+			patch:    `{"spec":{"containers":[{"name":[null]},{"name":[null]}]}}`,
+			rejected: []string{"spec.containers[0].name", "spec.containers[1].name"},
+			code:     422,
+		},
+		"a key that is an object": {
+			patch:    `{"spec":{"containers":[{"name":{}},{"name":{}}]}}`,
+			rejected: []string{"spec.containers[0].name"},
+			code:     422,
+		},
+		"deeper": {
+			patch:    `{"spec":{"containers":[{"name":"a","env":[{"name":{}},{"name":{}}]}]}}`,
+			rejected: []string{"spec.containers[0].env[0].name"},
+			code:     422,
+		},
+		"to delete": {
+			patch:    `{"spec":{"containers":[{"name":["a"],"$patch":"delete"}]}}`,
+			rejected: []string{"spec.containers[0].name"},
+			code:     422,
+		},
+		"order with a list": {
+			patch:    `{"spec":{"$setElementOrder/containers":[{"name":[1]},{"name":[1]}],"containers":[{"name":"a"}]}}`,
+			rejected: []string{"spec.$setElementOrder/containers[0].name"},
+			code:     422,
+		},
+		"order of scalars with an object": {
+			patch:    `{"metadata":{"$setElementOrder/finalizers":[{}]}}`,
+			rejected: []string{"metadata.$setElementOrder/finalizers[0]"},
+			code:     422,
+		},
+		"order of a list without a key": {
+			patch:    `{"spec":{"$setElementOrder/tolerations":["x"]}}`,
+			rejected: []string{"spec.$setElementOrder/tolerations"},
+			code:     422,
+		},
+		"null elements": {
+			patch:    `{"spec":{"containers":[null]}}`,
+			rejected: []string{"spec.containers[0]"},
+			code:     422,
+		},
+		"null finalizers": {
+			patch:    `{"metadata":{"finalizers":[null]}}`,
+			rejected: []string{"metadata.finalizers[0]"},
+			code:     422,
+		},
+		"objects for finalizers": {
+			patch:    `{"metadata":{"finalizers":[{}]}}`,
+			rejected: []string{"metadata.finalizers[0]"},
+			code:     422,
+		},
+		"objects in an ordered list of scalars": {
+			patch:    `{"spec":{"containers":[{"name":"a","args":[{}],"$setElementOrder/args":["1"]}]}}`,
+			rejected: []string{"spec.containers[0].args[0]"},
+			code:     422,
+		},
+		"to delete no list": {
+			patch:    `{"spec":{"$deleteFromPrimitiveList/securityContext":{}}}`,
+			rejected: []string{"spec.$deleteFromPrimitiveList/securityContext"},
+			code:     422,
+		},
+		"to delete null": {
+			patch:    `{"metadata":{"$deleteFromPrimitiveList/finalizers":[null]}}`,
+			rejected: []string{"metadata.$deleteFromPrimitiveList/finalizers[0]"},
+			code:     422,
+		},
+		"to retain objects": {
+			patch:    `{"spec":{"volumes":[{"name":"v","$retainKeys":[{}]}]}}`,
+			rejected: []string{"spec.volumes[0].$retainKeys[0]"},
+			code:     422,
+		},
+		"an unknown directive": {
+			patch:    `{"metadata":{"labels":{"$patch":1}}}`,
+			rejected: []string{"metadata.labels.$patch"},
+			code:     422,
+		},
+		"without a key": {
+			patch:    `{"spec":{"containers":[{"image":"x:1"}]}}`,
+			rejected: []string{"does not contain declared merge key: name"},
+			code:     422,
+		},
+		"lists of lists": {
+			patch:    `{"spec":{"containers":[[1]]}}`,
+			rejected: []string{"spec.containers[0]", "must be an object"},
+			code:     422,
+		},
+		"retained keys of no list": {
+			patch:    `{"spec":{"volumes":[{"name":"v","$retainKeys":1}]}}`,
+			rejected: []string{"invalid patch format of retainKeys"},
+			code:     400,
+		},
+		"an order that is none": {
+			patch:    `{"spec":{"$setElementOrder/containers":1}}`,
+			rejected: []string{"expected a"},
+			code:     422,
+		},
+		"an order of an unknown field": {
+			patch:    `{"spec":{"$setElementOrder/nothing":["x"]}}`,
+			rejected: []string{"nothing"},
+			code:     422,
+		},
+		"an object for a list": {patch: `{"spec":{"containers":{"name":"a"}}}`}, // found by decoding
+		"unknown fields":       {patch: `{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := Decode(types.StrategicMergePatchType, []byte(c.patch), true)
@@ -145,7 +213,8 @@ func patchOf(t *rapid.T, of reflect.Type, depth int) any {
 		for i := range of.NumField() {
 			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
 			if name != "" {
-				names, kinds = append(names, name), append(kinds, of.Field(i).Type)
+				names = append(names, name)
+				kinds = append(kinds, of.Field(i).Type)
 			}
 		}
 		if len(names) == 0 {

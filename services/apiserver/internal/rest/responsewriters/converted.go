@@ -126,7 +126,8 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 	if err != nil {
 		return s, asTimeout(err)
 	}
-	s.Stored, s.Served = out[0], true
+	s.Stored = out[0]
+	s.Served = true
 	return s, nil
 }
 

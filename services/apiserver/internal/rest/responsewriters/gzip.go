@@ -128,7 +128,8 @@ func (z *segmentCollector) segment() error {
 	} else {
 		err = z.stream.Segment(key, z.fill)
 	}
-	z.part, z.size = z.part[:0], 0
+	z.part = z.part[:0]
+	z.size = 0
 	if err == nil && z.chunks.gone {
 		return errGone
 	}

@@ -164,7 +164,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		size  int
 		waits bool
 	}{
-		{api.MediaYAML, 2 * largeToFormat, true}, {api.MediaCBOR, 2 * largeToFormat, true}, {api.MediaYAML, 100, false},
+		{media: api.MediaYAML, size: 2 * largeToFormat, waits: true}, {media: api.MediaCBOR, size: 2 * largeToFormat, waits: true}, {media: api.MediaYAML, size: 100},
 	} {
 		f := &Form{Choice: negotiation.Choice{Media: c.media}, writers: &Writers{Slow: slowChannel{limiter}}}
 		ctx, cancel := context.WithCancel(t.Context())

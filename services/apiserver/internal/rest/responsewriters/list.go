@@ -168,7 +168,8 @@ func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.En
 func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 	what, encode := keepMessage, f.res.Coder.Message
 	if f.partial() {
-		what, encode = keepPartialMessage, f.res.Coder.PartialMessage
+		what = keepPartialMessage
+		encode = f.res.Coder.PartialMessage
 	}
 	return e.Encoding(f.slot(what), func(e *watchcache.Entry) ([]byte, error) {
 		it, borrowed := FromEntry(e).open()

@@ -201,7 +201,8 @@ func (p *chunkWriter) release() {
 		*p.pooled = p.buf[:0]
 		chunkBuffers.Put(p.pooled)
 	}
-	p.buf, p.pooled = nil, nil
+	p.buf = nil
+	p.pooled = nil
 }
 
 // chunkSize is the approximate size in bytes of the chunks of a response.

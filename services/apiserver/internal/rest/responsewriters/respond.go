@@ -41,7 +41,8 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	choice, ok := p.Media.Accept(r)
 	if !ok {
-		choice, r = negotiation.Choice{Media: api.MediaJSON}, withoutAudit(r) // as in Kubernetes
+		choice = negotiation.Choice{Media: api.MediaJSON}
+		r = withoutAudit(r) // as in Kubernetes
 	}
 	p.Write(w, r, int(st.Code), st, codec.StatusGVK, choice)
 }
@@ -108,7 +109,9 @@ func (p Responder) Write(
 	if err != nil {
 		// An object that cannot be encoded in the requested media type is replaced by an error in
 		// JSON.
-		choice.Media, obj, gvk = api.MediaJSON, status.Of(err), codec.StatusGVK
+		choice.Media = api.MediaJSON
+		obj = status.Of(err)
+		gvk = codec.StatusGVK
 		if b, err = p.Codec.Encode(obj, gvk, choice.Media, false); err != nil {
 			http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
 			return

@@ -27,9 +27,9 @@ func TestDeadlineExcludesWaitingForClient(t *testing.T) {
 		client, work time.Duration // for each part
 		whole        bool
 	}{
-		"a slow client": {limit * 2 / 3, time.Second, true},
-		"a slow server": {time.Second, limit * 2 / 3, false},
-		"both fast":     {time.Second, time.Second, true},
+		"a slow client": {client: limit * 2 / 3, work: time.Second, whole: true},
+		"a slow server": {client: time.Second, work: limit * 2 / 3},
+		"both fast":     {client: time.Second, work: time.Second, whole: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -164,7 +164,8 @@ func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj re
 	old := l.obj
 	order, rules := r.Kind.Update.Order, r.Kind.Update.Validate
 	if r.Sub != nil {
-		order, rules = r.Sub.Order, r.Sub.ValidateUpdate
+		order = r.Sub.Order
+		rules = r.Sub.ValidateUpdate
 	}
 	errs := meta.ValidateUpdate(r.Kind.Kind, order, obj, old, func(found field.ErrorList) field.ErrorList {
 		errs := r.validateDocument(ctx, found, obj, text, l.text)

@@ -73,7 +73,8 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 		}
 	}
 	tracing.Event(ctx, eventDeleted)
-	res.Object, res.Removed = obj, action.remove
+	res.Object = obj
+	res.Removed = action.remove
 	return res, nil
 }
 
@@ -238,7 +239,8 @@ func nonNegativeGrace(seconds int64) int64 {
 func shorten(obj registry.Object, grace, had int64, now time.Time) {
 	at := obj.GetDeletionTimestamp().Add(time.Duration(grace-had) * time.Second)
 	if at.Before(now) {
-		at, grace = now.UTC().Truncate(time.Second), min(grace, 1)
+		at = now.UTC().Truncate(time.Second)
+		grace = min(grace, 1)
 	}
 	obj.SetDeletionTimestamp(&metav1.Time{Time: at})
 	obj.SetDeletionGracePeriodSeconds(&grace)

@@ -119,9 +119,11 @@ func (m *memory) put(key string, value []byte, expected int64) (int64, error) {
 	if value == nil {
 		delete(m.values, key)
 	} else {
-		ev.Type, ev.CreateRevision = storage.Updated, was.CreateRevision
+		ev.Type = storage.Updated
+		ev.CreateRevision = was.CreateRevision
 		if !exists {
-			ev.Type, ev.CreateRevision = storage.Created, m.revision
+			ev.Type = storage.Created
+			ev.CreateRevision = m.revision
 		}
 		m.values[key] = storage.KeyValue{Key: key, Value: ev.Value, ModRevision: m.revision, CreateRevision: ev.CreateRevision}
 	}
@@ -365,7 +367,8 @@ func (w *fixture) stored(k *apiset.Resource, name string) registry.Object {
 // config returns a stored config map with data given as pairs.
 func config(data ...string) *corev1.ConfigMap {
 	c := wanted(data...)
-	c.UID, c.CreationTimestamp = "uid", metav1.NewTime(now.Truncate(time.Second))
+	c.UID = "uid"
+	c.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second))
 	return c
 }
 

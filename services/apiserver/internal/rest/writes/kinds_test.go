@@ -94,7 +94,8 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 				tc.prepare(w)
 			}
 			r := w.request("limitranges", "l")
-			r.Object, r.Options = tc.wanted, &metav1.UpdateOptions{}
+			r.Object = tc.wanted
+			r.Options = &metav1.UpdateOptions{}
 			res, err := w.writer.Update(context.Background(), r)
 			if apierrors.ReasonForError(err) != tc.reason && tc.reason != "" || (err != nil) != (tc.reason != "") {
 				t.Fatalf("got error %v, want %q", err, tc.reason)
@@ -135,10 +136,13 @@ func TestGracefulDeletion(t *testing.T) {
 		"without a node":                 {func(p *corev1.Pod) { p.Spec.NodeName = "" }, []step{{0, nil, -1, 0, 2}}},
 		"finished":                       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, []step{{0, in(7), -1, 0, 2}}},
 		"already marked with period 0": {func(p *corev1.Pod) {
-			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1, 0)}, in(0)
+			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			p.DeletionGracePeriodSeconds = in(0)
 		}, []step{{0, nil, -1, 0, 1}}},
 		"finished while terminating": {func(p *corev1.Pod) {
-			p.Status.Phase, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = corev1.PodFailed, &metav1.Time{Time: start.Add(20 * time.Second)}, in(20)
+			p.Status.Phase = corev1.PodFailed
+			p.DeletionTimestamp = &metav1.Time{Time: start.Add(20 * time.Second)}
+			p.DeletionGracePeriodSeconds = in(20)
 		}, []step{{0, nil, 20, 20, 0}}},
 		"held by a finalizer": {func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} }, []step{{0, in(0), 0, 0, 1}, {0, in(0), 0, 0, 0}}},
 	} {
@@ -167,7 +171,8 @@ func TestGracefulDeletion(t *testing.T) {
 				}
 				grace, ends := int64(-1), int64(0)
 				if o := w.stored(pods, "p"); o != nil {
-					grace, ends = *o.GetDeletionGracePeriodSeconds(), int64(o.GetDeletionTimestamp().Sub(start)/time.Second)
+					grace = *o.GetDeletionGracePeriodSeconds()
+					ends = int64(o.GetDeletionTimestamp().Sub(start) / time.Second)
 				}
 				if grace != step.grace || ends != step.ends || res.Removed != (step.grace < 0) || w.store.swaps != step.swaps {
 					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i,
@@ -376,12 +381,14 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 			obj := &unstructured.Unstructured{
 				Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"},
 			}
-			r.Object, r.Options = obj, &metav1.UpdateOptions{}
+			r.Object = obj
+			r.Options = &metav1.UpdateOptions{}
 			if tt.update {
 				obj.SetResourceVersion(w.stored(things, "x").GetResourceVersion())
 				write = w.writer.Update
 			} else {
-				r.Options, r.Name = &metav1.CreateOptions{}, ""
+				r.Options = &metav1.CreateOptions{}
+				r.Name = ""
 			}
 			_, err := write(t.Context(), r)
 			var refusal *apierrors.StatusError
@@ -478,7 +485,8 @@ func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
 		if name == "update" { // creates the missing object
 			r.Options = &metav1.UpdateOptions{}
 		} else {
-			r.Options, r.Name = &metav1.CreateOptions{}, ""
+			r.Options = &metav1.CreateOptions{}
+			r.Name = ""
 		}
 		once := sync.OnceFunc(func() { close(waits) })
 		if _, err := write((&requesttest.Work{OnSuspend: func() func() { once(); return func() {} }}).With(t.Context()), r); err != nil {

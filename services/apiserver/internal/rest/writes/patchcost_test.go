@@ -72,29 +72,44 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		body  string
 		large bool
 	}{
-		"one operation": {types.JSONPatchType, `[{"op":"remove","path":"/metadata/finalizers/0"}]`, false},
-		"many operations": {types.JSONPatchType,
-			"[" + strings.TrimSuffix(strings.Repeat(`{"op":"remove","path":"/metadata/finalizers/0"},`, 200), ",") + "]",
-			true},
-		"copies": {types.JSONPatchType, `[{"op":"copy","from":"/metadata/finalizers","path":"/metadata/annotations/a"},{"op":"copy","from":"/metadata","path":"/metadata/labels"},` +
-			`{"op":"copy","from":"/metadata","path":"/b"},{"op":"copy","from":"/b","path":"/c"},{"op":"copy","from":"/c","path":"/metadata/d"}]`, true},
-		"copies that are removed": {types.JSONPatchType,
-			"[" + strings.Repeat(`{"op":"copy","from":"/metadata","path":"/metadata/x"},`, 5) + `{"op":"remove","path":"/metadata/x"}]`,
-			true},
-		"few elements": {types.StrategicMergePatchType,
-			`{"spec":{"containers":[{"name":"c","env":[{"name":"E1","value":"1"}]}]}}`, false},
-		"many elements": {types.StrategicMergePatchType,
-			`{"spec":{"containers":[{"name":"c","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}}`,
-			true},
-		"a kubelet's status with an atomic list": {types.StrategicMergePatchType,
-			`{"status":{"podIPs":[` + strings.TrimSuffix(strings.Repeat(`{"ip":"10.0.0.1"},`, 50), ",") + `]}}`,
-			false},
+		"one operation": {typ: types.JSONPatchType, body: `[{"op":"remove","path":"/metadata/finalizers/0"}]`},
+		"many operations": {
+			typ:   types.JSONPatchType,
+			body:  "[" + strings.TrimSuffix(strings.Repeat(`{"op":"remove","path":"/metadata/finalizers/0"},`, 200), ",") + "]",
+			large: true,
+		},
+		"copies": {
+			typ: types.JSONPatchType,
+			body: `[{"op":"copy","from":"/metadata/finalizers","path":"/metadata/annotations/a"},{"op":"copy","from":"/metadata","path":"/metadata/labels"},` +
+				`{"op":"copy","from":"/metadata","path":"/b"},{"op":"copy","from":"/b","path":"/c"},{"op":"copy","from":"/c","path":"/metadata/d"}]`,
+			large: true,
+		},
+		"copies that are removed": {
+			typ:   types.JSONPatchType,
+			body:  "[" + strings.Repeat(`{"op":"copy","from":"/metadata","path":"/metadata/x"},`, 5) + `{"op":"remove","path":"/metadata/x"}]`,
+			large: true,
+		},
+		"few elements": {
+			typ:  types.StrategicMergePatchType,
+			body: `{"spec":{"containers":[{"name":"c","env":[{"name":"E1","value":"1"}]}]}}`,
+		},
+		"many elements": {
+			typ:   types.StrategicMergePatchType,
+			body:  `{"spec":{"containers":[{"name":"c","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}}`,
+			large: true,
+		},
+		"a kubelet's status with an atomic list": {
+			typ:  types.StrategicMergePatchType,
+			body: `{"status":{"podIPs":[` + strings.TrimSuffix(strings.Repeat(`{"ip":"10.0.0.1"},`, 50), ",") + `]}}`,
+		},
 	} {
-		finalizers.Annotations, finalizers.ResourceVersion = map[string]string{"x": "y"}, ""
+		finalizers.Annotations = map[string]string{"x": "y"}
+		finalizers.ResourceVersion = ""
 		kind := "configmaps"
 		object := registry.Object(finalizers)
 		if tc.typ == types.StrategicMergePatchType {
-			kind, object = "pods", pod
+			kind = "pods"
+			object = pod
 		}
 		w := newBase(t).fixture(t)
 		w.put(w.kind(kind), object.DeepCopyObject().(registry.Object))

@@ -116,7 +116,8 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 	if shown.ResourceVersion != old.ResourceVersion {
 		sc.ResourceVersion = shown.ResourceVersion
 	}
-	shown.ObjectMeta, shown.Status = *old.ObjectMeta.DeepCopy(), *old.Status.DeepCopy()
+	shown.ObjectMeta = *old.ObjectMeta.DeepCopy()
+	shown.Status = *old.Status.DeepCopy()
 	return attrs, nil
 }
 

@@ -178,7 +178,8 @@ func (w *Writer) runDeclared(k *registry.Kind, obj registry.Object) (errs field.
 		if r := recover(); r != nil {
 			w.Metrics.panics.Inc()
 			w.Logger.Error("panic during declared validation", "kind", k.GVK().String(), "panic", r)
-			errs, ok = field.ErrorList{field.InternalError(nil, fmt.Errorf("panic during declarative validation: %v", r))}, false
+			errs = field.ErrorList{field.InternalError(nil, fmt.Errorf("panic during declarative validation: %v", r))}
+			ok = false
 		}
 	}()
 	return k.Declared(obj), true
@@ -246,7 +247,8 @@ const fewReferences = 8
 func newReferences(all []metav1.OwnerReference) references {
 	r := references{all: all}
 	if len(all) > fewReferences {
-		r.seed, r.known = maphash.MakeSeed(), make(map[uint64]int32, len(all))
+		r.seed = maphash.MakeSeed()
+		r.known = make(map[uint64]int32, len(all))
 	}
 	return r
 }

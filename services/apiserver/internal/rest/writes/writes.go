@@ -145,7 +145,10 @@ type Result struct {
 // On returns the same request for another object.
 func (r *Request) On(kind *apiset.Resource, sub *registry.Subresource, namespace, name string) *Request {
 	other := *r
-	other.Kind, other.Sub, other.Namespace, other.Name = kind, sub, namespace, name
+	other.Kind = kind
+	other.Sub = sub
+	other.Namespace = namespace
+	other.Name = name
 	return &other
 }
 
@@ -233,7 +236,8 @@ func (r *Request) withStoredValue(ctx context.Context) context.Context {
 	}
 	v := r.encoded
 	r.encoded = request.StoredValue{} // a further attempt encodes again
-	v.Type, v.Resource = r.Kind.Coder.InternalType(), r.Kind.StoredGroupResource().String()
+	v.Type = r.Kind.Coder.InternalType()
+	v.Resource = r.Kind.StoredGroupResource().String()
 	ctx, s := request.Derive(ctx)
 	s.Stored = &v
 	return ctx
@@ -272,7 +276,9 @@ func NewMetrics(r prometheus.Registerer) Metrics {
 		Help:    "[ALPHA] Time in seconds to compare the object of an update or patch with the stored one.",
 		Buckets: []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0},
 	}, []string{"code_path"})
-	m.fast, m.slow, m.equal = v.WithLabelValues("unequalObjectsFast"), v.WithLabelValues("unequalObjectsSlow"), v.WithLabelValues("equalObjectsSlow")
+	m.fast = v.WithLabelValues("unequalObjectsFast")
+	m.slow = v.WithLabelValues("unequalObjectsSlow")
+	m.equal = v.WithLabelValues("equalObjectsSlow")
 	r.MustRegister(m.mismatches, m.panics, v)
 	return m
 }

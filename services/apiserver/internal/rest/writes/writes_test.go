@@ -44,14 +44,17 @@ type writeCase struct {
 
 func create(c *corev1.ConfigMap) func(*fixture, *writes.Request) (writes.Result, error) {
 	return func(w *fixture, r *writes.Request) (writes.Result, error) {
-		r.Object, r.Name, r.Options = c, "", &metav1.CreateOptions{}
+		r.Object = c
+		r.Name = ""
+		r.Options = &metav1.CreateOptions{}
 		return w.writer.Create(context.Background(), r)
 	}
 }
 
 func update(c *corev1.ConfigMap) func(*fixture, *writes.Request) (writes.Result, error) {
 	return func(w *fixture, r *writes.Request) (writes.Result, error) {
-		r.Object, r.Options = c, &metav1.UpdateOptions{}
+		r.Object = c
+		r.Options = &metav1.UpdateOptions{}
 		return w.writer.Update(context.Background(), r)
 	}
 }
@@ -62,7 +65,8 @@ func applyPatch(typ types.PatchType, text string) func(*fixture, *writes.Request
 		if err != nil {
 			return writes.Result{}, err
 		}
-		r.Patch, r.Options = p, &metav1.PatchOptions{}
+		r.Patch = p
+		r.Options = &metav1.PatchOptions{}
 		return w.writer.Patch(context.Background(), r)
 	}
 }
@@ -113,12 +117,14 @@ func withFinalizers(c *corev1.ConfigMap, finalizers ...string) *corev1.ConfigMap
 }
 
 func deleting(c *corev1.ConfigMap) *corev1.ConfigMap {
-	c.DeletionTimestamp, c.DeletionGracePeriodSeconds = &metav1.Time{Time: now}, ptr.To(int64(0))
+	c.DeletionTimestamp = &metav1.Time{Time: now}
+	c.DeletionGracePeriodSeconds = ptr.To(int64(0))
 	return c
 }
 
 func generated(c *corev1.ConfigMap) *corev1.ConfigMap {
-	c.Name, c.GenerateName = "", "c-"
+	c.Name = ""
+	c.GenerateName = "c-"
 	return c
 }
 
@@ -904,7 +910,8 @@ func (w *fixture) begin(tc *writeCase) {
 	if tc.prepare != nil {
 		tc.prepare(w)
 	}
-	w.store.swaps, w.store.reads = 0, 0
+	w.store.swaps = 0
+	w.store.reads = 0
 	if tc.before != nil {
 		w.store.before = func(n int, key string, _ []byte) (bool, error) { return tc.before(w, n, key) }
 	}

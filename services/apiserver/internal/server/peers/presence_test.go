@@ -192,9 +192,9 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 		failure error
 		well    bool
 	}{
-		"away":        {"me", errors.New("the store is away"), false},
-		"full":        {"me", storage.ErrFull, true},
-		"unencodable": {"unencodable", nil, false},
+		"away":        {id: "me", failure: errors.New("the store is away")},
+		"full":        {id: "me", failure: storage.ErrFull, well: true},
+		"unencodable": {id: "unencodable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,8 +22,9 @@ func absent(name string) string {
 // once while it does not change, and that it is retried only if its plugins are unhealthy.
 func TestUnusableConfigurationIsReported(t *testing.T) {
 	reg, b := newMetricsBuilder(t)
-	log := &lines{}
-	b.HealthTimeout, b.Logger = time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+	log := &logBuffer{}
+	b.HealthTimeout = time.Millisecond
+	b.Logger = slog.New(slog.NewTextHandler(log, nil))
 	live := openWith(t, b, rules(rule("secrets", identity)), true)
 	first := live.Current()
 	ended, end := context.WithCancel(t.Context())
@@ -102,7 +103,7 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 // while for requests that began with it.
 func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &lines{}
+		log := &logBuffer{}
 		b := builder(t)
 		b.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		b.Pace = kms.Pace{HealthyInterval: time.Second, UnhealthyInterval: time.Second, HealthyTTL: time.Millisecond, UnhealthyTTL: time.Millisecond}

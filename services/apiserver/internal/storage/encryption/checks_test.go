@@ -23,7 +23,11 @@ func TestAllPluginsAreChecked(t *testing.T) {
 	live := openWith(t, b, rules(rule("secrets", pluginAt(one.Endpoint(), "one"), pluginAt(two.Endpoint(), "two"))), false)
 	const ill1, ill2 = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill", "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
 	for _, c := range []struct{ one, two, want string }{
-		{"ok", "ok", ""}, {"ill", "ok", ill1}, {"ok", "ill", ill2}, {"ill", "ill", "[" + ill1 + ", " + ill2 + "]"},
+		{one: "ok", two: "ok"}, {one: "ill", two: "ok", want: ill1}, {one: "ok", two: "ill", want: ill2}, {
+			one:  "ill",
+			two:  "ill",
+			want: "[" + ill1 + ", " + ill2 + "]",
+		},
 	} {
 		one.SetHealth(c.one)
 		two.SetHealth(c.two)

@@ -25,15 +25,16 @@
 //
 // # Unreadable values
 //
-// An unreadable value is reported as *storage.UnreadableError, alone or beside its key, and blocks
-// nothing else: the watch cache keeps its key.
+// An unreadable value is reported as *storage.UnreadableError, alone or beside its key. It does not
+// affect other values: the watch cache keeps its key.
 //
 // # States of Live, which holds the current Set
 //
-//	built ── the file changed, the new Set is well ──► swapped ── grace ──► the old closed
-//	              │ it is bad, or its plugins are not well
-//	              └──► the old one stays; counted, logged; in the latter case it is
-//	                   tried again with each look at the file
+//	the file changed ─► new Set built ── it is healthy ──► it replaces the old Set, which
+//	                         │                            closes after a grace period
+//	                         │ it is invalid, or a plugin is unhealthy
+//	                         └──► the old Set stays, and the failure is counted and logged; with an
+//	                              unhealthy plugin, each later check of the file builds it again
 //
 // A write encrypts and a read decrypts with the Set that it began with. When a key was removed, the
 // Source ends its stream with *storage.ReopenedError, and the cache reads everything again without

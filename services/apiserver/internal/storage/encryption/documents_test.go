@@ -13,21 +13,39 @@ func TestDocuments(t *testing.T) {
 	const kind = "kind: EncryptionConfiguration\n"
 	good := rules(rule("secrets", identity))
 	for _, c := range []struct{ name, content, want string }{
-		{"valid", good, ""},
-		{"invalid YAML", "a: b: c", "mapping values are not allowed"},
-		{"a list", "[1]", "cannot unmarshal array"},
-		{"no kind", "apiVersion: apiserver.config.k8s.io/v1\n", "Object 'Kind' is missing"},
-		{"no version", kind, "Object 'apiVersion' is missing"},
-		{"an invalid version", "apiVersion: a/b/c\n" + kind, "unexpected GroupVersion string: a/b/c"},
-		{"another version", strings.Replace(good, "io/v1", "io/v2", 1),
-			`no kind "EncryptionConfiguration" is registered for version "apiserver.config.k8s.io/v2"`},
-		{"another group", strings.Replace(good, "apiserver.config", "other.config", 1),
-			`is registered for version "other.config.k8s.io/v1"`},
-		{"another kind", strings.Replace(good, "kind: Enc", "kind: Dec", 1), `no kind "DecryptionConfiguration" is registered`},
-		{"another kind, given twice", "apiVersion: v1\nkind: Pod\nkind: Pod\n", `no kind "Pod" is registered for version "v1"`},
-		{"rules that are a number", rules() + "  5\n", "cannot unmarshal number"},
-		{"two unknown fields", good + "one: 1\ntwo: 2\n", `strict decoding error: unknown field "one", unknown field "two"`},
-		{"a field given twice", good + kind, "strict decoding error: "},
+		{name: "valid", content: good},
+		{name: "invalid YAML", content: "a: b: c", want: "mapping values are not allowed"},
+		{name: "a list", content: "[1]", want: "cannot unmarshal array"},
+		{name: "no kind", content: "apiVersion: apiserver.config.k8s.io/v1\n", want: "Object 'Kind' is missing"},
+		{name: "no version", content: kind, want: "Object 'apiVersion' is missing"},
+		{name: "an invalid version", content: "apiVersion: a/b/c\n" + kind, want: "unexpected GroupVersion string: a/b/c"},
+		{
+			name:    "another version",
+			content: strings.Replace(good, "io/v1", "io/v2", 1),
+			want:    `no kind "EncryptionConfiguration" is registered for version "apiserver.config.k8s.io/v2"`,
+		},
+		{
+			name:    "another group",
+			content: strings.Replace(good, "apiserver.config", "other.config", 1),
+			want:    `is registered for version "other.config.k8s.io/v1"`,
+		},
+		{
+			name:    "another kind",
+			content: strings.Replace(good, "kind: Enc", "kind: Dec", 1),
+			want:    `no kind "DecryptionConfiguration" is registered`,
+		},
+		{
+			name:    "another kind, given twice",
+			content: "apiVersion: v1\nkind: Pod\nkind: Pod\n",
+			want:    `no kind "Pod" is registered for version "v1"`,
+		},
+		{name: "rules that are a number", content: rules() + "  5\n", want: "cannot unmarshal number"},
+		{
+			name:    "two unknown fields",
+			content: good + "one: 1\ntwo: 2\n",
+			want:    `strict decoding error: unknown field "one", unknown field "two"`,
+		},
+		{name: "a field given twice", content: good + kind, want: "strict decoding error: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := encryption.Parse("f", []byte(c.content), false)

@@ -9,33 +9,38 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption"
 )
 
-// failing is a store whose methods return an error.
-type failing struct {
+// failingStore is a store whose methods return an error.
+type failingStore struct {
 	storage.Interface
-	why error
+	err error
 }
 
-func (f failing) Get(context.Context, string, int64) (storage.KeyValue, int64, error) {
-	return storage.KeyValue{}, 7, f.why
+// Get implements storage.Interface.
+func (s failingStore) Get(context.Context, string, int64) (storage.KeyValue, int64, error) {
+	return storage.KeyValue{}, 7, s.err
 }
 
-func (f failing) Watch(context.Context, string, int64) (storage.Watcher, error) { return nil, f.why }
+// Watch implements storage.Interface.
+func (s failingStore) Watch(context.Context, string, int64) (storage.Watcher, error) {
+	return nil, s.err
+}
 
-func (f failing) Resume(context.Context, string, storage.Position) (storage.Watcher, error) {
-	return nil, f.why
+// Resume implements storage.Interface.
+func (s failingStore) Resume(context.Context, string, storage.Position) (storage.Watcher, error) {
+	return nil, s.err
 }
 
 // TestStoreErrorsAreReturned checks that errors of the underlying store are returned unchanged.
 func TestStoreErrorsAreReturned(t *testing.T) {
 	below := errors.New("below")
-	s := encryption.NewStore(failing{why: below}, encryption.Plain(), builtIn(), nil)
+	s := encryption.NewStore(failingStore{err: below}, encryption.Plain(), builtIn(), nil)
 	if _, at, err := s.Get(t.Context(), secretKey, 0); at != 7 || !errors.Is(err, below) {
-		t.Errorf("Get: got revision %d, %v", at, err)
+		t.Errorf("Get: got revision %d and error %v, want 7 and %v", at, err, below)
 	}
 	if w, err := s.Watch(t.Context(), "/registry/", 1); w != nil || !errors.Is(err, below) {
-		t.Errorf("Watch: got %v, %v", w, err)
+		t.Errorf("Watch: got %v and error %v, want no watcher and %v", w, err, below)
 	}
 	if w, err := s.Resume(t.Context(), "/registry/", storage.Position{}); w != nil || !errors.Is(err, below) {
-		t.Errorf("Resume: got %v, %v", w, err)
+		t.Errorf("Resume: got %v and error %v, want no watcher and %v", w, err, below)
 	}
 }

@@ -344,8 +344,10 @@ func TestManyKeysHaveFewSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := builder(t)
-	b.Metrics, b.Pace = m, pace()
-	b.Pace.HealthyInterval, b.Pace.HealthyTTL = time.Hour, time.Nanosecond // probed only by checks
+	b.Metrics = m
+	b.Pace = pace()
+	b.Pace.HealthyInterval = time.Hour
+	b.Pace.HealthyTTL = time.Nanosecond // probed only by checks
 	p := kmstest.New(t)
 	live := openWith(t, b, kmsRule(p, 5*time.Second), false)
 	s := newRawStore()

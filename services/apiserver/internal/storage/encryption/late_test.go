@@ -13,22 +13,24 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 )
 
-// lines is a log that tests can search.
-type lines struct {
-	mu  sync.Mutex
-	all bytes.Buffer
+// logBuffer is a log that tests can search.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
-func (l *lines) Write(b []byte) (int, error) {
+// Write implements io.Writer.
+func (l *logBuffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.all.Write(b)
+	return l.text.Write(b)
 }
 
-func (l *lines) count(text string) int {
+// count returns how often the log contains a text.
+func (l *logBuffer) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return bytes.Count(l.all.Bytes(), []byte(text))
+	return bytes.Count(l.text.Bytes(), []byte(text))
 }
 
 // TestLatePlugin checks that a configuration whose plugin starts late is applied once the plugin
@@ -39,8 +41,10 @@ func TestLatePlugin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	write(t, file, rules(rule("secrets", identity)))
 	b := builder(t)
-	log := &lines{}
-	b.Pace, b.HealthTimeout, b.Logger = pace(), 50*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+	log := &logBuffer{}
+	b.Pace = pace()
+	b.HealthTimeout = 50 * time.Millisecond
+	b.Logger = slog.New(slog.NewTextHandler(log, nil))
 	live, err := encryption.Open(t.Context(), file, true, b)
 	if err != nil {
 		t.Fatal(err)
@@ -52,16 +56,18 @@ func TestLatePlugin(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-done })
 	first := live.Current()
 	write(t, file, kmsRule(p, 50*time.Millisecond))
-	const failed, again = "encryption configuration is invalid", "KMS plugin is unhealthy"
+	const failed = "encryption configuration is invalid"
+	const retried = "KMS plugin is unhealthy"
 	eventually(t, "configuration rejected", func() bool { return log.count(failed) == 1 })
-	look := func() { write(t, filepath.Join(filepath.Dir(file), "another"), time.Now().String()) }
+	// triggerCheck changes the directory of the file, so that the file is checked.
+	triggerCheck := func() { write(t, filepath.Join(filepath.Dir(file), "another"), time.Now().String()) }
 	for range 2 { // wait for two retries
-		n := log.count(again)
-		eventually(t, "a retry", func() bool { look(); return log.count(again) > n })
+		n := log.count(retried)
+		eventually(t, "a retry", func() bool { triggerCheck(); return log.count(retried) > n })
 	}
 	if live.Current() != first || log.count(failed) != 1 {
-		t.Errorf("configuration was applied, or logged %d times, want once", log.count(failed))
+		t.Errorf("got an applied configuration: %t, and %d messages about it, want false and 1", live.Current() != first, log.count(failed))
 	}
 	p.Start()
-	eventually(t, "configuration applied", func() bool { look(); return live.Current() != first })
+	eventually(t, "configuration applied", func() bool { triggerCheck(); return live.Current() != first })
 }

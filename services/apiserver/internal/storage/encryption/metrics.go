@@ -84,7 +84,8 @@ func code(err error) string {
 func (m *Metrics) reloaded(server string, err error) {
 	status, counter := "success", m.succeeded
 	if err != nil {
-		status, counter = "failure", m.failed
+		status = "failure"
+		counter = m.failed
 	}
 	counter.WithLabelValues(kms.Hash(server)).Inc()
 	m.reloads.WithLabelValues(status, kms.Hash(server)).Inc()

@@ -75,7 +75,8 @@ func (b *Builder) fill(ctx context.Context, s *Set, c *Configuration, recovered 
 			if err != nil {
 				return err
 			}
-			links, opens = append(links, l), append(opens, names...)
+			links = append(links, l)
+			opens = append(opens, names...)
 		}
 		for _, name := range rule.Resources {
 			gr := schema.ParseGroupResource(name)
@@ -165,7 +166,8 @@ func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recov
 		}
 		b.Logger.Warn("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.", "provider", k.Name)
 		s.usesV1 = true
-		version, c.CacheSize = kmsV1, int(*k.CacheSize)
+		version = kmsV1
+		c.CacheSize = int(*k.CacheSize)
 		p, err = kms.NewV1(c)
 	} else {
 		p, err = kms.NewV2(ctx, c)

@@ -258,9 +258,11 @@ func (v *values) openBatch(ctx context.Context, b storage.Batch) storage.Batch {
 			continue
 		}
 		if !copied {
-			b.Events, copied = append([]storage.Event(nil), b.Events...), true
+			b.Events = append([]storage.Event(nil), b.Events...)
+			copied = true
 		}
-		b.Events[i].Value, b.Events[i].Seal = value, seal
+		b.Events[i].Value = value
+		b.Events[i].Seal = seal
 	}
 	return b
 }

@@ -151,7 +151,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 			}
 		case !since.IsZero():
 			m.Logger.Info("etcd reachable again", "endpoints", m.Endpoints, "duration", now.Sub(since).Round(time.Second).String())
-			since, warned = time.Time{}, time.Time{}
+			since = time.Time{}
+			warned = time.Time{}
 		}
 		select {
 		case <-ctx.Done():

@@ -165,7 +165,8 @@ func sign(t *testing.T, template *x509.Certificate, by *authority) (*x509.Certif
 		t.Fatal(err)
 	}
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	template.NotBefore = time.Now().Add(-time.Hour)
+	template.NotAfter = time.Now().Add(time.Hour)
 	if by == nil {
 		by = &authority{cert: template, key: key}
 	}

@@ -45,31 +45,32 @@ func TestChangesMatchWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := watched(t, store, prefix, from, newest)
-	for _, most := range []int{1, 500, 1 << 20} {
+	for _, maximum := range []int{1, 500, 1 << 20} {
 		for _, until := range []int64{newest, newest - 100} {
 			var got []storage.Event
 			steps := 0
 			for after := from; after < until; steps++ {
-				b, ok, err := store.Changes(t.Context(), prefix, after, until, most)
+				b, ok, err := store.Changes(t.Context(), prefix, after, until, maximum)
 				if !ok || err != nil || b.Revision <= after || b.Revision > until {
-					t.Fatalf("%d bytes after %d: got revision %d, %t, %v", most, after, b.Revision, ok, err)
+					t.Fatalf("%d bytes after %d: got revision %d, %t, %v", maximum, after, b.Revision, ok, err)
 				}
 				for _, e := range b.Events {
 					if e.Revision <= after || e.Revision > b.Revision {
-						t.Fatalf("%d bytes after %d up to %d: got a change at %d", most, after, b.Revision, e.Revision)
+						t.Fatalf("%d bytes after %d up to %d: got a change at %d", maximum, after, b.Revision, e.Revision)
 					}
 				}
-				got, after = append(got, b.Events...), b.Revision
+				got = append(got, b.Events...)
+				after = b.Revision
 			}
 			n := 0
 			for n < len(want) && want[n].Revision <= until {
 				n++
 			}
 			if !reflect.DeepEqual(got, want[:n]) {
-				t.Errorf("%d bytes at a time up to %d: got %d changes that differ from the %d of a watch", most, until, len(got), n)
+				t.Errorf("%d bytes at a time up to %d: got %d changes that differ from the %d of a watch", maximum, until, len(got), n)
 			}
-			if most == 1 && steps < 500 || most == 1<<20 && steps != 1 {
-				t.Errorf("%d bytes at a time: got %d steps", most, steps)
+			if maximum == 1 && steps < 500 || maximum == 1<<20 && steps != 1 {
+				t.Errorf("%d bytes at a time: got %d steps", maximum, steps)
 			}
 		}
 	}

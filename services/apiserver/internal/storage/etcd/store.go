@@ -168,7 +168,8 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 			return storage.ListResult{}, s.readError(ctx, err)
 		}
 		if first {
-			res.Count, res.Store = resp.Count, resp.Header.GetClusterId()
+			res.Count = resp.Count
+			res.Store = resp.Header.GetClusterId()
 			if res.Revision == 0 {
 				res.Revision = resp.Header.Revision
 			}

@@ -159,7 +159,8 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	if s.probing {
 		return
 	}
-	s.probing, s.probedAt = true, storage.Position{}
+	s.probing = true
+	s.probedAt = storage.Position{}
 	if s.reached {
 		s.probedAt = s.position
 	}
@@ -233,7 +234,8 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 
 // answered ends the wait, unless progress was requested again meanwhile.
 func (s *stream) answered(helpers *sync.WaitGroup) error {
-	s.waiting, s.behind = false, 0
+	s.waiting = false
+	s.behind = 0
 	s.retry.Stop()
 	if !s.again {
 		return nil
@@ -257,7 +259,8 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 	case resp.Canceled:
 		return fmt.Errorf("watch canceled by etcd: %s", resp.CancelReason)
 	case resp.Created:
-		s.created, s.serving = true, resp.Header.GetMemberId()
+		s.created = true
+		s.serving = resp.Header.GetMemberId()
 		return confirmCluster(s.position, resp.Header)
 	}
 	if len(resp.Events) > 0 {
@@ -329,7 +332,8 @@ func (s *stream) recheck() {
 	if last == 0 || from > s.position.Revision || s.position.Revision-from > maxRedelivered {
 		return
 	}
-	s.from, s.rechecking = from, true
+	s.from = from
+	s.rechecking = true
 }
 
 // handleEvents handles the events of one response.
@@ -339,7 +343,8 @@ func (s *stream) handleEvents(b storage.Batch) error {
 		if err != nil {
 			return err
 		}
-		b.Events, s.rechecking = events, false
+		b.Events = events
+		s.rechecking = false
 	}
 	for len(b.Events) > 0 && b.Events[0].Revision <= s.position.Revision {
 		b.Events = b.Events[1:]

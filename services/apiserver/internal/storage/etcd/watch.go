@@ -176,7 +176,8 @@ func (w *watch) deliver(b storage.Batch) {
 		if len(b.Events) > 0 {
 			w.compacted = 0
 		}
-		w.position, w.reached = w.position.After(b), true
+		w.position = w.position.After(b)
+		w.reached = true
 	case <-w.ctx.Done():
 	}
 }
@@ -191,10 +192,12 @@ func batch(events []*mvccpb.Event) storage.Batch {
 			ev.Type = storage.Deleted
 		case e.Kv.CreateRevision == e.Kv.ModRevision:
 			ev.Type = storage.Created
-			ev.Value, ev.CreateRevision = e.Kv.Value, e.Kv.CreateRevision
+			ev.Value = e.Kv.Value
+			ev.CreateRevision = e.Kv.CreateRevision
 		default:
 			ev.Type = storage.Updated
-			ev.Value, ev.CreateRevision = e.Kv.Value, e.Kv.CreateRevision
+			ev.Value = e.Kv.Value
+			ev.CreateRevision = e.Kv.CreateRevision
 		}
 		out[i] = ev
 	}

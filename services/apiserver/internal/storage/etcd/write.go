@@ -251,7 +251,9 @@ func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 		return 0, err
 	}
 	l.retire()
-	l.id, l.expires, l.count = resp.ID, now.Add(time.Duration(resp.TTL)*time.Second), 1
+	l.id = resp.ID
+	l.expires = now.Add(time.Duration(resp.TTL) * time.Second)
+	l.count = 1
 	return l.id, nil
 }
 
@@ -269,5 +271,6 @@ func (l *leases) retire() {
 	if l.id != 0 {
 		l.objects.Observe(float64(l.count))
 	}
-	l.id, l.count = 0, 0
+	l.id = 0
+	l.count = 0
 }

@@ -111,7 +111,8 @@ func TestCredentials(t *testing.T) {
 	elector := newFakeElector(store)
 	replica := func(id, file string) *process {
 		o := NewOptions()
-		o.Servers, o.CredentialsFile = []string{srv.ClientURL()}, file
+		o.Servers = []string{srv.ClientURL()}
+		o.CredentialsFile = file
 		f, err := New(Config{
 			Options:   o,
 			Store:     store,

@@ -33,7 +33,8 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.from, p.rec.applied = at.Revision, at.Revision
+	p.from = at.Revision
+	p.rec.applied = at.Revision
 	launch(t, p)
 	return p
 }

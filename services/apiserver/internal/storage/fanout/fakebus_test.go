@@ -45,9 +45,14 @@ func newBusNode(b *bus) *busNode {
 
 func (n *busNode) dial(ev linkEvents) (transport, error) {
 	n.mu.Lock()
-	n.ev, n.closed, n.queue, n.held = ev, false, nil, nil
+	n.ev = ev
+	n.closed = false
+	n.queue = nil
+	n.held = nil
 	n.handlers = map[string]func([]byte){}
-	n.notify, n.done, n.gone = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	n.notify = make(chan struct{}, 1)
+	n.done = make(chan struct{})
+	n.gone = make(chan struct{})
 	if n.up {
 		n.enqueueLocked(ev.up)
 	}
@@ -187,7 +192,10 @@ func (n *busNode) echo(but int) {
 func (n *busNode) faults(drop, repeat, damage, swap int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.drop, n.repeat, n.damage, n.swap = drop, repeat, damage, swap
+	n.drop = drop
+	n.repeat = repeat
+	n.damage = damage
+	n.swap = swap
 	if swap == 0 {
 		n.held = nil
 	}

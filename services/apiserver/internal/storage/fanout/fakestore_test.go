@@ -58,9 +58,12 @@ func (s *fakeStore) write(n, size int) int64 {
 			copy(e.Value, fmt.Sprint(s.lives, e.Key))
 			switch {
 			case rev%3 == 1:
-				e.Type, e.CreateRevision = storage.Updated, rev-1
+				e.Type = storage.Updated
+				e.CreateRevision = rev - 1
 			case rev%3 == 2 && size < 1000:
-				e.Type, e.CreateRevision, e.Value = storage.Deleted, 0, nil
+				e.Type = storage.Deleted
+				e.CreateRevision = 0
+				e.Value = nil
 				if s.lives > 0 { // otherwise all histories would have the same deletion
 					e.Key = fmt.Sprintf("%s-%d", e.Key, s.lives)
 				}
@@ -212,7 +215,8 @@ func (s *fakeStore) List(_ context.Context, _ string, o storage.ListOptions) (st
 	sort.Slice(all, func(i, j int) bool { return all[i].Key < all[j].Key })
 	res.Count = int64(len(all))
 	if o.Limit > 0 && res.Count > o.Limit {
-		all, res.More = all[:o.Limit], true
+		all = all[:o.Limit]
+		res.More = true
 	}
 	res.Items = all
 	return res, nil
@@ -271,7 +275,8 @@ func (w *fakeWatcher) run(ctx context.Context) {
 		}
 		var out chan storage.Batch
 		if ok {
-			out, changed = w.out, nil
+			out = w.out
+			changed = nil
 		}
 		select {
 		case out <- b:
@@ -350,7 +355,8 @@ func (e *fakeElector) Campaign(ctx context.Context, _, id string) (<-chan struct
 	lost := make(chan struct{})
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.id, e.lost = id, lost
+	e.id = id
+	e.lost = lost
 	return lost, func() { e.vacate(lost) }, nil
 }
 
@@ -362,7 +368,8 @@ func (e *fakeElector) vacate(lost chan struct{}) {
 		return
 	}
 	close(lost)
-	e.id, e.lost = "", nil
+	e.id = ""
+	e.lost = nil
 	e.store.bump()
 	if !e.held {
 		e.seat <- struct{}{}

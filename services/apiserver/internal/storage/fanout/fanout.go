@@ -124,7 +124,8 @@ func New(cfg Config) (*Fanout, error) {
 		f.dial = dialNoPeers
 	}
 	if f.options.embedded() {
-		f.elector, f.audience.alone = nil, true
+		f.elector = nil
+		f.audience.alone = true
 	}
 	if f.heartbeat == 0 {
 		f.heartbeat = DefaultHeartbeat
@@ -322,7 +323,8 @@ func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 	defer func() { cancel(); reading.Wait() }()
 	var at storage.Position
 	for res := range pages {
-		at.Revision, at.Store = res.Revision, res.Store
+		at.Revision = res.Revision
+		at.Store = res.Store
 		if err := page(res.Items); err != nil {
 			return at, err
 		}

@@ -51,7 +51,7 @@ func (f *feed) requestProgress() {
 
 // run delivers the changes after a position until ctx ends.
 func (f *feed) run(ctx context.Context, after storage.Position) {
-	back := backoff{first: f.wait, most: 30 * time.Second}
+	back := backoff{first: f.wait, maximum: 30 * time.Second}
 	for {
 		reached, err := f.watch(ctx, after)
 		if ctx.Err() != nil {
@@ -132,15 +132,15 @@ func watchError(w storage.Watcher) error {
 
 // backoff computes growing delays with jitter.
 type backoff struct {
-	first, most time.Duration
-	current     time.Duration
+	first, maximum time.Duration
+	current        time.Duration
 }
 
 func (b *backoff) reset() { b.current = 0 }
 
 // next returns a delay between half and all of the current step.
 func (b *backoff) next() time.Duration {
-	b.current = min(max(2*b.current, b.first), b.most)
+	b.current = min(max(2*b.current, b.first), b.maximum)
 	return jitter(b.current)
 }
 
@@ -243,7 +243,8 @@ func (f *feed) bySlices(ctx context.Context, after storage.Position, newest int6
 		refill := len(ahead) <= width/2 // so that the watches of several slices begin together
 		for refill && next.Revision < newest && len(ahead) < width {
 			s := &slice{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
-			ahead, next = append(ahead, s), storage.Position{Revision: s.until, Store: after.Store}
+			ahead = append(ahead, s)
+			next = storage.Position{Revision: s.until, Store: after.Store}
 			reading.Go(func() { defer close(s.done); s.err = s.read(ctx, f) })
 		}
 		s := ahead[0]

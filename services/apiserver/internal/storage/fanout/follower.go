@@ -85,7 +85,7 @@ func (f *Fanout) Follow(ctx context.Context, from storage.Position, apply func(s
 		f:        f,
 		apply:    apply,
 		position: from,
-		falls:    backoff{first: f.heartbeat / 4, most: 30 * f.heartbeat},
+		falls:    backoff{first: f.heartbeat / 4, maximum: 30 * f.heartbeat},
 	}
 	defer fo.finish()
 	if f.deliveries != nil {
@@ -115,7 +115,8 @@ func (fo *follower) run(ctx context.Context) error {
 		var batches <-chan storage.Batch
 		var failed <-chan error
 		if fo.feed != nil {
-			batches, failed = fo.feed.batches, fo.feed.failed
+			batches = fo.feed.batches
+			failed = fo.feed.failed
 		}
 		var err error
 		select {
@@ -193,7 +194,8 @@ func (fo *follower) canJoin() bool {
 		return false
 	}
 	if now.Sub(fo.marked) > fo.f.heartbeat {
-		fo.mark, fo.marked = fo.position.Revision, now
+		fo.mark = fo.position.Revision
+		fo.marked = now
 	}
 	if !fo.f.inbox.join(fo.position, fo.mark, fo.f.silence()) {
 		return false
@@ -270,7 +272,8 @@ func (fo *follower) switchToStore(ctx context.Context, cause reason) {
 	f := fo.f
 	now := time.Now()
 	fo.ahead = time.Time{}
-	fo.mark, fo.marked = fo.position.Revision, now
+	fo.mark = fo.position.Revision
+	fo.marked = now
 	if cause != reasonStart {
 		f.metrics.gaps.WithLabelValues(string(cause)).Inc()
 	}
@@ -289,7 +292,8 @@ func (fo *follower) switchToStore(ctx context.Context, cause reason) {
 	fo.feeds.Go(func() { feed.run(ctx, after) })
 	f.pos.feed.Store(fo.feed)
 	f.setSource(sourceStore)
-	fo.request, fo.requested = rand.Uint64()|1, time.Time{}
+	fo.request = rand.Uint64() | 1
+	fo.requested = time.Time{}
 	f.inbox.awaitChain(fo.request)
 	f.requestHeartbeat() // announces this replica, which may not join at once
 	fo.requestChain()
@@ -312,7 +316,8 @@ func (fo *follower) closeFeed() {
 		return
 	}
 	fo.stopFeed()
-	fo.feed, fo.stopFeed = nil, nil
+	fo.feed = nil
+	fo.stopFeed = nil
 	fo.f.pos.feed.Store(nil)
 }
 

@@ -146,7 +146,9 @@ func (in *inbox) push(f frame) bool {
 			return false
 		}
 		in.forgetLocked()
-		in.chain, in.epoch, in.revision = f.chain, f.epoch, f.revision
+		in.chain = f.chain
+		in.epoch = f.epoch
+		in.revision = f.revision
 		in.alarm = noReason
 	}
 	in.revision = max(in.revision, f.revision)
@@ -188,7 +190,8 @@ func (in *inbox) noticeLocked(f *frame) {
 	case f.end:
 	case in.chain == 0:
 		if in.candidate != f.chain {
-			in.candidate, in.isNew = f.chain, true
+			in.candidate = f.chain
+			in.isNew = true
 			in.wake()
 		}
 	case f.epoch > max(in.epoch, in.other) && in.alarm == noReason:
@@ -203,9 +206,12 @@ func (in *inbox) awaitChain(request uint64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.forgetLocked()
-	in.request, in.chain = request, 0
-	in.candidate, in.isNew = 0, false
-	in.lastMessage, in.requested = time.Time{}, time.Time{}
+	in.request = request
+	in.chain = 0
+	in.candidate = 0
+	in.isNew = false
+	in.lastMessage = time.Time{}
+	in.requested = time.Time{}
 	in.alarm = noReason
 }
 
@@ -217,7 +223,8 @@ func (in *inbox) chainMissing(silence time.Duration) (missing, isNew bool) {
 	if in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence {
 		in.chain = 0
 	}
-	isNew, in.isNew = in.isNew, false
+	isNew = in.isNew
+	in.isNew = false
 	return in.chain == 0, isNew
 }
 
@@ -241,11 +248,13 @@ func (in *inbox) dropLocked() {
 	in.head++
 	switch {
 	case in.head == len(in.queue):
-		in.queue, in.head = in.queue[:0], 0
+		in.queue = in.queue[:0]
+		in.head = 0
 	case in.head >= 1024 && in.head*2 >= len(in.queue):
 		n := copy(in.queue, in.queue[in.head:])
 		clear(in.queue[n:])
-		in.queue, in.head = in.queue[:n], 0
+		in.queue = in.queue[:n]
+		in.head = 0
 	}
 }
 

@@ -80,7 +80,8 @@ func TestInboxJoin(t *testing.T) {
 			in.awaitChain(request)
 			for _, f := range c.frames {
 				if f.chain == 0 {
-					f.chain, f.answers = 1+f.epoch, []uint64{request}
+					f.chain = 1 + f.epoch
+					f.answers = []uint64{request}
 				}
 				in.push(f)
 				in.chainMissing(silence)

@@ -176,7 +176,8 @@ func TestNewReplicaJoinsStream(t *testing.T) {
 		watches := s.store.running()
 
 		behind := s.add(t, 7)
-		behind.rec.applied, behind.from = 11, 11
+		behind.rec.applied = 11
+		behind.from = 11
 		behind.startRun()
 		s.settle(2 * DefaultHeartbeat)
 		behind.startFollow(s.store)
@@ -184,7 +185,8 @@ func TestNewReplicaJoinsStream(t *testing.T) {
 		behind.wantRevision(t, s.store.newest())
 
 		current := s.add(t, 8)
-		current.rec.applied, current.from = s.store.newest(), s.store.newest()
+		current.rec.applied = s.store.newest()
+		current.from = s.store.newest()
 		current.startRun()
 		s.settle(2 * DefaultHeartbeat)
 		current.startFollow(s.store)

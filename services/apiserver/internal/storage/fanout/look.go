@@ -51,7 +51,8 @@ func (p *publisher) hasPending() bool {
 // received so far.
 func (p *publisher) openFeed(ctx context.Context) (*feed, context.CancelFunc) {
 	p.mu.Lock()
-	p.answering, p.pending = append(p.answering, p.pending...), nil
+	p.answering = append(p.answering, p.pending...)
+	p.pending = nil
 	p.mu.Unlock()
 	f := newFeed(p.f.store, p.f.root, p.f.heartbeat/4, p.f.log)
 	f.progressRequests = p.progressRequests

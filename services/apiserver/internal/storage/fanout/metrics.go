@@ -216,7 +216,8 @@ func (d *deliveries) noted(n note) {
 func (d *deliveries) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.delivered, d.notes = nil, nil
+	d.delivered = nil
+	d.notes = nil
 }
 
 // span adds a span to the trace of the write: from when the store had the change until this replica

@@ -105,7 +105,8 @@ func TestAssembly(t *testing.T) {
 			done := false
 			for _, m := range c.parts {
 				if b, ok := a.add(m); ok {
-					got, done = b, true
+					got = b
+					done = true
 				}
 			}
 			if done != c.want || c.want && !bytes.Equal(got, whole) {
@@ -161,7 +162,8 @@ func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 		}
 		other := s.add(t, 1)
 		s.replicas = append(s.replicas, other)
-		other.rec.applied, other.from = s.store.newest(), s.store.newest()
+		other.rec.applied = s.store.newest()
+		other.from = s.store.newest()
 		other.startRun()
 		other.startFollow(s.store)
 		for range 1000 {

@@ -49,14 +49,14 @@ type publisher struct {
 
 // publish campaigns for leadership repeatedly, until ctx ends.
 func (f *Fanout) publish(ctx context.Context) {
-	back := backoff{first: f.heartbeat, most: 30 * f.heartbeat}
+	back := backoff{first: f.heartbeat, maximum: 30 * f.heartbeat}
 	for f.link.wait(ctx) {
 		began := time.Now()
 		err := f.term(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > back.most {
+		if time.Since(began) > back.maximum {
 			back.reset()
 		}
 		d := back.next()
@@ -142,7 +142,9 @@ func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Position 
 
 // beginChain starts a chain and announces it.
 func (p *publisher) beginChain(at storage.Position) {
-	p.chain, p.chained, p.progressed = rand.Int64(), at, at.Revision
+	p.chain = rand.Int64()
+	p.chained = at
+	p.progressed = at.Revision
 	p.announce(p.newMessage(at.Revision))
 }
 
@@ -212,7 +214,8 @@ func (p *publisher) appendWaiting(f *feed, b storage.Batch) storage.Batch {
 		select {
 		case more := <-f.batches:
 			if !copied {
-				b.Events, copied = append([]storage.Event(nil), b.Events...), true
+				b.Events = append([]storage.Event(nil), b.Events...)
+				copied = true
 			}
 			size += sizeOf(more.Events)
 			b.Events = append(b.Events, more.Events...)
@@ -253,9 +256,9 @@ func (p *publisher) batch(b storage.Batch) {
 func (p *publisher) split(b storage.Batch) {
 	payload := min(p.f.transport.maxPayload(), maxMessageBytes)
 	limit := payload - messageSize(p.f.cluster)
-	most := limit // of a message that is sent whole or in parts
+	maximum := limit // of a message that is sent whole or in parts
 	if payload >= minPartPayload {
-		most = maxMessageBytes - messageSize(p.f.cluster)
+		maximum = maxMessageBytes - messageSize(p.f.cluster)
 	}
 	wanted := min(limit, wantedBytes)
 	events := b.Events
@@ -266,12 +269,14 @@ func (p *publisher) split(b storage.Batch) {
 			if n > 0 && (size+more > wanted || n+m > maxEvents) {
 				break
 			}
-			n, size = n+m, size+more
+			n = n + m
+			size = size + more
 		}
 		m := p.newMessage(events[n-1].Revision)
 		m.events = events[:n]
-		if size > most || n > maxEvents {
-			m.events, m.withheld = nil, true
+		if size > maximum || n > maxEvents {
+			m.events = nil
+			m.withheld = true
 		}
 		sent := events[:n]
 		events = events[n:]
@@ -325,7 +330,9 @@ func (p *publisher) send(m message) {
 		}
 		return
 	}
-	m.cluster, m.epoch, m.chain = f.cluster, p.epoch, p.chain
+	m.cluster = f.cluster
+	m.epoch = p.epoch
+	m.chain = p.chain
 	p.buf = appendMessage(p.buf[:0], &m)
 	p.sent = time.Now()
 	var err error

@@ -59,7 +59,8 @@ func TestPublisherStatesLastChange(t *testing.T) {
 			want := storage.Position{Revision: newest}
 			if c.known {
 				events := s.since(last - 1)
-				want.Last, want.Quiet = storage.MarkOf(&events[1]), true
+				want.Last = storage.MarkOf(&events[1])
+				want.Quiet = true
 			}
 			if got != want {
 				t.Errorf("got %+v, want %+v", got, want)

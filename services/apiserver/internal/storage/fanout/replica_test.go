@@ -160,7 +160,8 @@ func (r *replica) startFollow(store *fakeStore) {
 			replaced := new(storage.ReplacedError)
 			if errors.As(err, &compacted) || errors.As(err, &replaced) {
 				r.rec.mu.Lock()
-				r.rec.position, r.rec.events = store.position(), nil
+				r.rec.position = store.position()
+				r.rec.events = nil
 				r.rec.applied = r.rec.position.Revision
 				r.from = r.rec.applied
 				r.rec.loads++
@@ -181,7 +182,8 @@ func (s *suite) start() {
 	s.store.write(1, 50) // an empty history would match every store
 	for _, r := range s.replicas {
 		r.rec.position = s.store.position()
-		r.rec.applied, r.from = r.rec.position.Revision, r.rec.position.Revision
+		r.rec.applied = r.rec.position.Revision
+		r.from = r.rec.position.Revision
 		r.startRun()
 		r.startFollow(s.store)
 	}

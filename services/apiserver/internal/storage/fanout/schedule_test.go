@@ -106,7 +106,10 @@ func (s *suite) kill(i int) {
 	n := &replica{node: newBusNode(s.bus), from: r.from}
 	n.Fanout = mustFanout(s.store, s.elector, r.id)
 	n.dial = n.node.dial
-	n.rec.applied, n.rec.position, n.rec.events, n.rec.err = r.rec.applied, r.rec.position, r.rec.events, r.rec.err
+	n.rec.applied = r.rec.applied
+	n.rec.position = r.rec.position
+	n.rec.events = r.rec.events
+	n.rec.err = r.rec.err
 	s.replicas[i] = n
 	n.startRun()
 	n.startFollow(s.store)

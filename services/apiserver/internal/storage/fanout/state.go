@@ -79,7 +79,8 @@ func (f *Fanout) setSource(s string) {
 	if f.currentSource != sourceNone {
 		f.metrics.source.WithLabelValues(f.currentSource).Set(0)
 	}
-	f.currentSource, f.sourceSince = s, time.Now()
+	f.currentSource = s
+	f.sourceSince = time.Now()
 	if s == sourceNone {
 		return
 	}
@@ -115,7 +116,8 @@ func (l *link) set(up bool) {
 	if l.up == up {
 		return
 	}
-	l.up, l.since = up, time.Now()
+	l.up = up
+	l.since = time.Now()
 	close(l.changed)
 	l.changed = make(chan struct{})
 }

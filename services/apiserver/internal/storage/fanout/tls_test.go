@@ -115,7 +115,11 @@ func TestTLS(t *testing.T) {
 	ca, cert, key := writeCertificates(t)
 	url := secureServer(t, ca, cert, key)
 	o := NewOptions()
-	o.Servers, o.CAFile, o.CertFile, o.KeyFile, o.ClusterID = []string{url, url}, ca, cert, key, "blue"
+	o.Servers = []string{url, url}
+	o.CAFile = ca
+	o.CertFile = cert
+	o.KeyFile = key
+	o.ClusterID = "blue"
 	store := newFakeStore()
 	elector := newFakeElector(store)
 	connect := func(id string, o Options) *process {
@@ -132,7 +136,8 @@ func TestTLS(t *testing.T) {
 	known := connect("c", o)
 	known.untilSource(t, sourceNATS)
 
-	o.CertFile, o.KeyFile = "", ""
+	o.CertFile = ""
+	o.KeyFile = ""
 	unknown := connect("u", o)
 	store.write(1, 100)
 	for _, p := range []*process{known, unknown} {

@@ -265,7 +265,8 @@ func (e *subscriptions) listenAgain(conn *nats.Conn, subject string) {
 		return
 	}
 	in := e.all[subject]
-	in.again, in.tried = nil, time.Now()
+	in.again = nil
+	in.tried = time.Now()
 	_ = in.sub.Unsubscribe()                                        // the server may have removed it already
 	if sub, err := conn.Subscribe(subject, in.handle); err == nil { // otherwise the connection is closed
 		in.sub = sub

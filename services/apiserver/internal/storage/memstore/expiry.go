@@ -33,7 +33,8 @@ func (e *expiry) schedule(expire func()) {
 }
 
 func (e *expiry) close() {
-	e.closed, e.queue = true, nil
+	e.closed = true
+	e.queue = nil
 	if e.timer != nil {
 		e.timer.Stop()
 	}

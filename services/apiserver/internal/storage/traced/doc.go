@@ -1,4 +1,4 @@
-// Package traced contains two wrappers of a store.
+// Package traced contains two wrappers of a storage.Interface that observe its calls.
 //
 // Store creates spans of calls for traced requests, and reports the revisions that those requests
 // wrote. It wraps the store of plain values, so its spans include encryption. Package build

@@ -66,12 +66,14 @@ func next(b []byte) (v value, rest []byte, err error) {
 		if len(b) < 8 {
 			return v, nil, io.ErrUnexpectedEOF
 		}
-		v.num, b = binary.LittleEndian.Uint64(b), b[8:]
+		v.num = binary.LittleEndian.Uint64(b)
+		b = b[8:]
 	case wireFixed32:
 		if len(b) < 4 {
 			return v, nil, io.ErrUnexpectedEOF
 		}
-		v.num, b = uint64(binary.LittleEndian.Uint32(b)), b[4:]
+		v.num = uint64(binary.LittleEndian.Uint32(b))
+		b = b[4:]
 	case wireBytes:
 		var n uint64
 		if n, b, err = uvarint(b); err != nil {
@@ -80,7 +82,8 @@ func next(b []byte) (v value, rest []byte, err error) {
 		if n > uint64(len(b)) {
 			return v, nil, io.ErrUnexpectedEOF
 		}
-		v.raw, b = b[:n:n], b[n:]
+		v.raw = b[:n:n]
+		b = b[n:]
 	case wireStart:
 		b, err = skipGroup(b)
 	default:

@@ -67,7 +67,8 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 				Annotations: map[string]string{"large": strings.Repeat("x", size)},
 			},
 		}
-		b.Spec.MinAvailable, b.Spec.UnhealthyPodEvictionPolicy = new(intstr.IntOrString), new(policyv1.UnhealthyPodEvictionPolicyType)
+		b.Spec.MinAvailable = new(intstr.IntOrString)
+		b.Spec.UnhealthyPodEvictionPolicy = new(policyv1.UnhealthyPodEvictionPolicyType)
 		*b.Spec.UnhealthyPodEvictionPolicy = policyv1.AlwaysAllow
 		b.Status = policyv1.PodDisruptionBudgetStatus{CurrentHealthy: 3, DesiredHealthy: 2, ExpectedPods: 4}
 		switch selector {

@@ -191,9 +191,9 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 		return err
 	}
 	seconds := *req.Spec.ExpirationSeconds
-	if most := int64(i.MaxLifetime / time.Second); most > 0 && seconds > most {
-		request.Warn(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
-		seconds = most
+	if maximum := int64(i.MaxLifetime / time.Second); maximum > 0 && seconds > maximum {
+		request.Warn(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, maximum))
+		seconds = maximum
 		req.Spec.ExpirationSeconds = &seconds
 	}
 	tokenRequest := satoken.Request{

@@ -147,21 +147,23 @@ func TestTokenBinding(t *testing.T) {
 		failure error
 		is      func(error) bool
 	}{
-		"no such pod":               {bound("v1", "Pod", "none", ""), nil, apierrors.IsNotFound},
-		"no such secret":            {bound("v1", "Secret", "none", ""), nil, apierrors.IsNotFound},
-		"no such node":              {bound("v1", "Node", "none", ""), nil, apierrors.IsNotFound},
-		"another pod":               {bound("v1", "Pod", "p", "x"), nil, apierrors.IsConflict},
-		"another secret":            {bound("v1", "Secret", "s", "x"), nil, apierrors.IsConflict},
-		"another node":              {bound("v1", "Node", "n", "x"), nil, apierrors.IsConflict},
-		"a pod of another group":    {bound("apps/v1", "Pod", "p", ""), nil, apierrors.IsBadRequest},
-		"a secret of another group": {bound("apps/v1", "Secret", "s", ""), nil, apierrors.IsBadRequest},
-		"a node of another group":   {bound("apps/v1", "Node", "n", ""), nil, apierrors.IsBadRequest},
-		"a config map":              {bound("v1", "ConfigMap", "m", ""), nil, apierrors.IsBadRequest},
-		"a pod, unreadable":         {bound("v1", "Pod", "p", ""), failure, apierrors.IsTooManyRequests},
-		"a secret, unreadable":      {bound("v1", "Secret", "s", ""), failure, apierrors.IsTooManyRequests},
-		"a node, unreadable":        {bound("v1", "Node", "n", ""), failure, apierrors.IsTooManyRequests},
-		"a pod of an unreadable node": {bound("v1", "Pod", "p-on-lost", ""), nil,
-			func(err error) bool { return err != nil && err.Error() == "cannot read node" }},
+		"no such pod":               {ref: bound("v1", "Pod", "none", ""), is: apierrors.IsNotFound},
+		"no such secret":            {ref: bound("v1", "Secret", "none", ""), is: apierrors.IsNotFound},
+		"no such node":              {ref: bound("v1", "Node", "none", ""), is: apierrors.IsNotFound},
+		"another pod":               {ref: bound("v1", "Pod", "p", "x"), is: apierrors.IsConflict},
+		"another secret":            {ref: bound("v1", "Secret", "s", "x"), is: apierrors.IsConflict},
+		"another node":              {ref: bound("v1", "Node", "n", "x"), is: apierrors.IsConflict},
+		"a pod of another group":    {ref: bound("apps/v1", "Pod", "p", ""), is: apierrors.IsBadRequest},
+		"a secret of another group": {ref: bound("apps/v1", "Secret", "s", ""), is: apierrors.IsBadRequest},
+		"a node of another group":   {ref: bound("apps/v1", "Node", "n", ""), is: apierrors.IsBadRequest},
+		"a config map":              {ref: bound("v1", "ConfigMap", "m", ""), is: apierrors.IsBadRequest},
+		"a pod, unreadable":         {ref: bound("v1", "Pod", "p", ""), failure: failure, is: apierrors.IsTooManyRequests},
+		"a secret, unreadable":      {ref: bound("v1", "Secret", "s", ""), failure: failure, is: apierrors.IsTooManyRequests},
+		"a node, unreadable":        {ref: bound("v1", "Node", "n", ""), failure: failure, is: apierrors.IsTooManyRequests},
+		"a pod of an unreadable node": {
+			ref: bound("v1", "Pod", "p-on-lost", ""),
+			is:  func(err error) bool { return err != nil && err.Error() == "cannot read node" },
+		},
 	} {
 		if _, _, err := issue(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.is(err) {
 			t.Errorf("%s: got %v", name, err)

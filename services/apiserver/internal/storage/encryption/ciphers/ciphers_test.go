@@ -73,14 +73,29 @@ func TestOpenErrorsMatchKubernetes(t *testing.T) {
 		sealed []byte
 		want   string
 	}{
-		{"CBC", nil, short}, {"CBC", nothing[:15], short}, {"CBC", nothing[:16], unpadded},
-		{"CBC", nothing[:17], "the stored data is not a multiple of the block size"},
-		{"CBC", padded(t, last(0)), unpadded}, {"CBC", padded(t, last(17)), unpadded}, {"CBC",
-			padded(t, last(2, 3, 3)), padding}, {"CBC", padded(t, last(1)), ""},
-		{"CBC", padded(t, bytes.Repeat([]byte{16}, 16)), ""},
-		{"GCM", nil, short}, {"GCM", nothing[:11], short}, {"GCM", nothing[:12], unsigned}, {"GCM", nothing, unsigned},
-		{"Secretbox", nil, short}, {"Secretbox", nothing[:39], short}, {"Secretbox", nothing[:40], box}, {"Secretbox", nothing, box},
-		{"Derived", nil, short}, {"Derived", nothing[:31], short}, {"Derived", nothing[:43], short}, {"Derived", nothing, unsigned},
+		{cipher: "CBC", want: short}, {cipher: "CBC", sealed: nothing[:15], want: short}, {cipher: "CBC", sealed: nothing[:16], want: unpadded},
+		{cipher: "CBC", sealed: nothing[:17], want: "the stored data is not a multiple of the block size"},
+		{cipher: "CBC", sealed: padded(t, last(0)), want: unpadded}, {cipher: "CBC", sealed: padded(t, last(17)), want: unpadded}, {
+			cipher: "CBC",
+			sealed: padded(t, last(2, 3, 3)),
+			want:   padding,
+		}, {cipher: "CBC", sealed: padded(t, last(1))},
+		{cipher: "CBC", sealed: padded(t, bytes.Repeat([]byte{16}, 16))},
+		{cipher: "GCM", want: short}, {cipher: "GCM", sealed: nothing[:11], want: short}, {cipher: "GCM", sealed: nothing[:12], want: unsigned}, {
+			cipher: "GCM",
+			sealed: nothing,
+			want:   unsigned,
+		},
+		{cipher: "Secretbox", want: short}, {cipher: "Secretbox", sealed: nothing[:39], want: short}, {cipher: "Secretbox", sealed: nothing[:40], want: box}, {
+			cipher: "Secretbox",
+			sealed: nothing,
+			want:   box,
+		},
+		{cipher: "Derived", want: short}, {cipher: "Derived", sealed: nothing[:31], want: short}, {cipher: "Derived", sealed: nothing[:43], want: short}, {
+			cipher: "Derived",
+			sealed: nothing,
+			want:   unsigned,
+		},
 	} {
 		got, err := all[c.cipher].Open(c.sealed, nil)
 		message := ""

@@ -95,7 +95,8 @@ func parseObject(b []byte) (*object, error) {
 			if n < 0 {
 				return nil, errObject
 			}
-			o.sourceType, b = v, b[n:]
+			o.sourceType = v
+			b = b[n:]
 		default:
 			n := protowire.ConsumeFieldValue(num, typ, b)
 			if n < 0 {

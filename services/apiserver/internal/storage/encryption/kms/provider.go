@@ -147,7 +147,8 @@ func (h *health) now(ctx context.Context, readStatus func(context.Context) error
 
 func (h *health) probe(ctx context.Context, readStatus func(context.Context) error) error {
 	err := readStatus(ctx)
-	h.checkedAt, h.err = time.Now(), err
+	h.checkedAt = time.Now()
+	h.err = err
 	if section := new(sectionError); errors.As(err, &section) {
 		h.err = section.err
 	}

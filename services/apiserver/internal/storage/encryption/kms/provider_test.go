@@ -95,7 +95,8 @@ func TestHealthIsCached(t *testing.T) {
 			p := kmstest.New(t)
 			p.SetHealth(c.health)
 			cfg := config(t, p)
-			cfg.Pace.HealthyTTL, cfg.Pace.UnhealthyTTL = c.well, c.ill
+			cfg.Pace.HealthyTTL = c.well
+			cfg.Pace.UnhealthyTTL = c.ill
 			provider := second(t, cfg)
 			for range 2 {
 				if err := provider.Check(t.Context()); (err != nil) != (c.health == "no") {
@@ -119,7 +120,8 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 			p := kmstest.New(t)
 			p.SetHealth(c.health)
 			cfg := config(t, p)
-			cfg.Pace.HealthyInterval, cfg.Pace.UnhealthyInterval = c.well, c.ill
+			cfg.Pace.HealthyInterval = c.well
+			cfg.Pace.UnhealthyInterval = c.ill
 			provider := second(t, cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})

@@ -81,7 +81,8 @@ func fieldsOf(t testing.TB, b []byte) (out []field) {
 		if n < 0 {
 			t.Fatal("invalid message")
 		}
-		out, b = append(out, field{num, b[:n]}), b[n:]
+		out = append(out, field{num, b[:n]})
+		b = b[n:]
 	}
 	return out
 }
@@ -111,35 +112,55 @@ func TestStoredForms(t *testing.T) {
 		sealed []byte
 		want   string
 	}{
-		{"unchanged", sealed, ""},
-		{"in another order", join(slices.Concat(good[1:], good[:1])...), ""},
-		{"more fields", with(number(6, 9), text(7, "x"), text(5, "\x00")), ""},
-		{"a field of another type", with(number(1, 3), number(2, 3), number(3, 3), number(4, 3)), ""},
-		{"a repeated annotation: the last one counts",
-			without(4, annotation("local.example", "other"), annotation("local.example", "note")), ""},
-		{"an annotation with unknown fields",
-			without(4, text(4, string(join(number(1, 3), number(2, 3), text(1, "local.example"), text(2, "note"), text(3, "x"))))),
-			""},
-		{"an additional annotation, which means another key", with(annotation("another.example", "x")), ""},
-		{"the same in another order", without(4, annotation("another.example", "x"), annotation("local.example", "note")), ""},
-		{"empty", nil, "encrypted data is empty"},
-		{"no data", without(1), "encrypted data is empty"},
-		{"an invalid tag", with(field{0, []byte{0x80}}), eof},
-		{"a truncated string", with(cut(text(3, "xy"))), eof},
-		{"a truncated number", with(field{0, []byte{5 << 3, 0x80}}), eof},
-		{"a truncated unknown field", with(cut(text(9, "xy"))), eof},
-		{"an annotation with an invalid tag", with(text(4, "\x80")), eof},
-		{"a truncated annotation", with(text(4, string(join(cut(text(1, "xy")))))), eof},
-		{"an unknown source", without(5, number(5, 2)), "unknown encryptedDEKSourceType: 2"},
-		{"no source", without(3), "encrypted DEK source is empty"},
-		{"a large source", without(3, text(3, strings.Repeat("x", 1025))),
-			"encrypted DEK source is 1025 bytes, which exceeds the max size of 1024"},
-		{"a source of the maximum size", without(3, text(3, strings.Repeat("x", 1024))), "cipher: message authentication failed"},
-		{"no key", without(2), "keyID is empty"},
-		{"a long key", without(2, text(2, strings.Repeat("x", 1025))), "keyID is 1025 bytes, which exceeds the max size of 1024"},
-		{"an annotation without a domain", with(annotation("note", "x")),
-			"failed to validate annotations: annotations: Invalid value: \"note\""},
-		{"large annotations", with(large...), "total size of annotations is 32"},
+		{name: "unchanged", sealed: sealed},
+		{name: "in another order", sealed: join(slices.Concat(good[1:], good[:1])...)},
+		{name: "more fields", sealed: with(number(6, 9), text(7, "x"), text(5, "\x00"))},
+		{name: "a field of another type", sealed: with(number(1, 3), number(2, 3), number(3, 3), number(4, 3))},
+		{
+			name:   "a repeated annotation: the last one counts",
+			sealed: without(4, annotation("local.example", "other"), annotation("local.example", "note")),
+		},
+		{
+			name:   "an annotation with unknown fields",
+			sealed: without(4, text(4, string(join(number(1, 3), number(2, 3), text(1, "local.example"), text(2, "note"), text(3, "x"))))),
+		},
+		{name: "an additional annotation, which means another key", sealed: with(annotation("another.example", "x"))},
+		{
+			name:   "the same in another order",
+			sealed: without(4, annotation("another.example", "x"), annotation("local.example", "note")),
+		},
+		{name: "empty", want: "encrypted data is empty"},
+		{name: "no data", sealed: without(1), want: "encrypted data is empty"},
+		{name: "an invalid tag", sealed: with(field{0, []byte{0x80}}), want: eof},
+		{name: "a truncated string", sealed: with(cut(text(3, "xy"))), want: eof},
+		{name: "a truncated number", sealed: with(field{0, []byte{5 << 3, 0x80}}), want: eof},
+		{name: "a truncated unknown field", sealed: with(cut(text(9, "xy"))), want: eof},
+		{name: "an annotation with an invalid tag", sealed: with(text(4, "\x80")), want: eof},
+		{name: "a truncated annotation", sealed: with(text(4, string(join(cut(text(1, "xy")))))), want: eof},
+		{name: "an unknown source", sealed: without(5, number(5, 2)), want: "unknown encryptedDEKSourceType: 2"},
+		{name: "no source", sealed: without(3), want: "encrypted DEK source is empty"},
+		{
+			name:   "a large source",
+			sealed: without(3, text(3, strings.Repeat("x", 1025))),
+			want:   "encrypted DEK source is 1025 bytes, which exceeds the max size of 1024",
+		},
+		{
+			name:   "a source of the maximum size",
+			sealed: without(3, text(3, strings.Repeat("x", 1024))),
+			want:   "cipher: message authentication failed",
+		},
+		{name: "no key", sealed: without(2), want: "keyID is empty"},
+		{
+			name:   "a long key",
+			sealed: without(2, text(2, strings.Repeat("x", 1025))),
+			want:   "keyID is 1025 bytes, which exceeds the max size of 1024",
+		},
+		{
+			name:   "an annotation without a domain",
+			sealed: with(annotation("note", "x")),
+			want:   "failed to validate annotations: annotations: Invalid value: \"note\"",
+		},
+		{name: "large annotations", sealed: with(large...), want: "total size of annotations is 32"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, stale, err := provider.Open(t.Context(), c.sealed, storedAt)

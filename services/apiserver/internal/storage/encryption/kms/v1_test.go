@@ -233,7 +233,8 @@ func TestOldKeysAreCached(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := config(t, p)
-			cfg.Metrics, cfg.CacheSize = m, c.size
+			cfg.Metrics = m
+			cfg.CacheSize = c.size
 			provider := first(t, cfg)
 			for range 2 {
 				for _, v := range values {

@@ -182,7 +182,9 @@ func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
 	}
 	ser := protobuf.NewSerializer(s, s)
 	list := &v1.CustomResourceDefinitionList{Items: make([]v1.CustomResourceDefinition, 2)}
-	list.ResourceVersion, list.Items[0].Name, list.Items[1].Name = "7", "a", "b"
+	list.ResourceVersion = "7"
+	list.Items[0].Name = "a"
+	list.Items[1].Name = "b"
 	list.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("CustomResourceDefinitionList"))
 	review := &v1.ConversionReview{
 		Request: &v1.ConversionRequest{
