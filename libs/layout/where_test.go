@@ -32,6 +32,7 @@ func TestPathsOfWhereExist(t *testing.T) {
 	}
 }
 
+// exists reports whether a file or folder exists.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
