@@ -14,6 +14,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
+// rsaBits is the size of the key.
 const rsaBits = 2048
 
 // ensureServiceAccountKeys creates the RSA key that signs service account tokens if
@@ -45,6 +46,7 @@ func ensureServiceAccountKeys(l Layout) (isNew bool, err error) {
 	return isNew, tlsfiles.WriteFile(l.ServiceAccountPublicKey(), public, 0o644)
 }
 
+// loadRSAKey reads a private key in PEM (PKCS 1).
 func loadRSAKey(path string) (*rsa.PrivateKey, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

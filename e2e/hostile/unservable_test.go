@@ -32,12 +32,15 @@ func inProtobuf(t *testing.T, apiVersion, kind string, obj message) string {
 	return envelope(apiVersion, kind, string(raw))
 }
 
+// meta returns the metadata of an object in the attacker's namespace.
 func meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: ownNamespace}
 }
 
+// container returns a pod spec with one container.
 func container(c corev1.Container) corev1.PodSpec {
-	c.Name, c.Image = "a", "b"
+	c.Name = "a"
+	c.Image = "b"
 	return corev1.PodSpec{Containers: []corev1.Container{c}}
 }
 
@@ -49,6 +52,7 @@ var collections = map[string]string{
 	"HorizontalPodAutoscaler": "/apis/autoscaling/v2/%shorizontalpodautoscalers",
 }
 
+// collection returns the path of the objects of a kind in the attacker's namespace.
 func collection(kind string) string {
 	return fmt.Sprintf(collections[kind], "namespaces/"+ownNamespace+"/")
 }
@@ -118,6 +122,7 @@ func (x *tenants) grant(t *testing.T) {
 	x.create(t, collection("ControllerRevision"), `{"metadata":{"name":"stored"},"revision":1,"data":{"a":"\ud83d\ude00"}}`)
 }
 
+// forms are values of Accept.
 var forms = []string{
 	jsonMedia, yamlMedia, protoMedia, cborMedia, "application/json;as=Table;v=v1;g=meta.k8s.io",
 	"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",

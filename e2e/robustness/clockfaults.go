@@ -106,12 +106,14 @@ func cutAfter(ahead time.Duration) func(*Cluster, *replica) func() {
 	}
 }
 
+// setClock sets the offset of a replica's clock and waits until it has taken effect.
 func (c *Cluster) setClock(r *replica, ahead time.Duration) {
 	c.t.Helper()
 	r.clock.Set(ahead)
 	c.awaitClock(r, ahead)
 }
 
+// errClockOffset reports that a replica does not have the wanted time.
 var errClockOffset = errors.New("the replica has another time")
 
 // awaitClock waits until a replica's responses carry the offset time.
@@ -129,7 +131,7 @@ func (c *Cluster) awaitClock(r *replica, ahead time.Duration) {
 		}
 		// A response may take seconds on a busy machine.
 		if off := time.Until(date) - ahead; off.Abs() > minute/2 {
-			return fmt.Errorf("%w, %s fallback", errClockOffset, off)
+			return fmt.Errorf("%w: it differs by %s", errClockOffset, off)
 		}
 		return nil
 	})

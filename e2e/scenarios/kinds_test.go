@@ -47,6 +47,7 @@ type patch struct {
 	Want  string `yaml:"want"`
 }
 
+// loadKinds reads the files of testdata/kinds.
 func loadKinds(t *testing.T) []kind {
 	t.Helper()
 	files, err := filepath.Glob("testdata/kinds/*.yaml")
@@ -78,31 +79,31 @@ func TestKubectlKinds(t *testing.T) {
 	for _, k := range loadKinds(t) {
 		t.Run(k.Resource, func(t *testing.T) {
 			t.Parallel()
-			l := &life{kind: k, cli: cli.In("kinds"), ref: k.Resource + "/" + k.Name}
+			l := &kindTest{kind: k, cli: cli.In("kinds"), ref: k.Resource + "/" + k.Name}
 			// Each step uses the object as the previous one left it.
-			l.apply(t)
-			l.tables(t)
-			l.formats(t)
-			l.describe(t)
-			l.diff(t)
-			l.marks(t)
-			l.edit(t)
-			l.patches(t)
-			l.scale(t)
-			l.delete(t)
+			l.testApply(t)
+			l.testTables(t)
+			l.testFormats(t)
+			l.testDescribe(t)
+			l.testDiff(t)
+			l.testLabelsAndAnnotations(t)
+			l.testEdit(t)
+			l.testPatches(t)
+			l.testScale(t)
+			l.testDelete(t)
 		})
 	}
 }
 
-// life is the test of one object of a kind.
-type life struct {
+// kindTest tests one object of a kind.
+type kindTest struct {
 	kind
 	cli *harness.CLI
 	ref string
 }
 
 // expect checks that each pattern matches one or more lines of an output.
-func (l *life) expect(t *testing.T, output string, patterns ...string) {
+func (l *kindTest) expect(t *testing.T, output string, patterns ...string) {
 	t.Helper()
 	for _, p := range patterns {
 		if !regexp.MustCompile("(?m)" + p).MatchString(output) {
@@ -112,19 +113,21 @@ func (l *life) expect(t *testing.T, output string, patterns ...string) {
 }
 
 // at returns the value at a path of the object.
-func (l *life) at(t *testing.T, path string) string {
+func (l *kindTest) at(t *testing.T, path string) string {
 	t.Helper()
 	return l.cli.Run(t, "get", l.ref, "-o", "jsonpath="+path)
 }
 
-func (l *life) wantAt(t *testing.T, path, want string) {
+// wantAt checks the value at a path of the object.
+func (l *kindTest) wantAt(t *testing.T, path, want string) {
 	t.Helper()
 	if got := l.at(t, path); got != want {
 		t.Errorf("%s: want %q, got %q", path, want, got)
 	}
 }
 
-func (l *life) apply(t *testing.T) {
+// testApply applies the manifest twice.
+func (l *kindTest) testApply(t *testing.T) {
 	t.Helper()
 	l.expect(t, l.cli.RunWith(t, l.Manifest, "apply", "-f", "-"), `/`+l.Name+` created$`)
 	version := l.at(t, "{.metadata.resourceVersion}")
@@ -137,7 +140,8 @@ func (l *life) apply(t *testing.T) {
 	}
 }
 
-func (l *life) tables(t *testing.T) {
+// testTables checks the columns and the row of the table.
+func (l *kindTest) testTables(t *testing.T) {
 	t.Helper()
 	wide := l.Wide
 	if wide == nil {
@@ -157,7 +161,8 @@ func (l *life) tables(t *testing.T) {
 	}
 }
 
-func (l *life) formats(t *testing.T) {
+// testFormats reads the object in other output formats, and explains its kind.
+func (l *kindTest) testFormats(t *testing.T) {
 	t.Helper()
 	if got, want := l.cli.Run(t, "get", l.ref, "-o", "custom-columns=N:.metadata.name,K:.kind", "--no-headers"), l.Name+" "+l.Kind; strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("custom-columns: want %q, got %q", want, got)
@@ -173,12 +178,14 @@ func (l *life) formats(t *testing.T) {
 	l.expect(t, l.cli.Run(t, "explain", l.Resource), `^KIND: +`+l.Kind+`$`, `^ +metadata\s+<ObjectMeta>`)
 }
 
-func (l *life) describe(t *testing.T) {
+// testDescribe describes the object.
+func (l *kindTest) testDescribe(t *testing.T) {
 	t.Helper()
 	l.expect(t, l.cli.Run(t, "describe", l.Resource, l.Name), append(l.Describe, `^Name: +`+l.Name+`$`)...)
 }
 
-func (l *life) diff(t *testing.T) {
+// testDiff compares the object with the changed manifest, and applies that.
+func (l *kindTest) testDiff(t *testing.T) {
 	t.Helper()
 	if r := l.cli.Try(t, l.Manifest, "diff", "-f", "-"); r.Err != nil {
 		t.Errorf("diff without a change: got %v\n%s%s", r.Err, r.Stdout, r.Stderr)
@@ -191,7 +198,8 @@ func (l *life) diff(t *testing.T) {
 	l.wantAt(t, l.Look.Path, l.Look.After)
 }
 
-func (l *life) marks(t *testing.T) {
+// testLabelsAndAnnotations adds and removes a label, and adds an annotation.
+func (l *kindTest) testLabelsAndAnnotations(t *testing.T) {
 	t.Helper()
 	l.expect(t, l.cli.Run(t, "label", l.ref, "e2e=yes"), ` labeled$`)
 	l.expect(t, l.cli.Run(t, "get", l.Resource, "-l", "e2e=yes", "-o", "name"), `/`+l.Name+`$`)
@@ -206,7 +214,8 @@ func (l *life) marks(t *testing.T) {
 	l.wantAt(t, `{.metadata.annotations.e2e/note}`, "some words")
 }
 
-func (l *life) edit(t *testing.T) {
+// testEdit edits the annotation with an editor.
+func (l *kindTest) testEdit(t *testing.T) {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "editor")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec sed -i 's/some words/other words/' \"$1\"\n"), 0o700); err != nil {
@@ -216,7 +225,8 @@ func (l *life) edit(t *testing.T) {
 	l.wantAt(t, `{.metadata.annotations.e2e/note}`, "other words")
 }
 
-func (l *life) patches(t *testing.T) {
+// testPatches sends each type of patch twice.
+func (l *kindTest) testPatches(t *testing.T) {
 	t.Helper()
 	patches := map[string]patch{
 		"merge": l.Merge,
@@ -237,7 +247,8 @@ func (l *life) patches(t *testing.T) {
 	}
 }
 
-func (l *life) scale(t *testing.T) {
+// testScale scales the object, if its kind can be scaled.
+func (l *kindTest) testScale(t *testing.T) {
 	t.Helper()
 	if !l.Scale {
 		return
@@ -250,7 +261,8 @@ func (l *life) scale(t *testing.T) {
 	l.wantAt(t, "{.spec.replicas}", "5")
 }
 
-func (l *life) delete(t *testing.T) {
+// testDelete deletes the object.
+func (l *kindTest) testDelete(t *testing.T) {
 	t.Helper()
 	if l.Lingers {
 		l.expect(t, l.cli.Run(t, "delete", l.ref, "--wait=false"), ` deleted$`)

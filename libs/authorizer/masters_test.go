@@ -6,17 +6,18 @@ import (
 	"binnacle/libs/authorizer"
 )
 
+// TestMasters allows everything to members of system:masters, and has no opinion on other users.
 func TestMasters(t *testing.T) {
 	for _, c := range []struct {
 		user *authorizer.User
 		want authorizer.Decision
 	}{
-		{nil, authorizer.NoOpinion},
-		{&authorizer.User{Name: "system:masters", Groups: []string{"dev"}}, authorizer.NoOpinion},
-		{&authorizer.User{Name: "a", Groups: []string{"dev", "system:masters"}}, authorizer.Allow},
+		{user: nil, want: authorizer.NoOpinion},
+		{user: &authorizer.User{Name: "system:masters", Groups: []string{"dev"}}, want: authorizer.NoOpinion},
+		{user: &authorizer.User{Name: "a", Groups: []string{"dev", "system:masters"}}, want: authorizer.Allow},
 	} {
 		if d, _, err := (authorizer.SystemMasters{}).Authorize(t.Context(), &authorizer.Attributes{User: c.user}); d != c.want || err != nil {
-			t.Errorf("%v: %v, %v", c.user, d, err)
+			t.Errorf("%v: got %v, %v, want %v", c.user, d, err, c.want)
 		}
 	}
 }

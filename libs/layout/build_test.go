@@ -9,6 +9,7 @@ import (
 	"testing"
 )
 
+// The maximum numbers of fields of a struct and of parameters of a function.
 const (
 	maxFields     = 12
 	maxParameters = 10
@@ -21,7 +22,8 @@ func TestConstructorsAreSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fset, functions := token.NewFileSet(), 0
+	fset := token.NewFileSet()
+	functions := 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue

@@ -135,6 +135,7 @@ func TestPackageCommentsNameWhatExists(t *testing.T) {
 	}
 }
 
+// exists reports whether a file or folder exists.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -18,10 +18,12 @@ type Position [4]int64
 // positionNames holds the resources in the order of Position.
 var positionNames = [...]string{"clusterrolebindings", "clusterroles", "rolebindings", "roles"}
 
+// positionIndex returns the index of a kind in a Position, or -1.
 func positionIndex(kind string) int {
 	return slices.Index([]string{KindClusterRoleBinding, KindClusterRole, KindRoleBinding, KindRole}, kind)
 }
 
+// advance records a change of a kind.
 func (p *Position) advance(kind string, revision int64) {
 	if i := positionIndex(kind); i >= 0 {
 		p[i] = max(p[i], revision)

@@ -20,6 +20,7 @@ import (
 	"binnacle/libs/satoken"
 )
 
+// block returns a PEM block, and panics with the error of its encoding.
 func block(kind string, der []byte, err error) []byte {
 	if err != nil {
 		panic(err)
@@ -40,7 +41,6 @@ func TestLoadPublicKeys(t *testing.T) {
 	ed, edErr := x509.MarshalPKCS8PrivateKey(edKey)
 	p224 := ecKey(t, elliptic.P224())
 	small, smallErr := x509.MarshalECPrivateKey(p224)
-	private := []byte(nil)
 	for name, c := range map[string]struct {
 		data    []byte
 		want    []crypto.Signer
@@ -59,7 +59,7 @@ func TestLoadPublicKeys(t *testing.T) {
 		"no PEM":               {data: []byte("x")},
 		"damaged":              {data: block("PUBLIC KEY", []byte("x"), nil)},
 		"nothing but password": {data: block("ENCRYPTED PRIVATE KEY", []byte("x"), nil)},
-		"empty":                {data: private},
+		"empty":                {data: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "keys.pem")
@@ -68,7 +68,7 @@ func TestLoadPublicKeys(t *testing.T) {
 			}
 			keys, err := satoken.LoadPublicKeys(path, path)
 			if (err == nil) != (c.want != nil) || len(keys) != len(c.want) {
-				t.Fatalf("%d keys, %v", len(keys), err)
+				t.Fatalf("got %d keys, %v, want %d", len(keys), err, len(c.want))
 			}
 			for i, k := range public(t, c.want...) {
 				if keys[i].ID != k.ID {
@@ -112,6 +112,7 @@ func TestPublishedKeysVerify(t *testing.T) {
 	}
 }
 
+// TestDiscovery checks the discovery document, and the errors for invalid URLs.
 func TestDiscovery(t *testing.T) {
 	keys := public(t, ecKey(t, elliptic.P256()), rsaKey(), ecKey(t, elliptic.P256()))
 	doc, err := satoken.Discovery("https://issuer", "https://issuer/openid/v1/jwks", keys)
@@ -129,6 +130,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
+// TestIncompleteSignersAreRejected: a signer and an authenticator need an issuer and keys.
 func TestIncompleteSignersAreRejected(t *testing.T) {
 	if _, err := satoken.NewSigner("", rsaKey()); err == nil {
 		t.Error("NewSigner() without an issuer succeeded")

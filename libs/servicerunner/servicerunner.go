@@ -118,7 +118,13 @@ func (s *Service) trace(name string, o *Options) error {
 	if err != nil {
 		return err
 	}
-	s.Traces, err = tracing.New(context.Background(), tracing.Config{Configuration: config, Service: name, Instance: host, Logger: s.Log, Metrics: s.Metrics})
+	s.Traces, err = tracing.New(context.Background(), tracing.Config{
+		Configuration: config,
+		Service:       name,
+		Instance:      host,
+		Logger:        s.Log,
+		Metrics:       s.Metrics,
+	})
 	if err == nil {
 		s.Client.Wrap(s.Traces.Client)
 	}
@@ -135,7 +141,8 @@ func (s *Service) Close() error {
 func (s *Service) Run(ctx context.Context, tasks ...task.Task) error {
 	tasks = append([]task.Task{{Name: "probe the API server", Run: s.APIServer.Run}}, tasks...)
 	defer s.Traces.Close()
-	handler := s.Traces.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.Method + " " + r.URL.Path }, Follow: s.Follow}, s.Engine)
+	spanName := func(r *http.Request) string { return r.Method + " " + r.URL.Path }
+	handler := s.Traces.Handler(tracing.Incoming{Name: spanName, Follow: s.Follow}, s.Engine)
 	return task.Around(ctx, task.Task{Name: "server", Run: func(ctx context.Context) error {
 		return s.Server.Run(ctx, handler, nil)
 	}}, tasks...)

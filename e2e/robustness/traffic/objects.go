@@ -18,13 +18,16 @@ const (
 	pods       = "pods"
 )
 
+// resources returns the resources of the traffic.
 func resources() []string { return []string{configMaps, pods} }
 
+// colors returns the values of the label that selects objects.
 func colors() []string { return []string{"red", "green", "blue"} }
 
 // key identifies an object in a history.
 type key struct{ resource, namespace, name string }
 
+// String returns the key in a history.
 func (k key) String() string { return k.resource + "/" + k.namespace + "/" + k.name }
 
 // parseStorageKey parses the etcd key of an object of one of the resources.
@@ -56,6 +59,7 @@ func emptyObject(resource string) runtime.Object {
 	return &corev1.ConfigMap{}
 }
 
+// emptyList returns a list to decode into.
 func emptyList(resource string) runtime.Object {
 	if resource == pods {
 		return &corev1.PodList{}

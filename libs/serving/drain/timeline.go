@@ -14,6 +14,7 @@ type Event struct {
 	ch   chan struct{}
 }
 
+// newEvent returns an event that has not happened.
 func newEvent(name string, log *slog.Logger) *Event {
 	return &Event{name: name, log: log, ch: make(chan struct{})}
 }
@@ -22,7 +23,6 @@ func newEvent(name string, log *slog.Logger) *Event {
 func (e *Event) Name() string { return e.name }
 
 // Signaled returns a channel that is closed when the event has happened.
-// Signal reports that the event has happened. begin is the start of the shutdown.
 func (e *Event) Signaled() <-chan struct{} { return e.ch }
 
 // Happened reports whether the event has happened.

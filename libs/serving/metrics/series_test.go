@@ -11,12 +11,16 @@ import (
 	"binnacle/libs/serving/metrics"
 )
 
+// TestSeriesAreBoundedAndRemovedWithTheirObject limits the series of a metric, and removes those of
+// deleted objects.
 func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 	const limit = 10
 	r := prometheus.NewRegistry()
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"name"})
 	s := metrics.NewSeries(metrics.SeriesConfig[string, prometheus.Counter]{
-		Limit: limit, Add: func(k string) prometheus.Counter { return v.WithLabelValues(k) }, Remove: func(k string) { v.DeleteLabelValues(k) },
+		Limit:    limit,
+		Add:      func(k string) prometheus.Counter { return v.WithLabelValues(k) },
+		Remove:   func(k string) { v.DeleteLabelValues(k) },
 		Overflow: func(string) string { return "other" },
 	})
 	s.MustRegister(r, v)
@@ -29,7 +33,8 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 		}
 		for _, f := range families {
 			for _, m := range f.Metric {
-				n, sum = n+1, sum+m.GetCounter().GetValue()
+				n++
+				sum += m.GetCounter().GetValue()
 			}
 		}
 		return n, sum

@@ -57,6 +57,7 @@ func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
 	return o
 }
 
+// eventually waits until a condition holds.
 func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
@@ -92,6 +93,7 @@ func uids(t *testing.T, o *objects.Objects) string {
 	return strings.Join(out, " ")
 }
 
+// fill creates or replaces an object of each kind; suffix is the end of their UIDs.
 func fill(api *apitest.Server, suffix string) {
 	api.Put("serviceaccounts", &corev1.ServiceAccount{ObjectMeta: meta("ns", "sa", "sa"+suffix)})
 	api.Put("pods", &corev1.Pod{ObjectMeta: meta("ns", "pod", "pod"+suffix)})
@@ -101,6 +103,7 @@ func fill(api *apitest.Server, suffix string) {
 	api.Put("secrets", secret("other", "other"+suffix, corev1.SecretTypeOpaque))
 }
 
+// empty deletes the objects of fill.
 func empty(api *apitest.Server) {
 	api.Delete("serviceaccounts", "ns", "sa")
 	api.Delete("pods", "ns", "pod")
@@ -110,6 +113,7 @@ func empty(api *apitest.Server) {
 	}
 }
 
+// Results of uids without objects, and after fill with the suffixes 1 and 2.
 const (
 	nothing = "- - - - - -"
 	first   = "sa1 pod1 node1 legacy1 bootstrap1 other1"
@@ -154,6 +158,8 @@ func TestWatched(t *testing.T) {
 	}
 }
 
+// TestGuessesOfBootstrapTokensAreLimited: unknown token ids cause few requests, and known tokens
+// are still found.
 func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	api := apitest.New(t)
 	o := start(t, api, true)
@@ -209,7 +215,8 @@ func TestUnwatchedObjectsAreRequested(t *testing.T) {
 func TestLittleIsCached(t *testing.T) {
 	api := apitest.New(t)
 	legacy := secret("legacy", "l", corev1.SecretTypeServiceAccountToken)
-	legacy.Data["ca.crt"], legacy.Labels = []byte("y"), map[string]string{"a": "b"}
+	legacy.Data["ca.crt"] = []byte("y")
+	legacy.Labels = map[string]string{"a": "b"}
 	bootstrap := secret("bootstrap-token-abcdef", "b", bootstraptoken.SecretType)
 	bootstrap.Data["usage-bootstrap-authentication"] = []byte("true")
 	api.Put("secrets", legacy)
@@ -226,6 +233,7 @@ func TestLittleIsCached(t *testing.T) {
 	}
 }
 
+// TestFailingAPIServerIsNoResult: a failing API server does not mean that an object is absent.
 func TestFailingAPIServerIsNoResult(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")

@@ -64,7 +64,8 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
-	config.Log, config.Queues = log, queuemetrics.New(s.Metrics)
+	config.Log = log
+	config.Queues = queuemetrics.New(s.Metrics)
 	c := controller.New(config)
 	s.Health.Add("leaderElection", elected.Alive, health.Healthz, health.Livez)
 	s.Health.Add("lease", elected.Ready, health.Readyz)

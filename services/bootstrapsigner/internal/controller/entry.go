@@ -72,12 +72,20 @@ func (c *Controller) newMapReflector(sink reflector.Sink) *reflector.Reflector {
 		})
 }
 
+// newReflector returns a reflector with the requests of a resource.
 func (c *Controller) newReflector(resource string, sink reflector.Sink,
 	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
 	follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) *reflector.Reflector {
 	return reflector.New(reflector.Config{
-		Resource: resource, List: list, Watch: follow, Sink: sink, PageSize: pageSize,
-		MinRetry: minWatchRetry, MaxRetry: maxWatchRetry, Log: c.Log, Level: slog.LevelWarn,
+		Resource: resource,
+		List:     list,
+		Watch:    follow,
+		Sink:     sink,
+		PageSize: pageSize,
+		MinRetry: minWatchRetry,
+		MaxRetry: maxWatchRetry,
+		Log:      c.Log,
+		Level:    slog.LevelWarn,
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
+// TestGracePeriodOfPodsIsLimited: a long grace period of a pod counts as maxGracePeriod.
 func TestGracePeriodOfPodsIsLimited(t *testing.T) {
 	// The second fits in a duration by overflow only.
 	for _, grace := range []int64{math.MaxInt64, math.MaxInt64/1_000_000_000*2 + 1_000_000_000, 7200} {
@@ -20,7 +21,7 @@ func TestGracePeriodOfPodsIsLimited(t *testing.T) {
 		now := metav1.Now()
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: &now}}
 		if got, err := c.gracePeriod(t.Context(), ns); got != maxGracePeriod || err != nil {
-			t.Errorf("grace period of %d: %d, %v", grace, got, err)
+			t.Errorf("grace period of %d: got %d, %v, want %d", grace, got, err, maxGracePeriod)
 		}
 	}
 }

@@ -49,9 +49,10 @@ func New(c Config) *Controller {
 	accounts := corev1informers.NewFilteredServiceAccountInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, account).String()
 	})
-	return &Controller{Config: c, accounts: accounts, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[string](),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "serviceaccount", MetricsProvider: c.Queues})}
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "serviceaccount", MetricsProvider: c.Queues})
+	return &Controller{Config: c, accounts: accounts, queue: queue}
 }
 
 // Run works until ctx ends, and returns when its goroutines have ended.
@@ -69,8 +70,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	seen, err := c.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.see,
-		UpdateFunc: func(_, obj any) { c.see(obj) },
+		AddFunc:    c.enqueue,
+		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
 	})
 	if err != nil {
 		return err
@@ -84,7 +85,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.Namespaces.RemoveEventHandler(seen)
 }
 
-func (c *Controller) see(obj any) {
+// enqueue queues a namespace.
+func (c *Controller) enqueue(obj any) {
 	if ns, ok := obj.(*corev1.Namespace); ok {
 		c.queue.Add(ns.Name)
 	}

@@ -48,6 +48,7 @@ func backendService(b *networkingv1beta1.IngressBackend) *networkingv1.IngressSe
 	}
 }
 
+// endpointSlice converts an EndpointSlice of discovery.k8s.io/v1beta1.
 func endpointSlice(old *discoveryv1beta1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: old.ObjectMeta, AddressType: discoveryv1.AddressType(old.AddressType)}
 	for i := range old.Endpoints {

@@ -21,15 +21,15 @@ func (o *Info) Crowded() bool {
 // Requirements counts the requirements of selectors without parsing them.
 func Requirements(selectors ...string) (n int) { return requirements(math.MaxInt, selectors...) }
 
-// requirements is Requirements that stops counting beyond most.
-func requirements(most int, selectors ...string) (n int) {
+// requirements is Requirements, but stops counting beyond limit.
+func requirements(limit int, selectors ...string) (n int) {
 	for _, s := range selectors {
 		if s == "" {
 			continue
 		}
 		n++
 		depth := 0 // inside the values of one label
-		for i := 0; i < len(s) && n <= most; i++ {
+		for i := 0; i < len(s) && n <= limit; i++ {
 			switch s[i] {
 			case '\\': // escape in a field value
 				i++
@@ -55,19 +55,19 @@ type Selectors struct {
 	readLabels, readFields sync.Once
 	labels                 labels.Selector
 	fields                 fields.Selector
-	badLabels, badFields   error
+	labelsErr, fieldsErr   error
 }
 
 // Labels returns the parsed label selector.
 func (s *Selectors) Labels() (labels.Selector, error) {
-	s.readLabels.Do(func() { s.labels, s.badLabels = labels.Parse(s.label) })
-	return s.labels, s.badLabels
+	s.readLabels.Do(func() { s.labels, s.labelsErr = labels.Parse(s.label) })
+	return s.labels, s.labelsErr
 }
 
 // Fields returns the parsed field selector, with field names as the client sent them.
 func (s *Selectors) Fields() (fields.Selector, error) {
-	s.readFields.Do(func() { s.fields, s.badFields = fields.ParseSelector(s.field) })
-	return s.fields, s.badFields
+	s.readFields.Do(func() { s.fields, s.fieldsErr = fields.ParseSelector(s.field) })
+	return s.fields, s.fieldsErr
 }
 
 // Selectors returns the two texts as selectors. It reuses the parsed ones if the texts equal those

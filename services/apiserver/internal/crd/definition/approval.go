@@ -13,7 +13,9 @@ type Approval int
 
 // States of the approval.
 const (
+	// ApprovalMissing means that there is no annotation.
 	ApprovalMissing Approval = iota
+	// ApprovalInvalid means that the annotation is neither a URL nor marks the definition.
 	ApprovalInvalid
 	// Approved means that the annotation names the page of the approval.
 	Approved
@@ -33,17 +35,17 @@ func IsProtected(group string) bool {
 
 // ApprovalOf returns the approval of a definition and its explanation.
 func ApprovalOf(d *v1.CustomResourceDefinition) (Approval, string) {
-	const see = ", see https://github.com/kubernetes/enhancements/pull/1111"
+	const reference = ", see https://github.com/kubernetes/enhancements/pull/1111"
 	needed := fmt.Sprintf("protected groups must have approval annotation %q", v1.KubeAPIApprovedAnnotation)
 	text := d.Annotations[v1.KubeAPIApprovedAnnotation]
 	page, err := url.ParseRequestURI(text)
 	switch {
 	case text == "":
-		return ApprovalMissing, needed + see
+		return ApprovalMissing, needed + reference
 	case strings.HasPrefix(text, "unapproved"):
 		return Unapproved, fmt.Sprintf("not approved: %q", text)
 	case err == nil && page.Host != "" && page.Scheme != "":
 		return Approved, "approved in " + text
 	}
-	return ApprovalInvalid, needed + ` with either a URL or a reason starting with "unapproved"` + see
+	return ApprovalInvalid, needed + ` with either a URL or a reason starting with "unapproved"` + reference
 }

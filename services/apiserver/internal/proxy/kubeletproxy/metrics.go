@@ -13,6 +13,7 @@ import (
 // metrics counts streams of WebSocket clients by HTTP status, under the names of Kubernetes.
 type metrics struct{ translated, tunnelled *prometheus.CounterVec }
 
+// newMetrics registers the metrics.
 func newMetrics(r prometheus.Registerer) metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "[ALPHA] " + help}, []string{"code"})
@@ -25,17 +26,18 @@ func newMetrics(r prometheus.Registerer) metrics {
 	return m
 }
 
-// count records a stream that ended with an error, or else with the status done. A command that
-// failed was run nevertheless.
-func count(c *prometheus.CounterVec, err error, done int) {
+// count counts a stream. success is the status of a stream without an error. A command that ended
+// with another exit code than 0 counts as a success.
+func count(c *prometheus.CounterVec, err error, success int) {
+	code := success
 	var exit utilexec.CodeExitError
 	var api apierrors.APIStatus
 	switch {
 	case err == nil, errors.As(err, &exit):
 	case errors.As(err, &api):
-		done = int(api.Status().Code)
+		code = int(api.Status().Code)
 	default:
-		done = http.StatusInternalServerError
+		code = http.StatusInternalServerError
 	}
-	c.WithLabelValues(strconv.Itoa(done)).Inc()
+	c.WithLabelValues(strconv.Itoa(code)).Inc()
 }

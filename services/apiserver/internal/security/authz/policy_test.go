@@ -16,10 +16,12 @@ import (
 
 func meta(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
 
+// reader returns a role that grants verbs on pods.
 func reader(name string, verbs ...string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{ObjectMeta: meta("", name), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: verbs}}}
 }
 
+// bound returns a binding of a role to a user.
 func bound(ns, name, role, user string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: meta(ns, name), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
@@ -27,6 +29,7 @@ func bound(ns, name, role, user string) *rbacv1.RoleBinding {
 	}
 }
 
+// may reports whether the policy allows a user to perform a verb on pods in namespace a.
 func (w *fixture) may(t *testing.T, user, verb string) bool {
 	t.Helper()
 	d, _, err := w.Engine.Authorize(t.Context(), &authorizer.Attributes{
@@ -38,6 +41,7 @@ func (w *fixture) may(t *testing.T, user, verb string) bool {
 	return d == authorizer.Allow
 }
 
+// catchUp waits until all changes so far have taken effect.
 func (w *fixture) catchUp(t *testing.T) {
 	t.Helper()
 	if err := w.MostRecent(t.Context()); err != nil {
@@ -45,6 +49,7 @@ func (w *fixture) catchUp(t *testing.T) {
 	}
 }
 
+// TestPolicyFollowsTheCache applies changes and deletions of roles, bindings and pods.
 func TestPolicyFollowsTheCache(t *testing.T) {
 	w := newFixture(t, func(s *source) {
 		s.put("clusterroles/reader", reader("reader", "get"))
@@ -90,6 +95,8 @@ func TestChangesApplyAfterTheBarrier(t *testing.T) {
 	}
 }
 
+// TestLostStreamReloadsThePolicy: after a gap in the stream of changes, deleted objects have no
+// effect.
 func TestLostStreamReloadsThePolicy(t *testing.T) {
 	w := newFixture(t, func(s *source) {
 		s.put("clusterroles/reader", reader("reader", "get"))
@@ -118,6 +125,7 @@ func TestLostStreamReloadsThePolicy(t *testing.T) {
 	}
 }
 
+// TestCorruptObjectsGrantNothing replaces a role by data that cannot be decoded.
 func TestCorruptObjectsGrantNothing(t *testing.T) {
 	w := newFixture(t, func(s *source) {
 		s.put("clusterroles/reader", reader("reader", "get"))

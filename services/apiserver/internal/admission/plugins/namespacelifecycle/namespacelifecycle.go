@@ -29,6 +29,7 @@ type Namespaces interface {
 // Plugin implements admission.Mutator.
 type Plugin struct{ Namespaces Namespaces }
 
+// immortal holds the namespaces that must not be deleted.
 var immortal = map[string]bool{api.DefaultNamespace: true, api.SystemNamespace: true, api.PublicNamespace: true}
 
 // Admit rejects forbidden operations.

@@ -38,7 +38,6 @@ func labelled(key, value string) *corev1.Node {
 
 // TestEachRule: each rule rejects on its own.
 func TestEachRule(t *testing.T) {
-	const create, update, remove = admission.Create, admission.Update, admission.Delete
 	const requests = "certificatesigningrequests.certificates.k8s.io"
 	configured := aNode()
 	configured.Spec.ConfigSource = &corev1.NodeConfigSource{}

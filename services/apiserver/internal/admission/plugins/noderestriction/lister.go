@@ -19,22 +19,27 @@ type Lister struct {
 	Claims, Volumes, Drivers lister.Kind
 }
 
+// Claim implements Objects.
 func (o *Lister) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	return singular(lister.Get[*corev1.PersistentVolumeClaim](ctx, o.Objects, &o.Claims, namespace, name))
 }
 
+// Volume implements Objects.
 func (o *Lister) Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	return singular(lister.Get[*corev1.PersistentVolume](ctx, o.Objects, &o.Volumes, "", name))
 }
 
+// Driver implements Objects.
 func (o *Lister) Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
 	return singular(lister.Get[*storagev1.CSIDriver](ctx, o.Objects, &o.Drivers, "", name))
 }
 
+// Pod implements Objects.
 func (o *Lister) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return singular(o.Objects.Pod(ctx, namespace, name))
 }
 
+// Node implements Objects.
 func (o *Lister) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return singular(o.Objects.Node(ctx, name))
 }

@@ -162,21 +162,52 @@ type write struct {
 	notForbidden bool   // the error is not 403
 }
 
+// attributes returns the request of a user.
 func (w *write) attributes(user *request.User) *admission.Request {
 	path, group, _ := strings.Cut(w.resource, ".")
 	resource, sub, _ := strings.Cut(path, "/")
 	return &admission.Request{
-		Operation: w.op, Resource: &registry.Kind{
-			Names: registry.Names{
-				Group: group, Resource: resource,
-			},
-		}, Subresource: sub,
-		Namespace: "ns", Name: w.name, Object: w.object, OldObject: w.old, User: user,
+		Operation:   w.op,
+		Resource:    &registry.Kind{Names: registry.Names{Group: group, Resource: resource}},
+		Subresource: sub,
+		Namespace:   "ns",
+		Name:        w.name,
+		Object:      w.object,
+		OldObject:   w.old,
+		User:        user,
 	}
 }
 
+// Operations of writes.
+const (
+	create = admission.Create
+	update = admission.Update
+	remove = admission.Delete
+)
+
+// checkWrites checks the result of each write of node n1.
+func checkWrites(t *testing.T, writes []write) {
+	t.Helper()
+	p := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, Audiences: true}
+	for _, w := range writes {
+		err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
+		if (err == nil) != (w.want == "") || err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
+			t.Errorf("%s %s %q: got %v\nwant %q", w.op, w.resource, w.name, err, w.want)
+		}
+		// Other users are not restricted. A node without a name is rejected.
+		for _, u := range []*request.User{{Name: "system:node:n1"}, {Name: "n1", Groups: []string{"system:nodes"}}, nil} {
+			if err := p.Admit(t.Context(), w.attributes(u)); err != nil {
+				t.Errorf("%s %s by %v: %v", w.op, w.resource, u, err)
+			}
+		}
+		if err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:", Groups: []string{"system:nodes"}})); !apierrors.IsForbidden(err) {
+			t.Errorf("%s %s by a node without a name: got %v", w.op, w.resource, err)
+		}
+	}
+}
+
+// TestWritesOfNodes checks what a node may write to nodes.
 func TestWritesOfNodes(t *testing.T) {
-	const create, update, remove = admission.Create, admission.Update, admission.Delete
 	taint := aNode()
 	taint.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}
 	configured := aNode()
@@ -187,14 +218,7 @@ func TestWritesOfNodes(t *testing.T) {
 		n.OwnerReferences = []metav1.OwnerReference{by}
 		return n
 	}
-	const onlyCreate, onlyDelete = "can only create ResourceSlice with the same NodeName as the requesting node", "can only delete ResourceSlice with the same NodeName as the requesting node"
-	owner := func(change func(*metav1.OwnerReference)) *corev1.Pod {
-		return pod(func(p *corev1.Pod) { change(&p.OwnerReferences[0]) })
-	}
-	const kubelet, serving = certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName
-	const other = "can only create pods with an owner reference set to itself"
-	p := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, Audiences: true}
-	for _, w := range []write{
+	checkWrites(t, []write{
 		{create, "nodes", "n1", aNode("zone", "kubernetes.io/hostname", "node.kubernetes.io/x", "a.kubelet.kubernetes.io/y", "example.com/z", "topology.kubernetes.io/zone"), nil, "", false},
 		{create, "nodes", "n2", aNode(), nil, `node "n1" is not allowed to modify node "n2"`, false},
 		{create, "nodes", "n1", configured, nil, "not allowed to create pods with a non-nil configSource", false},
@@ -212,7 +236,16 @@ func TestWritesOfNodes(t *testing.T) {
 		{update, "nodes", "n1", configured, aNode(), "not allowed to update configSource", false},
 		{update, "nodes", "n1", aNode(), configured, "", false},
 		{update, "nodes/status", "n2", aNode(), aNode(), "not allowed to modify node", false},
+	})
+}
 
+// TestWritesOfPods checks what a node may write to pods: mirror pods, evictions and statuses.
+func TestWritesOfPods(t *testing.T) {
+	owner := func(change func(*metav1.OwnerReference)) *corev1.Pod {
+		return pod(func(p *corev1.Pod) { change(&p.OwnerReferences[0]) })
+	}
+	const other = "can only create pods with an owner reference set to itself"
+	checkWrites(t, []write{
 		{create, "pods", "p", pod(), nil, "", false},
 		{create, "pods", "p", pod(func(p *corev1.Pod) { p.Annotations = nil }), nil, `pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`, false},
 		{create, "pods", "p", pod(func(p *corev1.Pod) { p.Spec.NodeName = "n2" }), nil, "with spec.nodeName set to itself", false},
@@ -246,7 +279,12 @@ func TestWritesOfNodes(t *testing.T) {
 		{update, "pods/status", "p", pod(func(p *corev1.Pod) {
 			p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "r", ResourceClaimName: ptr("c")}}
 		}), pod(), "cannot update resource claim", false},
+	})
+}
 
+// TestWritesOfClaims checks what a node may write to persistent volume claims.
+func TestWritesOfClaims(t *testing.T) {
+	checkWrites(t, []write{
 		{update, "persistentvolumeclaims/status", "c", claim(func(c *corev1.PersistentVolumeClaim) {
 			c.ResourceVersion, c.Status.Capacity = "", corev1.ResourceList{}
 			c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: "x"}}
@@ -254,7 +292,12 @@ func TestWritesOfNodes(t *testing.T) {
 		{update, "persistentvolumeclaims/status", "c", claim(func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{"a": "b"} }), claim(func(*corev1.PersistentVolumeClaim) {}), "not allowed to update fields other than", false},
 		{update, "persistentvolumeclaims/status", "c", claim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = "Lost" }), claim(func(*corev1.PersistentVolumeClaim) {}), "not allowed to update fields other than", false},
 		{update, "persistentvolumeclaims", "c", claim(func(*corev1.PersistentVolumeClaim) {}), claim(func(*corev1.PersistentVolumeClaim) {}), "may only update PVC status", false},
+	})
+}
 
+// TestWritesOfTokens checks which tokens a node may request.
+func TestWritesOfTokens(t *testing.T) {
+	checkWrites(t, []write{
 		{create, "serviceaccounts/token", "sa", tokenFor(boundTo("mine"), "vault"), nil, "", false},
 		{create, "serviceaccounts/token", "sa", tokenFor(boundTo("mine"), "audience-of-inline"), nil, "", false},
 		{create, "serviceaccounts/token", "sa", tokenFor(boundTo("mine"), "audience-of-driver-of-claim"), nil, "", false},
@@ -268,7 +311,14 @@ func TestWritesOfNodes(t *testing.T) {
 		{create, "serviceaccounts/token", "sa", tokenFor(&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "mine", UID: "old"}), nil, "the UID in the bound object reference (old) does not match", false},
 		{create, "serviceaccounts/token", "sa", tokenFor(boundTo("theirs"), "vault"), nil, "scheduled on a different node", false},
 		{create, "serviceaccounts/token", "sa", tokenFor(boundTo("none")), nil, `pods "none" not found`, true},
+	})
+}
 
+// TestOtherWrites checks what a node may write to other resources.
+func TestOtherWrites(t *testing.T) {
+	const onlyCreate, onlyDelete = "can only create ResourceSlice with the same NodeName as the requesting node", "can only delete ResourceSlice with the same NodeName as the requesting node"
+	const kubelet, serving = certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName
+	checkWrites(t, []write{
 		{create, "leases.coordination.k8s.io", "n1", &coordinationv1.Lease{}, nil, `can only access leases in the "kube-node-lease" system namespace`, false},
 		{create, "csinodes.storage.k8s.io", "n1", &storagev1.CSINode{}, nil, "", false},
 		{remove, "csinodes.storage.k8s.io", "n2", nil, nil, "can only access CSINode with the same name", false},
@@ -289,21 +339,7 @@ func TestWritesOfNodes(t *testing.T) {
 		{remove, "resourceslices.resource.k8s.io", "s", nil, nil, "unexpected type <nil>", false},
 		{update, "resourceslices.resource.k8s.io", "s", slice("n1"), slice("n1"), "", false},
 		{create, "events", "e", &corev1.Event{}, nil, "", false},
-	} {
-		err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
-		if (err == nil) != (w.want == "") || err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
-			t.Errorf("%s %s %q: got %v\nwant %q", w.op, w.resource, w.name, err, w.want)
-		}
-		// Other users are not restricted. A node without a name is rejected.
-		for _, u := range []*request.User{{Name: "system:node:n1"}, {Name: "n1", Groups: []string{"system:nodes"}}, nil} {
-			if err := p.Admit(t.Context(), w.attributes(u)); err != nil {
-				t.Errorf("%s %s by %v: %v", w.op, w.resource, u, err)
-			}
-		}
-		if err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:", Groups: []string{"system:nodes"}})); !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s by a node without a name: got %v", w.op, w.resource, err)
-		}
-	}
+	})
 }
 
 func TestLeasesOfNodes(t *testing.T) {
