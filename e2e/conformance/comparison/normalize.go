@@ -1,4 +1,4 @@
-package main
+package comparison
 
 import (
 	"encoding/json"
@@ -34,8 +34,8 @@ var presentHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-K
 
 // normalize returns the compared parts of a response. Values that differ between any two runs become
 // placeholders.
-func normalize(resp *http.Response, body any, vars map[string]string) answer {
-	a := answer{status: resp.StatusCode, headers: map[string]string{}}
+func normalize(resp *http.Response, body any, vars map[string]string) Answer {
+	a := Answer{Status: resp.StatusCode, headers: map[string]string{}}
 	for name, values := range resp.Header {
 		switch {
 		case slices.Contains(ignoredHeaders, name):
@@ -96,16 +96,16 @@ func normalTree(v any, vars map[string]string) any {
 				t[k] = generated + "<random>"
 			case k == "resourceRules" || k == "nonResourceRules": // in random order
 				rules, _ := normalTree(x, vars).([]any)
-				slices.SortFunc(rules, func(a, b any) int { return strings.Compare(jsonText(a), jsonText(b)) })
+				slices.SortFunc(rules, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
 				t[k] = rules
 			case k == "nodePort" || k == "healthCheckNodePort":
-				t[k] = json.Number(nodePorts.ReplaceAllString(jsonText(x), "0"))
+				t[k] = json.Number(nodePorts.ReplaceAllString(JSONText(x), "0"))
 			default:
 				t[k] = normalTree(x, vars)
 			}
 		}
 		if m, ok := t["managedFields"].([]any); ok {
-			slices.SortStableFunc(m, func(a, b any) int { return strings.Compare(jsonText(a), jsonText(b)) })
+			slices.SortStableFunc(m, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
 		}
 		if cells, ok := t["cells"].([]any); ok {
 			for i, c := range cells {
@@ -122,13 +122,4 @@ func normalTree(v any, vars map[string]string) any {
 		return scrub(t, vars)
 	}
 	return v
-}
-
-// jsonText returns a value as JSON.
-func jsonText(v any) string {
-	b, err := marshal(v)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
 }
