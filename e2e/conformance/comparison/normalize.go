@@ -104,6 +104,9 @@ func normalTree(v any, vars map[string]string) any {
 				t[k] = normalTree(x, vars)
 			}
 		}
+		if resources, ok := t["resources"].([]any); ok && t["kind"] == "APIResourceList" { // in random order, if custom
+			slices.SortStableFunc(resources, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
+		}
 		if m, ok := t["managedFields"].([]any); ok {
 			slices.SortStableFunc(m, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
 		}

@@ -45,10 +45,7 @@ func (o *Options) Run(ctx context.Context, play func(*Player) error) error {
 		<-ctx.Done()
 		return nil
 	}
-	if err := play(p); err != nil {
-		return err
-	}
-	return p.report()
+	return errors.Join(play(p), p.report())
 }
 
 // open connects a player to the servers of the flags, or to servers that it starts.

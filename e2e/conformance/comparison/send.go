@@ -19,7 +19,7 @@ type Answer struct {
 }
 
 // retryTimeout limits the repetition of a step.
-const retryTimeout = 10 * time.Second
+const retryTimeout = 3 * time.Minute
 
 // Session is the state of a conversation on one server.
 type Session struct {

@@ -132,7 +132,8 @@ func (c *content) play(ctx context.Context, p *comparison.Player, o options) {
 			}
 		}
 	}
-	p.PlayAll(ctx, o.Workers, all(c.install))
+	// kube-apiserver needs seconds for a definition; many at a time exceed its timeouts.
+	p.PlayAll(ctx, 1, all(c.install))
 	p.PlayAll(ctx, o.Workers, slices.Values(c.documents()))
 	p.PlayAll(ctx, o.Workers, func(yield func(*comparison.Conversation) bool) {
 		for i, s := range c.samples {
@@ -145,7 +146,7 @@ func (c *content) play(ctx context.Context, p *comparison.Player, o options) {
 			}
 		}
 	})
-	p.PlayAll(ctx, o.Workers, all(c.remove))
+	p.PlayAll(ctx, 1, all(c.remove))
 }
 
 // needs returns a command that creates a definition.

@@ -26,16 +26,13 @@ const (
 func (c *content) install(definition object) *comparison.Conversation {
 	path := definitions + "/" + definition.text("metadata.name")
 	create := comparison.Step{Label: "create the definition", Method: http.MethodPost, Path: definitions, Object: definition.content, Encoding: comparison.JSONBody}
-	dry, other := create.Query("dryRun=All"), create.Query("fieldManager=other")
 	create.Setup = true
 	get := comparison.Step{Label: "get the definition", Method: http.MethodGet, Path: path}
 	established := get
 	established.Until = func(_ int, body any) bool { return condition(body, "Established") }
-	patch := comparison.Step{Label: "patch the definition", Method: http.MethodPatch, Path: path, Object: map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "b"}}}, Encoding: comparison.JSONBody}.With("Content-Type", mergePatch)
 	applied := comparison.Step{Label: "apply the definition", Method: http.MethodPatch, Path: path + "?fieldManager=applier&force=true", Object: definition.content, Encoding: comparison.JSONBody}.With("Content-Type", apply)
 	return &comparison.Conversation{Name: c.Name + " " + definition.text("metadata.name"), Needs: c.needs(definition), Steps: []comparison.Step{
-		dry, create, established, other, get, get.With("Accept", asTable), get.With("Accept", asMetadata),
-		get.With("Accept", "application/vnd.kubernetes.protobuf"), patch, applied, applied.Query("dryRun=All"), get,
+		create, established, get.With("Accept", asTable), get.With("Accept", "application/vnd.kubernetes.protobuf"), applied,
 	}}
 }
 

@@ -1,7 +1,7 @@
 // Command operators sends the definitions and the sample objects of operator projects to
 // kube-apiserver and to binnacle and prints the differences between their responses. The projects
 // come from the module proxy. A difference that no entry of the file of accepted differences matches
-// is a failure.
+// is a failure. With the flag -suites, the command runs the projects' own tests instead.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"syscall"
 
 	"binnacle/e2e/conformance/comparison"
@@ -22,6 +23,7 @@ type options struct {
 	projects, only  string
 	samples, faults int
 	seed            uint64
+	suites          string
 }
 
 func main() {
@@ -32,23 +34,35 @@ func main() {
 	flag.IntVar(&o.samples, "samples", 5, "number of samples of a version of a resource; 0 selects all")
 	flag.IntVar(&o.faults, "faults", 6, "number of requests with faults for each sample")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the faults")
+	flag.StringVar(&o.suites, "suites", "", "only run the envtest suites of the projects, on the binaries in this folder")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := o.Run(ctx, func(p *comparison.Player) error { return playProjects(ctx, p, o) })
+	var err error
+	if o.suites != "" {
+		err = runSuites(ctx, o)
+	} else {
+		err = o.Run(ctx, func(p *comparison.Player) error { return playProjects(ctx, p, o) })
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// playProjects plays the projects one after the other and prints a table.
-func playProjects(ctx context.Context, p *comparison.Player, o options) error {
+// selected returns the projects that the flags select.
+func (o options) selected() ([]project, error) {
 	match, err := regexp.Compile(o.only)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	projects, err := readProjects(o.projects)
+	return slices.DeleteFunc(projects, func(p project) bool { return !match.MatchString(p.Name) }), err
+}
+
+// playProjects plays the projects one after the other and prints a table.
+func playProjects(ctx context.Context, p *comparison.Player, o options) error {
+	projects, err := o.selected()
 	if err != nil {
 		return err
 	}
@@ -61,9 +75,6 @@ func playProjects(ctx context.Context, p *comparison.Player, o options) error {
 	row := func(columns ...any) { fmt.Printf("%-24s %11v %8v %9v %9v %11v\n", columns...) }
 	row("project", "definitions", "samples", "generated", "requests", "differences")
 	for _, one := range projects {
-		if !match.MatchString(one.Name) {
-			continue
-		}
 		content, err := one.load(ctx, o.samples)
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.Name, err)

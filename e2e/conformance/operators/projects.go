@@ -30,6 +30,8 @@ type project struct {
 	Samples     []string
 	// Own are patterns of samples in this repository, for modules that have too few.
 	Own []string
+	// Suites are packages with tests that use envtest.
+	Suites []string
 }
 
 func readProjects(file string) ([]project, error) {

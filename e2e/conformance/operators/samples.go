@@ -130,6 +130,7 @@ func (s *sampleRun) writes() []comparison.Step {
 		return map[string]any{"op": op, "path": path, "value": value}
 	}
 	return []comparison.Step{
+		patch("merge patch of an unknown field", path+"?fieldValidation=Strict", mergePatch, map[string]any{"spec": map[string]any{"unknownField": 1}}),
 		patch("apply, dry run", path+"?fieldManager=applier&dryRun=All", apply, s.copy()),
 		patch("apply", path+"?fieldManager=applier", apply, s.copy()),
 		patch("apply again", path+"?fieldManager=applier", apply, s.copy()),
@@ -139,7 +140,6 @@ func (s *sampleRun) writes() []comparison.Step {
 		patch("apply another object", path+"-applied?fieldManager=applier", apply, faults.Set(s.copy(), []string{"metadata", "name"}, s.name+"-applied")),
 		{Label: "delete the other object", Method: http.MethodDelete, Path: path + "-applied"},
 		patch("merge patch", path, mergePatch, labels("merged")),
-		patch("merge patch of an unknown field", path+"?fieldValidation=Strict", mergePatch, map[string]any{"spec": map[string]any{"unknownField": 1}}),
 		patch("merge patch, dry run", path+"?dryRun=All", mergePatch, map[string]any{"spec": nil}),
 		patch("strategic merge patch", path, "application/strategic-merge-patch+json", labels("x")),
 		patch("JSON patch", path, jsonPatch, []any{operation("test", "/metadata/labels/operators", "merged"), operation("replace", "/metadata/labels/operators", "patched")}),
