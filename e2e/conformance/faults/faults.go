@@ -293,8 +293,8 @@ func generateObject(r *rand.Rand, schema map[string]any, depth int) any {
 	return out
 }
 
-// Mutate returns a copy of an object with one to three faults, some of which are known changes, and
-// their description.
+// Mutate returns a copy of an object with one to three faults, and their description. Some faults are
+// known changes.
 func Mutate(r *rand.Rand, object, schema map[string]any, known []Change) (map[string]any, string) {
 	var labels []string
 	for range 1 + r.IntN(3)*r.IntN(2) {
