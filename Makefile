@@ -283,6 +283,10 @@ operators: ## Send definitions and samples of operator projects to kube-apiserve
 	$(CONFORMANCE) $(GO) run ./tools -only=kube-apiserver
 	$(CONFORMANCE) $(GO) run ./operators -bin=$(abspath $(BIN)) -samples=$(SAMPLES) -seed=$(SEED) -only="$(RUN)"
 
+.PHONY: operator-suites
+operator-suites: envtest ## Run the envtest suites of operator projects on the API server; RUN=^lws for some
+	$(CONFORMANCE) $(GO) run ./operators -suites=$(abspath $(ENVTEST)) -only="$(RUN)"
+
 # The minor version of Kubernetes that api-diff reads.
 VERSION ?=
 

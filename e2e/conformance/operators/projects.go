@@ -145,17 +145,15 @@ func objects(dir string, patterns []string) ([]object, error) {
 	return out, nil
 }
 
-// templates match actions of templates. They often are the only content of their line.
-var templates = regexp.MustCompile(`(?m)^\s*\{\{[^}]*\}\}\s*$|\{\{[^}]*\}\}`)
+// actions match actions of templates, actionLines those that are the only content of their line.
+var (
+	actions     = regexp.MustCompile(`\{\{[^}]*\}\}`)
+	actionLines = regexp.MustCompile(`(?m)^[ \t]*\{\{[^}]*\}\}[ \t]*$`)
+)
 
 // documents returns the objects of a YAML file and of its lists. It leaves out what is no object.
 func documents(text []byte) []map[string]any {
-	text = templates.ReplaceAllFunc(text, func(action []byte) []byte {
-		if action[0] != '{' {
-			return nil
-		}
-		return []byte("template")
-	})
+	text = actions.ReplaceAll(actionLines.ReplaceAll(text, nil), []byte("template"))
 	var out []map[string]any
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for {
