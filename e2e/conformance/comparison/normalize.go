@@ -51,6 +51,7 @@ func normalize(resp *http.Response, body any, vars map[string]string) Answer {
 
 // scrub replaces the parts of a text that differ between runs.
 func scrub(s string, vars map[string]string) string {
+	s = versions.ReplaceAllString(s, "$1$2<rv>")
 	for k, v := range vars {
 		if len(v) > 3 {
 			s = strings.ReplaceAll(s, v, "{"+k+"}")
@@ -67,7 +68,6 @@ func scrub(s string, vars map[string]string) string {
 		}
 		return "<time>"
 	})
-	s = versions.ReplaceAllString(s, "$1$2<rv>")
 	s = pointers.ReplaceAllString(s, "<pointer>")
 	s = goTimes.ReplaceAllString(s, "<time>")
 	s = blanks.ReplaceAllString(s, " ")

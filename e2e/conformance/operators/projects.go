@@ -123,8 +123,11 @@ func objects(dir string, patterns []string) ([]object, error) {
 	var out []object
 	for _, pattern := range patterns {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil || len(found) == 0 {
-			return nil, fmt.Errorf("%s matches no file: %w", pattern, err)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", pattern, err)
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("%s matches no file", pattern)
 		}
 		for _, root := range found {
 			err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {

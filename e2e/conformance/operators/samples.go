@@ -212,6 +212,6 @@ func (s *sampleRun) end() []comparison.Step {
 		{Label: "delete", Method: http.MethodDelete, Path: s.path(), Object: map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]any{"uid": "{uid}"}}, Encoding: comparison.JSONBody},
 		patch("remove the finalizers", s.path(), mergePatch, map[string]any{"metadata": map[string]any{"finalizers": nil}}),
 		get("get after the deletion", s.path(), ""),
-		{Label: "delete the collection", Method: http.MethodDelete, Path: collection + "?labelSelector=operators"},
+		comparison.Step{Label: "delete the collection", Method: http.MethodDelete, Path: collection}.Query(s.selection()),
 	}
 }
