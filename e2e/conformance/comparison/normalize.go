@@ -51,13 +51,13 @@ func normalize(resp *http.Response, body any, vars map[string]string) Answer {
 
 // scrub replaces the parts of a text that differ between runs.
 func scrub(s string, vars map[string]string) string {
+	s = uuids.ReplaceAllString(s, "<uid>")
 	s = versions.ReplaceAllString(s, "$1$2<rv>")
 	for k, v := range vars {
 		if len(v) > 3 {
 			s = strings.ReplaceAll(s, v, "{"+k+"}")
 		}
 	}
-	s = uuids.ReplaceAllString(s, "<uid>")
 	s = times.ReplaceAllStringFunc(s, func(text string) string {
 		at, err := time.Parse(time.RFC3339, text)
 		if err == nil && time.Since(at).Abs() > recent {
@@ -106,6 +106,9 @@ func normalTree(v any, vars map[string]string) any {
 		}
 		if resources, ok := t["resources"].([]any); ok && t["kind"] == "APIResourceList" { // in random order, if custom
 			slices.SortStableFunc(resources, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
+		}
+		if conditions, ok := Lookup(t, "status.conditions").([]any); ok && t["kind"] == "CustomResourceDefinition" { // controllers race
+			slices.SortStableFunc(conditions, func(a, b any) int { return strings.Compare(JSONText(Lookup(a, "type")), JSONText(Lookup(b, "type"))) })
 		}
 		if m, ok := t["managedFields"].([]any); ok {
 			slices.SortStableFunc(m, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"binnacle/e2e/conformance/comparison"
 )
@@ -29,7 +30,10 @@ func (c *content) install(definition object) *comparison.Conversation {
 	create.Setup = true
 	get := comparison.Step{Label: "get the definition", Method: http.MethodGet, Path: path}
 	established := get
-	established.Until = func(_ int, body any) bool { return condition(body, "Established") }
+	established.Until = func(_ int, body any) bool {
+		protected := strings.HasSuffix(definition.text("spec.group"), ".k8s.io")
+		return condition(body, "Established") && (!protected || condition(body, "KubernetesAPIApprovalPolicyConformant"))
+	}
 	applied := comparison.Step{Label: "apply the definition", Method: http.MethodPatch, Path: path + "?fieldManager=applier&force=true", Object: definition.content, Encoding: comparison.JSONBody}.With("Content-Type", apply)
 	return &comparison.Conversation{Name: c.Name + " " + definition.text("metadata.name"), Needs: c.needs(definition), Steps: []comparison.Step{
 		create, established, get.With("Accept", asTable), get.With("Accept", "application/vnd.kubernetes.protobuf"), applied,
