@@ -167,6 +167,7 @@ nightly: ## Run the long forms: everything with the race detector, fuzzing, robu
 	$(MAKE) conformance SUITE=1
 	$(MAKE) conformance CONTROLLERS=own FOCUS="$(CONTROLLER_SPECS)"
 	$(MAKE) differential REQUESTS=100000
+	$(MAKE) operators SAMPLES=0
 
 .PHONY: bench
 bench: build ## Measure speed and memory (nothing is asserted)
@@ -272,6 +273,21 @@ differential: ## Send random requests to kube-apiserver and to the API server an
 	cd e2e && $(GO) build -o ../$(BIN)/etcd ./cmd/etcd
 	$(CONFORMANCE) $(GO) run ./tools -only=kube-apiserver
 	$(CONFORMANCE) $(GO) run ./differential -bin=$(abspath $(BIN)) -requests=$(REQUESTS) -seed=$(SEED) -only="$(RUN)"
+
+# The number of samples of a version of a custom resource.
+SAMPLES ?= 5
+
+.PHONY: operators
+operators: ## Send definitions and samples of operator projects to kube-apiserver and to the API server and compare the responses; RUN=^kueue for some, SAMPLES=0 for all samples
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/apiserver ./services/apiserver
+	cd e2e && $(GO) build -o ../$(BIN)/etcd ./cmd/etcd
+	$(CONFORMANCE) $(GO) run ./tools -only=kube-apiserver
+	$(CONFORMANCE) $(GO) run ./operators -bin=$(abspath $(BIN)) -samples=$(SAMPLES) -seed=$(SEED) -only="$(RUN)"
+
+.PHONY: operator-suites
+operator-suites: envtest ## Run the envtest suites of operator projects on the API server; RUN=^lws for some
+	$(CONFORMANCE) $(GO) run ./operators -suites=$(abspath $(ENVTEST)) -only="$(RUN)"
 
 # The minor version of Kubernetes that api-diff reads.
 VERSION ?=

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"binnacle/e2e/conformance/comparison"
+	"binnacle/e2e/conformance/faults"
 )
 
 // stepsPerKind is the number of random requests in a conversation about a kind.
@@ -21,9 +24,9 @@ type generator struct {
 }
 
 // conversation returns the conversation with a number.
-func (g *generator) conversation(n int) *conversation {
+func (g *generator) conversation(n int) *comparison.Conversation {
 	r := rand.New(rand.NewPCG(g.seed, uint64(n)))
-	var c *conversation
+	var c *comparison.Conversation
 	switch choice := r.IntN(20); {
 	case choice == 0:
 		c = oddPaths(r)
@@ -32,18 +35,8 @@ func (g *generator) conversation(n int) *conversation {
 	default:
 		c = aboutKind(r, g.kinds[r.IntN(len(g.kinds))])
 	}
-	c.namespace = fmt.Sprintf("d%d-%d", g.seed, n)
+	c.Namespace = fmt.Sprintf("d%d-%d", g.seed, n)
 	return c
-}
-
-// namespaceSteps create the namespace of a conversation with its service account.
-func namespaceSteps() []step {
-	return []step{
-		{label: "namespace", method: http.MethodPost, path: "/api/v1/namespaces", encoding: jsonBody, setup: true,
-			object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "{ns}"}}},
-		{label: "service account", method: http.MethodPost, path: "/api/v1/namespaces/{ns}/serviceaccounts", encoding: jsonBody, setup: true,
-			object: map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": "default"}}},
-	}
 }
 
 // kindRun makes the requests of a conversation about a kind.
@@ -57,12 +50,12 @@ type kindRun struct {
 	n   int
 }
 
-func aboutKind(r *rand.Rand, k *kind) *conversation {
-	c := &conversation{name: k.resource + "." + k.version + "." + k.group, steps: namespaceSteps()}
+func aboutKind(r *rand.Rand, k *kind) *comparison.Conversation {
+	c := &comparison.Conversation{Name: k.resource + "." + k.version + "." + k.group, Steps: comparison.NamespaceSteps()}
 	run := &kindRun{kind: k, r: r}
 	run.base = map[string]any{"apiVersion": k.apiVersion(), "kind": k.kind, "metadata": map[string]any{"name": "x"}}
 	if len(k.bases) > 0 {
-		run.base = roundTrip(k.bases[r.IntN(len(k.bases))]).(map[string]any)
+		run.base = comparison.RoundTrip(k.bases[r.IntN(len(k.bases))]).(map[string]any)
 	}
 	metadata, ok := run.base["metadata"].(map[string]any)
 	if !ok {
@@ -85,76 +78,73 @@ func aboutKind(r *rand.Rand, k *kind) *conversation {
 		run.dry = "dryRun=All"
 	}
 	if k.has("create") {
-		s := step{label: "base", method: http.MethodPost, path: k.collection(), object: run.base, encoding: jsonBody, setup: true,
-			save: map[string]string{"rv": "metadata.resourceVersion", "uid": "metadata.uid"}}
-		c.steps = append(c.steps, s.query(run.dry))
+		s := comparison.Step{Label: "base", Method: http.MethodPost, Path: k.collection(), Object: run.base, Encoding: comparison.JSONBody, Setup: true,
+			Save: map[string]string{"rv": "metadata.resourceVersion", "uid": "metadata.uid"}}
+		c.Steps = append(c.Steps, s.Query(run.dry))
 	}
-	makers := []func() step{run.create, run.create, run.create, run.create, run.put, run.put, run.put, run.patch, run.patch, run.patch, run.patch, run.subresource, run.subresource, run.get, run.list, run.odd, run.remove, run.watch}
+	makers := []func() comparison.Step{run.create, run.create, run.create, run.create, run.put, run.put, run.put, run.patch, run.patch, run.patch, run.patch, run.subresource, run.subresource, run.get, run.list, run.odd, run.remove, run.watch}
 	for range stepsPerKind {
 		run.n++
 		s := makers[r.IntN(len(makers))]()
 		if r.IntN(25) == 0 {
-			s = s.with("Impersonate-User", []string{"alice", "system:serviceaccount:{ns}:default", "system:node:n", "system:anonymous"}[r.IntN(4)])
-			s.label += ", impersonated"
+			s = s.With("Impersonate-User", []string{"alice", "system:serviceaccount:{ns}:default", "system:node:n", "system:anonymous"}[r.IntN(4)])
+			s.Label += ", impersonated"
 		}
-		c.steps = append(c.steps, s)
+		c.Steps = append(c.Steps, s)
 	}
 	if k.has("watch") && k.namespaced && r.IntN(2) == 0 {
-		c.steps = append(c.steps, step{label: "all events", method: http.MethodGet, path: k.collection() + "?watch=1&timeoutSeconds=1&resourceVersion={rv}"})
+		c.Steps = append(c.Steps, comparison.Step{Label: "all events", Method: http.MethodGet, Path: k.collection() + "?watch=1&timeoutSeconds=1&resourceVersion={rv}"})
 	}
 	if k.has("delete") && run.name != "" {
-		c.steps = append(c.steps, step{label: "delete the base", method: http.MethodDelete, path: run.object()}.query(run.dry))
+		c.Steps = append(c.Steps, comparison.Step{Label: "delete the base", Method: http.MethodDelete, Path: run.object()}.Query(run.dry))
 	}
 	return c
 }
 
 func (k *kindRun) object() string { return k.collection() + "/" + k.name }
 
-func (k *kindRun) copy() map[string]any { return roundTrip(k.base).(map[string]any) }
-
-// pick returns a random element.
-func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+func (k *kindRun) copy() map[string]any { return comparison.RoundTrip(k.base).(map[string]any) }
 
 // writeQuery returns random parameters of a write.
 func (k *kindRun) writeQuery() string {
 	var parts []string
 	if k.r.IntN(3) == 0 {
-		parts = append(parts, "fieldValidation="+pick(k.r, "Strict", "Warn", "Ignore", "Strict", "Strict", "Warn", "Bogus", ""))
+		parts = append(parts, "fieldValidation="+faults.Pick(k.r, "Strict", "Warn", "Ignore", "Strict", "Strict", "Warn", "Bogus", ""))
 	}
 	if k.dry != "" {
 		parts = append(parts, k.dry)
 	} else if k.r.IntN(6) == 0 {
-		parts = append(parts, "dryRun="+pick(k.r, "All", "All", "All", "all", "", "All&dryRun=All"))
+		parts = append(parts, "dryRun="+faults.Pick(k.r, "All", "All", "All", "all", "", "All&dryRun=All"))
 	}
 	if k.r.IntN(8) == 0 {
-		parts = append(parts, "fieldManager="+pick(k.r, "m", "m", "other", "", strings.Repeat("m", 129), "a%0Ab"))
+		parts = append(parts, "fieldManager="+faults.Pick(k.r, "m", "m", "other", "", strings.Repeat("m", 129), "a%0Ab"))
 	}
 	if k.r.IntN(30) == 0 {
-		parts = append(parts, pick(k.r, "pretty=true", "force=true", "timeout=5s", "timeout=x", "bogus=1", "resourceVersion=1", "propagationPolicy=Bogus"))
+		parts = append(parts, faults.Pick(k.r, "pretty=true", "force=true", "timeout=5s", "timeout=x", "bogus=1", "resourceVersion=1", "propagationPolicy=Bogus"))
 	}
 	return strings.Join(parts, "&")
 }
 
 // anyEncoding returns a random encoding for a body.
-func (k *kindRun) anyEncoding() encoding {
+func (k *kindRun) anyEncoding() comparison.Encoding {
 	switch k.r.IntN(10) {
 	case 0, 1:
-		return yamlBody
+		return comparison.YAMLBody
 	case 2:
 		if !k.custom {
-			return protobufBody
+			return comparison.ProtobufBody
 		}
-		return yamlBody
+		return comparison.YAMLBody
 	}
-	return jsonBody
+	return comparison.JSONBody
 }
 
 // form adds a random Accept header to a step.
-func (k *kindRun) form(s step, often int) step {
+func (k *kindRun) form(s comparison.Step, often int) comparison.Step {
 	if k.r.IntN(often) > 0 {
 		return s
 	}
-	return s.with("Accept", pick(k.r,
+	return s.With("Accept", faults.Pick(k.r,
 		"application/yaml", "application/vnd.kubernetes.protobuf", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1beta1",
 		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/yaml;as=Table;g=meta.k8s.io;v=v1", "application/cbor", "text/plain", "*/*", "application/*",
@@ -162,42 +152,42 @@ func (k *kindRun) form(s step, often int) step {
 		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json"))
 }
 
-func (k *kindRun) create() step {
+func (k *kindRun) create() comparison.Step {
 	object, label := k.copy(), "create"
 	if m, ok := object["metadata"].(map[string]any); ok && k.r.IntN(8) > 0 {
 		m["name"] = fmt.Sprintf("%s-%d", k.name, k.n)
 	}
 	if k.r.IntN(12) > 0 {
 		var what string
-		object, what = k.mutate(k.r, object)
+		object, what = faults.Mutate(k.r, object, k.schema, k.faults)
 		label += ": " + what
 	}
-	s := step{label: label, method: http.MethodPost, path: k.collection(), object: object, encoding: k.anyEncoding()}
-	return k.form(s.query(k.writeQuery()), 12)
+	s := comparison.Step{Label: label, Method: http.MethodPost, Path: k.collection(), Object: object, Encoding: k.anyEncoding()}
+	return k.form(s.Query(k.writeQuery()), 12)
 }
 
-func (k *kindRun) put() step {
+func (k *kindRun) put() comparison.Step {
 	object, label := k.copy(), "put"
 	switch k.r.IntN(6) {
 	case 0:
-		object = set(object, []string{"metadata", "resourceVersion"}, pick(k.r, "{rv}", "{rv}", "1", "x", "")).(map[string]any)
+		object = faults.Set(object, []string{"metadata", "resourceVersion"}, faults.Pick(k.r, "{rv}", "{rv}", "1", "x", "")).(map[string]any)
 	case 1:
-		object = set(object, []string{"metadata", "uid"}, pick(k.r, "{uid}", "other")).(map[string]any)
+		object = faults.Set(object, []string{"metadata", "uid"}, faults.Pick(k.r, "{uid}", "other")).(map[string]any)
 	}
 	if len(k.changes) > 0 && k.r.IntN(3) == 0 {
 		c := k.changes[k.r.IntN(len(k.changes))]
-		object, label = c.apply(object), label+": "+shorten(jsonText(c.set), 200)
+		object, label = c.Apply(object), label+": "+comparison.Shorten(comparison.JSONText(c.Set), 200)
 	} else if k.r.IntN(12) > 0 {
 		var what string
-		object, what = k.mutate(k.r, object)
+		object, what = faults.Mutate(k.r, object, k.schema, k.faults)
 		label += ": " + what
 	}
 	path := k.object()
 	if k.r.IntN(25) == 0 {
 		path += "-other"
 	}
-	s := step{label: label, method: http.MethodPut, path: path, object: object, encoding: k.anyEncoding()}
-	return k.form(s.query(k.writeQuery()), 12)
+	s := comparison.Step{Label: label, Method: http.MethodPut, Path: path, Object: object, Encoding: k.anyEncoding()}
+	return k.form(s.Query(k.writeQuery()), 12)
 }
 
 const (
@@ -208,55 +198,55 @@ const (
 	applyCBOR      = "application/apply-patch+cbor"
 )
 
-func (k *kindRun) patch() step { return k.patchOf(k.object(), k.base, k.schema) }
+func (k *kindRun) patch() comparison.Step { return k.patchOf(k.object(), k.base, k.schema) }
 
-func (k *kindRun) patchOf(path string, base, schema map[string]any) step {
-	s := step{method: http.MethodPatch, path: path}
-	media := pick(k.r, jsonPatch, mergePatch, mergePatch, strategicPatch, strategicPatch, applyYAML, applyYAML, applyYAML, applyYAML)
+func (k *kindRun) patchOf(path string, base, schema map[string]any) comparison.Step {
+	s := comparison.Step{Method: http.MethodPatch, Path: path}
+	media := faults.Pick(k.r, jsonPatch, mergePatch, mergePatch, strategicPatch, strategicPatch, applyYAML, applyYAML, applyYAML, applyYAML)
 	if k.r.IntN(60) == 0 {
-		media = pick(k.r, applyCBOR, "application/json", "text/plain", "", "application/merge-patch+json;charset=utf-8")
+		media = faults.Pick(k.r, applyCBOR, "application/json", "text/plain", "", "application/merge-patch+json;charset=utf-8")
 	}
 	query := k.writeQuery()
 	switch media {
 	case jsonPatch:
-		s.object, s.encoding = k.operations(base, schema), jsonBody
-		s.label = "JSON patch " + shorten(jsonText(s.object), 300)
+		s.Object, s.Encoding = k.operations(base, schema), comparison.JSONBody
+		s.Label = "JSON patch " + comparison.Shorten(comparison.JSONText(s.Object), 300)
 	case applyYAML, applyCBOR:
-		object, label := roundTrip(base).(map[string]any), "apply"
+		object, label := comparison.RoundTrip(base).(map[string]any), "apply"
 		if k.r.IntN(8) > 0 {
 			var what string
-			object, what = (&kind{schema: schema, faults: k.faults}).mutate(k.r, object)
+			object, what = faults.Mutate(k.r, object, schema, k.faults)
 			label += ": " + what
 		}
-		s.object, s.encoding, s.label = object, jsonBody, label
+		s.Object, s.Encoding, s.Label = object, comparison.JSONBody, label
 		if media == applyCBOR {
-			s.encoding = cborBody
+			s.Encoding = comparison.CBORBody
 		}
 		if !strings.Contains(query, "fieldManager") && k.r.IntN(30) > 0 {
-			query += "&fieldManager=" + pick(k.r, "applier", "applier", "second")
+			query += "&fieldManager=" + faults.Pick(k.r, "applier", "applier", "second")
 		}
 		if k.r.IntN(2) == 0 {
-			query += "&force=" + pick(k.r, "true", "true", "true", "false", "x")
+			query += "&force=" + faults.Pick(k.r, "true", "true", "true", "false", "x")
 		}
 		query = strings.TrimPrefix(query, "&")
 	default:
-		place := pickSite(k.r, base, schema)
-		value, what := fault(k.r, place)
-		if value == any(missing{}) {
+		place := faults.PickSite(k.r, base, schema)
+		value, what := faults.Fault(k.r, place)
+		if value == any(faults.Missing{}) {
 			value = nil
 		}
-		s.object, s.label = partial(base, place.path, value), media+": "+what
+		s.Object, s.Label = partial(base, place.Path, value), media+": "+what
 		if k.r.IntN(20) == 0 {
-			s.object = pick[any](k.r, []any{}, "x", map[string]any{"$patch": "delete"}, map[string]any{"spec": map[string]any{"$patch": "replace"}}, map[string]any{}, nil,
+			s.Object = faults.Pick[any](k.r, []any{}, "x", map[string]any{"$patch": "delete"}, map[string]any{"spec": map[string]any{"$patch": "replace"}}, map[string]any{}, nil,
 				map[string]any{"metadata": map[string]any{"$deleteFromPrimitiveList/finalizers": []any{"a"}}}, map[string]any{"spec": map[string]any{"$retainKeys": []any{"x"}}})
-			s.label = media
+			s.Label = media
 		}
-		if s.object == nil {
-			s.text = "null"
+		if s.Object == nil {
+			s.Text = "null"
 		}
-		s.encoding = jsonBody
+		s.Encoding = comparison.JSONBody
 	}
-	return k.form(s.with("Content-Type", media).query(query), 15)
+	return k.form(s.With("Content-Type", media).Query(query), 15)
 }
 
 // partial returns an object with the value at a path only. Elements of lists are written with their
@@ -269,7 +259,7 @@ func partial(base any, path []string, value any) any {
 	case map[string]any:
 		return map[string]any{path[0]: partial(t[path[0]], path[1:], value)}
 	case []any:
-		return set(t, path, value)
+		return faults.Set(t, path, value)
 	}
 	return map[string]any{path[0]: partial(nil, path[1:], value)}
 }
@@ -278,19 +268,19 @@ func partial(base any, path []string, value any) any {
 func (k *kindRun) operations(base, schema map[string]any) any {
 	var ops []any
 	for range 1 + k.r.IntN(2) {
-		place := pickSite(k.r, base, schema)
-		value, _ := fault(k.r, place)
-		op := map[string]any{"path": pointer(place.path), "op": pick(k.r, "add", "add", "replace", "replace", "remove", "test", "copy", "move", "bogus")}
-		if value == any(missing{}) {
+		place := faults.PickSite(k.r, base, schema)
+		value, _ := faults.Fault(k.r, place)
+		op := map[string]any{"path": pointer(place.Path), "op": faults.Pick(k.r, "add", "add", "replace", "replace", "remove", "test", "copy", "move", "bogus")}
+		if value == any(faults.Missing{}) {
 			op["op"] = "remove"
 		} else if op["op"] != "remove" {
 			op["value"] = value
 		}
 		if op["op"] == "copy" || op["op"] == "move" {
-			op["from"] = pointer(pickSite(k.r, base, schema).path)
+			op["from"] = pointer(faults.PickSite(k.r, base, schema).Path)
 		}
 		if k.r.IntN(15) == 0 {
-			op["path"] = pick(k.r, "", "/", "x", "/metadata/labels/-", "/spec/0", "/metadata/~", "/a/b/c")
+			op["path"] = faults.Pick(k.r, "", "/", "x", "/metadata/labels/-", "/spec/0", "/metadata/~", "/a/b/c")
 		}
 		ops = append(ops, op)
 	}
@@ -305,29 +295,29 @@ func pointer(path []string) string {
 	return b.String()
 }
 
-func (k *kindRun) subresource() step {
+func (k *kindRun) subresource() comparison.Step {
 	if len(k.subresources) == 0 {
 		return k.put()
 	}
 	sub := k.subresources[k.r.IntN(len(k.subresources))]
 	path := k.object() + "/" + sub.name
-	verb := pick(k.r, "get", "update", "update", "patch", "patch", "create")
+	verb := faults.Pick(k.r, "get", "update", "update", "patch", "patch", "create")
 	if slices.Contains([]string{"exec", "attach", "portforward", "proxy", "log"}, sub.name) {
-		return k.form(step{label: "subresource", method: http.MethodGet, path: path}, 4)
+		return k.form(comparison.Step{Label: "subresource", Method: http.MethodGet, Path: path}, 4)
 	}
 	switch {
 	case verb == "get":
-		return k.form(step{label: "get", method: http.MethodGet, path: path}, 2)
+		return k.form(comparison.Step{Label: "get", Method: http.MethodGet, Path: path}, 2)
 	case slices.Contains(sub.verbs, "create") && (verb == "create" || !slices.Contains(sub.verbs, "update")):
 		body := map[string]any{"apiVersion": strings.TrimPrefix(sub.group+"/"+sub.version, "/"), "kind": sub.kind, "metadata": map[string]any{"name": k.name}}
 		if k.r.IntN(2) == 0 {
-			body = set(body, []string{pick(k.r, "spec", "deleteOptions", "target", "metadata")}, pick[any](k.r, map[string]any{"name": "n"}, map[string]any{"audiences": []any{"a"}}, map[string]any{"expirationSeconds": json.Number("1")}, nil, "x")).(map[string]any)
+			body = faults.Set(body, []string{faults.Pick(k.r, "spec", "deleteOptions", "target", "metadata")}, faults.Pick[any](k.r, map[string]any{"name": "n"}, map[string]any{"audiences": []any{"a"}}, map[string]any{"expirationSeconds": json.Number("1")}, nil, "x")).(map[string]any)
 		}
-		return k.form(step{label: "create the subresource", method: http.MethodPost, path: path, object: body, encoding: k.anyEncoding()}.query(k.writeQuery()), 10)
+		return k.form(comparison.Step{Label: "create the subresource", Method: http.MethodPost, Path: path, Object: body, Encoding: k.anyEncoding()}.Query(k.writeQuery()), 10)
 	}
 	base := k.copy()
 	if sub.kind == "Scale" {
-		base = map[string]any{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": k.name}, "spec": map[string]any{"replicas": json.Number(pick(k.r, "2", "0", "-1", "3"))}}
+		base = map[string]any{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": k.name}, "spec": map[string]any{"replicas": json.Number(faults.Pick(k.r, "2", "0", "-1", "3"))}}
 	}
 	if verb == "patch" {
 		return k.patchOf(path, base, k.statusSchema(sub))
@@ -335,22 +325,22 @@ func (k *kindRun) subresource() step {
 	label := "put " + sub.name
 	if len(k.changes) > 0 && k.r.IntN(2) == 0 {
 		c := k.changes[k.r.IntN(len(k.changes))]
-		base, label = c.apply(base), label+": "+shorten(jsonText(c.set), 200)
+		base, label = c.Apply(base), label+": "+comparison.Shorten(comparison.JSONText(c.Set), 200)
 	} else {
-		s := pickSite(k.r, base, k.statusSchema(sub))
+		s := faults.PickSite(k.r, base, k.statusSchema(sub))
 		if sub.name == "status" && k.r.IntN(5) > 0 && k.schema != nil {
-			if status, ok := lookup(k.schema, "properties.status").(map[string]any); ok {
-				value := generate(k.r, status, 0)
-				base, label = set(base, []string{"status"}, value).(map[string]any), label+": "+shorten(jsonText(value), 200)
-				s.path = nil
+			if status, ok := comparison.Lookup(k.schema, "properties.status").(map[string]any); ok {
+				value := faults.Generate(k.r, status, 0)
+				base, label = faults.Set(base, []string{"status"}, value).(map[string]any), label+": "+comparison.Shorten(comparison.JSONText(value), 200)
+				s.Path = nil
 			}
 		}
-		if s.path != nil {
-			value, what := fault(k.r, s)
-			base, label = set(base, s.path, value).(map[string]any), label+": "+what
+		if s.Path != nil {
+			value, what := faults.Fault(k.r, s)
+			base, label = faults.Set(base, s.Path, value).(map[string]any), label+": "+what
 		}
 	}
-	return k.form(step{label: label, method: http.MethodPut, path: path, object: base, encoding: k.anyEncoding()}.query(k.writeQuery()), 10)
+	return k.form(comparison.Step{Label: label, Method: http.MethodPut, Path: path, Object: base, Encoding: k.anyEncoding()}.Query(k.writeQuery()), 10)
 }
 
 func (k *kindRun) statusSchema(sub subresource) map[string]any {
@@ -361,6 +351,6 @@ func (k *kindRun) statusSchema(sub subresource) map[string]any {
 }
 
 func lookupMap(v any, path string) map[string]any {
-	m, _ := lookup(v, path).(map[string]any)
+	m, _ := comparison.Lookup(v, path).(map[string]any)
 	return m
 }

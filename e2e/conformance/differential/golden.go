@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"binnacle/e2e/conformance/comparison"
 )
 
 // goldenCase is a golden conversation, as e2e/golden defines it.
@@ -69,36 +71,38 @@ func loadGolden(dir string) ([]goldenCase, error) {
 }
 
 // conversation returns the case as steps for both servers.
-func (c goldenCase) conversation() *conversation {
-	out := &conversation{name: "golden " + c.file, steps: namespaceSteps(), shared: goldenShared(c.file)}
+func (c goldenCase) conversation() *comparison.Conversation {
+	out := &comparison.Conversation{Name: "golden " + c.file, Steps: comparison.NamespaceSteps(), Shared: goldenShared(c.file)}
 	for i, g := range c.Steps {
-		s := step{label: g.Name, header: map[string]string{}, text: g.Body, save: g.Save, encoding: jsonBody}
-		s.retry = g.Retry != "" && c.want[i].Status < http.StatusMultipleChoices
-		s.method, s.path, _ = strings.Cut(g.Request, " ")
+		s := comparison.Step{Label: g.Name, Header: map[string]string{}, Text: g.Body, Save: g.Save, Encoding: comparison.JSONBody}
+		if g.Retry != "" && c.want[i].Status < http.StatusMultipleChoices {
+			s.Until = comparison.Succeeds
+		}
+		s.Method, s.Path, _ = strings.Cut(g.Request, " ")
 		if g.JSON != nil {
-			s.object = roundTrip(g.JSON)
+			s.Object = comparison.RoundTrip(g.JSON)
 		} else if g.Body != "" {
-			s.header["Content-Type"] = "application/json"
+			s.Header["Content-Type"] = "application/json"
 		}
 		for k, v := range g.Headers {
-			s.header[k] = v
+			s.Header[k] = v
 		}
 		if g.As != nil {
-			s.header["Impersonate-User"] = g.As.User
+			s.Header["Impersonate-User"] = g.As.User
 			if len(g.As.Groups) > 0 {
-				s.header["Impersonate-Group"] = strings.Join(g.As.Groups, "\x00")
+				s.Header["Impersonate-Group"] = strings.Join(g.As.Groups, "\x00")
 			}
 		}
 		if g.Anon {
-			s.header["Authorization"] = ""
+			s.Header["Authorization"] = ""
 		}
 		if g.Token != "" {
-			s.header["Authorization"] = "Bearer " + g.Token
+			s.Header["Authorization"] = "Bearer " + g.Token
 		}
 		if g.Watch != nil {
-			s = s.query("timeoutSeconds=2")
+			s = s.Query("timeoutSeconds=2")
 		}
-		out.steps = append(out.steps, s)
+		out.Steps = append(out.Steps, s)
 	}
 	return out
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,6 +10,9 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"binnacle/e2e/conformance/comparison"
+	"binnacle/e2e/conformance/faults"
 )
 
 // kind is a served resource with what the generator needs.
@@ -23,19 +25,13 @@ type kind struct {
 	// bases are valid objects.
 	bases []map[string]any
 	// faults are changes that make the base invalid, changes are those that an update may make.
-	faults, changes []change
+	faults, changes []faults.Change
 }
 
 // subresource is a subresource of a kind.
 type subresource struct {
 	name, kind, group, version string
 	verbs                      []string
-}
-
-// change sets values of an object by their paths; null removes a value.
-type change struct {
-	set map[string]any
-	sub string // the subresource of an update
 }
 
 func (k *kind) apiVersion() string {
@@ -71,47 +67,34 @@ var influential = []string{
 
 func (k *kind) influential() bool { return slices.Contains(influential, k.resource) }
 
-// fetch returns the JSON value at a path of a server.
-func (s *server) fetch(path string) (any, error) {
-	one := &session{server: s, vars: map[string]string{}}
-	resp, text, err := one.send(step{method: http.MethodGet, path: path})
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
-	}
-	return decode(resp.Header.Get("Content-Type"), text), nil
-}
-
 // loadKinds returns the kinds that a server serves.
-func loadKinds(s *server) ([]*kind, error) {
-	swagger, err := s.fetch("/openapi/v2")
+func loadKinds(s *comparison.Server) ([]*kind, error) {
+	swagger, err := s.Fetch("/openapi/v2")
 	if err != nil {
 		return nil, err
 	}
-	definitions, _ := lookup(swagger, "definitions").(map[string]any)
+	definitions, _ := comparison.Lookup(swagger, "definitions").(map[string]any)
 	schemas := map[string]map[string]any{}
 	for name := range definitions {
 		d := definitions[name].(map[string]any)
 		ids, _ := d["x-kubernetes-group-version-kind"].([]any)
 		for _, id := range ids {
-			schemas[fmt.Sprintf("%v/%v/%v", lookup(id, "group"), lookup(id, "version"), lookup(id, "kind"))] = d
+			schemas[fmt.Sprintf("%v/%v/%v", comparison.Lookup(id, "group"), comparison.Lookup(id, "version"), comparison.Lookup(id, "kind"))] = d
 		}
 	}
 	paths := []string{"/api/v1"}
-	groups, err := s.fetch("/apis")
+	groups, err := s.Fetch("/apis")
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range lookup(groups, "groups").([]any) {
-		for _, v := range lookup(g, "versions").([]any) {
-			paths = append(paths, fmt.Sprintf("/apis/%v", lookup(v, "groupVersion")))
+	for _, g := range comparison.Lookup(groups, "groups").([]any) {
+		for _, v := range comparison.Lookup(g, "versions").([]any) {
+			paths = append(paths, fmt.Sprintf("/apis/%v", comparison.Lookup(v, "groupVersion")))
 		}
 	}
 	var kinds []*kind
 	for _, path := range paths {
-		list, err := s.fetch(path)
+		list, err := s.Fetch(path)
 		if err != nil {
 			return nil, err
 		}
@@ -121,24 +104,24 @@ func loadKinds(s *server) ([]*kind, error) {
 }
 
 func kindsOf(list any, schemas map[string]map[string]any, definitions map[string]any) []*kind {
-	group, version, grouped := strings.Cut(lookup(list, "groupVersion").(string), "/")
+	group, version, grouped := strings.Cut(comparison.Lookup(list, "groupVersion").(string), "/")
 	if !grouped {
 		group, version = "", group
 	}
 	byName := map[string]*kind{}
 	var kinds []*kind
-	for _, r := range lookup(list, "resources").([]any) {
-		name, _ := lookup(r, "name").(string)
+	for _, r := range comparison.Lookup(list, "resources").([]any) {
+		name, _ := comparison.Lookup(r, "name").(string)
 		var verbs []string
-		for _, v := range lookup(r, "verbs").([]any) {
+		for _, v := range comparison.Lookup(r, "verbs").([]any) {
 			verbs = append(verbs, v.(string))
 		}
-		kindName, _ := lookup(r, "kind").(string)
+		kindName, _ := comparison.Lookup(r, "kind").(string)
 		parent, sub, isSub := strings.Cut(name, "/")
 		if isSub {
 			if k := byName[parent]; k != nil {
-				g, _ := lookup(r, "group").(string)
-				v, _ := lookup(r, "version").(string)
+				g, _ := comparison.Lookup(r, "group").(string)
+				v, _ := comparison.Lookup(r, "version").(string)
 				if v == "" {
 					g, v = group, version
 				}
@@ -146,7 +129,7 @@ func kindsOf(list any, schemas map[string]map[string]any, definitions map[string
 			}
 			continue
 		}
-		k := &kind{group: group, version: version, resource: name, kind: kindName, namespaced: lookup(r, "namespaced") == true, verbs: verbs}
+		k := &kind{group: group, version: version, resource: name, kind: kindName, namespaced: comparison.Lookup(r, "namespaced") == true, verbs: verbs}
 		k.custom = strings.HasSuffix(group, customGroup)
 		if schema := schemas[group+"/"+version+"/"+kindName]; schema != nil {
 			k.schema = resolve(schema, definitions, 0)
@@ -157,14 +140,11 @@ func kindsOf(list any, schemas map[string]map[string]any, definitions map[string
 	return kinds
 }
 
-// maxDepth limits the resolved schemas, which may be recursive.
-const maxDepth = 14
-
 // resolve returns a schema with its references replaced.
 func resolve(schema map[string]any, definitions map[string]any, depth int) map[string]any {
 	if ref, ok := schema["$ref"].(string); ok {
 		target, _ := definitions[strings.TrimPrefix(ref, "#/definitions/")].(map[string]any)
-		if target == nil || depth > maxDepth {
+		if target == nil || depth > faults.MaxDepth {
 			return map[string]any{}
 		}
 		return resolve(target, definitions, depth+1)
@@ -217,12 +197,12 @@ func readBases(kinds []*kind, kindsDir, casesDir string) error {
 			if s.JSON == nil || !strings.HasPrefix(s.Request, "POST ") || c.want[i].Status != http.StatusCreated {
 				continue
 			}
-			object, ok := roundTrip(s.JSON).(map[string]any)
+			object, ok := comparison.RoundTrip(s.JSON).(map[string]any)
 			if !ok {
 				continue
 			}
 			k := byKind[fmt.Sprintf("%v/%v", object["apiVersion"], object["kind"])]
-			if k != nil && savedVariables.FindString(strings.ReplaceAll(jsonText(object), "{ns}", "")) == "" {
+			if k != nil && savedVariables.FindString(strings.ReplaceAll(comparison.JSONText(object), "{ns}", "")) == "" {
 				k.bases = append(k.bases, object)
 			}
 		}
@@ -259,27 +239,12 @@ func readKindFile(file string, byName map[string]*kind) error {
 	if k == nil {
 		return nil
 	}
-	k.bases = append(k.bases, roundTrip(content.Minimal).(map[string]any))
+	k.bases = append(k.bases, comparison.RoundTrip(content.Minimal).(map[string]any))
 	for _, e := range content.Broken {
-		k.faults = append(k.faults, change{set: e.Set})
+		k.faults = append(k.faults, faults.Change{Set: e.Set})
 	}
 	for _, e := range content.Changes {
-		k.changes = append(k.changes, change{set: e.Set, sub: e.Sub})
+		k.changes = append(k.changes, faults.Change{Set: e.Set, Sub: e.Sub})
 	}
 	return nil
-}
-
-// roundTrip returns a copy of a value as encoding/json decodes it, with json.Number.
-func roundTrip(v any) any {
-	text, err := marshal(v)
-	if err != nil {
-		return nil
-	}
-	dec := json.NewDecoder(strings.NewReader(string(text)))
-	dec.UseNumber()
-	var out any
-	if dec.Decode(&out) != nil {
-		return nil
-	}
-	return out
 }

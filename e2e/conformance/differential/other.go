@@ -6,68 +6,71 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"binnacle/e2e/conformance/comparison"
+	"binnacle/e2e/conformance/faults"
 )
 
 // oddPaths returns a conversation about paths that are no resources.
-func oddPaths(r *rand.Rand) *conversation {
-	c := &conversation{name: "paths", steps: namespaceSteps()}
+func oddPaths(r *rand.Rand) *comparison.Conversation {
+	c := &comparison.Conversation{Name: "paths", Steps: comparison.NamespaceSteps()}
 	for range stepsPerKind {
-		s := step{label: "path", method: pick(r, "GET", "GET", "GET", "HEAD", "POST", "OPTIONS", "DELETE", "PUT", "PATCH"),
-			path: pick(r, "/", "/api", "/api/", "/api/v1", "/api/v2", "/apis", "/apis/", "/apis/apps", "/apis/apps/", "/apis/apps/v1", "/apis/apps/v9", "/apis/bogus", "/apis/bogus/v1", "/version", "/version/", "/healthz", "/livez", "/readyz",
+		s := comparison.Step{Label: "path", Method: faults.Pick(r, "GET", "GET", "GET", "HEAD", "POST", "OPTIONS", "DELETE", "PUT", "PATCH"),
+			Path: faults.Pick(r, "/", "/api", "/api/", "/api/v1", "/api/v2", "/apis", "/apis/", "/apis/apps", "/apis/apps/", "/apis/apps/v1", "/apis/apps/v9", "/apis/bogus", "/apis/bogus/v1", "/version", "/version/", "/healthz", "/livez", "/readyz",
 				"/healthz/ping", "/livez/bogus", "/readyz?exclude=bogus", "/livez?exclude=ping", "/healthz/", "/openapi", "/openapi/v2/", "/openapi/v3", "/openapi/v3/", "/openapi/v3/bogus", "/openapi/v3/api/v1x", "/.well-known/openid-configuration", "/.well-known/", "/openid/v1/jwks", "/bogus", "/bogus/x",
 				"/api/v1/bogus", "/api/v1/namespaces/{ns}/bogus", "/api/v1/namespaces/{ns}/bogus/x", "/api/v1/namespaces/{ns}/status", "/api/v1/namespaces/{ns}/finalize", "/api/v1/namespaces//pods", "/api/v1//pods", "//api/v1/pods", "/api/v1/namespaces/{ns}/pods/.", "/api/v1/namespaces/{ns}/pods/..", "/api/v1/namespaces/{ns}/pods/%2e%2e",
 				"/api/v1/watch", "/api/v1/watch/namespaces/{ns}/pods?timeoutSeconds=1", "/api/v1/watch/namespaces/{ns}?timeoutSeconds=1", "/api/v1/proxy/nodes/x", "/api/v1/nodes/x/proxy", "/api/v1/namespaces/{ns}/services/x/proxy/", "/api/v1/namespaces/{ns}/pods/x/log", "/logs", "/logs/", "/debug/pprof", "/debug/pprof/", "/debug/flags/v", "/statusz", "/flagz", "/metrics/bogus",
 				"/apis/apps/v1/namespaces/{ns}/deployments/x/bogus", "/apis/apps/v1/deployments/x", "/apis/apps/v1/nodes", "/api/v1/namespaces/{ns}/nodes", "/api/v1/nodes/{ns}-x", "/swagger.json", "/swaggerapi", "/ui", "/index.html", "/favicon.ico", "/api/v1/componentstatuses?limit=1", "/apis/apiregistration.k8s.io/v1/bogus", "/apis/apiextensions.k8s.io/v1/bogus", "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps/status",
 				"/apis/"+customGroup+"/v1/bogus", "/apis/"+customGroup+"/v9/features", "/apis/"+customGroup, "/apis/"+customGroup+"/v1")}
 		if r.IntN(3) == 0 {
-			s = s.with("Accept", pick(r, "application/yaml", "application/vnd.kubernetes.protobuf", "text/plain", "text/html", "*/*", "", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList", "application/json;charset=utf-8"))
+			s = s.With("Accept", faults.Pick(r, "application/yaml", "application/vnd.kubernetes.protobuf", "text/plain", "text/html", "*/*", "", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList", "application/json;charset=utf-8"))
 		}
 		switch r.IntN(8) {
 		case 0:
-			s = s.with("Impersonate-User", pick(r, "alice", "system:anonymous"))
+			s = s.With("Impersonate-User", faults.Pick(r, "alice", "system:anonymous"))
 		case 1:
-			s = s.with("Authorization", pick(r, "", "Bearer wrong", "Basic eDp5", "Bearer", "bogus", "Bearer  "+adminToken))
+			s = s.With("Authorization", faults.Pick(r, "", "Bearer wrong", "Basic eDp5", "Bearer", "bogus", "Bearer  "+comparison.AdminToken))
 		case 2:
-			s = s.with(pick(r, "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-X", "Impersonate-User"), pick(r, "x", "system:masters"))
+			s = s.With(faults.Pick(r, "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-X", "Impersonate-User"), faults.Pick(r, "x", "system:masters"))
 		case 3:
-			s = s.with(pick(r, "Origin", "Accept-Encoding", "If-None-Match", "X-Forwarded-For", "Accept-Language", "Range", "Connection"), pick(r, "http://x", "gzip", "*", "1.2.3.4", "bytes=0-1", "Upgrade"))
+			s = s.With(faults.Pick(r, "Origin", "Accept-Encoding", "If-None-Match", "X-Forwarded-For", "Accept-Language", "Range", "Connection"), faults.Pick(r, "http://x", "gzip", "*", "1.2.3.4", "bytes=0-1", "Upgrade"))
 		}
-		if slices.Contains([]string{"POST", "PUT", "PATCH"}, s.method) {
-			s = s.with("Content-Type", pick(r, "application/json", mergePatch, "text/plain"))
-			s.text = pick(r, "", "{}", "x")
+		if slices.Contains([]string{"POST", "PUT", "PATCH"}, s.Method) {
+			s = s.With("Content-Type", faults.Pick(r, "application/json", mergePatch, "text/plain"))
+			s.Text = faults.Pick(r, "", "{}", "x")
 		}
-		if s.method == "DELETE" {
-			s = s.query("dryRun=All")
+		if s.Method == "DELETE" {
+			s = s.Query("dryRun=All")
 		}
-		c.steps = append(c.steps, s)
+		c.Steps = append(c.Steps, s)
 	}
 	return c
 }
 
 // mutatedGolden returns a golden conversation with random changes of its requests.
-func mutatedGolden(r *rand.Rand, g goldenCase) *conversation {
+func mutatedGolden(r *rand.Rand, g goldenCase) *comparison.Conversation {
 	c := g.conversation()
-	for i := 2; i < len(c.steps); i++ {
+	for i := 2; i < len(c.Steps); i++ {
 		if r.IntN(3) > 0 {
 			continue
 		}
-		s := c.steps[i]
-		s.retry = false
-		s.header = maps.Clone(s.header)
+		s := c.Steps[i]
+		s.Until = nil
+		s.Header = maps.Clone(s.Header)
 		switch choice := r.IntN(5); {
-		case choice < 3 && s.object != nil:
-			place := pickSite(r, s.object, inferred(s.object))
-			if len(place.path) == 0 {
+		case choice < 3 && s.Object != nil:
+			place := faults.PickSite(r, s.Object, inferred(s.Object))
+			if len(place.Path) == 0 {
 				continue
 			}
-			v, what := fault(r, place)
-			s.object, s.label = set(s.object, place.path, v), s.label+", "+what
+			v, what := faults.Fault(r, place)
+			s.Object, s.Label = faults.Set(s.Object, place.Path, v), s.Label+", "+what
 		case choice == 3:
-			s = s.with("Accept", pick(r, "application/yaml", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "text/plain"))
+			s = s.With("Accept", faults.Pick(r, "application/yaml", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "text/plain"))
 		default:
-			s = s.query(pick(r, "dryRun=All", "fieldValidation=Strict", "limit=1", "resourceVersion=0", "fieldManager=m", "pretty=true", "labelSelector=a"))
+			s = s.Query(faults.Pick(r, "dryRun=All", "fieldValidation=Strict", "limit=1", "resourceVersion=0", "fieldManager=m", "pretty=true", "labelSelector=a"))
 		}
-		c.steps[i] = s
+		c.Steps[i] = s
 	}
 	return c
 }

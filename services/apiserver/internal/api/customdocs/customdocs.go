@@ -232,7 +232,33 @@ func SchemaOf(d *kind.FullDefinition, version string) *spec.Schema {
 	if s.UnmarshalJSON(props.AppendJSON(nil)) != nil {
 		return nil
 	}
+	dropExamples(s)
 	return s
+}
+
+// dropExamples removes the examples and external documents of a structural schema, which Kubernetes
+// does not publish.
+func dropExamples(s *spec.Schema) {
+	if s == nil {
+		return
+	}
+	s.Example, s.ExternalDocs = nil, nil
+	for name, p := range s.Properties {
+		dropExamples(&p)
+		s.Properties[name] = p
+	}
+	if s.Items != nil {
+		dropExamples(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil {
+		dropExamples(s.AdditionalProperties.Schema)
+	}
+	for _, list := range [][]spec.Schema{s.AllOf, s.AnyOf, s.OneOf} {
+		for i := range list {
+			dropExamples(&list[i])
+		}
+	}
+	dropExamples(s.Not)
 }
 
 func isStructural(s *apiextensionsv1.JSONSchemaProps) bool {

@@ -1,9 +1,11 @@
 package customdocs
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"binnacle/services/apiserver/internal/api/discovery"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
@@ -127,6 +130,23 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 				t.Errorf("%s: the kind is not in %s", name, path)
 			}
 		}
+	}
+}
+
+func TestExamplesAreNotPublished(t *testing.T) {
+	t.Parallel()
+	const noted, plain = `{"type":"string","example":"x","externalDocs":{"url":"https://example.com"}}`, `{"type":"string"}`
+	schemaWith := func(s string) string {
+		return strings.ReplaceAll(`{"type":"object","properties":{"a":S,"b":{"type":"array","items":S},"c":{"type":"object","additionalProperties":S},"d":{"allOf":[S],"anyOf":[S],"oneOf":[S],"not":S}}}`, "S", s)
+	}
+	var s, want spec.Schema
+	if err := errors.Join(s.UnmarshalJSON([]byte(schemaWith(noted))), want.UnmarshalJSON([]byte(schemaWith(plain)))); err != nil {
+		t.Fatal(err)
+	}
+	dropExamples(&s)
+	if !reflect.DeepEqual(s, want) {
+		got, err := s.MarshalJSON()
+		t.Errorf("got %s, %v", got, err)
 	}
 }
 

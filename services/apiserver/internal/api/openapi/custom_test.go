@@ -123,6 +123,22 @@ func TestCustomResources(t *testing.T) {
 	}
 }
 
+func TestOperationIDsOfLowercaseKind(t *testing.T) {
+	s, g := small(t), widgets(t, "1")
+	g.Kinds[0].Kind, g.Kinds[0].Verbs = "red-widget", []string{"list", "get"}
+	s.Replace([]openapi.Group{g}, nil)
+	paths := v3(t, s, "apis/shop.example.com/v1").Paths.Paths
+	for at, want := range map[string]string{
+		"widgets":                               "listShopExampleComV1RedWidgetForAllNamespaces",
+		"namespaces/{namespace}/widgets":        "listShopExampleComV1NamespacedredWidget",
+		"namespaces/{namespace}/widgets/{name}": "readShopExampleComV1NamespacedredWidget",
+	} {
+		if got := paths["/apis/shop.example.com/v1/"+at].Get.OperationId; got != want {
+			t.Errorf("%s: got %s, want %s", at, got, want)
+		}
+	}
+}
+
 func TestSelectableFieldsArePublished(t *testing.T) {
 	s, g := small(t), widgets(t, "1")
 	g.Kinds[0].Presentation.Selectable = []registry.SelectableField{{Label: "spec.size", Path: ".spec.size"}, {Label: "spec.note", Path: ".spec.note"}}

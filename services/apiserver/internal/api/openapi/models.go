@@ -269,9 +269,10 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// operationGroup returns the part of an operation's id that names the group version.
-func operationGroup(gv schema.GroupVersion) string {
-	return camel(words(gv.Group)) + title(gv.Version)
+// operationID returns the id of an operation, as in listCoreV1PodForAllNamespaces. The subject follows
+// the verb and the group version; it has no hyphens and starts with a capital letter.
+func operationID(verb string, gv schema.GroupVersion, subject string) string {
+	return verb + camel(words(gv.Group)) + title(gv.Version) + camel(strings.Split(subject, "-"))
 }
 
 // tag returns the tag of a group version's operations, as in rbacAuthorization_v1.

@@ -85,7 +85,7 @@ func (d *describer) group(kinds []*registry.Kind) []path {
 	root := "/" + apiPath(d.gv) + "/"
 	if !d.custom { // Kubernetes describes discovery only for built-in group versions
 		d.add(path{path: root, operations: []operation{{
-			method: http.MethodGet, id: "get" + operationGroup(d.gv) + "APIResources", description: "get available resources",
+			method: http.MethodGet, id: operationID("get", d.gv, "APIResources"), description: "get available resources",
 			tag: tag(d.gv.Group, d.gv.Version), result: modelOf(&metav1.APIResourceList{}), codes: []int{http.StatusOK},
 			consumes: d.forms.object, produces: d.forms.object,
 		}}})
@@ -113,7 +113,7 @@ func (d *describer) kind(root string, k *registry.Kind) {
 	for i := range k.Subresources {
 		d.subresource(c, base, &k.Subresources[i], object, scoped)
 	}
-	everywhere := "list" + operationGroup(d.gv) + k.Kind + "ForAllNamespaces"
+	everywhere := operationID("list", d.gv, k.Kind+"ForAllNamespaces")
 	if k.Namespaced && k.HasVerb("list") {
 		d.add(path{path: root + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.list(everywhere)}})
 	}
@@ -124,7 +124,7 @@ func (d *describer) kind(root string, k *registry.Kind) {
 	d.add(path{path: watched, parameters: collection, operations: []operation{c.watchList(c.id("watch", k.Kind+"List"))}})
 	d.add(path{path: watched + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: []operation{c.watch()}})
 	if k.Namespaced {
-		everywhere = "watch" + operationGroup(d.gv) + k.Kind + "ListForAllNamespaces"
+		everywhere = operationID("watch", d.gv, k.Kind+"ListForAllNamespaces")
 		d.add(path{path: root + "watch/" + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.watchList(everywhere)}})
 	}
 }
@@ -172,7 +172,7 @@ type kindDescriber struct {
 
 // id returns the id of an operation, as in readCoreV1NamespacedPodStatus.
 func (c *kindDescriber) id(verb, what string) string {
-	return verb + operationGroup(c.gv) + c.scope + what
+	return operationID(verb, c.gv, c.scope+what)
 }
 
 // own returns the model of the kind itself.
@@ -247,7 +247,7 @@ func (c *kindDescriber) collection() (ops []operation) {
 		ops = append(ops, op)
 	}
 	if k.HasVerb("deletecollection") {
-		op := c.base(http.MethodDelete, "deletecollection", "delete"+operationGroup(c.gv)+"Collection"+c.scope+k.Kind, "delete collection of "+k.Kind)
+		op := c.base(http.MethodDelete, "deletecollection", operationID("delete", c.gv, "Collection"+c.scope+k.Kind), "delete collection of "+k.Kind)
 		op.result = modelOf(&metav1.Status{})
 		op.parameters = c.params.list
 		if !c.custom {

@@ -172,7 +172,7 @@ func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersion
 			continue
 		}
 		verb := m.method[:1] + strings.ToLower(m.method[1:])
-		op := c.base(m.method, "connect", "connect"+operationGroup(c.gv)+verb+c.scope+name, "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
+		op := c.base(m.method, "connect", operationID("connect", c.gv, verb+c.scope+name), "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
 		op.gvk = gvk
 		op.result = &model{}
 		op.produces = anything

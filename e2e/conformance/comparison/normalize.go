@@ -1,4 +1,4 @@
-package main
+package comparison
 
 import (
 	"encoding/json"
@@ -34,8 +34,8 @@ var presentHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-K
 
 // normalize returns the compared parts of a response. Values that differ between any two runs become
 // placeholders.
-func normalize(resp *http.Response, body any, vars map[string]string) answer {
-	a := answer{status: resp.StatusCode, headers: map[string]string{}}
+func normalize(resp *http.Response, body any, vars map[string]string) Answer {
+	a := Answer{Status: resp.StatusCode, headers: map[string]string{}}
 	for name, values := range resp.Header {
 		switch {
 		case slices.Contains(ignoredHeaders, name):
@@ -51,12 +51,13 @@ func normalize(resp *http.Response, body any, vars map[string]string) answer {
 
 // scrub replaces the parts of a text that differ between runs.
 func scrub(s string, vars map[string]string) string {
+	s = uuids.ReplaceAllString(s, "<uid>")
+	s = versions.ReplaceAllString(s, "$1$2<rv>")
 	for k, v := range vars {
 		if len(v) > 3 {
 			s = strings.ReplaceAll(s, v, "{"+k+"}")
 		}
 	}
-	s = uuids.ReplaceAllString(s, "<uid>")
 	s = times.ReplaceAllStringFunc(s, func(text string) string {
 		at, err := time.Parse(time.RFC3339, text)
 		if err == nil && time.Since(at).Abs() > recent {
@@ -67,7 +68,6 @@ func scrub(s string, vars map[string]string) string {
 		}
 		return "<time>"
 	})
-	s = versions.ReplaceAllString(s, "$1$2<rv>")
 	s = pointers.ReplaceAllString(s, "<pointer>")
 	s = goTimes.ReplaceAllString(s, "<time>")
 	s = blanks.ReplaceAllString(s, " ")
@@ -96,16 +96,22 @@ func normalTree(v any, vars map[string]string) any {
 				t[k] = generated + "<random>"
 			case k == "resourceRules" || k == "nonResourceRules": // in random order
 				rules, _ := normalTree(x, vars).([]any)
-				slices.SortFunc(rules, func(a, b any) int { return strings.Compare(jsonText(a), jsonText(b)) })
+				slices.SortFunc(rules, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
 				t[k] = rules
 			case k == "nodePort" || k == "healthCheckNodePort":
-				t[k] = json.Number(nodePorts.ReplaceAllString(jsonText(x), "0"))
+				t[k] = json.Number(nodePorts.ReplaceAllString(JSONText(x), "0"))
 			default:
 				t[k] = normalTree(x, vars)
 			}
 		}
+		if resources, ok := t["resources"].([]any); ok && t["kind"] == "APIResourceList" { // in random order, if custom
+			slices.SortStableFunc(resources, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
+		}
+		if conditions, ok := Lookup(t, "status.conditions").([]any); ok && t["kind"] == "CustomResourceDefinition" { // controllers race
+			slices.SortStableFunc(conditions, func(a, b any) int { return strings.Compare(JSONText(Lookup(a, "type")), JSONText(Lookup(b, "type"))) })
+		}
 		if m, ok := t["managedFields"].([]any); ok {
-			slices.SortStableFunc(m, func(a, b any) int { return strings.Compare(jsonText(a), jsonText(b)) })
+			slices.SortStableFunc(m, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
 		}
 		if cells, ok := t["cells"].([]any); ok {
 			for i, c := range cells {
@@ -122,13 +128,4 @@ func normalTree(v any, vars map[string]string) any {
 		return scrub(t, vars)
 	}
 	return v
-}
-
-// jsonText returns a value as JSON.
-func jsonText(v any) string {
-	b, err := marshal(v)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
 }

@@ -1,4 +1,4 @@
-package main
+package comparison
 
 import (
 	"bytes"
@@ -18,34 +18,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// encoding is the media type of a body.
-type encoding string
+// Encoding is the media type of a body.
+type Encoding string
 
 const (
-	jsonBody     encoding = "application/json"
-	yamlBody     encoding = "application/yaml"
-	protobufBody encoding = "application/vnd.kubernetes.protobuf"
-	cborBody     encoding = "application/cbor"
+	JSONBody     Encoding = "application/json"
+	YAMLBody     Encoding = "application/yaml"
+	ProtobufBody Encoding = "application/vnd.kubernetes.protobuf"
+	CBORBody     Encoding = "application/cbor"
 )
 
 // encode returns an object in an encoding. An object that protobuf cannot express is sent as JSON.
-func encode(object any, as encoding) ([]byte, encoding, error) {
+func encode(object any, as Encoding) ([]byte, Encoding, error) {
 	text, err := marshal(object)
 	if err != nil {
 		return nil, as, err
 	}
 	switch as {
-	case yamlBody:
+	case YAMLBody:
 		out, err := yaml.JSONToYAML(text)
 		return withDuplicates(out), as, err
-	case cborBody:
+	case CBORBody:
 		out, err := direct.Marshal(plain(object))
 		return out, as, err
-	case protobufBody:
+	case ProtobufBody:
 		if out := toProtobuf(text); out != nil {
 			return out, as, nil
 		}
-		return text, jsonBody, nil
+		return text, JSONBody, nil
 	}
 	return withDuplicates(text), as, nil
 }
@@ -103,14 +103,14 @@ func decode(contentType string, body []byte) any {
 	media, parameters, _ := strings.Cut(contentType, ";")
 	switch {
 	case strings.Contains(parameters, "stream=watch"):
-		return frames(encoding(media), body)
-	case media == string(protobufBody):
+		return frames(Encoding(media), body)
+	case media == string(ProtobufBody):
 		return fromProtobuf(body)
-	case media == string(yamlBody):
+	case media == string(YAMLBody):
 		if text, err := yaml.YAMLToJSON(body); err == nil {
 			body = text
 		}
-	case media == string(cborBody):
+	case media == string(CBORBody):
 		var v any
 		if err := direct.Unmarshal(body, &v); err != nil {
 			return err.Error()
@@ -178,8 +178,8 @@ func tree(v any) any {
 }
 
 // frames returns the events of a watch.
-func frames(media encoding, body []byte) any {
-	if media != protobufBody {
+func frames(media Encoding, body []byte) any {
+	if media != ProtobufBody {
 		return jsonValues(body)
 	}
 	var events []any

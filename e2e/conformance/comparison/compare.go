@@ -1,4 +1,4 @@
-package main
+package comparison
 
 import (
 	"fmt"
@@ -29,10 +29,10 @@ func template(s string) string {
 	s = quoted.ReplaceAllString(s, `""`)
 	s = indices.ReplaceAllString(s, "[]")
 	s = numbers.ReplaceAllString(s, "N")
-	return shorten(s, 160)
+	return Shorten(s, 160)
 }
 
-func shorten(s string, n int) string {
+func Shorten(s string, n int) string {
 	if len(s) > n {
 		return s[:n] + "…"
 	}
@@ -40,23 +40,23 @@ func shorten(s string, n int) string {
 }
 
 // compare returns the differences between the responses of kube-apiserver and binnacle.
-func compare(want, got answer) []difference {
-	if want.err != "" || got.err != "" {
-		if (want.err == "") == (got.err == "") {
+func compare(want, got Answer) []difference {
+	if want.Err != "" || got.Err != "" {
+		if (want.Err == "") == (got.Err == "") {
 			return nil
 		}
-		return []difference{{class: "transport error: " + template(want.err) + " | " + template(got.err), want: summary(want), got: summary(got)}}
+		return []difference{{class: "transport error: " + template(want.Err) + " | " + template(got.Err), want: Summary(want), got: Summary(got)}}
 	}
-	if want.status == http.StatusInternalServerError && got.status >= 400 && got.status < 500 && lookup(want.body, "reason") == nil {
+	if want.Status == http.StatusInternalServerError && got.Status >= 400 && got.Status < 500 && Lookup(want.body, "reason") == nil {
 		return nil // a mistake of the client, for which any 4xx is right
 	}
 	if expired(want.body) && !expired(got.body) {
-		return []difference{{class: "watch: expired -> not expired", want: summary(want), got: summary(got)}}
+		return []difference{{class: "watch: expired -> not expired", want: Summary(want), got: Summary(got)}}
 	}
-	if want.status != got.status {
+	if want.Status != got.Status {
 		return []difference{{
-			class: fmt.Sprintf("status %d -> %d: %s -> %s", want.status, got.status, template(message(want)), template(message(got))),
-			want:  summary(want), got: summary(got),
+			class: fmt.Sprintf("status %d -> %d: %s -> %s", want.Status, got.Status, template(message(want)), template(message(got))),
+			want:  Summary(want), got: Summary(got),
 		}}
 	}
 	var out []difference
@@ -101,7 +101,7 @@ func isEvent(v any) bool {
 // expired reports whether a watch ended because its version is too old.
 func expired(body any) bool {
 	events, _ := body.([]any)
-	return len(events) == 1 && lookup(events[0], "type") == "ERROR" && lookup(events[0], "object.reason") == "Expired"
+	return len(events) == 1 && Lookup(events[0], "type") == "ERROR" && Lookup(events[0], "object.reason") == "Expired"
 }
 
 func merged(a, b map[string]string) map[string]string {
@@ -111,35 +111,35 @@ func merged(a, b map[string]string) map[string]string {
 }
 
 func isStatus(v any) bool {
-	return lookup(v, "kind") == "Status" && lookup(v, "apiVersion") == "v1"
+	return Lookup(v, "kind") == "Status" && Lookup(v, "apiVersion") == "v1"
 }
 
-func message(a answer) string {
-	if m, ok := lookup(a.body, "message").(string); ok {
+func message(a Answer) string {
+	if m, ok := Lookup(a.body, "message").(string); ok {
 		return m
 	}
 	if m, ok := a.body.(string); ok {
 		return m
 	}
-	if kind, ok := lookup(a.body, "kind").(string); ok {
+	if kind, ok := Lookup(a.body, "kind").(string); ok {
 		return "<" + kind + ">"
 	}
 	return ""
 }
 
-func summary(a answer) string {
-	if a.err != "" {
-		return a.err
+func Summary(a Answer) string {
+	if a.Err != "" {
+		return a.Err
 	}
 	if m := message(a); m != "" && m[0] != '<' {
-		return fmt.Sprintf("%d %s", a.status, shorten(m, 500))
+		return fmt.Sprintf("%d %s", a.Status, Shorten(m, 500))
 	}
-	return fmt.Sprintf("%d %s", a.status, shorten(jsonText(a.body), 500))
+	return fmt.Sprintf("%d %s", a.Status, Shorten(JSONText(a.body), 500))
 }
 
 // compareStatus compares two Status objects. Differences of causes explain those of messages.
 func compareStatus(want, got map[string]any) []difference {
-	if jsonText(want) == jsonText(got) {
+	if JSONText(want) == JSONText(got) {
 		return nil
 	}
 	var out []difference
@@ -157,7 +157,7 @@ func compareStatus(want, got map[string]any) []difference {
 		slices.Sort(classes)
 		classes = slices.Compact(classes)
 		if len(missing)+len(extra) > 0 {
-			return []difference{{class: "causes: " + shorten(strings.Join(classes, " "), 400), want: strings.Join(missing, "\n"), got: strings.Join(extra, "\n")}}
+			return []difference{{class: "causes: " + Shorten(strings.Join(classes, " "), 400), want: strings.Join(missing, "\n"), got: strings.Join(extra, "\n")}}
 		}
 	}
 	if w, g = byField(w), byField(g); !slices.Equal(w, g) {
@@ -174,7 +174,9 @@ func compareStatus(want, got map[string]any) []difference {
 		want, got = maps.Clone(want), maps.Clone(got)
 		for _, status := range []map[string]any{want, got} {
 			delete(status, "message") // lists the causes
-			status["details"] = set(status["details"], []string{"causes"}, nil)
+			details := maps.Clone(status["details"].(map[string]any))
+			delete(details, "causes")
+			status["details"] = details
 		}
 	}
 	compareTrees("Status", want, got, &out)
@@ -229,10 +231,10 @@ func minus(a, b []string) []string {
 }
 
 func causes(status map[string]any) []string {
-	list, _ := lookup(status, "details.causes").([]any)
+	list, _ := Lookup(status, "details.causes").([]any)
 	var out []string
 	for _, c := range list {
-		out = append(out, fmt.Sprintf("%v %v: %v", lookup(c, "field"), lookup(c, "reason"), lookup(c, "message")))
+		out = append(out, fmt.Sprintf("%v %v: %v", Lookup(c, "field"), Lookup(c, "reason"), Lookup(c, "message")))
 	}
 	return out
 }
@@ -248,9 +250,9 @@ func compareTrees(at string, want, got any, out *[]difference) {
 				b, inGot := g[k]
 				switch {
 				case !inWant:
-					*out = append(*out, difference{class: at + "." + k + ": not expected", got: jsonText(b)})
+					*out = append(*out, difference{class: at + "." + k + ": not expected", got: JSONText(b)})
 				case !inGot:
-					*out = append(*out, difference{class: at + "." + k + ": missing", want: jsonText(a)})
+					*out = append(*out, difference{class: at + "." + k + ": missing", want: JSONText(a)})
 				default:
 					compareTrees(at+"."+k, a, b, out)
 				}
@@ -260,7 +262,7 @@ func compareTrees(at string, want, got any, out *[]difference) {
 	case []any:
 		if g, ok := got.([]any); ok {
 			if len(w) != len(g) {
-				*out = append(*out, difference{class: at + ": number of items", want: jsonText(want), got: jsonText(got)})
+				*out = append(*out, difference{class: at + ": number of items", want: JSONText(want), got: JSONText(got)})
 				return
 			}
 			for i := range w {
@@ -269,32 +271,11 @@ func compareTrees(at string, want, got any, out *[]difference) {
 			return
 		}
 	}
-	if w, g := jsonText(want), jsonText(got); w != g {
+	if w, g := JSONText(want), JSONText(got); w != g {
 		class := template(w) + " -> " + template(g)
 		if fmt.Sprintf("%T", want) != fmt.Sprintf("%T", got) {
 			class = fmt.Sprintf("%T -> %T", want, got)
 		}
 		*out = append(*out, difference{class: at + ": " + class, want: w, got: g})
 	}
-}
-
-// lookup returns the value at a path such as a.b.0.c; nil if it does not exist.
-func lookup(v any, path string) any {
-	for path != "" {
-		var key string
-		key, path, _ = strings.Cut(path, ".")
-		switch t := v.(type) {
-		case map[string]any:
-			v = t[key]
-		case []any:
-			i, err := strconv.Atoi(key)
-			if err != nil || i < 0 || i >= len(t) {
-				return nil
-			}
-			v = t[i]
-		default:
-			return nil
-		}
-	}
-	return v
 }

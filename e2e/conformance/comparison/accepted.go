@@ -1,10 +1,11 @@
-package main
+package comparison
 
 import (
 	"bufio"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -50,12 +51,7 @@ func readAccepted(file string) ([]*accepted, error) {
 	return out, lines.Err()
 }
 
-// acceptance returns the entry that accepts a class; nil if none does.
-func acceptance(list []*accepted, class string) *accepted {
-	for _, a := range list {
-		if a.class.MatchString(class) {
-			return a
-		}
-	}
-	return nil
+// accepts reports whether an entry accepts a class.
+func accepts(list []*accepted, class string) bool {
+	return slices.ContainsFunc(list, func(a *accepted) bool { return a.class.MatchString(class) })
 }

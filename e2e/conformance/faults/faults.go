@@ -1,4 +1,4 @@
-package main
+package faults
 
 import (
 	"encoding/json"
@@ -8,23 +8,32 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"binnacle/e2e/conformance/comparison"
 )
 
-// site is a place in an object.
-type site struct {
-	path   []string // keys and indices
+// Site is a place in an object.
+type Site struct {
+	Path   []string // keys and indices
 	schema map[string]any
-	value  any // missing if the object lacks it
+	value  any // Missing if the object lacks it
 }
 
-type missing struct{}
+// Missing is the value of a place that an object lacks.
+type Missing struct{}
 
-// duplicateKey marks a member that is written with the name of another one.
-const duplicateKey = "~duplicate~"
+// Change sets values of an object by their paths; null removes a value.
+type Change struct {
+	Set map[string]any
+	Sub string // the subresource of an update
+}
+
+// MaxDepth limits the depth of schemas and of generated values.
+const MaxDepth = 14
 
 // sites returns the places of an object, and the properties that the object lacks.
-func sites(v any, schema map[string]any, path []string) []site {
-	out := []site{{path: path, schema: schema, value: v}}
+func sites(v any, schema map[string]any, path []string) []Site {
+	out := []Site{{Path: path, schema: schema, value: v}}
 	switch t := v.(type) {
 	case map[string]any:
 		properties, _ := schema["properties"].(map[string]any)
@@ -38,7 +47,7 @@ func sites(v any, schema map[string]any, path []string) []site {
 		}
 		for _, k := range slices.Sorted(maps.Keys(properties)) {
 			if _, has := t[k]; !has {
-				out = append(out, site{path: append(slices.Clone(path), k), schema: properties[k].(map[string]any), value: missing{}})
+				out = append(out, Site{Path: append(slices.Clone(path), k), schema: properties[k].(map[string]any), value: Missing{}})
 			}
 		}
 	case []any:
@@ -50,18 +59,18 @@ func sites(v any, schema map[string]any, path []string) []site {
 	return out
 }
 
-// pickSite returns a random site below the root. Half of the picks avoid metadata, which all kinds
+// PickSite returns a random site below the root. Half of the picks avoid metadata, which all kinds
 // share, and half of them are places that the object has.
-func pickSite(r *rand.Rand, object any, schema map[string]any) site {
+func PickSite(r *rand.Rand, object any, schema map[string]any) Site {
 	all := sites(object, schema, nil)
 	if len(all) == 1 {
 		return all[0]
 	}
-	var spec, present []site
+	var spec, present []Site
 	for _, s := range all[1:] {
-		if s.path[0] != "metadata" && s.path[0] != "apiVersion" && s.path[0] != "kind" && s.path[0] != "status" {
+		if s.Path[0] != "metadata" && s.Path[0] != "apiVersion" && s.Path[0] != "kind" && s.Path[0] != "status" {
 			spec = append(spec, s)
-			if s.value != any(missing{}) {
+			if s.value != any(Missing{}) {
 				present = append(present, s)
 			}
 		}
@@ -75,19 +84,19 @@ func pickSite(r *rand.Rand, object any, schema map[string]any) site {
 	return all[1+r.IntN(len(all)-1)]
 }
 
-// set returns a copy of an object with a value at a path; missing removes it.
-func set(v any, path []string, value any) any {
+// Set returns a copy of an object with a value at a path; Missing removes it.
+func Set(v any, path []string, value any) any {
 	if len(path) == 0 {
 		return value
 	}
 	switch t := v.(type) {
 	case map[string]any:
 		out := maps.Clone(t)
-		if len(path) == 1 && value == any(missing{}) {
+		if len(path) == 1 && value == any(Missing{}) {
 			delete(out, path[0])
 			return out
 		}
-		out[path[0]] = set(t[path[0]], path[1:], value)
+		out[path[0]] = Set(t[path[0]], path[1:], value)
 		return out
 	case []any:
 		i, err := strconv.Atoi(path[0])
@@ -98,19 +107,19 @@ func set(v any, path []string, value any) any {
 		for len(out) <= i {
 			out = append(out, nil)
 		}
-		if len(path) == 1 && value == any(missing{}) {
+		if len(path) == 1 && value == any(Missing{}) {
 			return slices.Delete(out, i, i+1)
 		}
-		out[i] = set(out[i], path[1:], value)
+		out[i] = Set(out[i], path[1:], value)
 		return out
 	}
-	if value == any(missing{}) {
+	if value == any(Missing{}) {
 		return v
 	}
 	if _, err := strconv.Atoi(path[0]); err == nil {
-		return []any{set(nil, path[1:], value)}
+		return []any{Set(nil, path[1:], value)}
 	}
-	return map[string]any{path[0]: set(nil, path[1:], value)}
+	return map[string]any{path[0]: Set(nil, path[1:], value)}
 }
 
 // dotted splits a path such as spec.containers[0].name or metadata.annotations[a.b/c].
@@ -132,34 +141,37 @@ func dotted(path string) []string {
 	return out
 }
 
-// apply returns a copy of an object with a change.
-func (c change) apply(object map[string]any) map[string]any {
+// Apply returns a copy of an object with a change.
+func (c Change) Apply(object map[string]any) map[string]any {
 	var v any = object
-	for _, path := range slices.Sorted(maps.Keys(c.set)) {
-		value := roundTrip(c.set[path])
+	for _, path := range slices.Sorted(maps.Keys(c.Set)) {
+		value := comparison.RoundTrip(c.Set[path])
 		if value == nil {
-			value = missing{}
+			value = Missing{}
 		}
-		v = set(v, dotted(path), value)
+		v = Set(v, dotted(path), value)
 	}
 	return v.(map[string]any)
 }
 
-// fault returns a value for a site that is often wrong, with a description.
-func fault(r *rand.Rand, s site) (any, string) {
-	if s.value == any(missing{}) {
-		v := generate(r, s.schema, 0)
-		return v, "add " + strings.Join(s.path, ".") + " " + shorten(jsonText(v), 80)
+// Pick returns a random element.
+func Pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
+// Fault returns a value for a site that is often wrong, with a description.
+func Fault(r *rand.Rand, s Site) (any, string) {
+	if s.value == any(Missing{}) {
+		v := Generate(r, s.schema, 0)
+		return v, "add " + strings.Join(s.Path, ".") + " " + comparison.Shorten(comparison.JSONText(v), 80)
 	}
-	at := strings.Join(s.path, ".")
+	at := strings.Join(s.Path, ".")
 	switch r.IntN(9) {
 	case 0:
-		return missing{}, "remove " + at
+		return Missing{}, "remove " + at
 	case 1:
 		return nil, "null " + at
 	case 2:
 		v := wrongType(r, s.value)
-		return v, "wrong type of " + at + " " + jsonText(v)
+		return v, "wrong type of " + at + " " + comparison.JSONText(v)
 	case 3:
 		switch t := s.value.(type) {
 		case []any:
@@ -176,7 +188,7 @@ func fault(r *rand.Rand, s site) (any, string) {
 			keys := slices.Sorted(maps.Keys(t))
 			k := keys[r.IntN(len(keys))]
 			out := maps.Clone(t)
-			out[duplicateKey+k] = t[k]
+			out[comparison.DuplicateKey+k] = t[k]
 			return out, "duplicate member " + k + " of " + at
 		}
 	case 5:
@@ -190,8 +202,8 @@ func fault(r *rand.Rand, s site) (any, string) {
 		}
 		return json.Number("0"), "zero " + at
 	}
-	v := generate(r, s.schema, 0)
-	return v, "other value of " + at + " " + shorten(jsonText(v), 80)
+	v := Generate(r, s.schema, 0)
+	return v, "other value of " + at + " " + comparison.Shorten(comparison.JSONText(v), 80)
 }
 
 func wrongType(r *rand.Rand, v any) any {
@@ -211,8 +223,8 @@ var texts = []string{
 
 var integers = []string{"0", "1", "2", "-1", "80", "443", "65536", "100", "101", "2147483647", "2147483648", "-2147483649", "9223372036854775807", "9223372036854775808", "1.5", "30000", "600", "1e3"}
 
-// generate returns a random value of a schema.
-func generate(r *rand.Rand, schema map[string]any, depth int) any {
+// Generate returns a random value of a schema.
+func Generate(r *rand.Rand, schema map[string]any, depth int) any {
 	if enum, ok := schema["enum"].([]any); ok && r.IntN(3) > 0 {
 		return enum[r.IntN(len(enum))]
 	}
@@ -233,7 +245,7 @@ func generate(r *rand.Rand, schema map[string]any, depth int) any {
 		items, _ := schema["items"].(map[string]any)
 		out := []any{}
 		for range 1 + r.IntN(2) {
-			out = append(out, generate(r, items, depth+1))
+			out = append(out, Generate(r, items, depth+1))
 		}
 		if r.IntN(6) == 0 {
 			out = append(out, out[0])
@@ -263,43 +275,50 @@ func generateObject(r *rand.Rand, schema map[string]any, depth int) any {
 	if required, ok := schema["required"].([]any); ok && r.IntN(8) > 0 {
 		for _, name := range required {
 			if p, ok := properties[name.(string)].(map[string]any); ok {
-				out[name.(string)] = generate(r, p, depth+1)
+				out[name.(string)] = Generate(r, p, depth+1)
 			}
 		}
 	}
-	if len(names) > 0 && depth < maxDepth {
+	if len(names) > 0 && depth < MaxDepth {
 		for range 1 + r.IntN(2) {
 			name := names[r.IntN(len(names))]
-			out[name] = generate(r, properties[name].(map[string]any), depth+1)
+			out[name] = Generate(r, properties[name].(map[string]any), depth+1)
 		}
 	}
 	if additional, ok := schema["additionalProperties"].(map[string]any); ok {
 		for range 1 + r.IntN(2) {
-			out[texts[r.IntN(len(texts))]] = generate(r, additional, depth+1)
+			out[texts[r.IntN(len(texts))]] = Generate(r, additional, depth+1)
 		}
 	}
 	return out
 }
 
-// mutate returns a copy of an object of a kind with one to three faults, and their description.
-func (k *kind) mutate(r *rand.Rand, object map[string]any) (map[string]any, string) {
+// Mutate returns a copy of an object with one to three faults, and their description. Some faults are
+// known changes.
+func Mutate(r *rand.Rand, object, schema map[string]any, known []Change) (map[string]any, string) {
 	var labels []string
 	for range 1 + r.IntN(3)*r.IntN(2) {
-		if len(k.faults) > 0 && r.IntN(3) == 0 {
-			c := k.faults[r.IntN(len(k.faults))]
-			object = c.apply(object)
-			labels = append(labels, "set "+shorten(jsonText(c.set), 200))
+		if len(known) > 0 && r.IntN(3) == 0 {
+			c := known[r.IntN(len(known))]
+			object = c.Apply(object)
+			labels = append(labels, "set "+comparison.Shorten(comparison.JSONText(c.Set), 200))
 			continue
 		}
-		s := pickSite(r, object, k.schema)
-		v, label := fault(r, s)
-		object = set(object, s.path, v).(map[string]any)
+		s := PickSite(r, object, schema)
+		v, label := Fault(r, s)
+		object = Set(object, s.Path, v).(map[string]any)
 		labels = append(labels, label)
 	}
 	return object, strings.Join(labels, ", ")
 }
 
-// withDuplicates renames the marked members of a JSON text.
-func withDuplicates(text []byte) []byte {
-	return []byte(strings.ReplaceAll(string(text), duplicateKey, ""))
+// WithMetadata adds a schema of metadata to that of a custom resource.
+func WithMetadata(schema map[string]any) map[string]any {
+	texts := map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"}}
+	text := map[string]any{"type": "string"}
+	return Set(schema, strings.Split("properties.metadata", "."), map[string]any{"type": "object", "properties": map[string]any{
+		"labels": texts, "annotations": texts, "name": text, "namespace": text, "uid": text, "generation": map[string]any{"type": "integer"},
+		"finalizers": map[string]any{"type": "array", "items": text}, "generateName": text, "creationTimestamp": text, "deletionTimestamp": text,
+		"ownerReferences": map[string]any{"type": "array", "items": map[string]any{"type": "object", "properties": map[string]any{"apiVersion": text, "kind": text, "name": text, "uid": text, "controller": map[string]any{"type": "boolean"}}}},
+	}}).(map[string]any)
 }

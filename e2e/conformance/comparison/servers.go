@@ -1,4 +1,4 @@
-package main
+package comparison
 
 import (
 	"context"
@@ -25,22 +25,22 @@ const (
 	startTimeout = 3 * time.Minute
 	stopTimeout  = 10 * time.Second
 	pollInterval = 200 * time.Millisecond
-	// adminToken is the bearer token of a user in the group system:masters.
-	adminToken = "differential-admin"
+	// AdminToken is the bearer token of a user in the group system:masters.
+	AdminToken = "admin"
 	// userAgent makes both servers record the same field manager.
-	userAgent = "differential/1"
+	userAgent = "comparison/1"
 )
 
-// server is a running API server.
-type server struct {
+// Server is a running API server.
+type Server struct {
 	name string
 	// url is the base URL.
 	url    string
 	client *http.Client
 }
 
-func newServer(name, url string) *server {
-	return &server{name: name, url: url, client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+func newServer(name, url string) *Server {
+	return &Server{name: name, url: url, client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableCompression: true,
 		MaxIdleConnsPerHost: 64,
 	}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
@@ -86,17 +86,17 @@ type programs struct {
 
 // startServers starts kube-apiserver and binnacle with equivalent flags, each with its own etcd, and
 // waits until both are ready.
-func (p *processes) startServers(ctx context.Context, programs programs) (reference, product *server, err error) {
+func (p *processes) startServers(ctx context.Context, programs programs) (reference, product *Server, err error) {
 	key := filepath.Join(p.dir, "tokens.key")
 	if err := writeKey(key); err != nil {
 		return nil, nil, err
 	}
 	tokens := filepath.Join(p.dir, "tokens.csv")
-	line := fmt.Sprintf("%s,differential-admin,differential-admin,%q\n", adminToken, "system:masters")
+	line := fmt.Sprintf("%s,admin,admin,%q\n", AdminToken, "system:masters")
 	if err := os.WriteFile(tokens, []byte(line), 0o600); err != nil {
 		return nil, nil, err
 	}
-	start := func(name, path string, extra ...string) (*server, error) {
+	start := func(name, path string, extra ...string) (*Server, error) {
 		ports, err := freePorts(3)
 		if err != nil {
 			return nil, err
@@ -130,7 +130,7 @@ func (p *processes) startServers(ctx context.Context, programs programs) (refere
 }
 
 // waitReady waits until the server is ready and has its default roles.
-func (s *server) waitReady(ctx context.Context) error {
+func (s *Server) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	tick := time.NewTicker(pollInterval)
@@ -151,12 +151,12 @@ func (s *server) waitReady(ctx context.Context) error {
 	}
 }
 
-func (s *server) check(ctx context.Context, path string) error {
+func (s *Server) check(ctx context.Context, path string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+adminToken)
+	req.Header.Set("Authorization", "Bearer "+AdminToken)
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return err

@@ -1,0 +1,107 @@
+package comparison
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+)
+
+// Conversation is a list of requests to both servers. The steps of a conversation run in their
+// order; conversations run concurrently, each in its own namespace.
+type Conversation struct {
+	Name      string
+	Namespace string
+	Steps     []Step
+	// Shared marks a conversation whose objects affect other conversations. It runs alone.
+	Shared bool
+	// Needs is a command that prepares a server for the requests. Reproductions start with it.
+	Needs string
+}
+
+// Step is a request. Its texts may have the variables {ns} and those that earlier steps save; both
+// servers have their own values.
+type Step struct {
+	// Label describes the step.
+	Label        string
+	Method, Path string
+	Header       map[string]string
+	// Object is the body, in the encoding; nil sends text.
+	Object   any
+	Encoding Encoding
+	Text     string
+	// Save names variables and their paths in the response.
+	Save map[string]string
+	// Setup marks a request that the later ones need.
+	Setup bool
+	// Until repeats the request until it accepts the response, for a limited time; nil accepts all.
+	Until func(status int, body any) bool
+}
+
+// Succeeds is a condition of Until.
+func Succeeds(status int, _ any) bool { return status < http.StatusMultipleChoices }
+
+// changes reports whether a step may change an object.
+func (s Step) changes() bool {
+	return s.Method != http.MethodGet && s.Method != http.MethodHead && !strings.Contains(s.Path, "dryRun=All")
+}
+
+// With returns a step with another header.
+func (s Step) With(name, value string) Step {
+	s.Header = maps.Clone(s.Header)
+	if s.Header == nil {
+		s.Header = map[string]string{}
+	}
+	s.Header[name] = value
+	return s
+}
+
+// Query returns a step with further query parameters.
+func (s Step) Query(parameters string) Step {
+	if parameters == "" {
+		return s
+	}
+	separator := "?"
+	if strings.Contains(s.Path, "?") {
+		separator = "&"
+	}
+	s.Path += separator + parameters
+	return s
+}
+
+func expand(text string, vars map[string]string) string {
+	for k, v := range vars {
+		text = strings.ReplaceAll(text, "{"+k+"}", v)
+	}
+	return text
+}
+
+// expandTree returns a copy of a JSON value with its variables replaced.
+func expandTree(v any, vars map[string]string) any {
+	switch t := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(t))
+		for k, x := range t {
+			out[expand(k, vars)] = expandTree(x, vars)
+		}
+		return out
+	case []any:
+		out := make([]any, len(t))
+		for i, x := range t {
+			out[i] = expandTree(x, vars)
+		}
+		return out
+	case string:
+		return expand(t, vars)
+	}
+	return v
+}
+
+// NamespaceSteps create the namespace of a conversation with its service account.
+func NamespaceSteps() []Step {
+	return []Step{
+		{Label: "namespace", Method: http.MethodPost, Path: "/api/v1/namespaces", Encoding: JSONBody, Setup: true,
+			Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "{ns}"}}},
+		{Label: "service account", Method: http.MethodPost, Path: "/api/v1/namespaces/{ns}/serviceaccounts", Encoding: JSONBody, Setup: true,
+			Object: map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": "default"}}},
+	}
+}

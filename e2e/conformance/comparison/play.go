@@ -1,0 +1,73 @@
+package comparison
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// Player plays conversations on both servers. It may be used concurrently.
+type Player struct {
+	Reference, Product *Server
+	Found              *Groups
+	// Cleanup returns the requests that follow a conversation on both servers.
+	Cleanup func(c *Conversation) []Step
+	// alone is held by all conversations; a conversation with shared objects locks it exclusively.
+	alone sync.RWMutex
+	sent  atomic.Int64
+}
+
+// PlayAll plays conversations concurrently until they end or the context does.
+func (p *Player) PlayAll(ctx context.Context, workers int, conversations iter.Seq[*Conversation]) {
+	waiting := make(chan *Conversation)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for c := range waiting {
+				p.play(ctx, c)
+			}
+		})
+	}
+	for c := range conversations {
+		if ctx.Err() != nil {
+			break
+		}
+		waiting <- c
+	}
+	close(waiting)
+	wg.Wait()
+}
+
+// play plays a conversation until it ends or the context does.
+func (p *Player) play(ctx context.Context, c *Conversation) {
+	if c.Shared {
+		p.alone.Lock()
+		defer p.alone.Unlock()
+	} else {
+		p.alone.RLock()
+		defer p.alone.RUnlock()
+	}
+	reference := &Session{Server: p.Reference, Vars: map[string]string{"ns": c.Namespace}}
+	product := &Session{Server: p.Product, Vars: map[string]string{"ns": c.Namespace}}
+	for i, s := range c.Steps {
+		if ctx.Err() != nil {
+			return
+		}
+		want, got := Exchange(reference, product, s)
+		p.sent.Add(1)
+		for _, d := range compare(want, got) {
+			p.Found.add(finding{difference: d, conversation: c, step: i})
+		}
+		if s.changes() && (want.Status < http.StatusMultipleChoices) != (got.Status < http.StatusMultipleChoices) {
+			break // the states of the servers differ from now on
+		}
+	}
+	for _, s := range p.Cleanup(c) {
+		Exchange(reference, product, s)
+	}
+}
+
+// Sent returns the number of requests to each server.
+func (p *Player) Sent() int64 { return p.sent.Load() }

@@ -1,0 +1,109 @@
+package comparison
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Answer is the normalized response of a server.
+type Answer struct {
+	Status  int
+	headers map[string]string
+	body    any
+	Err     string
+}
+
+// retryTimeout limits the repetition of a step.
+const retryTimeout = 3 * time.Minute
+
+// Session is the state of a conversation on one server.
+type Session struct {
+	*Server
+	Vars map[string]string
+}
+
+// send sends a step and returns the response as it is.
+func (s *Session) send(st Step) (*http.Response, []byte, error) {
+	body, header := []byte(expand(st.Text, s.Vars)), map[string]string{"Accept": "application/json"}
+	if st.Object != nil {
+		encoded, as, err := encode(expandTree(st.Object, s.Vars), st.Encoding)
+		if err != nil {
+			return nil, nil, err
+		}
+		body, header["Content-Type"] = encoded, string(as)
+	}
+	maps.Copy(header, st.Header)
+	req, err := http.NewRequest(st.Method, s.url+expand(st.Path, s.Vars), strings.NewReader(string(body)))
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("User-Agent", userAgent)
+	if _, set := header["Authorization"]; !set {
+		req.Header.Set("Authorization", "Bearer "+AdminToken)
+	}
+	for k, v := range header {
+		req.Header.Del(k)
+		for one := range strings.SplitSeq(expand(v, s.Vars), "\x00") {
+			if one != "" {
+				req.Header.Add(k, one)
+			}
+		}
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp, text, err
+}
+
+// perform sends a step and returns the normalized response. It saves the variables of the step.
+func (s *Session) perform(st Step) Answer {
+	for began := time.Now(); ; <-time.After(pollInterval) {
+		resp, text, err := s.send(st)
+		if err != nil {
+			return Answer{Err: strings.ReplaceAll(err.Error(), s.url, "")}
+		}
+		body := decode(resp.Header.Get("Content-Type"), text)
+		if st.Until != nil && !st.Until(resp.StatusCode, body) && time.Since(began) < retryTimeout {
+			continue
+		}
+		if _, list := body.([]any); !list && isEvent(body) {
+			body = []any{body}
+		}
+		for name, path := range st.Save {
+			if v := Lookup(body, path); v != nil {
+				s.Vars[name] = fmt.Sprint(v)
+			}
+		}
+		return normalize(resp, body, s.Vars)
+	}
+}
+
+// Exchange sends a step to both servers at the same time.
+func Exchange(reference, product *Session, st Step) (want, got Answer) {
+	var wg sync.WaitGroup
+	wg.Go(func() { want = reference.perform(st) })
+	wg.Go(func() { got = product.perform(st) })
+	wg.Wait()
+	return want, got
+}
+
+// Fetch returns the JSON value at a path of a server.
+func (s *Server) Fetch(path string) (any, error) {
+	one := &Session{Server: s, Vars: map[string]string{}}
+	resp, text, err := one.send(Step{Method: http.MethodGet, Path: path})
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
+	}
+	return decode(resp.Header.Get("Content-Type"), text), nil
+}

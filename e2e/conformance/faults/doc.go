@@ -1,0 +1,2 @@
+// Package faults changes valid objects so that servers reject most of them.
+package faults

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"binnacle/e2e/conformance/comparison"
+	"binnacle/e2e/conformance/faults"
+)
+
+// content is what a project consists of.
+type content struct {
+	project
+	definitions []object
+	samples     []sample
+}
+
+// sample is an object of a version of a custom resource.
+type sample struct {
+	object
+	version   version
+	generated bool
+}
+
+// version is a served version of a custom resource.
+type version struct {
+	definition                object
+	group, name, kind, plural string
+	namespaced                bool
+	schema                    map[string]any
+	status, scale             bool
+	// fields are the selectable fields, others the other served versions.
+	fields, others []string
+}
+
+func (v version) apiVersion() string { return v.group + "/" + v.name }
+
+// collection returns the path of the collection in a version.
+func (v version) collection(name string) string {
+	if v.namespaced {
+		return "/apis/" + v.group + "/" + name + "/namespaces/{ns}/" + v.plural
+	}
+	return "/apis/" + v.group + "/" + name + "/" + v.plural
+}
+
+func (c *content) defines(name string) bool {
+	return slices.ContainsFunc(c.definitions, func(o object) bool { return o.text("metadata.name") == name })
+}
+
+// versionsOf returns the served versions of a definition.
+func versionsOf(definition object) []version {
+	var out []version
+	list, _ := comparison.Lookup(definition.content, "spec.versions").([]any)
+	for _, one := range list {
+		if comparison.Lookup(one, "served") != true {
+			continue
+		}
+		v := version{
+			definition: definition, group: definition.text("spec.group"), kind: definition.text("spec.names.kind"), plural: definition.text("spec.names.plural"),
+			namespaced: definition.text("spec.scope") == "Namespaced",
+			status:     comparison.Lookup(one, "subresources.status") != nil, scale: comparison.Lookup(one, "subresources.scale") != nil,
+		}
+		v.name, _ = comparison.Lookup(one, "name").(string)
+		schema, _ := comparison.Lookup(one, "schema.openAPIV3Schema").(map[string]any)
+		v.schema = faults.WithMetadata(schema)
+		fields, _ := comparison.Lookup(one, "selectableFields").([]any)
+		for _, f := range fields {
+			v.fields = append(v.fields, strings.TrimPrefix(fmt.Sprint(comparison.Lookup(f, "jsonPath")), "."))
+		}
+		out = append(out, v)
+	}
+	for i := range out {
+		for j := range out {
+			if i != j {
+				out[i].others = append(out[i].others, out[j].name)
+			}
+		}
+	}
+	return out
+}
+
+// addSamples adds at most limit objects of each version, and a generated one to versions without any.
+func (c *content) addSamples(objects []object, limit int) {
+	for _, d := range c.definitions {
+		names := map[string]bool{}
+		for _, v := range versionsOf(d) {
+			n := 0
+			for _, o := range objects {
+				name := o.text("metadata.name")
+				if o.text("apiVersion") != v.apiVersion() || o.text("kind") != v.kind || limit > 0 && n >= limit || names[name] && !v.namespaced {
+					continue
+				}
+				names[name] = true // conversations about cluster-scoped objects run concurrently
+				n++
+				c.samples = append(c.samples, sample{object: o, version: v})
+			}
+			if n == 0 {
+				generated := faults.Minimal(v.schema).(map[string]any)
+				generated["apiVersion"], generated["kind"] = v.apiVersion(), v.kind
+				generated["metadata"] = map[string]any{"name": "generated-" + v.name}
+				c.samples = append(c.samples, sample{object: object{file: "generated", content: generated}, version: v, generated: true})
+			}
+		}
+	}
+}
+
+// count returns the numbers of samples of the project and of generated ones.
+func (c *content) count() (given, generated int) {
+	for _, s := range c.samples {
+		if s.generated {
+			generated++
+		} else {
+			given++
+		}
+	}
+	return given, generated
+}
+
+// play installs the definitions, plays the samples, and removes the definitions.
+func (c *content) play(ctx context.Context, p *comparison.Player, o options) {
+	all := func(conversation func(object) *comparison.Conversation) iter.Seq[*comparison.Conversation] {
+		return func(yield func(*comparison.Conversation) bool) {
+			for _, d := range c.definitions {
+				if !yield(conversation(d)) {
+					return
+				}
+			}
+		}
+	}
+	// kube-apiserver needs seconds for a definition; many at a time exceed its timeouts.
+	p.PlayAll(ctx, 1, all(c.install))
+	p.PlayAll(ctx, o.Workers, slices.Values(c.documents()))
+	p.PlayAll(ctx, o.Workers, func(yield func(*comparison.Conversation) bool) {
+		for i, s := range c.samples {
+			name := fmt.Sprintf("%s %s %s", c.Name, s.version.plural, s.file)
+			hash := fnv.New64()
+			hash.Write([]byte(name))
+			r := &sampleRun{sample: s, r: rand.New(rand.NewPCG(o.seed, hash.Sum64()))}
+			if !yield(&comparison.Conversation{Name: name, Namespace: fmt.Sprintf("%s-%d", c.Name, i), Needs: c.needs(s.version.definition), Steps: r.steps(o.faults)}) {
+				return
+			}
+		}
+	})
+	p.PlayAll(ctx, 1, all(c.remove))
+}
+
+// needs returns a command that creates a definition.
+func (c *content) needs(definition object) string {
+	return fmt.Sprintf("kubectl create -f $(go mod download -json %s | jq -r .Dir)/%s", c.Module, definition.file)
+}
