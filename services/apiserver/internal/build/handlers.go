@@ -89,7 +89,7 @@ func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets
 	metrics.KeepWhileServed(sets.kinds)
 	return handlers.New(handlers.Config{
 		Kinds: sets.allKinds, Store: s.values, Root: b.root, Writes: w, CorruptObjects: damage(b),
-		Writers:    responsewriters.Writers{Responder: sets.respond, Compress: zip, Limiter: server.Permits{Queue: front.LongResponses()}, Slow: server.SlowPermits{Permits: server.Permits{Queue: front.LargeRequests()}}, Conversions: responsewriters.NewConversions(), Now: time.Now},
+		Writers:    responsewriters.Writers{Responder: sets.respond, Compress: zip, Limiter: server.Permits{Queue: front.LongResponses()}, Slow: server.SlowPermits{Permits: server.Permits{Queue: front.LargeRequests()}}, Conversions: responsewriters.NewConversions(b.bounds.Conversions), Now: time.Now},
 		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(o.Requests.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		WatchList: b.gates.Enabled(features.WatchList), NoCache: !o.Compatibility.WatchCache,

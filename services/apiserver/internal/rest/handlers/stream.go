@@ -187,6 +187,7 @@ func (s *stream) fail(err error) {
 
 // send writes all events, in few writes.
 func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
+	defer s.form.Finish()
 	if err := s.prepare(ctx, events); err != nil {
 		s.end(ctx, err)
 		return false

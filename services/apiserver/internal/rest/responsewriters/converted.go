@@ -3,7 +3,6 @@ package responsewriters
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -11,9 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
-	"binnacle/services/apiserver/internal/status"
 )
 
 // Converts reports whether a webhook converts the objects of the response. Metadata is served as
@@ -33,15 +30,23 @@ func (f *Form) Entry(e *watchcache.Entry) Encodable {
 }
 
 // Prepare converts the entries that are encoded next in one batch. It does nothing if Converts is
-// false. Errors are those of the webhook and of the context.
+// false. Errors are those of the webhook and of the context. The caller calls Finish when they are sent.
 func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
+	f.Finish()
 	if !f.Converts() || len(entries) == 0 {
 		return nil
 	}
-	defer audit.From(ctx).Track(audit.Transforming).Done()
-	docs, err := f.answers.Conversions.all(ctx, f, entries)
-	f.docs = docs
-	return asTimeout(err)
+	var err error
+	f.docs, f.release, err = f.answers.Conversions.all(ctx, f, entries)
+	return err
+}
+
+// Finish releases the documents of Prepare.
+func (f *Form) Finish() {
+	if f.release != nil {
+		f.release()
+	}
+	f.docs, f.release = nil, nil
 }
 
 // Matching reports which entries a field selector selects in the served version. Errors are those
@@ -50,11 +55,11 @@ func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fi
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	defer audit.From(ctx).Track(audit.Transforming).Done()
-	docs, err := f.answers.Conversions.all(ctx, f, entries)
+	docs, release, err := f.answers.Conversions.all(ctx, f, entries)
 	if err != nil {
-		return nil, asTimeout(err)
+		return nil, err
 	}
+	defer release()
 	out := make(map[*watchcache.Entry]bool, len(entries))
 	for e, doc := range docs {
 		a, err := f.res.Coder.Attributes(doc)
@@ -128,92 +133,4 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 	}
 	s.Stored, s.Served = out[0], true
 	return s, nil
-}
-
-// all returns the converted documents of entries.
-func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
-	form := f.keep(keepConverted)
-	docs := make(map[*watchcache.Entry][]byte, len(entries))
-	var mine, others []*watchcache.Entry
-	flights := map[*watchcache.Entry]*flight{}
-	c.mu.Lock()
-	for _, e := range entries {
-		if b, ok := e.Encoded(form); ok {
-			docs[e] = b
-			continue
-		}
-		at := conversion{e, form}
-		if had := c.running[at]; had != nil {
-			flights[e] = had
-			others = append(others, e)
-			continue
-		}
-		flights[e] = &flight{done: make(chan struct{})}
-		c.running[at] = flights[e]
-		mine = append(mine, e)
-	}
-	c.mu.Unlock()
-	if len(mine) > 0 {
-		// Several requests may wait for the conversion, so it continues after the request that
-		// started it ends and does not use that request's seats. The time of the webhook is
-		// bounded.
-		go c.convert(request.Detach(ctx), f.res.Document.Serve, form, mine, flights)
-	}
-	waited := append(mine, others...)
-	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
-		for _, e := range waited {
-			select {
-			case <-flights[e].done:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			if err := flights[e].err; err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range waited {
-		docs[e] = flights[e].doc
-	}
-	return docs, nil
-}
-
-// convert converts entries and completes their flights.
-func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), form watchcache.Form, entries []*watchcache.Entry, flights map[*watchcache.Entry]*flight) {
-	stored := make([][]byte, len(entries))
-	for i, e := range entries {
-		stored[i] = e.Stored()
-	}
-	out, err := recoverPanics(ctx, serve, stored)
-	if err == nil && len(out) != len(entries) {
-		err = fmt.Errorf("%d of %d objects were converted", len(out), len(entries))
-	}
-	for i, e := range entries {
-		f := flights[e]
-		if f.err = err; err == nil {
-			f.doc, f.err = e.Encoding(form, func(*watchcache.Entry) ([]byte, error) { return out[i], nil })
-		}
-	}
-	c.mu.Lock()
-	for _, e := range entries {
-		delete(c.running, conversion{e, form})
-	}
-	c.mu.Unlock()
-	for _, e := range entries {
-		close(flights[e].done)
-	}
-}
-
-// recoverPanics calls serve and returns a panic as an error. No request handler is there to recover it.
-func recoverPanics(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), stored [][]byte) (out [][]byte, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
-		}
-	}()
-	return serve(ctx, stored)
 }
