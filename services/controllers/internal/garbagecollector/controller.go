@@ -28,8 +28,8 @@ const Component = "garbage-collector-controller"
 const (
 	// maxAbsent is the number of absent owners that are remembered.
 	maxAbsent = 500
-	// maxAbsentUID is the maximum length in bytes of the uid of an absent owner that is remembered. References
-	// may contain any text.
+	// maxAbsentUID is the maximum length in bytes of the uid of an absent owner that is remembered.
+	// References may contain any text.
 	maxAbsentUID = 128
 )
 

@@ -136,8 +136,8 @@ func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	}
 }
 
-// TestTextsOfRemovedNodesAreReleased changes the owner of an object. The uid of an owner reference can be any
-// text.
+// TestTextsOfRemovedNodesAreReleased changes the owner of an object. The uid of an owner reference can
+// be any text.
 func TestTextsOfRemovedNodesAreReleased(t *testing.T) {
 	const changes, size = 64, 1 << 20
 	g, tasks := newGraph()

@@ -183,7 +183,7 @@ func TestOldUpdatesAreMerged(t *testing.T) {
 	}
 }
 
-// updatedBy returns an object with managed fields of managers, each of which owns a key.
+// updatedBy returns an object with managed fields of managers. Each manager owns one key.
 func updatedBy(managers ...string) *corev1.ConfigMap {
 	obj := configMap()
 	obj.Data = map[string]string{}

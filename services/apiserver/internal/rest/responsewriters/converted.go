@@ -10,7 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Converts reports whether a webhook converts the objects of the response. Metadata is served as
@@ -133,4 +135,97 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 	}
 	s.Stored, s.Served = out[0], true
 	return s, nil
+}
+
+// all returns the converted documents of entries. The caller calls release when it needs them no more.
+// Documents that exceed the limit are dropped, and converted again once there is room.
+func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.Entry) (docs map[*watchcache.Entry][]byte, release func(), err error) {
+	defer audit.From(ctx).Track(audit.Transforming).Done()
+	claimed := 0
+	release = func() {}
+	for {
+		docs, err := c.convertAll(ctx, f, entries)
+		if err != nil {
+			release()
+			return nil, nil, asTimeout(err)
+		}
+		size := 0
+		for _, doc := range docs {
+			size += len(doc)
+		}
+		if size < max(minClaimed, claimed+1) {
+			return docs, release, nil
+		}
+		release()
+		claim := claimOf(ctx, c.converted, size)
+		release, claimed = func() { c.converted.Release(claim) }, size
+		if c.converted.TryAcquire(claim) {
+			return docs, release, nil
+		}
+		err = request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error { return c.converted.Acquire(ctx, claim) })
+		if err != nil {
+			return nil, nil, asTimeout(err)
+		}
+	}
+}
+
+// convertAll converts entries, or waits until other requests have converted them.
+func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
+	form := f.keep(keepConverted)
+	docs := make(map[*watchcache.Entry][]byte, len(entries))
+	mine := &batch{form: form, flights: map[*watchcache.Entry]*flight{}, done: make(chan struct{})}
+	waited := map[*watchcache.Entry]*flight{}
+	joined := map[*batch]struct{}{}
+	c.mu.Lock()
+	for _, e := range entries {
+		if b, ok := e.Encoded(form); ok {
+			docs[e] = b
+			continue
+		}
+		at := conversion{e, form}
+		fl := c.running[at]
+		if fl == nil {
+			fl = &flight{batch: mine}
+			c.running[at], mine.flights[e] = fl, fl
+			mine.entries = append(mine.entries, e)
+		}
+		waited[e] = fl
+		joined[fl.batch] = struct{}{}
+	}
+	if len(mine.entries) > 0 {
+		// Several requests may wait for the conversion, so it does not end with the request that started
+		// it, and does not use that request's seats. The time of the webhook is bounded.
+		var detached context.Context
+		detached, mine.cancel = context.WithCancel(request.Detach(ctx))
+		go c.convert(detached, f.res.Document.Serve, mine)
+	}
+	for b := range joined {
+		b.waiters++
+	}
+	c.mu.Unlock()
+	defer c.leave(joined)
+	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
+		for b := range joined {
+			select {
+			case <-b.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		fl := waited[e]
+		switch {
+		case fl == nil:
+		case fl.err != nil:
+			return nil, fl.err
+		default:
+			docs[e] = fl.doc
+		}
+	}
+	return docs, nil
 }
