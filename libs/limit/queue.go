@@ -31,6 +31,8 @@ type Options struct {
 type Claim[K comparable] struct {
 	// Key is the client that the units count for.
 	Key K
+	// Also is a second key that the units count for, unless it is zero. Both keys have their share.
+	Also K
 	// Cost is the number of units. Zero counts as one.
 	Cost int
 	// Keep is the number of units that the claim leaves free for claims with a smaller Keep.
@@ -40,6 +42,8 @@ type Claim[K comparable] struct {
 }
 
 func (c Claim[K]) cost() int { return max(c.Cost, 1) }
+
+func (c Claim[K]) hasAlso() bool { return c.Also != *new(K) }
 
 // Queue limits the units in use. A nil Queue has no limit.
 type Queue[K comparable] struct {
@@ -148,10 +152,7 @@ func (q *Queue[K]) Release(c Claim[K]) {
 	defer q.mu.Unlock()
 	q.used -= c.cost()
 	if q.options.Share {
-		q.held[c.Key] -= c.cost()
-		if q.held[c.Key] == 0 {
-			delete(q.held, c.Key)
-		}
+		q.hold(c, -c.cost())
 	}
 	q.admit()
 }
@@ -174,7 +175,7 @@ func (q *Queue[K]) free(c Claim[K]) int { return q.options.Size - q.used - c.Kee
 func (q *Queue[K]) fits(c Claim[K]) bool {
 	n := c.cost()
 	if q.options.Share && !c.Unshared {
-		n += q.held[c.Key]
+		n += max(q.held[c.Key], q.heldAlso(c))
 	}
 	return n <= q.free(c)
 }
@@ -183,8 +184,29 @@ func (q *Queue[K]) fits(c Claim[K]) bool {
 func (q *Queue[K]) take(c Claim[K]) {
 	q.used += c.cost()
 	if q.options.Share {
-		q.held[c.Key] += c.cost()
+		q.hold(c, c.cost())
 	}
+}
+
+// hold adds n to the units of the keys of a claim. The caller holds mu.
+func (q *Queue[K]) hold(c Claim[K], n int) {
+	add := func(key K) {
+		if q.held[key] += n; q.held[key] == 0 {
+			delete(q.held, key)
+		}
+	}
+	add(c.Key)
+	if c.hasAlso() {
+		add(c.Also)
+	}
+}
+
+// heldAlso returns the units of the second key of a claim. The caller holds mu.
+func (q *Queue[K]) heldAlso(c Claim[K]) int {
+	if !c.hasAlso() {
+		return 0
+	}
+	return q.held[c.Also]
 }
 
 // blocked reports whether a claim must wait behind the overdue waiter. The caller holds mu.
@@ -206,8 +228,7 @@ func (q *Queue[K]) admit() {
 		}
 		if !q.fits(w.claim) {
 			refused++
-			w.bypassed++
-			if q.overdue == nil && w.bypassed > maxBypass && q.held[key] == 0 {
+			if w.bypassed++; q.overdue == nil && w.bypassed > maxBypass && q.held[key]+q.heldAlso(w.claim) == 0 {
 				q.overdue = w
 			}
 			continue

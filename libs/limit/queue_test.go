@@ -33,6 +33,29 @@ func TestKeyHoldsNoMoreThanIsFree(t *testing.T) {
 	}
 }
 
+// TestBothKeysOfAClaimHaveAShare checks that neither many second keys of one key nor many keys with one
+// second key hold everything.
+func TestBothKeysOfAClaimHaveAShare(t *testing.T) {
+	for name, of := range map[string]func(i string) claim{
+		"one key":        func(i string) claim { return claim{Key: "a", Also: i} },
+		"one second key": func(i string) claim { return claim{Key: i, Also: "a"} },
+	} {
+		q := limit.New[string](limit.Options{Size: 8, Share: true})
+		n := 0
+		for _, i := range []string{"1", "2", "3", "4", "5"} {
+			n += fill(q, of(i))
+		}
+		if n != 4 || !q.TryAcquire(claim{Key: "b", Also: "c"}) {
+			t.Errorf("%s: got %d units, want 4 of 8", name, n)
+		}
+		q.Release(claim{Key: "b", Also: "c"})
+		q.Release(of("1"))
+		if n := fill(q, of("2")); n != 1 {
+			t.Errorf("%s: got %d units after a release, want 1", name, n)
+		}
+	}
+}
+
 func TestNilQueueHasNoLimit(t *testing.T) {
 	q := limit.New[string](limit.Options{})
 	if err := q.Acquire(t.Context(), claim{Cost: 1 << 40}); err != nil || !q.TryAcquire(claim{}) || q.Size() != 0 {

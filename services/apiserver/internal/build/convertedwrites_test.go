@@ -18,6 +18,7 @@ import (
 type converters struct {
 	*httptest.Server
 	asked chan string // requested versions
+	gone  chan string // requested versions whose caller has gone while the webhook blocked
 
 	convert func(object map[string]any) // additional change, if set
 
@@ -26,7 +27,7 @@ type converters struct {
 }
 
 func newConverters(t *testing.T) *converters {
-	c := &converters{asked: make(chan string, 1000)}
+	c := &converters{asked: make(chan string, 1000), gone: make(chan string, 1000)}
 	c.Server = httptest.NewTLSServer(c)
 	t.Cleanup(c.Close)
 	return c
@@ -53,6 +54,7 @@ func (c *converters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-hold:
 		case <-r.Context().Done():
+			c.gone <- review.Request.DesiredAPIVersion
 			return
 		}
 	}

@@ -125,7 +125,7 @@ func newHandlers(
 			Compress:    zip,
 			Limiter:     server.Permits{Queue: front.LongResponses()},
 			Slow:        server.SlowPermits{Permits: server.Permits{Queue: front.LargeRequests()}},
-			Conversions: responsewriters.NewConversions(),
+			Conversions: responsewriters.NewConversions(b.bounds.Conversions),
 			Now:         time.Now,
 		},
 		Operations:              operations(b, sets, sec, w, up),

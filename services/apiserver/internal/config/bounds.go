@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/patch"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -32,6 +33,9 @@ type Bounds struct {
 	// WebhookResponses is the number of responses of more than 1 MiB that are read at a time, from
 	// admission webhooks and from conversion webhooks.
 	WebhookResponses int
+	// Conversions bounds the objects that conversion webhooks convert, and the results that responses
+	// hold.
+	Conversions responsewriters.ConversionBounds
 	// MinProxied and MaxProxied bound the number of proxied requests, which otherwise is a quarter
 	// of the open file limit: each has two connections.
 	MinProxied, MaxProxied int
@@ -65,6 +69,7 @@ func newBounds() Bounds {
 		TokenReviews:       1000,
 		AuthorizationWaits: 400,
 		WebhookResponses:   8,
+		Conversions:        responsewriters.ConversionBounds{Stored: 32 << 20, Converted: 128 << 20},
 		MinProxied:         100,
 		MaxProxied:         2000,
 		ServerChecks:       16,
@@ -161,6 +166,10 @@ func (b *Bounds) BoundTable() []Bound {
 		{serverBounds, "response of a conversion webhook", "",
 			size(conversion.MaxResponse) + "; four times the request and 1 MiB per object", "500", "memory"},
 		{serverBounds, "webhook responses of more than 1 MiB", "", count(b.WebhookResponses) + " at a time", "wait", "memory"},
+		{serverBounds, "objects that conversion webhooks convert at a time", "",
+			size(b.Conversions.Stored) + "; half of it per principal", "wait", "memory while a webhook hangs"},
+		{serverBounds, "converted objects of responses that are written", "",
+			size(b.Conversions.Converted) + "; half of it per principal", "wait", "memory of slow clients"},
 		{serverBounds, "token reviews in progress", "", count(b.TokenReviews), "wait, then 429",
 			"memory of requests while the service hangs"},
 		{serverBounds, "requests waiting for an authorization webhook", "", count(b.AuthorizationWaits),

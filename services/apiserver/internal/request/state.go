@@ -101,12 +101,12 @@ func Derive(ctx context.Context) (context.Context, *State) {
 	return c, &c.state
 }
 
-// Detach returns a context for work that several requests may wait for. It
-// does not end with the request. It does not see the request's limits, seats
+// Detach returns a context for work that several requests may wait for. It does not end with the
+// request. It counts for the principal of the request. It does not see the request's limits, seats
 // and records, which filters may set concurrently.
 func Detach(ctx context.Context) context.Context {
 	s := From(ctx)
-	return &stateContext{context.WithoutCancel(ctx), State{Info: s.Info, Startup: s.Startup}}
+	return &stateContext{context.WithoutCancel(ctx), State{Info: s.Info, Startup: s.Startup, Principal: Principal(ctx)}}
 }
 
 // LifetimeOf returns the context of a connection that outlives the deadline of its request.

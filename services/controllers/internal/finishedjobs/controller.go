@@ -52,9 +52,9 @@ type Controller struct {
 
 // New returns an idle controller.
 func New(c Config) *Controller {
-	return &Controller{Config: c, jobs: batchv1informers.NewJobInformer(c.Client, metav1.NamespaceAll, resync, cache.Indexers{}), queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
-		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "ttl_jobs_to_delete", MetricsProvider: c.Queues})}
+	return &Controller{Config: c, jobs: batchv1informers.NewJobInformer(c.Client, metav1.NamespaceAll, resync, cache.Indexers{}), queue: workers.NewQueue(workers.QueueConfig[cache.ObjectName]{
+		Name: "ttl_jobs_to_delete", Metrics: c.Queues, Workers: workerCount, Namespace: func(n cache.ObjectName) string { return n.Namespace },
+	})}
 }
 
 // Run works until ctx ends, and returns when its goroutines have ended.

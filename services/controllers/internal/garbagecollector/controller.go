@@ -25,8 +25,13 @@ const Name = "garbage-collector-controller"
 // Component is the source of the controller's events.
 const Component = "garbage-collector-controller"
 
-// maxAbsent is the number of absent owners that are remembered.
-const maxAbsent = 500
+const (
+	// maxAbsent is the number of absent owners that are remembered.
+	maxAbsent = 500
+	// maxAbsentUID is the maximum length in bytes of the uid of an absent owner that is remembered.
+	// References may contain any text.
+	maxAbsentUID = 128
+)
 
 // Config configures a Controller.
 type Config struct {
@@ -44,16 +49,17 @@ type Config struct {
 type Controller struct {
 	Config
 	graph   *graph.Graph
-	deletes workqueue.TypedRateLimitingInterface[*graph.Node]
-	orphans workqueue.TypedRateLimitingInterface[*graph.Node]
+	deletes workqueue.TypedRateLimitingInterface[task]
+	orphans workqueue.TypedRateLimitingInterface[task]
 	absent  *lru.Cache[graph.Identity, struct{}]
 }
 
 // New returns an idle controller. Its tasks must be those of the graph that it runs on.
 func New(c Config) *Controller {
-	queue := func(name string) workqueue.TypedRateLimitingInterface[*graph.Node] {
-		return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[*graph.Node](),
-			workqueue.TypedRateLimitingQueueConfig[*graph.Node]{Name: name, MetricsProvider: c.Queues})
+	queue := func(name string) workqueue.TypedRateLimitingInterface[task] {
+		return workers.NewQueue(workers.QueueConfig[task]{
+			Name: name, Metrics: c.Queues, Workers: c.Workers, Namespace: func(t task) string { return t.namespace },
+		})
 	}
 	absent, err := lru.New[graph.Identity, struct{}](maxAbsent)
 	if err != nil { // only for a size that is not positive
@@ -82,21 +88,26 @@ func (c *Controller) Run(ctx context.Context, g *graph.Graph, listed <-chan stru
 	c.graph = g
 	var group sync.WaitGroup
 	group.Go(func() {
-		workers.Run(ctx, workers.Config[*graph.Node]{Name: Name, Queue: c.deletes, Count: c.Workers, Log: c.Log, Sync: c.syncDelete})
+		workers.Run(ctx, workers.Config[task]{Name: Name, Queue: c.deletes, Count: c.Workers, Log: c.Log, Sync: c.syncDelete})
 	})
 	group.Go(func() {
-		workers.Run(ctx, workers.Config[*graph.Node]{Name: Name, Queue: c.orphans, Count: c.Workers, Log: c.Log, Sync: c.syncOrphan})
+		workers.Run(ctx, workers.Config[task]{Name: Name, Queue: c.orphans, Count: c.Workers, Log: c.Log, Sync: c.syncOrphan})
 	})
 	group.Wait()
+}
+
+// task is a node that needs work, and the namespace that the work counts for.
+type task struct {
+	*graph.Node
+	namespace string
 }
 
 // tasks implements graph.Tasks.
 type tasks struct{ c *Controller }
 
-func (t tasks) Delete(n *graph.Node)      { t.c.deletes.Add(n) }
-func (t tasks) DeleteLater(n *graph.Node) { t.c.deletes.AddRateLimited(n) }
-func (t tasks) Orphan(n *graph.Node)      { t.c.orphans.Add(n) }
-func (t tasks) Absent(id graph.Identity)  { t.c.absent.Add(id, struct{}{}) }
+func (t tasks) Delete(n *graph.Node, namespace string) { t.c.deletes.Add(task{n, namespace}) }
+func (t tasks) Orphan(n *graph.Node, namespace string) { t.c.orphans.Add(task{n, namespace}) }
+func (t tasks) Absent(id graph.Identity)               { t.c.rememberAbsent(id) }
 
 // InvalidNamespace reports a dependent in another namespace than its owner.
 func (t tasks) InvalidNamespace(dep graph.Identity, owner types.UID) {
@@ -111,8 +122,12 @@ var (
 	errNamespacedOwner = errors.New("cluster-scoped objects cannot refer to namespaced owners")
 )
 
+// errOtherCoordinates is a result that needs a retry.
+var errOtherCoordinates = errors.New("references have other coordinates for the uid of an absent object")
+
 // syncDelete handles a node of the queue of deletions.
-func (c *Controller) syncDelete(ctx context.Context, n *graph.Node) error {
+func (c *Controller) syncDelete(ctx context.Context, t task) error {
+	n := t.Node
 	s := c.graph.State(n)
 	if !s.Observed && !s.Current {
 		return nil // the object was observed or removed meanwhile
@@ -131,9 +146,9 @@ func (c *Controller) syncDelete(ctx context.Context, n *graph.Node) error {
 }
 
 // syncOrphan removes the references of a node's dependents, and then the finalizer of the node.
-func (c *Controller) syncOrphan(ctx context.Context, n *graph.Node) error {
-	s := c.graph.State(n)
-	if err := c.orphanDependents(ctx, s.Identity, c.graph.Dependents(n)); err != nil {
+func (c *Controller) syncOrphan(ctx context.Context, t task) error {
+	s := c.graph.State(t.Node)
+	if err := c.orphanDependents(ctx, s.Identity, c.graph.Dependents(t.Node)); err != nil {
 		return err
 	}
 	return c.removeFinalizer(ctx, s.Identity, finalizerOrphan)
@@ -142,9 +157,18 @@ func (c *Controller) syncOrphan(ctx context.Context, n *graph.Node) error {
 // knownAbsent reports whether an object is remembered as absent.
 func (c *Controller) knownAbsent(id graph.Identity) bool { return c.absent.Contains(id) }
 
+// rememberAbsent remembers an absent owner whose uid is not too long.
+func (c *Controller) rememberAbsent(id graph.Identity) {
+	if len(id.UID) <= maxAbsentUID {
+		c.absent.Add(id, struct{}{})
+	}
+}
+
 // handleAbsence handles the verified absence of the object of a node.
 func (c *Controller) handleAbsence(id graph.Identity) error {
-	c.graph.RemoveVirtual(id)
+	if more := c.graph.RemoveVirtual(id); more {
+		return errOtherCoordinates
+	}
 	return errAbsent
 }
 

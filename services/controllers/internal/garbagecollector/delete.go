@@ -94,7 +94,7 @@ func (c *Controller) finishForeground(ctx context.Context, n *graph.Node, s grap
 		}
 		blocked = true
 		if !d.DeletingDependents {
-			c.deletes.Add(d.Node)
+			c.deletes.Add(task{d.Node, d.Namespace})
 		}
 	}
 	if blocked {
@@ -149,7 +149,7 @@ func (c *Controller) owner(ctx context.Context, id graph.Identity, ref *metav1.O
 	}
 	latest, err := c.get(ctx, key)
 	if isAbsent(err) || err == nil && latest.UID != ref.UID {
-		c.absent.Add(key, struct{}{})
+		c.rememberAbsent(key)
 		return nil, nil
 	}
 	if err != nil {

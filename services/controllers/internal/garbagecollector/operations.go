@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/retry"
 
@@ -24,8 +25,9 @@ const (
 	// tableAge is the maximum age of the table that maps kinds to resources. The graph refreshes it
 	// when definitions change.
 	tableAge = time.Minute
-	// parallelOrphans is the number of dependents of an owner that are orphaned at the same time.
-	parallelOrphans = 20
+	// parallelOrphans is the number of dependents of an owner that are orphaned at the same time. Their
+	// requests wait in one line with those of other namespaces.
+	parallelOrphans = 4
 	// requestTimeout bounds one request.
 	requestTimeout = 30 * time.Second
 )
@@ -137,7 +139,8 @@ func (c *Controller) removeOwners(ctx context.Context, id graph.Identity, owners
 	if err != nil {
 		return err
 	}
-	left := slices.DeleteFunc(latest.OwnerReferences, func(r metav1.OwnerReference) bool { return slices.Contains(owners, r.UID) })
+	removed := sets.New(owners...)
+	left := slices.DeleteFunc(latest.OwnerReferences, func(r metav1.OwnerReference) bool { return removed.Has(r.UID) })
 	_, err = c.replaceOwners(ctx, id, latest, left)
 	return err
 }

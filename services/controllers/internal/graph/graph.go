@@ -12,14 +12,13 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// Tasks receives the nodes that need work.
+// Tasks receives the nodes that need work. The work counts for the namespace of the node, which of a
+// virtual node is that of an object that refers to it.
 type Tasks interface {
 	// Delete asks to delete a node if no owner keeps it.
-	Delete(*Node)
-	// DeleteLater is Delete with backoff.
-	DeleteLater(*Node)
+	Delete(n *Node, namespace string)
 	// Orphan asks to remove the references of the dependents of a node.
-	Orphan(*Node)
+	Orphan(n *Node, namespace string)
 	// Absent reports an object that verifiably does not exist and that other objects refer to.
 	Absent(Identity)
 	// InvalidNamespace reports an object whose owner is in another namespace.
@@ -39,7 +38,7 @@ type Graph struct {
 
 	mu     sync.RWMutex // a leaf lock, except for Config
 	nodes  map[uid]*Node
-	odd    map[uid]types.UID // the texts that are no canonical UUIDs
+	odd    map[uid]types.UID // the texts of nodes that are no canonical UUIDs
 	counts map[place]int     // numbers of observed objects
 	epoch  uint32            // the number of lists that have begun
 }
@@ -64,9 +63,8 @@ func New(c Config) *Graph {
 // noTasks ignores all tasks.
 type noTasks struct{}
 
-func (noTasks) Delete(*Node)                         {}
-func (noTasks) DeleteLater(*Node)                    {}
-func (noTasks) Orphan(*Node)                         {}
+func (noTasks) Delete(*Node, string)                 {}
+func (noTasks) Orphan(*Node, string)                 {}
 func (noTasks) Absent(Identity)                      {}
 func (noTasks) InvalidNamespace(Identity, types.UID) {}
 
@@ -158,10 +156,11 @@ func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
 	out := make([]owner, 0, len(refs))
 	for i := range refs {
 		r := &refs[i]
+		u, _ := pack(r.UID)
 		o := owner{
 			kind:   unique.Make(kind{r.APIVersion, r.Kind}),
 			name:   r.Name,
-			uid:    g.key(r.UID),
+			uid:    u,
 			blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion,
 		}
 		if n := g.nodes[o.uid]; n != nil && n.name == o.name {

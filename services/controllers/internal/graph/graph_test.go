@@ -48,9 +48,8 @@ func (r *recorder) later(what string, n *graph.Node) {
 	r.todo = append(r.todo, func() string { return what + " " + r.g.State(n).Name })
 }
 
-func (r *recorder) Delete(n *graph.Node)      { r.later("delete", n) }
-func (r *recorder) DeleteLater(n *graph.Node) { r.later("later", n) }
-func (r *recorder) Orphan(n *graph.Node)      { r.later("orphan", n) }
+func (r *recorder) Delete(n *graph.Node, _ string) { r.later("delete", n) }
+func (r *recorder) Orphan(n *graph.Node, _ string) { r.later("orphan", n) }
 func (r *recorder) Absent(id graph.Identity) {
 	r.todo = append(r.todo, func() string { return "absent " + id.Name })
 }
@@ -124,11 +123,42 @@ func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	wrong := ref("owner", false)
 	wrong.Name = "wrong"
 	g.Observe(r, object("x", wrong))
+	owner := tasks.last
 	tasks.want(t, "delete wrong")
 	g.Observe(r, object("y", ref("owner", false)))
 	tasks.want(t, "delete y")
-	g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"})
-	tasks.want(t, "absent wrong", "delete x", "later owner")
+	if !g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"}) {
+		t.Error("no other identity to verify")
+	}
+	tasks.want(t, "absent wrong", "delete x")
+	if name := g.State(owner).Name; name != "owner" {
+		t.Errorf("got identity %q, want owner", name)
+	}
+}
+
+// TestTextsOfRemovedNodesAreReleased changes the owner of an object. The uid of an owner reference can
+// be any text.
+func TestTextsOfRemovedNodesAreReleased(t *testing.T) {
+	const changes, size = 64, 1 << 20
+	g, tasks := newGraph()
+	r := configMaps()
+	before := heap()
+	for i := range changes {
+		owner := ref("owner", false)
+		owner.UID = types.UID(fmt.Sprintf("%0*d", size, i))
+		g.Observe(r, object("x", owner))
+		g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: owner.UID})
+		owner.UID += "x"
+		g.Observe(r, object("x", owner))
+		tasks.todo, tasks.last = nil, nil
+	}
+	g.Remove(r, object("x"))
+	if kept := heap() - before; kept > changes/4*size {
+		t.Errorf("the graph keeps %d MiB of texts", kept>>20)
+	}
+	if n := g.Len(); n != 0 {
+		t.Errorf("%d nodes", n)
+	}
 }
 
 func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {

@@ -21,13 +21,14 @@ func (g *Graph) BeginList() (epoch uint32) {
 func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	u := g.key(m.UID)
+	u, _ := pack(m.UID)
 	n := g.nodes[u]
 	before := flags(0)
 	if n == nil {
 		n = &Node{uid: u}
 		n.identify(identityOf(r, m))
 		g.nodes[n.uid] = n
+		g.keepText(m.UID)
 	} else {
 		before = n.flags
 		n = g.confirm(n, identityOf(r, m))
@@ -43,6 +44,9 @@ func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) 
 	n.set(foreground, slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents))
 	g.count(n, true)
 	g.changeOwners(n, g.ownersOf(m.OwnerReferences))
+	for i := range m.OwnerReferences {
+		g.keepText(m.OwnerReferences[i].UID)
+	}
 	g.schedulePropagation(n, before)
 	g.Changed(r, n.namespace.Value(), false)
 }
@@ -66,7 +70,7 @@ func (g *Graph) confirm(n *Node, id Identity) *Node {
 		if id.Namespace != "" && d.namespace.Value() != id.Namespace {
 			g.Tasks.InvalidNamespace(g.identity(d), id.UID)
 		}
-		g.Tasks.Delete(d)
+		g.delete(d)
 	}
 	return n
 }
@@ -90,13 +94,13 @@ func (g *Graph) schedulePropagation(n *Node, before flags) {
 	}
 	switch now {
 	case orphaning:
-		g.Tasks.Orphan(n)
+		g.Tasks.Orphan(n, n.namespace.Value())
 	case foreground:
 		n.set(deletingDependent, true)
 		for d := range n.dependents {
-			g.Tasks.Delete(d)
+			g.delete(d)
 		}
-		g.Tasks.Delete(n)
+		g.delete(n)
 	}
 }
 
@@ -130,7 +134,7 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 			continue
 		}
 		if old.blocks && (now == nil || !now.blocks) {
-			g.Tasks.Delete(o)
+			g.delete(o)
 		}
 		if now == nil {
 			g.unlink(n, o)
@@ -166,9 +170,18 @@ func (g *Graph) unlink(n, o *Node) {
 	}
 	o.dependents = nil
 	if !o.is(observed) {
-		delete(g.nodes, o.uid)
+		g.drop(o)
 	}
 }
+
+// drop removes a node from the index.
+func (g *Graph) drop(n *Node) {
+	delete(g.nodes, n.uid)
+	delete(g.odd, n.uid)
+}
+
+// delete asks to delete a node.
+func (g *Graph) delete(n *Node) { g.Tasks.Delete(n, n.namespace.Value()) }
 
 // addToOwners makes a node a dependent of owners. Unknown owners become virtual nodes, whose
 // existence must be verified. A node with a reference that may be wrong must be verified, too.
@@ -188,7 +201,7 @@ func (g *Graph) addToOwners(n *Node, owners []owner) {
 		o.dependents[n] = struct{}{}
 		switch {
 		case isNew:
-			g.Tasks.Delete(o)
+			g.delete(o)
 		case doubtful:
 		case o.namespace.Value() != "" && o.namespace != n.namespace:
 			if o.is(observed) {
@@ -200,7 +213,7 @@ func (g *Graph) addToOwners(n *Node, owners []owner) {
 		}
 	}
 	if doubtful {
-		g.Tasks.Delete(n)
+		g.delete(n)
 	}
 }
 
@@ -208,7 +221,8 @@ func (g *Graph) addToOwners(n *Node, owners []owner) {
 func (g *Graph) Remove(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if n := g.nodes[g.key(m.UID)]; n != nil {
+	u, _ := pack(m.UID)
+	if n := g.nodes[u]; n != nil {
 		g.remove(n, identityOf(r, m))
 	}
 }
@@ -233,8 +247,7 @@ func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 // dependents may be deletable.
 func (g *Graph) remove(n *Node, id Identity) {
 	g.count(n, false)
-	delete(g.nodes, n.uid)
-	delete(g.odd, n.uid)
+	g.drop(n)
 	for i := range n.owners {
 		if o := g.nodes[n.owners[i].uid]; o != nil {
 			g.unlink(n, o)
@@ -244,11 +257,11 @@ func (g *Graph) remove(n *Node, id Identity) {
 		g.Tasks.Absent(id)
 	}
 	for d := range n.dependents {
-		g.Tasks.Delete(d)
+		g.delete(d)
 	}
 	for i := range n.owners {
 		if o := g.nodes[n.owners[i].uid]; o != nil && o.is(deletingDependent) {
-			g.Tasks.Delete(o)
+			g.delete(o)
 		}
 	}
 	if n.resource != nil {
@@ -257,17 +270,19 @@ func (g *Graph) remove(n *Node, id Identity) {
 }
 
 // RemoveVirtual handles the verified absence of an object with an identity. Other objects may refer
-// to the same uid by other coordinates, which are not verified.
-func (g *Graph) RemoveVirtual(id Identity) {
+// to the same uid by other coordinates, which are not verified. It returns true if the node of the
+// object has other coordinates from now on, which the caller verifies later.
+func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := g.nodes[g.key(id.UID)]
+	u, _ := pack(id.UID)
+	n := g.nodes[u]
 	if n == nil {
-		return
+		return false
 	}
 	if n.is(observed) && g.identity(n) == id {
 		g.remove(n, id)
-		return
+		return false
 	}
 	var matching, others []*Node
 	for d := range n.dependents {
@@ -279,24 +294,35 @@ func (g *Graph) RemoveVirtual(id Identity) {
 	}
 	if !n.is(observed) && len(others) == 0 {
 		g.remove(n, id)
-		return
+		return false
 	}
 	if len(matching) > 0 {
 		g.Tasks.Absent(id)
 		for _, d := range matching {
-			g.Tasks.Delete(d)
+			g.delete(d)
 		}
 	}
-	if !n.is(observed) && g.identity(n) == id {
-		g.replaceVirtual(n, others)
-	}
+	return !n.is(observed) && g.identity(n) == id && g.replaceIdentity(n, others)
 }
 
-// replaceVirtual replaces a virtual node whose identity does not exist by one with another identity
-// under which dependents refer to it. The choice goes through all of them in order.
-func (g *Graph) replaceVirtual(n *Node, dependents []*Node) {
+// replaceIdentity gives a virtual node whose identity does not exist another identity under which
+// dependents refer to it, if there is one. The choice goes through all of them in order.
+func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
 	absent := g.identity(n)
-	var candidates []Identity
+	next, found := least(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) > 0 })
+	if !found {
+		next, found = least(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) != 0 })
+	}
+	if found {
+		next.UID = absent.UID
+		n.identify(next)
+	}
+	return found
+}
+
+// least returns the first of the accepted identities by which dependents refer to a node, without the
+// uid. An object can refer to a uid by tens of thousands of identities.
+func least(n *Node, dependents []*Node, accept func(Identity) bool) (first Identity, found bool) {
 	for _, d := range dependents {
 		for i := range d.owners {
 			o := &d.owners[i]
@@ -304,26 +330,13 @@ func (g *Graph) replaceVirtual(n *Node, dependents []*Node) {
 				continue
 			}
 			k := o.kind.Value()
-			if id := (Identity{k.apiVersion, k.kind, d.namespace.Value(), o.name, absent.UID}); id != absent {
-				candidates = append(candidates, id)
+			id := Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: d.namespace.Value(), Name: o.name}
+			if accept(id) && (!found || compareIdentities(id, first) < 0) {
+				first, found = id, true
 			}
 		}
 	}
-	if len(candidates) == 0 {
-		return
-	}
-	slices.SortFunc(candidates, compareIdentities)
-	next := candidates[0]
-	for _, id := range candidates {
-		if compareIdentities(id, absent) > 0 {
-			next = id
-			break
-		}
-	}
-	m := &Node{uid: n.uid, dependents: n.dependents}
-	m.identify(next)
-	g.nodes[m.uid] = m
-	g.Tasks.DeleteLater(m)
+	return first, found
 }
 
 // compareIdentities orders identities, except for their UIDs.

@@ -49,14 +49,11 @@ func (u uid) unpack() types.UID {
 	return types.UID(append(text, digits[from:]...))
 }
 
-// key returns the uid under which the graph keeps an object. It remembers a text that is no
-// canonical UUID.
-func (g *Graph) key(text types.UID) uid {
-	u, canonical := pack(text)
-	if !canonical {
+// keepText remembers the text of a node's uid that is no canonical UUID.
+func (g *Graph) keepText(text types.UID) {
+	if u, canonical := pack(text); !canonical && g.nodes[u] != nil {
 		g.odd[u] = text
 	}
-	return u
 }
 
 // text returns the uid as the API server has it.

@@ -78,15 +78,17 @@ type Controller struct {
 // New returns an idle controller.
 func New(c Config) *Controller {
 	named := func(name string) queue {
-		return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
-			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: name, MetricsProvider: c.Queues})
+		return workers.NewQueue(workers.QueueConfig[cache.ObjectName]{
+			Name: name, Metrics: c.Queues, Workers: c.Workers, Namespace: func(n cache.ObjectName) string { return n.Namespace },
+		})
 	}
 	return &Controller{
 		Config: c, evaluators: quota.Evaluators(c.Gates, time.Now),
 		quotas:  corev1informers.NewResourceQuotaInformer(c.Client, metav1.NamespaceAll, informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 		primary: named("resourcequota_primary"), urgent: named("resourcequota_priority"),
-		released: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[place](),
-			workqueue.TypedRateLimitingQueueConfig[place]{Name: "resource_quota_controller_resource_changes", MetricsProvider: c.Queues}),
+		released: workers.NewQueue(workers.QueueConfig[place]{
+			Name: "resource_quota_controller_resource_changes", Metrics: c.Queues, Workers: 1, Namespace: func(p place) string { return p.namespace },
+		}),
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -30,25 +29,30 @@ const (
 
 // ResponseLimiter bounds the memory and CPU of the responses of one kind of webhook. Huge responses
 // are read a few at a time, and large ones are decoded one at a time. A response that holds a slot
-// waits only for its own webhook, which must keep sending. No webhook can occupy all slots; see
-// limit.Queue.
+// waits only for its own webhook, which must keep sending. No webhook and no principal can occupy all
+// slots: a principal can have any number of webhooks, and a webhook can be called for any number of
+// principals. See limit.Queue.
 type ResponseLimiter struct {
 	// Timeout is how long a response that holds a slot may take for the next hugeResponse bytes.
 	Timeout time.Duration
 
-	decoding sync.Mutex
-	slots    *limit.Queue[string] // by webhook
+	decoding *limit.Queue[string] // by principal
+	slots    *limit.Queue[string] // by principal and by webhook
 }
 
 // NewResponseLimiter returns a limiter that reads slots huge responses at a time.
 func NewResponseLimiter(slots int) *ResponseLimiter {
-	return &ResponseLimiter{Timeout: responseTimeout, slots: limit.New[string](limit.Options{Size: slots, Share: true})}
+	return &ResponseLimiter{
+		Timeout: responseTimeout, slots: limit.New[string](limit.Options{Size: slots, Share: true}),
+		decoding: limit.New[string](limit.Options{Size: 1}),
+	}
 }
 
 // LimitedResponse is the response to one call.
 type LimitedResponse struct {
 	limiter  *ResponseLimiter
-	webhook  string
+	claim    limit.Claim[string]
+	ctx      context.Context
 	maxBytes int64
 	cancel   context.CancelCauseFunc
 
@@ -66,8 +70,9 @@ var errSlow = errors.New("the response of the webhook is too slow")
 // Begin returns a context for one call with a client of NewClient or Webhooks. maxBytes bounds the
 // response; 0 uses the limit of the client. The caller must call End after decoding.
 func (a *ResponseLimiter) Begin(ctx context.Context, webhook string, maxBytes int64) (context.Context, *LimitedResponse) {
-	response := &LimitedResponse{limiter: a, webhook: webhook, maxBytes: maxBytes}
+	response := &LimitedResponse{limiter: a, claim: limit.Claim[string]{Key: request.Principal(ctx), Also: "webhook " + webhook}, maxBytes: maxBytes}
 	ctx, response.cancel = context.WithCancelCause(ctx)
+	response.ctx = ctx
 	return context.WithValue(ctx, responseKey{}, response), response
 }
 
@@ -78,7 +83,7 @@ func (a *LimitedResponse) End() {
 	}
 	if a.hasSlot {
 		a.hasSlot = false
-		a.limiter.slots.Release(limit.Claim[string]{Key: a.webhook})
+		a.limiter.slots.Release(a.claim)
 	}
 	a.cancel(nil)
 }
@@ -95,7 +100,7 @@ func (a *LimitedResponse) acquire(ctx context.Context) error {
 		a.late.Reset(a.limiter.Timeout)
 		return nil
 	}
-	if err := a.limiter.slots.Acquire(ctx, limit.Claim[string]{Key: a.webhook}); err != nil {
+	if err := a.limiter.slots.Acquire(ctx, a.claim); err != nil {
 		a.crowded = true
 		return fmt.Errorf("too many large webhook responses in progress: %w", err)
 	}
@@ -112,8 +117,12 @@ func (a *LimitedResponse) Into(result rest.Result, maxValues int, decode func(ra
 	}
 	raw, err := result.Raw()
 	if len(raw) >= largeResponse {
-		a.limiter.decoding.Lock()
-		defer a.limiter.decoding.Unlock()
+		c := limit.Claim[string]{Key: a.claim.Key}
+		if err := a.limiter.decoding.Acquire(a.ctx, c); err != nil {
+			a.crowded = true
+			return fmt.Errorf("too many large webhook responses in progress: %w", err)
+		}
+		defer a.limiter.decoding.Release(c)
 	}
 	bad := CheckResponse(raw, maxValues)
 	switch {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // TestResponseLimits checks that responses that are too long, have too many values, or are long and
@@ -97,50 +98,68 @@ func newSlowServer(t *testing.T) *slowServer {
 	return p
 }
 
-// TestHugeResponsesWaitForSlots checks that one webhook cannot hold all slots, so that calls of
-// others proceed.
+// asPrincipal returns a context of a request of a principal.
+func asPrincipal(ctx context.Context, name string) context.Context {
+	ctx, s := request.Derive(ctx)
+	s.Principal = name
+	return ctx
+}
+
+// TestHugeResponsesWaitForSlots checks that neither one webhook nor one principal can hold all slots, so
+// that other calls proceed.
 func TestHugeResponsesWaitForSlots(t *testing.T) {
-	const slots = 4 // of one webhook
+	const slots = 4 // of one webhook or principal
 	s := newSlowServer(t)
 	w := newLargeWebhooks(t)
 	ask := func(ctx context.Context, path string) error {
 		return w.Call(ctx, &webhookclient.Webhook{URL: s.URL + path, CABundle: ca(s.Server)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 	}
-	ended := make(chan error, slots+1)
-	held := func() { go func() { ended <- ask(t.Context(), "/held") }() }
-	for range slots {
-		held()
-	}
-	for range slots {
-		<-s.poured
-	}
-	held() // waits
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() { gone <- ask(ctx, "/held") }() // so does this one
-	for range 3 {
-		if err := ask(t.Context(), "/other"); err != nil {
-			t.Error(err)
+	for name, call := range map[string]func(i int) (principal, path string){
+		"one webhook":   func(i int) (string, string) { return fmt.Sprint(i), "/held" },
+		"one principal": func(i int) (string, string) { return "a", fmt.Sprint("/held?", i) },
+	} {
+		ended := make(chan error, slots+1)
+		held := func(i int) {
+			principal, path := call(i)
+			go func() { ended <- ask(asPrincipal(t.Context(), principal), path) }()
 		}
-		if path := <-s.poured; path != "/other" {
-			t.Errorf("a response of %s is read without a slot", path)
+		for i := range slots {
+			held(i)
 		}
-	}
-	cancel()
-	if err := <-gone; err == nil {
-		t.Error("a canceled call got a response")
-	}
-	s.last <- ""
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if path := <-s.poured; path != "/held" {
-		t.Errorf("a response of %s is read", path)
-	}
-	close(s.last)
-	for range slots {
+		for range slots {
+			<-s.poured
+		}
+		held(slots) // waits
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		principal, path := call(slots + 1)
+		go func() { gone <- ask(asPrincipal(ctx, principal), path) }() // so does this one
+		for range 3 {
+			if err := ask(asPrincipal(t.Context(), "other"), "/other"); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if path := <-s.poured; path != "/other" {
+				t.Errorf("%s: a response of %s is read without a slot", name, path)
+			}
+		}
+		cancel()
+		if err := <-gone; err == nil {
+			t.Errorf("%s: a canceled call got a response", name)
+		}
+		s.last <- ""
 		if err := <-ended; err != nil {
-			t.Error(err)
+			t.Errorf("%s: %v", name, err)
+		}
+		if path := <-s.poured; path != "/held" {
+			t.Errorf("%s: a response of %s is read", name, path)
+		}
+		for range slots {
+			s.last <- ""
+		}
+		for range slots {
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package apply
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -203,6 +204,65 @@ func TestOldUpdatesAreMerged(t *testing.T) {
 	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
 	if i != 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{".":{},"f:k0":{},"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
 		t.Fatalf("owners:\n%s", owners(live))
+	}
+}
+
+// updatedBy returns an object with managed fields of managers. Each manager owns one key.
+func updatedBy(managers ...string) *corev1.ConfigMap {
+	obj := configMap()
+	obj.Data = map[string]string{}
+	for i, name := range managers {
+		key := fmt.Sprint("k", i)
+		obj.Data[key] = "v"
+		at := metav1.NewTime(time.Unix(int64(i), 0))
+		obj.ManagedFields = append(obj.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: name, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at,
+			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:` + key + `":{}}}`)},
+		})
+	}
+	return obj
+}
+
+// TestMergedUpdatesOfClients checks updates that a client sends with the name of merged ones.
+func TestMergedUpdatesOfClients(t *testing.T) {
+	m, _ := managerOf(t, configMapGVK, "")
+	managers := []string{"first", ancientManager}
+	for i := range 12 {
+		managers = append(managers, fmt.Sprint("m", i))
+	}
+	obj := updatedBy(managers...)
+	update(t, m, obj.DeepCopy(), obj, "z")
+	list := obj.ManagedFields
+	if len(list) != maxUpdateManagers {
+		t.Fatalf("got %d entries", len(list))
+	}
+	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
+	if i < 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
+		t.Errorf("owners:\n%s", owners(obj))
+	}
+}
+
+// TestManyUpdatesAreMergedInPairs checks that the work to merge many updates is not quadratic.
+func TestManyUpdatesAreMergedInPairs(t *testing.T) {
+	m, _ := managerOf(t, configMapGVK, "")
+	took := func(n int) uint64 {
+		managers := make([]string, n)
+		for i := range managers {
+			managers[i] = fmt.Sprint("m", i)
+		}
+		obj := updatedBy(managers...)
+		live := obj.DeepCopy()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		update(t, m, live, obj, "z")
+		runtime.ReadMemStats(&after)
+		if n := len(obj.ManagedFields); n != maxUpdateManagers {
+			t.Fatalf("got %d entries", n)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if few, many := took(500), took(4000); many > 16*few {
+		t.Errorf("%d bytes are allocated for 500 managers and %d for 4000", few, many)
 	}
 }
 

@@ -173,6 +173,7 @@ func (m managed) bound() error {
 		return strings.Compare(a.id(), b.id())
 	})
 	first := map[string]owner{}
+	merged := map[owner][]*fieldpath.Set{}
 	for _, o := range updaters {
 		if excess <= 0 {
 			break
@@ -184,16 +185,40 @@ func (m managed) bound() error {
 			continue
 		}
 		bucket := owner{Manager: ancientManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: e.version}
+		if o == bucket {
+			continue
+		}
 		if m[bucket] == nil {
 			m[bucket] = m[oldest]
 			delete(m, oldest)
 		}
 		delete(m, o)
 		// The time is that of the latest merged entry.
-		m[bucket] = &entry{fieldSet: m[bucket].plus(e.Set), version: e.version, time: e.time}
+		m[bucket] = &entry{fieldSet: m[bucket].fieldSet, version: e.version, time: e.time}
+		merged[bucket] = append(merged[bucket], e.Set)
 		excess--
 	}
+	for bucket, sets := range merged {
+		m[bucket].fieldSet = m[bucket].plus(union(sets))
+	}
 	return nil
+}
+
+// union returns the union of sets. It unites pairs, because a set that grows by one of thousands at a time
+// is copied for each of them.
+func union(sets []*fieldpath.Set) *fieldpath.Set {
+	for len(sets) > 1 {
+		n := 0
+		for i := 0; i < len(sets); i += 2 {
+			sets[n] = sets[i]
+			if i+1 < len(sets) {
+				sets[n] = sets[i].Union(sets[i+1])
+			}
+			n++
+		}
+		sets = sets[:n]
+	}
+	return sets[0]
 }
 
 // lastAppliedManager is the only manager that may use the annotation of client-side apply (KEP-555,

@@ -189,6 +189,7 @@ func (s *stream) fail(err error) {
 
 // send writes all events, in few writes. It returns false if the watch has ended.
 func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
+	defer s.form.Finish()
 	if err := s.prepare(ctx, events); err != nil {
 		s.end(ctx, err)
 		return false

@@ -3,7 +3,6 @@ package responsewriters
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -33,15 +32,23 @@ func (f *Form) Entry(e *watchcache.Entry) Encodable {
 }
 
 // Prepare converts the entries that are encoded next in one batch. It does nothing if Converts is
-// false. Errors are those of the webhook and of the context.
+// false. Errors are those of the webhook and of the context. The caller calls Finish when they are sent.
 func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
+	f.Finish()
 	if !f.Converts() || len(entries) == 0 {
 		return nil
 	}
-	defer audit.From(ctx).Track(audit.Transforming).Done()
-	docs, err := f.writers.Conversions.all(ctx, f, entries)
-	f.docs = docs
-	return asTimeout(err)
+	var err error
+	f.docs, f.release, err = f.writers.Conversions.all(ctx, f, entries)
+	return err
+}
+
+// Finish releases the documents of Prepare.
+func (f *Form) Finish() {
+	if f.release != nil {
+		f.release()
+	}
+	f.docs, f.release = nil, nil
 }
 
 // Matching reports which entries a field selector selects in the served version. Errors are those
@@ -50,11 +57,11 @@ func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fi
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	defer audit.From(ctx).Track(audit.Transforming).Done()
-	docs, err := f.writers.Conversions.all(ctx, f, entries)
+	docs, release, err := f.writers.Conversions.all(ctx, f, entries)
 	if err != nil {
-		return nil, asTimeout(err)
+		return nil, err
 	}
+	defer release()
 	out := make(map[*watchcache.Entry]bool, len(entries))
 	for e, doc := range docs {
 		a, err := f.res.Coder.Attributes(doc)
@@ -131,12 +138,45 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 	return s, nil
 }
 
-// all returns the converted documents of entries.
-func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
+// all returns the converted documents of entries. The caller calls release when it needs them no more.
+// Documents that exceed the limit are dropped, and converted again once there is room.
+func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.Entry) (docs map[*watchcache.Entry][]byte, release func(), err error) {
+	defer audit.From(ctx).Track(audit.Transforming).Done()
+	claimed := 0
+	release = func() {}
+	for {
+		docs, err := c.convertAll(ctx, f, entries)
+		if err != nil {
+			release()
+			return nil, nil, asTimeout(err)
+		}
+		size := 0
+		for _, doc := range docs {
+			size += len(doc)
+		}
+		if size < max(minClaimed, claimed+1) {
+			return docs, release, nil
+		}
+		release()
+		claim := claimOf(ctx, c.converted, size)
+		release, claimed = func() { c.converted.Release(claim) }, size
+		if c.converted.TryAcquire(claim) {
+			return docs, release, nil
+		}
+		err = request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error { return c.converted.Acquire(ctx, claim) })
+		if err != nil {
+			return nil, nil, asTimeout(err)
+		}
+	}
+}
+
+// convertAll converts entries, or waits until other requests have converted them.
+func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
 	form := f.slot(keepConverted)
 	docs := make(map[*watchcache.Entry][]byte, len(entries))
-	var mine, others []*watchcache.Entry
-	flights := map[*watchcache.Entry]*flight{}
+	mine := &batch{form: form, flights: map[*watchcache.Entry]*flight{}, done: make(chan struct{})}
+	waited := map[*watchcache.Entry]*flight{}
+	joined := map[*batch]struct{}{}
 	c.mu.Lock()
 	for _, e := range entries {
 		if b, ok := e.Encoded(form); ok {
@@ -144,32 +184,33 @@ func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.En
 			continue
 		}
 		at := conversion{e, form}
-		if had := c.running[at]; had != nil {
-			flights[e] = had
-			others = append(others, e)
-			continue
+		fl := c.running[at]
+		if fl == nil {
+			fl = &flight{batch: mine}
+			c.running[at], mine.flights[e] = fl, fl
+			mine.entries = append(mine.entries, e)
 		}
-		flights[e] = &flight{done: make(chan struct{})}
-		c.running[at] = flights[e]
-		mine = append(mine, e)
+		waited[e] = fl
+		joined[fl.batch] = struct{}{}
+	}
+	if len(mine.entries) > 0 {
+		// Several requests may wait for the conversion, so it does not end with the request that started
+		// it, and does not use that request's seats. The time of the webhook is bounded.
+		var detached context.Context
+		detached, mine.cancel = context.WithCancel(request.Detach(ctx))
+		go c.convert(detached, f.res.Document.Serve, mine)
+	}
+	for b := range joined {
+		b.waiters++
 	}
 	c.mu.Unlock()
-	if len(mine) > 0 {
-		// Several requests may wait for the conversion, so it continues after the request that
-		// started it ends and does not use that request's seats. The time of the webhook is
-		// bounded.
-		go c.convert(request.Detach(ctx), f.res.Document.Serve, form, mine, flights)
-	}
-	waited := append(mine, others...)
+	defer c.leave(joined)
 	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
-		for _, e := range waited {
+		for b := range joined {
 			select {
-			case <-flights[e].done:
+			case <-b.done:
 			case <-ctx.Done():
 				return ctx.Err()
-			}
-			if err := flights[e].err; err != nil {
-				return err
 			}
 		}
 		return nil
@@ -177,56 +218,15 @@ func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.En
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range waited {
-		docs[e] = flights[e].doc
+	for _, e := range entries {
+		fl := waited[e]
+		switch {
+		case fl == nil:
+		case fl.err != nil:
+			return nil, fl.err
+		default:
+			docs[e] = fl.doc
+		}
 	}
 	return docs, nil
-}
-
-// convert converts entries and completes their flights.
-func (c *Conversions) convert(
-	ctx context.Context,
-	serve func(context.Context, [][]byte) ([][]byte, error),
-	form watchcache.Form,
-	entries []*watchcache.Entry,
-	flights map[*watchcache.Entry]*flight,
-) {
-	stored := make([][]byte, len(entries))
-	for i, e := range entries {
-		stored[i] = e.Stored()
-	}
-	out, err := recoverPanics(ctx, serve, stored)
-	if err == nil && len(out) != len(entries) {
-		err = fmt.Errorf("%d of %d objects were converted", len(out), len(entries))
-	}
-	for i, e := range entries {
-		f := flights[e]
-		f.err = err
-		if err == nil {
-			f.doc, f.err = e.Encoding(form, func(*watchcache.Entry) ([]byte, error) { return out[i], nil })
-		}
-	}
-	c.mu.Lock()
-	for _, e := range entries {
-		delete(c.running, conversion{e, form})
-	}
-	c.mu.Unlock()
-	for _, e := range entries {
-		close(flights[e].done)
-	}
-}
-
-// recoverPanics calls serve and returns a panic as an error. No
-// request handler is there to recover it.
-func recoverPanics(
-	ctx context.Context,
-	serve func(context.Context, [][]byte) ([][]byte, error),
-	stored [][]byte,
-) (out [][]byte, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
-		}
-	}()
-	return serve(ctx, stored)
 }

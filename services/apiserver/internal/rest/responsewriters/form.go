@@ -92,6 +92,8 @@ type Form struct {
 	memo *codec.Memo
 	// docs holds the converted documents of the entries that are encoded next.
 	docs map[*watchcache.Entry][]byte
+	// release releases docs; nil if there are none.
+	release func()
 	// refused is the error that replaces the object or list, if the request has no other error. As in
 	// Kubernetes, a write takes effect even so.
 	refused error

@@ -19,6 +19,7 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	if f.refused != nil {
 		return f.refused
 	}
+	defer f.Finish()
 	if err := f.prepareList(r.Context(), l); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 	if f.refused != nil {
 		return f.refused
 	}
+	defer f.Finish()
 	s, err := f.prepared(r.Context(), s)
 	if err != nil {
 		return err

@@ -1,0 +1,30 @@
+package build
+
+import (
+	"testing"
+	"time"
+)
+
+// TestConversionEndsWithItsRequests checks that the call of a hanging conversion webhook ends with the
+// last request that waits for it, and that a later request calls the webhook again.
+func TestConversionEndsWithItsRequests(t *testing.T) {
+	skipInShortMode(t)
+	t.Parallel()
+	a, c := start(t, nil), newConverters(t)
+	a.want(201, "POST", definitionsPath, c.definition("things", "Thing"))
+	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+	release := c.holding()
+	defer release()
+	for _, path := range []string{"/apis/example.com/v2/namespaces/default/things/a", "/apis/example.com/v3/namespaces/default/things"} {
+		if r := a.send("GET", path+"?timeout=1s", ""); r.code != 504 {
+			t.Errorf("%s: the webhook hangs: %d %.300s", path, r.code, r.body)
+		}
+		select {
+		case <-c.gone:
+		case <-time.After(20 * time.Second): // less than the timeout of the webhook
+			t.Fatalf("%s: the call continues", path)
+		}
+	}
+	release()
+	a.want(200, "GET", "/apis/example.com/v2/namespaces/default/things/a", "")
+}

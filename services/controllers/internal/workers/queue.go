@@ -1,0 +1,145 @@
+package workers
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Backoff of failed keys, as in Kubernetes. There is no limit of all retries together: the failures of
+// one namespace would delay the retries of the others.
+const (
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = 1000 * time.Second
+)
+
+// QueueConfig configures a queue.
+type QueueConfig[K comparable] struct {
+	// Name is the label of the metrics of the queue.
+	Name string
+	// Metrics may be nil.
+	Metrics workqueue.MetricsProvider
+	// Workers is the number of workers that share the queue.
+	Workers int
+	// Namespace returns the namespace that the work on a key counts for.
+	Namespace func(K) string
+}
+
+// NewQueue returns a queue that namespaces share. It returns the keys of one namespace after the
+// other. A namespace occupies as many workers as it leaves free at most: the first one half of them,
+// the second one a quarter. The many or slow keys of a namespace therefore do not delay other
+// namespaces without bound.
+func NewQueue[K comparable](c QueueConfig[K]) workqueue.TypedRateLimitingInterface[K] {
+	order := &fairOrder[K]{
+		namespace: c.Namespace, workers: max(1, c.Workers), waiting: map[string][]K{}, running: map[string]int{},
+	}
+	keys := &fairQueue[K]{order: order, TypedInterface: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{
+		Name: c.Name, MetricsProvider: c.Metrics, Queue: order,
+	})}
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry),
+		workqueue.TypedRateLimitingQueueConfig[K]{
+			Name: c.Name, MetricsProvider: c.Metrics,
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+				Name: c.Name, MetricsProvider: c.Metrics, Queue: keys,
+			}),
+		})
+}
+
+// fairQueue is a queue in the order of a fairOrder.
+type fairQueue[K comparable] struct {
+	workqueue.TypedInterface[K]
+	order *fairOrder[K]
+}
+
+// Done implements workqueue.TypedInterface. The worker that calls it calls Get next, so no idle worker
+// has to be woken for a key that may run now.
+func (q *fairQueue[K]) Done(key K) {
+	q.order.done(key)
+	q.TypedInterface.Done(key)
+}
+
+// fairOrder implements workqueue.Queue, the order of the keys of a work queue.
+type fairOrder[K comparable] struct {
+	namespace func(K) string
+	workers   int
+
+	mu      sync.Mutex // a leaf lock
+	waiting map[string][]K
+	queued  int            // number of keys in waiting
+	ring    []string       // the namespaces of waiting, the next one first
+	running map[string]int // keys that workers process by namespace; no value is zero
+	busy    int            // sum of running
+}
+
+// Touch implements workqueue.Queue.
+func (o *fairOrder[K]) Touch(K) {}
+
+// Push implements workqueue.Queue.
+func (o *fairOrder[K]) Push(key K) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ns := o.namespace(key)
+	if len(o.waiting[ns]) == 0 {
+		o.ring = append(o.ring, ns)
+	}
+	o.waiting[ns] = append(o.waiting[ns], key)
+	o.queued++
+}
+
+// Len implements workqueue.Queue. It returns 0 if no waiting key may run: the work queue calls Pop
+// otherwise.
+func (o *fairOrder[K]) Len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.next() < 0 {
+		return 0
+	}
+	return o.queued
+}
+
+// Pop implements workqueue.Queue.
+func (o *fairOrder[K]) Pop() (key K) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := o.next()
+	ns := o.ring[i]
+	keys := o.waiting[ns]
+	key = keys[0]
+	keys[0] = *new(K) // the array outlives the key
+	o.ring = slices.Delete(o.ring, i, i+1)
+	if keys = keys[1:]; len(keys) > 0 {
+		o.waiting[ns] = keys
+		o.ring = append(o.ring, ns)
+	} else {
+		delete(o.waiting, ns)
+	}
+	o.queued--
+	o.running[ns]++
+	o.busy++
+	return key
+}
+
+// next returns the position in ring of the next namespace that may run a key, or -1. The caller holds
+// mu.
+func (o *fairOrder[K]) next() int {
+	for i, ns := range o.ring {
+		if o.running[ns] < o.workers-o.busy {
+			return i
+		}
+	}
+	return -1
+}
+
+// done records that a key was processed.
+func (o *fairOrder[K]) done(key K) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ns := o.namespace(key)
+	if o.running[ns]--; o.running[ns] == 0 {
+		delete(o.running, ns)
+	}
+	o.busy--
+}

@@ -1,0 +1,80 @@
+package workers_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"binnacle/services/controllers/internal/workers"
+)
+
+// newQueue returns a queue of keys "namespace/name".
+func newQueue(count int) workers.Config[string] {
+	return workers.Config[string]{Count: count, Log: slog.New(slog.DiscardHandler), Queue: workers.NewQueue(workers.QueueConfig[string]{
+		Workers: count, Namespace: func(key string) string { ns, _, _ := strings.Cut(key, "/"); return ns },
+	})}
+}
+
+func TestQueueServesNamespacesInRotation(t *testing.T) {
+	q := newQueue(1).Queue
+	for i := range 1000 {
+		q.Add(fmt.Sprintf("a/%d", i))
+	}
+	q.Add("b/0")
+	q.Add("b/1")
+	q.Add("c/0")
+	var got []string
+	for range 7 {
+		key, _ := q.Get()
+		got = append(got, key)
+		q.Done(key)
+	}
+	if want := []string{"a/0", "b/0", "c/0", "a/1", "b/1", "a/2", "a/3"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestSlowKeysOfANamespaceLeaveWorkersFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, count := range []int{2, 5, 20} {
+			c := newQueue(count)
+			ctx, cancel := context.WithCancel(t.Context())
+			release, processed, running := make(chan struct{}), make(chan string), make(chan string, 100)
+			c.Sync = func(_ context.Context, key string) error {
+				if strings.HasPrefix(key, "slow/") {
+					running <- key
+					<-release
+				}
+				processed <- key
+				return nil
+			}
+			done := make(chan struct{})
+			go func() { defer close(done); workers.Run(ctx, c) }()
+			for i := range 50 {
+				c.Queue.Add(fmt.Sprintf("slow/%d", i))
+			}
+			for i := range 50 {
+				c.Queue.Add(fmt.Sprintf("other/%d", i))
+			}
+			for range 50 {
+				if key := <-processed; !strings.HasPrefix(key, "other/") {
+					t.Errorf("%d workers: %s was processed", count, key)
+				}
+			}
+			synctest.Wait()
+			if n := len(running); n != count/2 && n != (count+1)/2 {
+				t.Errorf("%d workers: %d process the slow namespace, want half", count, n)
+			}
+			close(release)
+			for range 50 {
+				<-processed
+			}
+			cancel()
+			<-done
+		}
+	})
+}
