@@ -301,11 +301,7 @@ func (a *API) listComponents(c *Call) error {
 		err.ErrStatus.Message = fmt.Sprintf("watch is not supported on resources of kind %q", c.Resource)
 		return err
 	}
-	f, err := a.ForList(c.R, c.resource)
-	if err != nil {
-		return err
-	}
-	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.NoCache)
+	f, o, err := a.listForm(c)
 	if err != nil {
 		return err
 	}

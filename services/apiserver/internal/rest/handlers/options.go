@@ -49,8 +49,8 @@ type listOptions struct {
 }
 
 // parseListOptions parses and validates the parameters (specification: "Get and list
-// resource-version semantics"). noCache is Config.NoCache.
-func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, noCache bool) (*listOptions, error) {
+// resource-version semantics"). resolve completes the options.
+func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions, error) {
 	o, q := &listOptions{}, op.Query
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -64,7 +64,7 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 	if o.label, err = read.Labels(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if _, err := read.Fields(); err != nil {
+	if o.field, err = read.Fields(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	internal := &internalversion.ListOptions{
@@ -74,24 +74,31 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("ListOptions"), "", errs)
 	}
-	if o.field, err = parseFieldSelector(read, c); err != nil {
-		return nil, err
+	return o, nil
+}
+
+// resolve converts the field selector to the labels of the kind and parses the version. noCache is
+// Config.NoCache.
+func (o *listOptions) resolve(c *codec.Coder, noCache bool) error {
+	sel, err := kindFields(o.field, c)
+	if err != nil {
+		return err
 	}
-	o.field, o.served = splitFields(c, o.field)
-	if o.revision, err = parseRevision(o.ResourceVersion); err != nil && !watch {
+	o.field, o.served = splitFields(c, sel)
+	if o.revision, err = parseRevision(o.ResourceVersion); err != nil && !o.Watch {
 		err = apierrors.NewBadRequest("invalid resource version: " + err.Error())
 	}
-	if o.Continue != "" && !watch {
-		return o, nil // the token holds the revision
+	if o.Continue != "" && !o.Watch {
+		return nil // the token holds the revision
 	}
 	switch {
-	case o.revision != 0 || watch:
+	case o.revision != 0 || o.Watch:
 	case noCache:
 		o.revision, o.ResourceVersion, o.ResourceVersionMatch = -1, "", ""
 	default:
 		o.Limit = 0 // a list from the cache is not limited
 	}
-	return o, err
+	return err
 }
 
 // splitFields returns the part of a field selector that the watch cache evaluates, and the part
@@ -148,15 +155,12 @@ func parseRevision(s string) (int64, error) {
 	return int64(v), nil
 }
 
-func parseFieldSelector(read *requestinfo.Selectors, c *codec.Coder) (fields.Selector, error) {
-	sel, err := read.Fields()
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
+// kindFields returns a field selector with the labels of a kind's fields.
+func kindFields(sel fields.Selector, c *codec.Coder) (fields.Selector, error) {
 	if sel.Empty() {
 		return sel, nil
 	}
-	sel, err = sel.Transform(func(label, value string) (string, string, error) {
+	sel, err := sel.Transform(func(label, value string) (string, string, error) {
 		if l, ok := c.FieldLabel(label); ok {
 			return l, value, nil
 		}
@@ -188,8 +192,12 @@ func (c *Call) write(options runtime.Object, dryRun []string, manager, validatio
 	}
 }
 
-// CreateRequest returns the write request of a POST, UpdateRequest that of a PUT.
+// CreateRequest returns the write request of a POST. As in Kubernetes, an unsupported media type of
+// the body precedes errors of the parameters.
 func (c *Call) CreateRequest() (*writes.Request, error) {
+	if _, err := c.api.bodyType(c); err != nil {
+		return nil, err
+	}
 	var o metav1.CreateOptions
 	q := c.R.URL.Query()
 	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&q, &o, nil); err != nil {

@@ -19,11 +19,14 @@ import (
 // watch serves GET with the watch parameter (specification: "Watch resource-version semantics" and
 // "Streaming initial state").
 func (a *API) watch(c *Call) error {
-	f, err := a.ForStream(c.R, c.resource)
+	o, err := parseListOptions(c.Op, true, a.WatchList)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op, c.Coder, true, a.WatchList, a.NoCache)
+	f, err := a.ForStream(c.R, c.resource)
+	if err == nil {
+		err = o.resolve(c.Coder, a.NoCache)
+	}
 	if err == nil {
 		err = o.fits(c.Op.Name)
 	}

@@ -184,12 +184,21 @@ func errBodyTooLarge() error {
 
 // body returns a request's body and its media type.
 func (a *API) body(c *Call) ([]byte, string, error) {
-	media, ok := a.Media.Body(c.R)
-	if !ok {
-		return nil, "", status.BodyType(a.Media.Objects())
+	media, err := a.bodyType(c)
+	if err != nil {
+		return nil, "", err
 	}
 	b, err := readBody(c.R)
 	return b, media, err
+}
+
+// bodyType returns the media type of a request's body.
+func (a *API) bodyType(c *Call) (string, error) {
+	media, ok := a.Media.Body(c.R)
+	if !ok {
+		return "", status.BodyType(a.Media.Objects())
+	}
+	return media, nil
 }
 
 // decode decodes an object of the kind.

@@ -4,9 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/api/apiset"
@@ -153,12 +151,7 @@ func (a *Writers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error
 func (a *Writers) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Form {
 	f := &Form{Choice: choice, res: res, answers: a}
 	if choice.As == negotiation.Table {
-		s, _ := api.Parameter(r.URL.RawQuery, "includeObject")
-		var ok bool
-		if f.include, ok = codec.ParseInclude(s); !ok {
-			err := field.Invalid(field.NewPath("includeObject"), s, "must be 'Metadata', 'Object', 'None', or empty")
-			f.refused = apierrors.NewBadRequest("Unable to convert to Table as requested: " + err.Error())
-		}
+		f.include, f.refused = includeOf(r)
 	}
 	return f
 }

@@ -6,6 +6,7 @@ package reviewhandlers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -60,16 +61,18 @@ func (a *service) review(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	obj, err := c.Body(write.FieldValidation, c.GVK())
+	body, err := c.Body(write.FieldValidation, c.GVK())
 	if err != nil {
 		return err
 	}
-	if o, ok := obj.(registry.Object); ok {
-		if !c.Namespaced {
-			o.SetNamespace("") // cluster-scoped: the client's value is ignored
-		}
-		a.Writes.Own(c.Context(), write, c.Owner(nil), nil, o)
+	obj, ok := body.(registry.Object)
+	if !ok {
+		return fmt.Errorf("%T is not a review", body)
 	}
+	if !c.Namespaced {
+		obj.SetNamespace("") // cluster-scoped: the client's value is ignored
+	}
+	a.Writes.Own(c.Context(), write, c.Owner(nil), nil, obj)
 	ctx, user := c.Context(), request.UserFrom(c.Context())
 	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return valid(c, obj) }); err != nil {
 		return err
@@ -89,8 +92,7 @@ func (a *service) review(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	a.Object(c.W, c.R, http.StatusCreated, obj, c.GVK())
-	return nil
+	return a.View(c.W, c.R, http.StatusCreated, responsewriters.View{Object: obj, GVK: c.GVK(), InternalName: c.InternalName(false)})
 }
 
 func userInfo(u *request.User) authenticationv1.UserInfo {

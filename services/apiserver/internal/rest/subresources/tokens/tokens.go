@@ -142,8 +142,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err := t.Issuer.issue(c.Context(), account, req, now); err != nil {
 		return err
 	}
-	t.Object(c.W, c.R, http.StatusCreated, req, tokenRequestGVK)
-	return nil
+	return t.View(c.W, c.R, http.StatusCreated, responsewriters.View{Object: req, GVK: tokenRequestGVK, InternalName: "*authentication.TokenRequest"})
 }
 
 func setDefaults(req *authenticationv1.TokenRequest) {
