@@ -36,7 +36,7 @@ func Profiles() http.Handler {
 func serveProfile(w http.ResponseWriter, r *http.Request) {
 	switch name, below := strings.CutPrefix(r.URL.Path, profilePrefix); {
 	case !below:
-		http.Redirect(w, r, profilePrefix, http.StatusMovedPermanently)
+		http.Redirect(w, r, profilePrefix, http.StatusFound)
 	case name == "cmdline":
 		pprof.Cmdline(w, r)
 	case name == "profile":
