@@ -33,6 +33,9 @@ type step struct {
 	setup bool
 	// retry repeats the request until the server returns a status below 300.
 	retry bool
+	// settles repeats the request until the servers agree, because their controllers change what it
+	// reads.
+	settles bool
 }
 
 // changes reports whether a step may change an object.

@@ -95,6 +95,7 @@ func (c goldenCase) conversation() *conversation {
 		if g.Token != "" {
 			s.header["Authorization"] = "Bearer " + g.Token
 		}
+		s.settles = out.shared && s.method == http.MethodGet && g.Watch == nil
 		if g.Watch != nil {
 			s = s.query("timeoutSeconds=2")
 		}

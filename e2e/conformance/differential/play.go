@@ -5,7 +5,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 )
+
+// settleTimeout limits how long the controllers of the servers may take.
+const settleTimeout = 3 * time.Second
 
 // player plays conversations on both servers. It may be used concurrently.
 type player struct {
@@ -24,14 +28,18 @@ func (p *player) play(ctx context.Context, c *conversation) {
 		p.alone.RLock()
 		defer p.alone.RUnlock()
 	}
-	reference := &session{server: p.reference, vars: map[string]string{"ns": c.namespace}}
-	product := &session{server: p.product, vars: map[string]string{"ns": c.namespace}}
+	reference, product := newSession(p.reference, c.namespace), newSession(p.product, c.namespace)
 	for i, s := range c.steps {
 		if ctx.Err() != nil {
 			return
 		}
 		want, got := exchange(reference, product, s)
-		for _, d := range compare(want, got) {
+		differences := compare(want, got)
+		for began := time.Now(); s.settles && len(differences) > 0 && time.Since(began) < settleTimeout; differences = compare(want, got) {
+			<-time.After(pollInterval)
+			want, got = exchange(reference, product, s)
+		}
+		for _, d := range differences {
 			p.found.add(finding{difference: d, conversation: c, step: i})
 		}
 		if s.changes() && (want.status < http.StatusMultipleChoices) != (got.status < http.StatusMultipleChoices) {

@@ -78,9 +78,11 @@ func (k *kindRun) odd() step {
 		if !k.namespaced || !strings.Contains(s.path, "{ns}") {
 			s = s.query("fieldSelector=metadata.name%3D" + k.name)
 		}
-		if strings.Contains(s.path, "/watch/") {
-			s = s.query("timeoutSeconds=1")
-		}
+	}
+	if strings.Contains(s.path, "/watch/") { // for any method: kube-apiserver then watches a custom resource
+		s = s.query("timeoutSeconds=1")
+	}
+	if s.method == "GET" || s.method == "HEAD" {
 		return k.form(s, 3)
 	}
 	if s.method == "POST" || s.method == "PUT" || s.method == "PATCH" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,6 +26,15 @@ const retryTimeout = 10 * time.Second
 type session struct {
 	*server
 	vars map[string]string
+}
+
+// newSession starts a conversation in a namespace.
+func newSession(s *server, namespace string) *session {
+	vars := map[string]string{"ns": namespace}
+	if _, port, err := net.SplitHostPort(strings.TrimPrefix(s.url, "https://")); err == nil {
+		vars["port"] = ":" + port
+	}
+	return &session{server: s, vars: vars}
 }
 
 // send sends a step and returns the response as it is.

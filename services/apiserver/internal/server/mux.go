@@ -7,8 +7,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/api"
 	"binnacle/libs/satoken"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/status"
@@ -107,6 +110,8 @@ func (m *Mux) serveVersion(w http.ResponseWriter, r *http.Request) {
 		m.API.Error(w, r, status.NoResource())
 	case r.Method != http.MethodGet:
 		m.API.Error(w, r, status.Method())
+	case !negotiation.Names(r.Header.Get("Accept"), func(t string) bool { return t == api.MediaJSON }):
+		m.API.Error(w, r, status.NoRepresentation([]string{api.MediaJSON}))
 	default:
 		m.Discovery.ServeVersion(w, r)
 	}
@@ -157,6 +162,8 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 		m.API.ServeHTTP(w, r)
 	case gv.Version != "" && !op.Kinds.Serves(gv):
 		m.API.Error(w, r, status.NoResource())
+	case gv.Version == "" && gv.Group != "" && gv.Group != apiregistrationv1.GroupName: // the method is ignored, as in Kubernetes
+		m.Discovery.ServeGroup(w, r, gv.Group)
 	case r.Method != http.MethodGet:
 		m.API.Error(w, r, status.Method())
 	case gv.Version != "":

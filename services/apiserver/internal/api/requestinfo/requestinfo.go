@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/api/apiset"
@@ -50,6 +51,8 @@ type Info struct {
 	Sub    *registry.Subresource
 	// Collection reports whether the request is about a collection rather than one object.
 	Collection bool
+	// WatchPath reports whether the path has the deprecated prefix watch.
+	WatchPath bool
 	// Beyond is the rest of the path below a subresource that accepts all paths below it.
 	Beyond []string
 	// EmptyNamespace reports whether the path has a namespace segment that is empty. Lists, watches
@@ -106,7 +109,7 @@ func (o *Info) LongRunning() bool {
 	case o.Delegate != nil:
 		return o.IsResource && (o.Verb == "watch" || o.Verb == "proxy" || foreignLong[o.Subresource])
 	case o.Target == nil:
-		return false
+		return o.Verb == "proxy" || foreignLong[o.Subresource]
 	case o.Sub != nil:
 		return o.Sub.Connect
 	}
@@ -190,6 +193,7 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	o.IsResource = true
 	o.Verb = verbs[r.Method]
 	p := o.locate(parts)
+	o.WatchPath = p.prefix == "watch"
 	p.empty = p.empty || empty || o.Version == ""
 	o.Hollow = p.empty
 	o.refine(r, p)
@@ -260,13 +264,23 @@ func (o *Info) refine(r *http.Request, p place) {
 	if Truthy(q, "watch") {
 		o.Verb = "watch"
 	}
-	if strings.Contains(o.FieldSelector, "metadata.name") && !o.Crowded() {
+	if strings.Contains(o.FieldSelector, "metadata.name") && !o.Crowded() && o.validOptions() {
 		if sel, err := o.selectors.Fields(); err == nil {
 			if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
 				o.Name = name
 			}
 		}
 	}
+}
+
+// validOptions reports whether the parameters of a collection can be parsed.
+func (o *Info) validOptions() bool {
+	var options metav1.ListOptions
+	if metav1.Convert_url_Values_To_v1_ListOptions(&o.Query, &options, nil) != nil {
+		return false
+	}
+	_, err := o.selectors.Labels()
+	return err == nil
 }
 
 // aim finds the target of the path. There is no target unless the path is exactly one that the kind
