@@ -31,8 +31,8 @@ type step struct {
 	save map[string]string
 	// setup marks a request that the later ones need.
 	setup bool
-	// retry repeats the request until the server returns a status below 300.
-	retry bool
+	// until repeats the request until the server returns the status; 0 sends it once.
+	until int
 	// settles repeats the request until the servers agree, because their controllers change what it
 	// reads.
 	settles bool

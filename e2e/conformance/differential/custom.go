@@ -34,7 +34,7 @@ func createCustom(reference, product *session) error {
 		object := map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": plural + "." + customGroup}, "spec": c.Spec}
 		for _, s := range []step{
 			{method: http.MethodPost, path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", object: object, encoding: jsonBody},
-			{method: http.MethodGet, path: "/apis/" + customGroup + "/v1/" + plural, retry: true},
+			{method: http.MethodGet, path: "/apis/" + customGroup + "/v1/" + plural, until: http.StatusOK},
 		} {
 			want, got := exchange(reference, product, s)
 			if exists := want.status == http.StatusConflict && got.status == http.StatusConflict; exists {

@@ -73,7 +73,9 @@ func (c goldenCase) conversation() *conversation {
 	out := &conversation{name: "golden " + c.file, steps: namespaceSteps(), shared: goldenShared(c.file)}
 	for i, g := range c.Steps {
 		s := step{label: g.Name, header: map[string]string{}, text: g.Body, save: g.Save, encoding: jsonBody}
-		s.retry = g.Retry != "" && c.want[i].Status < http.StatusMultipleChoices
+		if g.Retry != "" {
+			s.until = c.want[i].Status
+		}
 		s.method, s.path, _ = strings.Cut(g.Request, " ")
 		if g.JSON != nil {
 			s.object = roundTrip(g.JSON)

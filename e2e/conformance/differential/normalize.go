@@ -32,6 +32,9 @@ var ignoredHeaders = []string{"Date", "Content-Length", "Transfer-Encoding", "Co
 // presentHeaders have random values; only their presence is compared.
 var presentHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid", "Etag", "Last-Modified"}
 
+// buildFields describe in /version how a server was built.
+var buildFields = []string{"buildDate", "gitCommit", "gitTreeState", "goVersion"}
+
 // normalize returns the compared parts of a response. Values that differ between any two runs become
 // placeholders.
 func normalize(resp *http.Response, body any, vars map[string]string) answer {
@@ -86,6 +89,8 @@ func normalTree(v any, vars map[string]string) any {
 			switch {
 			case isText && k == "resourceVersion" && text != "" && text != "0":
 				t[k] = "<rv>"
+			case slices.Contains(buildFields, k):
+				t[k] = "<build>"
 			case isText && k == "continue" && text != "":
 				t[k] = "<continue>"
 			case isText && k == "uid" && uuids.MatchString(text):

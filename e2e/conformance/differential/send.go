@@ -80,7 +80,7 @@ func (s *session) perform(st step) answer {
 		if err != nil {
 			return answer{err: strings.ReplaceAll(err.Error(), s.url, "")}
 		}
-		if st.retry && resp.StatusCode >= http.StatusMultipleChoices && time.Since(began) < retryTimeout {
+		if st.until != 0 && resp.StatusCode != st.until && time.Since(began) < retryTimeout {
 			continue
 		}
 		body := decode(resp.Header.Get("Content-Type"), text)

@@ -123,6 +123,7 @@ func (r *Registry) serveOne(e Endpoint, name string, w http.ResponseWriter, req 
 			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 			return
 		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok")) // an error means that the client is gone
 		return
 	}

@@ -208,7 +208,7 @@ func TestMuxRoutesPaths(t *testing.T) {
 		{"GET", "/apis/example.com/v1/namespaces/n/things/x/y", "NotFound", ""},
 		{"GET", "/apis/ext.test", "group ext.test", ""}, {"GET", "/apis/none.test", none, ""}, {"GET", "/apis//v1", none, ""},
 		{"GET", "/apis/none.test/v1/xs", none, ""}, {"GET", "/apis/apps/v1/others", "NotFound", ""}, {"GET", "/api/v1/others", "NotFound", ""},
-		{"POST", "/api", "MethodNotAllowed", ""}, {"POST", "/apis", "MethodNotAllowed", ""}, {"POST", "/apis/apps", "MethodNotAllowed", ""},
+		{"POST", "/api", "MethodNotAllowed", ""}, {"POST", "/apis", "apis", ""}, {"POST", "/apis/apps", "group apps", ""}, {"POST", "/apis/example.com/v1", "group version example.com/v1", ""}, {"GET", "/index.html", "paths", ""},
 		{"POST", "/apis/apps/v1", "MethodNotAllowed", ""}, {"POST", "/apis/apps/v9", "NotFound", ""},
 		{"GET", "/healthz", "health", ""}, {"GET", "/healthz/x", "health", ""}, {"GET", "/livez", "health", ""}, {"GET", "/readyz/", "health", ""}, {"GET", "/healthzx", none, ""},
 		{"GET", "/metrics", "metrics", ""}, {"GET", "/metrics/", none, ""}, {"GET", "/metrics/slis", "slis", ""}, {"GET", "/version", "version", ""},

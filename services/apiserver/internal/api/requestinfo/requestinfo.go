@@ -109,11 +109,20 @@ func (o *Info) LongRunning() bool {
 	case o.Delegate != nil:
 		return o.IsResource && (o.Verb == "watch" || o.Verb == "proxy" || foreignLong[o.Subresource])
 	case o.Target == nil:
-		return o.Verb == "proxy" || foreignLong[o.Subresource]
+		return false
 	case o.Sub != nil:
 		return o.Sub.Connect
 	}
 	return o.Verb == "watch" && o.Method == http.MethodGet && o.Target.HasVerb("watch")
+}
+
+// LooksLongRunning reports whether Kubernetes takes the request for long-running by its verb or its
+// subresource, even if it serves no such path. It does not classify such requests.
+func (o *Info) LooksLongRunning() bool {
+	if !o.IsResource {
+		return strings.HasPrefix(o.Path, "/debug/pprof/")
+	}
+	return o.Verb == "proxy" || foreignLong[o.Subresource]
 }
 
 // Writes reports whether the verb changes objects.

@@ -135,6 +135,9 @@ func (a *API) deleteCollection(c *Call) error {
 	if err != nil {
 		return err
 	}
+	if c.Namespaced && c.Op.Namespace == "" && max(len(p.Items), p.Count) > 0 { // as in Kubernetes, unless the list is empty
+		return errNoNamespace()
+	}
 	if len(do.DryRun) > 0 {
 		if err := request.Estimate(c.Context(), perTried*max(len(p.Items), p.Count)); err != nil {
 			return err

@@ -82,7 +82,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 			return c, pageNotFound, nil
 		}
 		if !op.Collection {
-			return nil, nil, apierrors.NewBadRequest("Namespace parameter required.")
+			return nil, nil, errNoNamespace()
 		}
 	}
 	if c.Sub != nil && c.Sub.Connect {
@@ -115,6 +115,9 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 	}
 	return c, h, nil
 }
+
+// errNoNamespace returns the error for the missing namespace of an object.
+func errNoNamespace() error { return apierrors.NewBadRequest("Namespace parameter required.") }
 
 // createOnly reports whether objects of the kind can only be created. They are not stored, so no
 // path names one.

@@ -106,12 +106,13 @@ func (a *API) getScale(c *Call) error {
 // showScale writes a scale in the negotiated form.
 func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
 	v := responsewriters.View{Object: sc, GVK: scaleGVK, InternalName: "*autoscaling.Scale"}
+	nameFormat := ""
 	if c.Custom() {
-		v.InternalName = "*v1.Scale"
+		v.InternalName, nameFormat = "*v1.Scale", "name"
 	}
 	doc, columns := metav1.ObjectMeta{}.SwaggerDoc(), c.Sub.Scale.Columns
 	v.Columns = []metav1.TableColumnDefinition{
-		{Name: "Name", Type: "string", Format: "name", Description: doc["name"]},
+		{Name: "Name", Type: "string", Format: nameFormat, Description: doc["name"]},
 		{Name: "Desired", Type: "integer", Description: cmp.Or(columns.Desired, autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"])},
 		{Name: "Available", Type: "integer", Description: cmp.Or(columns.Available, autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"])},
 		{Name: "Age", Type: cmp.Or(columns.AgeType, "string"), Description: doc["creationTimestamp"]},
