@@ -10,14 +10,16 @@ import (
 )
 
 var (
-	uuids        = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-	times        = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
-	versions     = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record)([ :"=(\\\\]+)\d{2,}`)
-	addresses    = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
-	nodePorts    = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
-	ages         = regexp.MustCompile(`^(\d+[smh])+$`)
-	tokenVolumes = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
-	pointers     = regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`)
+	uuids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	times     = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
+	versions  = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record)([ :"=(\\\\]+)\d{2,}`)
+	addresses = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
+	nodePorts = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
+	// documentHashes identify OpenAPI documents, whose text may differ in the order of members.
+	documentHashes = regexp.MustCompile(`hash=[0-9A-F]{64,}`)
+	ages           = regexp.MustCompile(`^(\d+[smh])+$`)
+	tokenVolumes   = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
+	pointers       = regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`)
 	// goTimes are times of this year in the syntax of Go.
 	goTimes = regexp.MustCompile(`time\.Date\(20\d\d, [^)]*\)`)
 	// blanks are written at random by the package that prints differences between objects.
@@ -75,6 +77,7 @@ func scrub(s string, vars map[string]string) string {
 	s = goTimes.ReplaceAllString(s, "<time>")
 	s = blanks.ReplaceAllString(s, " ")
 	s = tokenVolumes.ReplaceAllString(s, "kube-api-access-<random>")
+	s = documentHashes.ReplaceAllString(s, "hash=<hash>")
 	s = addresses.ReplaceAllString(s, "<cluster-ip>")
 	return s
 }

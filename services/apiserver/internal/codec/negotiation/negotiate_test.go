@@ -22,7 +22,7 @@ func TestAccept(t *testing.T) {
 		{"application/yaml", negotiation.Choice{Media: api.MediaYAML}, true},
 		{"application/json;q=0.3, application/yaml;q=0.9", negotiation.Choice{Media: api.MediaYAML}, true},
 		{"text/html, application/yaml;q=0.5, application/json;q=0.9, */*;q=0.1", negotiation.Choice{Media: api.MediaJSON}, true},
-		{"application/*", negotiation.Choice{}, false},
+		{"application/*", negotiation.Choice{Media: api.MediaJSON}, true},
 		{"text/html", negotiation.Choice{}, false},
 		{table, negotiation.Choice{Media: api.MediaJSON, As: negotiation.Table, MetaVersion: "v1"}, true},
 		{"application/json;as=Table;v=v9;g=meta.k8s.io", negotiation.Choice{}, false},

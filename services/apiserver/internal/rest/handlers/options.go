@@ -209,6 +209,18 @@ func (c *Call) CreateRequest() (*writes.Request, error) {
 	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
 
+// bodyType returns the media type of a request's body.
+func (a *API) bodyType(c *Call) (string, error) {
+	media, ok := a.Media.Body(c.R)
+	if !ok {
+		return "", status.BodyType(a.Media.Objects())
+	}
+	return media, nil
+}
+
+// errNoNamespace returns the error for the missing namespace of an object.
+func errNoNamespace() error { return apierrors.NewBadRequest("Namespace parameter required.") }
+
 // UpdateRequest returns the write request of a PUT.
 func (c *Call) UpdateRequest() (*writes.Request, error) {
 	var o metav1.UpdateOptions

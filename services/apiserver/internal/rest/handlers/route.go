@@ -99,13 +99,16 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		return c, a.proxied(o), nil
 	}
 	h := a.handler(c)
-	if h == nil {
+	if h == nil && (op.Verb != "patch" || !c.Custom()) {
 		return nil, nil, c.Errors().NoVerb(op.Verb, op.Collection && c.Sub == nil)
 	}
 	if op.Verb == "patch" {
 		if types := a.patchTypes(c); !slices.Contains(types, string(patchType(r))) {
 			return nil, nil, c.Errors().NoPatch(types, r.ContentLength == 0)
 		}
+	}
+	if h == nil {
+		return nil, nil, c.Errors().NoVerb(op.Verb, op.Collection && c.Sub == nil)
 	}
 	if accept := r.Header.Get("Accept"); !c.Custom() && !a.Config.Media.Known(accept) {
 		return nil, nil, c.Errors().NotAcceptable(a.Config.Media, op.Verb == "list" || op.Verb == "watch")
@@ -115,9 +118,6 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 	}
 	return c, h, nil
 }
-
-// errNoNamespace returns the error for the missing namespace of an object.
-func errNoNamespace() error { return apierrors.NewBadRequest("Namespace parameter required.") }
 
 // createOnly reports whether objects of the kind can only be created. They are not stored, so no
 // path names one.

@@ -192,15 +192,6 @@ func (a *API) body(c *Call) ([]byte, string, error) {
 	return b, media, err
 }
 
-// bodyType returns the media type of a request's body.
-func (a *API) bodyType(c *Call) (string, error) {
-	media, ok := a.Media.Body(c.R)
-	if !ok {
-		return "", status.BodyType(a.Media.Objects())
-	}
-	return media, nil
-}
-
 // decode decodes an object of the kind.
 func (a *API) decode(c *Call, body []byte, media, validation string) (registry.Object, error) {
 	obj, err := a.decodeAs(c, c.GVK(), body, media, validation)

@@ -4,7 +4,9 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/api/apiset"
@@ -154,6 +156,17 @@ func (a *Writers) form(r *http.Request, res *apiset.Resource, choice negotiation
 		f.include, f.refused = includeOf(r)
 	}
 	return f
+}
+
+// includeOf returns the parameter includeObject of a Table.
+func includeOf(r *http.Request) (codec.Include, error) {
+	s, _ := api.Parameter(r.URL.RawQuery, "includeObject")
+	include, ok := codec.ParseInclude(s)
+	if !ok {
+		err := field.Invalid(field.NewPath("includeObject"), s, "must be 'Metadata', 'Object', 'None', or empty")
+		return 0, apierrors.NewBadRequest("Unable to convert to Table as requested: " + err.Error())
+	}
+	return include, nil
 }
 
 // Refused returns the error that replaces the response, or nil.
