@@ -72,7 +72,7 @@ func (a *service) review(c *handlers.Call) error {
 	if !c.Namespaced {
 		obj.SetNamespace("") // cluster-scoped: the client's value is ignored
 	}
-	a.Writes.Own(c.Context(), write, c.Owner(nil), nil, obj)
+	a.Writes.OwnSent(c.Context(), write, c.Owner(nil), obj)
 	ctx, user := c.Context(), request.UserFrom(c.Context())
 	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return valid(c, obj) }); err != nil {
 		return err

@@ -109,7 +109,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 		return fmt.Errorf("%T is not a TokenRequest", obj)
 	}
 	setDefaults(req)
-	t.Writes.Own(c.Context(), write, t.sent, nil, req)
+	t.Writes.OwnSent(c.Context(), write, t.sent, req)
 	ask := write.Admission(admission.Create, req, nil)
 	if err := t.Writes.Admission.Mutate(c.Context(), ask); err != nil {
 		return err
