@@ -144,6 +144,10 @@ func compareStatus(want, got map[string]any) []difference {
 	}
 	var out []difference
 	w, g := causes(want), causes(got)
+	if unordered(want) {
+		slices.Sort(w)
+		slices.Sort(g)
+	}
 	sortedW, sortedG := slices.Sorted(slices.Values(w)), slices.Sorted(slices.Values(g))
 	if !slices.Equal(sortedW, sortedG) {
 		missing, extra := minus(sortedW, sortedG), minus(sortedG, sortedW)
@@ -188,12 +192,21 @@ func compareStatus(want, got map[string]any) []difference {
 	return out
 }
 
-// byField sorts neighboring causes of the same field. kube-apiserver validates the entries of a map
-// in random order.
+// unordered reports whether the order of the causes of kube-apiserver is random. It finds the
+// conflicts of an apply by manager, and validates the fields of a custom resource, in the order of a
+// map.
+func unordered(status map[string]any) bool {
+	group, _ := Lookup(status, "details.group").(string)
+	return strings.HasSuffix(group, ".example.com") || Lookup(status, "details.causes.0.reason") == "FieldManagerConflict"
+}
+
+// byField sorts neighboring causes of the same field and of its elements. kube-apiserver validates
+// the entries of a map in random order.
 func byField(causes []string) []string {
 	out := slices.Clone(causes)
 	field := func(cause string) string {
 		name, _, _ := strings.Cut(cause, " ")
+		name, _, _ = strings.Cut(name, "[")
 		return name
 	}
 	for from := 0; from < len(out); {
@@ -261,6 +274,12 @@ func compareTrees(at string, want, got any, out *[]difference) {
 		}
 	case []any:
 		if g, ok := got.([]any); ok {
+			if names, ok := namesOf(w, g); ok {
+				if names != "" {
+					*out = append(*out, difference{class: at + ": items" + names, want: JSONText(want), got: JSONText(got)})
+				}
+				return
+			}
 			if len(w) != len(g) {
 				*out = append(*out, difference{class: at + ": number of items", want: JSONText(want), got: JSONText(got)})
 				return
@@ -278,4 +297,29 @@ func compareTrees(at string, want, got any, out *[]difference) {
 		}
 		*out = append(*out, difference{class: at + ": " + class, want: w, got: g})
 	}
+}
+
+// namesOf returns the strings that one of two lists of strings of different lengths lacks. It returns
+// false for all other lists.
+func namesOf(want, got []any) (names string, ok bool) {
+	var lists [2][]string
+	for i, list := range [][]any{want, got} {
+		for _, v := range list {
+			s, is := v.(string)
+			if !is {
+				return "", false
+			}
+			lists[i] = append(lists[i], s)
+		}
+	}
+	if len(want) == len(got) {
+		return "", false
+	}
+	for _, s := range minus(lists[0], lists[1]) {
+		names += fmt.Sprintf(" -%q", s)
+	}
+	for _, s := range minus(lists[1], lists[0]) {
+		names += fmt.Sprintf(" +%q", s)
+	}
+	return names, true
 }

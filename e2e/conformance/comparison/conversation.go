@@ -35,6 +35,9 @@ type Step struct {
 	Setup bool
 	// Until repeats the request until it accepts the response, for a limited time; nil accepts all.
 	Until func(status int, body any) bool
+	// Settles repeats the request until the servers agree, because their controllers change what it
+	// reads.
+	Settles bool
 }
 
 // Succeeds is a condition of Until.

@@ -10,14 +10,16 @@ import (
 )
 
 var (
-	uuids        = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-	times        = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
-	versions     = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record)([ :"=(\\\\]+)\d{2,}`)
-	addresses    = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
-	nodePorts    = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
-	ages         = regexp.MustCompile(`^(\d+[smh])+$`)
-	tokenVolumes = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
-	pointers     = regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`)
+	uuids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	times     = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
+	versions  = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record)([ :"=(\\\\]+)\d{2,}`)
+	addresses = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
+	nodePorts = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
+	// documentHashes identify OpenAPI documents, whose text may differ in the order of members.
+	documentHashes = regexp.MustCompile(`hash=[0-9A-F]{64,}`)
+	ages           = regexp.MustCompile(`^(\d+[smh])+$`)
+	tokenVolumes   = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
+	pointers       = regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`)
 	// goTimes are times of this year in the syntax of Go.
 	goTimes = regexp.MustCompile(`time\.Date\(20\d\d, [^)]*\)`)
 	// blanks are written at random by the package that prints differences between objects.
@@ -31,6 +33,12 @@ var ignoredHeaders = []string{"Date", "Content-Length", "Transfer-Encoding", "Co
 
 // presentHeaders have random values; only their presence is compared.
 var presentHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid", "Etag", "Last-Modified"}
+
+// buildFields describe in /version how a server was built.
+var buildFields = []string{"buildDate", "gitCommit", "gitTreeState", "goVersion"}
+
+// longestGenerated is the number of bytes of a generateName that the name keeps.
+const longestGenerated = 58
 
 // normalize returns the compared parts of a response. Values that differ between any two runs become
 // placeholders.
@@ -72,6 +80,7 @@ func scrub(s string, vars map[string]string) string {
 	s = goTimes.ReplaceAllString(s, "<time>")
 	s = blanks.ReplaceAllString(s, " ")
 	s = tokenVolumes.ReplaceAllString(s, "kube-api-access-<random>")
+	s = documentHashes.ReplaceAllString(s, "hash=<hash>")
 	s = addresses.ReplaceAllString(s, "<cluster-ip>")
 	return s
 }
@@ -86,13 +95,15 @@ func normalTree(v any, vars map[string]string) any {
 			switch {
 			case isText && k == "resourceVersion" && text != "" && text != "0":
 				t[k] = "<rv>"
+			case slices.Contains(buildFields, k):
+				t[k] = "<build>"
 			case isText && k == "continue" && text != "":
 				t[k] = "<continue>"
 			case isText && k == "uid" && uuids.MatchString(text):
 				t[k] = "<uid>"
 			case isText && k == "token" && len(text) > 40:
 				t[k] = "<token>"
-			case isText && k == "name" && generated != "" && strings.HasPrefix(text, generated):
+			case isText && k == "name" && generated != "" && strings.HasPrefix(text, generated[:min(len(generated), longestGenerated)]):
 				t[k] = generated + "<random>"
 			case k == "resourceRules" || k == "nonResourceRules": // in random order
 				rules, _ := normalTree(x, vars).([]any)

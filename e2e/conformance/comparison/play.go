@@ -6,7 +6,11 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 )
+
+// settleTimeout limits how long the controllers of the servers may take.
+const settleTimeout = 3 * time.Second
 
 // Player plays conversations on both servers. It may be used concurrently.
 type Player struct {
@@ -49,15 +53,20 @@ func (p *Player) play(ctx context.Context, c *Conversation) {
 		p.alone.RLock()
 		defer p.alone.RUnlock()
 	}
-	reference := &Session{Server: p.Reference, Vars: map[string]string{"ns": c.Namespace}}
-	product := &Session{Server: p.Product, Vars: map[string]string{"ns": c.Namespace}}
+	reference := newSession(p.Reference, c.Namespace)
+	product := newSession(p.Product, c.Namespace)
 	for i, s := range c.Steps {
 		if ctx.Err() != nil {
 			return
 		}
 		want, got := Exchange(reference, product, s)
 		p.sent.Add(1)
-		for _, d := range compare(want, got) {
+		differences := compare(want, got)
+		for began := time.Now(); s.Settles && len(differences) > 0 && time.Since(began) < settleTimeout; differences = compare(want, got) {
+			<-time.After(pollInterval)
+			want, got = Exchange(reference, product, s)
+		}
+		for _, d := range differences {
 			p.Found.add(finding{difference: d, conversation: c, step: i})
 		}
 		if s.changes() && (want.Status < http.StatusMultipleChoices) != (got.Status < http.StatusMultipleChoices) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,6 +26,15 @@ const retryTimeout = 3 * time.Minute
 type Session struct {
 	*Server
 	Vars map[string]string
+}
+
+// newSession starts a conversation in a namespace.
+func newSession(s *Server, namespace string) *Session {
+	vars := map[string]string{"ns": namespace}
+	if _, port, err := net.SplitHostPort(strings.TrimPrefix(s.url, "https://")); err == nil {
+		vars["port"] = ":" + port
+	}
+	return &Session{Server: s, Vars: vars}
 }
 
 // send sends a step and returns the response as it is.

@@ -75,8 +75,9 @@ func (c goldenCase) conversation() *comparison.Conversation {
 	out := &comparison.Conversation{Name: "golden " + c.file, Steps: comparison.NamespaceSteps(), Shared: goldenShared(c.file)}
 	for i, g := range c.Steps {
 		s := comparison.Step{Label: g.Name, Header: map[string]string{}, Text: g.Body, Save: g.Save, Encoding: comparison.JSONBody}
-		if g.Retry != "" && c.want[i].Status < http.StatusMultipleChoices {
-			s.Until = comparison.Succeeds
+		if g.Retry != "" {
+			want := c.want[i].Status
+			s.Until = func(status int, _ any) bool { return status == want }
 		}
 		s.Method, s.Path, _ = strings.Cut(g.Request, " ")
 		if g.JSON != nil {
@@ -99,6 +100,7 @@ func (c goldenCase) conversation() *comparison.Conversation {
 		if g.Token != "" {
 			s.Header["Authorization"] = "Bearer " + g.Token
 		}
+		s.Settles = out.Shared && s.Method == http.MethodGet && g.Watch == nil
 		if g.Watch != nil {
 			s = s.Query("timeoutSeconds=2")
 		}

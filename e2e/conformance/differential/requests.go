@@ -81,9 +81,11 @@ func (k *kindRun) odd() comparison.Step {
 		if !k.namespaced || !strings.Contains(s.Path, "{ns}") {
 			s = s.Query("fieldSelector=metadata.name%3D" + k.name)
 		}
-		if strings.Contains(s.Path, "/watch/") {
-			s = s.Query("timeoutSeconds=1")
-		}
+	}
+	if strings.Contains(s.Path, "/watch/") { // for any method: kube-apiserver then watches a custom resource
+		s = s.Query("timeoutSeconds=1")
+	}
+	if s.Method == "GET" || s.Method == "HEAD" {
 		return k.form(s, 3)
 	}
 	if s.Method == "POST" || s.Method == "PUT" || s.Method == "PATCH" {

@@ -25,7 +25,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	for _, e := range Endpoints() {
 		switch {
 		case string(e) != first:
-		case !single || name == "":
+		case !single:
 			r.serveAll(e, w, req)
 			return
 		default:
@@ -125,7 +125,8 @@ func (r *Registry) serveOne(e Endpoint, name string, w http.ResponseWriter, req 
 			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 			return
 		}
-		writeText(w, "ok")
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok")) // an error means that the client is gone
 		return
 	}
 	http.NotFound(w, req)

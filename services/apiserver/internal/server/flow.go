@@ -37,7 +37,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		took := observeSince(c.Metrics.filters.flow, begin)
 		audit.From(ctx).Spent(audit.Queueing, took)
 		request.From(ctx).Waits.Add(took)
-		if !long || op.Verb == "watch" || err != nil { // Kubernetes classifies no other long-running request
+		if !long && !op.LooksLongRunning() || op.Verb == "watch" || err != nil { // Kubernetes classifies no other long-running request
 			setFlowHeaders(w.Header(), class)
 		}
 		if err != nil {

@@ -7,8 +7,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/api"
 	"binnacle/libs/satoken"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/status"
@@ -61,13 +64,11 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.serveVersion(w, r)
 	case strings.HasPrefix(path, "/openapi/"):
 		m.OpenAPI.ServeHTTP(w, r)
-	case m.Issuer != nil && (path == satoken.DiscoveryPath || path == satoken.JWKSPath):
-		if r.Method != http.MethodGet {
-			m.API.Error(w, r, status.Method())
-			return
-		}
-		m.Issuer.ServeHTTP(w, r)
-	case path == "/" || path == "":
+	case m.Issuer != nil && path == satoken.DiscoveryPath:
+		m.serveMedia(w, r, api.MediaJSON, m.Issuer.ServeHTTP)
+	case m.Issuer != nil && path == satoken.JWKSPath:
+		m.serveMedia(w, r, satoken.JWKSMedia, m.Issuer.ServeHTTP)
+	case path == "/" || path == "" || path == "/index.html":
 		m.Discovery.ServePaths(w, r)
 	case m.Flagz != nil && path == "/flagz":
 		m.Flagz.ServeHTTP(w, r)
@@ -102,13 +103,22 @@ func (m *Mux) serveLogs(w http.ResponseWriter, r *http.Request) {
 
 // serveVersion serves /version. Its errors are Statuses, as in discovery.
 func (m *Mux) serveVersion(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case r.URL.Path != "/version" && r.URL.Path != "/version/":
+	if r.URL.Path != "/version" && r.URL.Path != "/version/" {
 		m.API.Error(w, r, status.NoResource())
+		return
+	}
+	m.serveMedia(w, r, api.MediaJSON, m.Discovery.ServeVersion)
+}
+
+// serveMedia serves GET of a document with one media type.
+func (m *Mux) serveMedia(w http.ResponseWriter, r *http.Request, media string, serve http.HandlerFunc) {
+	switch {
 	case r.Method != http.MethodGet:
 		m.API.Error(w, r, status.Method())
+	case !negotiation.Names(r.Header.Get("Accept"), func(t string) bool { return t == media }):
+		m.API.Error(w, r, status.NoRepresentation([]string{media}))
 	default:
-		m.Discovery.ServeVersion(w, r)
+		serve(w, r)
 	}
 }
 
@@ -159,13 +169,34 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 		m.API.ServeHTTP(w, r)
 	case gv.Version != "" && !op.Kinds.Serves(gv):
 		m.API.Error(w, r, status.NoResource())
+	case anyMethod(op, parts[0], gv):
+		m.serveDiscovery(w, r, parts[0], gv)
 	case r.Method != http.MethodGet:
 		m.API.Error(w, r, status.Method())
+	case r.URL.Path == "/api/" && !m.API.Media.Known(r.Header.Get("Accept")):
+		m.API.Error(w, r, status.NoRepresentation(m.API.Media.Objects()))
+	default:
+		m.serveDiscovery(w, r, parts[0], gv)
+	}
+}
+
+// anyMethod reports whether Kubernetes serves a discovery document for any method. root is api or apis
+// if the path names no group.
+func anyMethod(op *requestinfo.Info, root string, gv schema.GroupVersion) bool {
+	if gv.Version != "" {
+		return !op.Kinds.BuiltIn(gv.Group)
+	}
+	return root != "api" && gv.Group != apiregistrationv1.GroupName
+}
+
+// serveDiscovery serves a discovery document; see anyMethod.
+func (m *Mux) serveDiscovery(w http.ResponseWriter, r *http.Request, root string, gv schema.GroupVersion) {
+	switch {
 	case gv.Version != "":
 		m.Discovery.ServeGroupVersion(w, r, gv)
 	case gv.Group != "":
 		m.Discovery.ServeGroup(w, r, gv.Group)
-	case parts[0] == "api":
+	case root == "api":
 		m.Discovery.ServeAPIRoot(w, r)
 	default:
 		m.Discovery.ServeAPIsRoot(w, r)

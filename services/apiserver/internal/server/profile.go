@@ -37,7 +37,7 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 	name, below := strings.CutPrefix(r.URL.Path, profilePrefix)
 	switch {
 	case !below:
-		http.Redirect(w, r, profilePrefix, http.StatusMovedPermanently)
+		http.Redirect(w, r, profilePrefix, http.StatusFound)
 	case name == "cmdline":
 		pprof.Cmdline(w, r)
 	case name == "profile":

@@ -249,11 +249,13 @@ func TestMuxRoutesPaths(t *testing.T) {
 			path:   "/api/v1/others",
 			full:   "NotFound",
 		},
-		{method: "POST", path: "/api", full: "MethodNotAllowed"}, {method: "POST", path: "/apis", full: "MethodNotAllowed"}, {
+		{method: "POST", path: "/api", full: "MethodNotAllowed"}, {method: "POST", path: "/apis", full: "apis"}, {
 			method: "POST",
 			path:   "/apis/apps",
-			full:   "MethodNotAllowed",
+			full:   "group apps",
 		},
+		{method: "POST", path: "/apis/example.com/v1", full: "group version example.com/v1"},
+		{method: "GET", path: "/index.html", full: "paths"},
 		{method: "POST", path: "/apis/apps/v1", full: "MethodNotAllowed"}, {method: "POST", path: "/apis/apps/v9", full: "NotFound"},
 		{method: "GET", path: "/healthz", full: "health"}, {method: "GET", path: "/healthz/x", full: "health"}, {
 			method: "GET",

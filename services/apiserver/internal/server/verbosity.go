@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 )
 
 const (
@@ -17,10 +16,10 @@ const (
 // serveVerbosity sets the log level to the number in the body, with the responses of Kubernetes.
 func (m *Mux) serveVerbosity(w http.ResponseWriter, r *http.Request) {
 	code, text := m.setVerbosity(r)
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Type", "text/plain")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = io.WriteString(w, text) // fails only if the client is gone
+	_, _ = io.WriteString(w, text+"\n") // fails only if the client is gone
 }
 
 // setVerbosity sets the log level. It returns the status code and the text of the response.
@@ -32,12 +31,9 @@ func (m *Mux) setVerbosity(r *http.Request) (code int, text string) {
 	if err != nil {
 		return http.StatusBadRequest, "error reading request body: " + err.Error()
 	}
-	level, err := strconv.ParseInt(strings.TrimSpace(string(body)), 10, 32)
-	if err == nil && level < 0 {
-		err = fmt.Errorf("%d is negative", level)
-	}
+	level, err := strconv.ParseUint(string(body), 10, 31)
 	if err != nil {
-		return http.StatusBadRequest, fmt.Sprintf("failed set klog.logging.verbosity %s: %v", body, err)
+		return http.StatusBadRequest, err.Error()
 	}
 	m.Verbosity(int(level))
 	return http.StatusOK, fmt.Sprintf("successfully set klog.logging.verbosity to %s", body)

@@ -16,8 +16,9 @@ type Errors interface {
 	// NoVerb returns the error for a verb that the path does not support. collection is true for
 	// the path of a collection.
 	NoVerb(verb string, collection bool) error
-	// NoPatch returns the error for a media type other than those of supported patches.
-	NoPatch(supported []string) error
+	// NoPatch returns the error for a media type other than those of supported patches. empty reports
+	// whether the request has no body.
+	NoPatch(supported []string, empty bool) error
 	// NotAcceptable returns the error for an Accept header without a known media type. streams is
 	// true for a path that can be watched.
 	NotAcceptable(m negotiation.Media, streams bool) error
@@ -38,7 +39,12 @@ func (builtInErrors) NoSubresource(string) error { return status.NoResource() }
 
 func (builtInErrors) NoVerb(string, bool) error { return status.Method() }
 
-func (builtInErrors) NoPatch([]string) error { return status.PatchType() }
+func (builtInErrors) NoPatch(_ []string, empty bool) error {
+	if empty { // as the router of Kubernetes, which checks the type of a body only if there is one
+		return status.NoRepresentation(nil)
+	}
+	return status.PatchType()
+}
 
 func (builtInErrors) NotAcceptable(m negotiation.Media, streams bool) error {
 	if streams {
@@ -61,7 +67,7 @@ func (e customErrors) NoVerb(verb string, collection bool) error {
 	return apierrors.NewMethodNotSupported(e.kind.GroupResource(), verb)
 }
 
-func (customErrors) NoPatch(supported []string) error { return status.BodyType(supported) }
+func (customErrors) NoPatch(supported []string, _ bool) error { return status.BodyType(supported) }
 
 func (customErrors) NotAcceptable(m negotiation.Media, _ bool) error {
 	return status.NotAcceptable(m.Objects())

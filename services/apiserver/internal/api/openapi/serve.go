@@ -25,32 +25,33 @@ const (
 	prefixV3 = pathV3 + "/"
 )
 
-// ServeHTTP serves /openapi/v2, /openapi/v3 and the paths below it.
+// ServeHTTP serves /openapi/v2, /openapi/v3 and the paths below it. As in Kubernetes, it ignores the
+// method.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
+	snap := s.current.Load()
+	switch r.URL.Path {
+	case pathV2:
+		s.serveDocument(w, r, s.v2(r.Context(), snap), "v2", "")
+		return
+	case pathV3:
+		s.serveIndex(w, r, snap)
 		return
 	}
-	snap := s.current.Load()
-	path := strings.TrimSuffix(r.URL.Path, "/")
-	switch {
-	case path == pathV2:
-		s.serveDocument(w, r, s.v2(r.Context(), snap), "v2", "")
-	case path == pathV3:
-		s.serveIndex(w, r, snap)
-	default:
-		if o, ok := snap.others[strings.TrimPrefix(path, prefixV3)]; ok && strings.HasPrefix(path, prefixV3) {
-			o.Document.ServeHTTP(w, r)
-			return
-		}
-		e := snap.byPath[strings.TrimPrefix(path, prefixV3)]
-		if e == nil || !strings.HasPrefix(path, prefixV3) {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		s.serveDocument(w, r, e.doc, "v3", e.path)
+	path, ok := strings.CutPrefix(r.URL.Path, prefixV3)
+	if !ok {
+		http.NotFound(w, r)
+		return
 	}
+	if o, ok := snap.others[path]; ok {
+		o.Document.ServeHTTP(w, r)
+		return
+	}
+	e := snap.byPath[path]
+	if e == nil {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	s.serveDocument(w, r, e.doc, "v3", e.path)
 }
 
 // failed responds with an error. For a client that went away, logs and metrics record that.

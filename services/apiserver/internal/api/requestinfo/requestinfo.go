@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/api/apiset"
@@ -50,6 +51,8 @@ type Info struct {
 	Sub    *registry.Subresource
 	// Collection reports whether the request is about a collection rather than one object.
 	Collection bool
+	// WatchPath reports whether the path has the deprecated prefix watch.
+	WatchPath bool
 	// Beyond is the rest of the path below a subresource that accepts all paths below it.
 	Beyond []string
 	// EmptyNamespace reports whether the path has a namespace segment that is empty. Lists, watches
@@ -111,6 +114,15 @@ func (o *Info) LongRunning() bool {
 		return o.Sub.Connect
 	}
 	return o.Verb == "watch" && o.Method == http.MethodGet && o.Target.HasVerb("watch")
+}
+
+// LooksLongRunning reports whether Kubernetes takes the request for long-running by its verb or its
+// subresource, even if it serves no such path. It does not classify such requests.
+func (o *Info) LooksLongRunning() bool {
+	if !o.IsResource {
+		return strings.HasPrefix(o.Path, "/debug/pprof/")
+	}
+	return o.Verb == "proxy" || foreignLong[o.Subresource]
 }
 
 // Writes reports whether the verb changes objects.
@@ -195,6 +207,7 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	o.IsResource = true
 	o.Verb = verbs[r.Method]
 	p := o.locate(parts)
+	o.WatchPath = p.prefix == "watch"
 	p.empty = p.empty || empty || o.Version == ""
 	o.Hollow = p.empty
 	o.refine(r, p)
@@ -268,7 +281,7 @@ func (o *Info) refine(r *http.Request, p place) {
 	if Truthy(q, "watch") {
 		o.Verb = "watch"
 	}
-	if strings.Contains(o.FieldSelector, "metadata.name") && !o.Crowded() {
+	if strings.Contains(o.FieldSelector, "metadata.name") && !o.Crowded() && o.validOptions() {
 		if sel, err := o.selectors.Fields(); err == nil {
 			if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
 				o.Name = name
@@ -277,8 +290,18 @@ func (o *Info) refine(r *http.Request, p place) {
 	}
 }
 
-// setTarget finds the target of the path. There is no target unless the path is exactly one that
-// the kind serves.
+// validOptions reports whether the parameters of a collection can be parsed.
+func (o *Info) validOptions() bool {
+	var options metav1.ListOptions
+	if metav1.Convert_url_Values_To_v1_ListOptions(&o.Query, &options, nil) != nil {
+		return false
+	}
+	_, err := o.selectors.Labels()
+	return err == nil
+}
+
+// setTarget finds the target of the path. There is no target unless the path is exactly one that the kind
+// serves.
 func (o *Info) setTarget(p place) {
 	kind := o.Kinds.Resource(o.GVR())
 	if kind == nil || p.empty || p.prefix == "proxy" {

@@ -123,16 +123,17 @@ func parse(header string) []clause {
 // Known reports whether the header names any supported media type, regardless of parameters. If
 // not, the response is 406 before the request is examined further.
 func (m Media) Known(header string) bool {
+	return Names(header, func(t string) bool { return m.has(t) || m.CBOR && t == api.MediaCBORSequence })
+}
+
+// Names reports whether an Accept header is empty or names */* or a known media type.
+func Names(header string, known func(mediaType string) bool) bool {
 	if strings.TrimSpace(header) == "" {
 		return true
 	}
 	for _, part := range strings.Split(header, ",") {
 		t, _, _ := strings.Cut(part, ";")
-		t = strings.TrimSpace(t)
-		if t == "*/*" {
-			return true
-		}
-		if m.has(t) || m.CBOR && t == api.MediaCBORSequence {
+		if t = strings.TrimSpace(t); t == "*/*" || known(t) {
 			return true
 		}
 	}
@@ -167,7 +168,7 @@ func AcceptOf(r *http.Request, types []string, forms ...As) (Choice, bool) {
 	}
 	for _, c := range parse(header) {
 		for _, t := range types {
-			if c.typ != t && c.typ != "*/*" {
+			if c.typ != t && c.typ != "*/*" && c.typ != "application/*" { // all media types are applications
 				continue
 			}
 			choice := Choice{Media: t, Pretty: pretty(r, c.params)}

@@ -26,7 +26,7 @@ func TestAccept(t *testing.T) {
 			want:   negotiation.Choice{Media: api.MediaJSON},
 			ok:     true,
 		},
-		{accept: "application/*", want: negotiation.Choice{}},
+		{accept: "application/*", want: negotiation.Choice{Media: api.MediaJSON}, ok: true},
 		{accept: "text/html", want: negotiation.Choice{}},
 		{accept: table, want: negotiation.Choice{Media: api.MediaJSON, As: negotiation.Table, MetaVersion: "v1"}, ok: true},
 		{accept: "application/json;as=Table;v=v9;g=meta.k8s.io", want: negotiation.Choice{}},

@@ -29,6 +29,7 @@ func (p *patterns) get() *schema.Room {
 // family holds the versions of one definition.
 type family struct {
 	group    string
+	kind     string
 	stored   string     // the storage version
 	convert  Conversion // nil: versions differ only in their apiVersion
 	versions map[string]*versionSchema
@@ -36,7 +37,7 @@ type family struct {
 
 // family returns the versions of a definition. Their schemas are read and compiled on first use.
 func (m *Maker) family(d *Definition) *family {
-	f := &family{group: d.Spec.Group, stored: storageVersion(d), versions: map[string]*versionSchema{}}
+	f := &family{group: d.Spec.Group, kind: d.Spec.Names.Kind, stored: storageVersion(d), versions: map[string]*versionSchema{}}
 	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && m.Conversion != nil {
 		f.convert = m.Conversion(d)
 	}

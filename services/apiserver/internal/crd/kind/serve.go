@@ -38,8 +38,14 @@ func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry
 		return out, err
 	}
 	if o.Foreign {
-		out.Doc = d.Raw()
-		return out, nil
+		other := s.sibling(d)
+		if other == nil {
+			out.Doc = d.Raw()
+			return out, nil
+		}
+		if p, err = other.program.Get(); err != nil {
+			return out, err
+		}
 	}
 	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient, KeepNulls: o.KeepNulls})
 	if err != nil {
@@ -114,6 +120,20 @@ func versionOf(d *tape.Doc) string {
 	}
 	name := d.String(v)
 	return strings.Clone(name[strings.LastIndexByte(name, '/')+1:])
+}
+
+// sibling returns the schema of a document's version, or nil if the document has another kind or a
+// version that the definition lacks.
+func (f *family) sibling(d *tape.Doc) *versionSchema {
+	kind, apiVersion := d.Find(tape.Root, "kind"), d.Find(tape.Root, "apiVersion")
+	if kind == tape.None || apiVersion == tape.None || d.Kind(kind) != tape.String || d.Kind(apiVersion) != tape.String {
+		return nil
+	}
+	version, ok := strings.CutPrefix(d.String(apiVersion), f.group+"/")
+	if !ok || d.String(kind) != f.kind {
+		return nil
+	}
+	return f.versions[version]
 }
 
 // serveShape returns a stored document in its served form. It takes ownership of d. If defaults

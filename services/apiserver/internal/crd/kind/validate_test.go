@@ -2,6 +2,7 @@ package kind_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -45,6 +46,38 @@ func TestScaleOfWrites(t *testing.T) {
 	for sub, want := range map[string][]string{"": {spec, status}, "scale": {spec, status}, "status": {status}} {
 		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{Object: atomicType(t, []byte(text)), Text: []byte(text), Old: []byte(`{"spec":{"n":-1}}`), Subresource: sub})
 		same(t, sub, errs, want)
+	}
+}
+
+// TestBodyOfAnotherVersion checks that the schema of its own version decides which fields of a body
+// are unknown.
+func TestBodyOfAnotherVersion(t *testing.T) {
+	version := func(name, field string) v1.CustomResourceDefinitionVersion {
+		return v1.CustomResourceDefinitionVersion{Name: name, Served: true, Storage: name == "v1", Schema: &v1.CustomResourceValidation{
+			OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{field: {Type: "string"}}},
+		}}
+	}
+	read := func() (*v1.CustomResourceDefinition, error) {
+		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
+			Group: "example.com", Names: v1.CustomResourceDefinitionNames{Kind: "Widget"},
+			Versions: []v1.CustomResourceDefinitionVersion{version("v1", "a"), version("v2", "b")},
+		}}, nil
+	}
+	d, err := kind.Read(read, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
+	for text, want := range map[string]string{
+		`{"apiVersion":"example.com/v2","kind":"Widget","a":"x","b":"y"}`: "[a]",
+		`{"apiVersion":"example.com/v3","kind":"Widget","a":"x","b":"y"}`: "[]",
+		`{"apiVersion":"example.com/v2","kind":"Gadget","a":"x","b":"y"}`: "[]",
+		`{"apiVersion":"other.com/v2","kind":"Widget","a":"x","b":"y"}`:   "[]",
+	} {
+		shaped, err := k.Document.Shape([]byte(text), registry.ShapeOptions{Unknown: true, Foreign: true})
+		if got := fmt.Sprint(shaped.Unknown); err != nil || got != want {
+			t.Errorf("%s: got unknown fields %s and error %v, want %s", text, got, err, want)
+		}
 	}
 }
 

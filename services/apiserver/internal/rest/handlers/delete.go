@@ -73,11 +73,15 @@ func (c *Call) warnOfOrphans(o *metav1.DeleteOptions) {
 // deleteOptions decodes the options from the body or, if it is empty, from the query.
 func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
-	body, media, err := a.body(c)
+	body, err := readBody(c.R)
 	if err != nil {
 		return nil, err
 	}
 	if len(body) > 0 {
+		media, err := a.bodyType(c)
+		if err != nil {
+			return nil, err
+		}
 		// Typed clients send them in the group version of the deleted object.
 		gvk, err := a.Codec.DecodeInto(media, body, o)
 		if err != nil {
@@ -112,8 +116,11 @@ func (a *API) deleteCollection(c *Call) error {
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.NoCache)
+	o, err := parseListOptions(c.Op, false, a.WatchList)
 	if err != nil {
+		return err
+	}
+	if err := o.resolve(c.Coder, a.NoCache); err != nil {
 		return err
 	}
 	do, err := a.deleteOptions(c)
@@ -127,6 +134,9 @@ func (a *API) deleteCollection(c *Call) error {
 	p, err := a.selectedPage(c, f, o)
 	if err != nil {
 		return err
+	}
+	if c.Namespaced && c.Op.Namespace == "" && max(len(p.Items), p.Count) > 0 { // as in Kubernetes, unless the list is empty
+		return errNoNamespace()
 	}
 	if len(do.DryRun) > 0 {
 		if err := request.Estimate(c.Context(), dryRunCost*max(len(p.Items), p.Count)); err != nil {

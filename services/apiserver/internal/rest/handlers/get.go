@@ -298,17 +298,21 @@ func (c *Call) componentEntry(ctx context.Context, component *componentstatus.Co
 
 // listComponents checks the selected components in parallel and writes their list.
 func (a *API) listComponents(c *Call) error {
-	if c.Op.Verb == "watch" {
-		err := apierrors.NewMethodNotSupported(c.GroupResource(), "watch")
-		err.ErrStatus.Message = fmt.Sprintf("watch is not supported on resources of kind %q", c.Resource)
+	watch := c.Op.Verb == "watch"
+	o, err := parseListOptions(c.Op, watch, a.WatchList)
+	if err != nil {
 		return err
 	}
 	f, err := a.ForList(c.R, c.resource)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.NoCache)
-	if err != nil {
+	if o.field, err = kindFields(o.field, c.Coder); err != nil {
+		return err
+	}
+	if watch {
+		err := apierrors.NewMethodNotSupported(c.GroupResource(), "watch")
+		err.ErrStatus.Message = fmt.Sprintf("watch is not supported on resources of kind %q", c.Resource)
 		return err
 	}
 	list := &responsewriters.List{}

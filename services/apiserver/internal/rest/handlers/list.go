@@ -22,11 +22,7 @@ const eventListed = "Listing from storage done"
 
 // list serves GET of a collection.
 func (a *API) list(c *Call) error {
-	f, err := a.ForList(c.R, c.resource)
-	if err != nil {
-		return err
-	}
-	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.NoCache)
+	f, o, err := a.listForm(c)
 	if err != nil {
 		return err
 	}
@@ -56,6 +52,20 @@ func (a *API) list(c *Call) error {
 	}
 	tracing.Event(c.Context(), eventListed)
 	return a.listError(c, &p.List, p.show(c, f))
+}
+
+// listForm returns the form and the options of a list. As in Kubernetes, errors of the parameters
+// precede those of the form.
+func (a *API) listForm(c *Call) (*responsewriters.Form, *listOptions, error) {
+	o, err := parseListOptions(c.Op, false, a.WatchList)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := a.ForList(c.R, c.resource)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, o, o.resolve(c.Coder, a.NoCache)
 }
 
 // minConverted is the minimum number of objects that a limited list converts at a time to select

@@ -49,8 +49,8 @@ type listOptions struct {
 }
 
 // parseListOptions parses and validates the parameters (specification: "Get and list
-// resource-version semantics"). noCache is Config.NoCache.
-func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, noCache bool) (*listOptions, error) {
+// resource-version semantics"). resolve completes the options.
+func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions, error) {
 	o := &listOptions{}
 	q := op.Query
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
@@ -66,7 +66,7 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 	if o.label, err = read.Labels(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if _, err := read.Fields(); err != nil {
+	if o.field, err = read.Fields(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	internal := &internalversion.ListOptions{
@@ -80,19 +80,26 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("ListOptions"), "", errs)
 	}
-	if o.field, err = parseFieldSelector(read, c); err != nil {
-		return nil, err
+	return o, nil
+}
+
+// resolve converts the field selector to the labels of the kind and parses the version. noCache is
+// Config.NoCache.
+func (o *listOptions) resolve(c *codec.Coder, noCache bool) error {
+	sel, err := kindFields(o.field, c)
+	if err != nil {
+		return err
 	}
-	o.field, o.served = splitFields(c, o.field)
+	o.field, o.served = splitFields(c, sel)
 	o.revision, err = parseRevision(o.ResourceVersion)
-	if err != nil && !watch {
+	if err != nil && !o.Watch {
 		err = apierrors.NewBadRequest("invalid resource version: " + err.Error())
 	}
-	if o.Continue != "" && !watch {
-		return o, nil // the token holds the revision
+	if o.Continue != "" && !o.Watch {
+		return nil // the token holds the revision
 	}
 	switch {
-	case o.revision != 0 || watch:
+	case o.revision != 0 || o.Watch:
 	case noCache:
 		o.revision = -1
 		o.ResourceVersion = ""
@@ -100,7 +107,7 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 	default:
 		o.Limit = 0 // a list from the cache is not limited
 	}
-	return o, err
+	return err
 }
 
 // splitFields returns the part of a field selector that the watch cache evaluates, and the part
@@ -157,17 +164,12 @@ func parseRevision(s string) (int64, error) {
 	return int64(v), nil
 }
 
-// parseFieldSelector returns the field selector with the labels of the kind translated. An unknown
-// label is an error.
-func parseFieldSelector(read *requestinfo.Selectors, c *codec.Coder) (fields.Selector, error) {
-	sel, err := read.Fields()
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
+// kindFields returns a field selector with the labels of a kind's fields.
+func kindFields(sel fields.Selector, c *codec.Coder) (fields.Selector, error) {
 	if sel.Empty() {
 		return sel, nil
 	}
-	sel, err = sel.Transform(func(label, value string) (string, string, error) {
+	sel, err := sel.Transform(func(label, value string) (string, string, error) {
 		if l, ok := c.FieldLabel(label); ok {
 			return l, value, nil
 		}
@@ -206,8 +208,12 @@ func (c *Call) write(options runtime.Object, dryRun []string, manager, validatio
 	}
 }
 
-// CreateRequest returns the write request of a POST.
+// CreateRequest returns the write request of a POST. As in Kubernetes, an unsupported media type of
+// the body precedes errors of the parameters.
 func (c *Call) CreateRequest() (*writes.Request, error) {
+	if _, err := c.api.bodyType(c); err != nil {
+		return nil, err
+	}
 	var o metav1.CreateOptions
 	q := c.R.URL.Query()
 	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&q, &o, nil); err != nil {
@@ -218,6 +224,18 @@ func (c *Call) CreateRequest() (*writes.Request, error) {
 	}
 	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
+
+// bodyType returns the media type of a request's body.
+func (a *API) bodyType(c *Call) (string, error) {
+	media, ok := a.Media.Body(c.R)
+	if !ok {
+		return "", status.BodyType(a.Media.Objects())
+	}
+	return media, nil
+}
+
+// errNoNamespace returns the error for the missing namespace of an object.
+func errNoNamespace() error { return apierrors.NewBadRequest("Namespace parameter required.") }
 
 // UpdateRequest returns the write request of a PUT.
 func (c *Call) UpdateRequest() (*writes.Request, error) {

@@ -44,6 +44,15 @@ func TestInvalidRevisionsAreRejected(t *testing.T) {
 	}
 }
 
+// parsedOptions returns the error of the parameters of a list.
+func parsedOptions(query url.Values, c *codec.Coder) error {
+	o, err := parseListOptions(&requestinfo.Info{Query: query}, false, false)
+	if err != nil {
+		return err
+	}
+	return o.resolve(c, false)
+}
+
 func TestSelectorsAreBounded(t *testing.T) {
 	many := func(one string, n int) string { return strings.Repeat(","+one, n)[1:] }
 	coder := &codec.Coder{Decl: &registry.Kind{}}
@@ -60,9 +69,7 @@ func TestSelectorsAreBounded(t *testing.T) {
 		{label: "a in (b,c)," + many("a", 1000)},
 		{label: many("a", 600), field: many("metadata.name!=a", 600)},
 	} {
-		_, err := parseListOptions(&requestinfo.Info{
-			Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}},
-		}, coder, false, false, false)
+		err := parsedOptions(url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}, coder)
 		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
 			t.Errorf("%.20s… %.20s…: got error %v, want success: %t", c.label, c.field, err, c.ok)
 		}
@@ -98,10 +105,7 @@ func TestFieldLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := func(selector string) error {
-				_, err := parseListOptions(&requestinfo.Info{
-					Query: url.Values{"fieldSelector": {selector}},
-				}, &codec.Coder{Decl: &c.kind}, false, false, false)
-				return err
+				return parsedOptions(url.Values{"fieldSelector": {selector}}, &codec.Coder{Decl: &c.kind})
 			}
 			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.ok {
 				t.Errorf("metadata.namespace: got %v", err)

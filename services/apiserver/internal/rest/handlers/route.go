@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 
+	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
@@ -70,6 +71,9 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		return nil, nil, status.NoResource()
 	}
 	c := &Call{resource: op.Target, W: w, R: r, Op: op, Sub: op.Sub, api: a}
+	if op.WatchPath && !c.HasVerb("watch") {
+		return nil, nil, status.NoResource()
+	}
 	if c.createOnly() && (!op.Collection || c.Namespaced && op.Namespace == "" && !op.EmptyNamespace) {
 		return nil, nil, status.NoResource()
 	}
@@ -78,7 +82,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 			return c, pageNotFound, nil
 		}
 		if !op.Collection {
-			return nil, nil, apierrors.NewBadRequest("Namespace parameter required.")
+			return nil, nil, errNoNamespace()
 		}
 	}
 	if c.Sub != nil && c.Sub.Connect {
@@ -86,21 +90,27 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		if o != nil && !slices.Contains(o.Methods, op.Method) {
 			return nil, nil, status.Method()
 		}
+		if _, dry := api.Parameter(r.URL.RawQuery, "dryRun"); dry {
+			return nil, nil, apierrors.NewBadRequest("dryRun is not supported")
+		}
 		if err := validName(op); err != nil {
 			return nil, nil, err
 		}
 		return c, a.proxied(o), nil
 	}
 	h := a.handler(c)
-	if h == nil {
+	if h == nil && (op.Verb != "patch" || !c.Custom()) {
 		return nil, nil, c.Errors().NoVerb(op.Verb, op.Collection && c.Sub == nil)
 	}
 	if op.Verb == "patch" {
 		if types := a.patchTypes(c); !slices.Contains(types, string(patchType(r))) {
-			return nil, nil, c.Errors().NoPatch(types)
+			return nil, nil, c.Errors().NoPatch(types, r.ContentLength == 0)
 		}
 	}
-	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {
+	if h == nil {
+		return nil, nil, c.Errors().NoVerb(op.Verb, op.Collection && c.Sub == nil)
+	}
+	if accept := r.Header.Get("Accept"); !c.Custom() && !a.Config.Media.Known(accept) {
 		return nil, nil, c.Errors().NotAcceptable(a.Config.Media, op.Verb == "list" || op.Verb == "watch")
 	}
 	if err := validName(op); err != nil {

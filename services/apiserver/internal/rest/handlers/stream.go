@@ -14,6 +14,7 @@ import (
 	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/status"
@@ -189,6 +190,9 @@ func (s *stream) fail(err error) {
 
 // send writes all events, in few writes. It returns false if the watch has ended.
 func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
+	if s.form.As == negotiation.PartialObjectList { // an event holds no list, so the first one ends the watch
+		return false
+	}
 	defer s.form.Finish()
 	if err := s.prepare(ctx, events); err != nil {
 		s.end(ctx, err)

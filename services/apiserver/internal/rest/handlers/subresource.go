@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -35,15 +35,22 @@ func (a *API) subresourceHandler(c *Call) handler {
 	default:
 		return a.operationHandler(c)
 	}
-	switch c.Op.Verb {
-	case "get":
-		return get
-	case "update":
-		return update
-	case "patch":
-		return patch
+	h := map[string]handler{"get": get, "update": update, "patch": patch}[c.Op.Verb]
+	if h != nil && c.Sub.Scale != nil {
+		return a.viewing(h, true)
 	}
-	return nil
+	return h
+}
+
+// viewing returns a handler that first rejects an Accept header that its view does not satisfy; see
+// responsewriters.View.
+func (a *API) viewing(h handler, table bool) handler {
+	return func(c *Call) error {
+		if err := a.AcceptsView(c.R, table); err != nil {
+			return err
+		}
+		return h(c)
+	}
 }
 
 // overParent reports whether a subresource is a view of the parent object itself.
@@ -100,44 +107,25 @@ func (a *API) getScale(c *Call) error {
 	return a.writeScaleObject(c, c.Sub.Scale.Of(obj))
 }
 
-// writeScaleObject writes a scale, as a table if the client requests one.
+// writeScaleObject writes a scale in the negotiated form.
 func (a *API) writeScaleObject(c *Call, sc *autoscalingv1.Scale) error {
-	choice, ok := a.Media.Accept(c.R, negotiation.Table)
-	if !ok || choice.As != negotiation.Table {
-		a.Object(c.W, c.R, http.StatusOK, sc, scaleGVK)
-		return nil
+	v := responsewriters.View{Object: sc, GVK: scaleGVK, InternalName: "*autoscaling.Scale"}
+	nameFormat := ""
+	if c.Custom() {
+		v.InternalName, nameFormat = "*v1.Scale", "name"
 	}
-	if choice.Media == api.MediaProtobuf {
-		return status.NotAcceptable(a.Media.Objects())
+	doc, columns := metav1.ObjectMeta{}.SwaggerDoc(), c.Sub.Scale.Columns
+	v.Columns = []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: nameFormat, Description: doc["name"]},
+		{Name: "Desired", Type: "integer", Description: cmp.Or(columns.Desired, autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"])},
+		{Name: "Available", Type: "integer", Description: cmp.Or(columns.Available, autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"])},
+		{Name: "Age", Type: cmp.Or(columns.AgeType, "string"), Description: doc["creationTimestamp"]},
 	}
-	meta := metav1.ObjectMeta{}.SwaggerDoc()
-	columns := c.Sub.Scale.Columns
-	partial := &metav1.PartialObjectMetadata{
-		TypeMeta:   metav1.TypeMeta{APIVersion: codec.MetaVersion(choice.MetaVersion), Kind: codec.PartialKind},
-		ObjectMeta: sc.ObjectMeta,
+	v.Cells = []any{
+		sc.Name, int64(sc.Spec.Replicas), int64(sc.Status.Replicas),
+		duration.HumanDuration(a.Now().Sub(sc.CreationTimestamp.Time)),
 	}
-	table := &metav1.Table{
-		ListMeta: metav1.ListMeta{ResourceVersion: sc.ResourceVersion},
-		ColumnDefinitions: []metav1.TableColumnDefinition{
-			{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
-			{Name: "Desired", Type: "integer", Description: cmp.Or(columns.Desired, autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"])},
-			{
-				Name:        "Available",
-				Type:        "integer",
-				Description: cmp.Or(columns.Available, autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"]),
-			},
-			{Name: "Age", Type: cmp.Or(columns.AgeType, "string"), Description: meta["creationTimestamp"]},
-		},
-		Rows: []metav1.TableRow{{
-			Cells: []any{
-				sc.Name, int64(sc.Spec.Replicas), int64(sc.Status.Replicas),
-				duration.HumanDuration(a.Now().Sub(sc.CreationTimestamp.Time)),
-			},
-			Object: runtime.RawExtension{Object: partial},
-		}},
-	}
-	a.Write(c.W, c.R, http.StatusOK, table, metav1.SchemeGroupVersion.WithKind(codec.TableKind), choice)
-	return nil
+	return a.View(c.W, c.R, http.StatusOK, v)
 }
 
 // updateScale serves PUT of the scale subresource.
@@ -177,8 +165,11 @@ func (a *API) writeScale(c *Call, req *writes.Request, write func(context.Contex
 	if err != nil {
 		return err
 	}
-	a.Object(c.W, c.R, http.StatusOK, res.Object, scaleGVK)
-	return nil
+	sc, ok := res.Object.(*autoscalingv1.Scale)
+	if !ok {
+		return fmt.Errorf("%T is not a Scale", res.Object)
+	}
+	return a.writeScaleObject(c, sc)
 }
 
 // operation returns the operation of a kind or subresource, or nil.
@@ -193,7 +184,7 @@ func (a *API) operation(c *Call) *Operation {
 // operationHandler returns the handler of an operation. A missing operation gets absentOperation.
 func (a *API) operationHandler(c *Call) handler {
 	if o := a.operation(c); o != nil {
-		return o.Serve
+		return a.viewing(o.Serve, false)
 	}
 	return a.absentOperation
 }

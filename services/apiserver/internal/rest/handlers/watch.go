@@ -20,12 +20,15 @@ import (
 // watch serves GET with the watch parameter (specification: "Watch resource-version semantics" and
 // "Streaming initial state").
 func (a *API) watch(c *Call) error {
+	o, err := parseListOptions(c.Op, true, a.WatchList)
+	if err != nil {
+		return err
+	}
 	f, err := a.ForStream(c.R, c.resource)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op, c.Coder, true, a.WatchList, a.NoCache)
-	if err != nil {
+	if err := o.resolve(c.Coder, a.NoCache); err != nil {
 		return err
 	}
 	if err := o.checkName(c.Op.Name); err != nil {

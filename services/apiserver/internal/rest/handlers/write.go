@@ -185,9 +185,9 @@ func errBodyTooLarge() error {
 
 // body returns a request's body and its media type.
 func (a *API) body(c *Call) ([]byte, string, error) {
-	media, ok := a.Media.Body(c.R)
-	if !ok {
-		return nil, "", status.BodyType(a.Media.Objects())
+	media, err := a.bodyType(c)
+	if err != nil {
+		return nil, "", err
 	}
 	b, err := readBody(c.R)
 	return b, media, err

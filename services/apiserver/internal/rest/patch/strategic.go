@@ -37,7 +37,7 @@ func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &p.tree)
 	}
 	if err != nil {
-		return nil, undecodable(err)
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if p.tree == nil { // null changes nothing
 		p.tree = map[string]any{}

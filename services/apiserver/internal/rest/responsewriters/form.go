@@ -158,14 +158,20 @@ func (a *Writers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error
 func (a *Writers) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Form {
 	f := &Form{Choice: choice, res: res, writers: a}
 	if choice.As == negotiation.Table {
-		s, _ := api.Parameter(r.URL.RawQuery, "includeObject")
-		var ok bool
-		if f.include, ok = codec.ParseInclude(s); !ok {
-			err := field.Invalid(field.NewPath("includeObject"), s, "must be 'Metadata', 'Object', 'None', or empty")
-			f.refused = apierrors.NewBadRequest("Unable to convert to Table as requested: " + err.Error())
-		}
+		f.include, f.refused = includeOf(r)
 	}
 	return f
+}
+
+// includeOf returns the parameter includeObject of a Table.
+func includeOf(r *http.Request) (codec.Include, error) {
+	s, _ := api.Parameter(r.URL.RawQuery, "includeObject")
+	include, ok := codec.ParseInclude(s)
+	if !ok {
+		err := field.Invalid(field.NewPath("includeObject"), s, "must be 'Metadata', 'Object', 'None', or empty")
+		return 0, apierrors.NewBadRequest("Unable to convert to Table as requested: " + err.Error())
+	}
+	return include, nil
 }
 
 // Refused returns the error that replaces the response, or nil.

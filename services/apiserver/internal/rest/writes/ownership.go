@@ -43,12 +43,19 @@ func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
 // Objects that cannot be compared lose their managedFields, which would no longer be true. The
 // error is that of an expired request, whose object may well be comparable.
 func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj registry.Object) error {
-	w.Own(ctx, r, r.owner(), live, obj)
+	w.recordOwnershipAs(ctx, r, r.owner(), live, obj)
 	return ctx.Err()
 }
 
-// Own is recordOwnership with the field manager m.
-func (w *Writer) Own(ctx context.Context, r *Request, m *apply.Manager, live, obj registry.Object) {
+// OwnSent records the field ownership of the body of a creation that is not stored as it is. As for
+// a stored object, duplicate owner references are removed first.
+func (w *Writer) OwnSent(ctx context.Context, r *Request, m *apply.Manager, obj registry.Object) {
+	uniqueOwners(ctx, obj, false)
+	w.recordOwnershipAs(ctx, r, m, nil, obj)
+}
+
+// recordOwnershipAs is recordOwnership with the field manager m.
+func (w *Writer) recordOwnershipAs(ctx context.Context, r *Request, m *apply.Manager, live, obj registry.Object) {
 	if err := m.Update(ctx, live, obj, r.Manager); err != nil {
 		w.Logger.Debug("fields are not owned", "resource", r.Kind.Resource, "namespace", obj.GetNamespace(),
 			"name", obj.GetName(), "error", err)

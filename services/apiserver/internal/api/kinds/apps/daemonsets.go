@@ -56,7 +56,7 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 			}),
 		},
 		Presentation: registry.Presentation{Columns: daemonSetColumns()},
-		Subresources: []registry.Subresource{declare.CheckedStatus("DaemonSet", checkDaemonSetStatus)},
+		Subresources: []registry.Subresource{daemonSetStatus()},
 	})
 }
 
@@ -131,6 +131,17 @@ func daemonRollingRules(at validate.At, r *appsv1.RollingUpdateDaemonSet) {
 	case !missing && !many:
 		at.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
 	}
+}
+
+// daemonSetStatus returns the status subresource. It keeps the template generation, which belongs to
+// the spec although an annotation holds it.
+func daemonSetStatus() registry.Subresource {
+	s := declare.CheckedStatus("DaemonSet", checkDaemonSetStatus)
+	s.Prepare = declare.Change(func(d, old *appsv1.DaemonSet) {
+		d.Spec = old.Spec
+		setTemplateGeneration(d, templateGeneration(old))
+	})
+	return s
 }
 
 func checkDaemonSetStatus(at validate.At, d, old *appsv1.DaemonSet) {

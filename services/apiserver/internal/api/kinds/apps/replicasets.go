@@ -43,10 +43,7 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 				at.Child("spec").Immutable("selector", r.Spec.Selector, old.Spec.Selector)
 			}),
 		},
-		Presentation: registry.Presentation{
-			Selectable: []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
-			Columns:    replicaSetColumns(),
-		},
+		Presentation: registry.Presentation{Columns: replicaSetColumns()},
 		Subresources: []registry.Subresource{
 			declare.Scale(
 				func(r *appsv1.ReplicaSet) **int32 { return &r.Spec.Replicas },

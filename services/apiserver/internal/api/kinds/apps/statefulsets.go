@@ -52,11 +52,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 			}),
 			Warnings: declare.GetChange(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s, "Spec") }),
 		},
-		Presentation: registry.Presentation{
-			// A valid field label without a field: it never equals a value other than "".
-			Selectable: []registry.SelectableField{{Label: "status.successful", Func: func(registry.Object) string { return "" }}},
-			Columns:    statefulSetColumns(),
-		},
+		Presentation: registry.Presentation{Columns: statefulSetColumns()},
 		Subresources: []registry.Subresource{
 			declare.Scale(
 				func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },

@@ -160,7 +160,7 @@ func podsRules(at validate.At, m *autoscalingv2.PodsMetricSource) {
 	identifierRules(at.Child("metric"), &m.Metric)
 	target := at.Child("target")
 	amountRules(target, &m.Target)
-	if m.Target.AverageValue == nil || m.Target.AverageValue.Sign() != 1 {
+	if m.Target.AverageValue == nil {
 		target.Required("averageValue", "must specify a positive target averageValue")
 	}
 }

@@ -78,8 +78,6 @@ func TestFlags(t *testing.T) {
 
 func TestSelectableLabels(t *testing.T) {
 	want := map[string]string{
-		"replicasets":                "status.replicas",
-		"statefulsets":               "status.successful",
 		"jobs":                       "status.successful",
 		"certificatesigningrequests": "spec.signerName",
 		"events": "regarding.kind regarding.namespace regarding.name regarding.uid regarding.apiVersion " +

@@ -51,7 +51,7 @@ func namespaces() *registry.Kind {
 		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "finalize", GVK: own("Namespace"), Verbs: []string{"update"},
+				Name: "finalize", GVK: own("Namespace"), Verbs: []string{"update"}, NoTable: true,
 				Resets:  []string{"status"},
 				Prepare: declare.Change(func(n, old *corev1.Namespace) { n.Status = old.Status }),
 				ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList {

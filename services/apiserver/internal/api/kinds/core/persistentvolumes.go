@@ -110,8 +110,8 @@ func volumeChanges(at validate.At, v, old *corev1.PersistentVolume) {
 		at.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
 	}
 	at.Immutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
-	if old.Spec.NodeAffinity != nil {
-		at.Immutable("nodeAffinity", upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity))
+	if old.Spec.NodeAffinity != nil && !validate.Same(upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity)) {
+		at.Invalid("nodeAffinity", v.Spec.NodeAffinity, "field is immutable, except for updating from beta label to GA")
 	}
 }
 

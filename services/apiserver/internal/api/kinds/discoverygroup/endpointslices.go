@@ -46,6 +46,9 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 			Generation: true,
 			Warnings:   func(obj, _ registry.Object) []string { return addressWarnings(obj.(*discoveryv1.EndpointSlice)) },
 			Prepare: declare.Change(func(s, old *discoveryv1.EndpointSlice) {
+				if sliceChanged(s, old) { // as in Kubernetes, also if the change is dropped
+					s.SetGeneration(old.Generation + 1)
+				}
 				dropHints(s, old)
 				if !validate.Same(s.Endpoints, old.Endpoints) {
 					dropTopology(s)

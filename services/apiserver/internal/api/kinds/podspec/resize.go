@@ -165,7 +165,14 @@ func (r *Rules) Drop(s, old *corev1.PodSpec) {
 		anySource(s, func(p *corev1.VolumeProjection) bool { p.ClusterTrustBundle = nil; return false })
 	}
 	if !r.stopSignals && (old == nil || !anyLifecycle(old, hasStopSignal)) {
-		anyLifecycle(s, func(l *corev1.Lifecycle) bool { l.StopSignal = nil; return false })
+		eachContainer(s, func(_ string, _ int, c *corev1.Container) {
+			if l := c.Lifecycle; l != nil && hasStopSignal(l) {
+				l.StopSignal = nil
+				if *l == (corev1.Lifecycle{}) {
+					c.Lifecycle = nil
+				}
+			}
+		})
 	}
 	if !r.sleeps && (old == nil || !anyLifecycle(old, hasSleep)) {
 		anyLifecycle(s, func(l *corev1.Lifecycle) bool { dropSleep(l); return false })

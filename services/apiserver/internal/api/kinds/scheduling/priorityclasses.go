@@ -65,7 +65,9 @@ func classRules(at validate.At, c *schedulingv1.PriorityClass) {
 	} else {
 		at.Absent("value", c.Value > highestValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestValue))
 	}
-	validate.OptionalOneOf(at, "preemptionPolicy", c.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
+	if p := c.PreemptionPolicy; p != nil {
+		validate.RequiredOneOf(at, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
+	}
 }
 
 // notSystem returns why a class is not a system class, or "" if it is one.

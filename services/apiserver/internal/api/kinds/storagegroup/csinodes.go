@@ -41,7 +41,7 @@ func csiNodes(counts bool) *registry.Kind {
 }
 
 // longestNodeID is the maximum length in bytes of a driver's name for a node.
-const longestNodeID = 192
+const longestNodeID = 256
 
 func driversRules(at validate.At, n *storagev1.CSINode) {
 	names := validate.Set[string]{}

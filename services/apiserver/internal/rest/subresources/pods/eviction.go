@@ -46,7 +46,7 @@ func (p *service) evict(c *handlers.Call) error {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
 	e.Namespace = c.Op.Namespace
-	p.Writes.Own(c.Context(), req, p.evictions, nil, e)
+	p.Writes.OwnSent(c.Context(), req, p.evictions, e)
 	dryRun := req.Options.(*metav1.CreateOptions).DryRun
 	var deletion *metav1.DeleteOptions
 	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {

@@ -159,21 +159,19 @@ func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string
 }
 
 // validateAccess checks that a review has exactly one of resource and non-resource attributes.
-func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes, at *field.Path) field.ErrorList {
+func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes, at *field.Path) (errs field.ErrorList) {
 	switch {
 	case ra == nil && na == nil:
-		return field.ErrorList{
-			field.Invalid(at.Child("resourceAttributes"), na,
-				"exactly one of nonResourceAttributes or resourceAttributes must be specified"),
-		}
+		errs = append(errs, field.Invalid(at.Child("resourceAttributes"), na,
+			"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	case ra != nil && na != nil:
-		return field.ErrorList{
-			field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "cannot be specified in combination with resourceAttributes"),
-		}
-	case ra != nil:
-		return validateSelectors(ra, at.Child("resourceAttributes"))
+		errs = append(errs, field.Invalid(at.Child("nonResourceAttributes"), pathText(*na),
+			"cannot be specified in combination with resourceAttributes"))
 	}
-	return nil
+	if ra != nil {
+		errs = append(errs, validateSelectors(ra, at.Child("resourceAttributes"))...)
+	}
+	return errs
 }
 
 // pathText formats non-resource attributes in messages as Kubernetes does.

@@ -6,6 +6,7 @@ package reviewhandlers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -61,16 +62,18 @@ func (a *service) review(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	obj, err := c.Body(write.FieldValidation, c.GVK())
+	body, err := c.Body(write.FieldValidation, c.GVK())
 	if err != nil {
 		return err
 	}
-	if o, ok := obj.(registry.Object); ok {
-		if !c.Namespaced {
-			o.SetNamespace("") // cluster-scoped: the client's value is ignored
-		}
-		a.Writes.Own(c.Context(), write, c.Owner(nil), nil, o)
+	obj, ok := body.(registry.Object)
+	if !ok {
+		return fmt.Errorf("%T is not a review", body)
 	}
+	if !c.Namespaced {
+		obj.SetNamespace("") // cluster-scoped: the client's value is ignored
+	}
+	a.Writes.OwnSent(c.Context(), write, c.Owner(nil), obj)
 	ctx := c.Context()
 	user := request.UserFrom(ctx)
 	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return validate(c, obj) }); err != nil {
@@ -91,8 +94,7 @@ func (a *service) review(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	a.Object(c.W, c.R, http.StatusCreated, obj, c.GVK())
-	return nil
+	return a.View(c.W, c.R, http.StatusCreated, responsewriters.View{Object: obj, GVK: c.GVK(), InternalName: c.InternalName(false)})
 }
 
 // userInfo returns the API form of a user, which is empty for nil.

@@ -110,7 +110,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 		return fmt.Errorf("%T is not a TokenRequest", obj)
 	}
 	setDefaults(req)
-	t.Writes.Own(c.Context(), write, t.sent, nil, req)
+	t.Writes.OwnSent(c.Context(), write, t.sent, req)
 	attributes := write.Admission(admission.Create, req, nil)
 	if err := t.Writes.Admission.Mutate(c.Context(), attributes); err != nil {
 		return err
@@ -144,8 +144,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err := t.Issuer.issue(c.Context(), account, req, now); err != nil {
 		return err
 	}
-	t.Object(c.W, c.R, http.StatusCreated, req, tokenRequestGVK)
-	return nil
+	return t.View(c.W, c.R, http.StatusCreated, responsewriters.View{Object: req, GVK: tokenRequestGVK, InternalName: "*authentication.TokenRequest"})
 }
 
 // setDefaults sets the lifetime that a request omits.
