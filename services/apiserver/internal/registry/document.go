@@ -105,8 +105,8 @@ type ShapeOptions struct {
 	Unknown bool
 	// KeepNulls keeps nulls that the schema does not allow, so that Validate rejects them.
 	KeepNulls bool
-	// Foreign processes only the metadata. It is set for documents of another kind or version,
-	// which the schema does not describe.
+	// Foreign is set for documents of another kind or version. The schema of that version shapes
+	// them. If there is none, only the metadata is processed.
 	Foreign bool
 }
 
