@@ -280,7 +280,14 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 	}
 	t, err := typeOf(d, original)
 	d.Release()
-	if out.GVK = t.gvk(); err != nil {
+	out.GVK = t.gvk()
+	if runtime.IsMissingKind(err) && !strict { // Kubernetes knows the expected kind unless it is strict
+		out.GVK.Kind = k.Decl.Kind
+		if t.apiVersion == "" {
+			out.GVK = k.Decl.GVK()
+		}
+	}
+	if err != nil {
 		return out, err
 	}
 	foreign := out.GVK != k.Decl.GVK()
@@ -320,13 +327,13 @@ func typeOf(d *tape.Doc, body []byte) (t typeNames, err error) {
 	if _, err := schema.ParseGroupVersion(apiVersion); err != nil {
 		return t, err
 	}
+	t.apiVersion = apiVersion
 	if t.kind = textAt(d, tape.Root, "kind"); t.kind == "" {
 		return t, runtime.NewMissingKindErr(string(body))
 	}
 	if v := d.Find(tape.Root, "apiVersion"); v != tape.None && d.Kind(v) == tape.Null {
 		return t, fmt.Errorf(".apiVersion accessor error: <nil> is of the type <nil>, expected string")
 	}
-	t.apiVersion = apiVersion
 	return t, nil
 }
 
