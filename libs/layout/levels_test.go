@@ -27,7 +27,7 @@ func larger() map[string]int {
 		internal + "/cache/watchcache": 22,
 		// Files of these packages have no dependency cycles (TestFilesHaveNoCircles).
 		internal + "/rest/handlers":        14,
-		internal + "/rest/responsewriters": 13,
+		internal + "/rest/responsewriters": 14,
 		// One file for each filter.
 		internal + "/server": 30,
 		// One package, because every form of an object is a method of its coder.

@@ -283,6 +283,12 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 	t, err := typeOf(d, original)
 	d.Release()
 	out.GVK = t.gvk()
+	if runtime.IsMissingKind(err) && !strict { // Kubernetes knows the expected kind unless it is strict
+		out.GVK.Kind = k.Decl.Kind
+		if t.apiVersion == "" {
+			out.GVK = k.Decl.GVK()
+		}
+	}
 	if err != nil {
 		return out, err
 	}
@@ -324,6 +330,7 @@ func typeOf(d *tape.Doc, body []byte) (t typeNames, err error) {
 	if _, err := schema.ParseGroupVersion(apiVersion); err != nil {
 		return t, err
 	}
+	t.apiVersion = apiVersion
 	t.kind = textAt(d, tape.Root, "kind")
 	if t.kind == "" {
 		return t, runtime.NewMissingKindErr(string(body))
@@ -331,7 +338,6 @@ func typeOf(d *tape.Doc, body []byte) (t typeNames, err error) {
 	if v := d.Find(tape.Root, "apiVersion"); v != tape.None && d.Kind(v) == tape.Null {
 		return t, fmt.Errorf(".apiVersion accessor error: <nil> is of the type <nil>, expected string")
 	}
-	t.apiVersion = apiVersion
 	return t, nil
 }
 
