@@ -85,7 +85,7 @@ func withoutConfiguration(plugin any) pluginFactory {
 // pluginFactories returns the factories of the plugins of this server, by name.
 func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
 	o := a.caches.objects(true)
-	classes := func(g, v, r string) lister.Kind {
+	classes := func(g, v, r string) lister.CachedResource {
 		return a.caches.lookup(schema.GroupVersionResource{Group: g, Version: v, Resource: r})
 	}
 	ingress := classes(networkingv1.GroupName, "v1", "ingressclasses")

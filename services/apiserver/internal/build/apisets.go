@@ -97,7 +97,7 @@ func definitions() schema.GroupVersionResource {
 type customResources struct {
 	// informer serves defined resources. controller maintains the statuses of definitions and
 	// deletes the objects of deleted ones.
-	informer   *crdinformer.Server
+	informer   *crdinformer.Syncer
 	controller *definition.Controller
 }
 
@@ -110,7 +110,7 @@ func newCustomResources(b *base, caches *caches, stores *stores, sets *apiSets, 
 	c := &customResources{informer: informer, controller: definition.NewController(definition.Config{
 		Definitions: sets.allKinds.Current().Resource(definitions()).Store,
 		Client:      statuses.Definitions{Client: sets.client},
-		Instances:   &definition.Stored{Store: stores.values, Root: b.root, Now: time.Now},
+		Instances:   &definition.StoredInstances{Store: stores.values, Root: b.root, Now: time.Now},
 		Definable:   caches.definable(),
 		Logger:      b.log,
 		Now:         time.Now,
@@ -128,7 +128,7 @@ func (c *customResources) settled(ctx context.Context, revision int64) {
 }
 
 // newDefinitionInformer creates the informer that serves the defined resources.
-func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *network) (*crdinformer.Server, error) {
+func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *network) (*crdinformer.Syncer, error) {
 	resource := sets.allKinds.Current().Resource(definitions())
 	caller, err := conversion.NewCaller(network.services, network.dialers, webhookclient.NewResponseLimiter(b.bounds.WebhookResponses), b.calls)
 	if err != nil {
@@ -147,7 +147,7 @@ func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *netw
 		},
 		Maker: &kind.Maker{
 			Rules: compiler, NoSelectableFields: !b.gates.Enabled(features.CustomResourceFieldSelectors),
-			Conversion: func(d *kind.Definition) kind.Conversion {
+			Conversion: func(d *kind.CRD) kind.Conversion {
 				if w := conversion.New(caller, d.CustomResourceDefinition); w != nil {
 					return w
 				}
@@ -178,7 +178,7 @@ func newDocuments(
 	issuer bool,
 	paths func() []string,
 	remotes *aggregation.Aggregator,
-	informer *crdinformer.Server,
+	informer *crdinformer.Syncer,
 ) (*documents, error) {
 	minor := o.Compatibility.Emulation().Minor
 	docs, err := discovery.New(catalogs.served, respond.Object, discovery.WithServerAddress(b.address),
@@ -202,7 +202,7 @@ func newDocuments(
 		swagger.DescribeIssuer()
 	}
 	d := &documents{discovery: docs, openapi: swagger, custom: customdocs.New(docs, swagger, remotes)}
-	informer.OnSwapped(func(update kind.Update) { d.custom.Set(update.Changed) })
+	informer.OnSwapped(func(update kind.CRDUpdate) { d.custom.Set(update.Changed) })
 	return d, nil
 }
 

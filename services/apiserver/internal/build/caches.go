@@ -95,7 +95,7 @@ func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (
 }
 
 // resourcesIn returns the resources that a cluster stores; nil is the main cluster.
-func (k *caches) resourcesIn(c *cluster, all []watchcache.Resource) (out []watchcache.Resource) {
+func (k *caches) resourcesIn(c *cluster, all []watchcache.ResourceConfig) (out []watchcache.ResourceConfig) {
 	for _, r := range all {
 		if k.overrideClusters.of(r.Prefix) == c {
 			out = append(out, r)
@@ -113,10 +113,10 @@ func (k *caches) cached(prefix string) *watchcache.Store {
 }
 
 // lookup returns the lister of a built-in kind.
-func (k *caches) lookup(gvr schema.GroupVersionResource) lister.Kind {
+func (k *caches) lookup(gvr schema.GroupVersionResource) lister.CachedResource {
 	kind := k.catalog.Resource(gvr)
 	prefix := apiset.KeyPrefix(k.root, kind)
-	return lister.Kind{
+	return lister.CachedResource{
 		Resource: gvr.GroupResource(),
 		Prefix:   prefix,
 		Store:    k.cached(prefix),
@@ -126,7 +126,7 @@ func (k *caches) lookup(gvr schema.GroupVersionResource) lister.Kind {
 }
 
 // core returns the lister of a kind of the core group.
-func (k *caches) core(resource string) lister.Kind {
+func (k *caches) core(resource string) lister.CachedResource {
 	return k.lookup(corev1.SchemeGroupVersion.WithResource(resource))
 }
 
@@ -252,8 +252,8 @@ func (c *catalogs) definable() func(group, resource string) bool {
 
 // resources returns the cached resources, one for each stored kind. Of kinds that share a key
 // prefix, it uses the kind that is stored in its served form, because selectors see that form.
-func (c *catalogs) resources(gates *features.Gates) []watchcache.Resource {
-	var out []watchcache.Resource
+func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig {
+	var out []watchcache.ResourceConfig
 	seen := map[string]bool{}
 	for _, k := range c.catalog.Kinds() {
 		if k.Virtual || seen[k.Stored.Prefix] || k.Stored.To != nil && c.sharesStore(k) {
@@ -262,7 +262,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.Resource {
 		seen[k.Stored.Prefix] = true
 		coder := c.codec.Of(k)
 		recent := &watchcache.Recent{}
-		r := watchcache.Resource{
+		r := watchcache.ResourceConfig{
 			Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix(c.root, k),
 			Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
 				a, err := coder.Attributes(value)

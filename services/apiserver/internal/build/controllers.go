@@ -125,11 +125,11 @@ func newRegistrations(
 	b *base,
 	caches *caches,
 	sets *apiSets,
-	informer *crdinformer.Server,
+	informer *crdinformer.Syncer,
 	remotes *aggregation.Aggregator,
 ) *bootstrap.CustomVersions {
 	v := bootstrap.NewCustomVersions()
-	informer.OnSwapped(func(update kind.Update) { v.Set(update.Changed, update.Complete) })
+	informer.OnSwapped(func(update kind.CRDUpdate) { v.Set(update.Changed, update.Complete) })
 	registrations := &bootstrap.Registrations{
 		API: sets.client,
 		Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
@@ -195,13 +195,13 @@ func newLeaderElection(b *base, caches *caches, client *internalclient.Client) *
 
 // newStorageVersions creates the manager of StorageVersion objects of this
 // replica. It returns nil if a required gate is disabled.
-func newStorageVersions(b *base, catalogs *catalogs, client *internalclient.Client, informer *crdinformer.Server) *storageversions.Manager {
+func newStorageVersions(b *base, catalogs *catalogs, client *internalclient.Client, informer *crdinformer.Syncer) *storageversions.Manager {
 	if on := b.gates.Enabled; !on(features.StorageVersionAPI) || !on(features.APIServerIdentity) {
 		return nil
 	}
 	m := storageversions.New(client, b.identity, catalogs.catalog, catalogs.served, time.Now)
 	// The manager sees changed definitions before they are served.
-	informer.OnSwapping(func(s kind.Update) {
+	informer.OnSwapping(func(s kind.CRDUpdate) {
 		var definitions []*apiextensionsv1.CustomResourceDefinition
 		for d := range s.All {
 			definitions = append(definitions, d.CustomResourceDefinition)

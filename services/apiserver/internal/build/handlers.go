@@ -120,7 +120,7 @@ func newHandlers(
 		Root:           b.root,
 		Writes:         w,
 		CorruptObjects: damage(b),
-		Writers: responsewriters.Writers{
+		Responses: responsewriters.Responses{
 			Responder:   sets.respond,
 			Compress:    zip,
 			Limiter:     server.Permits{Queue: front.LongResponses()},

@@ -269,7 +269,7 @@ func (d *delegates) newExtensions(
 		Now:     time.Now,
 	})
 	b.life.whileServing("extension servers", d.extensions.Run)
-	for _, kind := range []lister.Kind{services, endpoints} {
+	for _, kind := range []lister.CachedResource{services, endpoints} {
 		b.life.whileServing(kind.Resource.Resource+" of extension servers", func(ctx context.Context) error {
 			return informer.FollowNames(ctx, kind.Store, d.extensions.Moved)
 		})

@@ -240,7 +240,7 @@ func (a *admissionBuilder) validatingWebhooks(c webhooks.Config, err error) (any
 }
 
 // newTypeChecks maintains the type-checking results in the statuses of admission policies.
-func newTypeChecks(b *base, catalogs *catalogs, sets *apiSets, informer *crdinformer.Server, compiler func() (*expressions.Compiler, error)) {
+func newTypeChecks(b *base, catalogs *catalogs, sets *apiSets, informer *crdinformer.Syncer, compiler func() (*expressions.Compiler, error)) {
 	k := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	served := typecheck.NewServed(catalogs.codec.Scheme(), catalogs.served, sets.kinds)
 	controller := typecheck.New(typecheck.Config{
@@ -252,6 +252,6 @@ func newTypeChecks(b *base, catalogs *catalogs, sets *apiSets, informer *crdinfo
 		Client:   statuses.Policies{Client: sets.client},
 		Logger:   b.log,
 	})
-	informer.OnSwapped(func(update kind.Update) { controller.Redefined(served.Set(update)) })
+	informer.OnSwapped(func(update kind.CRDUpdate) { controller.Redefined(served.Set(update)) })
 	b.life.whileServing("types of admission policies", controller.Run)
 }

@@ -182,7 +182,7 @@ func (a *auditing) followPolicy(ctx context.Context) error {
 
 // authorization holds the authorizers.
 type authorization struct {
-	policy  *authz.Policy
+	policy  *authz.LocalPolicy
 	chain   *modes.Reloadable
 	metrics *authz.Metrics
 	changed chan struct{} // receives after changes of RBAC objects
@@ -333,7 +333,7 @@ func flowResource(name string) schema.GroupResource {
 
 // newFlow creates flow control, unless it is disabled.
 func newFlow(b *base, o *config.RequestOptions, caches *caches, client *internalclient.Client) *flowcontrol.Configurator {
-	kind := func(name string) lister.Kind {
+	kind := func(name string) lister.CachedResource {
 		return caches.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
 	}
 	dangling := bootstrap.NewDangling(client, b.log)

@@ -268,7 +268,7 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 	}
 	if k.named(body) {
 		out.GVK = k.Decl.GVK()
-		if s, err := k.Decl.Document.Shape(body, registry.ShapeOptions{Unknown: strict}); err == nil {
+		if s, err := k.Decl.Document.Shape(body, registry.DocumentOptions{Unknown: strict}); err == nil {
 			return k.decoded(out, s)
 		} // The code below reports errors in the order of Kubernetes.
 	}
@@ -293,7 +293,7 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 		return out, err
 	}
 	foreign := out.GVK != k.Decl.GVK()
-	s, err := k.Decl.Document.Shape(body, registry.ShapeOptions{Unknown: strict, Foreign: foreign})
+	s, err := k.Decl.Document.Shape(body, registry.DocumentOptions{Unknown: strict, Foreign: foreign})
 	if err != nil {
 		return out, err
 	}
@@ -372,7 +372,7 @@ func (k *Coder) named(body []byte) bool {
 var typePaths = jsontext.Compile(jsontext.Fields("apiVersion"), jsontext.Fields("kind"))
 
 // decoded completes out with a shaped body.
-func (k *Coder) decoded(out Decoded, s registry.Shaped) (Decoded, error) {
+func (k *Coder) decoded(out Decoded, s registry.ServedDocument) (Decoded, error) {
 	for _, p := range s.Duplicates {
 		out.Unknown = append(out.Unknown, fmt.Errorf("duplicate field %q", p))
 	}

@@ -16,7 +16,7 @@ type Document struct {
 	// Shape converts a document to the served and stored form: it fills in defaults, removes
 	// unknown fields and disallowed nulls, and normalizes metadata. It returns doc itself if
 	// nothing changes. Errors are those of invalid documents.
-	Shape func(doc []byte, o ShapeOptions) (Shaped, error)
+	Shape func(doc []byte, o DocumentOptions) (ServedDocument, error)
 	// Weight estimates the cost in bytes of Shape for a document in JSON, YAML or CBOR. It is
 	// cheap.
 	Weight func(doc []byte, cbor bool) int
@@ -99,8 +99,8 @@ type DocumentWrite struct {
 	Warn func(string)
 }
 
-// ShapeOptions are options of Document.Shape.
-type ShapeOptions struct {
+// DocumentOptions are options of Document.Shape.
+type DocumentOptions struct {
 	// Unknown requests the paths of unknown and duplicate fields.
 	Unknown bool
 	// KeepNulls keeps nulls that the schema does not allow, so that Validate rejects them.
@@ -110,8 +110,8 @@ type ShapeOptions struct {
 	Foreign bool
 }
 
-// Shaped is a document in the served form.
-type Shaped struct {
+// ServedDocument is a document in the served form.
+type ServedDocument struct {
 	Doc []byte
 	// Unknown and Duplicates are the paths of removed unknown and duplicate fields.
 	Unknown, Duplicates []string

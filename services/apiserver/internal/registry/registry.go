@@ -46,7 +46,7 @@ type Kind struct {
 	Document *Document
 	Unserved []*Kind
 	// Stored defines the key and the form of stored objects.
-	Stored Stored
+	Stored StorageForm
 
 	// Default sets fields that the client omitted. It also runs on objects that an older server
 	// stored.
@@ -238,8 +238,8 @@ type Requester struct {
 	Extra     map[string][]string
 }
 
-// Stored describes the stored form of a kind.
-type Stored struct {
+// StorageForm describes the stored form of a kind.
+type StorageForm struct {
 	// Prefix is the key prefix below the root, without a leading or trailing slash, such as "pods",
 	// "minions", "services/specs".
 	Prefix string

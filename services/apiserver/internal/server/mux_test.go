@@ -33,7 +33,7 @@ func newErrorAPI(t *testing.T) *handlers.API {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return handlers.New(handlers.Config{Writers: responsewriters.Writers{Responder: responsewriters.Responder{Codec: c}}})
+	return handlers.New(handlers.Config{Responses: responsewriters.Responses{Responder: responsewriters.Responder{Codec: c}}})
 }
 
 func TestVersionIsReadOnly(t *testing.T) {

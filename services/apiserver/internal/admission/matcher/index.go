@@ -53,11 +53,11 @@ type Candidate[T any] struct {
 // match is a matching rule, and the resource and kind as which the request matches it.
 type match struct {
 	rule *rule
-	as   Presentation
+	as   MatchedKind
 }
 
-// Presentation is the resource and kind in which a request is presented to the webhook or policy.
-type Presentation struct {
+// MatchedKind is the resource and kind in which a request is presented to the webhook or policy.
+type MatchedKind struct {
 	Resource schema.GroupVersionResource
 	Kind     schema.GroupVersionKind
 }
@@ -117,7 +117,7 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 	var out []match
 	for i := range rules {
 		if rules[i].matches(at.op, at.kind, at.sub) {
-			out = append(out, match{&rules[i], Presentation{at.kind.GVR(), kind}})
+			out = append(out, match{&rules[i], MatchedKind{at.kind.GVR(), kind}})
 		}
 	}
 	if c.exact {
@@ -138,8 +138,8 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 }
 
 // presentationOf returns the resource and kind of a place in another version of the resource.
-func presentationOf(other *apiset.Resource, at place) (Presentation, bool) {
-	as := Presentation{other.GVR(), other.GVK()}
+func presentationOf(other *apiset.Resource, at place) (MatchedKind, bool) {
+	as := MatchedKind{other.GVR(), other.GVK()}
 	if at.sub == "" {
 		return as, true
 	}

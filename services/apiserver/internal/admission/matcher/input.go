@@ -16,7 +16,7 @@ import (
 )
 
 // Describe returns a request as webhooks and policies see it, without objects, options and uid.
-func Describe(r *admission.Request, as Presentation) *admissionreview.AdmissionRequest {
+func Describe(r *admission.Request, as MatchedKind) *admissionreview.AdmissionRequest {
 	resource := r.Resource.GVR()
 	requestKind := metav1.GroupVersionKind(r.Kind)
 	requestResource := metav1.GroupVersionResource(resource)
@@ -44,7 +44,7 @@ func userInfo(u *authorizer.User) authenticationv1.UserInfo {
 
 // InputOf returns the variables of expressions about a request. The authorizer may be nil. After an
 // evaluation, Subject.Err is the error of a variable that could not be computed.
-func InputOf(ctx context.Context, r *admission.Request, v *views.View, as Presentation, z authorizer.Authorizer) *Subject {
+func InputOf(ctx context.Context, r *admission.Request, v *views.View, as MatchedKind, z authorizer.Authorizer) *Subject {
 	s := &Subject{}
 	s.Object = func() any { return v.ObjectTree() }
 	s.OldObject = func() any { return v.OldTree() }
@@ -91,7 +91,7 @@ func (s *Subject) once(f func() (map[string]any, error)) func() any {
 }
 
 // describe returns the variable request as expressions see it.
-func describe(r *admission.Request, as Presentation) (map[string]any, error) {
+func describe(r *admission.Request, as MatchedKind) (map[string]any, error) {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(Describe(r, as))
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func (a *recorder) Authorize(_ context.Context, q *authorizer.Attributes) (autho
 // TestInput covers the variables of expressions.
 func TestInput(t *testing.T) {
 	r := widget(v1, admission.Update, "")
-	as := matcher.Presentation{Resource: v2.GVR(), Kind: v2.GVK()}
+	as := matcher.MatchedKind{Resource: v2.GVR(), Kind: v2.GVK()}
 	in := matcher.InputOf(t.Context(), r, nil, as, nil)
 	if in.Authorizer != nil || in.RequestResource != nil {
 		t.Error("got an authorizer, want none")

@@ -149,7 +149,7 @@ func TestRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		show := func(as matcher.Presentation, ok bool) string {
+		show := func(as matcher.MatchedKind, ok bool) string {
 			if !ok {
 				return ""
 			}

@@ -47,7 +47,7 @@ func Namespace(r *admission.Request) string {
 
 // Selects reports whether the candidate selects a request, and as which resource and kind. obj is
 // the current object, in any version. An error is a Status.
-func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj runtime.Object, n Namespaces) (Presentation, bool, error) {
+func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj runtime.Object, n Namespaces) (MatchedKind, bool, error) {
 	as, ok := named(c.matches, r.Name)
 	if !ok {
 		return as, false, nil
@@ -67,7 +67,7 @@ func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj ru
 
 // Match reports whether a request matches, and as which resource and kind. A criterion without
 // rules matches every operation on every resource. An error is a Status.
-func (c *Criterion) Match(ctx context.Context, r *admission.Request, f Family, n Namespaces) (Presentation, bool, error) {
+func (c *Criterion) Match(ctx context.Context, r *admission.Request, f Family, n Namespaces) (MatchedKind, bool, error) {
 	at := place{r.Resource, r.Subresource, r.Operation}
 	var family []*apiset.Resource
 	if !c.exact {
@@ -75,20 +75,20 @@ func (c *Criterion) Match(ctx context.Context, r *admission.Request, f Family, n
 	}
 	found := Candidate[struct{}]{criterion: c, exclude: c.find(c.exclude, at, r.Kind, family)}
 	if len(c.rules) == 0 {
-		found.matches = []match{{&rule{}, Presentation{r.Resource.GVR(), r.Kind}}}
+		found.matches = []match{{&rule{}, MatchedKind{r.Resource.GVR(), r.Kind}}}
 	} else {
 		found.matches = c.find(c.rules, at, r.Kind, family)
 	}
 	return found.Selects(ctx, r, r.Object, n)
 }
 
-func named(matches []match, name string) (Presentation, bool) {
+func named(matches []match, name string) (MatchedKind, bool) {
 	for i := range matches {
 		if matches[i].rule.named(name) {
 			return matches[i].as, true
 		}
 	}
-	return Presentation{}, false
+	return MatchedKind{}, false
 }
 
 func selectsObject(s labels.Selector, obj runtime.Object) bool {

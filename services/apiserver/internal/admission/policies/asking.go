@@ -21,12 +21,12 @@ type requestEvaluation struct {
 	namespaceKnown bool
 	namespace      func() any
 	// subjects caches the subjects of a request that does not change during the evaluation.
-	subjects map[matcher.Presentation]subject
+	subjects map[matcher.MatchedKind]subject
 }
 
 // selects reports whether a policy matches the request. It returns the resource and kind as which
 // the policy sees the request, and the kind of the policy's parameters.
-func (a *requestEvaluation) selects(c *matcher.Candidate[*boundPolicy[*policy, *binding]]) (as matcher.Presentation, params *apiset.Resource, ok bool, err error) {
+func (a *requestEvaluation) selects(c *matcher.Candidate[*boundPolicy[*policy, *binding]]) (as matcher.MatchedKind, params *apiset.Resource, ok bool, err error) {
 	p := c.Value.policy
 	as, ok, err = c.Selects(a.ctx, a.request, a.request.Object, a.config.Namespaces)
 	if err == nil && ok {
@@ -67,14 +67,14 @@ func (s subject) withParam(param map[string]any) expressions.Input {
 }
 
 // cachedSubject returns the cached subject of a request that does not change.
-func (a *requestEvaluation) cachedSubject(as matcher.Presentation) (subject, error) {
+func (a *requestEvaluation) cachedSubject(as matcher.MatchedKind) (subject, error) {
 	if s, ok := a.subjects[as]; ok {
 		return s, nil
 	}
 	s, _, err := a.subject(as)
 	if err == nil {
 		if a.subjects == nil {
-			a.subjects = map[matcher.Presentation]subject{}
+			a.subjects = map[matcher.MatchedKind]subject{}
 		}
 		a.subjects[as] = s
 	}
@@ -82,7 +82,7 @@ func (a *requestEvaluation) cachedSubject(as matcher.Presentation) (subject, err
 }
 
 // subject returns the request as expressions see it, and the view of its objects.
-func (a *requestEvaluation) subject(as matcher.Presentation) (subject, *views.View, error) {
+func (a *requestEvaluation) subject(as matcher.MatchedKind) (subject, *views.View, error) {
 	view, err := a.views.In(as.Kind)
 	if err != nil {
 		return subject{}, nil, err

@@ -26,7 +26,7 @@ type Source struct {
 
 // SourceOf returns the source of the objects of a kind. An unreadable object keeps its last
 // readable state.
-func SourceOf(k lister.Kind) Source {
+func SourceOf(k lister.CachedResource) Source {
 	return Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: lister.LastReadable(k.Coder)}
 }
 

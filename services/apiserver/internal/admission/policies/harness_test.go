@@ -114,9 +114,9 @@ type dependencies struct {
 }
 
 // cachedResources returns the resources of all stored kinds.
-func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.Resource {
+func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.ResourceConfig {
 	prefixes := map[string]bool{}
-	var resources []watchcache.Resource
+	var resources []watchcache.ResourceConfig
 	for _, k := range catalog.Kinds() {
 		if k.Virtual || prefixes[k.Stored.Prefix] || k.Stored.To != nil {
 			continue
@@ -127,7 +127,7 @@ func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.Res
 			a, err := coder.Attributes(value)
 			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
 		}
-		resources = append(resources, watchcache.Resource{
+		resources = append(resources, watchcache.ResourceConfig{
 			Name: k.Resource + "." + k.Group, Prefix: apiset.KeyPrefix("/registry", k), Attributes: attributes,
 		})
 	}
@@ -157,7 +157,7 @@ func encodeStored(t testing.TB, catalog *registry.Catalog, c *codec.Codec, text 
 }
 
 // runCache runs a watch cache of a store until the test ends, and waits until it is ready.
-func runCache(t testing.TB, store *fakeStore, resources []watchcache.Resource) *watchcache.Cache {
+func runCache(t testing.TB, store *fakeStore, resources []watchcache.ResourceConfig) *watchcache.Cache {
 	t.Helper()
 	cache, err := watchcache.New(watchcache.Config{Source: store, Newest: store, Resources: resources})
 	if err != nil {

@@ -86,7 +86,7 @@ type mutatingEvaluation struct {
 type invocation struct {
 	policy  *policy
 	binding *binding
-	as      matcher.Presentation
+	as      matcher.MatchedKind
 	param   parameter
 }
 

@@ -73,7 +73,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	s := &fixture{t: t, source: fakeStore{make(chan storage.Batch), make(chan error)}, revision: 1}
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
-	cache, err := watchcache.New(watchcache.Config{Source: s.source, Newest: s.source, Resources: []watchcache.Resource{{
+	cache, err := watchcache.New(watchcache.Config{Source: s.source, Newest: s.source, Resources: []watchcache.ResourceConfig{{
 		Name: k.Resource, Prefix: apiset.KeyPrefix("/registry", k),
 		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 			a, err := c.Of(k).Attributes(value)

@@ -116,7 +116,7 @@ func (q *validatingEvaluation) evaluatePolicy(c *matcher.Candidate[*boundPolicy[
 }
 
 // evaluateBinding evaluates a policy for each parameter of a binding.
-func (q *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apiset.Resource, as matcher.Presentation, notes annotations) error {
+func (q *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apiset.Resource, as matcher.MatchedKind, notes annotations) error {
 	params, err := q.params(b, kind)
 	if requestEnded(q.ctx, err) {
 		return err

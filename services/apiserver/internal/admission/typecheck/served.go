@@ -25,16 +25,16 @@ type Served struct {
 
 	mu sync.Mutex // a leaf
 	// defined holds the served definitions.
-	defined iter.Seq[*kind.Definition]
+	defined iter.Seq[*kind.CRD]
 }
 
 // NewServed returns the schemas of built-in kinds and, after the first Set, of defined ones.
 func NewServed(scheme *runtime.Scheme, builtIn *registry.Catalog, kinds *apiset.Live) *Served {
-	return &Served{scheme: scheme, builtIn: builtIn, kinds: kinds, defined: slices.Values[[]*kind.Definition](nil)}
+	return &Served{scheme: scheme, builtIn: builtIn, kinds: kinds, defined: slices.Values[[]*kind.CRD](nil)}
 }
 
 // Set applies changed definitions and returns the resources whose schemas may differ.
-func (s *Served) Set(update kind.Update) (other []schema.GroupResource) {
+func (s *Served) Set(update kind.CRDUpdate) (other []schema.GroupResource) {
 	s.mu.Lock()
 	s.defined = update.All
 	s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Served) Set(update kind.Update) (other []schema.GroupResource) {
 func (s *Served) Schemas() Schemas {
 	out := &servedSchemas{
 		Schemas: openapi.NewSchemas(s.scheme), kinds: slices.Concat(s.builtIn.Kinds(), s.kinds.Current().Custom()),
-		defined: map[schema.GroupKind]*kind.Definition{},
+		defined: map[schema.GroupKind]*kind.CRD{},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Served) Schemas() Schemas {
 type servedSchemas struct {
 	*openapi.Schemas
 	kinds   []*registry.Kind
-	defined map[schema.GroupKind]*kind.Definition
+	defined map[schema.GroupKind]*kind.CRD
 }
 
 var _ Schemas = (*servedSchemas)(nil)

@@ -148,7 +148,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 		}
 		kvs.has = append(kvs.has, storage.KeyValue{Key: prefix + c.GetName(), Value: value, ModRevision: 1, CreateRevision: 1})
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: kvs, Newest: kvs, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
+	cache, err := watchcache.New(watchcache.Config{Source: kvs, Newest: kvs, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
 		Name: "hooks", Prefix: prefix,
 		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
 			return watchcache.Attributes{Name: path.Base(key)}, nil

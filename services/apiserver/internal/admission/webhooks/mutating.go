@@ -95,7 +95,7 @@ func roundIndex(h *hook, r *admission.Request) string {
 }
 
 // apply calls a hook and patches the view.
-func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, presentation matcher.Presentation, view *views.View) (changed bool, err error) {
+func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, presentation matcher.MatchedKind, view *views.View) (changed bool, err error) {
 	var v *reviewResponse
 	defer func() { annotate(h, r, v, changed) }()
 	if r.DryRun && !h.dryRun {

@@ -154,7 +154,7 @@ func (d *dispatcher) views(ctx context.Context, r *admission.Request) *views.Vie
 }
 
 // selects returns the view of a request for a hook, or nil if the hook does not select it.
-func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views) (matcher.Presentation, *views.View, error) {
+func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views) (matcher.MatchedKind, *views.View, error) {
 	as, ok, err := c.Selects(ctx, r, v.Object(), d.Namespaces)
 	if err != nil || !ok {
 		return as, nil, err

@@ -37,7 +37,7 @@ type reviewRequest struct {
 }
 
 // newReviewRequest encodes a request.
-func newReviewRequest(r *admission.Request, as matcher.Presentation, v *views.View) (*reviewRequest, error) {
+func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.View) (*reviewRequest, error) {
 	d := matcher.Describe(r, as)
 	d.DryRun = nil
 	q := &reviewRequest{

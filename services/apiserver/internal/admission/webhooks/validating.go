@@ -62,7 +62,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 // encoded request.
 func (p *Validating) selectedCalls(ctx context.Context, found []matcher.Candidate[*hook], r *admission.Request) ([]*hookCall, error) {
 	views := p.views(ctx, r)
-	requests := map[matcher.Presentation]*reviewRequest{}
+	requests := map[matcher.MatchedKind]*reviewRequest{}
 	var out []*hookCall
 	for i := range found {
 		presentation, view, err := p.selects(ctx, &found[i], r, views)

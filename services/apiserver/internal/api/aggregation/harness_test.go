@@ -182,7 +182,7 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 		},
 		endpoints: map[string]*corev1.Endpoints{},
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: b.board, Newest: b.board, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
+	cache, err := watchcache.New(watchcache.Config{Source: b.board, Newest: b.board, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
 		Name: "apiservices", Prefix: prefix,
 		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
 			return watchcache.Attributes{Name: path.Base(key)}, nil

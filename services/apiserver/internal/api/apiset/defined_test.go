@@ -19,7 +19,7 @@ func definedAs(group, resource, kind string, versions ...string) apiset.Defined 
 	d := apiset.Defined{Resource: schema.GroupResource{Group: group, Resource: resource}}
 	for _, v := range versions {
 		d.Versions = append(d.Versions, &apiset.Resource{Kind: &registry.Kind{
-			Names: registry.Names{Group: group, Version: v, Resource: resource, Kind: kind}, Stored: registry.Stored{Prefix: group + "/" + resource},
+			Names: registry.Names{Group: group, Version: v, Resource: resource, Kind: kind}, Stored: registry.StorageForm{Prefix: group + "/" + resource},
 		}})
 	}
 	return d

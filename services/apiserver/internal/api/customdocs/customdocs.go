@@ -41,7 +41,7 @@ type Updater struct {
 // customVersion is a group version of custom resources.
 type customVersion struct {
 	// definitions serve the group version, by their names.
-	definitions map[string]*kind.Definition
+	definitions map[string]*kind.CRD
 	// current reports whether version and group match the definitions.
 	current bool
 	version discovery.GroupVersion
@@ -67,7 +67,7 @@ func (u *Updater) ExtensionsChanged() {
 }
 
 // Set applies changed definitions. It drops versions that no definition serves any more.
-func (u *Updater) Set(changed []kind.Change) {
+func (u *Updater) Set(changed []kind.CRDChange) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.changed = true
@@ -98,7 +98,7 @@ func (u *Updater) version(k *registry.Kind) *customVersion {
 	gv := k.GroupVersion()
 	v := u.versions[gv]
 	if v == nil {
-		v = &customVersion{definitions: map[string]*kind.Definition{}}
+		v = &customVersion{definitions: map[string]*kind.CRD{}}
 		u.versions[gv] = v
 	}
 	v.current = false
@@ -173,7 +173,7 @@ func (v *customVersion) describe(gv schema.GroupVersion) {
 		return
 	}
 	var kinds []*registry.Kind
-	defs := make(map[string]*kind.Definition, len(v.definitions))
+	defs := make(map[string]*kind.CRD, len(v.definitions))
 	lenient := map[string]bool{}
 	var hash strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(v.definitions)) {
@@ -214,7 +214,7 @@ func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
 
 // wholeOf returns a definition with its schemas. A definition with several versions is decoded once
 // for all versions that are described together.
-func wholeOf(r *openapi.Reading, d *kind.Definition) *kind.FullDefinition {
+func wholeOf(r *openapi.Reading, d *kind.CRD) *kind.FullDefinition {
 	if len(d.Kinds) == 1 {
 		return d.Full()
 	}

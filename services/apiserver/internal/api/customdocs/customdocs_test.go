@@ -26,7 +26,7 @@ import (
 )
 
 // manyVersions returns a definition of n versions, and a counter of its complete decodings.
-func manyVersions(t testing.TB, n int) (*kind.Definition, *atomic.Int32) {
+func manyVersions(t testing.TB, n int) (*kind.CRD, *atomic.Int32) {
 	t.Helper()
 	decoded := &atomic.Int32{}
 	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"}
@@ -55,7 +55,7 @@ func manyVersions(t testing.TB, n int) (*kind.Definition, *atomic.Int32) {
 }
 
 // describing serves the documents of definitions and of one built-in kind.
-func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service {
+func describing(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 	t.Helper()
 	all, err := builtin.Catalog()
 	if err != nil {
@@ -81,7 +81,7 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 	d.announced = func() []discovery.GroupVersion { return nil }
 	d.extensions, d.extensionSwaggers = d.announced, func() []openapi.RemoteGroupVersion { return nil }
 	for _, def := range definitions {
-		d.Set([]kind.Change{{Now: def}})
+		d.Set([]kind.CRDChange{{Now: def}})
 	}
 	d.refresh()
 	return d.spec
@@ -187,15 +187,15 @@ func BenchmarkManyVersions(b *testing.B) {
 func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
 	d := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
 	def, _ := manyVersions(t, 3)
-	d.Set([]kind.Change{{Now: def}})
+	d.Set([]kind.CRDChange{{Now: def}})
 	if len(d.versions) != 3 {
 		t.Fatalf("%d versions of a definition with 3", len(d.versions))
 	}
-	d.Set([]kind.Change{{Before: def, Now: def}})
+	d.Set([]kind.CRDChange{{Before: def, Now: def}})
 	if len(d.versions) != 3 {
 		t.Errorf("%d versions after an update", len(d.versions))
 	}
-	d.Set([]kind.Change{{Before: def}})
+	d.Set([]kind.CRDChange{{Before: def}})
 	if len(d.versions) != 0 {
 		t.Errorf("%d versions stay after the deletion", len(d.versions))
 	}

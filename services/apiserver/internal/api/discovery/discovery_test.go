@@ -67,7 +67,7 @@ func catalog(t testing.TB) *registry.Catalog {
 				ShortNames: f.ShortNames, Categories: f.Categories, Namespaced: f.Scope == "Namespaced",
 			},
 			Verbs:  f.Verbs,
-			Stored: registry.Stored{Prefix: f.Resource},
+			Stored: registry.StorageForm{Prefix: f.Resource},
 		}
 		k.Virtual = !slices.Contains(f.Verbs, "delete")
 		switch {

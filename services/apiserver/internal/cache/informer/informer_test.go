@@ -139,9 +139,9 @@ func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 	t.Helper()
 	f := &fixture{t: t, source: &source{objects: map[string]int64{}, wake: make(chan struct{})}, calls: make(chan string, 100)}
 	f.source.lose(nil, 10, keys...)
-	var resources []watchcache.Resource
+	var resources []watchcache.ResourceConfig
 	for _, prefix := range []string{"/r/a/", "/r/b/"} {
-		resources = append(resources, watchcache.Resource{
+		resources = append(resources, watchcache.ResourceConfig{
 			Name:   strings.Trim(prefix[3:], "/"),
 			Prefix: prefix,
 			Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {

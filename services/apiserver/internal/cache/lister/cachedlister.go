@@ -29,7 +29,7 @@ type Bounds struct {
 // time, so that they need no memory. It is safe for concurrent use.
 type CachedLister[T registry.Object] struct {
 	objects *Objects
-	kind    Kind
+	kind    CachedResource
 	decode  func(codec.Item) (registry.Object, error)
 	bounds  Bounds
 
@@ -47,7 +47,7 @@ type cachedObject[T registry.Object] struct {
 
 // NewCachedLister returns a CachedLister of a kind whose objects have only the
 // fields at the given paths (see codec.Coder.Partly).
-func NewCachedLister[T registry.Object](o *Objects, k Kind, b Bounds, paths ...string) (*CachedLister[T], error) {
+func NewCachedLister[T registry.Object](o *Objects, k CachedResource, b Bounds, paths ...string) (*CachedLister[T], error) {
 	decode, err := k.Coder.Partly(paths...)
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ type fixture struct {
 	cached   *CachedLister[*corev1.LimitRange]
 	derived  *Derived[*corev1.LimitRange, int]
 	source   manualSource
-	kind     Kind
+	kind     CachedResource
 	revision int64
 	decoded  int
 	weighed  []int
@@ -83,7 +83,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	prefix := apiset.KeyPrefix("/registry", k)
-	cache, err := watchcache.New(watchcache.Config{Source: r.source, Newest: r.source, Resources: []watchcache.Resource{{
+	cache, err := watchcache.New(watchcache.Config{Source: r.source, Newest: r.source, Resources: []watchcache.ResourceConfig{{
 		Name: k.Resource, Prefix: prefix,
 		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
 			namespace, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
@@ -101,7 +101,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
-	r.kind = Kind{Resource: k.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.Of(k)}
+	r.kind = CachedResource{Resource: k.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.Of(k)}
 	o := &Objects{Cache: cache}
 	if r.cached, err = NewCachedLister[*corev1.LimitRange](o, r.kind, Bounds{Objects: 4096, Bytes: maxBytes},
 		"metadata.name", "spec"); err != nil {

@@ -16,7 +16,7 @@ import (
 
 // stored returns the entries of a kind, or those of a namespace if one is given, in order of
 // creation, and their total size in bytes.
-func stored(k *Kind, s watchcache.Snapshot, namespace string) (entries []*watchcache.Entry, size int) {
+func stored(k *CachedResource, s watchcache.Snapshot, namespace string) (entries []*watchcache.Entry, size int) {
 	prefix := k.Prefix
 	if namespace != "" {
 		prefix += namespace + "/"
@@ -32,7 +32,7 @@ func stored(k *Kind, s watchcache.Snapshot, namespace string) (entries []*watchc
 
 // Stored returns the entries of a kind in a namespace, in order of creation, and their total size
 // in bytes. It reads from the cache, which has all writes that this server has acknowledged.
-func (o *Objects) Stored(ctx context.Context, k *Kind, namespace string) (entries []*watchcache.Entry, size int, err error) {
+func (o *Objects) Stored(ctx context.Context, k *CachedResource, namespace string) (entries []*watchcache.Entry, size int, err error) {
 	if !o.Cache.Ready() {
 		return nil, 0, watchcache.ErrNotReady
 	}
@@ -44,7 +44,7 @@ func (o *Objects) Stored(ctx context.Context, k *Kind, namespace string) (entrie
 }
 
 // decodeAll decodes entries. It stops when the request ends.
-func decodeAll[T registry.Object](ctx context.Context, k *Kind, entries []*watchcache.Entry) (all []T, err error) {
+func decodeAll[T registry.Object](ctx context.Context, k *CachedResource, entries []*watchcache.Entry) (all []T, err error) {
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil { // the request has ended
 			return nil, err
@@ -63,7 +63,7 @@ func decodeAll[T registry.Object](ctx context.Context, k *Kind, entries []*watch
 }
 
 // as returns an object as its Go type.
-func as[T registry.Object](k *Kind, e *watchcache.Entry, obj registry.Object) (T, error) {
+func as[T registry.Object](k *CachedResource, e *watchcache.Entry, obj registry.Object) (T, error) {
 	t, ok := obj.(T)
 	if !ok {
 		return t, fmt.Errorf("%s %q is a %T", k.Resource, e.Name(), obj)
@@ -78,7 +78,7 @@ type Derived[T registry.Object, V any] struct {
 	// Derive computes the value from the objects of Kind. It must not keep parts of the objects
 	// that it changes.
 	Objects *Objects
-	Kind    Kind
+	Kind    CachedResource
 	Derive  func(all []T) V
 
 	mu       sync.Mutex
@@ -117,7 +117,7 @@ func (d *Derived[T, V]) Get(ctx context.Context) (V, error) {
 // Getter gets cluster-scoped objects of one kind.
 type Getter[T registry.Object] struct {
 	Objects *Objects
-	Kind    Kind
+	Kind    CachedResource
 }
 
 // Get returns an object, or a NotFound error.
@@ -132,7 +132,7 @@ type Classes[T registry.Object, V any] struct {
 }
 
 // NewClasses returns the objects of a kind. choose returns the default among them.
-func NewClasses[T registry.Object, V any](o *Objects, k Kind, choose func([]T) V) *Classes[T, V] {
+func NewClasses[T registry.Object, V any](o *Objects, k CachedResource, choose func([]T) V) *Classes[T, V] {
 	return &Classes[T, V]{
 		Getter:  Getter[T]{Objects: o, Kind: k},
 		derived: &Derived[T, V]{Objects: o, Kind: k, Derive: choose},

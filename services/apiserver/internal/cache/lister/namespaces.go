@@ -15,7 +15,7 @@ import (
 // reports that a namespace does not exist.
 type Namespaces struct {
 	Objects *Objects
-	Kind    Kind
+	Kind    CachedResource
 }
 
 // Phase reports whether a namespace exists and whether it is being terminated.

@@ -27,8 +27,8 @@ type Cache interface {
 	MostRecent(ctx context.Context) (int64, error)
 }
 
-// Kind describes where the objects of a kind are stored.
-type Kind struct {
+// CachedResource describes where the objects of a kind are stored.
+type CachedResource struct {
 	Resource schema.GroupResource
 	Prefix   string // of its keys
 	Store    *watchcache.Store
@@ -76,7 +76,7 @@ func (w *WriteBarrier) Wait(ctx context.Context, c Followed) error {
 }
 
 // WaitForWrites blocks until the cache has this server's writes of the kind.
-func (k *Kind) WaitForWrites(ctx context.Context) error {
+func (k *CachedResource) WaitForWrites(ctx context.Context) error {
 	if k.Writes == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (k *Kind) WaitForWrites(ctx context.Context) error {
 // Objects reads objects from the cache. It implements satoken.Objects and bootstraptoken.Secrets.
 type Objects struct {
 	Cache                                 Cache
-	ServiceAccounts, Pods, Secrets, Nodes Kind
+	ServiceAccounts, Pods, Secrets, Nodes CachedResource
 	// Confirm waits for the current state of the store before an object is reported missing, so
 	// that recent writes of other replicas count.
 	Confirm bool
@@ -116,7 +116,7 @@ func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
 }
 
 // Get returns an object of a kind, or a NotFound error.
-func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace, name string) (found T, err error) {
+func Get[T registry.Object](ctx context.Context, o *Objects, k *CachedResource, namespace, name string) (found T, err error) {
 	key := k.Prefix + name
 	if namespace != "" {
 		key = k.Prefix + namespace + "/" + name

@@ -14,7 +14,7 @@ import (
 
 // cache holds items of 10 bytes.
 type store struct {
-	part *memory.Part
+	part *memory.Share
 	kept int64
 	mu   sync.Mutex
 }

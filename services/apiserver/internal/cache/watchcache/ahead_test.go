@@ -131,7 +131,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 func varied(c *watchcache.Config) {
 	withDefinitions(c)
 	defines := c.Resources[0].Defines
-	c.Resources[0].Defines = func(value []byte) (watchcache.Resource, bool) {
+	c.Resources[0].Defines = func(value []byte) (watchcache.ResourceConfig, bool) {
 		out, is := defines(value)
 		plain := out.Attributes
 		out.Attributes = func(key string, value []byte) (watchcache.Attributes, error) {

@@ -90,7 +90,7 @@ func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 	src := &manualSource{items: sorted(byKey), apply: make(chan func(storage.Batch) error)}
 	res := resource("pods")
 	res.Attributes = fixed(res.Prefix, benchNodes)
-	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.Resource{res}})
+	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.ResourceConfig{res}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 			}),
 		}, nil
 	}
-	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.Resource{res}})
+	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.ResourceConfig{res}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -39,7 +39,7 @@ type Config struct {
 	Older Older
 	// Root is the prefix of all keys.
 	Root      string
-	Resources []Resource
+	Resources []ResourceConfig
 	// LoadsHistory means that Source.Load may read an older state, at which history begins. The
 	// cache becomes ready only when it is current.
 	LoadsHistory bool
@@ -113,8 +113,8 @@ type Cache struct {
 	ring     *ring
 	plain    *valueEncoding // for entries whose values are kept as stored
 	sealed   *valueEncoding // the same for values that the store encrypts
-	history  *memory.Part   // the logs of all stores
-	images   *memory.Part
+	history  *memory.Share  // the logs of all stores
+	images   *memory.Share
 	metrics  *metrics
 	pinned   pinned
 	routes   atomic.Pointer[routes]
@@ -300,7 +300,7 @@ func (r *routes) all() iter.Seq[*Store] {
 }
 
 // overlaps reports whether a resource would share its name or keys with another.
-func (r *routes) overlaps(res *Resource) bool {
+func (r *routes) overlaps(res *ResourceConfig) bool {
 	if r.named(res.Name) != nil {
 		return true
 	}

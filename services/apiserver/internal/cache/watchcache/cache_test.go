@@ -49,7 +49,7 @@ func TestCacheNotReadyBeforeLoad(t *testing.T) {
 	store := newMemStore()
 	c, err := watchcache.New(watchcache.Config{
 		Source: watchcachetest.NewSource(store, "/registry/"), Newest: store,
-		Resources: []watchcache.Resource{resource("pods")},
+		Resources: []watchcache.ResourceConfig{resource("pods")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,14 +88,14 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 	}{
 		{"no source", watchcache.Config{Newest: store}},
 		{"no newest revision", watchcache.Config{Source: src}},
-		{"a resource twice", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{pod, pod}}},
-		{"a resource within another", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{pod, inner}}},
-		{"a resource outside of the root", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{foreign}}},
+		{"a resource twice", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.ResourceConfig{pod, pod}}},
+		{"a resource within another", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.ResourceConfig{pod, inner}}},
+		{"a resource outside of the root", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.ResourceConfig{foreign}}},
 		{"a resource without a name",
 			watchcache.Config{
 				Source:    src,
 				Newest:    store,
-				Resources: []watchcache.Resource{{Prefix: "/registry/x/", Attributes: pod.Attributes}},
+				Resources: []watchcache.ResourceConfig{{Prefix: "/registry/x/", Attributes: pod.Attributes}},
 			}},
 	}
 	for _, tc := range tests {

@@ -28,16 +28,16 @@ func define(store *memStore, name, variant string) int64 {
 // withDefinitions makes definitions the only static resource.
 func withDefinitions(c *watchcache.Config) {
 	r := resource("definitions")
-	r.Defines = func(value []byte) (watchcache.Resource, bool) {
+	r.Defines = func(value []byte) (watchcache.ResourceConfig, bool) {
 		var o object
 		if err := json.Unmarshal(value, &o); err != nil || o.Data == "" {
-			return watchcache.Resource{}, false
+			return watchcache.ResourceConfig{}, false
 		}
 		out := resource(o.Data)
 		out.Variant = o.Labels["variant"]
 		return out, true
 	}
-	c.Resources = []watchcache.Resource{r}
+	c.Resources = []watchcache.ResourceConfig{r}
 }
 
 // undefine removes the definition of a resource and waits until the cache has applied it.

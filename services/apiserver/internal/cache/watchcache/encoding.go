@@ -9,16 +9,16 @@ import (
 	"binnacle/services/apiserver/internal/cache/memory"
 )
 
-// Form identifies a kind of encoding. The caller assigns the numbers.
-type Form uint32
+// EncodingID identifies a kind of encoding. The caller assigns the numbers.
+type EncodingID uint32
 
 // noForm is no valid form.
-const noForm = ^Form(0)
+const noForm = ^EncodingID(0)
 
 // encoding is one encoding of one entry. It is made once. Eviction removes it from its entry, and
 // current readers keep it.
 type encoding struct {
-	form Form
+	form EncodingID
 	used atomic.Bool // read since the clock hand last passed
 	done atomic.Bool // bytes are final
 	// mu is held while the bytes are made. It comes before ring.mu.
@@ -42,7 +42,7 @@ func (e *encoding) size() int64 { return encodingOverhead + int64(cap(e.bytes)) 
 // evicted first.
 type ring struct {
 	budget *memory.Budget
-	part   *memory.Part
+	part   *memory.Share
 	// retired marks the list of an entry that keeps no encodings any more.
 	retired *encoding
 
@@ -69,7 +69,7 @@ const encodingsShare = 3
 // concurrent callers wait for that one call. The bytes are shared and must not be changed. Errors
 // are not cached. encode may request other forms of the entry, as long as no two forms need each
 // other.
-func (e *Entry) Encoding(form Form, encode func(*Entry) ([]byte, error)) ([]byte, error) {
+func (e *Entry) Encoding(form EncodingID, encode func(*Entry) ([]byte, error)) ([]byte, error) {
 	if e.ring() == nil {
 		return encode(e)
 	}
@@ -111,7 +111,7 @@ func (e *encoding) make(encode func(*Entry) ([]byte, error)) (b []byte, made boo
 }
 
 // Encoded returns the encoding in a form if it exists.
-func (e *Entry) Encoded(form Form) ([]byte, bool) {
+func (e *Entry) Encoded(form EncodingID) ([]byte, bool) {
 	enc := e.find(form)
 	if enc == nil || !enc.done.Load() {
 		return nil, false
@@ -123,7 +123,7 @@ func (e *Entry) Encoded(form Form) ([]byte, bool) {
 func (e *Entry) Spare() bool { return e.ring() != nil && e.ring().budget.Spare() }
 
 // find returns the encoding in a form, which may not be finished, or nil.
-func (e *Entry) find(form Form) *encoding {
+func (e *Entry) find(form EncodingID) *encoding {
 	for enc := e.encodings.Load(); enc != nil; enc = enc.next.Load() {
 		if enc.form == form {
 			return enc
@@ -142,7 +142,7 @@ func (e *encoding) read() []byte {
 
 // insert adds an empty encoding to the list of the entry unless the form exists. It returns nil if
 // the entry keeps no encodings.
-func (r *ring) insert(e *Entry, form Form) *encoding {
+func (r *ring) insert(e *Entry, form EncodingID) *encoding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.encodings.Load() == r.retired {

@@ -125,7 +125,7 @@ func (e *Entry) sizeBeside(next *Entry) int64 {
 }
 
 // outline returns the outline of a value.
-func (r *Resource) outline(value []byte) []byte {
+func (r *ResourceConfig) outline(value []byte) []byte {
 	if r.Outline == nil {
 		return value
 	}
@@ -134,7 +134,7 @@ func (r *Resource) outline(value []byte) []byte {
 
 // newEntry returns the entry of a stored value with its outline. If the outline cannot be read, the
 // attributes come from the key.
-func newEntry(r *Resource, plain *valueEncoding, kv storage.KeyValue, outline []byte) *Entry {
+func newEntry(r *ResourceConfig, plain *valueEncoding, kv storage.KeyValue, outline []byte) *Entry {
 	var attrs Attributes
 	var unreadable *storage.UnreadableError
 	if kv.Seal != nil {

@@ -53,9 +53,9 @@ func attributes(prefix string) func(string, []byte) (watchcache.Attributes, erro
 
 const nodeField = "spec.nodeName"
 
-func resource(name string) watchcache.Resource {
+func resource(name string) watchcache.ResourceConfig {
 	prefix := "/registry/" + name + "/"
-	return watchcache.Resource{Name: name, Prefix: prefix, Attributes: attributes(prefix), Index: []string{nodeField}}
+	return watchcache.ResourceConfig{Name: name, Prefix: prefix, Attributes: attributes(prefix), Index: []string{nodeField}}
 }
 
 // rig is a running cache on an in-memory store.
@@ -86,7 +86,7 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 		Older:      store,
 		// Tests count reads and confirm the revision explicitly.
 		ConfirmEvery: time.Hour,
-		Resources:    []watchcache.Resource{resource("pods"), resource("nodes")},
+		Resources:    []watchcache.ResourceConfig{resource("pods"), resource("nodes")},
 	}
 	if change != nil {
 		change(&cfg)

@@ -180,8 +180,8 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 // define adds, replaces or removes the resource that an entry defines, as of a revision. Keys that
 // follow belong to the resource, and its history begins at the revision. The entry is nil if it was
 // deleted. The caller holds mu and releases all watchers that were woken.
-func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired []*wake) []*wake {
-	var r Resource
+func (c *Cache) define(by *ResourceConfig, key string, e *Entry, revision int64, fired []*wake) []*wake {
+	var r ResourceConfig
 	defines := false
 	if e != nil && e.damage != nil {
 		return fired // an unreadable definition leaves the resource as it is
@@ -221,7 +221,7 @@ func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired
 // redefine aligns the defined resources with a loaded state. The caller holds mu.
 func (l *loading) redefine(revision int64, fired []*wake) []*wake {
 	c := l.cache
-	by := map[*Entry]*Resource{}
+	by := map[*Entry]*ResourceConfig{}
 	there := map[string]bool{}
 	for s, im := range l.images {
 		if s.resource.Defines != nil {
@@ -244,7 +244,7 @@ func (l *loading) redefine(revision int64, fired []*wake) []*wake {
 
 // add registers a resource and loads the values that the store holds for it. Its history begins at
 // a revision. The caller holds mu.
-func (c *Cache) add(r Resource, revision int64) (*Store, error) {
+func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 	if !strings.HasPrefix(r.Prefix, c.cfg.Root) || !strings.HasSuffix(r.Prefix, "/") || r.Attributes == nil || r.Name == "" {
 		return nil, fmt.Errorf("resource %q with prefix %q is not complete", r.Name, r.Prefix)
 	}
@@ -313,7 +313,7 @@ func unclaimed(kv storage.KeyValue) storage.KeyValue {
 }
 
 // same reports whether two definitions of a resource are equal.
-func (r *Resource) same(o *Resource) bool {
+func (r *ResourceConfig) same(o *ResourceConfig) bool {
 	return r.Name == o.Name && r.Prefix == o.Prefix && r.Variant == o.Variant
 }
 

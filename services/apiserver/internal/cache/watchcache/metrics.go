@@ -39,7 +39,7 @@ func (s *Store) ListedFromStore(fetched, returned int) { s.metrics.stored.add(fe
 // indexMetrics counts the lists that used one index, and the objects that they inspected.
 type indexMetrics struct{ lists, fetched atomic.Uint64 }
 
-func (m *metrics) ofStore(r *Resource) *storeMetrics {
+func (m *metrics) ofStore(r *ResourceConfig) *storeMetrics {
 	return &storeMetrics{
 		by:   make([]indexMetrics, len(r.Index)+1),
 		wait: sync.OnceValue(func() prometheus.Observer { return m.wait.WithLabelValues(r.Name) }),

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Resource describes a resource to the cache.
-type Resource struct {
+// ResourceConfig describes a resource to the cache.
+type ResourceConfig struct {
 	// Name is the name of the resource and its group, such as "pods" or "deployments.apps".
 	Name string
 	// Prefix is the prefix of all its keys, such as "/registry/pods/".
@@ -29,7 +29,7 @@ type Resource struct {
 	// Defines, if set, reads from an outline the resource that the value defines. It returns false
 	// if the value defines none. It must depend on nothing else, nor keep parts of the value, nor
 	// call the cache.
-	Defines func(value []byte) (Resource, bool)
+	Defines func(value []byte) (ResourceConfig, bool)
 	// Packed keeps large values compressed beside their outlines. It suits values that are rarely
 	// read and repetitive.
 	Packed bool
@@ -42,7 +42,7 @@ type Resource struct {
 
 // Store is the part of the cache for one resource.
 type Store struct {
-	resource Resource
+	resource ResourceConfig
 	cache    *Cache
 	metrics  *storeMetrics
 	// pending holds the changes of the current batch, under Cache.mu.
@@ -84,7 +84,7 @@ type change struct {
 	entry    *Entry // nil for a deletion
 }
 
-func newStore(c *Cache, r Resource) *Store {
+func newStore(c *Cache, r ResourceConfig) *Store {
 	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: newImage(r.Index, c.Era())}
 }
 
@@ -111,7 +111,7 @@ func (s *Store) Prefix() string { return s.resource.Prefix }
 func (s *Store) Variant() string { return s.resource.Variant }
 
 // Defines reads from an entry the resource that it defines.
-func (s *Store) Defines(e *Entry) (Resource, bool) { return s.resource.Defines(e.Outline()) }
+func (s *Store) Defines(e *Entry) (ResourceConfig, bool) { return s.resource.Defines(e.Outline()) }
 
 // Get returns the newest entry of a key.
 func (s *Store) Get(key string) (*Entry, bool) {

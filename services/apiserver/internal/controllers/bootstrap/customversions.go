@@ -34,7 +34,7 @@ func NewCustomVersions() *CustomVersions {
 func (r *CustomVersions) Changed() <-chan struct{} { return r.changed }
 
 // Set applies changed definitions. complete reports whether every definition was readable.
-func (r *CustomVersions) Set(changed []kind.Change, complete bool) {
+func (r *CustomVersions) Set(changed []kind.CRDChange, complete bool) {
 	r.mu.Lock()
 	same := r.known && r.complete == complete
 	r.known = true
@@ -55,7 +55,7 @@ func (r *CustomVersions) Set(changed []kind.Change, complete bool) {
 
 // count adds by to the counts of the versions of a definition. It reports whether the set of served
 // versions changed.
-func (r *CustomVersions) count(d *kind.Definition, by int) (changed bool) {
+func (r *CustomVersions) count(d *kind.CRD, by int) (changed bool) {
 	if d == nil {
 		return false
 	}

@@ -74,7 +74,7 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 // an object costs only its own version.
 func TestFieldsOfManyVersions(t *testing.T) {
 	const fields = 8 // per version
-	define := func(versions int) (r watchcache.Resource, allocated float64) {
+	define := func(versions int) (r watchcache.ResourceConfig, allocated float64) {
 		var all []any
 		for i := range versions {
 			properties, selectable := map[string]any{}, []any{}

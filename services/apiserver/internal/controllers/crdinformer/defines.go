@@ -29,27 +29,27 @@ var versionFields = jsontext.Compile(jsontext.Fields("selectableFields"))
 // resource that is not definable. Selectors match the fields of the stored version. Attributes are
 // read from the documents, so only the defaults of selectable fields are read from schemas.
 // ignoreFields ignores selectable fields.
-func Defines(c *codec.Codec, root string, definable func(group, resource string) bool, ignoreFields bool) func(stored []byte) (watchcache.Resource, bool) {
-	return func(stored []byte) (watchcache.Resource, bool) {
+func Defines(c *codec.Codec, root string, definable func(group, resource string) bool, ignoreFields bool) func(stored []byte) (watchcache.ResourceConfig, bool) {
+	return func(stored []byte) (watchcache.ResourceConfig, bool) {
 		parts, err := storePaths.Find(stored, nil)
 		if err != nil {
-			return watchcache.Resource{}, false
+			return watchcache.ResourceConfig{}, false
 		}
 		group, ok := jsontext.Text(parts[0])
 		plural, named := jsontext.Text(parts[1])
 		if !ok || !named || !definable(group, plural) || !established(parts[2]) {
-			return watchcache.Resource{}, false
+			return watchcache.ResourceConfig{}, false
 		}
 		if ignoreFields {
 			return cacheResource(c, root, group, plural, nil, nil), true
 		}
 		paths, err := selectablePaths(parts[3], parts[4])
 		if err != nil {
-			return watchcache.Resource{}, false
+			return watchcache.ResourceConfig{}, false
 		}
 		missing, err := missingValues(paths, parts[4])
 		if err != nil {
-			return watchcache.Resource{}, false
+			return watchcache.ResourceConfig{}, false
 		}
 		return cacheResource(c, root, group, plural, paths, missing), true
 	}
@@ -57,7 +57,7 @@ func Defines(c *codec.Codec, root string, definable func(group, resource string)
 
 // cacheResource returns the watch cache resource of a custom resource. missing holds the values of
 // fields that documents omit.
-func cacheResource(c *codec.Codec, root, group, plural string, paths []string, missing codec.MissingValues) watchcache.Resource {
+func cacheResource(c *codec.Codec, root, group, plural string, paths []string, missing codec.MissingValues) watchcache.ResourceConfig {
 	var fields []registry.SelectableField
 	for _, p := range paths {
 		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
@@ -65,7 +65,7 @@ func cacheResource(c *codec.Codec, root, group, plural string, paths []string, m
 	prefix := group + "/" + plural
 	read := codec.DocumentAttributes(fields, missing)
 	recent := &watchcache.Recent{}
-	return watchcache.Resource{
+	return watchcache.ResourceConfig{
 		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: variant(paths, missing),
 		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 			a, err := read(value)
@@ -94,7 +94,7 @@ func variant(paths []string, missing codec.MissingValues) string {
 func invalidValueError(c *codec.Codec, group, plural string, value []byte, found error) error {
 	k, err := c.Custom(&registry.Kind{
 		Names:    registry.Names{Group: group, Resource: plural},
-		Stored:   registry.Stored{Prefix: group + "/" + plural, JSON: true},
+		Stored:   registry.StorageForm{Prefix: group + "/" + plural, JSON: true},
 		Document: &registry.Document{},
 	})
 	if err == nil {

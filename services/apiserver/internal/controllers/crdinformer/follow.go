@@ -35,14 +35,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Server serves the kinds of definitions. The informer calls it. The exported methods are safe for
+// Syncer serves the kinds of definitions. The informer calls it. The exported methods are safe for
 // concurrent use.
-type Server struct {
+type Syncer struct {
 	Config
 	*informer.Informer
 	defined map[string]*defined // by key
 	// definitions holds their definitions. Observers receive copies of it.
-	definitions *btree.Map[string, *kind.Definition]
+	definitions *btree.Map[string, *kind.CRD]
 	// pending holds the keys that differ from the newest set, with their definitions in that set.
 	pending map[string]*defined
 	// unreadable holds the keys of definitions that cannot be read or served.
@@ -54,20 +54,20 @@ type Server struct {
 	seed          maphash.Seed
 	revisionReads revisionReads
 	// beforeSwap and afterSwap are called with each set before and after it is served.
-	beforeSwap, afterSwap []func(kind.Update)
+	beforeSwap, afterSwap []func(kind.CRDUpdate)
 }
 
 // defined is a served definition.
 type defined struct {
-	definition *kind.Definition
+	definition *kind.CRD
 	term       *term
 	apiset.Defined
 }
 
-// New returns a follower.
-func New(c Config) *Server {
-	f := &Server{
-		Config: c, defined: map[string]*defined{}, definitions: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, unreadable: map[string]bool{},
+// New returns a Syncer.
+func New(c Config) *Syncer {
+	f := &Syncer{
+		Config: c, defined: map[string]*defined{}, definitions: &btree.Map[string, *kind.CRD]{}, pending: map[string]*defined{}, unreadable: map[string]bool{},
 		seed: maphash.MakeSeed(),
 	}
 	f.Informer = informer.New(informer.Config{Store: c.Definitions, Replace: f.replace, Apply: f.apply})
@@ -76,13 +76,15 @@ func New(c Config) *Server {
 
 // OnSwapping registers a function that is called with each new set of definitions before the set is
 // served. It must be called before Run.
-func (f *Server) OnSwapping(observe func(kind.Update)) { f.beforeSwap = append(f.beforeSwap, observe) }
+func (f *Syncer) OnSwapping(observe func(kind.CRDUpdate)) {
+	f.beforeSwap = append(f.beforeSwap, observe)
+}
 
 // OnSwapped is OnSwapping for calls after the set is served.
-func (f *Server) OnSwapped(observe func(kind.Update)) { f.afterSwap = append(f.afterSwap, observe) }
+func (f *Syncer) OnSwapped(observe func(kind.CRDUpdate)) { f.afterSwap = append(f.afterSwap, observe) }
 
 // replace serves all definitions.
-func (f *Server) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
+func (f *Syncer) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
 	exists := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		exists[e.Key()] = true
@@ -98,7 +100,7 @@ func (f *Server) replace(_ context.Context, entries []*watchcache.Entry, revisio
 }
 
 // apply serves changed definitions.
-func (f *Server) apply(_ context.Context, changes []watchcache.Event, revision int64) {
+func (f *Syncer) apply(_ context.Context, changes []watchcache.Event, revision int64) {
 	if len(changes) == 0 {
 		return
 	}
@@ -118,7 +120,7 @@ func (f *Server) apply(_ context.Context, changes []watchcache.Event, revision i
 var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
 
 // update applies the new state of a definition.
-func (f *Server) update(e *watchcache.Entry) {
+func (f *Syncer) update(e *watchcache.Entry) {
 	revision := e.Revision
 	outline := e.Outline()
 	delete(f.unreadable, e.Key())
@@ -154,7 +156,7 @@ func (f *Server) update(e *watchcache.Entry) {
 }
 
 // define builds the resources of a definition.
-func (f *Server) define(e *watchcache.Entry, d *kind.Definition) error {
+func (f *Syncer) define(e *watchcache.Entry, d *kind.CRD) error {
 	key := e.Key()
 	kinds := f.Maker.All(d)
 	if len(kinds) == 0 {
@@ -190,7 +192,7 @@ func (f *Server) define(e *watchcache.Entry, d *kind.Definition) error {
 }
 
 // remove removes a definition from the set.
-func (f *Server) remove(key string) {
+func (f *Syncer) remove(key string) {
 	if f.defined[key] == nil {
 		return
 	}
@@ -200,20 +202,20 @@ func (f *Server) remove(key string) {
 }
 
 // markPending records the definition in the newest set before its first change.
-func (f *Server) markPending(key string) {
+func (f *Syncer) markPending(key string) {
 	if _, ok := f.pending[key]; !ok {
 		f.pending[key] = f.defined[key]
 	}
 }
 
 // swap serves the definitions as of a revision. It visits only changed definitions.
-func (f *Server) swap(revision int64) {
+func (f *Syncer) swap(revision int64) {
 	var changed []apiset.Defined
-	var changes []kind.Change
+	var changes []kind.CRDChange
 	for _, key := range slices.Sorted(maps.Keys(f.pending)) {
 		was := f.pending[key]
 		is := f.defined[key]
-		c := kind.Change{}
+		c := kind.CRDChange{}
 		if was != nil {
 			c.Before = was.definition
 		}
@@ -230,7 +232,7 @@ func (f *Server) swap(revision int64) {
 	}
 	ended := f.endedTerms()
 	clear(f.pending)
-	update := kind.Update{Changed: changes, All: values(f.definitions.Copy()), Complete: len(f.unreadable) == 0}
+	update := kind.CRDUpdate{Changed: changes, All: values(f.definitions.Copy()), Complete: len(f.unreadable) == 0}
 	for _, observe := range f.beforeSwap {
 		observe(update)
 	}
@@ -246,8 +248,8 @@ func (f *Server) swap(revision int64) {
 }
 
 // values returns the values of a map that no longer changes.
-func values(m *btree.Map[string, *kind.Definition]) iter.Seq[*kind.Definition] {
-	return func(yield func(*kind.Definition) bool) {
-		m.Scan(func(_ string, d *kind.Definition) bool { return yield(d) })
+func values(m *btree.Map[string, *kind.CRD]) iter.Seq[*kind.CRD] {
+	return func(yield func(*kind.CRD) bool) {
+		m.Scan(func(_ string, d *kind.CRD) bool { return yield(d) })
 	}
 }

@@ -68,8 +68,8 @@ type fixture struct {
 	coder    *codec.Coder
 	source   *fakeStore
 	live     *apiset.Live
-	follower *crdinformer.Server
-	swaps    chan kind.Update
+	follower *crdinformer.Syncer
+	swaps    chan kind.CRDUpdate
 	revision int64
 	created  map[string]int64 // by key
 }
@@ -88,7 +88,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	kinds := catalog.Kinds()
 	k := kinds[slices.IndexFunc(kinds, func(k *registry.Kind) bool { return k.GVR() == gvr })]
-	r := &fixture{t: t, coder: c.Of(k), source: &fakeStore{batches: make(chan storage.Batch)}, swaps: make(chan kind.Update, 1), created: map[string]int64{}}
+	r := &fixture{t: t, coder: c.Of(k), source: &fakeStore{batches: make(chan storage.Batch)}, swaps: make(chan kind.CRDUpdate, 1), created: map[string]int64{}}
 	for _, body := range loaded {
 		r.revision++
 		r.source.loaded = append(r.source.loaded, storage.KeyValue{
@@ -101,7 +101,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	definable := func(string, string) bool { return true }
 	cache, err := watchcache.New(watchcache.Config{
 		Source: r.source, Newest: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
-		Resources: []watchcache.Resource{{
+		Resources: []watchcache.ResourceConfig{{
 			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).Unowned, Defines: crdinformer.Defines(c, "/registry", definable, false), Packed: true,
 			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 				a, err := r.coder.Attributes(value)
@@ -125,7 +125,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 		},
 		Live: []*apiset.Live{r.live}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
-	f.OnSwapped(func(s kind.Update) {
+	f.OnSwapped(func(s kind.CRDUpdate) {
 		select {
 		case r.swaps <- s:
 		case <-t.Context().Done():
@@ -188,7 +188,7 @@ func (r *fixture) until() (changed []string, all []string) {
 	for {
 		s := <-r.swaps
 		for _, c := range s.Changed {
-			text := func(d *kind.Definition) string {
+			text := func(d *kind.CRD) string {
 				if d == nil {
 					return "-"
 				}

@@ -63,7 +63,7 @@ func (l *revisionReads) begin(read func(context.Context) (int64, error)) {
 
 // Settled waits until the set contains the definitions as of a revision, and everything that the
 // watch cache has of them by then. The wait is bounded by settleTimeout.
-func (f *Server) Settled(ctx context.Context, revision int64) {
+func (f *Syncer) Settled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	if f.Definitions.WaitFor(ctx, revision) != nil {
@@ -75,7 +75,7 @@ func (f *Server) Settled(ctx context.Context, revision int64) {
 // Newest returns the set of the newest definitions in the store. It contains every definition that
 // another replica has acknowledged. The wait is bounded by settleTimeout. After that, Newest
 // returns the current set.
-func (f *Server) Newest(ctx context.Context, live *apiset.Live) *apiset.Set {
+func (f *Syncer) Newest(ctx context.Context, live *apiset.Live) *apiset.Set {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	if revision, err := f.revisionReads.revision(ctx, f.Definitions.MostRecent); err == nil {

@@ -19,7 +19,7 @@ type term struct {
 
 // term returns the term of the definition before if the entry e says the same, and otherwise a
 // new one with a slot for each version.
-func (f *Server) term(key string, e *watchcache.Entry, versions int) *term {
+func (f *Syncer) term(key string, e *watchcache.Entry, versions int) *term {
 	if was := f.defined[key]; was != nil && equivalent(was.term.entry, e) {
 		return was.term
 	}
@@ -52,7 +52,7 @@ func equivalent(a, b *watchcache.Entry) bool {
 // endedTerms returns the functions that cancel the terms that are no longer served. It omits terms
 // of deleted definitions, because watches still report the deletion of their last objects. They end
 // with the store.
-func (f *Server) endedTerms() (ends []context.CancelFunc) {
+func (f *Syncer) endedTerms() (ends []context.CancelFunc) {
 	for key, was := range f.pending {
 		is := f.defined[key]
 		switch {

@@ -39,7 +39,7 @@ type Config struct {
 type Controller struct {
 	Config
 	informer *informer.Informer
-	names    *Names
+	names    *NameConflicts
 	// failed holds the definitions whose status could not be written.
 	failed map[string]bool
 	// heads holds the definitions that were read from changed entries. write clears it.
@@ -87,7 +87,7 @@ func (k *Controller) Run(ctx context.Context) error {
 
 // replace handles all definitions.
 func (k *Controller) replace(ctx context.Context, entries []*watchcache.Entry, _ int64) {
-	k.names = NewNames()
+	k.names = NewNameConflicts()
 	k.failed = map[string]bool{}
 	k.heads = map[*watchcache.Entry]*v1.CustomResourceDefinition{}
 	for _, e := range entries {

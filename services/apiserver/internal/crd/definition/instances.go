@@ -15,17 +15,17 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Stored accesses the objects in the store. Like Kubernetes, it deletes them there and not by
+// StoredInstances accesses the objects in the store. Like Kubernetes, it deletes them there and not by
 // requests: admission cannot prevent the deletion, and definitions that are not served may have
 // objects too.
-type Stored struct {
+type StoredInstances struct {
 	Store storage.Interface
 	// Root is the prefix of all keys, without a trailing slash.
 	Root string
 	Now  func() time.Time
 }
 
-var _ Instances = (*Stored)(nil)
+var _ Instances = (*StoredInstances)(nil)
 
 const (
 	instancePage    = 500
@@ -35,7 +35,7 @@ const (
 
 // prefix returns the key prefix of the objects. It returns an error if other data shares the
 // prefix.
-func (s *Stored) prefix(group, resource string) (string, error) {
+func (s *StoredInstances) prefix(group, resource string) (string, error) {
 	if !HasOwnPlace(group, resource) {
 		return "", fmt.Errorf("%s.%s has no place of its own in the store", resource, group)
 	}
@@ -43,13 +43,13 @@ func (s *Stored) prefix(group, resource string) (string, error) {
 }
 
 // None implements Instances.
-func (s *Stored) None(group, resource string) (storage.Precondition, error) {
+func (s *StoredInstances) None(group, resource string) (storage.Precondition, error) {
 	prefix, err := s.prefix(group, resource)
 	return storage.Precondition{Key: prefix, Prefix: true}, err
 }
 
 // Count implements Instances.
-func (s *Stored) Count(ctx context.Context, group, resource string) (int64, error) {
+func (s *StoredInstances) Count(ctx context.Context, group, resource string) (int64, error) {
 	prefix, err := s.prefix(group, resource)
 	if err != nil {
 		return 0, err
@@ -59,7 +59,7 @@ func (s *Stored) Count(ctx context.Context, group, resource string) (int64, erro
 }
 
 // Delete implements Instances. An error for one object does not stop the deletion of the rest.
-func (s *Stored) Delete(ctx context.Context, group, resource string) error {
+func (s *StoredInstances) Delete(ctx context.Context, group, resource string) error {
 	prefix, err := s.prefix(group, resource)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (s *Stored) Delete(ctx context.Context, group, resource string) error {
 }
 
 // deletePage deletes or marks the objects of a page with several workers. It returns the errors.
-func (s *Stored) deletePage(ctx context.Context, items []storage.KeyValue) (failed []error) {
+func (s *StoredInstances) deletePage(ctx context.Context, items []storage.KeyValue) (failed []error) {
 	var (
 		mu   sync.Mutex
 		work sync.WaitGroup
@@ -106,7 +106,7 @@ func (s *Stored) deletePage(ctx context.Context, items []storage.KeyValue) (fail
 }
 
 // delete deletes one object or, if it has finalizers, marks it.
-func (s *Stored) delete(ctx context.Context, kv storage.KeyValue) error {
+func (s *StoredInstances) delete(ctx context.Context, kv storage.KeyValue) error {
 	for range instanceTries {
 		if err := kv.Unreadable(); err != nil {
 			return fmt.Errorf("%s cannot be read; delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential: %w", kv.Key, err)

@@ -30,7 +30,7 @@ func put(t *testing.T, s storage.Interface, key, metadata string) {
 func TestStoredInstances(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)
-	stored := &definition.Stored{Store: store, Root: "/registry", Now: func() time.Time { return at }}
+	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: func() time.Time { return at }}
 	for i := range 1100 { // more than two pages
 		put(t, store, fmt.Sprintf("%sns/free-%04d", things, i), `"name":"free","generation":1`)
 	}
@@ -103,7 +103,7 @@ func TestConcurrentFinalizerIsRespected(t *testing.T) {
 	ctx := context.Background()
 	store := &busy{etcdtest.Embedded(t), map[string]bool{}}
 	put(t, store, things+"a", `"name":"a"`)
-	stored := &definition.Stored{Store: store, Root: "/registry", Now: time.Now}
+	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: time.Now}
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestConcurrentFinalizerIsRespected(t *testing.T) {
 func TestOtherPrefixesAreRejected(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)
-	stored := &definition.Stored{Store: store, Root: "/registry", Now: time.Now}
+	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: time.Now}
 	for _, test := range []struct{ group, resource string }{
 		{"rolebindings", "kube-system"},
 		{"services", "specs"},
@@ -153,7 +153,7 @@ func TestCorruptInstanceDoesNotBlockOthers(t *testing.T) {
 	if _, err := store.Create(ctx, things+"b", []byte("broken"), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stored := &definition.Stored{Store: store, Root: "/registry", Now: time.Now}
+	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: time.Now}
 	if err := stored.Delete(ctx, "example.com", "things"); err == nil || !strings.Contains(err.Error(), things+"b") {
 		t.Errorf("got error %v", err)
 	}

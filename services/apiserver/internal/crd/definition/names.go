@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Claim holds the names that a definition asks for and those that it already holds.
-type Claim struct {
+// NameClaim holds the names that a definition asks for and those that it already holds.
+type NameClaim struct {
 	// Name is the name of the definition. Created is the revision of its creation.
 	Name    string
 	Created int64
@@ -42,8 +42,8 @@ type Conflict struct {
 }
 
 // ClaimOf returns the claim of a definition that was created at a revision.
-func ClaimOf(d *v1.CustomResourceDefinition, created int64) Claim {
-	return Claim{
+func ClaimOf(d *v1.CustomResourceDefinition, created int64) NameClaim {
+	return NameClaim{
 		Name: d.Name, Created: created, Wanted: d.Spec.Names, Held: d.Status.AcceptedNames,
 		Established: IsTrue(d, v1.Established), Broken: brokenWebhook(d),
 	}
@@ -56,7 +56,7 @@ func ClaimOf(d *v1.CustomResourceDefinition, created int64) Claim {
 // Definitions get the wanted names that are free, in the order of their creation. A definition that
 // gets a name may free another one, for which an older definition may wait. Then the search
 // restarts with the oldest definition.
-func Decide(claims []Claim) []Verdict {
+func Decide(claims []NameClaim) []Verdict {
 	used := newInUse()
 	for i := range claims {
 		used.count(&claims[i].Held, 1)
@@ -91,7 +91,7 @@ func (u *inUse) count(n *v1.CustomResourceDefinitionNames, by int) {
 
 // decide is Decide for claims whose held names are already counted. It restores the counts before
 // it returns.
-func (u *inUse) decide(claims []Claim) []Verdict {
+func (u *inUse) decide(claims []NameClaim) []Verdict {
 	order := make([]int, len(claims))
 	verdicts := make([]Verdict, len(claims))
 	for i := range claims {

@@ -23,58 +23,58 @@ func named(n ...string) v1.CustomResourceDefinitionNames {
 // TestDecide checks which names a definition gets, and the conflicts with other definitions.
 func TestDecide(t *testing.T) {
 	first := named("gadgets", "gadget", "Gadget", "GadgetList", "gdt")
-	settled := Claim{Name: "gadgets", Created: 1, Wanted: first, Held: first, Established: true}
+	settled := NameClaim{Name: "gadgets", Created: 1, Wanted: first, Held: first, Established: true}
 	for _, test := range []struct {
 		name         string
-		claim        Claim
+		claim        NameClaim
 		accepted     v1.CustomResourceDefinitionNames
 		reason, text string
 		established  bool
 	}{
 		{
-			name: "free names", claim: Claim{Wanted: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz")},
+			name: "free names", claim: NameClaim{Wanted: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz")},
 			accepted: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz"), reason: "", text: "", established: true,
 		},
 		{
-			name: "a singular that is a plural", claim: Claim{Wanted: named("gizmos", "gadgets", "Gizmo", "GizmoList")},
+			name: "a singular that is a plural", claim: NameClaim{Wanted: named("gizmos", "gadgets", "Gizmo", "GizmoList")},
 			accepted: named("gizmos", "", "Gizmo", "GizmoList"), reason: "SingularConflict", text: `"gadgets" is already in use`, established: false,
 		},
 		{
-			name: "the list kind", claim: Claim{Wanted: named("gismos", "gismo", "Gismo", "GadgetList")},
+			name: "the list kind", claim: NameClaim{Wanted: named("gismos", "gismo", "Gismo", "GadgetList")},
 			accepted: named("gismos", "gismo", "Gismo", ""), reason: "ListKindConflict", text: `"GadgetList" is already in use`, established: false,
 		},
 		{
-			name: "a list kind that is a kind", claim: Claim{Wanted: named("gismos", "gismo", "Gismo", "Gadget")},
+			name: "a list kind that is a kind", claim: NameClaim{Wanted: named("gismos", "gismo", "Gismo", "Gadget")},
 			accepted: named("gismos", "gismo", "Gismo", ""), reason: "ListKindConflict", text: `"Gadget" is already in use`, established: false,
 		},
 		{
-			name: "everything: the last conflict is reported", claim: Claim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
+			name: "everything: the last conflict is reported", claim: NameClaim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
 			accepted: named("gems", "", "", ""), reason: "ListKindConflict", text: `"GadgetList" is already in use`, established: false,
 		},
 		{
-			name: "one of several short names", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gadget", "gdt", "gm")},
+			name: "one of several short names", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList", "gadget", "gdt", "gm")},
 			accepted: named("gems", "gem", "Gem", "GemList"), reason: "ShortNamesConflict", text: `["gadget" is already in use, "gdt" is already in use]`, established: false,
 		},
 		{
-			name: "an established definition keeps its names", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gdt"), Held: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
+			name: "an established definition keeps its names", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList", "gdt"), Held: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
 			accepted: named("gems", "gem", "Gem", "GemList", "gm"), reason: "ShortNamesConflict", text: `"gdt" is already in use`, established: true,
 		},
 		{
-			name: "its own singular as a short name, at first", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gem")},
+			name: "its own singular as a short name, at first", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList", "gem")},
 			accepted: named("gems", "gem", "Gem", "GemList", "gem"), reason: "", text: "", established: true,
 		},
 		{
-			name: "and later", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gem"), Held: named("gems", "gem", "Gem", "GemList")},
+			name: "and later", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList", "gem"), Held: named("gems", "gem", "Gem", "GemList")},
 			accepted: named("gems", "gem", "Gem", "GemList"), reason: "ShortNamesConflict", text: `"gem" is already in use`, established: false,
 		},
 		{
-			name: "invalid certificates", claim: Claim{Wanted: named("gems", "gem", "Gem", "GemList"), Broken: true},
+			name: "invalid certificates", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList"), Broken: true},
 			accepted: named("gems", "gem", "Gem", "GemList"), reason: "", text: "", established: false,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.claim.Name, test.claim.Created = "second", 2
-			got := Decide([]Claim{test.claim, settled})[0]
+			got := Decide([]NameClaim{test.claim, settled})[0]
 			if !sameNames(&got.Accepted, &test.accepted) || got.Established != test.established {
 				t.Errorf("got accepted %+v, established %t", got.Accepted, got.Established)
 			}
@@ -92,10 +92,10 @@ func TestDecide(t *testing.T) {
 // TestOldestDefinitionWins: the oldest definition that wants a name gets it, also when the name
 // becomes free later.
 func TestOldestDefinitionWins(t *testing.T) {
-	holder := Claim{Name: "a", Created: 3, Wanted: named("as", "a", "A", "AList"), Held: named("as", "a", "A", "AList", "x"), Established: true}
-	late := Claim{Name: "b", Created: 2, Wanted: named("bs", "b", "B", "BList", "x")}
-	early := Claim{Name: "c", Created: 1, Wanted: named("cs", "c", "C", "CList", "x")}
-	v := Decide([]Claim{late, holder, early})
+	holder := NameClaim{Name: "a", Created: 3, Wanted: named("as", "a", "A", "AList"), Held: named("as", "a", "A", "AList", "x"), Established: true}
+	late := NameClaim{Name: "b", Created: 2, Wanted: named("bs", "b", "B", "BList", "x")}
+	early := NameClaim{Name: "c", Created: 1, Wanted: named("cs", "c", "C", "CList", "x")}
+	v := Decide([]NameClaim{late, holder, early})
 	if v[2].Conflict != nil || !slices.Equal(v[2].Accepted.ShortNames, []string{"x"}) {
 		t.Errorf("oldest: got %+v", v[2])
 	}
@@ -105,7 +105,7 @@ func TestOldestDefinitionWins(t *testing.T) {
 }
 
 // claimsOf draws definitions that compete for few names.
-func claimsOf(t *rapid.T) []Claim {
+func claimsOf(t *rapid.T) []NameClaim {
 	letter := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
 	names := func(label string) v1.CustomResourceDefinitionNames {
 		short := rapid.SliceOfNDistinct(letter, 0, 2, rapid.ID).Draw(t, label+" short")
@@ -117,10 +117,10 @@ func claimsOf(t *rapid.T) []Claim {
 			Kind: letter.Draw(t, label+" kind"), ListKind: letter.Draw(t, label+" list kind"),
 		}
 	}
-	claims := make([]Claim, rapid.IntRange(1, 6).Draw(t, "definitions"))
+	claims := make([]NameClaim, rapid.IntRange(1, 6).Draw(t, "definitions"))
 	for i := range claims {
 		// Some creation revisions are equal, which real definitions never are.
-		claims[i] = Claim{Name: fmt.Sprint(i), Created: rapid.Int64Range(1, 4).Draw(t, "created"), Wanted: names("wanted"), Broken: rapid.Bool().Draw(t, "broken")}
+		claims[i] = NameClaim{Name: fmt.Sprint(i), Created: rapid.Int64Range(1, 4).Draw(t, "created"), Wanted: names("wanted"), Broken: rapid.Bool().Draw(t, "broken")}
 		if rapid.Bool().Draw(t, "held") {
 			claims[i].Held = names("held")
 			claims[i].Established = rapid.Bool().Draw(t, "established")
@@ -129,7 +129,7 @@ func claimsOf(t *rapid.T) []Claim {
 	return claims
 }
 
-func byName(claims []Claim, verdicts []Verdict) map[string]Verdict {
+func byName(claims []NameClaim, verdicts []Verdict) map[string]Verdict {
 	out := map[string]Verdict{}
 	for i, c := range claims {
 		out[c.Name] = verdicts[i]
@@ -191,8 +191,8 @@ func TestAcceptedNamesAreUnique(t *testing.T) {
 // every change.
 func TestIncrementalNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := NewNames()
-		present, changes := map[string]Claim{}, map[string]Verdict{}
+		n := NewNameConflicts()
+		present, changes := map[string]NameClaim{}, map[string]Verdict{}
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
 			for _, c := range claimsOf(t) {
 				if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
@@ -210,7 +210,7 @@ func TestIncrementalNames(t *testing.T) {
 					changes[c.Name] = c.Verdict
 				}
 			}
-			var claims []Claim
+			var claims []NameClaim
 			for _, c := range present {
 				claims = append(claims, c)
 			}

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Names decides for a changing set of definitions. It recomputes only changed definitions and those
+// NameConflicts decides for a changing set of definitions. It recomputes only changed definitions and those
 // whose names are not settled. It is not safe for concurrent use.
-type Names struct {
+type NameConflicts struct {
 	groups map[string]*group
 	dirty  map[string]*group
 }
@@ -25,25 +25,25 @@ type group struct {
 
 // member is a definition of the set with the verdict on its names.
 type member struct {
-	claim   Claim
+	claim   NameClaim
 	verdict Verdict
 }
 
-// Change reports that the verdict on a definition changed. A removed definition has the zero
+// VerdictChange reports that the verdict on a definition changed. A removed definition has the zero
 // Verdict.
-type Change struct {
+type VerdictChange struct {
 	Group, Name string
 	Verdict     Verdict
 	Gone        bool
 }
 
-// NewNames returns an empty set.
-func NewNames() *Names {
-	return &Names{groups: map[string]*group{}, dirty: map[string]*group{}}
+// NewNameConflicts returns an empty set.
+func NewNameConflicts() *NameConflicts {
+	return &NameConflicts{groups: map[string]*group{}, dirty: map[string]*group{}}
 }
 
 // Put adds or replaces a definition of a group.
-func (n *Names) Put(name string, c Claim) {
+func (n *NameConflicts) Put(name string, c NameClaim) {
 	g := n.groups[name]
 	if g == nil {
 		g = &group{members: map[string]*member{}, unsettled: map[string]*member{}, heldNames: newInUse(), changed: map[string]bool{}}
@@ -67,7 +67,7 @@ func (n *Names) Put(name string, c Claim) {
 }
 
 // Remove removes a definition from a group.
-func (n *Names) Remove(name, definition string) {
+func (n *NameConflicts) Remove(name, definition string) {
 	g := n.groups[name]
 	if g == nil || g.members[definition] == nil {
 		return
@@ -80,7 +80,7 @@ func (n *Names) Remove(name, definition string) {
 }
 
 // Of returns the verdict on a definition as of the last call of Settle.
-func (n *Names) Of(name, definition string) (Verdict, bool) {
+func (n *NameConflicts) Of(name, definition string) (Verdict, bool) {
 	if g := n.groups[name]; g != nil {
 		if m := g.members[definition]; m != nil {
 			return m.verdict, true
@@ -91,8 +91,8 @@ func (n *Names) Of(name, definition string) (Verdict, bool) {
 
 // Settle decides and returns the changes since the last call, sorted by group and name. Every
 // definition that was put counts as changed.
-func (n *Names) Settle() []Change {
-	var changes []Change
+func (n *NameConflicts) Settle() []VerdictChange {
+	var changes []VerdictChange
 	for name, g := range n.dirty {
 		changes = g.decide(name, changes)
 		if len(g.members) == 0 {
@@ -100,33 +100,35 @@ func (n *Names) Settle() []Change {
 		}
 	}
 	clear(n.dirty)
-	slices.SortFunc(changes, func(a, b Change) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(changes, func(a, b VerdictChange) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
+	})
 	return changes
 }
 
 // decide recomputes the verdicts on changed and unsettled members, and appends the changes.
-func (g *group) decide(name string, changes []Change) []Change {
+func (g *group) decide(name string, changes []VerdictChange) []VerdictChange {
 	open := slices.Collect(maps.Values(g.unsettled))
-	claims := make([]Claim, len(open))
+	claims := make([]NameClaim, len(open))
 	for i, m := range open {
 		claims[i] = m.claim
 	}
 	for i, v := range g.heldNames.decide(claims) {
 		if !g.changed[open[i].claim.Name] && !open[i].verdict.equal(&v) {
-			changes = append(changes, Change{Group: name, Name: open[i].claim.Name, Verdict: v})
+			changes = append(changes, VerdictChange{Group: name, Name: open[i].claim.Name, Verdict: v})
 		}
 		open[i].verdict = v
 	}
 	for definition := range g.changed {
 		m := g.members[definition]
 		if m == nil {
-			changes = append(changes, Change{Group: name, Name: definition, Gone: true})
+			changes = append(changes, VerdictChange{Group: name, Name: definition, Gone: true})
 			continue
 		}
 		if g.unsettled[definition] == nil {
 			m.verdict = Verdict{Accepted: m.claim.Held, Established: m.claim.Established || !m.claim.Broken}
 		}
-		changes = append(changes, Change{Group: name, Name: definition, Verdict: m.verdict})
+		changes = append(changes, VerdictChange{Group: name, Name: definition, Verdict: m.verdict})
 	}
 	clear(g.changed)
 	return changes

@@ -28,7 +28,7 @@ type Maker struct {
 	// Rules compiles the rules of all definitions.
 	Rules *rules.Compiler
 	// Conversion returns the converter of a definition whose versions are converted by a webhook.
-	Conversion func(*Definition) Conversion
+	Conversion func(*CRD) Conversion
 	// NoSelectableFields ignores the selectable fields of definitions (gate
 	// CustomResourceFieldSelectors off).
 	NoSelectableFields bool
@@ -45,7 +45,7 @@ var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kin
 
 // All returns the served versions of a definition, in the definition's order. The definition must
 // have been accepted and must not change afterwards.
-func (m *Maker) All(d *Definition) []*registry.Kind {
+func (m *Maker) All(d *CRD) []*registry.Kind {
 	var all, unserved []*registry.Kind
 	f := m.family(d)
 	for i := range d.Spec.Versions {
@@ -63,8 +63,8 @@ func (m *Maker) All(d *Definition) []*registry.Kind {
 	return all
 }
 
-// Definition is a definition without its schemas, which are read again on demand.
-type Definition struct {
+// CRD is a definition without its schemas, which are read again on demand.
+type CRD struct {
 	*apiextensionsv1.CustomResourceDefinition
 	// Kinds holds the served versions in order, once they are created.
 	Kinds []*registry.Kind
@@ -75,13 +75,13 @@ type Definition struct {
 }
 
 // Same reports whether o was read from the same stored value.
-func (d *Definition) Same(o *Definition) bool {
+func (d *CRD) Same(o *CRD) bool {
 	return d.UID == o.UID && d.ResourceVersion == o.ResourceVersion && d.Sum == o.Sum
 }
 
 // Read reads a definition. outline and whole decode it again on each call. outline may omit the
 // schemas.
-func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, error)) (*Definition, error) {
+func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, error)) (*CRD, error) {
 	all, err := outline()
 	if err != nil {
 		return nil, err
@@ -90,11 +90,11 @@ func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, erro
 	for i := range all.Spec.Versions {
 		all.Spec.Versions[i].Schema = nil
 	}
-	return &Definition{CustomResourceDefinition: all, whole: whole}, nil
+	return &CRD{CustomResourceDefinition: all, whole: whole}, nil
 }
 
 // Schema reads the schema of a version. It returns nil if the version has none.
-func (d *Definition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
+func (d *CRD) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
 	return d.Full().Schema(version)
 }
 
@@ -106,7 +106,7 @@ type FullDefinition struct {
 
 // Full returns the definition with its schemas. It is large and is read when a schema is first
 // requested.
-func (d *Definition) Full() *FullDefinition { return &FullDefinition{sync.OnceValues(d.whole)} }
+func (d *CRD) Full() *FullDefinition { return &FullDefinition{sync.OnceValues(d.whole)} }
 
 // Schema returns the schema of a version, or nil if it has none.
 func (w *FullDefinition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
@@ -123,14 +123,14 @@ func (w *FullDefinition) Schema(version string) (*apiextensionsv1.JSONSchemaProp
 }
 
 // Has reports whether a condition of a definition is true.
-func (d *Definition) Has(condition apiextensionsv1.CustomResourceDefinitionConditionType) bool {
+func (d *CRD) Has(condition apiextensionsv1.CustomResourceDefinitionConditionType) bool {
 	return slices.ContainsFunc(d.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 		return c.Type == condition && c.Status == apiextensionsv1.ConditionTrue
 	})
 }
 
 // version returns the declaration of one version of a definition.
-func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
+func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
 	names := &d.Status.AcceptedNames
 	table := m.columns(v)
 	k := &registry.Kind{
@@ -141,7 +141,7 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 		},
 		New:     func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
-		Stored: registry.Stored{
+		Stored: registry.StorageForm{
 			Prefix: d.Spec.Group + "/" + names.Plural, Version: schema.GroupVersion{Group: d.Spec.Group, Version: storageVersion(d)}, JSON: true,
 		},
 		Create: registry.Create{AtName: true},
@@ -174,7 +174,7 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 	return k
 }
 
-func storageVersion(d *Definition) string {
+func storageVersion(d *CRD) string {
 	for i := range d.Spec.Versions {
 		if d.Spec.Versions[i].Storage {
 			return d.Spec.Versions[i].Name
@@ -184,7 +184,7 @@ func storageVersion(d *Definition) string {
 }
 
 // deprecation returns the deprecation warning of a version, or "".
-func deprecation(d *Definition, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
+func deprecation(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
 	if !v.Deprecated {
 		return ""
 	}

@@ -46,7 +46,7 @@ func versions(t *testing.T, strategy v1.ConversionStrategyType) []*registry.Kind
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&kind.Maker{Rules: rules.NewCompiler(), Conversion: func(*kind.Definition) kind.Conversion { return shouting{} }}).All(d)
+	return (&kind.Maker{Rules: rules.NewCompiler(), Conversion: func(*kind.CRD) kind.Conversion { return shouting{} }}).All(d)
 }
 
 // TestOpenMatchesServe: a single document is opened as it is served among others.

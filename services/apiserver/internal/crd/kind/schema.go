@@ -36,7 +36,7 @@ type family struct {
 }
 
 // family returns the versions of a definition. Their schemas are read and compiled on first use.
-func (m *Maker) family(d *Definition) *family {
+func (m *Maker) family(d *CRD) *family {
 	f := &family{group: d.Spec.Group, kind: d.Spec.Names.Kind, stored: storageVersion(d), versions: map[string]*versionSchema{}}
 	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && m.Conversion != nil {
 		f.convert = m.Conversion(d)
@@ -67,7 +67,7 @@ type versionSchema struct {
 }
 
 // newSchema returns the schema of a version.
-func newSchema(m *Maker, f *family, d *Definition, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
+func newSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
 	s := &versionSchema{family: f, maker: m, lenient: d.Spec.PreserveUnknownFields, version: v.Name}
 	s.props = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(v.Name) }
 	if v.Subresources != nil {

@@ -18,7 +18,7 @@ import (
 var errNoObject = errors.New("it is not a JSON object")
 
 // shape implements registry.Document.
-func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry.Shaped, err error) {
+func (s *versionSchema) shape(raw []byte, o registry.DocumentOptions) (out registry.ServedDocument, err error) {
 	p, err := s.program.Get()
 	if err != nil {
 		return out, err

@@ -74,7 +74,7 @@ func TestBodyOfAnotherVersion(t *testing.T) {
 		`{"apiVersion":"example.com/v2","kind":"Gadget","a":"x","b":"y"}`: "[]",
 		`{"apiVersion":"other.com/v2","kind":"Widget","a":"x","b":"y"}`:   "[]",
 	} {
-		shaped, err := k.Document.Shape([]byte(text), registry.ShapeOptions{Unknown: true, Foreign: true})
+		shaped, err := k.Document.Shape([]byte(text), registry.DocumentOptions{Unknown: true, Foreign: true})
 		if got := fmt.Sprint(shaped.Unknown); err != nil || got != want {
 			t.Errorf("%s: got unknown fields %s and error %v, want %s", text, got, err, want)
 		}

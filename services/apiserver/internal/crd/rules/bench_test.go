@@ -137,7 +137,7 @@ func BenchmarkDefinition(b *testing.B) {
 	b.Run("check", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if errs := compiler.CheckSchema(rules.Definition{Schema: s}); len(errs) > 0 {
+			if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s}); len(errs) > 0 {
 				b.Fatal(errs)
 			}
 		}

@@ -23,8 +23,8 @@ const (
 	maxReportedRules = 4
 )
 
-// Definition is the schema of a definition's version to check.
-type Definition struct {
+// SchemaCheck is the schema of a definition's version to check.
+type SchemaCheck struct {
 	Schema *v1.JSONSchemaProps
 	// Path is the path of the schema, such as spec.versions[0].schema.openAPIV3Schema.
 	Path *field.Path
@@ -39,14 +39,14 @@ type Definition struct {
 // CheckSchema compiles the rules and their messages. It returns errors for rules that do not
 // compile, that cost too much, or that refer to an old value that cannot be known. They follow all
 // other errors of the schema.
-func (c *Compiler) CheckSchema(d Definition) field.ErrorList { return c.Checks()(d) }
+func (c *Compiler) CheckSchema(d SchemaCheck) field.ErrorList { return c.Checks()(d) }
 
 // Checks returns CheckSchema for the schemas of one definition, one after the other. Equal
 // expressions are compiled once.
-func (c *Compiler) Checks() func(Definition) field.ErrorList { return c.session().checkSchema }
+func (c *Compiler) Checks() func(SchemaCheck) field.ErrorList { return c.session().checkSchema }
 
 // checkSchema implements CheckSchema.
-func (s *session) checkSchema(d Definition) field.ErrorList {
+func (s *session) checkSchema(d SchemaCheck) field.ErrorList {
 	if d.Schema == nil || !hasRules(d.Schema) {
 		return nil
 	}

@@ -106,7 +106,7 @@ func TestValues(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			quoted, _ := json.Marshal(rule)
 			s := schemaOf(t, fmt.Sprintf(everything, quoted))
-			if errs := compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s")}); len(errs) > 0 {
+			if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}); len(errs) > 0 {
 				t.Fatal(errs)
 			}
 			r := compiler.Compile(s, nil)
@@ -387,7 +387,7 @@ func TestEstimates(t *testing.T) {
 	}
 	for text, want := range tests {
 		s := schemaOf(t, `{"type":"object","properties":{"v":`+text+`}}`)
-		errs := compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s")})
+		errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")})
 		if want == "" {
 			if len(errs) > 0 {
 				t.Errorf("%s: got %v", text, errs)
@@ -397,7 +397,7 @@ func TestEstimates(t *testing.T) {
 		if len(errs) == 0 || !strings.Contains(errs[0].Detail, want) {
 			t.Errorf("%s: got %v, want %s", text, errs, want)
 		}
-		for _, e := range compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s"), AllowCost: true}) {
+		for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s"), AllowCost: true}) {
 			if strings.HasPrefix(e.Detail, "estimated") {
 				t.Errorf("%s: allowed, but got %v", text, e)
 			}
@@ -408,7 +408,7 @@ func TestEstimates(t *testing.T) {
 func TestRulesAboveInvalidValues(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self.y"}]},"ab":{"type":"integer","x-kubernetes-validations":[{"rule":"self.z"}]}}}`)
 	at := field.NewPath("s")
-	errs := compiler.CheckSchema(rules.Definition{Schema: s, Path: at, Found: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")}})
+	errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: at, Found: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")}})
 	if len(errs) != 1 || errs[0].Field != "s.properties[ab].x-kubernetes-validations[0].rule" {
 		t.Errorf("got %v", errs)
 	}

@@ -36,7 +36,7 @@ func nested(levels, fields int) *v1.JSONSchemaProps {
 }
 
 func checks(t testing.TB, s *v1.JSONSchemaProps) {
-	if errs := compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s")}); len(errs) > 0 {
+	if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}); len(errs) > 0 {
 		t.Fatal(errs)
 	}
 }
@@ -78,7 +78,7 @@ func TestEqualRulesAreReportedSeparately(t *testing.T) {
 	s.Properties["f1"] = narrow
 	s.Properties["f2"] = v1.JSONSchemaProps{Type: "integer", XValidations: v1.ValidationRules{{Rule: "self + 1"}, {Rule: "self + 1 > 0"}}}
 	var got []string
-	for _, e := range compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s")}) {
+	for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}) {
 		what, _, _ := strings.Cut(strings.NewReplacer("\n", " ").Replace(e.Detail), ":")
 		got = append(got, strings.TrimPrefix(e.Field, "s.properties")+" "+what)
 	}

@@ -26,7 +26,7 @@ func custom(t testing.TB, rules typed.YAMLObject) *Manager {
 		},
 		New:     func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
-		Stored:  registry.Stored{Prefix: "example.org/things"},
+		Stored:  registry.StorageForm{Prefix: "example.org/things"},
 	}
 	if rules != "" {
 		parser, err := typed.NewParser(rules)

@@ -101,7 +101,7 @@ func (f documentForm) complete(obj registry.Object) (registry.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := f.kind.Document.Shape(raw, registry.ShapeOptions{KeepNulls: true})
+	s, err := f.kind.Document.Shape(raw, registry.DocumentOptions{KeepNulls: true})
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}

@@ -39,7 +39,7 @@ func (c *Cache) Ends(name string, n uint64) bool { return maphash.String(c.seed,
 // Cache holds compressed segments within the server's memory budget.
 type Cache struct {
 	budget *memory.Budget
-	part   *memory.Part
+	part   *memory.Share
 	secret [sha256.Size]byte
 	seed   maphash.Seed
 	hits   prometheus.Counter
@@ -213,8 +213,8 @@ func (c *Cache) compress(text []byte) (*segment, error) {
 	return &segment{data: bytes.Clone(out.Bytes()), crc: crc32.ChecksumIEEE(text), length: int64(len(text))}, nil
 }
 
-// Stream writes one gzip response.
-type Stream struct {
+// GzipWriter writes one gzip response.
+type GzipWriter struct {
 	cache  *Cache
 	w      io.Writer
 	begun  bool   // the header is written
@@ -222,8 +222,8 @@ type Stream struct {
 	length int64  // of the text so far
 }
 
-// NewStream begins a response on w.
-func (c *Cache) NewStream(w io.Writer) *Stream { return &Stream{cache: c, w: w} }
+// NewGzipWriter begins a response on w.
+func (c *Cache) NewGzipWriter(w io.Writer) *GzipWriter { return &GzipWriter{cache: c, w: w} }
 
 // header is the header of a gzip stream: deflate, no name, no time, unknown system.
 var header = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff}
@@ -232,7 +232,7 @@ var header = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff}
 var final = []byte{1, 0, 0, 0xff, 0xff}
 
 // Text appends text that is specific to this response.
-func (s *Stream) Text(b []byte) error {
+func (s *GzipWriter) Text(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
@@ -244,7 +244,7 @@ func (s *Stream) Text(b []byte) error {
 }
 
 // Segment appends a shared segment. fill appends its text if it is not cached.
-func (s *Stream) Segment(k Key, fill func([]byte) ([]byte, error)) error {
+func (s *GzipWriter) Segment(k Key, fill func([]byte) ([]byte, error)) error {
 	seg, err := s.cache.get(k, fill)
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (s *Stream) Segment(k Key, fill func([]byte) ([]byte, error)) error {
 }
 
 // append writes a segment and updates the checksum and the length of the text.
-func (s *Stream) append(seg *segment) error {
+func (s *GzipWriter) append(seg *segment) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (s *Stream) append(seg *segment) error {
 }
 
 // begin writes the header before the first segment.
-func (s *Stream) begin() error {
+func (s *GzipWriter) begin() error {
 	if s.begun {
 		return nil
 	}
@@ -274,7 +274,7 @@ func (s *Stream) begin() error {
 }
 
 // Close ends the response.
-func (s *Stream) Close() error {
+func (s *GzipWriter) Close() error {
 	if err := s.begin(); err != nil {
 		return err
 	}

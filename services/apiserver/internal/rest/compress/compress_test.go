@@ -47,7 +47,7 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 3000), 0, 12).Draw(t, "parts")
 		var out bytes.Buffer
 		var want []byte
-		s := c.NewStream(&out)
+		s := c.NewGzipWriter(&out)
 		for i, p := range parts {
 			want = append(want, p...)
 			var err error
@@ -80,7 +80,7 @@ func TestSegmentIsCompressedOnce(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			var out bytes.Buffer
-			s := c.NewStream(&out)
+			s := c.NewGzipWriter(&out)
 			err := s.Segment(key(text), func(dst []byte) ([]byte, error) { made.Add(1); return append(dst, text...), nil })
 			if err == nil {
 				err = s.Close()
@@ -142,7 +142,7 @@ func TestFailedSegmentIsNotCached(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := errors.New("bad")
-	s := c.NewStream(io.Discard)
+	s := c.NewGzipWriter(io.Discard)
 	if err := s.Segment(key(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
 		t.Errorf("got %v, want %v", err, bad)
 	}
@@ -161,7 +161,7 @@ func BenchmarkShared(b *testing.B) {
 	fill := func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if err := c.NewStream(io.Discard).Segment(k, fill); err != nil {
+		if err := c.NewGzipWriter(io.Discard).Segment(k, fill); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -28,7 +28,7 @@ import (
 type Config struct {
 	// Kinds holds all kinds that the server stores, including those that clients cannot access.
 	Kinds *apiset.Live
-	responsewriters.Writers
+	responsewriters.Responses
 	Store storage.Interface
 	// Root is the prefix of all keys. Spans omit it.
 	Root string
@@ -86,10 +86,10 @@ func New(c Config) *API {
 // Call is one request in its handler.
 type Call struct {
 	*resource
-	W   http.ResponseWriter
-	R   *http.Request
-	Op  *requestinfo.Info
-	Sub *registry.Subresource
+	W    http.ResponseWriter
+	R    *http.Request
+	Info *requestinfo.Info
+	Sub  *registry.Subresource
 
 	api *API
 }
@@ -97,9 +97,9 @@ type Call struct {
 // Context returns the context of the request.
 func (c *Call) Context() context.Context { return c.R.Context() }
 
-func (c *Call) key() string { return c.resource.Key(c.Op.Namespace, c.Op.Name) }
+func (c *Call) key() string { return c.resource.Key(c.Info.Namespace, c.Info.Name) }
 
-func (c *Call) ref() status.Ref { return refOf(c.Kind, c.Op.Name) }
+func (c *Call) ref() status.Ref { return refOf(c.Kind, c.Info.Name) }
 
 // refOf returns the reference that messages use for an object of a kind.
 func refOf(k *registry.Kind, name string) status.Ref {
@@ -124,7 +124,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 // allowsCreate reports whether the path is a collection that objects can be added to. All namespaces
 // together are not, unless the path has an empty namespace segment.
 func (c *Call) allowsCreate() bool {
-	return c.Op.Collection && (!c.Namespaced || c.Op.Namespace != "" || c.Op.EmptyNamespace)
+	return c.Info.Collection && (!c.Namespaced || c.Info.Namespace != "" || c.Info.EmptyNamespace)
 }
 
 // handler serves one operation of a call.

@@ -42,7 +42,7 @@ func (a *API) delete(c *Call) error {
 		if err := a.Writes.DeleteUnreadable(c.Context(), c.write(o, nil, "", "")); err != nil {
 			return err
 		}
-		a.Removed(c.W, c.R, &metav1.StatusDetails{Name: c.Op.Name, Kind: c.Kind.Kind})
+		a.Removed(c.W, c.R, &metav1.StatusDetails{Name: c.Info.Name, Kind: c.Kind.Kind})
 		return nil
 	}
 	res, err := a.Writes.Delete(c.Context(), c.write(o, o.DryRun, "", ""))
@@ -57,7 +57,7 @@ func (a *API) delete(c *Call) error {
 		if f.As == negotiation.Table && c.Delete.NoTable {
 			c.R.Header.Set("Accept", f.Media)
 		}
-		a.Success(c.W, c.R, code, &metav1.StatusDetails{Name: c.Op.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
+		a.Success(c.W, c.R, code, &metav1.StatusDetails{Name: c.Info.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
 		return nil
 	}
 	return f.WriteObject(c.W, c.R, code, responsewriters.FromStored(res.Item))
@@ -116,7 +116,7 @@ func (a *API) deleteCollection(c *Call) error {
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op, false, a.WatchList)
+	o, err := parseListOptions(c.Info, false, a.WatchList)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (a *API) deleteCollection(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if c.Namespaced && c.Op.Namespace == "" && max(len(p.Items), p.Count) > 0 { // as in Kubernetes, unless the list is empty
+	if c.Namespaced && c.Info.Namespace == "" && max(len(p.Items), p.Count) > 0 { // as in Kubernetes, unless the list is empty
 		return errNoNamespace()
 	}
 	if len(do.DryRun) > 0 {
@@ -144,7 +144,7 @@ func (a *API) deleteCollection(c *Call) error {
 		}
 	}
 	deleteOne := func(s *watchcache.Entry) error {
-		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Op: c.Op.On(s.Namespace(), s.Name())}
+		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Info: c.Info.On(s.Namespace(), s.Name())}
 		req := one.write(do.DeepCopy(), do.DryRun, "", "")
 		req.Collection = true
 		if _, err := a.Writes.Delete(c.Context(), req); err != nil && !apierrors.IsNotFound(err) {

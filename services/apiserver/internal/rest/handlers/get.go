@@ -55,7 +55,7 @@ func (a *API) get(c *Call) error {
 		return err
 	}
 	if !ok {
-		return apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
+		return apierrors.NewNotFound(c.GroupResource(), c.Info.Name)
 	}
 	if e, err = a.readable(c, e, revision); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcach
 		return e, nil
 	}
 	if revision == 0 && a.CorruptObjects.Named {
-		return nil, apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
+		return nil, apierrors.NewNotFound(c.GroupResource(), c.Info.Name)
 	}
 	if unreadable.Passing {
 		kv, _, err := a.Store.Get(c.Context(), e.Key(), 0)
@@ -298,8 +298,8 @@ func (c *Call) componentEntry(ctx context.Context, component *componentstatus.Co
 
 // listComponents checks the selected components in parallel and writes their list.
 func (a *API) listComponents(c *Call) error {
-	watch := c.Op.Verb == "watch"
-	o, err := parseListOptions(c.Op, watch, a.WatchList)
+	watch := c.Info.Verb == "watch"
+	o, err := parseListOptions(c.Info, watch, a.WatchList)
 	if err != nil {
 		return err
 	}
@@ -344,7 +344,7 @@ func (a *API) getComponent(c *Call) error {
 		return err
 	}
 	for i := range a.Components {
-		if a.Components[i].Name != c.Op.Name {
+		if a.Components[i].Name != c.Info.Name {
 			continue
 		}
 		e, err := c.componentEntry(c.Context(), &a.Components[i])
@@ -353,5 +353,5 @@ func (a *API) getComponent(c *Call) error {
 		}
 		return f.WriteObject(c.W, c.R, http.StatusOK, responsewriters.FromEntry(e))
 	}
-	return apierrors.NewNotFound(componentResource, c.Op.Name)
+	return apierrors.NewNotFound(componentResource, c.Info.Name)
 }

@@ -57,7 +57,7 @@ func (a *API) list(c *Call) error {
 // listForm returns the form and the options of a list. As in Kubernetes, errors of the parameters
 // precede those of the form.
 func (a *API) listForm(c *Call) (*responsewriters.Form, *listOptions, error) {
-	o, err := parseListOptions(c.Op, false, a.WatchList)
+	o, err := parseListOptions(c.Info, false, a.WatchList)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -196,10 +196,10 @@ func unknownFieldLabel(c *codec.Coder, label string) error {
 // write returns the write request of the path and its parameters.
 func (c *Call) write(options runtime.Object, dryRun []string, manager, validation string) *writes.Request {
 	return &writes.Request{
-		Kind:            c.resource,
+		Resource:        c.resource,
 		Sub:             c.Sub,
-		Namespace:       c.Op.Namespace,
-		Name:            c.Op.Name,
+		Namespace:       c.Info.Namespace,
+		Name:            c.Info.Name,
 		User:            request.UserFrom(c.Context()),
 		Options:         options,
 		DryRun:          len(dryRun) > 0,
@@ -375,8 +375,8 @@ func (l *lifetime) Err() error {
 // selectionOf returns the selection of a list or watch.
 func selectionOf(c *Call, o *listOptions) watchcache.Selection {
 	s := watchcache.Selection{
-		Namespace: c.Op.Namespace,
-		Name:      c.Op.Name,
+		Namespace: c.Info.Namespace,
+		Name:      c.Info.Name,
 		Labels:    o.label,
 		Fields:    o.field,
 		Readable:  true,
@@ -391,8 +391,8 @@ func selectionOf(c *Call, o *listOptions) watchcache.Selection {
 // listPrefix returns the key prefix of a list's objects. Continue tokens are relative to it, which
 // includes the namespace, as in Kubernetes.
 func (c *Call) listPrefix() string {
-	if c.Namespaced && c.Op.Namespace != "" {
-		return c.Prefix + c.Op.Namespace + "/"
+	if c.Namespaced && c.Info.Namespace != "" {
+		return c.Prefix + c.Info.Namespace + "/"
 	}
 	return c.Prefix
 }

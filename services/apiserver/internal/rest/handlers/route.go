@@ -40,17 +40,17 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if c.Presentation.RemovedRelease != "" {
 				audit.From(r.Context()).Annotate(removedReleaseAnnotation, c.Presentation.RemovedRelease)
 			}
-			a.Metrics.recordDeprecated(c.Kind, c.Op.Subresource)
+			a.Metrics.recordDeprecated(c.Kind, c.Info.Subresource)
 		}
 		err = handle(c)
 	}
 	if errors.Is(err, apiset.ErrGone) {
-		if c.Op.Return() {
+		if c.Info.Return() {
 			return
 		}
 		err = status.NoResource()
 	}
-	if errors.Is(err, apiset.ErrChanged) && c.Op.Return() {
+	if errors.Is(err, apiset.ErrChanged) && c.Info.Return() {
 		return
 	}
 	if errors.Is(err, watchcache.ErrNotReady) || errors.Is(err, apiset.ErrChanged) {
@@ -70,7 +70,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		}
 		return nil, nil, status.NoResource()
 	}
-	c := &Call{resource: op.Target, W: w, R: r, Op: op, Sub: op.Sub, api: a}
+	c := &Call{resource: op.Target, W: w, R: r, Info: op, Sub: op.Sub, api: a}
 	if op.WatchPath && !c.HasVerb("watch") {
 		return nil, nil, status.NoResource()
 	}
@@ -148,20 +148,20 @@ func pageNotFound(c *Call) error {
 // handler returns the handler of the operation's verb, or nil.
 func (a *API) handler(c *Call) handler {
 	switch {
-	case c.Op.Method == http.MethodHead && !c.Custom(), c.Op.Verb == "watch" && c.Op.Method != http.MethodGet:
+	case c.Info.Method == http.MethodHead && !c.Custom(), c.Info.Verb == "watch" && c.Info.Method != http.MethodGet:
 		return nil
-	case c.Sub != nil && c.Sub.HasVerb(c.Op.Verb):
+	case c.Sub != nil && c.Sub.HasVerb(c.Info.Verb):
 		return a.subresourceHandler(c)
 	case c.Sub != nil:
 		return nil
 	case c.Virtual:
 		return a.virtualHandler(c)
-	case !c.HasVerb(c.Op.Verb):
+	case !c.HasVerb(c.Info.Verb):
 		return nil
-	case c.Op.Collection || c.Op.Verb == "watch":
+	case c.Info.Collection || c.Info.Verb == "watch":
 		return a.collectionHandler(c)
 	}
-	switch c.Op.Verb {
+	switch c.Info.Verb {
 	case "get":
 		return a.get
 	case "update":
@@ -181,15 +181,15 @@ func (a *API) handler(c *Call) handler {
 // collectionHandler returns the handler of a verb on a collection, or nil.
 func (a *API) collectionHandler(c *Call) handler {
 	switch {
-	case c.Op.Verb == "list":
+	case c.Info.Verb == "list":
 		return a.list
-	case c.Op.Verb == "watch":
+	case c.Info.Verb == "watch":
 		return a.watch
 	case !c.allowsCreate():
 		return nil
-	case c.Op.Verb == "create":
+	case c.Info.Verb == "create":
 		return a.create
-	case c.Op.Verb == "deletecollection":
+	case c.Info.Verb == "deletecollection":
 		return a.deleteCollection
 	}
 	return nil

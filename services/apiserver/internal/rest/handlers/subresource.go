@@ -35,7 +35,7 @@ func (a *API) subresourceHandler(c *Call) handler {
 	default:
 		return a.operationHandler(c)
 	}
-	h := map[string]handler{"get": get, "update": update, "patch": patch}[c.Op.Verb]
+	h := map[string]handler{"get": get, "update": update, "patch": patch}[c.Info.Verb]
 	if h != nil && c.Sub.Scale != nil {
 		return a.viewing(h, true)
 	}
@@ -61,7 +61,7 @@ func (c *Call) overParent() bool {
 // virtualHandler returns the handler of a kind that stores nothing.
 func (a *API) virtualHandler(c *Call) handler {
 	components := c.Resource == "componentstatuses"
-	verb := c.Op.Verb
+	verb := c.Info.Verb
 	switch {
 	case components && (verb == "list" || verb == "watch"):
 		return a.listComponents
@@ -90,7 +90,7 @@ func (a *API) getScale(c *Call) error {
 	}
 	e, ok := c.Store.Get(c.key())
 	if !ok {
-		return apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
+		return apierrors.NewNotFound(c.GroupResource(), c.Info.Name)
 	}
 	if e, err = a.readable(c, e, revision); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (a *API) absentOperation(c *Call) error {
 		name += "/" + c.Sub.Name
 	}
 	return status.Error(http.StatusNotImplemented, "NotImplemented",
-		"the server does not offer "+name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.Op.Name})
+		"the server does not offer "+name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.Info.Name})
 }
 
 // proxied returns the handler of a subresource that is proxied to a kubelet, a pod or a service.
@@ -283,7 +283,7 @@ func Newest[T registry.Object](c *Call, gvr schema.GroupVersionResource, name st
 	if err := c.NewestOf(k); err != nil {
 		return obj, err
 	}
-	e, ok := k.Store.Get(k.Key(c.Op.Namespace, name))
+	e, ok := k.Store.Get(k.Key(c.Info.Namespace, name))
 	if !ok {
 		return obj, apierrors.NewNotFound(k.GroupResource(), name)
 	}

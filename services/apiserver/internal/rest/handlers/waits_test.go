@@ -23,7 +23,7 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	cache, err := watchcache.New(watchcache.Config{
 		Source: watchcachetest.NewSource(store, "/registry/"),
 		Newest: store,
-		Resources: []watchcache.Resource{{
+		Resources: []watchcache.ResourceConfig{{
 			Name: "things", Prefix: "/registry/things/",
 			Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
 		}},
@@ -68,7 +68,7 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 	cache, err := watchcache.New(watchcache.Config{
 		Source: watchcachetest.NewSource(store, "/registry/"),
 		Newest: store,
-		Resources: []watchcache.Resource{{
+		Resources: []watchcache.ResourceConfig{{
 			Name: "things", Prefix: "/registry/things/",
 			Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
 		}},

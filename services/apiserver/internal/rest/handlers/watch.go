@@ -20,7 +20,7 @@ import (
 // watch serves GET with the watch parameter (specification: "Watch resource-version semantics" and
 // "Streaming initial state").
 func (a *API) watch(c *Call) error {
-	o, err := parseListOptions(c.Op, true, a.WatchList)
+	o, err := parseListOptions(c.Info, true, a.WatchList)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (a *API) watch(c *Call) error {
 	if err := o.resolve(c.Coder, a.NoCache); err != nil {
 		return err
 	}
-	if err := o.checkName(c.Op.Name); err != nil {
+	if err := o.checkName(c.Info.Name); err != nil {
 		return err
 	}
 	if err := f.Refused(); err != nil {
@@ -108,7 +108,7 @@ func (s *stream) serve(ctx *lifetime, start func() (*watchcache.Watcher, error))
 	})
 	s.begin(ctx)
 	// The query is no longer needed, and the watch may last long.
-	c.Op.Query = nil
+	c.Info.Query = nil
 	if !exchange.Detach(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
 		s.run(ctx, w)
 	}

@@ -131,7 +131,7 @@ func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 		Source:       s,
 		Newest:       s,
 		ConfirmEvery: time.Hour,
-		Resources: []watchcache.Resource{{
+		Resources: []watchcache.ResourceConfig{{
 			Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
 			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 				a, err := coder.Attributes(value)

@@ -126,7 +126,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	}()
 	res, err := s.audited(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
 		return s.write(ctx, &writes.Request{
-			Kind:      k,
+			Resource:  k,
 			Sub:       sub,
 			Namespace: c.Namespace,
 			Name:      c.Name,
@@ -172,13 +172,13 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		return w.Patch(ctx, r)
 	}
 	// Decode it as sent by a client, so that unset fields are absent.
-	d, err := s.Codec.Decode(api.MediaJSON, raw, r.Kind.GVK(), nil, false)
+	d, err := s.Codec.Decode(api.MediaJSON, raw, r.Resource.GVK(), nil, false)
 	if err != nil {
 		return writes.Result{}, err
 	}
 	obj, ok := d.Object.(registry.Object)
-	if !ok || d.GVK != r.Kind.GVK() {
-		return writes.Result{}, fmt.Errorf("%s is not %s", d.GVK, r.Kind.GVK())
+	if !ok || d.GVK != r.Resource.GVK() {
+		return writes.Result{}, fmt.Errorf("%s is not %s", d.GVK, r.Resource.GVK())
 	}
 	r.Object = obj
 	audit.From(ctx).SetRequestObject(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })

@@ -32,7 +32,7 @@ type Conversions struct {
 // conversion identifies the conversion of an entry to a version.
 type conversion struct {
 	entry *watchcache.Entry
-	form  watchcache.Form
+	form  watchcache.EncodingID
 }
 
 // flight is the conversion of an entry in a batch. doc and err are valid once the batch is done.
@@ -46,7 +46,7 @@ type flight struct {
 // the conversions in progress have the limits of the requests that wait for them.
 type batch struct {
 	entries []*watchcache.Entry
-	form    watchcache.Form
+	form    watchcache.EncodingID
 	flights map[*watchcache.Entry]*flight
 	cancel  context.CancelFunc
 	done    chan struct{}

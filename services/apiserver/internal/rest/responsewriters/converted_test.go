@@ -16,7 +16,7 @@ import (
 func formOf(c *Conversions, serve func(ctx context.Context, stored [][]byte) ([][]byte, error)) *Form {
 	return &Form{
 		res:     &apiset.Resource{Kind: &registry.Kind{Document: &registry.Document{Remote: true, Serve: serve}}},
-		writers: &Writers{Conversions: c},
+		writers: &Responses{Conversions: c},
 	}
 }
 

@@ -53,8 +53,8 @@ func (s Encodable) size() int {
 	return s.Entry.Size()
 }
 
-// Writers creates forms.
-type Writers struct {
+// Responses creates forms.
+type Responses struct {
 	Responder
 	// Compress shares compressed segments of lists. Nil disables compression.
 	Compress *compress.Cache
@@ -69,7 +69,7 @@ type Writers struct {
 
 // slow returns the limiter of a request whose form is slow to encode, or nil. It first calls
 // request.Started, which releases the limits that the request still holds.
-func (a *Writers) slow(r *http.Request) Limiter {
+func (a *Responses) slow(r *http.Request) Limiter {
 	if a.Slow == nil {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (a *Writers) slow(r *http.Request) Limiter {
 type Form struct {
 	negotiation.Choice
 	res     *apiset.Resource
-	writers *Writers
+	writers *Responses
 	include codec.Include
 	// agesOnce holds the ages of a response other than a watch.
 	agesOnce *codec.Ages
@@ -101,7 +101,7 @@ type Form struct {
 
 // ForObject chooses the form of a response with one object or a view of it; sub may be nil. An error is 406. A form that does not
 // fit the response, or an invalid parameter of it, is an error when the response is written.
-func (a *Writers) ForObject(r *http.Request, res *apiset.Resource, sub *registry.Subresource) (*Form, error) {
+func (a *Responses) ForObject(r *http.Request, res *apiset.Resource, sub *registry.Subresource) (*Form, error) {
 	if sub != nil && sub.NoTable {
 		return a.negotiate(r, res, negotiation.PartialObject, negotiation.PartialObject, negotiation.PartialObjectList)
 	}
@@ -112,13 +112,13 @@ func (a *Writers) ForObject(r *http.Request, res *apiset.Resource, sub *registry
 var allForms = []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
 
 // ForList chooses the form of a collection; see ForObject.
-func (a *Writers) ForList(r *http.Request, res *apiset.Resource) (*Form, error) {
+func (a *Responses) ForList(r *http.Request, res *apiset.Resource) (*Form, error) {
 	return a.negotiate(r, res, negotiation.PartialObjectList, allForms...)
 }
 
 // negotiate chooses a form. partial is the metadata form that fits the response: that of an object or
 // that of a list.
-func (a *Writers) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As, forms ...negotiation.As) (*Form, error) {
+func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As, forms ...negotiation.As) (*Form, error) {
 	choice, ok := a.Media.Accept(r, forms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.As == negotiation.Itself {
 		choice, ok = negotiation.AcceptOf(r, a.Media.Documents(), forms...)
@@ -138,7 +138,7 @@ func (a *Writers) negotiate(r *http.Request, res *apiset.Resource, partial negot
 
 // ForStream chooses the form of a watch; see ForObject. A media type without streams,
 // such as YAML, is an error when the watch starts.
-func (a *Writers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error) {
+func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Form, error) {
 	choice, ok := a.Media.AcceptStream(r, allForms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf &&
 		choice.As != negotiation.PartialObject && choice.As != negotiation.PartialObjectList {
@@ -155,7 +155,7 @@ func (a *Writers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error
 }
 
 // form returns the form of a choice with the parameters that it requires beyond the header.
-func (a *Writers) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Form {
+func (a *Responses) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Form {
 	f := &Form{Choice: choice, res: res, writers: a}
 	if choice.As == negotiation.Table {
 		f.include, f.refused = includeOf(r)
@@ -179,7 +179,7 @@ func (f *Form) Refused() error { return f.refused }
 
 // Kinds of kept encodings. Definitions that share a store have slots of their own.
 const (
-	keepFrame watchcache.Form = iota + 1
+	keepFrame watchcache.EncodingID = iota + 1
 	keepDeleted
 	keepPartial
 	keepPartialDeleted
@@ -193,9 +193,9 @@ const (
 )
 
 // slot returns the key under which an entry keeps an encoding for this form.
-func (f *Form) slot(what watchcache.Form) watchcache.Form {
-	const _ watchcache.Form = keepEach * apiset.MaxSlots // compile-time check that the forms fit
-	return what + keepEach*watchcache.Form(f.res.Slot)
+func (f *Form) slot(what watchcache.EncodingID) watchcache.EncodingID {
+	const _ watchcache.EncodingID = keepEach * apiset.MaxSlots // compile-time check that the forms fit
+	return what + keepEach*watchcache.EncodingID(f.res.Slot)
 }
 
 // Binary reports whether the response is binary.
@@ -251,7 +251,7 @@ func (f *Form) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.Eve
 }
 
 // keptFrame returns the key of the kept frame of an object, or of its metadata.
-func (f *Form) keptFrame(deleted, partial bool) watchcache.Form {
+func (f *Form) keptFrame(deleted, partial bool) watchcache.EncodingID {
 	what := keepFrame
 	if partial {
 		what = keepPartial

@@ -67,7 +67,7 @@ func (f *Form) writeCompressed(
 	h := w.Header()
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")
-	z := &segmentCollector{form: f, chunks: p, stream: f.writers.Compress.NewStream(p), item: item, comma: comma}
+	z := &segmentCollector{form: f, chunks: p, stream: f.writers.Compress.NewGzipWriter(p), item: item, comma: comma}
 	err := p.each(l, func(e *watchcache.Entry) error {
 		if head != nil {
 			// The first item has no comma before it, so it is written with the head.
@@ -99,7 +99,7 @@ func (f *Form) writeCompressed(
 type segmentCollector struct {
 	form   *Form
 	chunks *chunkWriter
-	stream *compress.Stream
+	stream *compress.GzipWriter
 	item   func([]byte, *watchcache.Entry) ([]byte, error)
 	comma  bool
 	part   []*watchcache.Entry

@@ -19,7 +19,7 @@ type ScanLimiter struct {
 
 // ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls End at
 // the end.
-func (a *Writers) ScanLimiter(ctx context.Context) *ScanLimiter {
+func (a *Responses) ScanLimiter(ctx context.Context) *ScanLimiter {
 	return &ScanLimiter{limiter: a.Limiter, ctx: ctx}
 }
 

@@ -166,7 +166,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 	}{
 		{media: api.MediaYAML, size: 2 * largeToFormat, waits: true}, {media: api.MediaCBOR, size: 2 * largeToFormat, waits: true}, {media: api.MediaYAML, size: 100},
 	} {
-		f := &Form{Choice: negotiation.Choice{Media: c.media}, writers: &Writers{Slow: slowChannel{limiter}}}
+		f := &Form{Choice: negotiation.Choice{Media: c.media}, writers: &Responses{Slow: slowChannel{limiter}}}
 		ctx, cancel := context.WithCancel(t.Context())
 		limiter <- struct{}{} // held by another request
 		cancel()
@@ -293,7 +293,7 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 func TestScanLimiter(t *testing.T) {
 	limiter := make(channel, 1)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	s := (&Writers{Limiter: limiter}).ScanLimiter(ctx)
+	s := (&Responses{Limiter: limiter}).ScanLimiter(ctx)
 	for range 3 {
 		if len(limiter) > 1 || !s.Pause() || len(limiter) != 1 {
 			t.Fatalf("limiter is held %d times, %v, want 1", len(limiter), s.Err())
@@ -310,7 +310,7 @@ func TestScanLimiter(t *testing.T) {
 	}
 	late, end := context.WithDeadline(t.Context(), time.Unix(1, 0))
 	defer end()
-	s = (&Writers{Limiter: limiter}).ScanLimiter(late)
+	s = (&Responses{Limiter: limiter}).ScanLimiter(late)
 	if s.Pause() || !apierrors.IsTimeout(s.Err()) {
 		t.Errorf("deadline: got %v, want Timeout", s.Err())
 	}

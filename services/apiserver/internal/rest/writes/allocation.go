@@ -9,7 +9,9 @@ import (
 )
 
 // allocatorOf returns the Allocator of the request's kind. Most kinds have none.
-func (w *Writer) allocatorOf(r *Request) Allocator { return w.Allocators[r.Kind.GVR().GroupResource()] }
+func (w *Writer) allocatorOf(r *Request) Allocator {
+	return w.Allocators[r.Resource.GVR().GroupResource()]
+}
 
 // complete runs Allocator.Complete, if the kind has an Allocator.
 func (w *Writer) complete(r *Request, obj, old registry.Object) error {
@@ -18,7 +20,7 @@ func (w *Writer) complete(r *Request, obj, old registry.Object) error {
 		return nil
 	}
 	if errs := allocator.Complete(obj, old); len(errs) > 0 {
-		return status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
+		return status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
 	}
 	return nil
 }

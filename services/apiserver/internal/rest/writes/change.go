@@ -25,8 +25,8 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 		return outcome{}, err
 	}
 	carryOver(obj, old)
-	if r.Kind.Default != nil {
-		r.Kind.Default(obj)
+	if r.Resource.Default != nil {
+		r.Resource.Default(obj)
 	}
 	if r.Patch == nil { // duplicates added by a patch are found after mutating admission
 		uniqueOwners(ctx, obj, false)
@@ -53,12 +53,12 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if err := r.checkType(obj); err != nil {
 		return outcome{}, err
 	}
-	text, err := r.Kind.Coder.Text(obj)
+	text, err := r.Resource.Coder.Text(obj)
 	if err != nil {
 		return outcome{}, fmt.Errorf("encode: %w", err)
 	}
 	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
-		return outcome{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
+		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
 	}
 	r.warnOfUpdate(ctx, obj, old)
 	claim, err := w.allocate(ctx, r, obj, old)
@@ -91,7 +91,7 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry
 		return err
 	}
 	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
-		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
+		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, status.ErrModified)
 	}
 	if err := r.checkNamespace(obj); err != nil {
 		return err
@@ -116,9 +116,9 @@ func (r *Request) checkPreconditions(obj, old registry.Object) error {
 	rv := obj.GetResourceVersion()
 	switch {
 	case rv == "" || rv == "0":
-		if r.Kind.Update.NeedsVersion {
+		if r.Resource.Update.NeedsVersion {
 			// Kubernetes reports the resource here, and the version as a number.
-			resource := schema.GroupKind{Group: r.Kind.GroupResource().Group, Kind: r.Kind.Resource}
+			resource := schema.GroupKind{Group: r.Resource.GroupResource().Group, Kind: r.Resource.Resource}
 			return status.Invalid(resource, r.Name, field.ErrorList{
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update"),
 			})
@@ -127,7 +127,7 @@ func (r *Request) checkPreconditions(obj, old registry.Object) error {
 		if err := r.checkVersion(obj); err != nil {
 			return err
 		}
-		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
+		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, status.ErrModified)
 	}
 	return nil
 }
@@ -143,18 +143,18 @@ func carryOver(obj, old registry.Object) {
 func (r *Request) prepareUpdate(obj, old registry.Object) {
 	switch {
 	case r.Sub == nil:
-		if r.Kind.HasStatus() {
-			r.Kind.Parts.CopyStatus(obj, old)
+		if r.Resource.HasStatus() {
+			r.Resource.Parts.CopyStatus(obj, old)
 		}
-		if r.Kind.Update.Prepare != nil {
-			r.Kind.Update.Prepare(obj, old)
+		if r.Resource.Update.Prepare != nil {
+			r.Resource.Update.Prepare(obj, old)
 		}
 	case r.Sub.Prepare != nil:
 		r.Sub.Prepare(obj, old)
 	case r.Sub.Name == "status":
-		r.Kind.Parts.CopySpec(obj, old)
+		r.Resource.Parts.CopySpec(obj, old)
 	}
-	if r.Kind.Update.Generation && r.Kind.Parts.SpecChanged(obj, old) {
+	if r.Resource.Update.Generation && r.Resource.Parts.SpecChanged(obj, old) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 }
@@ -162,12 +162,12 @@ func (r *Request) prepareUpdate(obj, old registry.Object) {
 // validateUpdate validates obj as the successor of l. text is the encoded obj.
 func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj registry.Object, text []byte) field.ErrorList {
 	old := l.obj
-	order, rules := r.Kind.Update.Order, r.Kind.Update.Validate
+	order, rules := r.Resource.Update.Order, r.Resource.Update.Validate
 	if r.Sub != nil {
 		order = r.Sub.Order
 		rules = r.Sub.ValidateUpdate
 	}
-	errs := meta.ValidateUpdate(r.Kind.Kind, order, obj, old, func(found field.ErrorList) field.ErrorList {
+	errs := meta.ValidateUpdate(r.Resource.Kind, order, obj, old, func(found field.ErrorList) field.ErrorList {
 		errs := r.validateDocument(ctx, found, obj, text, l.text)
 		if rules != nil {
 			errs = append(errs, rules(obj, old)...)
@@ -175,7 +175,7 @@ func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj re
 		return errs
 	})
 	if r.Sub == nil {
-		errs = w.withDeclared(r.Kind.Kind, obj, errs)
+		errs = w.withDeclared(r.Resource.Kind, obj, errs)
 	}
 	return errs
 }
@@ -189,5 +189,5 @@ func (r *Request) released(obj registry.Object) bool {
 	if g := obj.GetDeletionGracePeriodSeconds(); g != nil && *g > 0 {
 		return false
 	}
-	return r.Kind.Delete.Held == nil || !r.Kind.Delete.Held(obj)
+	return r.Resource.Delete.Held == nil || !r.Resource.Delete.Held(obj)
 }

@@ -77,11 +77,11 @@ func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, op
 // alreadyExists returns the error of a creation whose name is taken. If the existing object is
 // being deleted, the message states that.
 func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Object) error {
-	err := apierrors.NewAlreadyExists(r.Kind.GroupResource(), obj.GetName())
+	err := apierrors.NewAlreadyExists(r.Resource.GroupResource(), obj.GetName())
 	if obj.GetGenerateName() != "" {
-		err = apierrors.NewGenerateNameConflict(r.Kind.GroupResource(), obj.GetName(), 1)
+		err = apierrors.NewGenerateNameConflict(r.Resource.GroupResource(), obj.GetName(), 1)
 	}
-	if l, failed := w.read(ctx, r.On(r.Kind, nil, r.Namespace, obj.GetName()), true); failed == nil && l.obj.GetDeletionTimestamp() != nil {
+	if l, failed := w.read(ctx, r.On(r.Resource, nil, r.Namespace, obj.GetName()), true); failed == nil && l.obj.GetDeletionTimestamp() != nil {
 		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
 	}
 	return err
@@ -95,8 +95,8 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 	meta.SetServerFields(obj, "", metav1.Time{})
 	obj.SetNamespace(r.namespace())
 	attrs := r.Admission(admission.Create, obj, nil)
-	if r.Kind.Default != nil {
-		r.Kind.Default(obj)
+	if r.Resource.Default != nil {
+		r.Resource.Default(obj)
 	}
 	if r.Patch == nil {
 		uniqueOwners(ctx, obj, false)
@@ -127,7 +127,7 @@ func (r *Request) creationVersion(obj registry.Object, opts creation) (int64, er
 func (w *Writer) stampCreation(r *Request, obj registry.Object) {
 	meta.SetServerFields(obj, newUID(), metav1.Time{Time: w.Now().UTC().Truncate(time.Second)})
 	r.reset(obj)
-	if r.Kind.Update.Generation {
+	if r.Resource.Update.Generation {
 		obj.SetGeneration(1)
 	}
 }
@@ -135,8 +135,8 @@ func (w *Writer) stampCreation(r *Request, obj registry.Object) {
 // reset clears the fields that a client cannot set on a new object.
 func (r *Request) reset(obj registry.Object) {
 	obj.SetNamespace(r.namespace())
-	if r.Kind.HasStatus() && !r.Kind.Create.KeepStatus {
-		r.Kind.Parts.CopyStatus(obj, nil)
+	if r.Resource.HasStatus() && !r.Resource.Create.KeepStatus {
+		r.Resource.Parts.CopyStatus(obj, nil)
 	}
 }
 
@@ -155,12 +155,12 @@ func (w *Writer) tryCreate(
 	if err := r.checkType(obj); err != nil {
 		return Result{}, err
 	}
-	text, err := r.Kind.Coder.Text(obj)
+	text, err := r.Resource.Coder.Text(obj)
 	if err != nil {
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
 	if errs := w.validateCreate(ctx, r, obj, text); len(errs) > 0 {
-		return Result{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
+		return Result{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
 	}
 	r.warn(ctx, obj)
 	claim, err := w.allocate(ctx, r, obj, nil)
@@ -193,31 +193,31 @@ func (w *Writer) tryCreate(
 
 // prepareCreate calls the functions of the kind that run before validation.
 func (r *Request) prepareCreate(ctx context.Context, obj registry.Object, user *request.User) {
-	if early := r.Kind.Create.EarlyWarnings; early != nil {
+	if early := r.Resource.Create.EarlyWarnings; early != nil {
 		for _, text := range early(obj) {
 			request.Warn(ctx, text)
 		}
 	}
-	if r.Kind.Create.Prepare != nil {
-		r.Kind.Create.Prepare(obj)
+	if r.Resource.Create.Prepare != nil {
+		r.Resource.Create.Prepare(obj)
 	}
-	if r.Kind.Create.Stamp != nil {
-		r.Kind.Create.Stamp(obj, requester(user))
+	if r.Resource.Create.Stamp != nil {
+		r.Resource.Create.Stamp(obj, requester(user))
 	}
 }
 
 // checkAbsent returns the error that a creation would get from the store. It reads the store, because
 // the cache may not have the last write of the client yet.
 func (w *Writer) checkAbsent(ctx context.Context, r *Request, name string) error {
-	ref := refOf(r.Kind, name)
-	_, _, err := w.Store.Get(ctx, r.Kind.Key(r.Namespace, name), 0)
+	ref := refOf(r.Resource, name)
+	_, _, err := w.Store.Get(ctx, r.Resource.Key(r.Namespace, name), 0)
 	if err == nil {
 		return apierrors.NewAlreadyExists(ref.Resource, ref.Name)
 	}
 	if !errors.Is(err, storage.ErrNotFound) {
 		return ref.Translate(err)
 	}
-	return w.checkDefined(ctx, r.Kind)
+	return w.checkDefined(ctx, r.Resource)
 }
 
 // storeCreated stores a new object and settles its claim.
@@ -228,9 +228,9 @@ func (w *Writer) storeCreated(
 	value []byte,
 	claim admission.Claim,
 ) (Result, error) {
-	key := r.Kind.Key(r.Namespace, obj.GetName())
+	key := r.Resource.Key(r.Namespace, obj.GetName())
 	value, rev, err := w.put(ctx, r, obj, value, func(ctx context.Context, value []byte) (int64, error) {
-		return w.Store.Create(ctx, key, value, w.options(r, r.Kind.While))
+		return w.Store.Create(ctx, key, value, w.options(r, r.Resource.While))
 	})
 	settleClaim(ctx, claim, err)
 	var precondition *storage.PreconditionError
@@ -238,7 +238,7 @@ func (w *Writer) storeCreated(
 		return Result{}, apiset.ErrGone // the definition of the kind was deleted
 	}
 	if err != nil {
-		return Result{}, refOf(r.Kind, obj.GetName()).Translate(err)
+		return Result{}, refOf(r.Resource, obj.GetName()).Translate(err)
 	}
 	w.reportWritten(r, rev)
 	w.awaitSettled(ctx, r, rev)

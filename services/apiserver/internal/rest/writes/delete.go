@@ -58,7 +58,7 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 		if !action.write { // the response shows the last stored state
 			return outcome{value: l.kv.Value, remove: action.remove, keep: r.DryRun || !action.remove}, nil
 		}
-		value, err := r.Kind.Coder.EncodeFor(ctx, obj)
+		value, err := r.Resource.Coder.EncodeFor(ctx, obj)
 		if err != nil {
 			return outcome{}, fmt.Errorf("encode: %w", err)
 		}
@@ -101,7 +101,7 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 		return nil
 	}
 	attrs := r.Admission(admission.Delete, nil, live)
-	if o, ok := r.Options.(*metav1.DeleteOptions); ok && r.Kind.Delete.Held != nil &&
+	if o, ok := r.Options.(*metav1.DeleteOptions); ok && r.Resource.Delete.Held != nil &&
 		(o.Preconditions == nil || o.Preconditions.UID == nil) {
 		// A deletion in several steps is for one object only, so its options carry the uid.
 		uid := live.GetUID()
@@ -125,10 +125,10 @@ func (r *Request) Preconditions(obj registry.Object) error {
 		return nil
 	}
 	p := o.Preconditions
-	if r.Kind.Delete.Mark != nil {
+	if r.Resource.Delete.Mark != nil {
 		return r.preconditionsOfMark(p, obj)
 	}
-	kind := schema.GroupResource{Group: r.Kind.GroupKind().Group, Resource: r.Kind.Kind.Kind}
+	kind := schema.GroupResource{Group: r.Resource.GroupKind().Group, Resource: r.Resource.Kind.Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated",
 			*p.UID, obj.GetUID()))
@@ -144,7 +144,7 @@ func (r *Request) Preconditions(obj registry.Object) error {
 // Delete.Mark.
 func (r *Request) preconditionsOfMark(p *metav1.Preconditions, obj registry.Object) error {
 	failed := func(what string, want, is any) error {
-		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v",
+		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v",
 			what, want, what, is)) //nolint:staticcheck // the wording is the API's
 	}
 	if p.UID != nil && *p.UID != obj.GetUID() {
@@ -168,17 +168,17 @@ type deletion struct {
 // beginDeletion changes an object according to the options of a DELETE.
 func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.DeleteOptions) deletion {
 	now := w.Now()
-	if r.Kind.Delete.Mark != nil && obj.GetDeletionTimestamp() == nil {
+	if r.Resource.Delete.Mark != nil && obj.GetDeletionTimestamp() == nil {
 		at := metav1.NewTime(now.UTC().Truncate(time.Second))
 		obj.SetDeletionTimestamp(&at)
-		r.Kind.Delete.Mark(obj, at)
+		r.Resource.Delete.Mark(obj, at)
 		return deletion{write: true}
 	}
 	terminating := obj.GetDeletionTimestamp() != nil
 	marked := false
 	ends := true
-	held := r.Kind.Delete.Held != nil && r.Kind.Delete.Held(obj) || r.Kind.Delete.TwoSteps && !terminating
-	if r.Kind.Delete.GracePeriod != nil {
+	held := r.Resource.Delete.Held != nil && r.Resource.Delete.Held(obj) || r.Resource.Delete.TwoSteps && !terminating
+	if r.Resource.Delete.GracePeriod != nil {
 		marked, ends = r.markGraceful(obj, o, now)
 		if !marked && !ends {
 			return deletion{pending: true}
@@ -211,7 +211,7 @@ func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now
 		requested = ptr.To(nonNegativeGrace(*requested))
 	}
 	if obj.GetDeletionTimestamp() == nil {
-		grace := r.Kind.Delete.GracePeriod(obj, requested)
+		grace := r.Resource.Delete.GracePeriod(obj, requested)
 		r.mark(obj, grace, false, now)
 		return true, grace == 0
 	}
@@ -257,8 +257,8 @@ func (r *Request) mark(obj registry.Object, grace int64, held bool, now time.Tim
 	if g := obj.GetGeneration(); g > 0 && !held {
 		obj.SetGeneration(g + 1)
 	}
-	if r.Kind.Delete.Begin != nil {
-		r.Kind.Delete.Begin(obj)
+	if r.Resource.Delete.Begin != nil {
+		r.Resource.Delete.Begin(obj)
 	}
 }
 
@@ -274,7 +274,7 @@ func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOption
 		orphan = *o.PropagationPolicy == metav1.DeletePropagationOrphan
 		foreground = *o.PropagationPolicy == metav1.DeletePropagationForeground
 	default:
-		orphan = has(metav1.FinalizerOrphanDependents) || r.Kind.Delete.Orphan && obj.GetDeletionTimestamp() == nil
+		orphan = has(metav1.FinalizerOrphanDependents) || r.Resource.Delete.Orphan && obj.GetDeletionTimestamp() == nil
 		foreground = has(metav1.FinalizerDeleteDependents)
 	}
 	var out []string
@@ -332,12 +332,12 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 			return r.ref().Translate(err)
 		}
 	}
-	return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
+	return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, status.ErrModified)
 }
 
 // notUnreadable returns the error of an unsafe deletion of a readable or absent object.
 func notUnreadable(r *Request) error {
-	gr := r.Kind.GroupResource()
+	gr := r.Resource.GroupResource()
 	return status.Invalid(schema.GroupKind{Group: gr.Group, Kind: gr.Resource}, r.Name, field.ErrorList{
 		field.Invalid(field.NewPath(unsafeOption), true,
 			"is exclusively used to delete corrupt object(s), try again by removing this option"),
@@ -346,7 +346,7 @@ func notUnreadable(r *Request) error {
 
 // mayDeleteUnreadable returns an error unless the user has the permission of unsafe deletions.
 func (w *Writer) mayDeleteUnreadable(ctx context.Context, r *Request) error {
-	k := r.Kind
+	k := r.Resource
 	d, reason, err := w.Authorizer.Authorize(ctx, &authz.Attributes{
 		User:         r.User,
 		Verb:         unsafeVerb,

@@ -207,9 +207,9 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 		store:  &memory{revision: 1, values: map[string]storage.KeyValue{}},
 		source: manualSource{make(chan storage.Batch), make(chan error)},
 	}
-	var resources []watchcache.Resource
+	var resources []watchcache.ResourceConfig
 	resource := func(k *registry.Kind, coder *codec.Coder) {
-		resources = append(resources, watchcache.Resource{Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix("/registry", k),
+		resources = append(resources, watchcache.ResourceConfig{Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix("/registry", k),
 			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 				a, err := coder.Attributes(value)
 				return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name}, err
@@ -402,5 +402,5 @@ func summary(o registry.Object) string {
 
 // requestFor returns a request for a config map.
 func (w *fixture) requestFor(name string) *writes.Request {
-	return &writes.Request{Kind: w.kind("configmaps"), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
+	return &writes.Request{Resource: w.kind("configmaps"), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
 }

@@ -29,7 +29,7 @@ import (
 
 // request returns a request for an object in namespace "ns".
 func (w *fixture) request(resource, name string) *writes.Request {
-	return &writes.Request{Kind: w.kind(resource), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
+	return &writes.Request{Resource: w.kind(resource), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
 }
 
 func limits(uid, by string) *corev1.LimitRange {

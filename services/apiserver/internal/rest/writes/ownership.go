@@ -17,7 +17,7 @@ import (
 // mayCreate authorizes the creation of an object that an update or apply does not find. The
 // permission to update or patch does not include it.
 func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
-	k := r.Kind
+	k := r.Resource
 	attrs := &authz.Attributes{
 		User:         r.User,
 		Verb:         "create",
@@ -57,7 +57,7 @@ func (w *Writer) OwnSent(ctx context.Context, r *Request, m *apply.Manager, obj 
 // recordOwnershipAs is recordOwnership with the field manager m.
 func (w *Writer) recordOwnershipAs(ctx context.Context, r *Request, m *apply.Manager, live, obj registry.Object) {
 	if err := m.Update(ctx, live, obj, r.Manager); err != nil {
-		w.Logger.Debug("fields are not owned", "resource", r.Kind.Resource, "namespace", obj.GetNamespace(),
+		w.Logger.Debug("fields are not owned", "resource", r.Resource.Resource, "namespace", obj.GetNamespace(),
 			"name", obj.GetName(), "error", err)
 		obj.SetManagedFields(nil)
 	}

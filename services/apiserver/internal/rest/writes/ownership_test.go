@@ -61,7 +61,7 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 				Name: "plugin", Plugin: mutator(func(a *admission.Request) { c.change(a.Object.(registry.Object)) }),
 			})}}
 			ctx, warnings := requesttest.WithWarnings(t.Context())
-			r := &Request{Kind: configMaps, Manager: "creator"}
+			r := &Request{Resource: configMaps, Manager: "creator"}
 			obj := &corev1.ConfigMap{Data: map[string]string{"a": "b"}}
 			if err := w.recordOwnership(t.Context(), r, nil, obj); err != nil {
 				t.Fatal(err)

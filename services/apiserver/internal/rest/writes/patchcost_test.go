@@ -43,7 +43,7 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 			if may && err != nil || !may && !apierrors.IsTooManyRequests(err) || weighed < size {
 				t.Errorf("%s, admitted %t: weighed %d bytes, got %v", typ, may, weighed, err)
 			}
-			if got := strings.Contains(summary(w.stored(r.Kind, "c")), "a=1"); got && !may {
+			if got := strings.Contains(summary(w.stored(r.Resource, "c")), "a=1"); got && !may {
 				t.Errorf("rejected %s was applied", typ)
 			}
 			w.syncCache()
@@ -117,7 +117,7 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return n < large }}
 		r := w.requestFor(object.GetName())
-		r.Kind = w.kind(kind)
+		r.Resource = w.kind(kind)
 		var err error
 		if r.Patch, err = patch.Decode(tc.typ, []byte(tc.body), false); err != nil {
 			t.Fatal(err)
@@ -179,7 +179,7 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = n; return false }}
 	r := w.requestFor("c")
-	r.Kind = k
+	r.Resource = k
 	for i := range k.Subresources {
 		if k.Subresources[i].Scale != nil {
 			r.Sub = &k.Subresources[i]
@@ -204,8 +204,8 @@ func TestPatchCostIncludesValues(t *testing.T) {
 	for _, typ := range []types.PatchType{types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType} {
 		w := newBase(t).fixture(t)
 		r := w.requestFor("many")
-		r.Kind = w.kind("pods")
-		w.put(r.Kind, pod.DeepCopyObject().(registry.Object))
+		r.Resource = w.kind("pods")
+		w.put(r.Resource, pod.DeepCopyObject().(registry.Object))
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }}
 		var err error
@@ -235,7 +235,7 @@ func TestWaitingRequestHoldsNoValue(t *testing.T) {
 	w.syncCache()
 	before := w.store.reads
 	r := w.requestFor("large")
-	r.Kind = w.kind("configmaps")
+	r.Resource = w.kind("configmaps")
 	if _, err := w.writer.Read(ctx, r); !apierrors.IsTooManyRequests(err) || w.store.reads != before {
 		t.Errorf("got %v after %d reads of the store, want TooManyRequests and none", err, w.store.reads-before)
 	}

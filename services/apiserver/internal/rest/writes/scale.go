@@ -79,7 +79,7 @@ func (w *Writer) scaleTarget(r *Request, now *autoscalingv1.Scale) *patch.Target
 // the replicas field of the object is that of the scale (specification: "Field ownership
 // (server-side apply) rules").
 func (r *Request) scaledFields(obj registry.Object) *managedfields.ScaleHandler {
-	gv := r.Kind.GroupVersion()
+	gv := r.Resource.GroupVersion()
 	paths := managedfields.ResourcePathMappings{}
 	for version, names := range r.Sub.Scale.Versions {
 		paths[version] = fieldPath(names)
@@ -128,7 +128,7 @@ func (w *Writer) writeScale(
 	want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error),
 ) (Result, error) {
 	// The rules of the object itself apply.
-	parent := r.On(r.Kind, nil, r.Namespace, r.Name)
+	parent := r.On(r.Resource, nil, r.Namespace, r.Name)
 	res, err := w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
 		fields := r.scaledFields(l.obj)
 		now := r.Sub.Scale.Of(l.obj)
@@ -152,7 +152,7 @@ func (w *Writer) writeScale(
 			})
 		}
 		if r.Patch != nil && sc.UID != "" && sc.UID != l.obj.GetUID() {
-			resource := r.Kind.GroupResource()
+			resource := r.Resource.GroupResource()
 			resource.Resource += "/" + r.Sub.Name
 			return outcome{}, apierrors.NewConflict(resource, r.Name, errOtherUID(sc.UID, l.obj.GetUID()))
 		}
@@ -175,7 +175,7 @@ func (w *Writer) writeScale(
 	if err != nil {
 		return Result{}, err
 	}
-	obj, err := r.Kind.Coder.DecodeItem(ctx, res.Item)
+	obj, err := r.Resource.Coder.DecodeItem(ctx, res.Item)
 	if err != nil {
 		return Result{}, err
 	}

@@ -38,7 +38,7 @@ const minCounted = 8 << 10
 func (l *live) estimate(ctx context.Context, r *Request) error {
 	size := len(l.kv.Value)
 	if size >= minCounted && size < request.LargeBody {
-		if values, ok := r.Kind.Coder.Values(l.kv.Value); ok {
+		if values, ok := r.Resource.Coder.Values(l.kv.Value); ok {
 			size = request.PerValue * values
 		} else {
 			size = request.WeightOfJSON(l.kv.Value)
@@ -54,7 +54,7 @@ const maxAttempts = 100
 // read returns the state that a write starts from: from the cache, which is usually current, or
 // from the store if confirmed is set or the cache has no readable entry.
 func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, error) {
-	e, ok := r.Kind.Store.Get(r.key())
+	e, ok := r.Resource.Store.Get(r.key())
 	if ok && e.Unreadable() == nil {
 		// A request that waits for other large work does not hold a copy of the value meanwhile.
 		if err := request.Estimate(ctx, e.Size()); err != nil {
@@ -69,7 +69,7 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, e
 	if err != nil {
 		return nil, err
 	}
-	if err := r.Kind.Store.Entry(kv).Unreadable(); err != nil {
+	if err := r.Resource.Store.Entry(kv).Unreadable(); err != nil {
 		return nil, err
 	}
 	l := &live{kv: kv, confirmed: true}
@@ -85,7 +85,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 		return err
 	}
 	defer audit.From(ctx).Track(audit.Decoding).Done()
-	l.obj, l.text, err = r.Kind.Coder.DecodeWithText(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
+	l.obj, l.text, err = r.Resource.Coder.DecodeWithText(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
 		return &storage.UnreadableError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
 	}
@@ -96,7 +96,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 // write does not need that field.
 func (r *Request) withoutLazyField(stored []byte) []byte {
 	r.restore = nil
-	if a := r.Kind.Stored.LazyField; r.WithoutLazyField && a != nil {
+	if a := r.Resource.Stored.LazyField; r.WithoutLazyField && a != nil {
 		if text, restore, ok := a.WithMarks(stored); ok {
 			r.restore = restore
 			return text
@@ -125,15 +125,15 @@ func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) 
 func (r *Request) stored(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
 	defer r.timeEncoding(ctx)()
 	if text != nil {
-		return r.Kind.Document.Store(ctx, text)
+		return r.Resource.Document.Store(ctx, text)
 	}
-	value, err := r.Kind.Coder.EncodeFor(ctx, obj)
+	value, err := r.Resource.Coder.EncodeFor(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
 	invalid := &codec.ValueError{}
-	if err := r.Kind.Coder.CheckStored(value); errors.As(err, &invalid) {
-		return nil, status.InvalidValue(r.Kind.GroupKind(), obj.GetName(), invalid.Path, invalid.Reason)
+	if err := r.Resource.Coder.CheckStored(value); errors.As(err, &invalid) {
+		return nil, status.InvalidValue(r.Resource.GroupKind(), obj.GetName(), invalid.Path, invalid.Reason)
 	}
 	return value, err
 }
@@ -194,21 +194,21 @@ func (w *Writer) put(
 // reportWritten reports a written revision to Written.
 func (w *Writer) reportWritten(r *Request, revision int64) {
 	if w.Written != nil && !r.Unnoted {
-		w.Written(r.Kind.GVR().GroupResource(), revision)
+		w.Written(r.Resource.GVR().GroupResource(), revision)
 	}
 }
 
 // observeUpdate calls the observer of the resource. obj is nil if only metadata of an unreadable
 // object changed.
 func (w *Writer) observeUpdate(r *Request, old, obj registry.Object) {
-	if observe := w.Updated[r.Kind.GVR().GroupResource()]; observe != nil && old != nil && obj != nil {
+	if observe := w.Updated[r.Resource.GVR().GroupResource()]; observe != nil && old != nil && obj != nil {
 		observe(old, obj)
 	}
 }
 
 // awaitSettled waits until the server has acted on a write of the object itself.
 func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
-	if settled := w.Settled[r.Kind.GVR().GroupResource()]; settled != nil && r.Sub == nil {
+	if settled := w.Settled[r.Resource.GVR().GroupResource()]; settled != nil && r.Sub == nil {
 		defer request.Suspend(ctx)() // this waits for other components, too
 		settled(ctx, revision)
 	}
@@ -364,7 +364,7 @@ func (o *outcome) drop(ctx context.Context) {
 // request and those of while.
 func (w *Writer) options(r *Request, while []storage.Precondition) storage.WriteOptions {
 	o := storage.WriteOptions{While: slices.Concat(r.While, while)}
-	if r.Kind.Stored.Expires {
+	if r.Resource.Stored.Expires {
 		o.TTL = w.EventTTL
 	}
 	return o
@@ -384,10 +384,10 @@ func (r *Request) expectedUID() types.UID {
 // runs leave out the root of the key.
 func (r *Request) uidConflict(want, have types.UID) error {
 	key := r.key()
-	if at := strings.Index(key, "/"+r.Kind.Stored.Prefix+"/"); r.DryRun && at > 0 {
+	if at := strings.Index(key, "/"+r.Resource.Stored.Prefix+"/"); r.DryRun && at > 0 {
 		key = key[at:]
 	}
-	return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf(
+	return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf(
 		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v", key, want, have))
 }
 
@@ -397,7 +397,7 @@ func (r *Request) checkVersion(obj registry.Object) error {
 	if _, err := codec.ParseVersion(version); err == nil {
 		return nil
 	}
-	return status.Invalid(r.Kind.GroupKind(), r.Name, field.ErrorList{
+	return status.Invalid(r.Resource.GroupKind(), r.Name, field.ErrorList{
 		field.Invalid(field.NewPath("metadata", "resourceVersion"), version, "must be an unsigned integer"),
 	})
 }

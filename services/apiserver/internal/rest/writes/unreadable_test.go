@@ -58,7 +58,7 @@ func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
 			kv := w.store.values[key]
 			kv.Seal = &storage.Seal{Err: &storage.UnreadableError{Key: key, Revision: rev, Err: c.err}}
 			w.store.values[key] = kv
-			err := w.writer.DeleteUnreadable(c.ctx, &writes.Request{Kind: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}})
+			err := w.writer.DeleteUnreadable(c.ctx, &writes.Request{Resource: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}})
 			if !c.is(err) {
 				t.Errorf("got error %v", err)
 			}

@@ -35,7 +35,7 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 		return w.change(ctx, r, l, wanted(), false)
 	}
 	var create func() (Result, error)
-	if r.Kind.Update.Creates && r.Sub == nil {
+	if r.Resource.Update.Creates && r.Sub == nil {
 		create = func() (Result, error) { return w.createUpdated(ctx, r, wanted()) }
 	}
 	return w.modifyOrCreate(ctx, r, compute, create)
@@ -61,7 +61,7 @@ func (w *Writer) Alter(ctx context.Context, r *Request, alter func(registry.Obje
 		if err := alter(obj); err != nil {
 			return outcome{}, err
 		}
-		value, err := r.Kind.Coder.EncodeFor(ctx, obj)
+		value, err := r.Resource.Coder.EncodeFor(ctx, obj)
 		if err != nil {
 			return outcome{}, fmt.Errorf("encode: %w", err)
 		}
@@ -108,13 +108,13 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 
 // createApplied creates the object of an apply patch that does not exist yet.
 func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
-	obj, err := r.Patch.Apply(ctx, w.target(r, r.Kind.New().(registry.Object), nil))
+	obj, err := r.Patch.Apply(ctx, w.target(r, r.Resource.New().(registry.Object), nil))
 	if err != nil {
 		return Result{}, err
 	}
 	// A patch with a uid is for an existing object. It may lack the name.
 	if uid := obj.GetUID(); uid != "" {
-		return Result{}, apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found",
+		return Result{}, apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found",
 			uid))
 	}
 	if err := r.checkIdentity(obj); err != nil {
@@ -140,14 +140,14 @@ func (r *Request) checkIdentity(obj registry.Object) error {
 func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) *patch.Target {
 	return &patch.Target{
 		Object:          obj,
-		GVK:             r.Kind.GVK(),
+		GVK:             r.Resource.GVK(),
 		Name:            r.Name,
 		FieldValidation: r.FieldValidation,
 		Codec:           w.Codec,
-		New:             r.Kind.New,
+		New:             r.Resource.New,
 		Defaulted:       defaulted,
-		Encode:          func() ([]byte, error) { return r.Kind.Coder.EncodeObject(obj) },
-		Decode:          r.Kind.Coder.DecodePatched,
+		Encode:          func() ([]byte, error) { return r.Resource.Coder.EncodeObject(obj) },
+		Decode:          r.Resource.Coder.DecodePatched,
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
 			return r.owner().Apply(ctx, obj, configuration, r.Manager, r.Force)
 		},
@@ -167,5 +167,5 @@ func (l *live) unconverted(r *Request) bool {
 		version, _ = jsontext.Text(value)
 		return false
 	})
-	return version == r.Kind.GroupVersion().String()
+	return version == r.Resource.GroupVersion().String()
 }

@@ -22,7 +22,7 @@ import (
 
 // checkNamespace checks the body's namespace against the path's.
 func (r *Request) checkNamespace(obj registry.Object) error {
-	if !r.Kind.Namespaced {
+	if !r.Resource.Namespaced {
 		obj.SetNamespace("") // cluster-scoped: the client's value is ignored
 		return nil
 	}
@@ -51,7 +51,7 @@ func (r *Request) checkName(obj registry.Object) error {
 	case name != r.Name:
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, r.Name))
 	}
-	if ns := obj.GetNamespace(); r.Kind.Namespaced && ns != "" && ns != r.Namespace {
+	if ns := obj.GetNamespace(); r.Resource.Namespaced && ns != "" && ns != r.Namespace {
 		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)",
 			ns, r.Namespace))
 	}
@@ -76,12 +76,12 @@ func (w *Writer) admit(ctx context.Context, attrs *admission.Request, claim admi
 
 // validateCreate validates a new object. text is the encoded obj.
 func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Object, text []byte) field.ErrorList {
-	errs := meta.ValidateCreate(r.Kind.Kind, obj)
+	errs := meta.ValidateCreate(r.Resource.Kind, obj)
 	errs = append(errs, r.validateDocument(ctx, errs, obj, text, nil)...)
-	if r.Kind.Create.Validate != nil {
-		errs = append(errs, r.Kind.Create.Validate(obj)...)
+	if r.Resource.Create.Validate != nil {
+		errs = append(errs, r.Resource.Create.Validate(obj)...)
 	}
-	return w.withDeclared(r.Kind.Kind, obj, errs)
+	return w.withDeclared(r.Resource.Kind, obj, errs)
 }
 
 // checkType rejects an object without a Go type whose kind or apiVersion differs from that of the
@@ -92,10 +92,10 @@ func (r *Request) checkType(obj registry.Object) error {
 		return nil
 	}
 	var errs field.ErrorList
-	if want := r.Kind.Kind.Kind; u.GetKind() != want {
+	if want := r.Resource.Kind.Kind; u.GetKind() != want {
 		errs = append(errs, field.Invalid(field.NewPath("kind"), u.GetKind(), "must be "+want))
 	}
-	if want := r.Kind.GroupVersion().String(); u.GetAPIVersion() != want {
+	if want := r.Resource.GroupVersion().String(); u.GetAPIVersion() != want {
 		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), u.GetAPIVersion(), "must be "+want))
 	}
 	if len(errs) == 0 {
@@ -111,7 +111,7 @@ func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, o
 	if r.Sub != nil {
 		subresource = r.Sub.Name
 	}
-	return r.Kind.ValidateDocument(ctx, registry.DocumentWrite{
+	return r.Resource.ValidateDocument(ctx, registry.DocumentWrite{
 		Object:      obj,
 		Text:        text,
 		Old:         old,
@@ -124,10 +124,10 @@ func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, o
 
 // warn adds the warnings of the kind about a new object.
 func (r *Request) warn(ctx context.Context, obj registry.Object) {
-	if r.Kind.Create.Warnings == nil {
+	if r.Resource.Create.Warnings == nil {
 		return
 	}
-	for _, w := range r.Kind.Create.Warnings(obj) {
+	for _, w := range r.Resource.Create.Warnings(obj) {
 		request.Warn(ctx, w)
 	}
 }
@@ -142,10 +142,10 @@ func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
 		for _, w := range r.Sub.Warnings(obj) {
 			request.Warn(ctx, w)
 		}
-	case r.Kind.Update.Warnings == nil:
+	case r.Resource.Update.Warnings == nil:
 		r.warn(ctx, obj)
 	default:
-		for _, w := range r.Kind.Update.Warnings(obj, old) {
+		for _, w := range r.Resource.Update.Warnings(obj, old) {
 			request.Warn(ctx, w)
 		}
 	}

@@ -82,9 +82,9 @@ func New(c Config) *Writer {
 
 // Request is one write. It owns its Object.
 type Request struct {
-	// Kind and Sub are the resource and subresource, Namespace and Name the object. Name is empty
+	// Resource and Sub are the resource and subresource, Namespace and Name the object. Name is empty
 	// for a creation.
-	Kind            *apiset.Resource
+	Resource        *apiset.Resource
 	Sub             *registry.Subresource
 	Namespace, Name string
 
@@ -145,7 +145,7 @@ type Result struct {
 // On returns the same request for another object.
 func (r *Request) On(kind *apiset.Resource, sub *registry.Subresource, namespace, name string) *Request {
 	other := *r
-	other.Kind = kind
+	other.Resource = kind
 	other.Sub = sub
 	other.Namespace = namespace
 	other.Name = name
@@ -155,10 +155,10 @@ func (r *Request) On(kind *apiset.Resource, sub *registry.Subresource, namespace
 // GVK returns the kind of the body that the path accepts and returns.
 func (r *Request) GVK() schema.GroupVersionKind {
 	if r.Sub == nil || r.Sub.GVK.Kind == "" {
-		return r.Kind.GVK()
+		return r.Resource.GVK()
 	}
 	if r.Sub.GVK.Version == "" {
-		return r.Kind.GroupVersion().WithKind(r.Sub.GVK.Kind)
+		return r.Resource.GroupVersion().WithKind(r.Sub.GVK.Kind)
 	}
 	return r.Sub.GVK
 }
@@ -167,7 +167,7 @@ func (r *Request) GVK() schema.GroupVersionKind {
 func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *admission.Request {
 	a := &admission.Request{
 		Operation: op,
-		Resource:  r.Kind.Kind,
+		Resource:  r.Resource.Kind,
 		Kind:      r.GVK(),
 		Namespace: r.Namespace,
 		Name:      r.Name,
@@ -192,15 +192,15 @@ func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *ad
 
 // namespace returns the namespace of the object. It is "" for cluster-scoped kinds.
 func (r *Request) namespace() string {
-	if r.Kind.Namespaced {
+	if r.Resource.Namespaced {
 		return r.Namespace
 	}
 	return ""
 }
 
-func (r *Request) key() string           { return r.Kind.Key(r.Namespace, r.Name) }
-func (r *Request) ref() status.Ref       { return refOf(r.Kind, r.Name) }
-func (r *Request) owner() *apply.Manager { return r.Kind.Owner(r.Sub) }
+func (r *Request) key() string           { return r.Resource.Key(r.Namespace, r.Name) }
+func (r *Request) ref() status.Ref       { return refOf(r.Resource, r.Name) }
+func (r *Request) owner() *apply.Manager { return r.Resource.Owner(r.Sub) }
 
 // refOf returns the reference that messages use for an object.
 func refOf(k *apiset.Resource, name string) status.Ref {
@@ -236,8 +236,8 @@ func (r *Request) withStoredValue(ctx context.Context) context.Context {
 	}
 	v := r.encoded
 	r.encoded = request.StoredValue{} // a further attempt encodes again
-	v.Type = r.Kind.Coder.InternalType()
-	v.Resource = r.Kind.StoredGroupResource().String()
+	v.Type = r.Resource.Coder.InternalType()
+	v.Resource = r.Resource.StoredGroupResource().String()
 	ctx, s := request.Derive(ctx)
 	s.Stored = &v
 	return ctx

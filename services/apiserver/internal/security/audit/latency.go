@@ -7,12 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Part is a part of the server whose share of a slow request's time is annotated.
-type Part uint8
+// Phase is a part of the server whose share of a slow request's time is annotated.
+type Phase uint8
 
 // The parts.
 const (
-	Authentication Part = iota
+	Authentication Phase = iota
 	Authorization
 	Queueing
 	MutatingWebhook
@@ -40,12 +40,12 @@ const (
 // request.
 type Timer struct {
 	record *Record
-	part   Part
+	part   Phase
 	begin  time.Time
 }
 
 // Track starts a timer for a part.
-func (r *Record) Track(part Part) Timer {
+func (r *Record) Track(part Phase) Timer {
 	if r == nil {
 		return Timer{}
 	}

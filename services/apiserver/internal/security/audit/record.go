@@ -158,7 +158,7 @@ func (r *Record) SetRequestInfo(op *requestinfo.Info) {
 }
 
 // Spent adds to the time of a part of the server.
-func (r *Record) Spent(part Part, d time.Duration) {
+func (r *Record) Spent(part Phase, d time.Duration) {
 	if r == nil || d <= 0 {
 		return
 	}

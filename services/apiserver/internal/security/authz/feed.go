@@ -16,14 +16,14 @@ import (
 type subscription struct {
 	*informer.Informer
 	name   string
-	policy *Policy
+	policy *LocalPolicy
 	source Source
 	sink   sink
 	loaded bool // replace has been called
 }
 
 // newSubscription returns a subscription that passes the objects of a source to a sink.
-func (p *Policy) newSubscription(name string, s Source, to sink) *subscription {
+func (p *LocalPolicy) newSubscription(name string, s Source, to sink) *subscription {
 	f := &subscription{name: name, policy: p, source: s, sink: to}
 	f.Informer = informer.New(informer.Config{Store: s.Store, Replace: f.replace, Apply: f.apply, Lost: f.lost})
 	return f
@@ -97,7 +97,7 @@ func (f *subscription) decode(e *watchcache.Entry) metav1.Object {
 
 // ruleSink applies a kind of role or binding to the engine.
 type ruleSink struct {
-	policy *Policy
+	policy *LocalPolicy
 	kind   string
 }
 
@@ -130,7 +130,7 @@ func (s *ruleSink) apply(changes []change) {
 
 // nodeSink applies a resource to the graph of nodes.
 type nodeSink struct {
-	policy *Policy
+	policy *LocalPolicy
 	kind   node.Kind
 }
 

@@ -143,7 +143,7 @@ func (s *source) Follow(ctx context.Context, from storage.Position, apply func(s
 
 // fixture is a policy over a watch cache.
 type fixture struct {
-	*authz.Policy
+	*authz.LocalPolicy
 	source    *source
 	cache     *watchcache.Cache
 	mu        sync.Mutex
@@ -173,10 +173,10 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 		prepare(w.source)
 	}
 	names := []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods"}
-	var resources []watchcache.Resource
+	var resources []watchcache.ResourceConfig
 	for _, n := range names {
 		prefix := "/registry/" + n + "/"
-		resources = append(resources, watchcache.Resource{Name: n, Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+		resources = append(resources, watchcache.ResourceConfig{Name: n, Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
 			ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 			if !ok {
 				ns, name = "", ns
@@ -197,7 +197,7 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 			return o, err
 		}}
 	}
-	w.Policy = authz.NewPolicy(authz.PolicyConfig{
+	w.LocalPolicy = authz.NewPolicy(authz.PolicyConfig{
 		Cache: cache, Logger: slog.New(slog.DiscardHandler),
 		Rules: map[string]authz.Source{
 			rbac.KindRole:               of("roles", func() metav1.Object { return &rbacv1.Role{} }),

@@ -33,8 +33,8 @@ type PolicyConfig struct {
 	Logger *slog.Logger
 }
 
-// Policy is the policy in process: the RBAC engine and the graph of the node authorizer.
-type Policy struct {
+// LocalPolicy is the policy in process: the RBAC engine and the graph of the node authorizer.
+type LocalPolicy struct {
 	Engine *rbac.Engine
 	Graph  *node.Graph
 
@@ -51,8 +51,8 @@ type Policy struct {
 }
 
 // NewPolicy returns a policy, which is empty before Run.
-func NewPolicy(c PolicyConfig) *Policy {
-	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c}
+func NewPolicy(c PolicyConfig) *LocalPolicy {
+	p := &LocalPolicy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c}
 	for kind, s := range c.Rules {
 		p.feeds = append(p.feeds, p.newSubscription(kind, s, &ruleSink{policy: p, kind: kind}))
 	}
@@ -64,14 +64,14 @@ func NewPolicy(c PolicyConfig) *Policy {
 
 // OnChange registers f. It is called after each update of roles or bindings, once the engine uses
 // it, including updates that affect no decision.
-func (p *Policy) OnChange(f func(rbac.Change)) {
+func (p *LocalPolicy) OnChange(f func(rbac.Change)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.listeners = append(p.listeners, f)
 }
 
 // update applies a change to the engine and calls the listeners.
-func (p *Policy) update(set func(*rbac.Tx)) {
+func (p *LocalPolicy) update(set func(*rbac.Tx)) {
 	p.updates.Lock()
 	defer p.updates.Unlock()
 	change := p.Engine.Update(set)
@@ -84,7 +84,7 @@ func (p *Policy) update(set func(*rbac.Tx)) {
 }
 
 // Run follows the resources until ctx ends or the cache stops.
-func (p *Policy) Run(ctx context.Context) error {
+func (p *LocalPolicy) Run(ctx context.Context) error {
 	tasks := make([]task.Task, len(p.feeds))
 	for i, f := range p.feeds {
 		tasks[i] = task.Task{Name: "policy: " + f.name, Run: f.Run}
@@ -95,7 +95,7 @@ func (p *Policy) Run(ctx context.Context) error {
 var errNotSynced = errors.New("roles and bindings are not loaded")
 
 // Synced reports whether every resource is loaded, and loaded again if etcd was restored.
-func (p *Policy) Synced() bool {
+func (p *LocalPolicy) Synced() bool {
 	for _, f := range p.feeds {
 		if !f.Synced() {
 			return false
@@ -105,7 +105,7 @@ func (p *Policy) Synced() bool {
 }
 
 // Check is the health check for Synced.
-func (p *Policy) Check(*http.Request) error {
+func (p *LocalPolicy) Check(*http.Request) error {
 	if !p.Synced() {
 		return errNotSynced
 	}
@@ -113,7 +113,7 @@ func (p *Policy) Check(*http.Request) error {
 }
 
 // WaitFor blocks until the policy includes all changes up to a revision.
-func (p *Policy) WaitFor(ctx context.Context, revision int64) error {
+func (p *LocalPolicy) WaitFor(ctx context.Context, revision int64) error {
 	if err := p.cfg.Cache.WaitFor(ctx, revision); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (p *Policy) WaitFor(ctx context.Context, revision int64) error {
 }
 
 // MostRecent blocks until the policy includes all changes that were acknowledged before the call.
-func (p *Policy) MostRecent(ctx context.Context) error {
+func (p *LocalPolicy) MostRecent(ctx context.Context) error {
 	revision, err := p.cfg.Cache.MostRecent(ctx)
 	if err != nil {
 		return err

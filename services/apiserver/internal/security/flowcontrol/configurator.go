@@ -38,7 +38,7 @@ type Configurator struct {
 }
 
 // NewConfigurator returns a configuration that is empty before its informers run.
-func NewConfigurator(levels, schemas lister.Kind, references References) *Configurator {
+func NewConfigurator(levels, schemas lister.CachedResource, references References) *Configurator {
 	f := &Configurator{compiler: NewCompiler(), references: references, onPut: func(string) {}}
 	f.level = objects[*flowcontrolv1.PriorityLevelConfiguration]{
 		kind: levels, known: map[string]bool{},
@@ -124,7 +124,7 @@ const settleTime = 2 * time.Second
 // objects applies the changes of the cached objects of a kind with put and drop. An object that
 // cannot be decoded keeps its previous state.
 type objects[T registry.Object] struct {
-	kind  lister.Kind
+	kind  lister.CachedResource
 	known map[string]bool // names that put was called with
 	put   func(T)
 	drop  func(name string)

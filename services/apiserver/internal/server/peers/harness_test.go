@@ -114,7 +114,7 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 		Source: w.source,
 		Newest: w.source,
 		Logger: slog.New(slog.DiscardHandler),
-		Resources: []watchcache.Resource{{
+		Resources: []watchcache.ResourceConfig{{
 			Name: "storageversions", Prefix: prefix,
 			Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
 				return watchcache.Attributes{Name: path.Base(key)}, nil

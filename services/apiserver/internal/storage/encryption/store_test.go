@@ -58,7 +58,7 @@ func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *f
 		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil),
 		Newest: raw,
 		Older:  w.store,
-		Resources: []watchcache.Resource{{
+		Resources: []watchcache.ResourceConfig{{
 			Name:   "secrets",
 			Prefix: "/registry/secrets/",
 			Attributes: func(key string, value []byte) (watchcache.Attributes, error) {

@@ -306,8 +306,8 @@ func (s *slice) read(ctx context.Context, f *feed) error {
 // per second, and is not ready before.
 const maxReplay = 50_000
 
-// HistoryReader returns the bounds of a store's history.
-type HistoryReader interface {
+// HistoryBounds returns the bounds of a store's history.
+type HistoryBounds interface {
 	History(ctx context.Context) (oldest, newest int64, err error)
 }
 
@@ -316,7 +316,7 @@ type HistoryReader interface {
 // can then resume watches that they had on another replica without a loss of events
 // (specification: "A watch from the last received resourceVersion loses no events"). The function
 // returns 0 if the revision cannot be determined.
-func SinceLastCompaction(store HistoryReader, log *slog.Logger) func(context.Context) int64 {
+func SinceLastCompaction(store HistoryBounds, log *slog.Logger) func(context.Context) int64 {
 	return func(ctx context.Context) int64 {
 		oldest, newest, err := store.History(ctx)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 // Lister implements Objects.
 type Lister struct {
 	*lister.Objects
-	Claims, Volumes, Drivers lister.Kind
+	Claims, Volumes, Drivers lister.CachedResource
 }
 
 // Claim implements Objects.

@@ -17,12 +17,12 @@ type podReader func(codec.Item) (registry.Object, error)
 // Lister looks up namespaces and their pods.
 type Lister struct {
 	*lister.Objects
-	namespaces      lister.Kind
+	namespaces      lister.CachedResource
 	outline, judged podReader
 }
 
 // NewLister returns a lister of namespaces and of the pods of o.
-func NewLister(o *lister.Objects, namespaces lister.Kind) (*Lister, error) {
+func NewLister(o *lister.Objects, namespaces lister.CachedResource) (*Lister, error) {
 	out := &Lister{Objects: o, namespaces: namespaces}
 	var err error
 	if out.outline, err = o.Pods.Coder.Partly("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {

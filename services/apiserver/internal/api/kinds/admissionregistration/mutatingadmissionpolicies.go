@@ -21,7 +21,7 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 		Parts: declare.Spec(func(p *alphav1.MutatingAdmissionPolicy) *alphav1.MutatingAdmissionPolicySpec {
 			return &p.Spec
 		}),
-		Stored:  registry.Stored{Prefix: "mutatingadmissionpolicies"},
+		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicies"},
 		Default: declare.Do(defaultMutatingPolicy),
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, p *alphav1.MutatingAdmissionPolicy) {
 			mutatingPolicyRules(at, p, nil, compile)

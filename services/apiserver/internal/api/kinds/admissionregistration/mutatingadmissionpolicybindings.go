@@ -22,7 +22,7 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 		Parts: declare.Spec(func(b *alphav1.MutatingAdmissionPolicyBinding) *alphav1.MutatingAdmissionPolicyBindingSpec {
 			return &b.Spec
 		}),
-		Stored:  registry.Stored{Prefix: "mutatingadmissionpolicybindings"},
+		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicybindings"},
 		Default: declare.Do(defaultMutatingBinding),
 		Create:  registry.Create{Validate: declare.Rules(mutatingBindingRules)},
 		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *alphav1.MutatingAdmissionPolicyBinding) {

@@ -18,7 +18,7 @@ func mutatingWebhookConfigurations(compile compiler) *registry.Kind {
 		New:     declare.New[admissionv1.MutatingWebhookConfiguration],
 		NewList: declare.New[admissionv1.MutatingWebhookConfigurationList],
 		Parts:   declare.Spec(func(m *admissionv1.MutatingWebhookConfiguration) *[]admissionv1.MutatingWebhook { return &m.Webhooks }),
-		Stored:  registry.Stored{Prefix: "mutatingwebhookconfigurations"},
+		Stored:  registry.StorageForm{Prefix: "mutatingwebhookconfigurations"},
 		Default: declare.Do(defaultMutatingWebhooks),
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, c *admissionv1.MutatingWebhookConfiguration) {
 			hookRules(at, mutatingHooks(c), tolerated{}, compile)

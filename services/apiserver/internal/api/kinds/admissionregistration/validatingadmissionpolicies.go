@@ -21,7 +21,7 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		Parts: declare.Parts(func(v *admissionv1.ValidatingAdmissionPolicy) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
 			return &v.Spec, &v.Status
 		}),
-		Stored:  registry.Stored{Prefix: "validatingadmissionpolicies"},
+		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicies"},
 		Default: declare.Do(defaultPolicy),
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, p *admissionv1.ValidatingAdmissionPolicy) {
 			policyRules(at, p, nil, compile)

@@ -21,7 +21,7 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 		Parts: declare.Spec(func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
 			return &v.Spec
 		}),
-		Stored:  registry.Stored{Prefix: "validatingadmissionpolicybindings"},
+		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicybindings"},
 		Default: declare.Do(defaultPolicyBinding),
 		Create:  registry.Create{Validate: declare.Rules(bindingRules)},
 		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {

@@ -20,7 +20,7 @@ func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 		Parts: declare.Spec(func(v *admissionv1.ValidatingWebhookConfiguration) *[]admissionv1.ValidatingWebhook {
 			return &v.Webhooks
 		}),
-		Stored:  registry.Stored{Prefix: "validatingwebhookconfigurations"},
+		Stored:  registry.StorageForm{Prefix: "validatingwebhookconfigurations"},
 		Default: declare.Do(defaultValidatingWebhooks),
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, c *admissionv1.ValidatingWebhookConfiguration) {
 			hookRules(at, validatingHooks(c), tolerated{}, compile)

@@ -77,8 +77,8 @@ func status() registry.Subresource {
 }
 
 // stored describes the older form, which Kubernetes 1.33 also stores.
-func stored() registry.Stored {
-	return registry.Stored{
+func stored() registry.StorageForm {
+	return registry.StorageForm{
 		Prefix:    "apiextensions.k8s.io/customresourcedefinitions",
 		Version:   v1beta1.SchemeGroupVersion,
 		JSON:      true,

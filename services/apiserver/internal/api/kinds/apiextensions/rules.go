@@ -14,7 +14,7 @@ import (
 type checker struct {
 	cel *rules.Compiler
 	// check checks the validation rules of one definition.
-	check func(rules.Definition) field.ErrorList
+	check func(rules.SchemaCheck) field.ErrorList
 }
 
 // ofOne returns a checker for one definition, whose versions usually have similar rules.

@@ -28,7 +28,7 @@ func apiServices() *registry.Kind {
 		New:     declare.New[v1.APIService],
 		NewList: declare.New[v1.APIServiceList],
 		Parts:   declare.Parts(func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status }),
-		Stored:  registry.Stored{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
+		Stored:  registry.StorageForm{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
 		Default: declare.Do(func(a *v1.APIService) {
 			if a.Spec.Service != nil {
 				declare.FillPtr(&a.Spec.Service.Port, 443)

@@ -38,7 +38,7 @@ func storageVersions() *registry.Kind {
 		Parts: declare.Parts(func(v *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
 			return &v.Spec, &v.Status
 		}),
-		Stored: registry.Stored{Prefix: "storageversions"},
+		Stored: registry.StorageForm{Prefix: "storageversions"},
 		Create: registry.Create{Validate: declare.Rules(statusRules)},
 		Update: registry.Update{Validate: declare.Changes(func(validate.At, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
 			// The spec has no fields yet.

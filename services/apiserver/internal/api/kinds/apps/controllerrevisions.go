@@ -23,7 +23,7 @@ func controllerRevisions() *registry.Kind {
 		},
 		New:     declare.New[appsv1.ControllerRevision],
 		NewList: declare.New[appsv1.ControllerRevisionList],
-		Stored:  registry.Stored{Prefix: "controllerrevisions"},
+		Stored:  registry.StorageForm{Prefix: "controllerrevisions"},
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, r *appsv1.ControllerRevision) {
 			at.NonNegative("revision", r.Revision)
 			dataRules(at, r.Data.Raw)

@@ -32,7 +32,7 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 		New:     declare.New[appsv1.DaemonSet],
 		NewList: declare.New[appsv1.DaemonSetList],
 		Parts:   declare.Parts(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
-		Stored:  registry.Stored{Prefix: "daemonsets"},
+		Stored:  registry.StorageForm{Prefix: "daemonsets"},
 		Default: declare.Do(defaultDaemonSet),
 		Create: registry.Create{
 			Prepare: declare.Do(func(d *appsv1.DaemonSet) {

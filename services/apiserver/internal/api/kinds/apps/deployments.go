@@ -33,7 +33,7 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 		Parts: declare.Parts(func(d *appsv1.Deployment) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
 			return &d.Spec, &d.Status
 		}),
-		Stored:  registry.Stored{Prefix: "deployments"},
+		Stored:  registry.StorageForm{Prefix: "deployments"},
 		Default: declare.Do(defaultDeployment),
 		Filled:  filledDeployment,
 		Create: registry.Create{

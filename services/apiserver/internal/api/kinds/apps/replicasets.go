@@ -29,7 +29,7 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 		Parts: declare.Parts(func(r *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Stored:  registry.Stored{Prefix: "replicasets"},
+		Stored:  registry.StorageForm{Prefix: "replicasets"},
 		Default: declare.Do(defaultReplicaSet),
 		Filled:  filledReplicaSet,
 		Create: registry.Create{

@@ -36,7 +36,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 		Parts: declare.Parts(func(s *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
 			return &s.Spec, &s.Status
 		}),
-		Stored:  registry.Stored{Prefix: "statefulsets"},
+		Stored:  registry.StorageForm{Prefix: "statefulsets"},
 		Default: declare.Do(func(s *appsv1.StatefulSet) { defaultStatefulSet(s, maxUnavailable) }),
 		Create: registry.Create{
 			Prepare:  declare.Do(func(s *appsv1.StatefulSet) { drop(s, nil) }),

@@ -111,7 +111,7 @@ func autoscaler() *registry.Kind {
 			Group: group, Resource: "horizontalpodautoscalers", Singular: "horizontalpodautoscaler", Kind: "HorizontalPodAutoscaler",
 			ShortNames: []string{"hpa"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		Stored:       registry.Stored{Prefix: "horizontalpodautoscalers"},
+		Stored:       registry.StorageForm{Prefix: "horizontalpodautoscalers"},
 		Presentation: registry.Presentation{Columns: autoscalerColumns()},
 	}
 }

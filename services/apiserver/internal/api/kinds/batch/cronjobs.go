@@ -34,7 +34,7 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 		New:     declare.New[batchv1.CronJob],
 		NewList: declare.New[batchv1.CronJobList],
 		Parts:   declare.Parts(func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status }),
-		Stored:  registry.Stored{Prefix: "cronjobs"},
+		Stored:  registry.StorageForm{Prefix: "cronjobs"},
 		Default: declare.Do(defaultCronJob),
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, c *batchv1.CronJob) {

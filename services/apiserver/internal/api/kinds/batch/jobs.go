@@ -29,7 +29,7 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 		New:     declare.New[batchv1.Job],
 		NewList: declare.New[batchv1.JobList],
 		Parts:   declare.Parts(func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status }),
-		Stored:  registry.Stored{Prefix: "jobs"},
+		Stored:  registry.StorageForm{Prefix: "jobs"},
 		Default: declare.Do(defaultJob),
 		Filled:  filledJob,
 		Create: registry.Create{

@@ -27,7 +27,7 @@ func certificateSigningRequests() *registry.Kind {
 		Parts: declare.Parts(func(c *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequestSpec, *certificatesv1.CertificateSigningRequestStatus) {
 			return &c.Spec, &c.Status
 		}),
-		Stored: registry.Stored{Prefix: "certificatesigningrequests"},
+		Stored: registry.StorageForm{Prefix: "certificatesigningrequests"},
 		Create: registry.Create{
 			Prepare: declare.Do(prepareRequestCreate),
 			Stamp: func(o registry.Object, requester registry.Requester) {

@@ -26,7 +26,7 @@ func clusterTrustBundles() *registry.Kind {
 		Gate:    features.ClusterTrustBundle,
 		New:     declare.New[certificatesv1beta1.ClusterTrustBundle],
 		NewList: declare.New[certificatesv1beta1.ClusterTrustBundleList],
-		Stored:  registry.Stored{Prefix: "clustertrustbundles"},
+		Stored:  registry.StorageForm{Prefix: "clustertrustbundles"},
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) {
 			bundleNameRules(at, b)
 			anchorRules(at.Child("spec", "trustBundle"), b.Spec.TrustBundle)

@@ -23,7 +23,7 @@ func leaseCandidates() *registry.Kind {
 		},
 		New:     declare.New[coordinationv1beta1.LeaseCandidate],
 		NewList: declare.New[coordinationv1beta1.LeaseCandidateList],
-		Stored:  registry.Stored{Prefix: "leasecandidates"},
+		Stored:  registry.StorageForm{Prefix: "leasecandidates"},
 		Create:  registry.Create{Validate: declare.Rules(leaseCandidateRules)},
 		Update: registry.Update{
 			Creates: true, NeedsVersion: true,

@@ -20,7 +20,7 @@ func leases(coordinated bool) *registry.Kind {
 		},
 		New:     declare.New[coordinationv1.Lease],
 		NewList: declare.New[coordinationv1.LeaseList],
-		Stored:  registry.Stored{Prefix: "leases"},
+		Stored:  registry.StorageForm{Prefix: "leases"},
 		Create:  registry.Create{Validate: declare.Rules(leaseRules)},
 		Update: registry.Update{
 			Creates:      true,

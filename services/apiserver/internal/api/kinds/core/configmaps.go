@@ -24,7 +24,7 @@ func configMaps() *registry.Kind {
 		},
 		New:     declare.New[corev1.ConfigMap],
 		NewList: declare.New[corev1.ConfigMapList],
-		Stored:  registry.Stored{Prefix: "configmaps"},
+		Stored:  registry.StorageForm{Prefix: "configmaps"},
 		Create:  registry.Create{Validate: declare.Get(validateConfigMap)},
 		Update:  registry.Update{Order: registry.Order{registry.MetaChange, registry.Meta, registry.Rules}, Validate: declare.GetChange(validateConfigMapUpdate)},
 		Presentation: registry.Presentation{Columns: []registry.Column{

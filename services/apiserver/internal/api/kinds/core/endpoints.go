@@ -25,7 +25,7 @@ func endpoints() *registry.Kind {
 		},
 		New:     declare.New[corev1.Endpoints],
 		NewList: declare.New[corev1.EndpointsList],
-		Stored:  registry.Stored{Prefix: "services/endpoints"},
+		Stored:  registry.StorageForm{Prefix: "services/endpoints"},
 		Default: declare.Do(defaultEndpoints),
 		Filled:  transcode.Rules(transcode.Filled[corev1.EndpointPort]("protocol")),
 		Create: registry.Create{

@@ -26,7 +26,7 @@ func events() *registry.Kind {
 		},
 		New:     declare.New[corev1.Event],
 		NewList: declare.New[corev1.EventList],
-		Stored:  registry.Stored{Prefix: "events", Expires: true},
+		Stored:  registry.StorageForm{Prefix: "events", Expires: true},
 		Create:  registry.Create{Validate: declare.Get(validateCoreEvent)},
 		Update: registry.Update{
 			Order:    registry.Order{registry.Rules},

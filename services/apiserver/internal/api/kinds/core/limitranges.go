@@ -18,7 +18,7 @@ func limitRanges() *registry.Kind {
 		},
 		New:     declare.New[corev1.LimitRange],
 		NewList: declare.New[corev1.LimitRangeList],
-		Stored:  registry.Stored{Prefix: "limitranges"},
+		Stored:  registry.StorageForm{Prefix: "limitranges"},
 		Default: declare.Do(defaultLimitRange),
 		Create: registry.Create{Prepare: declare.Do(func(l *corev1.LimitRange) {
 			if l.Name == "" {

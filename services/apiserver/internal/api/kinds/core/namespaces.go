@@ -23,7 +23,7 @@ func namespaces() *registry.Kind {
 		New:     declare.New[corev1.Namespace],
 		NewList: declare.New[corev1.NamespaceList],
 		Parts:   declare.Parts(func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status }),
-		Stored:  registry.Stored{Prefix: "namespaces"},
+		Stored:  registry.StorageForm{Prefix: "namespaces"},
 		Default: declare.Do(defaultNamespace),
 		Create:  registry.Create{Prepare: declare.Do(prepareNamespaceCreate), Validate: declare.Get(validateNamespace)},
 		Update: registry.Update{

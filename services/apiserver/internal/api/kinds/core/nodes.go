@@ -31,7 +31,7 @@ func nodes() *registry.Kind {
 		New:     declare.New[corev1.Node],
 		NewList: declare.New[corev1.NodeList],
 		Parts:   declare.Parts(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
-		Stored:  registry.Stored{Prefix: "minions"},
+		Stored:  registry.StorageForm{Prefix: "minions"},
 		Default: declare.Do(defaultNode),
 		Filled:  filledNode,
 		Create: registry.Create{

@@ -27,7 +27,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		Parts: declare.Parts(func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored:  registry.Stored{Prefix: "persistentvolumeclaims"},
+		Stored:  registry.StorageForm{Prefix: "persistentvolumeclaims"},
 		Default: declare.Do(poddefaults.Claim),
 		Read:    declare.Do(func(c *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
 		Filled:  filledPersistentVolumeClaim,

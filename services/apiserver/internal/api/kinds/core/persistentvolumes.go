@@ -32,7 +32,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 		Parts: declare.Parts(func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored:  registry.Stored{Prefix: "persistentvolumes"},
+		Stored:  registry.StorageForm{Prefix: "persistentvolumes"},
 		Default: declare.Do(defaultVolume),
 		Filled:  filledVolume,
 		Create: registry.Create{

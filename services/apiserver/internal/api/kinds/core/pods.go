@@ -27,7 +27,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 		New:     declare.New[corev1.Pod],
 		NewList: declare.New[corev1.PodList],
 		Parts:   declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
-		Stored:  registry.Stored{Prefix: "pods"},
+		Stored:  registry.StorageForm{Prefix: "pods"},
 		Default: declare.Do(poddefaults.Pod),
 		Filled:  poddefaults.FilledPod,
 		Create: registry.Create{

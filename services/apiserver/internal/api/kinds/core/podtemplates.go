@@ -30,7 +30,7 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 		New:     declare.New[corev1.PodTemplate],
 		NewList: declare.New[corev1.PodTemplateList],
 		Parts:   declare.Spec(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
-		Stored:  registry.Stored{Prefix: "podtemplates"},
+		Stored:  registry.StorageForm{Prefix: "podtemplates"},
 		Default: declare.Do(func(t *corev1.PodTemplate) { poddefaults.Template(&t.Template) }),
 		Filled:  poddefaults.FilledTemplate,
 		Create: registry.Create{

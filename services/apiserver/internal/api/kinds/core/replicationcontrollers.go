@@ -31,7 +31,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 		Parts: declare.Parts(func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Stored:   registry.Stored{Prefix: "controllers"},
+		Stored:   registry.StorageForm{Prefix: "controllers"},
 		Default:  declare.Do(defaultController),
 		Declared: declare.Get(declaredControllerRules),
 		Create: registry.Create{

@@ -27,7 +27,7 @@ func resourceQuotas() *registry.Kind {
 		Parts: declare.Parts(func(r *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Stored:  registry.Stored{Prefix: "resourcequotas"},
+		Stored:  registry.StorageForm{Prefix: "resourcequotas"},
 		Default: declare.Do(defaultQuota),
 		Filled:  transcode.Rules(), // quantities need decoding
 		Create:  registry.Create{Validate: declare.Rules(quotaRules), Warnings: declare.Get(quotaWarnings)},

@@ -24,7 +24,7 @@ func secrets() *registry.Kind {
 		},
 		New:     declare.New[corev1.Secret],
 		NewList: declare.New[corev1.SecretList],
-		Stored:  registry.Stored{Prefix: "secrets"},
+		Stored:  registry.StorageForm{Prefix: "secrets"},
 		Default: declare.Do(defaultSecret),
 		Filled:  filledSecret,
 		Create:  registry.Create{Validate: declare.Get(validateSecret), Warnings: declare.Get(secretWarnings)},

@@ -19,7 +19,7 @@ func serviceAccounts() *registry.Kind {
 		},
 		New:     declare.New[corev1.ServiceAccount],
 		NewList: declare.New[corev1.ServiceAccountList],
-		Stored:  registry.Stored{Prefix: "serviceaccounts"},
+		Stored:  registry.StorageForm{Prefix: "serviceaccounts"},
 		Create:  registry.Create{Prepare: declare.Do(trimSecretReferences), Warnings: declare.Get(serviceAccountWarnings)},
 		Update: registry.Update{
 			Order:   registry.Order{registry.MetaChange, registry.Meta, registry.Rules},

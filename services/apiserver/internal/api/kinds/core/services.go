@@ -34,7 +34,7 @@ func services(settings registry.Settings) *registry.Kind {
 		New:     declare.New[corev1.Service],
 		NewList: declare.New[corev1.ServiceList],
 		Parts:   declare.Parts(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
-		Stored:  registry.Stored{Prefix: "services/specs"},
+		Stored:  registry.StorageForm{Prefix: "services/specs"},
 		Default: declare.Do(func(s *corev1.Service) { defaultService(s, ipMode) }),
 		Read:    declare.Do(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
 		Filled:  filledService,

@@ -30,7 +30,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 		New:     declare.New[discoveryv1.EndpointSlice],
 		NewList: declare.New[discoveryv1.EndpointSliceList],
 		Parts:   registry.Parts{SpecChanged: declare.GetChange(sliceChanged)},
-		Stored:  registry.Stored{Prefix: "endpointslices"},
+		Stored:  registry.StorageForm{Prefix: "endpointslices"},
 		Default: declare.Do(defaultSlice),
 		Filled:  transcode.Rules(transcode.Filled[discoveryv1.EndpointPort]("name", "protocol")),
 		Create: registry.Create{

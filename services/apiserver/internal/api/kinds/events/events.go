@@ -17,7 +17,7 @@ func events() *registry.Kind {
 		},
 		New:     declare.New[eventsv1.Event],
 		NewList: declare.New[eventsv1.EventList],
-		Stored: registry.Stored{
+		Stored: registry.StorageForm{
 			Prefix: "events", Expires: true,
 			Version: corev1.SchemeGroupVersion,
 			New:     declare.New[corev1.Event],

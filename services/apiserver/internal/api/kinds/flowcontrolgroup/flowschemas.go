@@ -20,7 +20,7 @@ func flowSchemas() *registry.Kind {
 		Parts: declare.Parts(func(f *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
 			return &f.Spec, &f.Status
 		}),
-		Stored: registry.Stored{Prefix: "flowschemas"},
+		Stored: registry.StorageForm{Prefix: "flowschemas"},
 		Default: declare.Do(func(s *flowcontrolv1.FlowSchema) {
 			declare.Fill(&s.Spec.MatchingPrecedence, defaultPrecedence)
 		}),

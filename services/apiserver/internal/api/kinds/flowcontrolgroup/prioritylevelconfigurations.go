@@ -19,7 +19,7 @@ func priorityLevelConfigurations() *registry.Kind {
 		Parts: declare.Parts(func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored:       registry.Stored{Prefix: "prioritylevelconfigurations"},
+		Stored:       registry.StorageForm{Prefix: "prioritylevelconfigurations"},
 		Default:      declare.Do(defaultPriorityLevel),
 		Create:       registry.Create{Validate: declare.Rules(priorityLevelRules)},
 		Update:       registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, Validate: declare.Changes(func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelRules(at, l) })},

@@ -17,7 +17,7 @@ func ingressClasses() *registry.Kind {
 		New:     declare.New[networkingv1.IngressClass],
 		NewList: declare.New[networkingv1.IngressClassList],
 		Parts:   declare.Spec(func(i *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &i.Spec }),
-		Stored:  registry.Stored{Prefix: "ingressclasses"},
+		Stored:  registry.StorageForm{Prefix: "ingressclasses"},
 		Default: declare.Do(defaultIngressClass),
 		Create:  registry.Create{Validate: declare.Rules(ingressClassRules)},
 		Update: registry.Update{

@@ -25,7 +25,7 @@ func ingresses() *registry.Kind {
 			return &i.Spec, &i.Status
 		}),
 		// The stored prefix is singular for historical reasons.
-		Stored: registry.Stored{Prefix: "ingress"},
+		Stored: registry.StorageForm{Prefix: "ingress"},
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, i *networkingv1.Ingress) { ingressRules(at, i, nil) }),
 			Warnings: declare.Get(ingressWarnings),

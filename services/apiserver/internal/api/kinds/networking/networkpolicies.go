@@ -20,7 +20,7 @@ func networkPolicies() *registry.Kind {
 		New:     declare.New[networkingv1.NetworkPolicy],
 		NewList: declare.New[networkingv1.NetworkPolicyList],
 		Parts:   declare.Spec(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
-		Stored:  registry.Stored{Prefix: "networkpolicies"},
+		Stored:  registry.StorageForm{Prefix: "networkpolicies"},
 		Default: declare.Do(defaultNetworkPolicy),
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, p *networkingv1.NetworkPolicy) { networkPolicyRules(at, p, nil) }),

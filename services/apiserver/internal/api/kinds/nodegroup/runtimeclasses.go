@@ -23,7 +23,7 @@ func runtimeClasses() *registry.Kind {
 		},
 		New:     declare.New[nodev1.RuntimeClass],
 		NewList: declare.New[nodev1.RuntimeClassList],
-		Stored:  registry.Stored{Prefix: "runtimeclasses"},
+		Stored:  registry.StorageForm{Prefix: "runtimeclasses"},
 		Default: declare.Do(func(c *nodev1.RuntimeClass) {
 			if c.Overhead != nil {
 				poddefaults.Round(c.Overhead.PodFixed)

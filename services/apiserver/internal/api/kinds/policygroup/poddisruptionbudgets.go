@@ -29,7 +29,7 @@ func podDisruptionBudgets() *registry.Kind {
 		Parts: declare.Parts(func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored:  registry.Stored{Prefix: "poddisruptionbudgets"},
+		Stored:  registry.StorageForm{Prefix: "poddisruptionbudgets"},
 		Default: declare.Do(removeBeta1Label),
 		Filled:  filledBudget,
 		Create:  registry.Create{Validate: declare.Rules(func(at validate.At, b *policyv1.PodDisruptionBudget) { budgetRules(at, b, nil) })},

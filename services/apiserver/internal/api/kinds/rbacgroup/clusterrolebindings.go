@@ -19,7 +19,7 @@ func clusterRoleBindings() *registry.Kind {
 		},
 		New:     declare.New[rbacv1.ClusterRoleBinding],
 		NewList: declare.New[rbacv1.ClusterRoleBindingList],
-		Stored:  registry.Stored{Prefix: "clusterrolebindings"},
+		Stored:  registry.StorageForm{Prefix: "clusterrolebindings"},
 		Default: declare.Do(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
 		Filled:  filledBinding,
 		Create:  registry.Create{Validate: declare.Get(validateClusterRoleBinding)},

@@ -17,7 +17,7 @@ func clusterRoles() *registry.Kind {
 		},
 		New:     declare.New[rbacv1.ClusterRole],
 		NewList: declare.New[rbacv1.ClusterRoleList],
-		Stored:  registry.Stored{Prefix: "clusterroles"},
+		Stored:  registry.StorageForm{Prefix: "clusterroles"},
 		Create:  registry.Create{Validate: declare.Get(validateClusterRole)},
 		Update: registry.Update{
 			Order:    registry.Order{registry.Meta, registry.Rules, registry.Meta, registry.Rules, registry.MetaChange},

@@ -20,7 +20,7 @@ func roleBindings() *registry.Kind {
 		},
 		New:     declare.New[rbacv1.RoleBinding],
 		NewList: declare.New[rbacv1.RoleBindingList],
-		Stored:  registry.Stored{Prefix: "rolebindings"},
+		Stored:  registry.StorageForm{Prefix: "rolebindings"},
 		Default: declare.Do(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
 		Filled:  filledBinding,
 		Create:  registry.Create{Validate: declare.Get(validateRoleBinding)},

@@ -18,7 +18,7 @@ func roles() *registry.Kind {
 		},
 		New:     declare.New[rbacv1.Role],
 		NewList: declare.New[rbacv1.RoleList],
-		Stored:  registry.Stored{Prefix: "roles"},
+		Stored:  registry.StorageForm{Prefix: "roles"},
 		Create:  registry.Create{Validate: declare.Get(validateRole)},
 		Update: registry.Update{
 			Order:    registry.Order{registry.Meta, registry.Rules, registry.Meta, registry.Rules, registry.MetaChange},

@@ -25,8 +25,8 @@ type reshape func(object map[string]any)
 // storedAs returns the stored form of a kind in the newest version. Old is the type of the older
 // version. The versions differ in the position of a few fields, so an object is converted through
 // its JSON.
-func storedAs[Old, New any, OldP pointer[Old], NewP pointer[New]](prefix string, down, up reshape) registry.Stored {
-	return registry.Stored{
+func storedAs[Old, New any, OldP pointer[Old], NewP pointer[New]](prefix string, down, up reshape) registry.StorageForm {
+	return registry.StorageForm{
 		Prefix:  prefix,
 		Version: resourcev1beta1.SchemeGroupVersion,
 		New:     func() runtime.Object { return OldP(new(Old)) },

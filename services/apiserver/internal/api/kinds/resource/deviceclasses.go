@@ -27,7 +27,7 @@ func deviceClasses(compile compiler) *registry.Kind {
 		New:          declare.New[resourcev1beta1.DeviceClass],
 		NewList:      declare.New[resourcev1beta1.DeviceClassList],
 		Parts:        declare.Spec(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
-		Stored:       registry.Stored{Prefix: "deviceclasses"},
+		Stored:       registry.StorageForm{Prefix: "deviceclasses"},
 		Delete:       registry.Delete{ReturnObject: true},
 		Update:       registry.Update{Generation: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},

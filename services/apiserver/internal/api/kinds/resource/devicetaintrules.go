@@ -22,7 +22,7 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 		New:     declare.New[resourcev1alpha3.DeviceTaintRule],
 		NewList: declare.New[resourcev1alpha3.DeviceTaintRuleList],
 		Parts:   declare.Spec(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
-		Stored:  registry.Stored{Prefix: "devicetaintrules"},
+		Stored:  registry.StorageForm{Prefix: "devicetaintrules"},
 		Delete:  registry.Delete{ReturnObject: true},
 		Default: declare.Do(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, r *resourcev1alpha3.DeviceTaintRule) {

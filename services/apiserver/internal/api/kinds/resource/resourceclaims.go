@@ -23,7 +23,7 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		Parts: declare.Parts(func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Stored:  registry.Stored{Prefix: "resourceclaims"},
+		Stored:  registry.StorageForm{Prefix: "resourceclaims"},
 		Default: declare.Do(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
 		Delete:  registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {

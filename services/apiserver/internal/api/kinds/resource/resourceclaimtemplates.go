@@ -18,7 +18,7 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 		},
 		New:          declare.New[resourcev1beta1.ResourceClaimTemplate],
 		NewList:      declare.New[resourcev1beta1.ResourceClaimTemplateList],
-		Stored:       registry.Stored{Prefix: "resourceclaimtemplates"},
+		Stored:       registry.StorageForm{Prefix: "resourceclaimtemplates"},
 		Default:      declare.Do(func(t *resourcev1beta1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},

@@ -23,7 +23,7 @@ func resourceSlices(g gates) *registry.Kind {
 		New:          declare.New[resourcev1beta1.ResourceSlice],
 		NewList:      declare.New[resourcev1beta1.ResourceSliceList],
 		Parts:        declare.Spec(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
-		Stored:       registry.Stored{Prefix: "resourceslices"},
+		Stored:       registry.StorageForm{Prefix: "resourceslices"},
 		Delete:       registry.Delete{ReturnObject: true},
 		Update:       registry.Update{Generation: true},
 		Presentation: registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}, LabelErrorsNameKind: true},

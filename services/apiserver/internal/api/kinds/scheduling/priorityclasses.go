@@ -22,7 +22,7 @@ func priorityClasses() *registry.Kind {
 		},
 		New:     declare.New[schedulingv1.PriorityClass],
 		NewList: declare.New[schedulingv1.PriorityClassList],
-		Stored:  registry.Stored{Prefix: "priorityclasses"},
+		Stored:  registry.StorageForm{Prefix: "priorityclasses"},
 		Default: declare.Do(func(c *schedulingv1.PriorityClass) {
 			declare.FillPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
 		}),

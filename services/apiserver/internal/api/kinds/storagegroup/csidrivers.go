@@ -19,7 +19,7 @@ func csiDrivers(counts bool) *registry.Kind {
 		},
 		New:     declare.New[storagev1.CSIDriver],
 		NewList: declare.New[storagev1.CSIDriverList],
-		Stored:  registry.Stored{Prefix: "csidrivers"},
+		Stored:  registry.StorageForm{Prefix: "csidrivers"},
 		Default: declare.Do(defaultCSIDriver),
 		Create: registry.Create{
 			Prepare: declare.Do(func(d *storagev1.CSIDriver) {

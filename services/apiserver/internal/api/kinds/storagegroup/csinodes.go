@@ -20,7 +20,7 @@ func csiNodes(counts bool) *registry.Kind {
 		},
 		New:     declare.New[storagev1.CSINode],
 		NewList: declare.New[storagev1.CSINodeList],
-		Stored:  registry.Stored{Prefix: "csinodes"},
+		Stored:  registry.StorageForm{Prefix: "csinodes"},
 		Create:  registry.Create{Validate: declare.Rules(driversRules)},
 		Update: registry.Update{
 			Order:        registry.Order{registry.Meta, registry.Created, registry.Meta, registry.Created, registry.Rules},

@@ -18,7 +18,7 @@ func csiStorageCapacities() *registry.Kind {
 		},
 		New:     declare.New[storagev1.CSIStorageCapacity],
 		NewList: declare.New[storagev1.CSIStorageCapacityList],
-		Stored:  registry.Stored{Prefix: "csistoragecapacities"},
+		Stored:  registry.StorageForm{Prefix: "csistoragecapacities"},
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, c *storagev1.CSIStorageCapacity) { storageCapacityRules(at, c, nil) }),
 			Warnings: declare.Get(storageCapacityWarnings),

@@ -26,7 +26,7 @@ func storageClasses() *registry.Kind {
 		},
 		New:     declare.New[storagev1.StorageClass],
 		NewList: declare.New[storagev1.StorageClassList],
-		Stored:  registry.Stored{Prefix: "storageclasses"},
+		Stored:  registry.StorageForm{Prefix: "storageclasses"},
 		Default: declare.Do(defaultStorageClass),
 		Filled:  transcode.Rules(transcode.Filled[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
 		Create:  registry.Create{Validate: declare.Rules(storageClassRules), Warnings: declare.Get(storageClassWarnings)},

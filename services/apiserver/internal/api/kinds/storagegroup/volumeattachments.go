@@ -27,7 +27,7 @@ func volumeAttachments(counts bool) *registry.Kind {
 		Parts: declare.Parts(func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
 			return &v.Spec, &v.Status
 		}),
-		Stored: registry.Stored{Prefix: "volumeattachments"},
+		Stored: registry.StorageForm{Prefix: "volumeattachments"},
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, a *storagev1.VolumeAttachment) {
 			attachmentRules(at, a)
 			attacherRules(at, a)

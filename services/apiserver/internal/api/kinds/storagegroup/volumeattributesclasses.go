@@ -20,7 +20,7 @@ func volumeAttributesClasses() *registry.Kind {
 		},
 		New:     declare.New[storagev1beta1.VolumeAttributesClass],
 		NewList: declare.New[storagev1beta1.VolumeAttributesClassList],
-		Stored:  registry.Stored{Prefix: "volumeattributesclasses"},
+		Stored:  registry.StorageForm{Prefix: "volumeattributesclasses"},
 		Delete:  registry.Delete{ReturnObject: true},
 		Create:  registry.Create{Validate: declare.Rules(attributesClassRules)},
 		Update: registry.Update{Validate: declare.Changes(func(at validate.At, c, old *storagev1beta1.VolumeAttributesClass) {

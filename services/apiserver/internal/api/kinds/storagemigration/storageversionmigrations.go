@@ -33,7 +33,7 @@ func storageVersionMigrations() *registry.Kind {
 		Parts: declare.Parts(func(m *storagemigrationv1alpha1.StorageVersionMigration) (*storagemigrationv1alpha1.StorageVersionMigrationSpec, *storagemigrationv1alpha1.StorageVersionMigrationStatus) {
 			return &m.Spec, &m.Status
 		}),
-		Stored: registry.Stored{Prefix: "storageversionmigrations"},
+		Stored: registry.StorageForm{Prefix: "storageversionmigrations"},
 		Create: registry.Create{Validate: declare.Rules(migrationRules)},
 		Update: registry.Update{Validate: declare.Changes(func(at validate.At, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
 			migrationRules(at, m)

@@ -31,10 +31,10 @@ func (p *service) bind(c *handlers.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is not a Binding", obj)
 	}
-	if b.Namespace != "" && b.Namespace != c.Op.Namespace {
+	if b.Namespace != "" && b.Namespace != c.Info.Namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-	b.Namespace = c.Op.Namespace
+	b.Namespace = c.Info.Namespace
 	owners := p.bindings
 	if c.Sub == nil {
 		owners = c.Owner(nil)
@@ -57,7 +57,7 @@ func (p *service) bind(c *handlers.Call) error {
 			return apierrors.NewBadRequest("Name parameter required.")
 		}
 		pods := c.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
-		req = req.On(pods, pods.Subresource("binding"), c.Op.Namespace, b.Name)
+		req = req.On(pods, pods.Subresource("binding"), c.Info.Namespace, b.Name)
 	}
 	_, err = p.Writes.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) })
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *service) assign(req *writes.Request, obj registry.Object, b *corev1.Bin
 		return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, req.Name, fmt.Errorf(format, args...))
 	}
 	preconditionFailed := func(format string, args ...any) error {
-		return apierrors.NewConflict(req.Kind.GroupResource(), req.Name,
+		return apierrors.NewConflict(req.Resource.GroupResource(), req.Name,
 			fmt.Errorf("Precondition failed: "+format, args...)) //nolint:staticcheck // the wording is the API's
 	}
 	switch {

@@ -66,7 +66,7 @@ func (p *service) podLog(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
+	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (p *service) command(c *handlers.Call) error {
 			Container: attach.Container,
 		}
 	}
-	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
+	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (p *service) portForward(c *handlers.Call) error {
 	if err := c.Admit(c.Connecting(o)); err != nil {
 		return err
 	}
-	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
+	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
 	if err == nil {
 		err = checkAssigned(pod)
 	}

@@ -83,7 +83,7 @@ func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
 		return nil, r.err
 	}
 	if errs := validateLogOptions(o, p.SplitLogStreams); len(errs) > 0 {
-		return nil, status.Invalid(schema.GroupKind{Kind: "PodLogOptions"}, c.Op.Name, errs)
+		return nil, status.Invalid(schema.GroupKind{Kind: "PodLogOptions"}, c.Info.Name, errs)
 	}
 	return o, nil
 }

@@ -42,15 +42,15 @@ func (p *service) evict(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	if e.Namespace != "" && e.Namespace != c.Op.Namespace {
+	if e.Namespace != "" && e.Namespace != c.Info.Namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-	e.Namespace = c.Op.Namespace
+	e.Namespace = c.Info.Namespace
 	p.Writes.OwnSent(c.Context(), req, p.evictions, e)
 	dryRun := req.Options.(*metav1.CreateOptions).DryRun
 	var deletion *metav1.DeleteOptions
 	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {
-		if e.Name != c.Op.Name {
+		if e.Name != c.Info.Name {
 			return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 		}
 		deletion, err = evictionOptions(e, dryRun)
@@ -61,7 +61,7 @@ func (p *service) evict(c *handlers.Call) error {
 	}
 	// The budgets make the decision, so admission is not called again for the deletion.
 	req.DryRun = len(deletion.DryRun) > 0
-	deleteRequest := req.On(req.Kind, nil, req.Namespace, req.Name)
+	deleteRequest := req.On(req.Resource, nil, req.Namespace, req.Name)
 	deleteRequest.Admitted = true
 	deleteRequest.Mark = p.setDisruptionTarget
 	if err := p.evictPod(c, deleteRequest, deletion); err != nil {

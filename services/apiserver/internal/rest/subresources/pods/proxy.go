@@ -54,11 +54,11 @@ func (p *service) proxy(c *handlers.Call) error {
 
 // proxiedPath returns the part of the request's path after the subresource.
 func proxiedPath(c *handlers.Call) string {
-	p := strings.Join(c.Op.Beyond, "/")
+	p := strings.Join(c.Info.Beyond, "/")
 	if p != "" && !strings.HasPrefix(p, "/") {
 		p = "/" + p
 	}
-	if strings.HasSuffix(c.Op.Path, "/") && !strings.HasSuffix(p, "/") {
+	if strings.HasSuffix(c.Info.Path, "/") && !strings.HasSuffix(p, "/") {
 		p += "/"
 	}
 	return p
@@ -67,9 +67,9 @@ func proxiedPath(c *handlers.Call) string {
 // podTarget returns the URL of a port of a pod, which is named as name, name:port or
 // scheme:name:port. Without a port it is the first one that a container declares.
 func (p *service) podTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
-	scheme, name, port, ok := splitTarget(c.Op.Name)
+	scheme, name, port, ok := splitTarget(c.Info.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.Op.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.Info.Name))
 	}
 	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), name)
 	if err != nil {
@@ -121,9 +121,9 @@ func orHTTP(scheme string) string {
 
 // nodeTarget returns the URL of a node's kubelet, or of another port of the node.
 func (p *service) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
-	scheme, name, requestedPort, ok := splitTarget(c.Op.Name)
+	scheme, name, requestedPort, ok := splitTarget(c.Info.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Op.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Info.Name))
 	}
 	node, err := handlers.Newest[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), name)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 // serviceTarget returns the URL of an endpoint of a service, which is named as name, name:port or
 // scheme:name:port, where port is the name or number of one of its ports.
 func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
-	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Info.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Op.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Info.Name))
 	}
 	svc, err := handlers.Newest[*corev1.Service](c, corev1.SchemeGroupVersion.WithResource("services"), name)
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *service) pickEndpoint(c *handlers.Call, e *corev1.Endpoints, port strin
 // endpoints could direct the server's requests to any address.
 func (p *service) isPod(c *handlers.Call, address *corev1.EndpointAddress) bool {
 	ref := address.TargetRef
-	if ref == nil || ref.Namespace != c.Op.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
+	if ref == nil || ref.Namespace != c.Info.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
 		return false
 	}
 	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), ref.Name)

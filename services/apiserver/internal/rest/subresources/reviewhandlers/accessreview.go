@@ -56,9 +56,9 @@ func validate(c *handlers.Call, obj runtime.Object) error {
 		errs = append(validateReview(&r.Spec, at), noMetadata(&r.ObjectMeta)...)
 	case *authorizationv1.LocalSubjectAccessReview:
 		if r.Namespace == "" {
-			r.Namespace = c.Op.Namespace
+			r.Namespace = c.Info.Namespace
 		}
-		errs = validateLocal(r, c.Op.Namespace)
+		errs = validateLocal(r, c.Info.Namespace)
 	case *authorizationv1.SelfSubjectRulesReview:
 		if request.UserFrom(c.Context()) == nil {
 			return apierrors.NewBadRequest("no user present on request")

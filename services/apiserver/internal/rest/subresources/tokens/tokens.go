@@ -123,7 +123,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err := c.Newest(); err != nil {
 		return err
 	}
-	account, err := t.Issuer.Objects.ServiceAccount(c.Context(), c.Op.Namespace, c.Op.Name)
+	account, err := t.Issuer.Objects.ServiceAccount(c.Context(), c.Info.Namespace, c.Info.Name)
 	if err != nil {
 		return err
 	}
@@ -157,14 +157,14 @@ func setDefaults(req *authenticationv1.TokenRequest) {
 
 // checkName returns an error if the name or namespace of the body differs from that of the path.
 func checkName(c *handlers.Call, req *authenticationv1.TokenRequest) error {
-	if req.Namespace != "" && req.Namespace != c.Op.Namespace {
+	if req.Namespace != "" && req.Namespace != c.Info.Namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-	if req.Name == "" || req.Name == c.Op.Name {
+	if req.Name == "" || req.Name == c.Info.Name {
 		return nil
 	}
 	err := field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified")
-	return status.Invalid(tokenRequestGVK.GroupKind(), c.Op.Name, field.ErrorList{err})
+	return status.Invalid(tokenRequestGVK.GroupKind(), c.Info.Name, field.ErrorList{err})
 }
 
 // validateTokenRequest validates the requested lifetime.

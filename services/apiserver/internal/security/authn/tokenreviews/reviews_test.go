@@ -162,9 +162,9 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	if !follow {
 		return r
 	}
-	var resources []watchcache.Resource
+	var resources []watchcache.ResourceConfig
 	for _, prefix := range stores {
-		resources = append(resources, watchcache.Resource{Name: prefix, Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+		resources = append(resources, watchcache.ResourceConfig{Name: prefix, Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
 			ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 			if !ok {
 				ns, name = "", ns

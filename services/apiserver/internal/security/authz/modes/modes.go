@@ -18,7 +18,7 @@ import (
 
 // Builder creates authorizers.
 type Builder struct {
-	Policy *authz.Policy
+	Policy *authz.LocalPolicy
 	// Nodes is whether the policy follows the resources of the node authorizer.
 	Nodes bool
 	// FeatureEnabled reports whether a feature gate is on.

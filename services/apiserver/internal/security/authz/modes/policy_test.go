@@ -49,9 +49,9 @@ func (source) Progress(context.Context) error { return nil }
 func (source) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // following returns a policy that follows the roles of a store.
-func following(t *testing.T, s source) *authz.Policy {
+func following(t *testing.T, s source) *authz.LocalPolicy {
 	t.Helper()
-	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, Resources: []watchcache.Resource{{
+	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, Resources: []watchcache.ResourceConfig{{
 		Name: "roles", Prefix: "/registry/roles/", Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
 			ns, name, _ := strings.Cut(strings.TrimPrefix(key, "/registry/roles/"), "/")
 			return watchcache.Attributes{Namespace: ns, Name: name}, nil

@@ -41,7 +41,7 @@ func (source) Confirm(context.Context, storage.Position) (int64, error) { return
 // store returns the cache of these objects. One in ten is on node m and has the label a=b, the
 // others are on node n.
 func store(t *testing.T) *watchcache.Store {
-	cache, err := watchcache.New(watchcache.Config{Source: source{}, Newest: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
+	cache, err := watchcache.New(watchcache.Config{Source: source{}, Newest: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
 		Name: "pods", Prefix: prefix, Index: []string{"spec.nodeName"},
 		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
 			name := strings.TrimPrefix(key, prefix+"n/")
