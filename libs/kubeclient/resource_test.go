@@ -86,6 +86,15 @@ func TestResourceRequests(t *testing.T) {
 		{"update", "PUT /api/v1/namespaces/ns/secrets/x", func() (bool, error) {
 			return named(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
 		}},
+		{"update of the status", "PUT /api/v1/namespaces/ns/secrets/x/status?dryRun=All", func() (bool, error) {
+			return named(secrets.UpdateStatus(ctx, secret, metav1.UpdateOptions{DryRun: []string{"All"}}))
+		}},
+		{"update of a subresource", "PUT /api/v1/namespaces/ns/secrets/x/finalize", func() (bool, error) {
+			return named(secrets.UpdateSubresource(ctx, secret, "finalize", metav1.UpdateOptions{}))
+		}},
+		{"create in another namespace", "POST /api/v1/namespaces/other/secrets", func() (bool, error) {
+			return named(secrets.Namespaced()("other").Create(ctx, secret, metav1.CreateOptions{}))
+		}},
 		{"patch", "PATCH /api/v1/namespaces/ns/secrets/x/status?fieldManager=m", func() (bool, error) {
 			return named(secrets.Patch(ctx, "x", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{FieldManager: "m"}, "status"))
 		}},
