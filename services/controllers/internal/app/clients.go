@@ -12,7 +12,6 @@ import (
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -20,6 +19,7 @@ import (
 	"binnacle/libs/kubeclient"
 	"binnacle/services/controllers/internal/namespaces"
 	"binnacle/services/controllers/internal/quotas"
+	"binnacle/services/controllers/internal/resources"
 )
 
 // Shares of --kube-api-qps and --kube-api-burst, as in kube-controller-manager. The deletion of an
@@ -32,7 +32,7 @@ const (
 
 // clients holds the clients of the controllers. Each paragraph shares a rate.
 type clients struct {
-	discovery discovery.DiscoveryInterface
+	discovery resources.Discovery
 
 	// followed has no rate. It lists and watches each resource once.
 	followed metadata.Interface
@@ -75,7 +75,7 @@ func newClients(config *rest.Config) (*clients, error) {
 		namespacesMetadata: b.metadata(scaled(namespaceRate, namespaceBurst)),
 	}
 	var err error
-	out.discovery, err = discovery.NewDiscoveryClientForConfig(config)
+	out.discovery, err = resources.NewClient(config)
 	b.errs = append(b.errs, err)
 	out.events, err = kubernetes.NewForConfig(config)
 	b.errs = append(b.errs, err)
