@@ -12,7 +12,6 @@ import (
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -55,7 +54,7 @@ type clients struct {
 
 	accounts   kubeclient.Namespaced[*corev1.ServiceAccount, *corev1.ServiceAccountList]
 	configMaps kubeclient.Namespaced[*corev1.ConfigMap, *corev1.ConfigMapList]
-	events     kubernetes.Interface
+	events     kubeclient.Namespaced[*corev1.Event, *corev1.EventList]
 }
 
 func newClients(config *rest.Config) (*clients, error) {
@@ -76,8 +75,6 @@ func newClients(config *rest.Config) (*clients, error) {
 	}
 	var err error
 	out.discovery, err = resources.NewClient(config)
-	b.errs = append(b.errs, err)
-	out.events, err = kubernetes.NewForConfig(config)
 	b.errs = append(b.errs, err)
 
 	c := b.client(scaled(namespaceRate, namespaceBurst), corev1.AddToScheme)
@@ -100,6 +97,7 @@ func newClients(config *rest.Config) (*clients, error) {
 	c = b.client(config, corev1.AddToScheme)
 	out.accounts = resource[corev1.ServiceAccount, corev1.ServiceAccountList](b, c, core("serviceaccounts")).Namespaced()
 	out.configMaps = resource[corev1.ConfigMap, corev1.ConfigMapList](b, c, core("configmaps")).Namespaced()
+	out.events = resource[corev1.Event, corev1.EventList](b, c, core("events")).Namespaced()
 	return out, errors.Join(b.errs...)
 }
 

@@ -8,11 +8,8 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"binnacle/libs/features"
@@ -21,6 +18,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/services/controllers/internal/certificaterequests"
 	"binnacle/services/controllers/internal/clusterroles"
+	"binnacle/services/controllers/internal/events"
 	"binnacle/services/controllers/internal/finishedjobs"
 	"binnacle/services/controllers/internal/garbagecollector"
 	"binnacle/services/controllers/internal/graph"
@@ -102,13 +100,12 @@ func (t *term) startGraph(ctx context.Context) {
 	if !collects && !counts {
 		return
 	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: t.clients.events.CoreV1().Events("")})
-	context.AfterFunc(ctx, broadcaster.Shutdown)
+	recorder := events.New(events.Config{Client: t.clients.events, Component: garbagecollector.Component, Log: t.log})
+	t.group.Go(func() { recorder.Run(ctx) })
 
 	collector := garbagecollector.New(garbagecollector.Config{
 		Client: t.clients.gc, Resources: t.resources, Log: t.log, Queues: t.queues, Workers: t.options.GCWorkers,
-		Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: garbagecollector.Component}),
+		Events: recorder,
 	})
 	var config graph.Config
 	if collects {

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/record"
 
 	"binnacle/services/controllers/internal/garbagecollector"
 	"binnacle/services/controllers/internal/graph"
@@ -47,6 +47,11 @@ func (served) Groups() ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	}}
 	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
 }
+
+// discard is a Recorder.
+type discard struct{}
+
+func (discard) Warn(corev1.ObjectReference, string, string) {}
 
 // bed is a collector on a graph of config maps.
 type bed struct {
@@ -86,7 +91,7 @@ func (b *bed) start(objects ...*metav1.PartialObjectMetadata) {
 	}
 	b.resource = table.Preferred[0]
 	c := garbagecollector.New(garbagecollector.Config{
-		Client: b.client, Resources: cache, Events: record.NewFakeRecorder(10), Log: slog.New(slog.DiscardHandler), Workers: 2,
+		Client: b.client, Resources: cache, Events: discard{}, Log: slog.New(slog.DiscardHandler), Workers: 2,
 	})
 	b.graph = graph.New(graph.Config{Tasks: c.Tasks()})
 	for _, o := range objects {
