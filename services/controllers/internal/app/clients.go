@@ -81,18 +81,22 @@ func newClients(config *rest.Config) (*clients, error) {
 	out.namespaces = resource[corev1.Namespace, corev1.NamespaceList](b, c, core("namespaces"))
 	out.namespacePods = resource[corev1.Pod, corev1.PodList](b, c, core("pods")).Namespaced()
 
-	c = b.client(config, corev1.AddToScheme, coordinationv1.AddToScheme, batchv1.AddToScheme, certificatesv1.AddToScheme)
+	c = b.client(config, corev1.AddToScheme, coordinationv1.AddToScheme, batchv1.AddToScheme,
+		certificatesv1.AddToScheme)
 	out.allNamespaces = resource[corev1.Namespace, corev1.NamespaceList](b, c, core("namespaces"))
 	out.leases = resource[coordinationv1.Lease, coordinationv1.LeaseList](b, c,
 		coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespaced()
-	out.jobs = resource[batchv1.Job, batchv1.JobList](b, c, batchv1.SchemeGroupVersion.WithResource("jobs")).Namespaced()
+	out.jobs = resource[batchv1.Job, batchv1.JobList](b, c,
+		batchv1.SchemeGroupVersion.WithResource("jobs")).Namespaced()
 	out.requests = resource[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](b, c,
 		certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"))
 
-	out.quotas = quotaClients(b, b.client(config, corev1.AddToScheme, resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme))
+	c = b.client(config, corev1.AddToScheme, resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme)
+	out.quotas = quotaClients(b, c)
 
 	c = b.client(config, rbacv1.AddToScheme)
-	out.roles = resource[rbacv1.ClusterRole, rbacv1.ClusterRoleList](b, c, rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
+	out.roles = resource[rbacv1.ClusterRole, rbacv1.ClusterRoleList](b, c,
+		rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
 
 	c = b.client(config, corev1.AddToScheme)
 	out.accounts = resource[corev1.ServiceAccount, corev1.ServiceAccountList](b, c, core("serviceaccounts")).Namespaced()
@@ -105,11 +109,12 @@ func quotaClients(b *clientBuilder, c *kubeclient.Client) quotas.Clients {
 	const claims = "resourceclaims"
 	all := resource[corev1.ResourceQuota, corev1.ResourceQuotaList](b, c, core("resourcequotas"))
 	return quotas.Clients{
-		Quotas:       all.Namespaced(),
-		Status:       func(namespace string) quotas.StatusClient { return all.In(namespace) },
-		Pods:         resource[corev1.Pod, corev1.PodList](b, c, core("pods")).Namespaced(),
-		Services:     resource[corev1.Service, corev1.ServiceList](b, c, core("services")).Namespaced(),
-		VolumeClaims: resource[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](b, c, core("persistentvolumeclaims")).Namespaced(),
+		Quotas:   all.Namespaced(),
+		Status:   func(namespace string) quotas.StatusClient { return all.In(namespace) },
+		Pods:     resource[corev1.Pod, corev1.PodList](b, c, core("pods")).Namespaced(),
+		Services: resource[corev1.Service, corev1.ServiceList](b, c, core("services")).Namespaced(),
+		VolumeClaims: resource[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](b, c,
+			core("persistentvolumeclaims")).Namespaced(),
 		DeviceClaimsV1beta1: resource[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](b, c,
 			resourcev1beta1.SchemeGroupVersion.WithResource(claims)).Namespaced(),
 		DeviceClaimsV1beta2: resource[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](b, c,
@@ -138,7 +143,9 @@ func (b *clientBuilder) metadata(config *rest.Config) metadata.Interface {
 }
 
 // resource returns the client of a resource in all namespaces, or nil after an error.
-func resource[T, L any, P kubeclient.Object[T], PL kubeclient.Object[L]](b *clientBuilder, c *kubeclient.Client, r schema.GroupVersionResource) *kubeclient.Resource[T, L, P, PL] {
+func resource[T, L any, P kubeclient.Object[T], PL kubeclient.Object[L]](
+	b *clientBuilder, c *kubeclient.Client, r schema.GroupVersionResource,
+) *kubeclient.Resource[T, L, P, PL] {
 	if c == nil {
 		return nil
 	}

@@ -40,7 +40,9 @@ type similar struct {
 }
 
 func newCorrelator() *correlator {
-	return &correlator{similar: newLRU[subject, *similar](), written: newLRU[occurrence, *corev1.Event]()}
+	return &correlator{
+		similar: newLRU[subject, *similar](), written: newLRU[occurrence, *corev1.Event](),
+	}
 }
 
 func newLRU[K comparable, V any]() *simplelru.LRU[K, V] {
@@ -95,7 +97,8 @@ func (s *similar) combine(message string, now time.Time) bool {
 // newEvent returns an Event that has not occurred yet.
 func newEvent(s subject, now time.Time) *corev1.Event {
 	e := &corev1.Event{
-		InvolvedObject: s.about, Reason: s.reason, Type: corev1.EventTypeWarning, FirstTimestamp: metav1.NewTime(now),
+		InvolvedObject: s.about, Reason: s.reason, Type: corev1.EventTypeWarning,
+		FirstTimestamp: metav1.NewTime(now),
 	}
 	e.Namespace = s.about.Namespace
 	if e.Namespace == "" {

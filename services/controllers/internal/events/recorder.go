@@ -1,8 +1,8 @@
-// Package events writes the Events of controllers, with the limits of client-go's recorder: an Event
-// that repeats is counted, many similar ones become one, and an object has few of them.
+// Package events writes the Events of controllers, with the limits of client-go's recorder: an
+// Event that repeats is counted, many similar ones become one, and an object has few of them.
 //
-// A controller calls Warn, which does not block. One goroutine writes. Package app runs a Recorder on
-// the leader.
+// A controller calls Warn, which does not block. One goroutine writes. Package app runs a Recorder
+// on the leader.
 package events
 
 import (
@@ -61,14 +61,17 @@ type subject struct {
 }
 
 // New returns a recorder, which writes while Run runs.
-func New(c Config) *Recorder { return &Recorder{Config: c, queue: make(chan occurrence, queueLength)} }
+func New(c Config) *Recorder {
+	return &Recorder{Config: c, queue: make(chan occurrence, queueLength)}
+}
 
 // Warn records a warning about an object. It drops the Event if too many wait.
 func (r *Recorder) Warn(about corev1.ObjectReference, reason, message string) {
 	select {
 	case r.queue <- occurrence{subject{about, reason}, message}:
 	default:
-		r.Log.Error("event dropped, too many events wait to be written", "kind", about.Kind, "namespace", about.Namespace, "name", about.Name, "reason", reason)
+		r.Log.Error("event dropped, too many events wait to be written",
+			"kind", about.Kind, "namespace", about.Namespace, "name", about.Name, "reason", reason)
 	}
 }
 
@@ -99,7 +102,8 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 		switch {
 		case err == nil:
 			return
-		case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		case apierrors.IsAlreadyExists(err),
+			apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			log.Debug("the API server rejected an event")
 			return
 		case errors.As(err, &rejected):
@@ -128,7 +132,9 @@ func (r *Recorder) send(ctx context.Context, e *corev1.Event) error {
 	defer cancel()
 	client := r.Client(e.Namespace)
 	if e.Count > 1 {
-		data, err := json.Marshal(map[string]any{"count": e.Count, "lastTimestamp": e.LastTimestamp, "message": e.Message})
+		data, err := json.Marshal(map[string]any{
+			"count": e.Count, "lastTimestamp": e.LastTimestamp, "message": e.Message,
+		})
 		if err != nil {
 			return fmt.Errorf("encode the patch: %w", err)
 		}

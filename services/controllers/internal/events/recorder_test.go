@@ -76,8 +76,8 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := &list.Items[0]
-		if e.InvolvedObject != dependent || e.Type != corev1.EventTypeWarning || e.Reason != "Bad" || e.Source.Component != "a-controller" ||
-			e.ReportingController != "a-controller" || e.Name != fmt.Sprintf("x.%x", first.UnixNano()) {
+		if e.InvolvedObject != dependent || e.Type != corev1.EventTypeWarning || e.Reason != "Bad" ||
+			e.Source.Component != "a-controller" || e.ReportingController != "a-controller" || e.Name != fmt.Sprintf("x.%x", first.UnixNano()) {
 			t.Errorf("event %+v", e)
 		}
 		if !e.FirstTimestamp.Time.Equal(first) || !e.LastTimestamp.Time.Equal(last) {
@@ -103,7 +103,8 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 		}
 		warn(r, "message a")
 		got := written(t, client, "a")
-		if len(got) != 10 || !slices.Contains(got, "3 (combined from similar events): message l") || !slices.Contains(got, "2 message a") {
+		if len(got) != 10 || !slices.Contains(got, "3 (combined from similar events): message l") ||
+			!slices.Contains(got, "2 message a") {
 			t.Errorf("events %q", got)
 		}
 		time.Sleep(11 * time.Minute) // the bubble's time

@@ -61,7 +61,8 @@ func (c *Client) Groups() ([]apidiscoveryv2.APIGroupDiscovery, error) {
 }
 
 func (c *Client) get(path string) ([]apidiscoveryv2.APIGroupDiscovery, error) {
-	obj, err := c.client.Get().AbsPath(path).SetHeader("Accept", accept).Do(context.Background()).Get()
+	request := c.client.Get().AbsPath(path).SetHeader("Accept", accept)
+	obj, err := request.Do(context.Background()).Get()
 	if err != nil {
 		return nil, fmt.Errorf("discovery at %s: %w", path, err)
 	}

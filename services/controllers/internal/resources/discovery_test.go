@@ -30,20 +30,25 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 	}
 	failure := func(code int32) response {
 		return response{int(code), metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: code, Message: "broken",
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+			Code: code, Message: "broken",
 		}}
 	}
+	core, named := response{200, list("")}, response{200, list("example.com")}
+	legacy := response{200, metav1.APIGroupList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"},
+	}}
 	for _, tt := range []struct {
 		name      string
 		core, all response
 		want      []string
 		err       string
 	}{
-		{"all groups", response{200, list("")}, response{200, list("example.com")}, []string{"v1 widgets", "example.com/v1 widgets"}, ""},
-		{"without the core group", failure(404), response{200, list("example.com")}, []string{"example.com/v1 widgets"}, ""},
-		{"core group fails", failure(500), response{200, list("example.com")}, nil, "broken"},
-		{"other groups fail", response{200, list("")}, failure(404), nil, "broken"},
-		{"another format", response{200, list("")}, response{200, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}}}, nil, "not aggregated"},
+		{"all groups", core, named, []string{"v1 widgets", "example.com/v1 widgets"}, ""},
+		{"without the core group", failure(404), named, []string{"example.com/v1 widgets"}, ""},
+		{"core group fails", failure(500), named, nil, "broken"},
+		{"other groups fail", core, failure(404), nil, "broken"},
+		{"another format", core, legacy, nil, "not aggregated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

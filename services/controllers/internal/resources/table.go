@@ -111,12 +111,15 @@ func discover(d Discovery, before *Table) (*Table, error) {
 }
 
 // add adds the resources of a group version, without subresources.
-func (t *Table) add(gv schema.GroupVersion, list []apidiscoveryv2.APIResourceDiscovery, before *Table) []*Resource {
+func (t *Table) add(
+	gv schema.GroupVersion, list []apidiscoveryv2.APIResourceDiscovery, before *Table,
+) []*Resource {
 	var all []*Resource
 	for i := range list {
 		a := &list[i]
 		// A parent that exists only for its subresources has no kind.
-		if isSubresource(a.Resource) || a.ResponseKind == nil || *a.ResponseKind == (metav1.GroupVersionKind{}) {
+		noKind := a.ResponseKind == nil || *a.ResponseKind == metav1.GroupVersionKind{}
+		if noKind || isSubresource(a.Resource) {
 			continue
 		}
 		r := &Resource{

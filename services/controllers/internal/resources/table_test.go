@@ -21,12 +21,15 @@ func group(name string, versions ...apidiscoveryv2.APIVersionDiscovery) apidisco
 }
 
 func version(name string, all ...apidiscoveryv2.APIResourceDiscovery) apidiscoveryv2.APIVersionDiscovery {
-	return apidiscoveryv2.APIVersionDiscovery{Version: name, Resources: all, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
+	return apidiscoveryv2.APIVersionDiscovery{
+		Version: name, Resources: all, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+	}
 }
 
 func resource(name, kind string) apidiscoveryv2.APIResourceDiscovery {
 	return apidiscoveryv2.APIResourceDiscovery{
-		Resource: name, ResponseKind: &metav1.GroupVersionKind{Kind: kind}, Scope: apidiscoveryv2.ScopeCluster, Verbs: []string{"get", "list", "delete"},
+		Resource: name, ResponseKind: &metav1.GroupVersionKind{Kind: kind},
+		Scope: apidiscoveryv2.ScopeCluster, Verbs: []string{"get", "list", "delete"},
 	}
 }
 
@@ -41,17 +44,21 @@ func names(all []*resources.Resource) (out []string) {
 func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	pods := resource("pods", "Pod")
 	pods.Scope = apidiscoveryv2.ScopeNamespace
-	parent := apidiscoveryv2.APIResourceDiscovery{Resource: "parents", ResponseKind: &metav1.GroupVersionKind{}} // of subresources
+	parent := apidiscoveryv2.APIResourceDiscovery{ // of subresources
+		Resource: "parents", ResponseKind: &metav1.GroupVersionKind{},
+	}
 	d := served{
 		group("", version("v1", pods, parent)),
-		group("example.com", version("v2", resource("widgets", "Widget")), version("v1", resource("widgets", "Widget"), resource("olds", "Old"))),
+		group("example.com", version("v2", resource("widgets", "Widget")),
+			version("v1", resource("widgets", "Widget"), resource("olds", "Old"))),
 	}
 	c := resources.NewCache(&d)
 	table, err := c.Get(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := names(table.Preferred), []string{"v1 pods", "example.com/v2 widgets", "example.com/v1 olds"}; !slices.Equal(got, want) {
+	want := []string{"v1 pods", "example.com/v2 widgets", "example.com/v1 olds"}
+	if got := names(table.Preferred); !slices.Equal(got, want) {
 		t.Errorf("preferred %q, want %q", got, want)
 	}
 	if pod, err := table.ByKind("v1", "Pod"); err != nil || !pod.Namespaced {
@@ -74,7 +81,10 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 }
 
 func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
-	d := served{group("", version("v1", resource("pods", "Pod"))), group("a/b", version("c", resource("widgets", "Widget")))}
+	d := served{
+		group("", version("v1", resource("pods", "Pod"))),
+		group("a/b", version("c", resource("widgets", "Widget"))),
+	}
 	table, err := resources.NewCache(&d).Get(0)
 	if err != nil {
 		t.Fatal(err)
@@ -85,24 +95,30 @@ func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
 }
 
 func TestStaleGroupVersionKeepsItsResources(t *testing.T) {
-	d := served{group("", version("v1", resource("pods", "Pod"))), group("example.com", version("v1", resource("widgets", "Widget")))}
+	d := served{
+		group("", version("v1", resource("pods", "Pod"))),
+		group("example.com", version("v1", resource("widgets", "Widget"))),
+	}
 	c := resources.NewCache(&d)
 	if _, err := c.Get(0); err != nil {
 		t.Fatal(err)
 	}
-	d[1].Versions[0] = apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
+	stale := apidiscoveryv2.DiscoveryFreshnessStale
+	d[1].Versions[0] = apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: stale}
 	for range 2 { // resources of a stale table are kept, too
 		table, err := c.Get(0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(names(table.Preferred), []string{"v1 pods"}) || !slices.Equal(names(table.Stale), []string{"example.com/v1 widgets"}) {
+		if !slices.Equal(names(table.Preferred), []string{"v1 pods"}) ||
+			!slices.Equal(names(table.Stale), []string{"example.com/v1 widgets"}) {
 			t.Errorf("preferred %q, stale %q", names(table.Preferred), names(table.Stale))
 		}
 		if _, err := table.ByKind("example.com/v1", "Widget"); err != nil {
 			t.Error(err)
 		}
-		const want = "unable to retrieve the complete list of server APIs: example.com/v1: stale GroupVersion discovery: example.com/v1"
+		const want = "unable to retrieve the complete list of server APIs: " +
+			"example.com/v1: stale GroupVersion discovery: example.com/v1"
 		var stale *resources.StaleError
 		if !errors.As(table.Failure, &stale) || len(stale.Versions) != 1 || table.Failure.Error() != want {
 			t.Errorf("failure %v, want %s", table.Failure, want)
