@@ -69,15 +69,30 @@ func (c *Client) Group(gv schema.GroupVersion) (rest.Interface, error) {
 // ParameterCodec encodes options as query parameters.
 func (c *Client) ParameterCodec() runtime.ParameterCodec { return c.options }
 
-// object is a pointer to a type of a scheme.
-type object[T any] interface {
+// Object is a pointer to a type of a scheme.
+type Object[T any] interface {
 	*T
 	runtime.Object
 }
 
+// Interface is implemented by Resource, and by the typed clients of client-go, whose fakes serve
+// in tests. P is a pointer to the type of an object and PL to that of their list.
+type Interface[P, PL runtime.Object] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (P, error)
+	List(ctx context.Context, o metav1.ListOptions) (PL, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+	Create(ctx context.Context, obj P, o metav1.CreateOptions) (P, error)
+	Update(ctx context.Context, obj P, o metav1.UpdateOptions) (P, error)
+	Patch(ctx context.Context, name string, t types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (P, error)
+	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
+}
+
+// Namespaced returns the client of a resource in a namespace. An empty namespace stands for all.
+type Namespaced[P, PL runtime.Object] func(namespace string) Interface[P, PL]
+
 // Resource sends requests for one resource, with the methods of client-go's typed clients. T is
 // the type of its objects and L that of their list.
-type Resource[T, L any, P object[T], PL object[L]] struct {
+type Resource[T, L any, P Object[T], PL Object[L]] struct {
 	group           rest.Interface
 	options         runtime.ParameterCodec
 	name, namespace string
@@ -85,12 +100,25 @@ type Resource[T, L any, P object[T], PL object[L]] struct {
 
 // NewResource returns a client of a resource in a namespace. An empty namespace stands for all, and
 // for resources without namespaces.
-func NewResource[T, L any, P object[T], PL object[L]](c *Client, resource schema.GroupVersionResource, namespace string) (*Resource[T, L, P, PL], error) {
+func NewResource[T, L any, P Object[T], PL Object[L]](c *Client, resource schema.GroupVersionResource, namespace string) (*Resource[T, L, P, PL], error) {
 	group, err := c.Group(resource.GroupVersion())
 	if err != nil {
 		return nil, err
 	}
 	return &Resource[T, L, P, PL]{group: group, options: c.options, name: resource.Resource, namespace: namespace}, nil
+}
+
+// In returns a client of the resource in another namespace. It shares the connections and the rate
+// limit.
+func (r *Resource[T, L, P, PL]) In(namespace string) *Resource[T, L, P, PL] {
+	c := *r
+	c.namespace = namespace
+	return &c
+}
+
+// Namespaced returns In as a function.
+func (r *Resource[T, L, P, PL]) Namespaced() Namespaced[P, PL] {
+	return func(namespace string) Interface[P, PL] { return r.In(namespace) }
 }
 
 // on addresses a request to the resource.
@@ -143,6 +171,16 @@ func (r *Resource[T, L, P, PL]) Create(ctx context.Context, obj P, o metav1.Crea
 // Update replaces an object.
 func (r *Resource[T, L, P, PL]) Update(ctx context.Context, obj P, o metav1.UpdateOptions) (P, error) {
 	return r.result(ctx, r.on(r.group.Put(), &o).Name(nameOf(obj)).Body(obj))
+}
+
+// UpdateStatus replaces the status of an object.
+func (r *Resource[T, L, P, PL]) UpdateStatus(ctx context.Context, obj P, o metav1.UpdateOptions) (P, error) {
+	return r.UpdateSubresource(ctx, obj, "status", o)
+}
+
+// UpdateSubresource replaces a subresource, which has the type of the object.
+func (r *Resource[T, L, P, PL]) UpdateSubresource(ctx context.Context, obj P, subresource string, o metav1.UpdateOptions) (P, error) {
+	return r.result(ctx, r.on(r.group.Put(), &o).Name(nameOf(obj)).SubResource(subresource).Body(obj))
 }
 
 // Patch patches an object or a subresource.

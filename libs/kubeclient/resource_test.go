@@ -86,6 +86,15 @@ func TestResourceRequests(t *testing.T) {
 		{name: "update", want: "PUT /api/v1/namespaces/ns/secrets/x", send: func() (bool, error) {
 			return named(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
 		}},
+		{name: "update of the status", want: "PUT /api/v1/namespaces/ns/secrets/x/status?dryRun=All", send: func() (bool, error) {
+			return named(secrets.UpdateStatus(ctx, secret, metav1.UpdateOptions{DryRun: []string{"All"}}))
+		}},
+		{name: "update of a subresource", want: "PUT /api/v1/namespaces/ns/secrets/x/finalize", send: func() (bool, error) {
+			return named(secrets.UpdateSubresource(ctx, secret, "finalize", metav1.UpdateOptions{}))
+		}},
+		{name: "create in another namespace", want: "POST /api/v1/namespaces/other/secrets", send: func() (bool, error) {
+			return named(secrets.Namespaced()("other").Create(ctx, secret, metav1.CreateOptions{}))
+		}},
 		{name: "patch", want: "PATCH /api/v1/namespaces/ns/secrets/x/status?fieldManager=m", send: func() (bool, error) {
 			return named(secrets.Patch(ctx, "x", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{FieldManager: "m"}, "status"))
 		}},

@@ -8,12 +8,8 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
-	corev1informers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"binnacle/libs/features"
@@ -22,6 +18,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/services/controllers/internal/certificaterequests"
 	"binnacle/services/controllers/internal/clusterroles"
+	"binnacle/services/controllers/internal/events"
 	"binnacle/services/controllers/internal/finishedjobs"
 	"binnacle/services/controllers/internal/garbagecollector"
 	"binnacle/services/controllers/internal/graph"
@@ -104,13 +101,12 @@ func (t *term) startGraph(ctx context.Context) {
 	if !collects && !counts {
 		return
 	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: t.clients.provision.CoreV1().Events("")})
-	context.AfterFunc(ctx, broadcaster.Shutdown)
+	recorder := events.New(events.Config{Client: t.clients.events, Component: garbagecollector.Component, Log: t.log})
+	t.group.Go(func() { recorder.Run(ctx) })
 
 	collector := garbagecollector.New(garbagecollector.Config{
 		Client: t.clients.gc, Resources: t.resources, Log: t.log, Queues: t.queues, Workers: t.options.GCWorkers,
-		Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: garbagecollector.Component}),
+		Events: recorder,
 	})
 	var config graph.Config
 	if collects {
@@ -131,7 +127,7 @@ func (t *term) startGraph(ctx context.Context) {
 	on := t.options.Features.Enabled
 	if counts {
 		quotaController = quotas.New(quotas.Config{
-			Client: t.clients.quotas, Resources: t.resources, Counts: builder, Log: t.log, Queues: t.queues,
+			Clients: t.clients.quotas, Resources: t.resources, Counts: builder, Log: t.log, Queues: t.queues,
 			Workers: t.options.QuotaWorkers, Resync: t.options.QuotaResync,
 			Gates: quota.Gates{
 				InPlaceResize: on(features.InPlacePodVerticalScaling), PodLevel: on(features.PodLevelResources),
@@ -147,19 +143,20 @@ func (t *term) startGraph(ctx context.Context) {
 
 // startNamespaced starts the controllers that work on each namespace.
 func (t *term) startNamespaced(ctx context.Context) {
-	informer := corev1informers.NewNamespaceInformer(t.clients.kube, t.options.NamespaceResync, cache.Indexers{})
+	informer := workers.NewInformer(t.clients.allNamespaces, &corev1.Namespace{}, "", t.options.NamespaceResync, cache.Indexers{})
 	if err := informer.SetTransform(workers.StripMetadata); err != nil {
 		t.failed(err)
 		return
 	}
 	t.start(namespaces.Name, func() error {
 		return namespaces.New(namespaces.Config{
-			Client: t.clients.namespaces, Metadata: t.clients.namespacesMetadata, Resources: t.resources, Namespaces: informer,
+			Client: t.clients.namespaces, Pods: t.clients.namespacePods, Metadata: t.clients.namespacesMetadata,
+			Resources: t.resources, Namespaces: informer,
 			Log: t.log, Queues: t.queues, Workers: t.options.NamespaceWorkers,
 		}).Run(ctx)
 	})
 	t.start(serviceaccounts.Name, func() error {
-		return serviceaccounts.New(serviceaccounts.Config{Client: t.clients.provision, Namespaces: informer, Log: t.log, Queues: t.queues}).Run(ctx)
+		return serviceaccounts.New(serviceaccounts.Config{Accounts: t.clients.accounts, Namespaces: informer, Log: t.log, Queues: t.queues}).Run(ctx)
 	})
 	t.start(rootca.Name, func() error { return t.runRootCA(ctx, informer) })
 	t.group.Go(func() { informer.RunWithContext(ctx) })
@@ -183,7 +180,7 @@ func (t *term) runRootCA(ctx context.Context, informer cache.SharedIndexInformer
 		t.log.Warn("no CA certificates to publish: set --root-ca-file", "controller", rootca.Name)
 		return nil
 	}
-	c := rootca.New(rootca.Config{Client: t.clients.provision, Namespaces: informer, Log: t.log, Queues: t.queues, CA: ca})
+	c := rootca.New(rootca.Config{ConfigMaps: t.clients.configMaps, Namespaces: informer, Log: t.log, Queues: t.queues, CA: ca})
 	if file != "" {
 		t.group.Go(func() {
 			_ = filewatch.Follow(ctx, t.log, file, ca, func(_ context.Context, data []byte, err error) { // ends with ctx
@@ -204,12 +201,12 @@ func (t *term) runRootCA(ctx context.Context, informer cache.SharedIndexInformer
 // startOthers starts the remaining controllers.
 func (t *term) startOthers(ctx context.Context) {
 	t.start(clusterroles.Name, func() error {
-		return clusterroles.New(clusterroles.Config{Client: t.clients.roles, Log: t.log, Queues: t.queues}).Run(ctx)
+		return clusterroles.New(clusterroles.Config{Roles: t.clients.roles, Log: t.log, Queues: t.queues}).Run(ctx)
 	})
 	t.start(finishedjobs.Name, func() error {
-		return finishedjobs.New(finishedjobs.Config{Client: t.clients.kube, Log: t.log, Queues: t.queues}).Run(ctx)
+		return finishedjobs.New(finishedjobs.Config{Jobs: t.clients.jobs, Log: t.log, Queues: t.queues}).Run(ctx)
 	})
 	t.start(certificaterequests.Name, func() error {
-		return certificaterequests.New(certificaterequests.Config{Client: t.clients.kube, Log: t.log}).Run(ctx)
+		return certificaterequests.New(certificaterequests.Config{Requests: t.clients.requests, Log: t.log}).Run(ctx)
 	})
 }

@@ -9,7 +9,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 const (
@@ -21,11 +20,16 @@ const (
 	yieldTimeout = 10 * time.Second
 )
 
+// leaseReader reads the leases of a namespace.
+type leaseReader interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error)
+}
+
 // yieldingRunner runs work except while another process holds a lease.
 type yieldingRunner struct {
-	client          kubernetes.Interface
-	namespace, name string
-	log             *slog.Logger
+	leases leaseReader
+	name   string
+	log    *slog.Logger
 }
 
 // run runs work, again after each time that the lease was held. It returns when ctx ends, or with
@@ -88,7 +92,7 @@ func (y *yieldingRunner) await(ctx context.Context, l *lease, want bool) error {
 func (y *yieldingRunner) held(ctx context.Context, l *lease) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
 	defer cancel()
-	o, err := y.client.CoordinationV1().Leases(y.namespace).Get(ctx, y.name, metav1.GetOptions{})
+	o, err := y.leases.Get(ctx, y.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}

@@ -24,10 +24,9 @@ func manager(holder string, renewed time.Time) *coordinationv1.Lease {
 // lease, and again after that process has ended without releasing it.
 func TestWorkEndsWhileAnotherManagerLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		leases := client.CoordinationV1().Leases("kube-system")
+		leases := fake.NewClientset().CoordinationV1().Leases("kube-system")
 		running := false
-		y := &yieldingRunner{client: client, namespace: "kube-system", name: managerLease, log: slog.New(slog.DiscardHandler)}
+		y := &yieldingRunner{leases: leases, name: managerLease, log: slog.New(slog.DiscardHandler)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {

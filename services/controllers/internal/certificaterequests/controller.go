@@ -17,7 +17,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+
+	"binnacle/libs/kubeclient"
 )
 
 // Name is the name of the controller in --controllers.
@@ -35,8 +36,8 @@ const (
 
 // Config configures a Controller.
 type Config struct {
-	Client kubernetes.Interface
-	Log    *slog.Logger
+	Requests kubeclient.Interface[*certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequestList]
+	Log      *slog.Logger
 }
 
 // Controller deletes old requests.
@@ -63,11 +64,10 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // clean deletes old certificate signing requests, page by page.
 func (c *Controller) clean(ctx context.Context) error {
-	all := c.Client.CertificatesV1().CertificateSigningRequests()
 	options := metav1.ListOptions{Limit: pageSize}
 	var errs []error
 	for {
-		page, err := all.List(ctx, options)
+		page, err := c.Requests.List(ctx, options)
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
@@ -80,7 +80,7 @@ func (c *Controller) clean(ctx context.Context) error {
 			if !old {
 				continue
 			}
-			err = all.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
+			err = c.Requests.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
 			if err != nil && !apierrors.IsNotFound(err) {
 				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
 			}

@@ -6,6 +6,7 @@ package clusterroles
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,12 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	rbacv1apply "k8s.io/client-go/applyconfigurations/rbac/v1"
-	rbacv1informers "k8s.io/client-go/informers/rbac/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/services/controllers/internal/workers"
 )
 
@@ -32,8 +32,8 @@ const workerCount = 5
 
 // Config configures a Controller.
 type Config struct {
-	Client kubernetes.Interface
-	Log    *slog.Logger
+	Roles kubeclient.Interface[*rbacv1.ClusterRole, *rbacv1.ClusterRoleList]
+	Log   *slog.Logger
 	// Queues provides the metrics of the work queue; may be nil.
 	Queues workqueue.MetricsProvider
 }
@@ -47,7 +47,7 @@ type Controller struct {
 
 // New returns an idle controller.
 func New(c Config) *Controller {
-	roles := rbacv1informers.NewClusterRoleInformer(c.Client, 0, cache.Indexers{})
+	roles := workers.NewInformer(c.Roles, &rbacv1.ClusterRole{}, "", 0, cache.Indexers{})
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[string](),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "ClusterRoleAggregator", MetricsProvider: c.Queues})
@@ -113,15 +113,33 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {
 		return err
 	}
-	// With the uid, the request does not create a role that was deleted meanwhile.
-	apply := rbacv1apply.ClusterRole(name).WithUID(role.UID)
-	for i := range rules {
-		r := &rules[i]
-		apply.WithRules(rbacv1apply.PolicyRule().WithVerbs(r.Verbs...).WithAPIGroups(r.APIGroups...).WithResources(r.Resources...).
-			WithResourceNames(r.ResourceNames...).WithNonResourceURLs(r.NonResourceURLs...))
+	data, err := json.Marshal(newConfiguration(role, rules))
+	if err != nil {
+		return err
 	}
-	_, err = c.Client.RbacV1().ClusterRoles().Apply(ctx, apply, metav1.ApplyOptions{FieldManager: Name, Force: true})
+	force := true
+	_, err = c.Roles.Patch(ctx, name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: Name, Force: &force})
 	return err
+}
+
+// configuration holds the fields of a cluster role that this controller applies.
+type configuration struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        identity            `json:"metadata"`
+	Rules           []rbacv1.PolicyRule `json:"rules,omitempty"`
+}
+
+// identity has the uid, so that the request does not create a role that was deleted meanwhile.
+type identity struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+}
+
+func newConfiguration(role *rbacv1.ClusterRole, rules []rbacv1.PolicyRule) *configuration {
+	return &configuration{
+		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		Metadata: identity{Name: role.Name, UID: role.UID}, Rules: rules,
+	}
 }
 
 // aggregate returns the rules of the cluster roles that the selectors of a role match, in the order

@@ -8,6 +8,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -16,13 +17,16 @@ func TestRulesAreAppliedToTheSameRoleOnly(t *testing.T) {
 	client := fake.NewClientset()
 	var applied rbacv1.ClusterRole
 	client.PrependReactor("patch", "clusterroles", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		p, ok := a.(clienttesting.PatchAction)
-		if !ok {
+		p, ok := a.(clienttesting.PatchActionImpl)
+		if !ok || p.GetPatchType() != types.ApplyPatchType {
 			return false, nil, nil
+		}
+		if o := p.PatchOptions; o.FieldManager != Name || o.Force == nil || !*o.Force {
+			t.Errorf("options %+v, want the field manager and force", o)
 		}
 		return true, &applied, json.Unmarshal(p.GetPatch(), &applied)
 	})
-	c := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
+	c := New(Config{Roles: client.RbacV1().ClusterRoles(), Log: slog.New(slog.DiscardHandler)})
 	for _, r := range []*rbacv1.ClusterRole{
 		{
 			ObjectMeta:      metav1.ObjectMeta{Name: "all", UID: "uid-all"},
@@ -40,7 +44,8 @@ func TestRulesAreAppliedToTheSameRoleOnly(t *testing.T) {
 	if err := c.sync(t.Context(), "all"); err != nil {
 		t.Fatal(err)
 	}
-	if applied.UID != "uid-all" || len(applied.Rules) != 1 {
-		t.Errorf("applied %+v, want one rule and the uid", applied)
+	kind := metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"}
+	if applied.TypeMeta != kind || applied.Name != "all" || applied.UID != "uid-all" || len(applied.Rules) != 1 {
+		t.Errorf("applied %+v, want the identity and one rule", applied)
 	}
 }

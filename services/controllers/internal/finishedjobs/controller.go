@@ -18,11 +18,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	batchv1informers "k8s.io/client-go/informers/batch/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/services/controllers/internal/workers"
 )
 
@@ -37,8 +36,8 @@ const (
 
 // Config configures a Controller.
 type Config struct {
-	Client kubernetes.Interface
-	Log    *slog.Logger
+	Jobs kubeclient.Namespaced[*batchv1.Job, *batchv1.JobList]
+	Log  *slog.Logger
 	// Queues provides the metrics of the work queue; may be nil.
 	Queues workqueue.MetricsProvider
 }
@@ -52,7 +51,8 @@ type Controller struct {
 
 // New returns an idle controller.
 func New(c Config) *Controller {
-	return &Controller{Config: c, jobs: batchv1informers.NewJobInformer(c.Client, metav1.NamespaceAll, resync, cache.Indexers{}), queue: workers.NewQueue(workers.QueueConfig[cache.ObjectName]{
+	jobs := workers.NewInformer(c.Jobs(metav1.NamespaceAll), &batchv1.Job{}, "", resync, cache.Indexers{})
+	return &Controller{Config: c, jobs: jobs, queue: workers.NewQueue(workers.QueueConfig[cache.ObjectName]{
 		Name: "ttl_jobs_to_delete", Metrics: c.Queues, Workers: workerCount, Namespace: func(n cache.ObjectName) string { return n.Namespace },
 	})}
 }
@@ -123,7 +123,7 @@ func expiration(j *batchv1.Job) (time.Time, bool) {
 
 // sync deletes a job if it has expired.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
-	jobs := c.Client.BatchV1().Jobs(name.Namespace)
+	jobs := c.Jobs(name.Namespace)
 	// The informer may be behind, and the time to live can be extended.
 	j, err := jobs.Get(ctx, name.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"binnacle/services/controllers/internal/graph"
@@ -33,11 +32,16 @@ const (
 	maxAbsentUID = 128
 )
 
+// Recorder records warnings about objects. It does not block.
+type Recorder interface {
+	Warn(about corev1.ObjectReference, reason, message string)
+}
+
 // Config configures a Controller.
 type Config struct {
 	Client    metadata.Interface
 	Resources *resources.Cache
-	Events    record.EventRecorder
+	Events    Recorder
 	Log       *slog.Logger
 	// Queues provides the metrics of the work queues; may be nil.
 	Queues workqueue.MetricsProvider
@@ -111,9 +115,9 @@ func (t tasks) Absent(id graph.Identity)               { t.c.rememberAbsent(id) 
 
 // InvalidNamespace reports a dependent in another namespace than its owner.
 func (t tasks) InvalidNamespace(dep graph.Identity, owner types.UID) {
-	t.c.Events.Eventf(&corev1.ObjectReference{
+	t.c.Events.Warn(corev1.ObjectReference{
 		APIVersion: dep.APIVersion, Kind: dep.Kind, Namespace: dep.Namespace, Name: dep.Name, UID: dep.UID,
-	}, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", "ownerRef %s does not exist in namespace %q", owner, dep.Namespace)
+	}, "OwnerRefInvalidNamespace", fmt.Sprintf("ownerRef %s does not exist in namespace %q", owner, dep.Namespace))
 }
 
 // Results of a task that need no retry.

@@ -9,14 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/record"
 
 	"binnacle/services/controllers/internal/garbagecollector"
 	"binnacle/services/controllers/internal/graph"
@@ -35,6 +35,23 @@ func object(name string, owners ...metav1.OwnerReference) *metav1.PartialObjectM
 func ref(name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: types.UID("uid-" + name)}
 }
+
+// served is a resources.Discovery of config maps and nodes.
+type served struct{}
+
+func (served) Groups() ([]apidiscoveryv2.APIGroupDiscovery, error) {
+	verbs := []string{"get", "list", "watch", "delete"}
+	v := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{
+		{Resource: "configmaps", ResponseKind: &metav1.GroupVersionKind{Kind: "ConfigMap"}, Scope: apidiscoveryv2.ScopeNamespace, Verbs: verbs},
+		{Resource: "nodes", ResponseKind: &metav1.GroupVersionKind{Kind: "Node"}, Scope: apidiscoveryv2.ScopeCluster, Verbs: verbs},
+	}}
+	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
+}
+
+// discard is a Recorder.
+type discard struct{}
+
+func (discard) Warn(corev1.ObjectReference, string, string) {}
 
 // bed is a collector on a graph of config maps.
 type bed struct {
@@ -67,19 +84,14 @@ func setUp(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
 // start starts the collector. The graph contains the objects.
 func (b *bed) start(objects ...*metav1.PartialObjectMetadata) {
 	t := b.t
-	cache := resources.NewCache(&fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{
-			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: []string{"get", "list", "watch", "delete"}},
-			{Name: "nodes", Kind: "Node", Verbs: []string{"get", "list", "watch", "delete"}},
-		}},
-	}}})
+	cache := resources.NewCache(served{})
 	table, err := cache.Get(0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.resource = table.Preferred[0]
 	c := garbagecollector.New(garbagecollector.Config{
-		Client: b.client, Resources: cache, Events: record.NewFakeRecorder(10), Log: slog.New(slog.DiscardHandler), Workers: 2,
+		Client: b.client, Resources: cache, Events: discard{}, Log: slog.New(slog.DiscardHandler), Workers: 2,
 	})
 	b.graph = graph.New(graph.Config{Tasks: c.Tasks()})
 	for _, o := range objects {

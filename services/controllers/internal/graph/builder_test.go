@@ -7,17 +7,25 @@ import (
 	"testing/synctest"
 	"time"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"binnacle/services/controllers/internal/graph"
 	"binnacle/services/controllers/internal/resources"
 )
+
+// served is a resources.Discovery of one resource in the core group.
+type served apidiscoveryv2.APIResourceDiscovery
+
+func (s served) Groups() ([]apidiscoveryv2.APIGroupDiscovery, error) {
+	v := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{apidiscoveryv2.APIResourceDiscovery(s)}}
+	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
+}
 
 func TestRejectedWatchesDoNotCauseAStreamOfLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -42,9 +50,9 @@ func TestRejectedWatchesDoNotCauseAStreamOfLists(t *testing.T) {
 		})
 		f := graph.NewBuilder(graph.BuilderConfig{
 			Graph: graph.New(graph.Config{}), Client: client, Log: slog.New(slog.DiscardHandler),
-			Resources: resources.NewCache(&fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
-				{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: []string{"list", "watch", "delete"}}}},
-			}}}),
+			Resources: resources.NewCache(served{
+				Resource: "configmaps", ResponseKind: &metav1.GroupVersionKind{Kind: "ConfigMap"}, Verbs: []string{"list", "watch", "delete"},
+			}),
 		})
 		done := make(chan struct{})
 		go func() { defer close(done); f.Run(ctx) }()

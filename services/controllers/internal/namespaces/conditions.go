@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
+
+	"binnacle/services/controllers/internal/resources"
 )
 
 // progress is the result of one attempt to delete the content of a namespace.
@@ -48,8 +49,8 @@ func (p *progress) outcomes() map[corev1.NamespaceConditionType]outcome {
 	out := map[corev1.NamespaceConditionType]outcome{}
 	if p.discovery != nil {
 		message := p.discovery.Error()
-		if partial := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(p.discovery, &partial) {
-			message = fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(partial.Groups), p.discovery)
+		if stale := (*resources.StaleError)(nil); errors.As(p.discovery, &stale) {
+			message = fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(stale.Versions), p.discovery)
 		}
 		out[corev1.NamespaceDeletionDiscoveryFailure] = outcome{"DiscoveryFailed", message}
 	}

@@ -8,14 +8,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
+
+	"binnacle/services/controllers/internal/resources"
 )
 
 func TestConditions(t *testing.T) {
 	var s corev1.NamespaceStatus
 	first, second := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
 	bad := &progress{
-		discovery:  &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{{Group: "x", Version: "v1"}: errors.New("stale")}},
+		discovery:  &resources.StaleError{Versions: []schema.GroupVersion{{Group: "x", Version: "v1"}}},
 		failures:   []error{errors.New("b"), errors.New("a")},
 		remaining:  map[schema.GroupVersionResource]int{{Version: "v1", Resource: "pods"}: 2, {Group: "apps", Version: "v1", Resource: "deployments"}: 1},
 		finalizers: map[string]int{"f": 1},
@@ -24,7 +25,7 @@ func TestConditions(t *testing.T) {
 		t.Error("a change is reported wrongly")
 	}
 	want := []corev1.NamespaceCondition{
-		{Type: "NamespaceDeletionDiscoveryFailure", Status: "True", Reason: "DiscoveryFailed", Message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: x/v1: stale"},
+		{Type: "NamespaceDeletionDiscoveryFailure", Status: "True", Reason: "DiscoveryFailed", Message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: x/v1: stale GroupVersion discovery: x/v1"},
 		{Type: "NamespaceDeletionGroupVersionParsingFailure", Status: "False", Reason: "ParsedGroupVersions", Message: "All legacy kube types successfully parsed"},
 		{Type: "NamespaceDeletionContentFailure", Status: "True", Reason: "ContentDeletionFailed", Message: "Failed to delete all resource types, 2 remaining: a, b"},
 		{Type: "NamespaceContentRemaining", Status: "True", Reason: "SomeResourcesRemain", Message: "Some resources are remaining: deployments.apps has 1 resource instances, pods. has 2 resource instances"},

@@ -74,7 +74,7 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, p *progre
 		if !p.report(&ns.Status, metav1.Now()) {
 			return ns, nil
 		}
-		return c.Client.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{})
+		return c.Client.UpdateSubresource(ctx, ns, "status", metav1.UpdateOptions{})
 	})
 	return err
 }
@@ -189,7 +189,7 @@ func unsupported(err error) bool {
 func (c *Controller) gracePeriod(ctx context.Context, ns *corev1.Namespace) (seconds int64, err error) {
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
-		page, err := c.Client.CoreV1().Pods(ns.Name).List(ctx, options)
+		page, err := c.Pods(ns.Name).List(ctx, options)
 		if err != nil {
 			return 0, err
 		}

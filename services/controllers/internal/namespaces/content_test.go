@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"binnacle/libs/kubeclient"
 )
 
 // TestGracePeriodOfPodsIsLimited: a long grace period of a pod counts as maxGracePeriod.
@@ -17,7 +19,10 @@ func TestGracePeriodOfPodsIsLimited(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"},
 			Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: &grace},
 		}
-		c := New(Config{Client: fake.NewClientset(pod)})
+		client := fake.NewClientset(pod)
+		c := New(Config{Pods: func(namespace string) kubeclient.Interface[*corev1.Pod, *corev1.PodList] {
+			return client.CoreV1().Pods(namespace)
+		}})
 		now := metav1.Now()
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: &now}}
 		if got, err := c.gracePeriod(t.Context(), ns); got != maxGracePeriod || err != nil {

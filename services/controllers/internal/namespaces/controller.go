@@ -9,12 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/services/controllers/internal/resources"
 	"binnacle/services/controllers/internal/workers"
 )
@@ -35,9 +35,16 @@ const (
 	maxRetriesBurst = 100
 )
 
+// Client reads and writes namespaces.
+type Client interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.Namespace, error)
+	UpdateSubresource(ctx context.Context, ns *corev1.Namespace, subresource string, o metav1.UpdateOptions) (*corev1.Namespace, error)
+}
+
 // Config configures a Controller.
 type Config struct {
-	Client    kubernetes.Interface
+	Client    Client
+	Pods      kubeclient.Namespaced[*corev1.Pod, *corev1.PodList]
 	Metadata  metadata.Interface
 	Resources *resources.Cache
 	// Namespaces is started and stopped by the caller.
@@ -89,7 +96,7 @@ func (c *Controller) enqueueTerminating(obj any) {
 
 // sync deletes the content of a namespace and finalizes it if nothing remains.
 func (c *Controller) sync(ctx context.Context, name string) error {
-	ns, err := c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	ns, err := c.Client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -104,7 +111,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 			return ns, nil
 		}
 		ns.Status.Phase = corev1.NamespaceTerminating
-		return c.Client.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{})
+		return c.Client.UpdateSubresource(ctx, ns, "status", metav1.UpdateOptions{})
 	})
 	if err != nil || ns == nil || len(ns.Spec.Finalizers) == 0 {
 		return err
@@ -133,7 +140,7 @@ func (c *Controller) update(ctx context.Context, ns *corev1.Namespace, change fu
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		latest, getErr := c.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		latest, getErr := c.Client.Get(ctx, ns.Name, metav1.GetOptions{})
 		if getErr != nil {
 			return getErr
 		}
@@ -158,5 +165,5 @@ func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) (*corev
 		}
 	}
 	ns.Spec.Finalizers = kept
-	return c.Client.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{})
+	return c.Client.UpdateSubresource(ctx, ns, "finalize", metav1.UpdateOptions{})
 }

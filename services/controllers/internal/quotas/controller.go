@@ -12,8 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	corev1informers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -40,7 +38,7 @@ const unservedRetry = 30 * time.Second
 
 // Config configures a Controller.
 type Config struct {
-	Client    kubernetes.Interface
+	Clients   Clients
 	Resources *resources.Cache
 	Counts    Counts
 	Gates     quota.Gates
@@ -84,7 +82,7 @@ func New(c Config) *Controller {
 	}
 	return &Controller{
 		Config: c, evaluators: quota.Evaluators(c.Gates, time.Now),
-		quotas:  corev1informers.NewResourceQuotaInformer(c.Client, metav1.NamespaceAll, informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		quotas:  workers.NewInformer(c.Clients.Quotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 		primary: named("resourcequota_primary"), urgent: named("resourcequota_priority"),
 		released: workers.NewQueue(workers.QueueConfig[place]{
 			Name: "resource_quota_controller_resource_changes", Metrics: c.Queues, Workers: 1, Namespace: func(p place) string { return p.namespace },
@@ -171,9 +169,8 @@ func (c *Controller) resync(ctx context.Context) {
 
 // terminalPods returns an informer of the pods that have ended. A pod that appears releases usage.
 func (c *Controller) terminalPods() (cache.SharedIndexInformer, error) {
-	informer := corev1informers.NewFilteredPodInformer(c.Client, metav1.NamespaceAll, informerResync, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.FieldSelector = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
-	})
+	const terminal = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+	informer := workers.NewInformer(c.Clients.Pods(metav1.NamespaceAll), &corev1.Pod{}, terminal, informerResync, cache.Indexers{})
 	if err := informer.SetTransform(stripPod); err != nil {
 		return nil, err
 	}
@@ -266,7 +263,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	}
 	q = q.DeepCopy()
 	q.Status = corev1.ResourceQuotaStatus{Hard: quota.Plus(nil, q.Spec.Hard), Used: used}
-	_, err = c.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, q, metav1.UpdateOptions{})
+	_, err = c.Clients.Status(q.Namespace).UpdateStatus(ctx, q, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/services/controllers/internal/quotas"
 	"binnacle/services/controllers/internal/resources"
 )
@@ -73,9 +74,25 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// clients returns the clients of a controller that has no device claims.
+func clients(c *fake.Clientset) quotas.Clients {
+	core := c.CoreV1()
+	return quotas.Clients{
+		Quotas: func(ns string) kubeclient.Interface[*corev1.ResourceQuota, *corev1.ResourceQuotaList] {
+			return core.ResourceQuotas(ns)
+		},
+		Status:   func(ns string) quotas.StatusClient { return core.ResourceQuotas(ns) },
+		Pods:     func(ns string) kubeclient.Interface[*corev1.Pod, *corev1.PodList] { return core.Pods(ns) },
+		Services: func(ns string) kubeclient.Interface[*corev1.Service, *corev1.ServiceList] { return core.Services(ns) },
+		VolumeClaims: func(ns string) kubeclient.Interface[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList] {
+			return core.PersistentVolumeClaims(ns)
+		},
+	}
+}
+
 // start runs a controller in a bubble.
 func start(t *testing.T, client *fake.Clientset, n *counts) *quotas.Controller {
-	c := quotas.New(quotas.Config{Client: client, Counts: n, Log: slog.New(slog.DiscardHandler), Workers: 1, Resync: time.Minute})
+	c := quotas.New(quotas.Config{Clients: clients(client), Counts: n, Log: slog.New(slog.DiscardHandler), Workers: 1, Resync: time.Minute})
 	listed := make(chan struct{})
 	close(listed)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -180,14 +180,13 @@ func listOf[T runtime.Object](list func(context.Context, metav1.ListOptions) (T,
 
 // lister returns the lister of a resource in a namespace.
 func (c *Controller) lister(r schema.GroupResource, namespace string) (lister, error) {
-	core := c.Client.CoreV1()
 	switch r {
 	case pods():
-		return listOf(core.Pods(namespace).List), nil
+		return listOf(c.Clients.Pods(namespace).List), nil
 	case schema.GroupResource{Resource: "services"}:
-		return listOf(core.Services(namespace).List), nil
+		return listOf(c.Clients.Services(namespace).List), nil
 	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
-		return listOf(core.PersistentVolumeClaims(namespace).List), nil
+		return listOf(c.Clients.VolumeClaims(namespace).List), nil
 	}
 	return c.deviceClaims(namespace)
 }
@@ -204,9 +203,9 @@ func (c *Controller) deviceClaims(namespace string) (lister, error) {
 		}
 		switch r.Version {
 		case "v1beta1":
-			return listOf(c.Client.ResourceV1beta1().ResourceClaims(namespace).List), nil
+			return listOf(c.Clients.DeviceClaimsV1beta1(namespace).List), nil
 		case "v1beta2":
-			return listOf(c.Client.ResourceV1beta2().ResourceClaims(namespace).List), nil
+			return listOf(c.Clients.DeviceClaimsV1beta2(namespace).List), nil
 		}
 	}
 	return nil, fmt.Errorf("resourceclaims.resource.k8s.io are not served in a known version")

@@ -4,13 +4,11 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"k8s.io/client-go/discovery"
 )
 
 // Cache holds the newest table.
 type Cache struct {
-	client discovery.DiscoveryInterface
+	client Discovery
 
 	mu    sync.Mutex // held while discovering, so that callers share the result
 	table *Table
@@ -18,7 +16,7 @@ type Cache struct {
 }
 
 // NewCache returns a cache that has discovered nothing.
-func NewCache(client discovery.DiscoveryInterface) *Cache { return &Cache{client: client} }
+func NewCache(client Discovery) *Cache { return &Cache{client: client} }
 
 // Get returns a table whose discovery began at most maxAge ago. It discovers if necessary. If that
 // fails, it returns the error.

@@ -12,9 +12,9 @@ import (
 	"fmt"
 	"slices"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 )
 
 // Resource is a served resource in one version.
@@ -71,54 +71,70 @@ func (t *Table) ByKind(apiVersion, kind string) (*Resource, error) {
 
 // discover returns a new table. Resources that equal those of before are reused. Only a failure
 // that leaves everything unknown is an error.
-func discover(d discovery.DiscoveryInterface, before *Table) (*Table, error) {
-	groups, lists, err := d.ServerGroupsAndResources()
-	var partial *discovery.ErrGroupDiscoveryFailed
-	if err != nil && !errors.As(err, &partial) {
+func discover(d Discovery, before *Table) (*Table, error) {
+	groups, err := d.Groups()
+	if err != nil {
 		return nil, err
 	}
-	t := &Table{byKind: map[schema.GroupVersionKind]*Resource{}, Failure: err}
-	byVersion := map[string][]*Resource{}
-	for _, list := range lists {
-		all, err := t.add(list, before)
-		if err != nil { // one server's mistake must not hide the other resources
-			t.Failure = errors.Join(t.Failure, err)
-			continue
+	t := &Table{byKind: map[schema.GroupVersionKind]*Resource{}}
+	var stale []schema.GroupVersion
+	seen := map[schema.GroupResource]bool{}
+	for i := range groups {
+		// The preferred version of a group is the first one.
+		for j := range groups[i].Versions {
+			v := &groups[i].Versions[j]
+			gv := schema.GroupVersion{Group: groups[i].Name, Version: v.Version}
+			if v.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
+				stale = append(stale, gv)
+				continue
+			}
+			// An invalid name must not hide the other resources.
+			if _, err := schema.ParseGroupVersion(gv.String()); err != nil {
+				t.Failure = errors.Join(t.Failure, err)
+				continue
+			}
+			for _, r := range t.add(gv, v.Resources, before) {
+				if !seen[r.GroupResource()] {
+					seen[r.GroupResource()] = true
+					t.Preferred = append(t.Preferred, r)
+				}
+			}
 		}
-		byVersion[list.GroupVersion] = all
 	}
-	t.prefer(groups, byVersion)
-	if partial != nil && before != nil {
-		t.keep(before, partial.Groups)
+	if len(stale) > 0 {
+		t.Failure = errors.Join(&StaleError{stale}, t.Failure)
+		if before != nil {
+			t.keep(before, stale)
+		}
 	}
 	return t, nil
 }
 
 // add adds the resources of a group version, without subresources.
-func (t *Table) add(list *metav1.APIResourceList, before *Table) ([]*Resource, error) {
-	gv, err := schema.ParseGroupVersion(list.GroupVersion)
-	if err != nil {
-		return nil, err
-	}
+func (t *Table) add(
+	gv schema.GroupVersion, list []apidiscoveryv2.APIResourceDiscovery, before *Table,
+) []*Resource {
 	var all []*Resource
-	for i := range list.APIResources {
-		a := &list.APIResources[i]
-		if isSubresource(a.Name) {
+	for i := range list {
+		a := &list[i]
+		// A parent that exists only for its subresources has no kind.
+		noKind := a.ResponseKind == nil || *a.ResponseKind == metav1.GroupVersionKind{}
+		if noKind || isSubresource(a.Resource) {
 			continue
 		}
 		r := &Resource{
-			GroupVersionResource: gv.WithResource(a.Name),
-			Kind:                 a.Kind,
-			Namespaced:           a.Namespaced,
+			GroupVersionResource: gv.WithResource(a.Resource),
+			Kind:                 a.ResponseKind.Kind,
+			Namespaced:           a.Scope == apidiscoveryv2.ScopeNamespace,
 			verbs:                join(a.Verbs),
 		}
-		if a.Group != "" {
-			r.Group = a.Group
+		if a.ResponseKind.Group != "" {
+			r.Group = a.ResponseKind.Group
 		}
-		if a.Version != "" {
-			r.Version = a.Version
+		if a.ResponseKind.Version != "" {
+			r.Version = a.ResponseKind.Version
 		}
-		kind := gv.WithKind(a.Kind)
+		kind := gv.WithKind(r.Kind)
 		if before != nil {
 			if old := before.byKind[kind]; old != nil && *old == *r {
 				r = old
@@ -129,39 +145,18 @@ func (t *Table) add(list *metav1.APIResourceList, before *Table) ([]*Resource, e
 		}
 		all = append(all, r)
 	}
-	return all, nil
+	return all
 }
 
-// prefer chooses one version of each resource: the preferred version of the group if it has the
-// resource, otherwise the first version in the order of discovery.
-func (t *Table) prefer(groups []*metav1.APIGroup, byVersion map[string][]*Resource) {
-	seen := map[schema.GroupResource]bool{}
-	for _, g := range groups {
-		versions := []string{g.PreferredVersion.GroupVersion}
-		for _, v := range g.Versions {
-			versions = append(versions, v.GroupVersion)
-		}
-		for _, v := range versions {
-			for _, r := range byVersion[v] {
-				if seen[r.GroupResource()] {
-					continue
-				}
-				seen[r.GroupResource()] = true
-				t.Preferred = append(t.Preferred, r)
-			}
-		}
-	}
-}
-
-// keep takes over the resources of group versions whose discovery failed.
-func (t *Table) keep(before *Table, failed map[schema.GroupVersion]error) {
+// keep takes over the resources of stale group versions.
+func (t *Table) keep(before *Table, stale []schema.GroupVersion) {
 	for kind, r := range before.byKind {
-		if _, ok := failed[kind.GroupVersion()]; ok && t.byKind[kind] == nil {
+		if slices.Contains(stale, kind.GroupVersion()) && t.byKind[kind] == nil {
 			t.byKind[kind] = r
 		}
 	}
 	for _, r := range slices.Concat(before.Preferred, before.Stale) {
-		if _, ok := failed[r.GroupVersion()]; ok {
+		if slices.Contains(stale, r.GroupVersion()) {
 			t.Stale = append(t.Stale, r)
 		}
 	}

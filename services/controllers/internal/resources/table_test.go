@@ -1,39 +1,68 @@
 package resources_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	fakediscovery "k8s.io/client-go/discovery/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"binnacle/services/controllers/internal/resources"
 )
 
-func list(gv string, all ...metav1.APIResource) *metav1.APIResourceList {
-	return &metav1.APIResourceList{GroupVersion: gv, APIResources: all}
+// served is a resources.Discovery.
+type served []apidiscoveryv2.APIGroupDiscovery
+
+func (s *served) Groups() ([]apidiscoveryv2.APIGroupDiscovery, error) { return *s, nil }
+
+func group(name string, versions ...apidiscoveryv2.APIVersionDiscovery) apidiscoveryv2.APIGroupDiscovery {
+	return apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}, Versions: versions}
+}
+
+func version(name string, all ...apidiscoveryv2.APIResourceDiscovery) apidiscoveryv2.APIVersionDiscovery {
+	return apidiscoveryv2.APIVersionDiscovery{
+		Version: name, Resources: all, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+	}
+}
+
+func resource(name, kind string) apidiscoveryv2.APIResourceDiscovery {
+	return apidiscoveryv2.APIResourceDiscovery{
+		Resource: name, ResponseKind: &metav1.GroupVersionKind{Kind: kind},
+		Scope: apidiscoveryv2.ScopeCluster, Verbs: []string{"get", "list", "delete"},
+	}
+}
+
+// names returns resources in the form "version resource".
+func names(all []*resources.Resource) (out []string) {
+	for _, r := range all {
+		out = append(out, r.APIVersion()+" "+r.Resource)
+	}
+	return out
 }
 
 func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
-	verbs := []string{"get", "list", "delete"}
-	d := &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
-		list("v1", metav1.APIResource{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs}, metav1.APIResource{Name: "pods/status", Kind: "Pod", Namespaced: true}),
-		list("example.com/v2", metav1.APIResource{Name: "widgets", Kind: "Widget", Verbs: verbs}),
-		list("example.com/v1", metav1.APIResource{Name: "widgets", Kind: "Widget", Verbs: verbs}, metav1.APIResource{Name: "olds", Kind: "Old", Verbs: verbs}),
-	}}}
-	c := resources.NewCache(d)
+	pods := resource("pods", "Pod")
+	pods.Scope = apidiscoveryv2.ScopeNamespace
+	parent := apidiscoveryv2.APIResourceDiscovery{ // of subresources
+		Resource: "parents", ResponseKind: &metav1.GroupVersionKind{},
+	}
+	d := served{
+		group("", version("v1", pods, parent)),
+		group("example.com", version("v2", resource("widgets", "Widget")),
+			version("v1", resource("widgets", "Widget"), resource("olds", "Old"))),
+	}
+	c := resources.NewCache(&d)
 	table, err := c.Get(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string
-	for _, r := range table.Preferred {
-		names = append(names, r.APIVersion()+" "+r.Resource)
+	want := []string{"v1 pods", "example.com/v2 widgets", "example.com/v1 olds"}
+	if got := names(table.Preferred); !slices.Equal(got, want) {
+		t.Errorf("preferred %q, want %q", got, want)
 	}
-	slices.Sort(names) // the fake has no order of groups
-	if len(names) != 3 || names[0] != "example.com/v1 olds" || names[1] != "example.com/v2 widgets" || names[2] != "v1 pods" {
-		t.Errorf("preferred %q", names)
+	if pod, err := table.ByKind("v1", "Pod"); err != nil || !pod.Namespaced {
+		t.Errorf("ByKind() = %+v, %v", pod, err)
 	}
 	old, err := table.ByKind("example.com/v1", "Widget")
 	if err != nil || old.Version != "v1" || !old.Can("list", "delete") || old.Can("watch") || old.Namespaced {
@@ -51,23 +80,48 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	}
 }
 
-// wrong is discovery with a list of an invalid group version.
-type wrong struct{ *fakediscovery.FakeDiscovery }
-
-func (w wrong) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
-	groups, lists, err := w.FakeDiscovery.ServerGroupsAndResources()
-	return groups, append(lists, list("a/b/c", metav1.APIResource{Name: "widgets", Kind: "Widget"})), err
-}
-
 func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
-	d := &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
-		list("v1", metav1.APIResource{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: []string{"delete"}}),
-	}}}
-	table, err := resources.NewCache(wrong{d}).Get(0)
+	d := served{
+		group("", version("v1", resource("pods", "Pod"))),
+		group("a/b", version("c", resource("widgets", "Widget"))),
+	}
+	table, err := resources.NewCache(&d).Get(0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(table.Preferred) != 1 || table.Failure == nil {
 		t.Errorf("preferred %v, failure %v", table.Preferred, table.Failure)
+	}
+}
+
+func TestStaleGroupVersionKeepsItsResources(t *testing.T) {
+	d := served{
+		group("", version("v1", resource("pods", "Pod"))),
+		group("example.com", version("v1", resource("widgets", "Widget"))),
+	}
+	c := resources.NewCache(&d)
+	if _, err := c.Get(0); err != nil {
+		t.Fatal(err)
+	}
+	stale := apidiscoveryv2.DiscoveryFreshnessStale
+	d[1].Versions[0] = apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: stale}
+	for range 2 { // resources of a stale table are kept, too
+		table, err := c.Get(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(names(table.Preferred), []string{"v1 pods"}) ||
+			!slices.Equal(names(table.Stale), []string{"example.com/v1 widgets"}) {
+			t.Errorf("preferred %q, stale %q", names(table.Preferred), names(table.Stale))
+		}
+		if _, err := table.ByKind("example.com/v1", "Widget"); err != nil {
+			t.Error(err)
+		}
+		const want = "unable to retrieve the complete list of server APIs: " +
+			"example.com/v1: stale GroupVersion discovery: example.com/v1"
+		var stale *resources.StaleError
+		if !errors.As(table.Failure, &stale) || len(stale.Versions) != 1 || table.Failure.Error() != want {
+			t.Errorf("failure %v, want %s", table.Failure, want)
+		}
 	}
 }

@@ -16,11 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	corev1informers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/services/controllers/internal/workers"
 )
 
@@ -38,7 +37,7 @@ const (
 
 // Config configures a Controller.
 type Config struct {
-	Client kubernetes.Interface
+	ConfigMaps kubeclient.Namespaced[*corev1.ConfigMap, *corev1.ConfigMapList]
 	// Namespaces is started and stopped by the caller.
 	Namespaces cache.SharedIndexInformer
 	Log        *slog.Logger
@@ -60,9 +59,8 @@ type Controller struct {
 
 // New returns an idle controller.
 func New(c Config) *Controller {
-	maps := corev1informers.NewFilteredConfigMapInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, configMap).String()
-	})
+	named := fields.OneTermEqualSelector(metav1.ObjectNameField, configMap).String()
+	maps := workers.NewInformer(c.ConfigMaps(metav1.NamespaceAll), &corev1.ConfigMap{}, named, 0, cache.Indexers{})
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[string](),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "root_ca_cert_publisher", MetricsProvider: c.Queues})
@@ -134,7 +132,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 		return err
 	}
 	if !ok {
-		_, err := c.Client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+		_, err := c.ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: configMap, Annotations: map[string]string{annotation: description}},
 			Data:       map[string]string{key: ca},
 		}, metav1.CreateOptions{})
@@ -154,6 +152,6 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	if m.Annotations[annotation] == "" {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, annotation, description)
 	}
-	_, err = c.Client.CoreV1().ConfigMaps(namespace).Update(ctx, m, metav1.UpdateOptions{})
+	_, err = c.ConfigMaps(namespace).Update(ctx, m, metav1.UpdateOptions{})
 	return err
 }

@@ -13,11 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	corev1informers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/services/controllers/internal/workers"
 )
 
@@ -29,7 +28,7 @@ const account = "default"
 
 // Config configures a Controller.
 type Config struct {
-	Client kubernetes.Interface
+	Accounts kubeclient.Namespaced[*corev1.ServiceAccount, *corev1.ServiceAccountList]
 	// Namespaces is started and stopped by the caller.
 	Namespaces cache.SharedIndexInformer
 	Log        *slog.Logger
@@ -46,9 +45,8 @@ type Controller struct {
 
 // New returns an idle controller.
 func New(c Config) *Controller {
-	accounts := corev1informers.NewFilteredServiceAccountInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, account).String()
-	})
+	named := fields.OneTermEqualSelector(metav1.ObjectNameField, account).String()
+	accounts := workers.NewInformer(c.Accounts(metav1.NamespaceAll), &corev1.ServiceAccount{}, named, 0, cache.Indexers{})
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[string](),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "serviceaccount", MetricsProvider: c.Queues})
@@ -100,7 +98,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	if _, ok, err := c.accounts.GetStore().GetByKey(namespace + "/" + account); err != nil || ok {
 		return err
 	}
-	_, err := c.Client.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
+	_, err := c.Accounts(namespace).Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

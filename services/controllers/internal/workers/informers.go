@@ -1,10 +1,35 @@
 package workers
 
 import (
+	"context"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"binnacle/libs/kubeclient"
 )
+
+// NewInformer returns an informer of the objects that a field selector matches. example is an empty
+// object.
+func NewInformer[P, PL runtime.Object](client kubeclient.Interface[P, PL], example P, selector string,
+	resync time.Duration, indexers cache.Indexers,
+) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return client.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return client.Watch(ctx, o)
+		},
+	}, example, resync, indexers)
+}
 
 // StripMetadata is a transform function of informers. It removes the managed fields.
 func StripMetadata(obj any) (any, error) {

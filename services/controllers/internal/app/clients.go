@@ -1,0 +1,155 @@
+package app
+
+import (
+	"errors"
+
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"binnacle/libs/kubeclient"
+	"binnacle/services/controllers/internal/namespaces"
+	"binnacle/services/controllers/internal/quotas"
+	"binnacle/services/controllers/internal/resources"
+)
+
+// Shares of --kube-api-qps and --kube-api-burst, as in kube-controller-manager. The deletion of an
+// object takes several requests, and that of a namespace takes some for each resource.
+const (
+	gcRate         = 2
+	namespaceRate  = 20
+	namespaceBurst = 100
+)
+
+// clients holds the clients of the controllers. Each paragraph shares a rate.
+type clients struct {
+	discovery resources.Discovery
+
+	// followed has no rate. It lists and watches each resource once.
+	followed metadata.Interface
+
+	gc metadata.Interface
+
+	namespacesMetadata metadata.Interface
+
+	namespaces    namespaces.Client
+	namespacePods kubeclient.Namespaced[*corev1.Pod, *corev1.PodList]
+
+	allNamespaces kubeclient.Interface[*corev1.Namespace, *corev1.NamespaceList]
+	leases        kubeclient.Namespaced[*coordinationv1.Lease, *coordinationv1.LeaseList]
+	jobs          kubeclient.Namespaced[*batchv1.Job, *batchv1.JobList]
+	requests      kubeclient.Interface[*certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequestList]
+
+	quotas quotas.Clients
+
+	roles kubeclient.Interface[*rbacv1.ClusterRole, *rbacv1.ClusterRoleList]
+
+	accounts   kubeclient.Namespaced[*corev1.ServiceAccount, *corev1.ServiceAccountList]
+	configMaps kubeclient.Namespaced[*corev1.ConfigMap, *corev1.ConfigMapList]
+	events     kubeclient.Namespaced[*corev1.Event, *corev1.EventList]
+}
+
+func newClients(config *rest.Config) (*clients, error) {
+	unlimited := rest.CopyConfig(config)
+	unlimited.QPS = -1
+	// All resources are followed and deleted, also deprecated ones.
+	config = rest.CopyConfig(config)
+	config.WarningHandler, unlimited.WarningHandler = rest.NoWarnings{}, rest.NoWarnings{}
+	scaled := func(rate float32, burst int) *rest.Config {
+		c := rest.CopyConfig(config)
+		c.QPS, c.Burst = c.QPS*rate, c.Burst*burst
+		return c
+	}
+	b := &clientBuilder{}
+	out := &clients{
+		followed: b.metadata(unlimited), gc: b.metadata(scaled(gcRate, gcRate)),
+		namespacesMetadata: b.metadata(scaled(namespaceRate, namespaceBurst)),
+	}
+	var err error
+	out.discovery, err = resources.NewClient(config)
+	b.errs = append(b.errs, err)
+
+	c := b.client(scaled(namespaceRate, namespaceBurst), corev1.AddToScheme)
+	out.namespaces = resource[corev1.Namespace, corev1.NamespaceList](b, c, core("namespaces"))
+	out.namespacePods = resource[corev1.Pod, corev1.PodList](b, c, core("pods")).Namespaced()
+
+	c = b.client(config, corev1.AddToScheme, coordinationv1.AddToScheme, batchv1.AddToScheme,
+		certificatesv1.AddToScheme)
+	out.allNamespaces = resource[corev1.Namespace, corev1.NamespaceList](b, c, core("namespaces"))
+	out.leases = resource[coordinationv1.Lease, coordinationv1.LeaseList](b, c,
+		coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespaced()
+	out.jobs = resource[batchv1.Job, batchv1.JobList](b, c,
+		batchv1.SchemeGroupVersion.WithResource("jobs")).Namespaced()
+	out.requests = resource[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](b, c,
+		certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"))
+
+	c = b.client(config, corev1.AddToScheme, resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme)
+	out.quotas = quotaClients(b, c)
+
+	c = b.client(config, rbacv1.AddToScheme)
+	out.roles = resource[rbacv1.ClusterRole, rbacv1.ClusterRoleList](b, c,
+		rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
+
+	c = b.client(config, corev1.AddToScheme)
+	out.accounts = resource[corev1.ServiceAccount, corev1.ServiceAccountList](b, c, core("serviceaccounts")).Namespaced()
+	out.configMaps = resource[corev1.ConfigMap, corev1.ConfigMapList](b, c, core("configmaps")).Namespaced()
+	out.events = resource[corev1.Event, corev1.EventList](b, c, core("events")).Namespaced()
+	return out, errors.Join(b.errs...)
+}
+
+func quotaClients(b *clientBuilder, c *kubeclient.Client) quotas.Clients {
+	const claims = "resourceclaims"
+	all := resource[corev1.ResourceQuota, corev1.ResourceQuotaList](b, c, core("resourcequotas"))
+	return quotas.Clients{
+		Quotas:   all.Namespaced(),
+		Status:   func(namespace string) quotas.StatusClient { return all.In(namespace) },
+		Pods:     resource[corev1.Pod, corev1.PodList](b, c, core("pods")).Namespaced(),
+		Services: resource[corev1.Service, corev1.ServiceList](b, c, core("services")).Namespaced(),
+		VolumeClaims: resource[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](b, c,
+			core("persistentvolumeclaims")).Namespaced(),
+		DeviceClaimsV1beta1: resource[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](b, c,
+			resourcev1beta1.SchemeGroupVersion.WithResource(claims)).Namespaced(),
+		DeviceClaimsV1beta2: resource[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](b, c,
+			resourcev1beta2.SchemeGroupVersion.WithResource(claims)).Namespaced(),
+	}
+}
+
+func core(resource string) schema.GroupVersionResource {
+	return corev1.SchemeGroupVersion.WithResource(resource)
+}
+
+// clientBuilder collects the errors of constructors.
+type clientBuilder struct{ errs []error }
+
+// client returns a client with its own rate, or nil after an error.
+func (b *clientBuilder) client(config *rest.Config, add ...func(*runtime.Scheme) error) *kubeclient.Client {
+	c, err := kubeclient.NewClient(config, add...)
+	b.errs = append(b.errs, err)
+	return c
+}
+
+func (b *clientBuilder) metadata(config *rest.Config) metadata.Interface {
+	c, err := metadata.NewForConfig(config)
+	b.errs = append(b.errs, err)
+	return c
+}
+
+// resource returns the client of a resource in all namespaces, or nil after an error.
+func resource[T, L any, P kubeclient.Object[T], PL kubeclient.Object[L]](
+	b *clientBuilder, c *kubeclient.Client, r schema.GroupVersionResource,
+) *kubeclient.Resource[T, L, P, PL] {
+	if c == nil {
+		return nil
+	}
+	out, err := kubeclient.NewResource[T, L, P, PL](c, r, "")
+	b.errs = append(b.errs, err)
+	return out
+}

@@ -1,0 +1,113 @@
+package events
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// The limits of client-go's recorder.
+const (
+	// maxKnown is the number of subjects, and of Events, that are remembered.
+	maxKnown = 4096
+	// From the maxSimilar-th message about a subject on, new messages share one Event. The messages
+	// are forgotten after similarWindow without an Event.
+	maxSimilar    = 10
+	similarWindow = 10 * time.Minute
+	combined      = "(combined from similar events): "
+	// A subject has subjectBurst Events, and another one each subjectInterval.
+	subjectBurst    = 25
+	subjectInterval = 5 * time.Minute
+)
+
+// correlator turns occurrences into Events. One goroutine uses it.
+type correlator struct {
+	similar *simplelru.LRU[subject, *similar]
+	written *simplelru.LRU[occurrence, *corev1.Event]
+}
+
+// similar is what is known of the Events of a subject.
+type similar struct {
+	messages map[string]struct{}
+	last     time.Time
+	limit    *rate.Limiter
+}
+
+func newCorrelator() *correlator {
+	return &correlator{
+		similar: newLRU[subject, *similar](), written: newLRU[occurrence, *corev1.Event](),
+	}
+}
+
+func newLRU[K comparable, V any]() *simplelru.LRU[K, V] {
+	l, err := simplelru.NewLRU[K, V](maxKnown, nil)
+	if err != nil { // only for a size that is not positive
+		panic(err)
+	}
+	return l
+}
+
+// observe returns the Event to write, or nil if the subject has too many. The count of an Event that
+// exists is greater than one.
+func (c *correlator) observe(o occurrence, now time.Time) *corev1.Event {
+	s, ok := c.similar.Get(o.subject)
+	if !ok {
+		s = &similar{limit: rate.NewLimiter(rate.Every(subjectInterval), subjectBurst)}
+		c.similar.Add(o.subject, s)
+	}
+	key, message := o, o.message
+	if s.combine(o.message, now) {
+		key.message, message = combined, combined+o.message
+	}
+	e, ok := c.written.Get(key)
+	if !ok {
+		e = newEvent(o.subject, now)
+		c.written.Add(key, e)
+	}
+	e.Count++
+	e.LastTimestamp, e.Message = metav1.NewTime(now), message
+	if !s.limit.AllowN(now, 1) {
+		return nil
+	}
+	return e.DeepCopy()
+}
+
+// combine records a message, and reports whether it shares an Event with others.
+func (s *similar) combine(message string, now time.Time) bool {
+	if s.messages == nil || now.Sub(s.last) > similarWindow {
+		s.messages = map[string]struct{}{}
+	}
+	s.last = now
+	if _, ok := s.messages[message]; ok {
+		return false
+	}
+	if len(s.messages) == maxSimilar-1 {
+		return true
+	}
+	s.messages[message] = struct{}{}
+	return false
+}
+
+// newEvent returns an Event that has not occurred yet.
+func newEvent(s subject, now time.Time) *corev1.Event {
+	e := &corev1.Event{
+		InvolvedObject: s.about, Reason: s.reason, Type: corev1.EventTypeWarning,
+		FirstTimestamp: metav1.NewTime(now),
+	}
+	e.Namespace = s.about.Namespace
+	if e.Namespace == "" {
+		e.Namespace = metav1.NamespaceDefault
+	}
+	// The names of some objects are not valid in the name of an Event.
+	e.Name = fmt.Sprintf("%s.%x", s.about.Name, now.UnixNano())
+	if len(validation.IsDNS1123Subdomain(e.Name)) > 0 {
+		e.Name = string(uuid.NewUUID())
+	}
+	return e
+}

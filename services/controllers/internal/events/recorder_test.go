@@ -1,0 +1,170 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"binnacle/libs/kubeclient"
+	"binnacle/services/controllers/internal/events"
+)
+
+var dependent = corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "x", UID: "uid-x"}
+
+// start runs a recorder in a bubble.
+func start(t *testing.T, client *fake.Clientset) *events.Recorder {
+	r := events.New(events.Config{
+		Client: func(ns string) kubeclient.Interface[*corev1.Event, *corev1.EventList] {
+			return client.CoreV1().Events(ns)
+		},
+		Component: "a-controller", Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return r
+}
+
+// written returns the Events of a namespace in the form "count message".
+func written(t *testing.T, client *fake.Clientset, namespace string) (out []string) {
+	t.Helper()
+	synctest.Wait()
+	list, err := client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		out = append(out, fmt.Sprintf("%d %s", list.Items[i].Count, list.Items[i].Message))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// warn records an Event. The names of Events have their time, so time passes.
+func warn(r *events.Recorder, message string) {
+	r.Warn(dependent, "Bad", message)
+	time.Sleep(time.Second) // the bubble's time
+}
+
+func TestRepeatedEventIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		r := start(t, client)
+		first := time.Now()
+		warn(r, "one")
+		warn(r, "one")
+		last := time.Now()
+		warn(r, "one")
+		if got := written(t, client, "a"); !slices.Equal(got, []string{"3 one"}) {
+			t.Fatalf("events %q", got)
+		}
+		list, err := client.CoreV1().Events("a").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &list.Items[0]
+		if e.InvolvedObject != dependent || e.Type != corev1.EventTypeWarning || e.Reason != "Bad" ||
+			e.Source.Component != "a-controller" || e.ReportingController != "a-controller" || e.Name != fmt.Sprintf("x.%x", first.UnixNano()) {
+			t.Errorf("event %+v", e)
+		}
+		if !e.FirstTimestamp.Time.Equal(first) || !e.LastTimestamp.Time.Equal(last) {
+			t.Errorf("occurred from %v to %v, want %v to %v", e.FirstTimestamp, e.LastTimestamp, first, last)
+		}
+		// An Event that has expired is created again, with its count.
+		if err := client.CoreV1().Events("a").Delete(t.Context(), e.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		warn(r, "one")
+		if got := written(t, client, "a"); !slices.Equal(got, []string{"4 one"}) {
+			t.Errorf("events %q", got)
+		}
+	})
+}
+
+func TestSimilarEventsAreCombined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		r := start(t, client)
+		for i := range 12 {
+			warn(r, fmt.Sprintf("message %c", 'a'+i))
+		}
+		warn(r, "message a")
+		got := written(t, client, "a")
+		if len(got) != 10 || !slices.Contains(got, "3 (combined from similar events): message l") ||
+			!slices.Contains(got, "2 message a") {
+			t.Errorf("events %q", got)
+		}
+		time.Sleep(11 * time.Minute) // the bubble's time
+		warn(r, "later")
+		if got := written(t, client, "a"); !slices.Contains(got, "1 later") {
+			t.Errorf("events %q, want a new one after the window", got)
+		}
+	})
+}
+
+func TestEventsOfAnObjectAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		r := start(t, client)
+		for range 40 {
+			warn(r, "one")
+		}
+		if got := written(t, client, "a"); !slices.Equal(got, []string{"25 one"}) {
+			t.Errorf("events %q", got)
+		}
+		node := dependent
+		node.Kind, node.Namespace, node.Name = "Node", "", "Not:valid"
+		r.Warn(node, "Bad", "one")
+		if got := written(t, client, "default"); !slices.Equal(got, []string{"1 one"}) {
+			t.Errorf("events %q of another object", got)
+		}
+		time.Sleep(5 * time.Minute) // the bubble's time
+		warn(r, "one")
+		if got := written(t, client, "a"); !slices.Equal(got, []string{"41 one"}) {
+			t.Errorf("events %q", got)
+		}
+	})
+}
+
+func TestEventIsRetriedUnlessRejected(t *testing.T) {
+	rejected := apierrors.NewForbidden(corev1.Resource("events"), "x", errors.New("a test"))
+	for _, tt := range []struct {
+		name     string
+		err      error
+		failures int
+		attempts int
+		written  bool
+	}{
+		{"unreachable for a while", errors.New("connection refused"), 3, 4, true},
+		{"unreachable", errors.New("connection refused"), 100, 12, false},
+		{"rejected", rejected, 100, 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, attempts := fake.NewClientset(), 0
+				client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+					attempts++
+					return attempts <= tt.failures, nil, tt.err
+				})
+				warn(start(t, client), "one")
+				time.Sleep(time.Hour) // the bubble's time
+				if got := written(t, client, "a"); attempts != tt.attempts || (len(got) == 1) != tt.written {
+					t.Errorf("%d attempts, events %q", attempts, got)
+				}
+			})
+		})
+	}
+}

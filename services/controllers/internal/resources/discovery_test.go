@@ -1,0 +1,86 @@
+package resources_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"binnacle/services/controllers/internal/resources"
+)
+
+// TestClientReadsAggregatedDiscovery checks the requests of a client and its results by response.
+func TestClientReadsAggregatedDiscovery(t *testing.T) {
+	const media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	list := func(name string) any {
+		return apidiscoveryv2.APIGroupDiscoveryList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "apidiscovery.k8s.io/v2", Kind: "APIGroupDiscoveryList"},
+			Items:    []apidiscoveryv2.APIGroupDiscovery{group(name, version("v1", resource("widgets", "Widget")))},
+		}
+	}
+	type response struct {
+		code int
+		body any
+	}
+	failure := func(code int32) response {
+		return response{int(code), metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+			Code: code, Message: "broken",
+		}}
+	}
+	core, named := response{200, list("")}, response{200, list("example.com")}
+	legacy := response{200, metav1.APIGroupList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"},
+	}}
+	for _, tt := range []struct {
+		name      string
+		core, all response
+		want      []string
+		err       string
+	}{
+		{"all groups", core, named, []string{"v1 widgets", "example.com/v1 widgets"}, ""},
+		{"without the core group", failure(404), named, []string{"example.com/v1 widgets"}, ""},
+		{"core group fails", failure(500), named, nil, "broken"},
+		{"other groups fail", core, failure(404), nil, "broken"},
+		{"another format", core, legacy, nil, "not aggregated"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Header.Get("Accept"); got != media {
+					t.Errorf("%s accepts %s", r.URL.Path, got)
+				}
+				a, ok := map[string]response{"/api": tt.core, "/apis": tt.all}[r.URL.Path]
+				if !ok {
+					t.Errorf("request for %s", r.URL.Path)
+				}
+				w.Header().Set("Content-Type", media)
+				w.WriteHeader(a.code)
+				_ = json.NewEncoder(w).Encode(a.body)
+			}))
+			t.Cleanup(server.Close)
+			client, err := resources.NewClient(&rest.Config{Host: server.URL, QPS: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			table, err := resources.NewCache(client).Get(0)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("error %v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := names(table.Preferred); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
