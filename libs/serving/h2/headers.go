@@ -317,10 +317,10 @@ func (c *conn) endRequest(s *stream) error {
 	if s.declared >= 0 && s.received != s.declared {
 		return &streamError{s.id, http2.ErrCodeProtocol}
 	}
-	s.body.finish(io.EOF)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.requestEnded = true
+	s.requestEnded = true // before the handler reads the end of the body and returns
+	s.body.finish(io.EOF)
 	if s.responseEnded {
 		c.close(s, nil)
 	}
