@@ -135,7 +135,7 @@ func otherIdentities(t *testing.T, c *composition) {
 	}
 }
 
-// controllersElsewhere runs the two controllers with a separate API server.
+// controllersElsewhere runs the services with controllers with a separate API server.
 func controllersElsewhere(t *testing.T, c *composition) {
 	pair := []string{"--tls-private-key-file=/certs/apiserver.key", "--tls-cert-file=/certs/apiserver.crt", "--client-ca-file=/certs/client-ca.crt"}
 	// The name apiserver-0 is in the certificate.

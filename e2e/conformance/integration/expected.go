@@ -48,11 +48,11 @@ func report(w io.Writer, name string, results map[string]outcome, expected map[s
 		got := results[test]
 		counts[got]++
 		reason, listed := expected[test]
-		often, sometimes := expected[test+unsteady]
+		flakyReason, flaky := expected[test+unsteady]
 		failed := got == fail || got == unfinished
 		switch {
-		case failed && sometimes:
-			fmt.Fprintf(w, "  possible failure: %s: %s\n", test, often)
+		case failed && flaky:
+			fmt.Fprintf(w, "  possible failure: %s: %s\n", test, flakyReason)
 		case failed && listed:
 			fmt.Fprintf(w, "  expected failure: %s: %s\n", test, reason)
 		case failed:

@@ -16,7 +16,7 @@ import (
 )
 
 // spoil replaces a stored object with an invalid value, or creates an invalid value if there is
-// none. mend restores it.
+// none. mend deletes it.
 func (a *api) spoil(path string) (mend func()) {
 	a.t.Helper()
 	key := a.server.base.root + "/" + path
@@ -110,7 +110,7 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	}
 }
 
-// TestUnsafeDeletionsAreAudited checks completed and failed deletions at every audit level.
+// TestUnsafeDeletionsAreAudited checks the audit events of completed and failed deletions.
 func TestUnsafeDeletionsAreAudited(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

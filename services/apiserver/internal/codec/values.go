@@ -274,7 +274,8 @@ func mayBreakLeafRule(b []byte) bool {
 	return quantity.Suspect(b)
 }
 
-// CheckStored returns a *ValueError for a value to store that cannot be served in every encoding.
+// CheckStored returns an error for a value to store that cannot be served in every encoding: a
+// *ValueError, or the error of its envelope.
 // The value is a result of EncodeStored.
 func (k *Coder) CheckStored(value []byte) error {
 	if k.Decl.Document != nil || !isEnvelope(value) {

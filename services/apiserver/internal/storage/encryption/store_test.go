@@ -37,11 +37,11 @@ func TestConformance(t *testing.T) {
 
 // fixture is a watch cache and an encrypting store on an etcd.
 type fixture struct {
-	raw   storage.Interface
-	live  *encryption.Live
-	store *encryption.Store
-	cache *watchcache.Cache
-	pods  *watchcache.Store // the cached secrets
+	raw     storage.Interface
+	live    *encryption.Live
+	store   *encryption.Store
+	cache   *watchcache.Cache
+	secrets *watchcache.Store
 }
 
 func newFixture(t *testing.T, live *encryption.Live) *fixture {
@@ -83,7 +83,7 @@ func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *f
 	if err := w.cache.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.pods = w.cache.Store("secrets")
+	w.secrets = w.cache.Store("secrets")
 	return w
 }
 
@@ -93,7 +93,7 @@ func (w *fixture) shows(t *testing.T, key string) (string, error) {
 	if _, err := w.cache.MostRecent(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	e, ok := w.pods.Get(key)
+	e, ok := w.secrets.Get(key)
 	if !ok {
 		return "", storage.ErrNotFound
 	}
@@ -113,7 +113,7 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 		t.Fatalf("got stored value %.40q, %v", stored.Value, err)
 	}
 	const moved = "/registry/secrets/default/moved"
-	watch, err := w.pods.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true}, After: w.cache.Revision()})
+	watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true}, After: w.cache.Revision()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newFixtureOn(t, raw, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
-	watch, err := w.pods.Watch(watchcache.WatchOptions{
+	watch, err := w.secrets.Watch(watchcache.WatchOptions{
 		Selection: watchcache.Selection{Readable: true, Namespace: "default"},
 		After:     w.cache.Revision(),
 	})
@@ -186,7 +186,7 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 	}
 	var watchers []*watchcache.Watcher
 	for _, name := range []string{"", "s"} {
-		watch, err := w.pods.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true, Name: name}, After: revision})
+		watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true, Name: name}, After: revision})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,20 +22,20 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	if revision <= s.oldest() {
 		return &storage.CompactedError{Oldest: s.oldest()}
 	}
-	kept := int(revision - s.oldest())
-	for _, c := range s.history[1 : kept+1] {
+	dropped := int(revision - s.oldest())
+	for _, c := range s.history[1 : dropped+1] {
 		// No read reaches beyond this version any more.
 		c.version.previous = nil
 		if newest, _ := s.keys.Get(c.version.Key); newest == c.version && !newest.live() {
 			s.keys.Delete(newest.Key)
 		}
 	}
-	s.history = slices.Clone(s.history[kept:]) // releases the memory of the earlier changes
+	s.history = slices.Clone(s.history[dropped:]) // releases the memory of the earlier changes
 	return nil
 }
 
-// CompactEvery compacts at each interval to the newest revision of the interval before,
-// until the context ends. An interval of 0 disables it.
+// CompactEvery compacts at each interval to the revision that was the newest one an
+// interval before, until the context ends. An interval of 0 disables it.
 func (s *Store) CompactEvery(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
 		<-ctx.Done()
