@@ -23,7 +23,7 @@ type part struct {
 type urgency int
 
 const (
-	// now writes as soon as the token is free.
+	// now writes as soon as the write token (schedule.go) is free.
 	now urgency = iota
 	// soon yields to the other streams of the connection first, so that their data leaves in the
 	// same write.
@@ -179,7 +179,7 @@ func (c *conn) wakeBlocked() {
 	first.signal()
 }
 
-// countSent takes data that is queued or being written from the windows. The caller holds mu.
+// countSent subtracts n bytes from both send windows. The caller holds mu.
 func (c *conn) countSent(s *stream, n int, end bool) {
 	s.sendWindow -= int64(n)
 	c.sendWindow -= int64(n)

@@ -24,8 +24,8 @@ const (
 const all = "*"
 
 // kindsOf returns the kinds for which a policy's expressions are checked: those that its rules
-// name, sorted by group, version and kind. A rule for every group or version names none, and
-// neither do patterns and subresources.
+// name, sorted by group, version and kind. Rules for every group or version, patterns and
+// subresources are skipped.
 func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource string) []schema.GroupVersionKind) []schema.GroupVersionKind {
 	if m == nil {
 		return nil
@@ -87,7 +87,8 @@ func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
 	return gv.WithKind(k.Kind)
 }
 
-// mentions reports whether a policy may match a resource with a given definition.
+// mentions reports whether the type check of a policy may use the types of a resource: those of its
+// parameters, or those that its rules match.
 func mentions(s *admissionv1.ValidatingAdmissionPolicySpec, r schema.GroupResource) bool {
 	if paramKind(s.ParamKind).Group == r.Group {
 		return true

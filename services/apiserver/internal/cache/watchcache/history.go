@@ -29,7 +29,7 @@ const (
 	keepImages = 8
 	// keepImageFor is how long an older state is kept after its last use.
 	keepImageFor = 75 * time.Second
-	// imagesShare is the share of older states in the memory of all caches.
+	// imagesShare is the weight of older states in the division of the memory of all caches.
 	imagesShare = 1
 )
 
@@ -265,8 +265,8 @@ type olderRead struct {
 	err   error
 }
 
-// readOlder returns an entry of history with its value. If the store does not have it either, the
-// error is *storage.CompactedError.
+// readOlder reads the value of an entry that the history has dropped from the store. If the store has
+// compacted it, the error is *storage.CompactedError.
 func (c *Cache) readOlder(ctx context.Context, e *Entry) (*Entry, error) {
 	if c.cfg.Older == nil {
 		return nil, &storage.CompactedError{}

@@ -53,8 +53,8 @@ func (m *Manager) apply(
 		return nil, err
 	}
 	applied := typed.AsTypedUnvalidated(value.NewValueInterface(patch), m.typed().Schema, m.typed().TypeRef)
-	if crowded(applied) { // before the validation
-		return nil, errCrowded()
+	if exceedsLimits(applied) { // before the validation
+		return nil, errExceedsLimits()
 	}
 	live = live.DeepCopyObject().(registry.Object)
 	entries, err := m.decode(live.GetManagedFields())
@@ -75,8 +75,8 @@ func (m *Manager) apply(
 	if err != nil {
 		return nil, fmt.Errorf("type the live object: %w", err)
 	}
-	if crowded(have) {
-		return nil, errCrowded()
+	if exceedsLimits(have) {
+		return nil, errExceedsLimits()
 	}
 	self := m.owner(manager, metav1.ManagedFieldsOperationApply)
 	r, err := m.merge(ctx, have, applied, entries, self, force)
@@ -215,8 +215,8 @@ func typeOfObject(o registry.Object) reflect.Type { return reflect.TypeOf(o).Ele
 func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
 	t := f.typeFor(k, obj)
 	patch := typed.AsTypedUnvalidated(value.NewValueInterface(configuration), t.Schema, t.TypeRef)
-	if crowded(patch) { // before the validation
-		return nil, errCrowded()
+	if exceedsLimits(patch) { // before the validation
+		return nil, errExceedsLimits()
 	}
 	patch, err := t.FromUnstructured(configuration)
 	if err == nil {
@@ -237,8 +237,8 @@ func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration m
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert original object to typed object: %w", err)
 	}
-	if crowded(live) {
-		return nil, errCrowded()
+	if exceedsLimits(live) {
+		return nil, errExceedsLimits()
 	}
 	merged, err := live.Merge(patch)
 	if err != nil {

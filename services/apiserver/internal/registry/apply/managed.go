@@ -173,7 +173,7 @@ func seconds(t *metav1.Time) int64 {
 	return t.Unix()
 }
 
-// SameButTimes reports whether two lists differ in times only.
+// SameButTimes reports whether two lists are equal except for their times.
 func SameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
 	return slices.EqualFunc(a, b, func(x, y metav1.ManagedFieldsEntry) bool {
 		return x.Manager == y.Manager && x.Operation == y.Operation && x.APIVersion == y.APIVersion && x.FieldsType == y.FieldsType &&
@@ -261,23 +261,23 @@ func (o owner) String() string {
 	return s
 }
 
-// MaxMembers is the maximum number of members of one object or list with owners of their own that
-// structured-merge-diff processes. Its time grows quadratically.
+// MaxMembers limits the map keys or list elements at one path that can have separate owners. The time
+// of structured-merge-diff grows with the square of their number.
 const MaxMembers = 20_000
 
 // MaxPaths is the maximum total size in bytes of the paths of all members. Paths are formatted for
 // each error, including the keys that identify list elements, possibly many times.
 const MaxPaths = 32 << 20
 
-// errCrowded returns the error for objects that exceed MaxMembers or MaxPaths. An apply to such an
+// errExceedsLimits returns the error for objects that exceed MaxMembers or MaxPaths. An apply to such an
 // object is rejected; after other writes it has no managedFields.
-func errCrowded() error {
+func errExceedsLimits() error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members with separate field owners, or their paths have more than %d bytes",
 		MaxMembers, MaxPaths))
 }
 
-// crowded reports whether a value has more than MaxMembers at one path, or exceeds MaxPaths.
-func crowded(t *typed.TypedValue) bool {
+// exceedsLimits reports whether a value has more than MaxMembers at one path, or exceeds MaxPaths.
+func exceedsLimits(t *typed.TypedValue) bool {
 	w := pathCounter{schema: t.Schema()}
 	return w.visit(t.TypeRef(), t.AsValue(), 0)
 }
@@ -362,8 +362,8 @@ func keyOf(l *smd.List, x value.Value) (n int) {
 
 // compare compares two values with structured-merge-diff.
 func compare(a, b *typed.TypedValue) (*typed.Comparison, error) {
-	if crowded(a) || crowded(b) {
-		return nil, errCrowded()
+	if exceedsLimits(a) || exceedsLimits(b) {
+		return nil, errExceedsLimits()
 	}
 	return a.Compare(b)
 }

@@ -17,8 +17,9 @@ type podReader func(codec.Item) (registry.Object, error)
 // Lister looks up namespaces and their pods.
 type Lister struct {
 	*lister.Objects
-	namespaces      lister.CachedResource
-	outline, judged podReader
+	namespaces lister.CachedResource
+	// outline decodes the fields that select pods, evaluated those that the standards check.
+	outline, evaluated podReader
 }
 
 // NewLister returns a lister of namespaces and of the pods of o.
@@ -28,16 +29,16 @@ func NewLister(o *lister.Objects, namespaces lister.CachedResource) (*Lister, er
 	if out.outline, err = o.Pods.Coder.Partly("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {
 		return nil, err
 	}
-	out.judged, err = o.Pods.Coder.Partly("metadata.name", "metadata.labels", "metadata.annotations", "spec")
+	out.evaluated, err = o.Pods.Coder.Partly("metadata.name", "metadata.labels", "metadata.annotations", "spec")
 	return out, err
 }
 
-// GetNamespace implements Objects.
+// GetNamespace returns a namespace from the cache.
 func (o *Lister) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	return lister.Get[*corev1.Namespace](ctx, o.Objects, &o.namespaces, "", name)
 }
 
-// PodsIn implements Objects.
+// PodsIn returns the pods of a namespace, which are decoded when they are read.
 func (o *Lister) PodsIn(ctx context.Context, namespace string) ([]Stored, error) {
 	entries, _, err := o.Stored(ctx, &o.Pods, namespace)
 	if err != nil {
@@ -58,7 +59,7 @@ type storedPod struct {
 
 func (p *storedPod) Size() int                     { return p.entry.Size() }
 func (p *storedPod) Outline() (*corev1.Pod, error) { return p.read(p.of.outline) }
-func (p *storedPod) Judged() (*corev1.Pod, error)  { return p.read(p.of.judged) }
+func (p *storedPod) Judged() (*corev1.Pod, error)  { return p.read(p.of.evaluated) }
 
 // read decodes the pod with a reader.
 func (p *storedPod) read(reader podReader) (*corev1.Pod, error) {

@@ -24,46 +24,48 @@ type Emulation struct {
 func (e Emulation) Serves(all *registry.Catalog, config RuntimeConfig, gate func(*registry.Kind) bool) (func(*registry.Kind) bool, error) {
 	types, served := Documented(), map[*registry.Kind]bool{}
 	for _, g := range all.Groups() {
-		lower := map[string]bool{} // resources with a served older version
-		for i := len(g.Versions) - 1; i >= 0; i-- {
-			var here []string
+		servedInOlder := map[string]bool{}          // resources with a served older version
+		for i := len(g.Versions) - 1; i >= 0; i-- { // versions are in the order of preference, newest first
+			var servedInThis []string
 			for _, k := range all.Kinds() {
 				if k.Group != g.Name || k.Version != g.Versions[i] {
 					continue
 				}
-				yes, err := e.serves(types, k, config, lower[k.Resource])
+				yes, err := e.serves(types, k, config, servedInOlder[k.Resource])
 				if err != nil {
 					return nil, err
 				}
 				if yes && gate(k) {
 					served[k] = true
-					here = append(here, k.Resource)
+					servedInThis = append(servedInThis, k.Resource)
 				}
 			}
-			for _, r := range here {
-				lower[r] = true
+			for _, r := range servedInThis {
+				servedInOlder[r] = true
 			}
 		}
 	}
 	return func(k *registry.Kind) bool { return served[k] }, nil
 }
 
-func (e Emulation) serves(types *runtime.Scheme, k *registry.Kind, config RuntimeConfig, lower bool) (bool, error) {
-	came, removed := lifecycle(types, k)
+// serves reports whether a kind is served in the emulated version: by its lifecycle, or because the
+// configuration names it. servedInOlder states whether an older version of the resource is served.
+func (e Emulation) serves(types *runtime.Scheme, k *registry.Kind, config RuntimeConfig, servedInOlder bool) (bool, error) {
+	introduced, removed := lifecycle(types, k)
 	if removed != 0 && removed <= e.Minor {
 		return false, nil
 	}
-	if came <= e.Minor {
+	if introduced <= e.Minor {
 		return config.Serves(k), nil
 	}
 	ofVersion, ofResource := config.named(k)
 	switch {
-	case e.Forward && lower && !levels["api/alpha"].MatchString(k.Version) && !config.denied(k):
+	case e.Forward && servedInOlder && !levels["api/alpha"].MatchString(k.Version) && !config.denied(k):
 		return true, nil
 	case e.Named && (ofVersion || ofResource):
 		return config.Serves(k), nil
 	case ofResource:
-		return false, fmt.Errorf("cannot enable resource %s in runtime-config because it is introduced at 1.%d after the current version 1.%d. Consider setting --runtime-config-emulation-forward-compatible=true", k.GVR(), came, e.Minor)
+		return false, fmt.Errorf("cannot enable resource %s in runtime-config because it is introduced at 1.%d after the current version 1.%d. Consider setting --runtime-config-emulation-forward-compatible=true", k.GVR(), introduced, e.Minor)
 	default:
 		return false, nil
 	}

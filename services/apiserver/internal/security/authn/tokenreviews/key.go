@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// key is the key of a result.
+// key identifies a cached result.
 type key [sha256.Size]byte
 
 // keyer computes keys. They are a keyed hash, so neither a memory dump nor lookup timing reveals
@@ -23,7 +23,7 @@ type hasher struct {
 	buf  []byte
 }
 
-// newKeyer generates the key of the hash.
+// newKeyer generates the secret of the hash.
 func newKeyer() (*keyer, error) {
 	secret := make([]byte, sha256.Size)
 	if _, err := rand.Read(secret); err != nil {

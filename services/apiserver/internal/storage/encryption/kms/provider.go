@@ -30,10 +30,10 @@ type Provider interface {
 // responsiveness tracks whether the plugin responds.
 type responsiveness struct {
 	failing atomic.Bool // the last call got no response
-	// stuck: a key was not decrypted in time, whatever the status of the plugin.
+	// stuck means that a decryption timed out, although calls for the status may succeed.
 	stuck     atomic.Bool
 	recovered func()
-	// wait is Config.Wait.
+	// wait calls a function that waits for the plugin, without the limits of the request.
 	wait func(context.Context, func(context.Context) error) error
 }
 
@@ -155,7 +155,7 @@ func (h *health) probe(ctx context.Context, readStatus func(context.Context) err
 	return err
 }
 
-// every calls readStatus at the interval for its last result, until ctx ends.
+// every polls readStatus until ctx ends. The interval depends on whether the last call succeeded.
 func every(ctx context.Context, pace Pace, first error, readStatus func(context.Context) error) {
 	for err := first; ; {
 		wait := pace.HealthyInterval
