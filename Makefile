@@ -46,7 +46,7 @@ BASE ?= $(shell git merge-base HEAD "$$(git rev-parse -q --verify origin/main ||
 quick: ## Check formatting, vet, and run the short tests of the packages that differ from main and of their importers; of all if none differs
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	@packages=$$(tools/affected $(BASE)); if [ -z "$$packages" ]; then echo "no package differs from $(BASE)"; else \
-		$(GO) vet $$packages; $(GO) test -short -vet=off $$packages; fi
+		$(GO) vet $$packages; $(GO) test -short -vet=off -p 3 $$packages; fi
 
 .PHONY: test
 test: vet test-unit test-race test-e2e test-http2 ## Run everything that CI runs
