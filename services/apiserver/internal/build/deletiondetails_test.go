@@ -1,0 +1,154 @@
+package build
+
+import (
+	"testing"
+)
+
+// TestDeletionDetails covers the deletion of objects and of namespaces.
+func TestDeletionDetails(t *testing.T) {
+	t.Parallel()
+	key := signingKey(t)
+	a := start(t, issuing(key))
+	a.account()
+	const ending = "/api/v1/namespaces/ending"
+	pod := func(name, more string) string {
+		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `"},"spec":{` + more + `"containers":[{"name":"c","image":"i"}]}}`
+	}
+	a.steps(t, []step{
+		{what: "a pod", method: "POST", path: podsPath, body: pod("p", `"nodeName":"gone",`), code: 201},
+		{
+			what:   "its deletion",
+			method: "DELETE",
+			path:   podsPath + "/p",
+			code:   200,
+			has:    []string{`"deletionGracePeriodSeconds":30`, `"generation":2`},
+		},
+		{
+			what:   "the second one",
+			method: "DELETE",
+			path:   podsPath + "/p",
+			body:   `{"gracePeriodSeconds":0}`,
+			code:   200,
+			has:    []string{`"deletionGracePeriodSeconds":0`, `"generation":2`},
+		},
+		{what: "it is gone", method: "GET", path: podsPath + "/p", code: 404},
+
+		{
+			what:   "a namespace",
+			method: "POST",
+			path:   "/api/v1/namespaces",
+			body:   `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ending","generation":4},"spec":{"finalizers":["kubernetes"]}}`,
+			code:   201,
+			has:    []string{`"generation":4`},
+		},
+		{
+			what:   "an account",
+			method: "POST",
+			path:   ending + "/serviceaccounts",
+			body:   `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`,
+			code:   201,
+		},
+		{what: "a pod in it", method: "POST", path: ending + "/pods", body: pod("p", ""), code: 201},
+		{what: "the namespace ends", method: "DELETE", path: ending, code: 200, has: []string{`"generation":4`, "Terminating"}},
+		{
+			what:   "token",
+			method: "POST",
+			path:   ending + "/serviceaccounts/default/token",
+			body:   `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest"}`,
+			code:   403,
+			has:    []string{"it is being terminated"},
+		},
+		{
+			what:   "binding",
+			method: "POST",
+			path:   ending + "/pods/p/binding",
+			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p"},"target":{"name":"n"}}`,
+			code:   403,
+			has:    []string{`pods "p" is forbidden`},
+		},
+		{
+			what:   "bindings",
+			method: "POST",
+			path:   ending + "/bindings",
+			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p"},"target":{"name":"n"}}`,
+			code:   403,
+			has:    []string{`bindings "p" is forbidden`},
+		},
+		{
+			what:   "eviction",
+			method: "POST",
+			path:   ending + "/pods/p/eviction",
+			body:   `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"p"}}`,
+			code:   403,
+			has:    []string{"it is being terminated"},
+		},
+		{
+			what:   "a review there",
+			method: "POST",
+			path:   "/apis/authorization.k8s.io/v1/namespaces/ending/localsubjectaccessreviews",
+			body:   `{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","metadata":{"namespace":"ending"},"spec":{"user":"u","resourceAttributes":{"namespace":"ending","verb":"get","resource":"pods"}}}`,
+			code:   201,
+		},
+
+		{
+			what:   "a definition",
+			method: "POST",
+			path:   definitionsPath,
+			body:   definitionOf("endings", "Ending", ""),
+			code:   201,
+			has:    []string{`"generation":1`},
+		},
+		{what: "it ends", method: "DELETE", path: definitionsPath + "/endings.example.com", code: 200, lacks: []string{`"generation":2`}},
+
+		{what: "a pod on a node that is not there", method: "POST", path: podsPath, body: pod("q", `"nodeName":"gone",`), code: 201},
+		{what: "its log", method: "GET", path: podsPath + "/q/log", code: 404, has: []string{`pods "gone" not found`}},
+		{
+			what:   "bound as if elsewhere",
+			method: "POST",
+			path:   podsPath + "/q/binding",
+			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","namespace":"ending"},"target":{"name":"n"}}`,
+			code:   400,
+			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
+		},
+		{
+			what:   "bound by the collection as if elsewhere",
+			method: "POST",
+			path:   "/api/v1/namespaces/default/bindings",
+			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","namespace":"ending"},"target":{"name":"n"}}`,
+			code:   400,
+			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
+		},
+		{
+			what:   "bound without a name",
+			method: "POST",
+			path:   podsPath + "/q/binding",
+			body:   `{"apiVersion":"v1","kind":"Binding","target":{"name":"n"}}`,
+			code:   400,
+			has:    []string{"name in URL does not match name in Binding object"},
+		},
+		{
+			what:   "bound by the collection without a name",
+			method: "POST",
+			path:   "/api/v1/namespaces/default/bindings",
+			body:   `{"apiVersion":"v1","kind":"Binding","target":{"name":"n"}}`,
+			code:   400,
+			has:    []string{"Name parameter required."},
+		},
+		{
+			what:   "bound twice",
+			method: "POST",
+			path:   podsPath + "/q/binding",
+			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q"},"target":{"name":"n"}}`,
+			code:   409,
+			has:    []string{`Operation cannot be fulfilled on pods/binding "q"`},
+		},
+		{
+			what:   "bound as another one",
+			method: "POST",
+			path:   podsPath + "/q/binding",
+			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","uid":"x"},"target":{"name":"n"}}`,
+			code:   409,
+			has:    []string{`Operation cannot be fulfilled on pods "q": Precondition failed`},
+		},
+	})
+}

@@ -1,0 +1,137 @@
+package build
+
+import (
+	"testing"
+
+	"binnacle/services/apiserver/internal/config"
+)
+
+// TestReadDetails covers reads and access reviews.
+func TestReadDetails(t *testing.T) {
+	t.Parallel()
+	key := signingKey(t)
+	a := start(t, func(o *config.Options) { withRBAC(o); issuing(key)(o) })
+	a.account()
+	for _, name := range []string{"a", "b", "c"} {
+		a.want(201, "POST", configMaps, configMap(name))
+	}
+	const partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	token := a.token("default", `{}`)
+	review := func(kind, version, more string) string {
+		return `{"apiVersion":"` + version + `","kind":"` + kind + `","metadata":{"namespace":"other"},"spec":{` + more + `}}`
+	}
+	const authentication, authorization = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
+	a.steps(t, []step{
+		{
+			what:   "any version, with a limit",
+			method: "GET",
+			path:   configMaps + "?limit=1&resourceVersion=0",
+			code:   200,
+			has:    []string{`"name":"a"`, `"name":"c"`},
+			lacks:  []string{"continue", "remainingItemCount"},
+		},
+		{
+			what:   "the newest version, with a limit",
+			method: "GET",
+			path:   configMaps + "?limit=1",
+			code:   200,
+			has:    []string{`"name":"a"`, "continue"},
+			lacks:  []string{`"name":"c"`},
+		},
+		{what: "watch on an object's path", method: "GET", path: configMaps + "/a?watch=1", code: 200, has: []string{`"kind":"ConfigMap"`}},
+		{
+			what:   "a deletion as partial metadata",
+			method: "DELETE",
+			path:   configMaps + "/a",
+			header: []string{"Accept", partial},
+			code:   200,
+			has:    []string{`"kind":"Status"`, `"Success"`},
+		},
+		{
+			what:   "rules, without the question",
+			method: "POST",
+			path:   "/apis/" + authorization + "/selfsubjectrulesreviews",
+			body:   review("SelfSubjectRulesReview", authorization, `"namespace":"default"`),
+			code:   201,
+			has:    []string{`"spec":{}`, `"resourceRules":[`},
+			lacks:  []string{"managedFields", `"namespace"`},
+		},
+		{
+			what:   "a review that stands in a namespace",
+			method: "POST",
+			path:   "/apis/" + authorization + "/subjectaccessreviews",
+			body:   review("SubjectAccessReview", authorization, `"user":"u","resourceAttributes":{"verb":"get","resource":"pods"}`),
+			code:   201,
+			lacks:  []string{"other"},
+		},
+		{
+			what:   "one of a token",
+			method: "POST",
+			path:   "/apis/" + authentication + "/tokenreviews",
+			body:   review("TokenReview", authentication, `"token":"x"`),
+			code:   201,
+			has:    []string{`"error":"invalid bearer token"`},
+			lacks:  []string{"other"},
+		},
+		{
+			what:   "all reasons",
+			method: "POST",
+			path:   "/apis/" + authentication + "/tokenreviews",
+			body:   review("TokenReview", authentication, `"token":"`+token+`","audiences":["elsewhere"]`),
+			code:   201,
+			has:    []string{`"error":"[invalid bearer token, token audiences [`},
+		},
+		{
+			what:   "an object that stands in no namespace",
+			method: "POST",
+			path:   "/api/v1/nodes",
+			body:   `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","namespace":"other"}}`,
+			code:   201,
+			lacks:  []string{"other"},
+		},
+		{
+			what:   "core's labels of events",
+			method: "GET",
+			path:   "/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dx",
+			code:   400,
+			has:    []string{"field label not supported: involvedObject.name"},
+		},
+		{
+			what:   "their own",
+			method: "GET",
+			path:   "/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=regarding.name%3Dx,reportingController%3Dy",
+			code:   200,
+		},
+		{
+			what:   "discovery's old form alone",
+			method: "GET",
+			path:   "/apis",
+			header: []string{"Accept", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"},
+			code:   406,
+		},
+		{
+			what:   "and with another one",
+			method: "GET",
+			path:   "/apis",
+			header: []string{"Accept", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"},
+			code:   200,
+			has:    []string{`"kind":"APIGroupList"`},
+		},
+	})
+	a.want(201, "POST", rbacPath+"/clusterroles", role("binder",
+		`{"apiGroups":["rbac.authorization.k8s.io"],"resources":["rolebindings"],"verbs":["*"]}`))
+	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("binder", "ClusterRole", "binder", "bob"))
+	bindings := rbacPath + "/namespaces/default/rolebindings"
+	a.eventually("allowed to bind", func() bool { return a.get(bindings, as("bob")...).code == 200 })
+	a.steps(t, []step{
+		{
+			what:   "a role that is not there",
+			method: "POST",
+			path:   bindings,
+			body:   bindingOf("b", "ClusterRole", "none", "alice"),
+			header: as("bob"),
+			code:   404,
+			has:    []string{`rolebindings.rbac.authorization.k8s.io "none" not found`},
+		},
+	})
+}

@@ -1,0 +1,148 @@
+package writes_test
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// deleteCases returns the cases of deletions.
+func deleteCases() []writeCase {
+	unavailable := fmt.Errorf("no response: %w", storage.ErrUnavailable)
+	return []writeCase{
+		{name: "delete", existing: config(), do: remove(metav1.DeleteOptions{}), want: "gone", swaps: 1},
+		{name: "delete missing object", do: remove(metav1.DeleteOptions{}), code: 404, want: "gone", reads: 1},
+		{
+			name:     "delete object with a finalizer",
+			existing: withFinalizers(config(), "a/b"),
+			do:       remove(metav1.DeleteOptions{}),
+			want:     "marked a/b",
+			swaps:    1,
+		},
+		{
+			name:     "delete terminating object",
+			existing: deleting(withFinalizers(config(), "a/b")),
+			do:       remove(metav1.DeleteOptions{}),
+			want:     "marked a/b",
+			reads:    1,
+		},
+		{
+			name:     "delete in the background an object in foreground deletion",
+			existing: deleting(withFinalizers(config(), metav1.FinalizerDeleteDependents)),
+			do:       remove(metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}),
+			want:     "gone",
+			swaps:    1,
+		},
+		{
+			name:     "delete in the foreground",
+			existing: config(),
+			do:       remove(metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}),
+			want:     "marked foregroundDeletion",
+			swaps:    1,
+		},
+		{
+			name:     "delete and orphan dependents",
+			existing: config(),
+			do:       remove(metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}),
+			want:     "marked orphan",
+			swaps:    1,
+		},
+		{name: "delete with matching preconditions", existing: config(), do: remove(precondition("uid", "2")), want: "gone", swaps: 1},
+		{
+			name:     "delete another object",
+			existing: config(),
+			do:       remove(precondition("other", "")),
+			code:     409,
+			message:  "the UID in the precondition (other)",
+			want:     "",
+			reads:    1,
+		},
+		{
+			name:     "delete another version",
+			existing: config(),
+			do:       remove(precondition("", "1")),
+			code:     409,
+			message:  "the ResourceVersion in the precondition (1)",
+			want:     "",
+			reads:    1,
+		},
+		{
+			name:     "delete a version that the cache has not seen",
+			existing: config(),
+			since:    config("a", "1"),
+			do:       remove(precondition("", "3")),
+			want:     "gone",
+			swaps:    1,
+			reads:    1,
+		},
+		{
+			name:     "delete while another client replaces the object",
+			existing: config(),
+			do:       remove(precondition("uid", "")),
+			before: once(func(w *fixture, key string) {
+				deleteObject(w, key)
+				overwrite(withUID(config("a", "2"), "second"))(w, key)
+			}),
+			code:  409,
+			want:  "a=2",
+			swaps: 1,
+		},
+		{
+			name:     "delete while another client adds a finalizer",
+			existing: config(),
+			do:       remove(metav1.DeleteOptions{}),
+			before:   once(overwrite(withFinalizers(config(), "a/b"))),
+			want:     "marked a/b",
+			swaps:    2,
+		},
+		{
+			name:     "delete a version while another client writes",
+			existing: config(),
+			do:       remove(precondition("", "2")),
+			before:   once(overwrite(config("a", "1"))),
+			code:     409,
+			want:     "a=1",
+			swaps:    1,
+		},
+		{
+			name:     "delete while another client deletes",
+			existing: config(),
+			do:       remove(metav1.DeleteOptions{}),
+			before:   once(deleteObject),
+			code:     404,
+			want:     "gone",
+			swaps:    1,
+		},
+		{name: "delete in a dry run", dryRun: true, existing: config("a", "0"), do: remove(metav1.DeleteOptions{}), want: "a=0", reads: 1},
+		{
+			name:     "delete rejected by admission",
+			existing: config("a", "0"),
+			prepare:  rejectAll,
+			do:       remove(metav1.DeleteOptions{}),
+			code:     403,
+			want:     "a=0",
+			reads:    1,
+		},
+		{
+			name:     "delete without response, applied",
+			existing: config("a", "0"),
+			do:       remove(metav1.DeleteOptions{}),
+			before:   failWith(unavailable, true),
+			code:     500,
+			want:     "gone",
+			swaps:    1,
+		},
+		{
+			name:     "delete without response, not applied",
+			existing: config("a", "0"),
+			do:       remove(metav1.DeleteOptions{}),
+			before:   failWith(unavailable, false),
+			code:     500,
+			want:     "a=0",
+			swaps:    1,
+		},
+	}
+}

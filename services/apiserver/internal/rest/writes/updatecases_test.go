@@ -1,0 +1,293 @@
+package writes_test
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// updateCases returns the cases of updates.
+func updateCases() []writeCase {
+	unavailable := fmt.Errorf("no response: %w", storage.ErrUnavailable)
+	return []writeCase{
+		{name: "update", existing: config("a", "0"), do: update(wanted("b", "1")), want: "b=1", swaps: 1},
+		{name: "update missing object", do: update(wanted("b", "1")), code: 404, want: "gone", reads: 1},
+		{
+			name:     "update deleted object that the cache still has",
+			existing: config(),
+			prepare:  func(w *fixture) { deleteObject(w, "") },
+			do:       update(wanted("b", "1")),
+			code:     404,
+			want:     "gone",
+			swaps:    1,
+			dropped:  1,
+		},
+		{
+			name:    "update an object that was deleted",
+			do:      update(withUID(wanted("b", "1"), "old")),
+			code:    409,
+			want:    "gone",
+			reads:   1,
+			message: "StorageError: invalid object, Code: 4, Key: /registry/configmaps/ns/c, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: old, UID in object meta: ",
+		},
+		{
+			name:    "update an object that was deleted in a dry run",
+			dryRun:  true,
+			do:      update(withUID(wanted("b", "1"), "old")),
+			code:    409,
+			message: "Key: /configmaps/ns/c,",
+			want:    "gone",
+			reads:   1,
+		},
+		{
+			name:     "update with UID while another client deletes",
+			existing: config(),
+			do:       update(withUID(wanted("b", "1"), "uid")),
+			before:   once(deleteObject),
+			code:     409,
+			message:  "UID in precondition: uid",
+			want:     "gone",
+			swaps:    1,
+			dropped:  1,
+		},
+		{
+			name:     "update another name",
+			existing: config(),
+			do:       update(func() *corev1.ConfigMap { c := wanted(); c.Name = "d"; return c }()),
+			code:     400,
+			want:     "",
+		},
+		{name: "update at its version", existing: config("a", "0"), do: update(at(wanted("b", "1"), "2")), want: "b=1", swaps: 1},
+		{
+			name:     "update at a version that the cache has not seen",
+			existing: config("a", "0"),
+			since:    config("a", "1"),
+			do:       update(at(wanted("b", "1"), "3")),
+			want:     "b=1",
+			swaps:    1,
+			reads:    1,
+		},
+		{
+			name:     "update at an old version that the cache still has",
+			existing: config("a", "0"),
+			since:    config("a", "1"),
+			do:       update(at(wanted("b", "1"), "2")),
+			code:     409,
+			message:  "the object has been modified",
+			want:     "a=1",
+			swaps:    1,
+			dropped:  1,
+		},
+		{
+			name:     "update at an old version",
+			existing: config("a", "0"),
+			do:       update(at(wanted("b", "1"), "1")),
+			code:     409,
+			want:     "a=0",
+			reads:    1,
+		},
+		{
+			name:     "update at an invalid version",
+			existing: config("a", "0"),
+			do:       update(at(wanted("b", "1"), "x")),
+			code:     422,
+			message:  "metadata.resourceVersion",
+			want:     "a=0",
+			reads:    1,
+		},
+		{
+			name:     "update of a cached state that is not the newest",
+			existing: config("a", "0"),
+			since:    config("a", "1"),
+			do:       update(wanted("b", "1")),
+			want:     "b=1",
+			swaps:    2,
+			dropped:  1,
+		},
+		{
+			name:     "update of another object",
+			existing: config("a", "0"),
+			do:       update(withUID(wanted("b", "1"), "other")),
+			code:     409,
+			message:  "UID in precondition: other",
+			want:     "a=0",
+			reads:    1,
+		},
+		{
+			name:     "update while another client writes",
+			existing: config("a", "0"),
+			do:       update(wanted("b", "1")),
+			before:   once(overwrite(config("a", "1"))),
+			want:     "b=1",
+			swaps:    2,
+			dropped:  1,
+		},
+		{
+			name:     "update at a version while another client writes",
+			existing: config("a", "0"),
+			do:       update(at(wanted("b", "1"), "2")),
+			before:   once(overwrite(config("a", "1"))),
+			code:     409,
+			message:  "the object has been modified",
+			want:     "a=1",
+			swaps:    1,
+			dropped:  1,
+		},
+		{
+			name:     "update while another client always writes",
+			existing: config("a", "0"),
+			do:       update(wanted("b", "1")),
+			before:   always(func(w *fixture, n int, _ string) { overwrite(config("a", fmt.Sprint(n)))(w, "") }),
+			code:     409,
+			want:     "a=101",
+			swaps:    101,
+			dropped:  101,
+		},
+		{
+			name:     "update while another client deletes",
+			existing: config(),
+			do:       update(wanted("b", "1")),
+			before:   once(deleteObject),
+			code:     404,
+			want:     "gone",
+			swaps:    1,
+			dropped:  1,
+		},
+		{
+			name:     "update while another client replaces the object",
+			existing: config(),
+			do:       update(withUID(wanted("b", "1"), "uid")),
+			before: once(func(w *fixture, key string) {
+				deleteObject(w, key)
+				overwrite(withUID(config("a", "2"), "second"))(w, key)
+			}),
+			code:    409,
+			message: "UID in object meta: second",
+			want:    "a=2",
+			swaps:   1,
+			dropped: 1,
+		},
+		{name: "update that changes nothing", existing: config("a", "0"), do: merge(`{}`), want: "a=0", reads: 1, dropped: 1},
+		{
+			name:     "update that changes nothing in a state that is not the newest",
+			existing: config("a", "0"),
+			since:    config("a", "1"),
+			do:       merge(`{"data":{"a":"0"}}`),
+			want:     "a=0",
+			reads:    1,
+			swaps:    1,
+			dropped:  1,
+		},
+		{
+			name:     "update in a dry run",
+			dryRun:   true,
+			existing: config("a", "0"),
+			do:       update(wanted("b", "1")),
+			want:     "a=0",
+			reads:    1,
+			dropped:  1,
+		},
+		{
+			name:     "update rejected by admission",
+			existing: config("a", "0"),
+			prepare:  rejectAll,
+			do:       update(wanted("b", "1")),
+			code:     403,
+			want:     "a=0",
+			reads:    1,
+			dropped:  1,
+		},
+		{
+			name:     "update whose old state admission rejects",
+			existing: config("a", "0"),
+			since:    config("a", "1"),
+			prepare: func(w *fixture) {
+				w.admit = func(r *admission.Request) error {
+					if r.OldObject.(*corev1.ConfigMap).Data["a"] == "0" {
+						return errors.New("rejected because of the old object")
+					}
+					return nil
+				}
+			},
+			do:      update(wanted("b", "1")),
+			want:    "b=1",
+			swaps:   1,
+			reads:   1,
+			dropped: 1,
+		},
+		{
+			name:     "update without response, applied",
+			existing: config("a", "0"),
+			do:       update(wanted("b", "1")),
+			before:   failWith(unavailable, true),
+			code:     500,
+			want:     "b=1",
+			swaps:    1,
+			unknown:  true,
+		},
+		{
+			name:     "update without response, not applied",
+			existing: config("a", "0"),
+			do:       update(wanted("b", "1")),
+			before:   failWith(unavailable, false),
+			code:     500,
+			want:     "a=0",
+			swaps:    1,
+			unknown:  true,
+		},
+		{
+			name:     "the last finalizer is removed",
+			existing: deleting(withFinalizers(config(), "a/b")),
+			do:       update(withFinalizers(wanted())),
+			want:     "gone",
+			swaps:    1,
+		},
+		{
+			name:     "one of several finalizers is removed",
+			existing: deleting(withFinalizers(config(), "a/b", "a/c")),
+			do:       update(withFinalizers(wanted(), "a/c")),
+			want:     "marked a/c",
+			swaps:    1,
+		},
+		{
+			name:     "a finalizer is added after deletion",
+			existing: deleting(withFinalizers(config(), "a/b")),
+			do:       update(withFinalizers(wanted(), "a/b", "a/c")),
+			code:     422,
+			message:  "metadata.finalizers",
+			want:     "marked a/b",
+			reads:    1,
+		},
+		{
+			name:     "the last finalizer of an object that is not deleted is removed",
+			existing: withFinalizers(config(), "a/b"),
+			do:       update(withFinalizers(wanted())),
+			want:     "",
+			swaps:    1,
+		},
+		{
+			name:     "the last finalizer is removed while another client deletes",
+			existing: withFinalizers(config(), "a/b"),
+			do:       merge(`{"metadata":{"finalizers":null}}`),
+			before:   once(overwrite(deleting(withFinalizers(config(), "a/b")))),
+			want:     "gone",
+			swaps:    2,
+			dropped:  1,
+		},
+		{
+			name:     "the last finalizer is removed while another is added",
+			existing: deleting(withFinalizers(config(), "a/b")),
+			do: applyPatch(types.JSONPatchType,
+				`[{"op":"test","path":"/metadata/finalizers/0","value":"a/b"},{"op":"remove","path":"/metadata/finalizers/0"}]`),
+			before:  once(overwrite(deleting(withFinalizers(config(), "a/b", "a/c")))),
+			want:    "marked a/c",
+			swaps:   2,
+			dropped: 1,
+		},
+	}
+}
