@@ -23,7 +23,7 @@ type Options struct {
 	// Share bounds what a key may hold by what is free: the first key gets half of the units, the
 	// second one a quarter, and so on. Another key therefore mostly finds some.
 	Share bool
-	// MaxWaiting is the maximum number of waiting claims of one key. Zero means no limit.
+	// MaxWaiting is the maximum number of waiting claims with the same keys. Zero means no limit.
 	MaxWaiting int
 }
 
@@ -43,6 +43,12 @@ type Claim[K comparable] struct {
 
 func (c Claim[K]) cost() int { return max(c.Cost, 1) }
 
+// line identifies the claims that wait in order of arrival: those with the same keys. A claim whose
+// second key has used up its share does not delay those of its first key.
+type line[K comparable] struct{ key, also K }
+
+func (c Claim[K]) line() line[K] { return line[K]{c.Key, c.Also} }
+
 func (c Claim[K]) hasAlso() bool { return c.Also != *new(K) }
 
 // Queue limits the units in use. A nil Queue has no limit.
@@ -52,8 +58,8 @@ type Queue[K comparable] struct {
 	mu      sync.Mutex // a leaf
 	used    int
 	held    map[K]int // units by key if they are shared; no value is zero
-	waiting map[K][]*waiter[K]
-	order   []K // the keys of waiting, the next one first
+	waiting map[line[K]][]*waiter[K]
+	order   []line[K] // the keys of waiting, the next one first
 	// overdue is a waiter that was bypassed too often. Only claims with a smaller Keep pass it.
 	overdue *waiter[K]
 }
@@ -70,7 +76,7 @@ func New[K comparable](o Options) *Queue[K] {
 	if o.Size <= 0 {
 		return nil
 	}
-	return &Queue[K]{options: o, held: map[K]int{}, waiting: map[K][]*waiter[K]{}}
+	return &Queue[K]{options: o, held: map[K]int{}, waiting: map[line[K]][]*waiter[K]{}}
 }
 
 // Size returns the number of units, or 0 if there is no limit.
@@ -103,7 +109,7 @@ func (q *Queue[K]) TryAcquire(c Claim[K]) bool {
 
 // tryAcquire is TryAcquire for a caller that holds mu.
 func (q *Queue[K]) tryAcquire(c Claim[K]) bool {
-	if len(q.waiting[c.Key]) > 0 || q.blocked(c) || !q.fits(c) {
+	if len(q.waiting[c.line()]) > 0 || q.blocked(c) || !q.fits(c) {
 		return false
 	}
 	q.take(c)
@@ -121,16 +127,16 @@ func (q *Queue[K]) Acquire(ctx context.Context, c Claim[K]) error {
 		q.mu.Unlock()
 		return nil
 	}
-	queue := q.waiting[c.Key]
+	queue := q.waiting[c.line()]
 	if q.options.MaxWaiting > 0 && len(queue) >= q.options.MaxWaiting {
 		q.mu.Unlock()
 		return ErrFull
 	}
 	if len(queue) == 0 {
-		q.order = append(q.order, c.Key)
+		q.order = append(q.order, c.line())
 	}
 	w := &waiter[K]{claim: c, admitted: make(chan struct{})}
-	q.waiting[c.Key] = append(queue, w)
+	q.waiting[c.line()] = append(queue, w)
 	q.mu.Unlock()
 	select {
 	case <-w.admitted:
@@ -228,7 +234,7 @@ func (q *Queue[K]) admit() {
 		}
 		if !q.fits(w.claim) {
 			refused++
-			if w.bypassed++; q.overdue == nil && w.bypassed > maxBypass && q.held[key]+q.heldAlso(w.claim) == 0 {
+			if w.bypassed++; q.overdue == nil && w.bypassed > maxBypass && q.held[w.claim.Key]+q.heldAlso(w.claim) == 0 {
 				q.overdue = w
 			}
 			continue
@@ -247,7 +253,7 @@ func (q *Queue[K]) admit() {
 func (q *Queue[K]) cancel(w *waiter[K]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue := q.waiting[w.claim.Key]
+	queue := q.waiting[w.claim.line()]
 	i := slices.Index(queue, w)
 	if i < 0 {
 		return false
@@ -255,13 +261,13 @@ func (q *Queue[K]) cancel(w *waiter[K]) bool {
 	if q.overdue == w {
 		q.overdue = nil
 	}
-	q.setQueue(w.claim.Key, slices.Delete(queue, i, i+1))
+	q.setQueue(w.claim.line(), slices.Delete(queue, i, i+1))
 	q.admit() // smaller claims may have waited behind it
 	return true
 }
 
 // setQueue replaces the queue of a key. The caller holds mu.
-func (q *Queue[K]) setQueue(key K, queue []*waiter[K]) {
+func (q *Queue[K]) setQueue(key line[K], queue []*waiter[K]) {
 	if len(queue) > 0 {
 		q.waiting[key] = queue
 		return

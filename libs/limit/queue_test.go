@@ -56,6 +56,30 @@ func TestBothKeysOfAClaimHaveAShare(t *testing.T) {
 	}
 }
 
+// TestClaimsWaitByBothKeys checks that a claim that waits for the share of its second key does not delay
+// a claim of the same key with another one.
+func TestClaimsWaitByBothKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := limit.New[string](limit.Options{Size: 8, Share: true})
+		for _, key := range []string{"1", "2", "3", "4"} {
+			if !q.TryAcquire(claim{Key: key, Also: "slow"}) {
+				t.Fatalf("claim of %s does not fit", key)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- q.Acquire(ctx, claim{Key: "a", Also: "slow"}) }()
+		synctest.Wait()
+		if !q.TryAcquire(claim{Key: "a", Also: "fast"}) {
+			t.Error("a claim waits behind one with another second key")
+		}
+		cancel()
+		if err := <-ended; err == nil {
+			t.Error("the second key got more than its share")
+		}
+	})
+}
+
 func TestNilQueueHasNoLimit(t *testing.T) {
 	q := limit.New[string](limit.Options{})
 	if err := q.Acquire(t.Context(), claim{Cost: 1 << 40}); err != nil || !q.TryAcquire(claim{}) || q.Size() != 0 {

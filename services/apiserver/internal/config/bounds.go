@@ -169,7 +169,7 @@ func (b *Bounds) BoundTable() []Bound {
 		{serverBounds, "objects that conversion webhooks convert at a time", "",
 			size(b.Conversions.Stored) + "; half of it per principal", "wait", "memory while a webhook hangs"},
 		{serverBounds, "converted objects of responses that are written", "",
-			size(b.Conversions.Converted) + "; half of it per principal", "wait", "memory of slow clients"},
+			size(b.Conversions.Converted) + ", at most an eighth of it counts for a response; half of it per principal", "wait", "memory of slow clients"},
 		{serverBounds, "token reviews in progress", "", count(b.TokenReviews), "wait, then 429",
 			"memory of requests while the service hangs"},
 		{serverBounds, "requests waiting for an authorization webhook", "", count(b.AuthorizationWaits),

@@ -20,7 +20,7 @@ type ConversionBounds struct {
 }
 
 // Conversions holds the running conversions of objects by webhooks. An entry is converted once for
-// all concurrent requests, and the result is kept on it like an encoding.
+// all concurrent requests of a principal, and the result is kept on it like an encoding.
 type Conversions struct {
 	// stored and converted limit bytes by the principal of the request.
 	stored, converted *limit.Queue[string]
@@ -29,10 +29,12 @@ type Conversions struct {
 	running map[conversion]*flight
 }
 
-// conversion identifies the conversion of an entry to a version.
+// conversion identifies the conversion of an entry to a version for a principal. Principals share no
+// conversion, because one in progress waits for the share of the principal that started it.
 type conversion struct {
-	entry *watchcache.Entry
-	form  watchcache.EncodingID
+	entry     *watchcache.Entry
+	form      watchcache.EncodingID
+	principal string
 }
 
 // flight is the conversion of an entry in a batch. doc and err are valid once the batch is done.
@@ -45,12 +47,13 @@ type flight struct {
 // batch is a running conversion of entries. It is canceled when no request waits for it any more, so that
 // the conversions in progress have the limits of the requests that wait for them.
 type batch struct {
-	entries []*watchcache.Entry
-	form    watchcache.EncodingID
-	flights map[*watchcache.Entry]*flight
-	cancel  context.CancelFunc
-	done    chan struct{}
-	waiters int // guarded by Conversions.mu
+	entries   []*watchcache.Entry
+	form      watchcache.EncodingID
+	principal string
+	flights   map[*watchcache.Entry]*flight
+	cancel    context.CancelFunc
+	done      chan struct{}
+	waiters   int // guarded by Conversions.mu
 }
 
 // NewConversions returns Conversions for all responses of a server.
@@ -59,13 +62,48 @@ func NewConversions(b ConversionBounds) *Conversions {
 	return &Conversions{stored: bytes(b.Stored), converted: bytes(b.Converted), running: map[conversion]*flight{}}
 }
 
-// claimOf returns a claim of a request for bytes. It is at most what one principal may hold.
-func claimOf(ctx context.Context, q *limit.Queue[string], size int) limit.Claim[string] {
-	return limit.Claim[string]{Key: request.Principal(ctx), Cost: min(size, q.Size()/2)}
+const (
+	// storedShare is the divisor of the limit for the claim of one conversion: half of it is what a
+	// principal may hold.
+	storedShare = 2
+	// convertedShare is the divisor of the limit for the claim of one response, which a slow client
+	// holds for long. Larger responses count as that much, so that a few of them leave room for other
+	// principals.
+	convertedShare = 8
+)
+
+// claimOf returns a claim of a request for bytes, at most a share of the limit.
+func claimOf(ctx context.Context, q *limit.Queue[string], size, share int) limit.Claim[string] {
+	return limit.Claim[string]{Key: request.Principal(ctx), Cost: min(size, q.Size()/share)}
 }
 
 // minClaimed is the size in bytes below which documents are not counted.
 const minClaimed = request.LargeBody
+
+// newBatch returns an empty batch of a request.
+func newBatch(ctx context.Context, form watchcache.EncodingID) *batch {
+	return &batch{
+		form: form, principal: request.Principal(ctx),
+		flights: map[*watchcache.Entry]*flight{}, done: make(chan struct{}),
+	}
+}
+
+// add adds an entry and returns its flight.
+func (b *batch) add(e *watchcache.Entry) *flight {
+	fl := &flight{batch: b}
+	b.entries = append(b.entries, e)
+	b.flights[e] = fl
+	return fl
+}
+
+// start begins the conversion of a batch. Several requests may wait for it, so it does not end with
+// the request that started it, and does not use that request's seats. The time of the webhook is
+// bounded. The caller holds mu.
+func (c *Conversions) start(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), b *batch) {
+	var detached context.Context
+	detached, b.cancel = context.WithCancel(request.Detach(ctx))
+	go c.convert(detached, serve, b)
+}
 
 // leave records that a request no longer waits for batches.
 func (c *Conversions) leave(joined map[*batch]struct{}) {
@@ -82,7 +120,7 @@ func (c *Conversions) leave(joined map[*batch]struct{}) {
 // forget removes the flights of a batch, so that later requests begin another one. The caller holds mu.
 func (c *Conversions) forget(b *batch) {
 	for e, f := range b.flights {
-		if at := (conversion{e, b.form}); c.running[at] == f {
+		if at := (conversion{e, b.form, b.principal}); c.running[at] == f {
 			delete(c.running, at)
 		}
 	}
@@ -93,7 +131,8 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 	out, err := c.served(ctx, serve, b.entries)
 	for i, e := range b.entries {
 		f := b.flights[e]
-		if f.err = err; err == nil {
+		f.err = err
+		if err == nil {
 			f.doc, f.err = e.Encoding(b.form, func(*watchcache.Entry) ([]byte, error) { return out[i], nil })
 		}
 	}
@@ -109,7 +148,7 @@ func (c *Conversions) served(ctx context.Context, serve func(context.Context, []
 	for _, e := range entries {
 		size += e.Size()
 	}
-	claim := claimOf(ctx, c.stored, size)
+	claim := claimOf(ctx, c.stored, size, storedShare)
 	if err := c.stored.Acquire(ctx, claim); err != nil {
 		return nil, err
 	}

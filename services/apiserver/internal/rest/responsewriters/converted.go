@@ -138,8 +138,8 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 	return s, nil
 }
 
-// all returns the converted documents of entries. The caller calls release when it needs them no more.
-// Documents that exceed the limit are dropped, and converted again once there is room.
+// all returns the converted documents of entries. The caller calls release when it needs them no
+// more. Documents that exceed the limit are dropped, and converted again once there is room.
 func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.Entry) (docs map[*watchcache.Entry][]byte, release func(), err error) {
 	defer audit.From(ctx).Track(audit.Transforming).Done()
 	claimed := 0
@@ -158,55 +158,111 @@ func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.En
 			return docs, release, nil
 		}
 		release()
-		claim := claimOf(ctx, c.converted, size)
-		release, claimed = func() { c.converted.Release(claim) }, size
+		claim := claimOf(ctx, c.converted, size, convertedShare)
+		release = func() { c.converted.Release(claim) }
+		claimed = size
 		if c.converted.TryAcquire(claim) {
 			return docs, release, nil
 		}
-		err = request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error { return c.converted.Acquire(ctx, claim) })
+		acquired := false
+		err = request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
+			err := c.converted.Acquire(ctx, claim)
+			acquired = err == nil
+			return err
+		})
 		if err != nil {
+			if acquired { // the request did not get its seats back
+				release()
+			}
 			return nil, nil, asTimeout(err)
 		}
 	}
 }
 
-// convertAll converts entries, or waits until other requests have converted them.
+// convertAll converts entries, or waits until other requests of the principal have converted them. A
+// failure of another request's batch may be due to its other entries, so the own entries are
+// converted again without them.
 func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
-	form := f.slot(keepConverted)
 	docs := make(map[*watchcache.Entry][]byte, len(entries))
-	mine := &batch{form: form, flights: map[*watchcache.Entry]*flight{}, done: make(chan struct{})}
-	waited := map[*watchcache.Entry]*flight{}
-	joined := map[*batch]struct{}{}
-	c.mu.Lock()
+	own, flights, joined := c.join(ctx, f, entries, docs)
+	defer c.leave(joined)
+	if err := c.wait(ctx, joined); err != nil {
+		return nil, err
+	}
+	var again []*watchcache.Entry
 	for _, e := range entries {
-		if b, ok := e.Encoded(form); ok {
+		fl := flights[e]
+		switch {
+		case fl == nil: // was converted already
+		case fl.err == nil:
+			docs[e] = fl.doc
+		case fl.batch == own:
+			return nil, fl.err
+		default:
+			again = append(again, e)
+		}
+	}
+	if len(again) == 0 {
+		return docs, nil
+	}
+	alone := newBatch(ctx, f.slot(keepConverted))
+	for _, e := range again {
+		alone.add(e)
+	}
+	c.mu.Lock()
+	c.start(ctx, f.res.Document.Serve, alone)
+	alone.waiters++
+	c.mu.Unlock()
+	only := map[*batch]struct{}{alone: {}}
+	defer c.leave(only)
+	if err := c.wait(ctx, only); err != nil {
+		return nil, err
+	}
+	for _, e := range again {
+		fl := alone.flights[e]
+		if fl.err != nil {
+			return nil, fl.err
+		}
+		docs[e] = fl.doc
+	}
+	return docs, nil
+}
+
+// join adds the documents of entries that are converted already to docs. It joins the conversions of
+// the others, and starts a batch of those that nothing converts. The caller leaves the joined batches.
+func (c *Conversions) join(ctx context.Context, f *Form, entries []*watchcache.Entry, docs map[*watchcache.Entry][]byte) (own *batch, flights map[*watchcache.Entry]*flight, joined map[*batch]struct{}) {
+	own = newBatch(ctx, f.slot(keepConverted))
+	flights = map[*watchcache.Entry]*flight{}
+	joined = map[*batch]struct{}{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range entries {
+		if b, ok := e.Encoded(own.form); ok {
 			docs[e] = b
 			continue
 		}
-		at := conversion{e, form}
+		at := conversion{e, own.form, own.principal}
 		fl := c.running[at]
 		if fl == nil {
-			fl = &flight{batch: mine}
-			c.running[at], mine.flights[e] = fl, fl
-			mine.entries = append(mine.entries, e)
+			fl = own.add(e)
+			c.running[at] = fl
 		}
-		waited[e] = fl
+		flights[e] = fl
 		joined[fl.batch] = struct{}{}
 	}
-	if len(mine.entries) > 0 {
-		// Several requests may wait for the conversion, so it does not end with the request that started
-		// it, and does not use that request's seats. The time of the webhook is bounded.
-		var detached context.Context
-		detached, mine.cancel = context.WithCancel(request.Detach(ctx))
-		go c.convert(detached, f.res.Document.Serve, mine)
+	if len(own.entries) > 0 {
+		c.start(ctx, f.res.Document.Serve, own)
 	}
 	for b := range joined {
 		b.waiters++
 	}
-	c.mu.Unlock()
-	defer c.leave(joined)
-	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
-		for b := range joined {
+	return own, flights, joined
+}
+
+// wait waits until batches are done.
+func (c *Conversions) wait(ctx context.Context, batches map[*batch]struct{}) error {
+	return request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
+		for b := range batches {
 			select {
 			case <-b.done:
 			case <-ctx.Done():
@@ -215,18 +271,4 @@ func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*watchc
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		fl := waited[e]
-		switch {
-		case fl == nil:
-		case fl.err != nil:
-			return nil, fl.err
-		default:
-			docs[e] = fl.doc
-		}
-	}
-	return docs, nil
 }

@@ -2,14 +2,17 @@ package responsewriters
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // formOf returns a form whose documents serve converts.
@@ -66,44 +69,150 @@ func TestConversionEndsWithoutRequests(t *testing.T) {
 	})
 }
 
-// TestConvertedDocumentsAreBounded checks that responses of a principal hold half of the limit at most.
+// largeForm returns a form whose webhook returns documents of 800 KiB.
+func largeForm(c *Conversions) *Form {
+	return formOf(c, func(context.Context, [][]byte) ([][]byte, error) { return [][]byte{make([]byte, 800<<10)}, nil })
+}
+
+// small returns an entry with a small stored object.
+func small(key string) *watchcache.Entry { return watchcache.Uncached(key, []byte("{}")) }
+
+// TestConvertedDocumentsAreBounded checks that responses of a principal hold half of the limit at
+// most. Each document counts as an eighth of it.
 func TestConvertedDocumentsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewConversions(ConversionBounds{Stored: 1 << 20, Converted: 2 << 20})
-		serve := func(_ context.Context, stored [][]byte) ([][]byte, error) {
-			return [][]byte{make([]byte, 800<<10)}, nil
-		}
 		prepared := 0
 		prepare := func(principal string) *Form {
-			f := formOf(c, serve)
+			f := largeForm(c)
 			go func() {
-				err := f.Prepare(asPrincipal(t.Context(), principal), []*watchcache.Entry{watchcache.Uncached("/a", []byte("{}"))})
+				err := f.Prepare(asPrincipal(t.Context(), principal), []*watchcache.Entry{small("/a")})
 				if err != nil || len(f.docs) != 1 {
-					t.Errorf("%s: %d documents, %v", principal, len(f.docs), err)
+					t.Errorf("%s: got %d documents and error %v, want 1", principal, len(f.docs), err)
 				}
 				prepared++
 			}()
 			synctest.Wait()
 			return f
 		}
-		first := prepare("a")
-		second := prepare("a")
-		if prepared != 1 || second.docs != nil {
-			t.Errorf("%d responses of a principal hold documents, want 1", prepared)
+		var forms []*Form
+		for range 5 {
+			forms = append(forms, prepare("a"))
 		}
-		other := prepare("b")
-		if prepared != 2 {
+		if prepared != 4 {
+			t.Errorf("%d responses of a principal hold documents, want 4", prepared)
+		}
+		forms = append(forms, prepare("b"))
+		if prepared != 5 {
 			t.Error("another principal waits")
 		}
-		first.Finish()
+		forms[0].Finish()
 		synctest.Wait()
-		if prepared != 3 {
-			t.Error("the second response waits after the first one")
+		if prepared != 6 {
+			t.Error("the fifth response waits after the first one")
 		}
-		second.Finish()
-		other.Finish()
+		for _, f := range forms {
+			f.Finish()
+		}
 		if n := c.converted.InUse() + c.stored.InUse(); n != 0 {
-			t.Errorf("%d bytes are held", n)
+			t.Errorf("%d bytes are held at the end, want 0", n)
+		}
+	})
+}
+
+// TestDocumentsOfEndedRequestAreReleased checks a request that ends after it was admitted, while it
+// waits for its seats.
+func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewConversions(ConversionBounds{Stored: 1 << 20, Converted: 2 << 20})
+		var holding []*Form
+		for range 4 {
+			f := largeForm(c)
+			if err := f.Prepare(asPrincipal(t.Context(), "a"), []*watchcache.Entry{small("/a")}); err != nil {
+				t.Fatal(err)
+			}
+			holding = append(holding, f)
+		}
+		ended := errors.New("the request ended while it waits for its seats")
+		ctx, s := request.Derive(asPrincipal(t.Context(), "a"))
+		s.Work = &requesttest.Work{
+			OnReleaseSeats: func(bool) (func() error, bool) { return func() error { return ended }, true },
+			OnSuspend:      func() func() { return func() {} },
+		}
+		got := make(chan error, 1)
+		go func() { got <- largeForm(c).Prepare(ctx, []*watchcache.Entry{small("/b")}) }()
+		time.Sleep(time.Second) // in synctest time; the request has released its seats
+		for _, f := range holding {
+			f.Finish()
+		}
+		if err := <-got; !errors.Is(err, ended) {
+			t.Errorf("got error %v, want %v", err, ended)
+		}
+		if n := c.converted.InUse(); n != 0 {
+			t.Errorf("%d bytes are held at the end, want 0", n)
+		}
+	})
+}
+
+// TestConversionsOfOtherPrincipalsAreNotJoined checks that a request does not wait for the share of
+// another principal that converts the same entry.
+func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewConversions(ConversionBounds{Stored: 4 << 20})
+		proceed := make(chan struct{})
+		prepare := func(principal string, e *watchcache.Entry) error {
+			f := formOf(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
+				if len(stored[0]) > 1<<20 {
+					<-proceed
+				}
+				return stored, nil
+			})
+			return f.Prepare(asPrincipal(t.Context(), principal), []*watchcache.Entry{e})
+		}
+		shared := small("/shared")
+		done := make(chan error, 2)
+		go func() { done <- prepare("a", watchcache.Uncached("/large", make([]byte, 2<<20))) }()
+		synctest.Wait()
+		go func() { done <- prepare("a", shared) }() // waits for the share of a
+		synctest.Wait()
+		if err := prepare("b", shared); err != nil {
+			t.Errorf("another principal: got error %v", err)
+		}
+		close(proceed)
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestFailureOfAnotherRequestIsNotShared checks that an entry that fails a list does not fail a
+// request for another entry that joined the conversion of the list.
+func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewConversions(ConversionBounds{})
+		prepare := func(entries ...*watchcache.Entry) error {
+			f := formOf(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
+				time.Sleep(time.Second)
+				for _, doc := range stored {
+					if string(doc) == "bad" {
+						return nil, errors.New("an object is invalid")
+					}
+				}
+				return stored, nil
+			})
+			return f.Prepare(t.Context(), entries)
+		}
+		good := small("/good")
+		list := make(chan error, 1)
+		go func() { list <- prepare(good, watchcache.Uncached("/bad", []byte("bad"))) }()
+		synctest.Wait()
+		if err := prepare(good); err != nil {
+			t.Errorf("request for the good object: got error %v", err)
+		}
+		if err := <-list; err == nil {
+			t.Error("the list with the bad object succeeded")
 		}
 	})
 }
@@ -114,7 +223,7 @@ func TestConversionPanicFailsWaitingRequests(t *testing.T) {
 	e, f := &watchcache.Entry{}, &flight{}
 	b := &batch{form: 1, entries: []*watchcache.Entry{e}, flights: map[*watchcache.Entry]*flight{e: f}, done: make(chan struct{})}
 	c := NewConversions(ConversionBounds{})
-	c.running[conversion{e, 1}] = f
+	c.running[conversion{e, 1, ""}] = f
 	c.convert(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)
 	<-b.done
 	if f.err == nil || !strings.Contains(f.err.Error(), "panic: a bug") || len(c.running) > 0 {
