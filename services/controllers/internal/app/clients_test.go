@@ -24,7 +24,7 @@ func TestClientsAddressTheirResources(t *testing.T) {
 	}
 	ctx, options := t.Context(), metav1.ListOptions{}
 	for want, send := range map[string]func() error{
-		"/api": func() error { _, err := c.discovery.Groups(); return err },
+		"/api": func() error { _, err := c.discovery.Groups(t.Context()); return err },
 		"/api/v1/namespaces": func() error {
 			_, err := c.allNamespaces.List(ctx, options)
 			return err

@@ -9,7 +9,6 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/workqueue"
 
@@ -27,9 +26,9 @@ const Component = "garbage-collector-controller"
 const (
 	// maxAbsent is the number of absent owners that are remembered.
 	maxAbsent = 500
-	// maxAbsentUID is the maximum length in bytes of the uid of an absent owner that is remembered.
-	// References may contain any text.
-	maxAbsentUID = 128
+	// maxAbsentText is the maximum length in bytes of the name and the uid of an absent owner that is
+	// remembered. References may contain any text.
+	maxAbsentText = 512
 )
 
 // Recorder records warnings about objects. It does not block.
@@ -113,11 +112,13 @@ func (t tasks) Delete(n *graph.Node, namespace string) { t.c.deletes.Add(task{n,
 func (t tasks) Orphan(n *graph.Node, namespace string) { t.c.orphans.Add(task{n, namespace}) }
 func (t tasks) Absent(id graph.Identity)               { t.c.rememberAbsent(id) }
 
-// InvalidNamespace reports a dependent in another namespace than its owner.
-func (t tasks) InvalidNamespace(dep graph.Identity, owner types.UID) {
+// InvalidNamespace reports a dependent in another namespace than its owner. The parts of a reference
+// may have any length, and Events must not.
+func (t tasks) InvalidNamespace(dep, owner graph.Identity) {
 	t.c.Events.Warn(corev1.ObjectReference{
 		APIVersion: dep.APIVersion, Kind: dep.Kind, Namespace: dep.Namespace, Name: dep.Name, UID: dep.UID,
-	}, "OwnerRefInvalidNamespace", fmt.Sprintf("ownerRef %s does not exist in namespace %q", owner, dep.Namespace))
+	}, "OwnerRefInvalidNamespace", fmt.Sprintf("ownerRef [%.64s/%.64s, namespace: %s, name: %.253s, uid: %.128s] does not exist in namespace %q",
+		owner.APIVersion, owner.Kind, owner.Namespace, owner.Name, owner.UID, dep.Namespace))
 }
 
 // Results of a task that need no retry.
@@ -133,8 +134,8 @@ var errOtherCoordinates = errors.New("references have other coordinates for the 
 func (c *Controller) syncDelete(ctx context.Context, t task) error {
 	n := t.Node
 	s := c.graph.State(n)
-	if !s.Observed && !s.Current {
-		return nil // the object was observed or removed meanwhile
+	if !s.Current {
+		return nil // the object was removed meanwhile
 	}
 	err := c.attemptDelete(ctx, n, s)
 	switch {
@@ -161,9 +162,9 @@ func (c *Controller) syncOrphan(ctx context.Context, t task) error {
 // knownAbsent reports whether an object is remembered as absent.
 func (c *Controller) knownAbsent(id graph.Identity) bool { return c.absent.Contains(id) }
 
-// rememberAbsent remembers an absent owner whose uid is not too long.
+// rememberAbsent remembers an absent owner whose name and uid are not too long.
 func (c *Controller) rememberAbsent(id graph.Identity) {
-	if len(id.UID) <= maxAbsentUID {
+	if len(id.Name)+len(id.UID) <= maxAbsentText {
 		c.absent.Add(id, struct{}{})
 	}
 }

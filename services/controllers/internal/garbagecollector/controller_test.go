@@ -39,7 +39,7 @@ func ref(name string) metav1.OwnerReference {
 // served is a resources.Discovery of config maps and nodes.
 type served struct{}
 
-func (served) Groups() ([]apidiscoveryv2.APIGroupDiscovery, error) {
+func (served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	verbs := []string{"get", "list", "watch", "delete"}
 	v := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{
 		{Resource: "configmaps", ResponseKind: &metav1.GroupVersionKind{Kind: "ConfigMap"}, Scope: apidiscoveryv2.ScopeNamespace, Verbs: verbs},
@@ -85,7 +85,7 @@ func setUp(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
 func (b *bed) start(objects ...*metav1.PartialObjectMetadata) {
 	t := b.t
 	cache := resources.NewCache(served{})
-	table, err := cache.Get(0)
+	table, err := cache.Get(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func (c *Controller) owner(ctx context.Context, id graph.Identity, ref *metav1.O
 	if c.knownAbsent(key) {
 		return nil, nil
 	}
-	r, err := c.resource(key)
+	r, err := c.resource(ctx, key)
 	if err != nil {
 		return nil, err
 	}

@@ -33,8 +33,8 @@ const (
 )
 
 // resource returns the resource of an object.
-func (c *Controller) resource(id graph.Identity) (*resources.Resource, error) {
-	t, err := c.Resources.Get(tableAge)
+func (c *Controller) resource(ctx context.Context, id graph.Identity) (*resources.Resource, error) {
+	t, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
 		return nil, err
 	}
@@ -44,8 +44,8 @@ func (c *Controller) resource(id graph.Identity) (*resources.Resource, error) {
 // object returns the client of an object's resource in its namespace. A cluster-scoped dependent
 // may refer to an owner of a namespaced kind. Such an owner cannot be looked up, so its absence
 // cannot be verified either.
-func (c *Controller) object(id graph.Identity) (metadata.ResourceInterface, error) {
-	r, err := c.resource(id)
+func (c *Controller) object(ctx context.Context, id graph.Identity) (metadata.ResourceInterface, error) {
+	r, err := c.resource(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (c *Controller) object(id graph.Identity) (metadata.ResourceInterface, erro
 
 // get reads an object.
 func (c *Controller) get(ctx context.Context, id graph.Identity) (*metav1.PartialObjectMetadata, error) {
-	o, err := c.object(id)
+	o, err := c.object(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (c *Controller) get(ctx context.Context, id graph.Identity) (*metav1.Partia
 // delete deletes an object under the condition that it is unchanged. Changes that leave the owner
 // references alone do not matter.
 func (c *Controller) delete(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
-	o, err := c.object(id)
+	o, err := c.object(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func isAbsent(err error) bool {
 
 // patch sends a merge patch and returns the patched object.
 func (c *Controller) patch(ctx context.Context, id graph.Identity, format types.PatchType, meta map[string]any) (*metav1.PartialObjectMetadata, error) {
-	o, err := c.object(id)
+	o, err := c.object(ctx, id)
 	if err != nil {
 		return nil, err
 	}

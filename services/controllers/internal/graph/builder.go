@@ -116,7 +116,7 @@ func (f *Builder) Run(ctx context.Context) {
 	f.group.Go(func() { f.awaitLists(ctx) })
 	for ctx.Err() == nil {
 		wait := period
-		if table, err := f.Resources.Get(0); err != nil {
+		if table, err := f.Resources.Get(ctx, 0); err != nil {
 			f.Log.Warn("discovery of resources failed, retrying", "error", err)
 			wait = settle
 		} else {

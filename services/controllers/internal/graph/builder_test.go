@@ -22,7 +22,7 @@ import (
 // served is a resources.Discovery of one resource in the core group.
 type served apidiscoveryv2.APIResourceDiscovery
 
-func (s served) Groups() ([]apidiscoveryv2.APIGroupDiscovery, error) {
+func (s served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	v := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{apidiscoveryv2.APIResourceDiscovery(s)}}
 	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
 }

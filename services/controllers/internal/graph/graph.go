@@ -21,8 +21,9 @@ type Tasks interface {
 	Orphan(n *Node, namespace string)
 	// Absent reports an object that verifiably does not exist and that other objects refer to.
 	Absent(Identity)
-	// InvalidNamespace reports an object whose owner is in another namespace.
-	InvalidNamespace(dependent Identity, owner types.UID)
+	// InvalidNamespace reports an object whose owner is in another namespace. owner is what the
+	// object states.
+	InvalidNamespace(dependent, owner Identity)
 }
 
 // Config configures a Graph. Every field may be nil.
@@ -63,10 +64,10 @@ func New(c Config) *Graph {
 // noTasks ignores all tasks.
 type noTasks struct{}
 
-func (noTasks) Delete(*Node, string)                 {}
-func (noTasks) Orphan(*Node, string)                 {}
-func (noTasks) Absent(Identity)                      {}
-func (noTasks) InvalidNamespace(Identity, types.UID) {}
+func (noTasks) Delete(*Node, string)           {}
+func (noTasks) Orphan(*Node, string)           {}
+func (noTasks) Absent(Identity)                {}
+func (noTasks) InvalidNamespace(_, _ Identity) {}
 
 // State is the state of a node.
 type State struct {

@@ -54,8 +54,10 @@ func (r *recorder) Absent(id graph.Identity) {
 	r.todo = append(r.todo, func() string { return "absent " + id.Name })
 }
 
-func (r *recorder) InvalidNamespace(dep graph.Identity, _ types.UID) {
-	r.todo = append(r.todo, func() string { return "invalid " + dep.Name })
+func (r *recorder) InvalidNamespace(dep, owner graph.Identity) {
+	r.todo = append(r.todo, func() string {
+		return fmt.Sprintf("invalid %s: %s %s %s %s %s", dep.Name, owner.APIVersion, owner.Kind, owner.Namespace, owner.Name, owner.UID)
+	})
 }
 
 // want compares the tasks since the last call, in any order.
@@ -168,7 +170,20 @@ func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {
 	dep := object("x", ref("owner", false))
 	dep.Namespace = "b"
 	g.Observe(r, dep)
-	tasks.want(t, "invalid x", "delete x")
+	tasks.want(t, "invalid x: v1 ConfigMap b owner uid-owner", "delete x")
+}
+
+// TestDependentOfVirtualClusterScopedOwnerIsVerified checks an owner that a cluster-scoped object was
+// the first to refer to. Whether the owner of an object in a namespace exists is verified for that
+// object.
+func TestDependentOfVirtualClusterScopedOwnerIsVerified(t *testing.T) {
+	g, tasks := newGraph()
+	cluster := object("cluster", ref("owner", false))
+	cluster.Namespace = ""
+	g.Observe(configMaps(), cluster) // stands for a cluster-scoped kind
+	tasks.want(t, "delete owner")
+	g.Observe(configMaps(), object("x", ref("owner", false)))
+	tasks.want(t, "delete x")
 }
 
 func TestForegroundDeletion(t *testing.T) {

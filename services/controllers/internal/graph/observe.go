@@ -68,11 +68,18 @@ func (g *Graph) confirm(n *Node, id Identity) *Node {
 			continue
 		}
 		if id.Namespace != "" && d.namespace.Value() != id.Namespace {
-			g.Tasks.InvalidNamespace(g.identity(d), id.UID)
+			i := slices.IndexFunc(d.owners, func(o owner) bool { return o.uid == n.uid })
+			g.Tasks.InvalidNamespace(g.identity(d), g.referred(d, &d.owners[i]))
 		}
 		g.delete(d)
 	}
 	return n
+}
+
+// referred returns the identity that a reference of a dependent states.
+func (g *Graph) referred(d *Node, ref *owner) Identity {
+	k := ref.kind.Value()
+	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: d.namespace.Value(), Name: ref.name, UID: g.text(ref.uid)}
 }
 
 // refersOnlyTo reports whether all references of a dependent to a uid agree with an identity.
@@ -205,11 +212,13 @@ func (g *Graph) addToOwners(n *Node, owners []owner) {
 		case doubtful:
 		case o.namespace.Value() != "" && o.namespace != n.namespace:
 			if o.is(observed) {
-				g.Tasks.InvalidNamespace(g.identity(n), g.text(o.uid))
+				g.Tasks.InvalidNamespace(g.identity(n), g.referred(n, ref))
 			}
 			doubtful = true
 		case o.kind != ref.kind || o.name != ref.name:
 			doubtful = true
+		case o.namespace != n.namespace && !o.is(observed):
+			doubtful = true // another dependent, which is cluster-scoped, was seen first
 		}
 	}
 	if doubtful {

@@ -32,7 +32,7 @@ func pods() schema.GroupResource { return schema.GroupResource{Resource: "pods"}
 // returns the estimated time in seconds until the remaining objects are gone.
 func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (estimate int64, err error) {
 	p := &progress{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
-	t, err := c.Resources.Get(tableAge)
+	t, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
 		p.discovery = err
 		return 0, errors.Join(err, c.report(ctx, ns, p))

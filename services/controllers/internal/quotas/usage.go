@@ -140,7 +140,7 @@ func (c *Controller) count(r schema.GroupResource, namespace string) (n int, ser
 
 // each calls visit for the objects of a resource in a namespace.
 func (c *Controller) each(ctx context.Context, r schema.GroupResource, namespace string, visit func(runtime.Object) error) error {
-	list, err := c.lister(r, namespace)
+	list, err := c.lister(ctx, r, namespace)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func listOf[T runtime.Object](list func(context.Context, metav1.ListOptions) (T,
 }
 
 // lister returns the lister of a resource in a namespace.
-func (c *Controller) lister(r schema.GroupResource, namespace string) (lister, error) {
+func (c *Controller) lister(ctx context.Context, r schema.GroupResource, namespace string) (lister, error) {
 	switch r {
 	case pods():
 		return listOf(c.Clients.Pods(namespace).List), nil
@@ -188,12 +188,12 @@ func (c *Controller) lister(r schema.GroupResource, namespace string) (lister, e
 	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
 		return listOf(c.Clients.VolumeClaims(namespace).List), nil
 	}
-	return c.deviceClaims(namespace)
+	return c.deviceClaims(ctx, namespace)
 }
 
 // deviceClaims lists device claims in the version that the server prefers.
-func (c *Controller) deviceClaims(namespace string) (lister, error) {
-	t, err := c.Resources.Get(tableAge)
+func (c *Controller) deviceClaims(ctx context.Context, namespace string) (lister, error) {
+	t, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
 		return nil, err
 	}

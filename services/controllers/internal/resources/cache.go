@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"time"
@@ -19,15 +20,18 @@ type Cache struct {
 func NewCache(client Discovery) *Cache { return &Cache{client: client} }
 
 // Get returns a table whose discovery began at most maxAge ago. It discovers if necessary. If that
-// fails, it returns the error.
-func (c *Cache) Get(maxAge time.Duration) (*Table, error) {
+// fails, or ctx ends, it returns the error.
+func (c *Cache) Get(ctx context.Context, maxAge time.Duration) (*Table, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	begun := time.Now()
 	if c.table != nil && begun.Sub(c.begun) <= maxAge {
 		return c.table, nil
 	}
-	t, err := discover(c.client, c.table)
+	t, err := discover(ctx, c.client, c.table)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ const (
 
 // Discovery returns the groups that an API server serves, in its order.
 type Discovery interface {
-	Groups() ([]apidiscoveryv2.APIGroupDiscovery, error)
+	Groups(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error)
 }
 
 // Client reads the groups of an API server. It implements Discovery.
@@ -48,21 +48,21 @@ func NewClient(config *rest.Config) (*Client, error) {
 }
 
 // Groups implements Discovery. The core group is first.
-func (c *Client) Groups() ([]apidiscoveryv2.APIGroupDiscovery, error) {
-	core, err := c.get("/api")
+func (c *Client) Groups(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
+	core, err := c.get(ctx, "/api")
 	if err != nil && !apierrors.IsNotFound(err) { // a server without the core group
 		return nil, err
 	}
-	named, err := c.get("/apis")
+	named, err := c.get(ctx, "/apis")
 	if err != nil {
 		return nil, err
 	}
 	return slices.Concat(core, named), nil
 }
 
-func (c *Client) get(path string) ([]apidiscoveryv2.APIGroupDiscovery, error) {
+func (c *Client) get(ctx context.Context, path string) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	request := c.client.Get().AbsPath(path).SetHeader("Accept", accept)
-	obj, err := request.Do(context.Background()).Get()
+	obj, err := request.Do(ctx).Get()
 	if err != nil {
 		return nil, fmt.Errorf("discovery at %s: %w", path, err)
 	}

@@ -68,7 +68,7 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			table, err := resources.NewCache(client).Get(0)
+			table, err := resources.NewCache(client).Get(t.Context(), 0)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Errorf("error %v, want %q", err, tt.err)

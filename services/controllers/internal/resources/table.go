@@ -8,6 +8,7 @@
 package resources
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,8 +72,8 @@ func (t *Table) ByKind(apiVersion, kind string) (*Resource, error) {
 
 // discover returns a new table. Resources that equal those of before are reused. Only a failure
 // that leaves everything unknown is an error.
-func discover(d Discovery, before *Table) (*Table, error) {
-	groups, err := d.Groups()
+func discover(ctx context.Context, d Discovery, before *Table) (*Table, error) {
+	groups, err := d.Groups(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +128,6 @@ func (t *Table) add(
 			Kind:                 a.ResponseKind.Kind,
 			Namespaced:           a.Scope == apidiscoveryv2.ScopeNamespace,
 			verbs:                join(a.Verbs),
-		}
-		if a.ResponseKind.Group != "" {
-			r.Group = a.ResponseKind.Group
-		}
-		if a.ResponseKind.Version != "" {
-			r.Version = a.ResponseKind.Version
 		}
 		kind := gv.WithKind(r.Kind)
 		if before != nil {

@@ -1,6 +1,7 @@
 package resources_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -14,7 +15,7 @@ import (
 // served is a resources.Discovery.
 type served []apidiscoveryv2.APIGroupDiscovery
 
-func (s *served) Groups() ([]apidiscoveryv2.APIGroupDiscovery, error) { return *s, nil }
+func (s *served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) { return *s, nil }
 
 func group(name string, versions ...apidiscoveryv2.APIVersionDiscovery) apidiscoveryv2.APIGroupDiscovery {
 	return apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}, Versions: versions}
@@ -53,7 +54,7 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 			version("v1", resource("widgets", "Widget"), resource("olds", "Old"))),
 	}
 	c := resources.NewCache(&d)
-	table, err := c.Get(0)
+	table, err := c.Get(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	if _, err := table.ByKind("example.com/v1", "Gadget"); err == nil {
 		t.Error("an unknown kind has a resource")
 	}
-	again, err := c.Get(0)
+	again, err := c.Get(t.Context(), 0)
 	if err != nil || again == table {
 		t.Fatalf("Get(0) = %p again, %v", again, err)
 	}
@@ -85,7 +86,7 @@ func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
 		group("", version("v1", resource("pods", "Pod"))),
 		group("a/b", version("c", resource("widgets", "Widget"))),
 	}
-	table, err := resources.NewCache(&d).Get(0)
+	table, err := resources.NewCache(&d).Get(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,13 +101,13 @@ func TestStaleGroupVersionKeepsItsResources(t *testing.T) {
 		group("example.com", version("v1", resource("widgets", "Widget"))),
 	}
 	c := resources.NewCache(&d)
-	if _, err := c.Get(0); err != nil {
+	if _, err := c.Get(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	stale := apidiscoveryv2.DiscoveryFreshnessStale
 	d[1].Versions[0] = apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: stale}
 	for range 2 { // resources of a stale table are kept, too
-		table, err := c.Get(0)
+		table, err := c.Get(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -136,9 +136,9 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: configMap, Annotations: map[string]string{annotation: description}},
 			Data:       map[string]string{key: ca},
 		}, metav1.CreateOptions{})
-		// A namespace that is missing or terminating needs no config map. An existing config map
-		// arrives in the store soon.
-		if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		// A namespace that is missing or terminating needs no config map. The retry after a conflict
+		// with an existing config map finds it in the store.
+		if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil
 		}
 		return err

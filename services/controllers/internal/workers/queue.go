@@ -54,8 +54,9 @@ type fairQueue[K comparable] struct {
 	order *fairOrder[K]
 }
 
-// Done implements workqueue.TypedInterface. The worker that calls it calls Get next, so no idle worker
-// has to be woken for a key that may run now.
+// Done implements workqueue.TypedInterface. The worker that calls it calls Get next and takes a key
+// that may run now. A second key that may run as well waits for the next call of Get, although workers
+// may be idle.
 func (q *fairQueue[K]) Done(key K) {
 	q.order.done(key)
 	q.TypedInterface.Done(key)
