@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the files below testdata/budget")
+var update = flag.Bool("update", false, "write what the tests compare with: testdata/budget, docs/user/compatibility.md")
 
 // TestDependencyBudget compares the dependencies of each binary with its file in testdata/budget:
 // the number of packages of each module. A new dependency is a visible change of that file. To
