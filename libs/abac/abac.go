@@ -60,54 +60,54 @@ func Load(file string, log *slog.Logger) (*Authorizer, error) {
 		return nil, fmt.Errorf("--authorization-policy-file: %w", err)
 	}
 	defer f.Close()
-	z, err := Parse(f)
+	a, err := Parse(f)
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-policy-file: %s: %w", file, err)
 	}
-	if z.unversioned > 0 {
-		log.Warn("authorization policy file has lines in the deprecated unversioned form; add apiVersion, kind and spec", "file", file, "lines", z.unversioned)
+	if a.unversioned > 0 {
+		log.Warn("authorization policy file has lines in the deprecated unversioned form; add apiVersion, kind and spec", "file", file, "lines", a.unversioned)
 	}
-	return z, nil
+	return a, nil
 }
 
 // Parse parses policies.
 func Parse(r io.Reader) (*Authorizer, error) {
-	z := &Authorizer{}
+	a := &Authorizer{}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
-	n := 0
+	lineNumber := 0
 	for lines.Scan() {
-		n++
+		lineNumber++
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
-		s, versioned, err := parseLine(line)
+		spec, versioned, err := parseLine(line)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return nil, fmt.Errorf("line %d: %w", lineNumber, err)
 		}
 		if !versioned {
-			z.unversioned++
+			a.unversioned++
 		}
-		if len(z.policies) == maxPolicies {
-			return nil, fmt.Errorf("line %d: more than %d policies", n, maxPolicies)
+		if len(a.policies) == maxPolicies {
+			return nil, fmt.Errorf("line %d: more than %d policies", lineNumber, maxPolicies)
 		}
-		z.policies = append(z.policies, s)
+		a.policies = append(a.policies, spec)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("line %d: %w", n+1, err)
+		return nil, fmt.Errorf("line %d: %w", lineNumber+1, err)
 	}
-	return z, nil
+	return a, nil
 }
 
 // parseLine parses one policy and reports whether the line contains its version.
-func parseLine(line []byte) (s Spec, versioned bool, err error) {
+func parseLine(line []byte) (spec Spec, versioned bool, err error) {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
 	}
 	if err := json.Unmarshal(line, &head); err == nil && (head.APIVersion == "" || head.APIVersion == apiVersionV0) {
-		s, err := parseV0(line)
-		return s, head.APIVersion != "", err
+		spec, err := parseV0(line)
+		return spec, head.APIVersion != "", err
 	}
 	var p policy
 	if err := decodeStrictly(line, &p); err != nil {
@@ -139,9 +139,9 @@ func decodeStrictly(line []byte, into any) error {
 }
 
 // Authorize implements authorizer.Authorizer.
-func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
-	for i := range z.policies {
-		if z.policies[i].allows(a) {
+func (a *Authorizer) Authorize(_ context.Context, attributes *authorizer.Attributes) (authorizer.Decision, string, error) {
+	for i := range a.policies {
+		if a.policies[i].allows(attributes) {
 			return authorizer.Allow, "", nil
 		}
 	}
@@ -149,15 +149,15 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 }
 
 // allows reports whether a policy allows a request.
-func (s *Spec) allows(a *authorizer.Attributes) bool {
-	if !s.appliesTo(a.User) || s.Readonly && a.Verb != "get" && a.Verb != "list" && a.Verb != "watch" {
+func (s *Spec) allows(attributes *authorizer.Attributes) bool {
+	if !s.appliesTo(attributes.User) || s.Readonly && attributes.Verb != "get" && attributes.Verb != "list" && attributes.Verb != "watch" {
 		return false
 	}
-	if a.Resource {
-		return matches(s.Namespace, a.Namespace) && matches(s.Resource, a.ResourceName) && matches(s.APIGroup, a.Group)
+	if attributes.Resource {
+		return matches(s.Namespace, attributes.Namespace) && matches(s.Resource, attributes.ResourceName) && matches(s.APIGroup, attributes.Group)
 	}
-	prefix, open := strings.CutSuffix(s.NonResourcePath, all)
-	return s.NonResourcePath != "" && (s.NonResourcePath == a.Path || open && strings.HasPrefix(a.Path, strings.TrimRight(prefix, all)))
+	prefix, isPrefix := strings.CutSuffix(s.NonResourcePath, all)
+	return s.NonResourcePath != "" && (s.NonResourcePath == attributes.Path || isPrefix && strings.HasPrefix(attributes.Path, strings.TrimRight(prefix, all)))
 }
 
 func matches(pattern, value string) bool { return pattern == all || pattern == value }
@@ -172,10 +172,10 @@ func (s *Spec) appliesTo(u *authorizer.User) bool {
 }
 
 // RulesFor implements authorizer.RuleResolver.
-func (z *Authorizer) RulesFor(_ context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
+func (a *Authorizer) RulesFor(_ context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
 	var out authorizer.Rules
-	for i := range z.policies {
-		s := &z.policies[i]
+	for i := range a.policies {
+		s := &a.policies[i]
 		if !s.appliesTo(u) {
 			continue
 		}

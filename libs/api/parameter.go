@@ -14,9 +14,9 @@ func Parameter(rawQuery, name string) (value string, ok bool) {
 	if len(rawQuery) > maxParameters && strings.Count(rawQuery, "&") >= maxParameters {
 		return "", false
 	}
-	for rest := rawQuery; rest != ""; {
+	for remaining := rawQuery; remaining != ""; {
 		var pair string
-		pair, rest, _ = strings.Cut(rest, "&")
+		pair, remaining, _ = strings.Cut(remaining, "&")
 		key, text, _ := strings.Cut(pair, "=")
 		if strings.ContainsAny(key, "%+") {
 			k, err := url.QueryUnescape(key)

@@ -52,13 +52,13 @@ const ExtraCredentialID = "authentication." + api.LabelDomain + "/credential-id"
 // TokenID returns the credential id for the claim "jti" of a JSON web token.
 func TokenID(jti string) string { return "JTI=" + jti }
 
-// Response is the result for a valid token. Audiences are the requested ones that the token is
-// valid for. It is empty if the caller requested none and the kind of token has none.
+// Response is the result for a valid token. Audiences holds the requested audiences for which the
+// token is valid. It is empty if the caller requested none and the kind of token has none.
 type Response struct {
 	User      User
 	Audiences []string
-	// Expires is when the result becomes invalid at the latest, as far as the authenticator knows;
-	// zero if unknown.
+	// Expires is the time from which the result is invalid; zero if the authenticator does not know
+	// it. The result may become invalid earlier.
 	Expires time.Time
 	// AuditAnnotations are audit annotations about the token, by their keys.
 	AuditAnnotations map[string]string
@@ -72,7 +72,7 @@ type Refused struct {
 }
 
 // Refuse returns a Refused error.
-func Refuse(why error, annotations map[string]string) error { return &Refused{why, annotations} }
+func Refuse(reason error, annotations map[string]string) error { return &Refused{reason, annotations} }
 
 // Unwrap supports errors.Is.
 func (r *Refused) Unwrap() error { return r.error }
@@ -108,8 +108,8 @@ func (f TokenFunc) AuthenticateToken(ctx context.Context, token string, audience
 	return f(ctx, token, audiences)
 }
 
-// Union calls its members in order. The first that knows the user decides. Errors of other members
-// count only if none does.
+// Union calls its members in order, until one authenticates the token. If none does, it returns the
+// errors of all members.
 type Union []Token
 
 // AuthenticateToken implements Token.
@@ -133,19 +133,21 @@ func (u Union) AuthenticateToken(ctx context.Context, token string, audiences []
 // ForAudiences wraps an authenticator that does not support audiences: its tokens are valid for the
 // server's audiences only. If the caller requests audiences, one of them must be among the
 // server's.
-func ForAudiences(own []string, t Token) Token { return &agnostic{own: own, token: t} }
-
-// agnostic adds audiences to an authenticator that does not check them.
-type agnostic struct {
-	own   []string
-	token Token
+func ForAudiences(serverAudiences []string, t Token) Token {
+	return &audienceAdder{serverAudiences: serverAudiences, token: t}
 }
 
-func (a *agnostic) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {
+// audienceAdder adds audiences to an authenticator that does not check them.
+type audienceAdder struct {
+	serverAudiences []string
+	token           Token
+}
+
+func (a *audienceAdder) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {
 	if len(audiences) == 0 {
 		return a.token.AuthenticateToken(ctx, token, nil)
 	}
-	both := Intersect(audiences, a.own)
+	both := Intersect(audiences, a.serverAudiences)
 	if len(both) == 0 {
 		return nil, false, nil
 	}
@@ -172,11 +174,11 @@ func (u *unreserved) AuthenticateToken(ctx context.Context, token string, audien
 	return r, ok, err
 }
 
-// Intersect returns the members of asked that are in own, in the order of asked.
-func Intersect(asked, own []string) []string {
+// Intersect returns the members of requested that are in available, in the order of requested.
+func Intersect(requested, available []string) []string {
 	var both []string
-	for _, a := range asked {
-		if slices.Contains(own, a) && !slices.Contains(both, a) {
+	for _, a := range requested {
+		if slices.Contains(available, a) && !slices.Contains(both, a) {
 			both = append(both, a)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"binnacle/libs/task"
 )
 
-// swapTimeout is how long the keys of an issuer with a changed place or CA remain valid while the
-// keys of the new place are unknown.
+// swapTimeout is how long the old keys of an issuer remain valid after a change of its URL or CA,
+// while the keys at the new URL are unknown.
 const swapTimeout = 10 * time.Second
 
 // Parse decodes and validates a configuration. disallowed lists the issuers of service account
@@ -59,7 +59,7 @@ type Config struct {
 
 // Authenticator authenticates tokens by the configuration file. It implements authenticator.Token.
 type Authenticator struct {
-	c       Config
+	config  Config
 	content []byte // content that New read
 	current atomic.Pointer[state]
 }
@@ -73,10 +73,11 @@ type state struct {
 // issuer is an issuer with its rules.
 type issuer struct {
 	*oidctoken.Authenticator
-	// former uses the current rules and the keys of the former place. It is valid until a time,
-	// while the keys of the new place are unknown; nil if there was no former place.
-	former *oidctoken.Authenticator
-	until  time.Time
+	// previous applies the current rules with the keys of the previous provider. It is used until
+	// previousUntil, while the keys of the current provider are unknown. It is nil if the provider has
+	// not changed.
+	previous      *oidctoken.Authenticator
+	previousUntil time.Time
 }
 
 // New reads the file. An invalid file is an error. Keys of issuers are requested once Run is
@@ -86,7 +87,7 @@ func New(c Config) (*Authenticator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %w", err)
 	}
-	a := &Authenticator{c: c, content: data}
+	a := &Authenticator{config: c, content: data}
 	s, err := a.build(data, nil)
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %s: %w", c.File, err)
@@ -95,22 +96,22 @@ func New(c Config) (*Authenticator, error) {
 	return a, nil
 }
 
-// build returns the state for a file's content. Issuers with an unchanged place are taken from the
-// previous state.
-func (a *Authenticator) build(data []byte, before *state) (*state, error) {
-	_, c, err := parse(data, a.c.DisallowedIssuers)
+// build returns the state for a file's content. Issuers with an unchanged provider configuration
+// keep the provider of the previous state, and so their keys.
+func (a *Authenticator) build(data []byte, previous *state) (*state, error) {
+	_, config, err := parse(data, a.config.DisallowedIssuers)
 	if err != nil {
 		return nil, err
 	}
-	if c.anonymous != nil && a.c.AnonymousFixed != "" {
-		return nil, errors.New("anonymous: " + a.c.AnonymousFixed)
+	if config.anonymous != nil && a.config.AnonymousFixed != "" {
+		return nil, errors.New("anonymous: " + a.config.AnonymousFixed)
 	}
-	s := &state{issuers: make(map[string]*issuer, len(c.issuers)), anonymous: c.anonymous}
-	if s.anonymous == nil && before != nil { // without a setting, anonymous access must not increase
-		s.anonymous = before.anonymous
+	s := &state{issuers: make(map[string]*issuer, len(config.issuers)), anonymous: config.anonymous}
+	if s.anonymous == nil && previous != nil { // without a setting, anonymous access must not increase
+		s.anonymous = previous.anonymous
 	}
-	for _, i := range c.issuers {
-		if s.issuers[i.provider.IssuerURL], err = a.issuer(i, before); err != nil {
+	for _, i := range config.issuers {
+		if s.issuers[i.provider.IssuerURL], err = a.issuer(i, previous); err != nil {
 			return nil, err
 		}
 	}
@@ -119,55 +120,57 @@ func (a *Authenticator) build(data []byte, before *state) (*state, error) {
 
 // issuer returns the authenticator of an issuer. It reuses the provider of the previous
 // configuration if that is unchanged.
-func (a *Authenticator) issuer(c compiledIssuer, before *state) (*issuer, error) {
-	p, former, until := before.provider(c.provider)
-	c.provider.Withdrawn = a.c.Withdrawn
+func (a *Authenticator) issuer(c compiledIssuer, previous *state) (*issuer, error) {
+	provider, previousProvider, until := previous.provider(c.provider)
+	c.provider.Withdrawn = a.config.Withdrawn
 	var err error
-	if p == nil {
-		if p, err = oidctoken.NewProvider(c.provider, a.c.Logger); err != nil {
+	if provider == nil {
+		if provider, err = oidctoken.NewProvider(c.provider, a.config.Logger); err != nil {
 			return nil, err
 		}
 	}
-	out := &issuer{until: until}
-	out.Authenticator, err = oidctoken.New(p, c.audiences, c.rules)
-	if err != nil || former == nil {
+	out := &issuer{previousUntil: until}
+	out.Authenticator, err = oidctoken.New(provider, c.audiences, c.rules)
+	if err != nil || previousProvider == nil {
 		return out, err
 	}
-	out.former, err = oidctoken.New(former, c.audiences, c.rules)
+	out.previous, err = oidctoken.New(previousProvider, c.audiences, c.rules)
 	return out, err
 }
 
-// provider returns the state's provider for a configuration, or nil. former is a provider whose
-// keys remain valid until a time, while those of the new one are unknown.
-func (s *state) provider(c oidctoken.ProviderConfig) (p, former *oidctoken.Provider, until time.Time) {
+// provider returns the state's provider with the same configuration, or nil if there is none.
+// previous, if not nil, is a provider of the issuer whose keys remain valid until a time, while the
+// keys of the new one are unknown.
+func (s *state) provider(c oidctoken.ProviderConfig) (provider, previous *oidctoken.Provider, until time.Time) {
 	if s == nil || s.issuers[c.IssuerURL] == nil {
 		return nil, nil, time.Time{}
 	}
 	i := s.issuers[c.IssuerURL]
-	p = i.Provider()
-	if i.former != nil && !hasKeys(p) {
-		former, until = i.former.Provider(), i.until
+	provider = i.Provider()
+	if i.previous != nil && !hasKeys(provider) {
+		previous, until = i.previous.Provider(), i.previousUntil
 	}
 	switch {
-	case p.Config().Equal(c):
-		return p, former, until
-	case former != nil:
-		return nil, former, until
+	case provider.Config().Equal(c):
+		return provider, previous, until
+	case previous != nil:
+		return nil, previous, until
 	}
-	return nil, p, time.Now().Add(swapTimeout)
+	return nil, provider, time.Now().Add(swapTimeout)
 }
 
-// AuthenticateToken uses the issuer's keys, or the former ones while the keys are unknown.
+// AuthenticateToken uses the keys of the issuer's provider. While these are unknown, it uses the keys
+// of the previous provider until previousUntil.
 func (i *issuer) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
-	if i.former == nil || hasKeys(i.Provider()) || !time.Now().Before(i.until) {
+	if i.previous == nil || hasKeys(i.Provider()) || !time.Now().Before(i.previousUntil) {
 		return i.Authenticator.AuthenticateToken(ctx, token, audiences)
 	}
-	r, ok, err := i.former.AuthenticateToken(ctx, token, audiences)
-	if err != nil { // the keys of the new place may differ
+	r, ok, err := i.previous.AuthenticateToken(ctx, token, audiences)
+	if err != nil { // the token may be valid with the new keys
 		return nil, false, authenticator.Unavailable(err)
 	}
-	if ok && r.Expires.After(i.until) {
-		r.Expires = i.until
+	if ok && r.Expires.After(i.previousUntil) {
+		r.Expires = i.previousUntil
 	}
 	return r, ok, nil
 }
@@ -206,7 +209,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 	}
 	began := time.Now()
 	r, ok, err := issuer.AuthenticateToken(ctx, token, audiences)
-	a.c.Metrics.authenticated(url, ok, time.Since(began))
+	a.config.Metrics.recordAuthentication(url, ok, time.Since(began))
 	return r, ok, err
 }
 
@@ -216,7 +219,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	r := &runner{Authenticator: a, ctx: ctx, group: task.NewGroup(ctx), running: map[*oidctoken.Provider]context.CancelFunc{}}
 	r.start(a.current.Load())
 	r.group.Go("follow the authentication configuration", func(ctx context.Context) error {
-		return filewatch.Follow(ctx, a.c.Logger, a.c.File, a.content, r.reload)
+		return filewatch.Follow(ctx, a.config.Logger, a.config.File, a.content, r.reload)
 	})
 	if err := r.group.Wait(); err != nil {
 		return err
@@ -252,20 +255,20 @@ func (r *runner) start(s *state) {
 	}
 }
 
-// stop stops the providers that a state does not use. A former provider runs until its
-// successor is initialized, because its keys are read when the first token needs them.
+// stop stops the providers that a state does not use. A previous provider runs until its successor is
+// initialized, because it reads its keys when the first token needs them.
 func (r *runner) stop(s *state) {
 	used := map[*oidctoken.Provider]bool{}
 	for url, i := range s.issuers {
 		used[i.Provider()] = true
-		if i.former == nil || r.running[i.former.Provider()] == nil {
+		if i.previous == nil || r.running[i.previous.Provider()] == nil {
 			continue
 		}
-		used[i.former.Provider()] = true
-		stop := r.running[i.former.Provider()]
+		used[i.previous.Provider()] = true
+		stop := r.running[i.previous.Provider()]
 		r.group.Go("former keys of issuer "+url, func(ctx context.Context) error {
 			defer stop()
-			ctx, cancel := context.WithDeadline(ctx, i.until)
+			ctx, cancel := context.WithDeadline(ctx, i.previousUntil)
 			defer cancel()
 			select {
 			case <-i.Provider().Initialized():
@@ -289,16 +292,16 @@ func (r *runner) reload(_ context.Context, data []byte, err error) {
 	if err == nil {
 		next, err = r.build(data, r.current.Load())
 	}
-	r.c.Metrics.reloaded(err == nil)
+	r.config.Metrics.recordReload(err == nil)
 	if err != nil {
-		r.c.Logger.Error("failed to reload authentication configuration; keeping the previous one", "file", r.c.File, "error", err)
+		r.config.Logger.Error("failed to reload authentication configuration; keeping the previous one", "file", r.config.File, "error", err)
 		return
 	}
 	r.start(next)
 	r.current.Store(next)
 	r.stop(next)
-	if r.c.Reloaded != nil {
-		r.c.Reloaded()
+	if r.config.Reloaded != nil {
+		r.config.Reloaded()
 	}
-	r.c.Logger.Info("authentication configuration reloaded", "file", r.c.File, "issuers", len(next.issuers))
+	r.config.Logger.Info("authentication configuration reloaded", "file", r.config.File, "issuers", len(next.issuers))
 }

@@ -35,9 +35,9 @@ func decode(data []byte) (*Configuration, *document, error) {
 	}
 	var errs []error
 	for _, err := range strict {
-		var at kjson.FieldError
-		if errors.As(err, &at) {
-			err = doc.at(at.FieldPath(), err)
+		var fieldErr kjson.FieldError
+		if errors.As(err, &fieldErr) {
+			err = doc.wrap(fieldErr.FieldPath(), err)
 		}
 		errs = append(errs, err)
 	}
@@ -81,7 +81,7 @@ func parseDocument(data []byte) (*document, error) {
 }
 
 // at wraps err with the line of a field, or of its closest existing parent.
-func (d *document) at(path string, err error) error {
+func (d *document) wrap(path string, err error) error {
 	return fmt.Errorf("line %d: %w", d.line(path), err)
 }
 
@@ -122,7 +122,7 @@ func child(n *goyaml.Node, step string) (key, value *goyaml.Node) {
 func (d *document) errors(list field.ErrorList) error {
 	var errs []error
 	for _, err := range list {
-		errs = append(errs, d.at(err.Field, err))
+		errs = append(errs, d.wrap(err.Field, err))
 	}
 	return errors.Join(errs...)
 }

@@ -12,10 +12,9 @@
 //	                              v
 //	              reported; the previous one stays in use
 //
-// A request uses one configuration from beginning to end. Issuers with an unchanged place keep
-// their keys. If the place of an issuer changes, the former keys stay valid until the new ones are
-// known, at most for swapTimeout. So a reload rejects no valid token, and a removed issuer is
-// rejected at once.
+// A request uses one configuration from beginning to end. An issuer keeps its keys if its URLs and CA
+// are unchanged. Otherwise the old keys stay valid until the new ones are known, at most for
+// swapTimeout. So a reload rejects no valid token, and a removed issuer is rejected at once.
 //
 // The token review service and the API server's front end use it.
 package authnconfig

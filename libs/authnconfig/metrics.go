@@ -59,7 +59,7 @@ func outcome(ok bool) string {
 }
 
 // reloaded counts a reload of the configuration.
-func (m *Metrics) reloaded(ok bool) {
+func (m *Metrics) recordReload(ok bool) {
 	if m == nil {
 		return
 	}
@@ -68,9 +68,9 @@ func (m *Metrics) reloaded(ok bool) {
 }
 
 // authenticated observes the authentication of a token of an issuer.
-func (m *Metrics) authenticated(issuer string, ok bool, took time.Duration) {
+func (m *Metrics) recordAuthentication(issuer string, ok bool, duration time.Duration) {
 	if m == nil {
 		return
 	}
-	m.latency.WithLabelValues(outcome(ok), hash(issuer)).Observe(took.Seconds())
+	m.latency.WithLabelValues(outcome(ok), hash(issuer)).Observe(duration.Seconds())
 }

@@ -66,8 +66,8 @@ type Source struct {
 	Anonymous func() *Anonymous
 }
 
-// Given reports whether the flags configure any issuer.
-func (o *Options) Given() bool { return o.File != "" || o.OIDC.Given() }
+// IsSet reports whether the flags configure any issuer.
+func (o *Options) IsSet() bool { return o.File != "" || o.OIDC.Given() }
 
 // Source returns the configured source, or nil if no flag was given. c.File is ignored.
 func (o *Options) Source(c Config) (*Source, error) {

@@ -54,8 +54,8 @@ func TestOptionsSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := authnconfig.NewOptions()
 			c.set(o)
-			if errs := o.Validate(); len(errs) > 0 || o.Given() != (name != "nothing") {
-				t.Fatal(errs, o.Given())
+			if errs := o.Validate(); len(errs) > 0 || o.IsSet() != (name != "nothing") {
+				t.Fatal(errs, o.IsSet())
 			}
 			s, err := o.Source(authnconfig.Config{DisallowedIssuers: c.issuers, AnonymousFixed: c.fixed, Logger: slog.New(slog.DiscardHandler)})
 			if c.err != "" {

@@ -107,7 +107,7 @@ func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.Use
 	if err := e.checkAll(r.claimChecks); err != nil {
 		return authenticator.User{}, fmt.Errorf("claim validation rule: %w", err)
 	}
-	u, err := r.mapped(e, c)
+	u, err := r.mapUser(e, c)
 	if err != nil {
 		return authenticator.User{}, err
 	}
@@ -119,8 +119,8 @@ func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.Use
 }
 
 // mapped returns the user that the claims map to.
-func (r *rules) mapped(e *evaluation, c oidctoken.Claims) (u authenticator.User, err error) {
-	if u.Name, err = r.name(e, c); err != nil {
+func (r *rules) mapUser(e *evaluation, c oidctoken.Claims) (u authenticator.User, err error) {
+	if u.Name, err = r.mapName(e, c); err != nil {
 		return u, err
 	}
 	switch {
@@ -161,7 +161,7 @@ func (r *rules) mapped(e *evaluation, c oidctoken.Claims) (u authenticator.User,
 }
 
 // name returns the username that the claims map to.
-func (r *rules) name(e *evaluation, c oidctoken.Claims) (string, error) {
+func (r *rules) mapName(e *evaluation, c oidctoken.Claims) (string, error) {
 	if r.username == nil {
 		return c.Username(r.source.Username.Claim, *r.source.Username.Prefix)
 	}

@@ -62,10 +62,10 @@ func compile(config *Configuration, disallowed []string) (*compiled, field.Error
 	out := &compiled{anonymous: config.Anonymous}
 	urls, discoveries := map[string]bool{}, map[string]bool{}
 	for i := range config.JWT {
-		j, at := &config.JWT[i], root.Index(i)
-		c.unique(at.Child("issuer", "url"), j.Issuer.URL, urls)
-		c.unique(at.Child("issuer", "discoveryURL"), j.Issuer.DiscoveryURL, discoveries)
-		out.issuers = append(out.issuers, c.jwt(at, j))
+		j, path := &config.JWT[i], root.Index(i)
+		c.unique(path.Child("issuer", "url"), j.Issuer.URL, urls)
+		c.unique(path.Child("issuer", "discoveryURL"), j.Issuer.DiscoveryURL, discoveries)
+		out.issuers = append(out.issuers, c.jwt(path, j))
 	}
 	if config.Anonymous != nil {
 		c.anonymous(field.NewPath("anonymous"), config.Anonymous)
@@ -73,34 +73,34 @@ func compile(config *Configuration, disallowed []string) (*compiled, field.Error
 	return out, c.errs, nil
 }
 
-func (c *compiler) unique(at *field.Path, value string, seen map[string]bool) {
+func (c *compiler) unique(path *field.Path, value string, seen map[string]bool) {
 	if value != "" && seen[value] {
-		c.add(field.Duplicate(at, value))
+		c.add(field.Duplicate(path, value))
 	}
 	seen[value] = true
 }
 
 // anonymous validates the conditions of anonymous requests.
-func (c *compiler) anonymous(at *field.Path, a *Anonymous) {
+func (c *compiler) anonymous(path *field.Path, a *Anonymous) {
 	if !a.Enabled && len(a.Conditions) > 0 {
-		c.add(field.Invalid(at.Child("conditions"), a.Conditions, "enabled should be set to true when conditions are defined"))
+		c.add(field.Invalid(path.Child("conditions"), a.Conditions, "enabled should be set to true when conditions are defined"))
 	}
 	for i, condition := range a.Conditions {
-		if path := at.Child("conditions").Index(i).Child("path"); condition.Path == "" {
-			c.add(field.Required(path, ""))
+		if conditionPath := path.Child("conditions").Index(i).Child("path"); condition.Path == "" {
+			c.add(field.Required(conditionPath, ""))
 		} else if !strings.HasPrefix(condition.Path, "/") {
-			c.add(field.Invalid(path, condition.Path, "must begin with /"))
+			c.add(field.Invalid(conditionPath, condition.Path, "must begin with /"))
 		}
 	}
 }
 
 // jwt validates an entry of the configuration and compiles its expressions.
-func (c *compiler) jwt(at *field.Path, j *JWT) compiledIssuer {
-	c.issuer(at.Child("issuer"), &j.Issuer)
+func (c *compiler) jwt(path *field.Path, j *JWT) compiledIssuer {
+	c.issuer(path.Child("issuer"), &j.Issuer)
 	r := &rules{source: j.ClaimMappings}
-	c.claimRules(at.Child("claimValidationRules"), j.ClaimValidationRules, r)
-	c.mappings(at.Child("claimMappings"), &j.ClaimMappings, r)
-	c.userRules(at.Child("userValidationRules"), j.UserValidationRules, r)
+	c.claimRules(path.Child("claimValidationRules"), j.ClaimValidationRules, r)
+	c.mappings(path.Child("claimMappings"), &j.ClaimMappings, r)
+	c.userRules(path.Child("userValidationRules"), j.UserValidationRules, r)
 	return compiledIssuer{
 		provider: oidctoken.ProviderConfig{
 			IssuerURL:    j.Issuer.URL,
@@ -114,58 +114,58 @@ func (c *compiler) jwt(at *field.Path, j *JWT) compiledIssuer {
 }
 
 // issuer validates the issuer of an entry.
-func (c *compiler) issuer(at *field.Path, i *Issuer) {
+func (c *compiler) issuer(path *field.Path, i *Issuer) {
 	if i.URL == "" {
-		c.add(field.Required(at.Child("url"), "URL is required"))
+		c.add(field.Required(path.Child("url"), "URL is required"))
 	} else {
 		if slices.Contains(c.disallowed, i.URL) {
-			c.add(field.Invalid(at.Child("url"), i.URL, fmt.Sprintf("URL must not overlap with disallowed issuers: %s", c.disallowed)))
+			c.add(field.Invalid(path.Child("url"), i.URL, fmt.Sprintf("URL must not overlap with disallowed issuers: %s", c.disallowed)))
 		}
-		c.url(at.Child("url"), i.URL)
+		c.url(path.Child("url"), i.URL)
 	}
 	if i.DiscoveryURL != "" {
 		if i.URL != "" && strings.TrimRight(i.URL, "/") == strings.TrimRight(i.DiscoveryURL, "/") {
-			c.add(field.Invalid(at.Child("discoveryURL"), i.DiscoveryURL, "discoveryURL must be different from URL"))
+			c.add(field.Invalid(path.Child("discoveryURL"), i.DiscoveryURL, "discoveryURL must be different from URL"))
 		}
-		c.url(at.Child("discoveryURL"), i.DiscoveryURL)
+		c.url(path.Child("discoveryURL"), i.DiscoveryURL)
 	}
-	c.audiences(at, i)
+	c.audiences(path, i)
 	if i.CertificateAuthority != "" {
 		if _, err := tlsfiles.ParseCertificates([]byte(i.CertificateAuthority)); err != nil {
-			c.add(field.Invalid(at.Child("certificateAuthority"), "<omitted>", err.Error()))
+			c.add(field.Invalid(path.Child("certificateAuthority"), "<omitted>", err.Error()))
 		}
 	}
 }
 
 // url validates a URL of an issuer.
-func (c *compiler) url(at *field.Path, raw string) {
+func (c *compiler) url(path *field.Path, raw string) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		c.add(field.Invalid(at, raw, err.Error()))
+		c.add(field.Invalid(path, raw, err.Error()))
 		return
 	}
 	if u.Scheme != "https" {
-		c.add(field.Invalid(at, raw, "URL scheme must be https"))
+		c.add(field.Invalid(path, raw, "URL scheme must be https"))
 	}
 	if u.Host == "" {
-		c.add(field.Invalid(at, raw, "URL must contain a host"))
+		c.add(field.Invalid(path, raw, "URL must contain a host"))
 	}
 	if u.User != nil {
 		// Never print a password.
-		c.add(field.Invalid(at, u.Redacted(), "URL must not contain a username or password"))
+		c.add(field.Invalid(path, u.Redacted(), "URL must not contain a username or password"))
 	}
 	if u.RawQuery != "" || u.ForceQuery {
-		c.add(field.Invalid(at, raw, "URL must not contain a query"))
+		c.add(field.Invalid(path, raw, "URL must not contain a query"))
 	}
 	if u.Fragment != "" {
-		c.add(field.Invalid(at, raw, "URL must not contain a fragment"))
+		c.add(field.Invalid(path, raw, "URL must not contain a fragment"))
 	}
 }
 
 // audiences validates the audiences of an issuer.
-func (c *compiler) audiences(at *field.Path, i *Issuer) {
-	list := at.Child("audiences")
-	policy := at.Child("audienceMatchPolicy")
+func (c *compiler) audiences(path *field.Path, i *Issuer) {
+	list := path.Child("audiences")
+	policy := path.Child("audienceMatchPolicy")
 	if len(i.Audiences) == 0 {
 		c.add(field.Required(list, fmt.Sprintf("at least one %s is required", list)))
 		return
@@ -187,122 +187,122 @@ func (c *compiler) audiences(at *field.Path, i *Issuer) {
 }
 
 // claimRules validates the claim validation rules and adds them to r.
-func (c *compiler) claimRules(at *field.Path, list []ClaimValidationRule, r *rules) {
+func (c *compiler) claimRules(path *field.Path, list []ClaimValidationRule, r *rules) {
 	claims, expressions := map[string]bool{}, map[string]bool{}
 	for i, rule := range list {
-		at := at.Index(i)
+		path := path.Index(i)
 		switch {
 		case rule.Claim != "" && rule.Expression != "":
-			c.add(field.Invalid(at, rule.Claim, bothSet))
+			c.add(field.Invalid(path, rule.Claim, bothSet))
 		case rule.Claim != "":
 			if rule.Message != "" {
-				c.add(field.Invalid(at.Child("message"), rule.Message, "message can't be set when claim is set"))
+				c.add(field.Invalid(path.Child("message"), rule.Message, "message can't be set when claim is set"))
 			}
-			c.unique(at.Child("claim"), rule.Claim, claims)
+			c.unique(path.Child("claim"), rule.Claim, claims)
 			r.required = append(r.required, rule)
 		case rule.Expression != "":
 			if rule.RequiredValue != "" {
-				c.add(field.Invalid(at.Child("requiredValue"), rule.RequiredValue, "requiredValue can't be set when expression is set"))
+				c.add(field.Invalid(path.Child("requiredValue"), rule.RequiredValue, "requiredValue can't be set when expression is set"))
 			}
-			c.unique(at.Child("expression"), rule.Expression, expressions)
-			if p := c.program(at.Child("expression"), c.envs.claims, rule.Expression, cel.BoolType); p != nil {
+			c.unique(path.Child("expression"), rule.Expression, expressions)
+			if p := c.program(path.Child("expression"), c.envs.claims, rule.Expression, cel.BoolType); p != nil {
 				r.claimChecks = append(r.claimChecks, check{program: p, message: rule.Message})
 			}
 		default:
-			c.add(field.Required(at, neitherSet))
+			c.add(field.Required(path, neitherSet))
 		}
 	}
 }
 
 // mappings validates the claim mappings and adds their expressions to r.
-func (c *compiler) mappings(at *field.Path, m *ClaimMappings, r *rules) {
-	text := []*cel.Type{cel.StringType, cel.DynType}
-	list := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, text...)
+func (c *compiler) mappings(path *field.Path, m *ClaimMappings, r *rules) {
+	stringTypes := []*cel.Type{cel.StringType, cel.DynType}
+	listTypes := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, stringTypes...)
 
 	if u := &m.Username; u.Claim == "" && u.Expression == "" && (u.Prefix == nil || *u.Prefix == "") { // otherwise reported below
-		c.add(field.Required(at.Child("username"), neitherSet))
+		c.add(field.Required(path.Child("username"), neitherSet))
 	}
-	r.username = c.prefixed(at.Child("username"), &m.Username, text)
-	r.groups = c.prefixed(at.Child("groups"), &m.Groups, list)
-	r.uid = c.claimOrExpression(at.Child("uid"), m.UID.Claim, m.UID.Expression, text)
+	r.username = c.prefixed(path.Child("username"), &m.Username, stringTypes)
+	r.groups = c.prefixed(path.Child("groups"), &m.Groups, listTypes)
+	r.uid = c.claimOrExpression(path.Child("uid"), m.UID.Claim, m.UID.Expression, stringTypes)
 	seen := map[string]bool{}
 	for i, e := range m.Extra {
-		at := at.Child("extra").Index(i)
-		c.extraKey(at.Child("key"), e.Key)
-		c.unique(at.Child("key"), e.Key, seen)
+		path := path.Child("extra").Index(i)
+		c.extraKey(path.Child("key"), e.Key)
+		c.unique(path.Child("key"), e.Key, seen)
 		if e.ValueExpression == "" {
-			c.add(field.Required(at.Child("valueExpression"), "valueExpression is required"))
+			c.add(field.Required(path.Child("valueExpression"), "valueExpression is required"))
 			continue
 		}
-		if p := c.program(at.Child("valueExpression"), c.envs.claims, e.ValueExpression, list...); p != nil {
+		if p := c.program(path.Child("valueExpression"), c.envs.claims, e.ValueExpression, listTypes...); p != nil {
 			r.extra = append(r.extra, extra{key: e.Key, program: p})
 		}
 	}
 	if r.username != nil && r.username.Reads("claims", "email") && !r.checksEmail() {
-		c.add(field.Invalid(at.Child("username", "expression"), m.Username.Expression, emailUnsure))
+		c.add(field.Invalid(path.Child("username", "expression"), m.Username.Expression, emailUnsure))
 	}
 }
 
 // prefixed validates a claim with a prefix, or an expression. It returns the program of the
 // expression.
-func (c *compiler) prefixed(at *field.Path, m *PrefixedClaimOrExpression, want []*cel.Type) *celenv.Program {
+func (c *compiler) prefixed(path *field.Path, m *PrefixedClaimOrExpression, want []*cel.Type) *celenv.Program {
 	switch {
 	case m.Claim != "" && m.Expression != "":
 	case m.Expression != "" && m.Prefix != nil:
-		c.add(field.Invalid(at.Child("prefix"), *m.Prefix, "prefix can't be set when expression is set"))
+		c.add(field.Invalid(path.Child("prefix"), *m.Prefix, "prefix can't be set when expression is set"))
 	case m.Claim != "" && m.Prefix == nil:
-		c.add(field.Required(at.Child("prefix"), "prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
+		c.add(field.Required(path.Child("prefix"), "prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
 	case m.Claim == "" && m.Expression == "" && m.Prefix != nil && *m.Prefix != "":
-		c.add(field.Required(at, neitherSet))
+		c.add(field.Required(path, neitherSet))
 	}
-	return c.claimOrExpression(at, m.Claim, m.Expression, want)
+	return c.claimOrExpression(path, m.Claim, m.Expression, want)
 }
 
 // claimOrExpression validates a claim or an expression. It returns the program of the expression.
-func (c *compiler) claimOrExpression(at *field.Path, claim, expression string, want []*cel.Type) *celenv.Program {
+func (c *compiler) claimOrExpression(path *field.Path, claim, expression string, want []*cel.Type) *celenv.Program {
 	switch {
 	case claim != "" && expression != "":
-		c.add(field.Invalid(at, "", bothSet))
+		c.add(field.Invalid(path, "", bothSet))
 	case expression != "":
-		return c.program(at.Child("expression"), c.envs.claims, expression, want...)
+		return c.program(path.Child("expression"), c.envs.claims, expression, want...)
 	}
 	return nil
 }
 
 // extraKey validates a key of the extra fields.
-func (c *compiler) extraKey(at *field.Path, key string) {
-	c.errs = append(c.errs, validation.IsDomainPrefixedPath(at, key)...)
+func (c *compiler) extraKey(path *field.Path, key string) {
+	c.errs = append(c.errs, validation.IsDomainPrefixedPath(path, key)...)
 	if key != strings.ToLower(key) {
-		c.add(field.Invalid(at, key, "must be lowercase"))
+		c.add(field.Invalid(path, key, "must be lowercase"))
 	}
 	domain, _, _ := strings.Cut(key, "/")
 	for _, reserved := range []string{api.Domain, api.LabelDomain} {
 		if domain == reserved || strings.HasSuffix(domain, "."+reserved) {
-			c.add(field.Invalid(at, key, fmt.Sprintf("%s, %s and their subdomains are reserved for Kubernetes use", api.Domain, api.LabelDomain)))
+			c.add(field.Invalid(path, key, fmt.Sprintf("%s, %s and their subdomains are reserved for Kubernetes use", api.Domain, api.LabelDomain)))
 		}
 	}
 }
 
 // userRules validates the user validation rules and adds them to r.
-func (c *compiler) userRules(at *field.Path, list []UserValidationRule, r *rules) {
+func (c *compiler) userRules(path *field.Path, list []UserValidationRule, r *rules) {
 	seen := map[string]bool{}
 	for i, rule := range list {
-		at := at.Index(i).Child("expression")
+		path := path.Index(i).Child("expression")
 		if rule.Expression == "" {
-			c.add(field.Required(at, "expression is required"))
+			c.add(field.Required(path, "expression is required"))
 			continue
 		}
-		c.unique(at, rule.Expression, seen)
-		if p := c.program(at, c.envs.user, rule.Expression, cel.BoolType); p != nil {
+		c.unique(path, rule.Expression, seen)
+		if p := c.program(path, c.envs.user, rule.Expression, cel.BoolType); p != nil {
 			r.userChecks = append(r.userChecks, check{program: p, message: rule.Message})
 		}
 	}
 }
 
-func (c *compiler) program(at *field.Path, env *celenv.Env, expression string, want ...*cel.Type) *celenv.Program {
+func (c *compiler) program(path *field.Path, env *celenv.Env, expression string, want ...*cel.Type) *celenv.Program {
 	p, err := env.Compile(expression, want...)
 	if err != nil {
-		c.add(field.Invalid(at, expression, err.Error()))
+		c.add(field.Invalid(path, expression, err.Error()))
 		return nil
 	}
 	return p

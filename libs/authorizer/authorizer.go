@@ -57,15 +57,16 @@ type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (Decision, string, error)
 }
 
-// Chain calls its members in order.
+// Chain calls its members in order, until one allows or denies the request. If none does, the chain
+// returns all reasons and errors.
 type Chain []Authorizer
 
 // Authorize implements Authorizer.
 func (c Chain) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
 	var reasons []string
 	var errs []error
-	for _, z := range c {
-		d, reason, err := z.Authorize(ctx, a)
+	for _, member := range c {
+		d, reason, err := member.Authorize(ctx, a)
 		if d != NoOpinion {
 			return d, reason, err
 		}
@@ -76,15 +77,7 @@ func (c Chain) Authorize(ctx context.Context, a *Attributes) (Decision, string, 
 			reasons = append(reasons, reason)
 		}
 	}
-	return NoOpinion, strings.Join(reasons, "\n"), aggregate(errs)
-}
-
-// aggregate returns nil for no errors.
-func aggregate(errs []error) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	return utilerrors.NewAggregate(errs)
+	return NoOpinion, strings.Join(reasons, "\n"), utilerrors.NewAggregate(errs)
 }
 
 // AlwaysAllow allows everything.

@@ -34,39 +34,39 @@ func (e *SelectorError) Error() string {
 // Unwrap returns the parse error.
 func (e *SelectorError) Unwrap() error { return e.Err }
 
-// AttributesOf returns the attributes of a review. ra takes precedence over na. The errors concern
-// only selectors and do not prevent a decision.
-func AttributesOf(u *User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) (*Attributes, []*SelectorError) {
-	if ra == nil {
+// AttributesOf returns the attributes of a review. If resource is set, nonResource is ignored. The
+// errors concern only selectors and do not prevent a decision.
+func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes, nonResource *authorizationv1.NonResourceAttributes) (*Attributes, []*SelectorError) {
+	if resource == nil {
 		a := &Attributes{User: u}
-		if na != nil {
-			a.Verb = na.Verb
-			a.Path = na.Path
+		if nonResource != nil {
+			a.Verb = nonResource.Verb
+			a.Path = nonResource.Path
 		}
 		return a, nil
 	}
 	a := &Attributes{
-		User: u, Resource: true, Verb: ra.Verb, Namespace: ra.Namespace, Group: ra.Group, Version: ra.Version,
-		ResourceName: ra.Resource, Subresource: ra.Subresource, Name: ra.Name,
+		User: u, Resource: true, Verb: resource.Verb, Namespace: resource.Namespace, Group: resource.Group, Version: resource.Version,
+		ResourceName: resource.Resource, Subresource: resource.Subresource, Name: resource.Name,
 	}
 	if a.Version == "" {
 		a.Version = "*"
 	}
 	var problems []*SelectorError
-	note := func(field string, some bool, err error) {
+	addProblem := func(field string, partially bool, err error) {
 		if err != nil {
-			problems = append(problems, &SelectorError{Field: field, Partially: some, Err: err})
+			problems = append(problems, &SelectorError{Field: field, Partially: partially, Err: err})
 		}
 	}
-	if s := ra.FieldSelector; s != nil {
+	if s := resource.FieldSelector; s != nil {
 		var err error
 		a.FieldSelector, err = fieldRequirements(s)
-		note("fieldSelector", len(a.FieldSelector) > 0, err)
+		addProblem("fieldSelector", len(a.FieldSelector) > 0, err)
 	}
-	if s := ra.LabelSelector; s != nil {
+	if s := resource.LabelSelector; s != nil {
 		var err error
 		a.LabelSelector, err = labelRequirements(s)
-		note("labelSelector", len(a.LabelSelector) > 0, err)
+		addProblem("labelSelector", len(a.LabelSelector) > 0, err)
 	}
 	return a, problems
 }
@@ -213,19 +213,20 @@ func (a *Attributes) Spec() authorizationv1.SubjectAccessReviewSpec {
 		Namespace: a.Namespace, Verb: a.Verb, Group: a.Group, Version: a.Version,
 		Resource: a.ResourceName, Subresource: a.Subresource, Name: a.Name,
 	}
-	if reqs := sentFields(a.FieldSelector); len(reqs) > 0 {
+	if reqs := reviewFields(a.FieldSelector); len(reqs) > 0 {
 		spec.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{Requirements: reqs}
 	}
-	if reqs := sentLabels(a.LabelSelector); len(reqs) > 0 {
+	if reqs := reviewLabels(a.LabelSelector); len(reqs) > 0 {
 		spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{Requirements: reqs}
 	}
 	return spec
 }
 
-// sentFields omits requirements that a review cannot express, which broadens the request.
-func sentFields(in fields.Requirements) []metav1.FieldSelectorRequirement {
+// reviewFields returns field requirements in the form of a review. It omits requirements that a
+// review cannot express, which broadens the request.
+func reviewFields(requirements fields.Requirements) []metav1.FieldSelectorRequirement {
 	var out []metav1.FieldSelectorRequirement
-	for _, r := range in {
+	for _, r := range requirements {
 		var op metav1.FieldSelectorOperator
 		switch r.Operator {
 		case selection.Equals, selection.DoubleEquals, selection.In:
@@ -240,11 +241,12 @@ func sentFields(in fields.Requirements) []metav1.FieldSelectorRequirement {
 	return out
 }
 
-// sentLabels returns label requirements in the form of a review.
-func sentLabels(in labels.Requirements) []metav1.LabelSelectorRequirement {
+// reviewLabels returns label requirements in the form of a review. It omits the operators greater and
+// less than, which a review cannot express.
+func reviewLabels(requirements labels.Requirements) []metav1.LabelSelectorRequirement {
 	var out []metav1.LabelSelectorRequirement
-	for i := range in {
-		r := &in[i]
+	for i := range requirements {
+		r := &requirements[i]
 		var op metav1.LabelSelectorOperator
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
@@ -255,7 +257,7 @@ func sentLabels(in labels.Requirements) []metav1.LabelSelectorRequirement {
 			op = metav1.LabelSelectorOpExists
 		case selection.DoesNotExist:
 			op = metav1.LabelSelectorOpDoesNotExist
-		default: // greater and less than
+		default:
 			continue
 		}
 		req := metav1.LabelSelectorRequirement{Key: r.Key(), Operator: op}

@@ -4,29 +4,30 @@ import (
 	"context"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
 // Rules holds the permissions of a user in a namespace, as far as they can be listed.
 type Rules struct {
 	Resource    []authorizationv1.ResourceRule
 	NonResource []authorizationv1.NonResourceRule
-	// Incomplete means that there may be more.
+	// Incomplete means that the user may have further permissions.
 	Incomplete bool
 }
 
 // RuleResolver lists the permissions of a user in a namespace. It may return both rules and an
-// error, which states why there may be more.
+// error, which says why the list may be incomplete.
 type RuleResolver interface {
 	RulesFor(ctx context.Context, u *User, namespace string) (Rules, error)
 }
 
-// RulesFor lists the permissions that any member grants. It skips members that cannot list rules,
-// and that allow nothing beyond the other members.
+// RulesFor lists the permissions that any member grants. It skips members that are no RuleResolver,
+// because they allow nothing that another member does not.
 func (c Chain) RulesFor(ctx context.Context, u *User, namespace string) (Rules, error) {
 	var all Rules
 	var errs []error
-	for _, z := range c {
-		r, ok := z.(RuleResolver)
+	for _, member := range c {
+		r, ok := member.(RuleResolver)
 		if !ok {
 			continue
 		}
@@ -38,7 +39,7 @@ func (c Chain) RulesFor(ctx context.Context, u *User, namespace string) (Rules, 
 			errs = append(errs, err)
 		}
 	}
-	return all, aggregate(errs)
+	return all, utilerrors.NewAggregate(errs)
 }
 
 // RulesFor implements RuleResolver.

@@ -110,11 +110,11 @@ func expiration(s *corev1.Secret) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	at, err := time.Parse(time.RFC3339, text)
+	expires, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("secret %s: %s is not a time of RFC 3339", s.Name, KeyExpiration)
 	}
-	return at, nil
+	return expires, nil
 }
 
 // groups returns the groups of the user.

@@ -17,7 +17,7 @@ var errNoCertificate = errors.New("no client certificate")
 const (
 	// Limits of the cache of valid certificates.
 	maxCachedClients = 256
-	keptFor          = time.Minute
+	cacheDuration    = time.Minute
 )
 
 // Guard authorizes callers.
@@ -27,11 +27,11 @@ type Guard struct {
 	now     func() time.Time
 
 	mu    sync.Mutex // a leaf lock
-	known *simplelru.LRU[*x509.Certificate, verified]
+	cache *simplelru.LRU[*x509.Certificate, cachedVerification]
 }
 
-// verified is a certificate that a pool of roots verified. It lives as long as its connection.
-type verified struct {
+// cachedVerification is the successful verification of a certificate by a pool of roots.
+type cachedVerification struct {
 	roots *x509.CertPool
 	until time.Time
 }
@@ -39,11 +39,11 @@ type verified struct {
 // NewGuard returns a guard. verify is called with each request, because the options may change;
 // false means that there are none.
 func NewGuard(o *Options, verify func() (x509.VerifyOptions, bool)) (*Guard, error) {
-	known, err := simplelru.NewLRU[*x509.Certificate, verified](maxCachedClients, nil)
+	known, err := simplelru.NewLRU[*x509.Certificate, cachedVerification](maxCachedClients, nil)
 	if err != nil {
-		return nil, fmt.Errorf("known clients: %w", err)
+		return nil, fmt.Errorf("cache of client certificates: %w", err)
 	}
-	return &Guard{options: o, verify: verify, now: time.Now, known: known}, nil
+	return &Guard{options: o, verify: verify, now: time.Now, cache: known}, nil
 }
 
 // Check returns an error if a request must be rejected.
@@ -51,14 +51,15 @@ func (g *Guard) Check(r *http.Request) error {
 	if g.options.AnyClient {
 		return nil
 	}
-	return g.verified(r)
+	return g.verifyCertificate(r)
 }
 
-// Knows reports whether the client presents a valid certificate, also if any client is allowed.
-func (g *Guard) Knows(r *http.Request) bool { return g.verified(r) == nil }
+// HasValidCertificate reports whether the client presents a valid certificate, even if any client is
+// allowed.
+func (g *Guard) HasValidCertificate(r *http.Request) bool { return g.verifyCertificate(r) == nil }
 
-// verified returns an error if the client certificate of a request is not valid.
-func (g *Guard) verified(r *http.Request) error {
+// verifyCertificate returns an error if the client certificate of a request is not valid.
+func (g *Guard) verifyCertificate(r *http.Request) error {
 	options, ok := g.verify()
 	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return errNoCertificate
@@ -66,10 +67,10 @@ func (g *Guard) verified(r *http.Request) error {
 	leaf := r.TLS.PeerCertificates[0]
 	now := g.now()
 	g.mu.Lock()
-	v, ok := g.known.Get(leaf)
+	v, ok := g.cache.Get(leaf)
 	g.mu.Unlock()
-	// The wall clock may have changed in the meantime.
-	if ok && v.roots == options.Roots && now.Before(v.until) && !now.Before(leaf.NotBefore) && !now.After(leaf.NotAfter) {
+	isCached := ok && v.roots == options.Roots && now.Before(v.until)
+	if isCached && !now.Before(leaf.NotBefore) && !now.After(leaf.NotAfter) { // the wall clock may have changed
 		return nil
 	}
 	options.CurrentTime = now
@@ -83,12 +84,12 @@ func (g *Guard) verified(r *http.Request) error {
 	if name := leaf.Subject.CommonName; len(g.options.Names) > 0 && !slices.Contains(g.options.Names, name) {
 		return fmt.Errorf("client certificate of %q is not among the allowed clients", name)
 	}
-	until := now.Add(keptFor)
+	until := now.Add(cacheDuration)
 	if leaf.NotAfter.Before(until) {
 		until = leaf.NotAfter
 	}
 	g.mu.Lock()
-	g.known.Add(leaf, verified{roots: options.Roots, until: until})
+	g.cache.Add(leaf, cachedVerification{roots: options.Roots, until: until})
 	g.mu.Unlock()
 	return nil
 }

@@ -37,15 +37,15 @@ type class uint8
 
 const (
 	unknownClass class = iota
-	one                // costs 1
+	constantCost       // costs 1
 	readsText          // reads its text once
 	rewrites           // reads its text and writes another
 	canonical          // reads its text and writes it again
-	walks              // reads each element of a list, or a text
+	traverses          // reads each element of a list, or a text
 	searches           // matches a regular expression against a text
 	joins
-	holdsIP
-	holdsCIDR
+	containsIP
+	containsCIDR
 	validates
 	authorizes // costs so much that one expression can check at most twice
 )
@@ -54,20 +54,20 @@ const (
 const authorizeCost = 350_000
 
 var classes = map[string]class{
-	"isSorted": walks, "sum": walks, "max": walks, "min": walks, "indexOf": walks, "lastIndexOf": walks,
+	"isSorted": traverses, "sum": traverses, "max": traverses, "min": traverses, "indexOf": traverses, "lastIndexOf": traverses,
 	"url": readsText, "lowerAscii": readsText, "upperAscii": readsText, "substring": readsText, "trim": readsText,
 	"replace": rewrites, "split": rewrites, "join": joins, "find": searches, "findAll": searches,
 	"cidr": readsText, "isIP": readsText, "isCIDR": readsText, "ip": readsText, "quantity": readsText, "isQuantity": readsText,
-	"semver": readsText, "isSemver": readsText, "major": one, "minor": one, "patch": one,
+	"semver": readsText, "isSemver": readsText, "major": constantCost, "minor": constantCost, "patch": constantCost,
 	escapeKey:        readsText,
-	"ip.isCanonical": canonical, "containsIP": holdsIP, "containsCIDR": holdsCIDR, "validate": validates,
-	"masked": one, "prefixLength": one, "family": one, "isUnspecified": one, "isLoopback": one,
-	"isLinkLocalMulticast": one, "isLinkLocalUnicast": one, "isGlobalUnicast": one, "format.named": one,
-	"sign": one, "asInteger": one, "isInteger": one, "asApproximateFloat": one, "isGreaterThan": one,
-	"isLessThan": one, "compareTo": one, "add": one, "sub": one,
-	"path": one, "group": one, "serviceAccount": one, "resource": one, "subresource": one, "namespace": one, "name": one,
-	"allowed": one, "reason": one, "error": one, "errored": one, "check": authorizes,
-	"getScheme": one, "getHostname": one, "getHost": one, "getPort": one, "getEscapedPath": one, "getQuery": one,
+	"ip.isCanonical": canonical, "containsIP": containsIP, "containsCIDR": containsCIDR, "validate": validates,
+	"masked": constantCost, "prefixLength": constantCost, "family": constantCost, "isUnspecified": constantCost, "isLoopback": constantCost,
+	"isLinkLocalMulticast": constantCost, "isLinkLocalUnicast": constantCost, "isGlobalUnicast": constantCost, "format.named": constantCost,
+	"sign": constantCost, "asInteger": constantCost, "isInteger": constantCost, "asApproximateFloat": constantCost, "isGreaterThan": constantCost,
+	"isLessThan": constantCost, "compareTo": constantCost, "add": constantCost, "sub": constantCost,
+	"path": constantCost, "group": constantCost, "serviceAccount": constantCost, "resource": constantCost, "subresource": constantCost, "namespace": constantCost, "name": constantCost,
+	"allowed": constantCost, "reason": constantCost, "error": constantCost, "errored": constantCost, "check": authorizes,
+	"getScheme": constantCost, "getHostname": constantCost, "getHost": constantCost, "getPort": constantCost, "getEscapedPath": constantCost, "getQuery": constantCost,
 }
 
 // CallCost implements interpreter.ActualCostEstimator.
@@ -79,16 +79,16 @@ func (Costs) CallCost(function, overload string, args []ref.Val, result ref.Val)
 	return &cost
 }
 
-// byValues reports whether the cost of a call depends on its arguments or its result.
-func byValues(function, overload string) bool {
-	if c := classes[function]; c != unknownClass && c != one {
+// dependsOnValues reports whether the cost of a call depends on its arguments or its result.
+func dependsOnValues(function, overload string) bool {
+	if c := classes[function]; c != unknownClass && c != constantCost {
 		return true
 	}
 	switch overload {
 	case "list_sets_contains_list", "list_sets_intersects_list", "list_sets_equivalent_list":
 		return true
 	}
-	return function == "_==_" || standardByValues(overload)
+	return function == "_==_" || standardDependsOnValues(overload)
 }
 
 // callCost returns the cost of a call of a function of this package. ok is false for CEL's own
@@ -96,7 +96,7 @@ func byValues(function, overload string) bool {
 func callCost(function, overload string, args []ref.Val, result ref.Val) (cost uint64, ok bool) {
 	c := classes[function]
 	switch {
-	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == one, overload == "cidr_ip":
+	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == constantCost, overload == "cidr_ip":
 		cost = 1
 	case c == authorizes:
 		cost = authorizeCost
@@ -106,34 +106,34 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (cost u
 		return setsCost(args, 2)
 	case c == unknownClass || len(args) == 0:
 		return 0, false
-	case c == walks:
+	case c == traverses:
 		cost = traversal(args[0])
 	case c == readsText:
-		cost = share(sizeOf(args[0]), common.StringTraversalCostFactor)
+		cost = scaled(sizeOf(args[0]), common.StringTraversalCostFactor)
 	case c == rewrites, c == canonical:
-		cost = share(sizeOf(args[0]), 2*common.StringTraversalCostFactor)
+		cost = scaled(sizeOf(args[0]), 2*common.StringTraversalCostFactor)
 	case c == joins:
-		cost = share(sizeOf(result), 2*common.StringTraversalCostFactor)
+		cost = scaled(sizeOf(result), 2*common.StringTraversalCostFactor)
 	case len(args) < 2:
 		return 0, false
 	case c == searches:
-		cost = share(1+sizeOf(args[0]), common.StringTraversalCostFactor) * share(sizeOf(args[1]), common.RegexStringLengthCostFactor)
-	case c == holdsIP:
-		cost = share(2*sizeOf(args[0]), common.StringTraversalCostFactor)
+		cost = scaled(1+sizeOf(args[0]), common.StringTraversalCostFactor) * scaled(sizeOf(args[1]), common.RegexStringLengthCostFactor)
+	case c == containsIP:
+		cost = scaled(2*sizeOf(args[0]), common.StringTraversalCostFactor)
 		if overload == "cidr_contains_ip_string" {
-			cost += share(sizeOf(args[1]), common.StringTraversalCostFactor)
+			cost += scaled(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
-	case c == holdsCIDR:
-		cost = share(2*sizeOf(args[0]), common.StringTraversalCostFactor) + share(sizeOf(args[0]), common.StringTraversalCostFactor) + 1
+	case c == containsCIDR:
+		cost = scaled(2*sizeOf(args[0]), common.StringTraversalCostFactor) + scaled(sizeOf(args[0]), common.StringTraversalCostFactor) + 1
 		if overload == "cidr_contains_cidr_string" {
-			cost += share(sizeOf(args[1]), common.StringTraversalCostFactor)
+			cost += scaled(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
 	case c == validates:
 		f, ok := args[0].(*format)
 		if !ok {
 			return 0, false
 		}
-		cost = share(1+sizeOf(args[1]), common.StringTraversalCostFactor) * share(uint64(f.pattern), common.RegexStringLengthCostFactor)
+		cost = scaled(1+sizeOf(args[1]), common.StringTraversalCostFactor) * scaled(uint64(f.pattern), common.RegexStringLengthCostFactor)
 	}
 	return cost, true
 }
@@ -155,7 +155,7 @@ func isScalar(v ref.Val) bool {
 	return false
 }
 
-func share(size uint64, factor float64) uint64 { return uint64(math.Ceil(float64(size) * factor)) }
+func scaled(size uint64, factor float64) uint64 { return uint64(math.Ceil(float64(size) * factor)) }
 
 // sizeOf returns the size of a value in characters or elements, or 1.
 func sizeOf(v ref.Val) uint64 {
@@ -196,47 +196,49 @@ func traversal(v ref.Val) uint64 {
 
 // CostSum counts the cost of several expressions together. It is safe for concurrent use.
 type CostSum struct {
-	mu     sync.Mutex // leaf lock
-	left   uint64     // units before costly is called
-	costly func()     // nil once called
+	mu         sync.Mutex // leaf lock
+	remaining  uint64     // units until onExceeded is called
+	onExceeded func()     // nil once called
 }
 
-// NewCostSum returns a CostSum that calls costly once, when expressions have cost the given units.
+// NewCostSum returns a CostSum that calls onExceeded once, when expressions have cost the given units.
 // The goroutine that evaluates an expression calls it in the middle of the evaluation, which then
 // continues.
-func NewCostSum(units uint64, costly func()) *CostSum { return &CostSum{left: units, costly: costly} }
-
-// expenseKey is the context key of a CostSum.
-type expenseKey struct{}
-
-// With returns a context in which the Expense counts all evaluations.
-func (e *CostSum) With(ctx context.Context) context.Context {
-	return context.WithValue(ctx, expenseKey{}, e)
+func NewCostSum(units uint64, costly func()) *CostSum {
+	return &CostSum{remaining: units, onExceeded: costly}
 }
 
-func expenseOf(ctx context.Context) *CostSum {
-	e, _ := ctx.Value(expenseKey{}).(*CostSum)
+// expenseKey is the context key of a CostSum.
+type costSumKey struct{}
+
+// With returns a context in which the CostSum counts all evaluations.
+func (e *CostSum) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, costSumKey{}, e)
+}
+
+func costSumFrom(ctx context.Context) *CostSum {
+	e, _ := ctx.Value(costSumKey{}).(*CostSum)
 	return e
 }
 
-// bound returns the cost at which an evaluation becomes costly.
-func (e *CostSum) bound() uint64 {
+// threshold returns the cost of an evaluation at which the sum is exceeded.
+func (e *CostSum) threshold() uint64 {
 	if e == nil {
 		return math.MaxUint64
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.costly == nil {
+	if e.onExceeded == nil {
 		return math.MaxUint64
 	}
-	return e.left
+	return e.remaining
 }
 
-// passed calls costly, once, after an evaluation has passed its bound.
-func (e *CostSum) passed() {
+// reportExceeded calls onExceeded unless it was called before.
+func (e *CostSum) reportExceeded() {
 	e.mu.Lock()
-	costly := e.costly
-	e.costly = nil
+	costly := e.onExceeded
+	e.onExceeded = nil
 	e.mu.Unlock()
 	if costly != nil {
 		costly()
@@ -250,5 +252,5 @@ func (e *CostSum) charge(units uint64) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.left -= min(e.left, units)
+	e.remaining -= min(e.remaining, units)
 }

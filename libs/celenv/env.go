@@ -144,11 +144,11 @@ func New(variables map[string]*cel.Type, structs ...Struct) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := make(structsByName, len(structs))
+	structTypes := make(structsByName, len(structs))
 	for _, s := range structs {
-		known[s.Name] = s.Fields
+		structTypes[s.Name] = s.Fields
 	}
-	return base.Extend(variables, known)
+	return base.Extend(variables, structTypes)
 }
 
 // structsByName maps the name of an object type to its fields.
@@ -159,9 +159,6 @@ func (s structsByName) Fields(name string) (map[string]*cel.Type, bool) {
 	fields, ok := s[name]
 	return fields, ok
 }
-
-// Check parses an expression and checks its types.
-func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) { return e.check(expression) }
 
 // Estimate returns the maximum cost of an expression.
 func (e *Env) Estimate(ast *cel.Ast, sizes SizeEstimator) (uint64, error) {

@@ -32,11 +32,11 @@ func (c Costs) size(n checker.AstNode) checker.SizeEstimate {
 	return checker.SizeEstimate{Max: math.MaxUint64}
 }
 
-func reading(s checker.SizeEstimate) checker.CostEstimate {
+func traversalCost(s checker.SizeEstimate) checker.CostEstimate {
 	return s.MultiplyByCostFactor(common.StringTraversalCostFactor)
 }
 
-func just(cost checker.CostEstimate) *checker.CallEstimate {
+func costOnly(cost checker.CostEstimate) *checker.CallEstimate {
 	return &checker.CallEstimate{CostEstimate: cost}
 }
 
@@ -47,24 +47,24 @@ func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNo
 	switch {
 	case function == "_==_":
 		return estimateEqual(args)
-	case class == one:
-		return just(oneUnit)
+	case class == constantCost:
+		return costOnly(oneUnit)
 	case class == authorizes:
-		return just(checker.CostEstimate{Min: authorizeCost, Max: authorizeCost})
+		return costOnly(checker.CostEstimate{Min: authorizeCost, Max: authorizeCost})
 	case function == "url":
 		if len(args) == 1 {
 			s := c.size(args[0])
-			return &checker.CallEstimate{CostEstimate: reading(s), ResultSize: &s}
+			return &checker.CallEstimate{CostEstimate: traversalCost(s), ResultSize: &s}
 		}
 	case class == unknownClass || target == nil:
 		return nil
 	case function == "ip":
 		if overload == "cidr_ip" || len(args) == 0 {
-			return just(oneUnit)
+			return costOnly(oneUnit)
 		}
-		return just(reading(c.size(args[0])))
-	case class == walks:
-		return c.estimateWalk(*target)
+		return costOnly(traversalCost(c.size(args[0])))
+	case class == traverses:
+		return c.estimateTraversal(*target)
 	case class == searches:
 		return c.estimateSearch(*target, args)
 	case class == joins:
@@ -73,17 +73,17 @@ func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNo
 		return c.estimateReplace(*target, args)
 	case function == "split":
 		return c.estimateSplit(*target, args)
-	case class == holdsIP, class == holdsCIDR:
-		return c.estimateHolds(class, overload, args)
+	case class == containsIP, class == containsCIDR:
+		return c.estimateContains(class, overload, args)
 	case function == "cidr", function == "isIP", function == "isCIDR", function == "quantity", function == "isQuantity", function == "semver", function == "isSemver":
-		return just(reading(c.size(args[0])))
+		return costOnly(traversalCost(c.size(args[0])))
 	case class == canonical:
-		return just(c.size(args[0]).MultiplyByCostFactor(2 * common.StringTraversalCostFactor))
+		return costOnly(c.size(args[0]).MultiplyByCostFactor(2 * common.StringTraversalCostFactor))
 	case class == validates:
-		return just(reading(c.size(args[0])).MultiplyByCostFactor(patternOfNames * common.RegexStringLengthCostFactor))
+		return costOnly(traversalCost(c.size(args[0])).MultiplyByCostFactor(patternOfNames * common.RegexStringLengthCostFactor))
 	case class == readsText:
 		s := c.size(*target)
-		return &checker.CallEstimate{CostEstimate: reading(s), ResultSize: &s}
+		return &checker.CallEstimate{CostEstimate: traversalCost(s), ResultSize: &s}
 	}
 	return nil
 }
@@ -94,31 +94,32 @@ func estimateEqual(args []checker.AstNode) *checker.CallEstimate {
 		return nil
 	}
 	switch args[0].Type().TypeName() {
-	case addressType.TypeName(), networkType.TypeName(), quantityType.TypeName(), versionType.TypeName():
-		return just(oneUnit)
+	case addressType.TypeName(), networkType.TypeName(), QuantityType.TypeName(), versionType.TypeName():
+		return costOnly(oneUnit)
 	case formatType.TypeName():
-		return just(checker.CostEstimate{Min: 1, Max: sizeOfFormat}.MultiplyByCostFactor(common.StringTraversalCostFactor))
+		return costOnly(checker.CostEstimate{Min: 1, Max: sizeOfFormat}.MultiplyByCostFactor(common.StringTraversalCostFactor))
 	case urlType.TypeName():
 		size := checker.SizeEstimate{Min: 1, Max: 1}
 		if s := args[1].ComputedSize(); s != nil {
 			size = *s
 		}
-		return just(checker.CostEstimate{Min: 1, Max: size.Max}.MultiplyByCostFactor(common.StringTraversalCostFactor))
+		return costOnly(checker.CostEstimate{Min: 1, Max: size.Max}.MultiplyByCostFactor(common.StringTraversalCostFactor))
 	}
 	return nil
 }
 
-// estimateWalk estimates functions that compare the elements of a list. They read texts in it.
-func (c Costs) estimateWalk(target checker.AstNode) *checker.CallEstimate {
+// estimateTraversal estimates the cost of functions that read each element of a list, and the text of
+// elements that are strings or bytes. indexOf and lastIndexOf may also have a text as their target.
+func (c Costs) estimateTraversal(target checker.AstNode) *checker.CallEstimate {
 	element := elementOf(target)
 	if element == nil { // the target is a text
-		return just(reading(c.size(target)))
+		return costOnly(traversalCost(c.size(target)))
 	}
 	each := oneUnit
 	if k := element.Type().Kind(); k == types.StringKind || k == types.BytesKind {
-		each = each.Add(reading(c.size(element)))
+		each = each.Add(traversalCost(c.size(element)))
 	}
-	return just(c.size(target).MultiplyByCost(each))
+	return costOnly(c.size(target).MultiplyByCost(each))
 }
 
 // estimateSearch estimates the cost of matching a regular expression.
@@ -143,7 +144,7 @@ func (c Costs) estimateJoin(target checker.AstNode, args []checker.AstNode) *che
 		between := checker.SizeEstimate{Min: max(list.Min, 1) - 1, Max: max(list.Max, 1) - 1}
 		size = size.Add(c.size(args[0]).Multiply(between))
 	}
-	return &checker.CallEstimate{CostEstimate: reading(size), ResultSize: &size}
+	return &checker.CallEstimate{CostEstimate: traversalCost(size), ResultSize: &size}
 }
 
 // estimateReplace estimates the cost and the result size of replace.
@@ -152,30 +153,30 @@ func (c Costs) estimateReplace(target checker.AstNode, args []checker.AstNode) *
 		return nil
 	}
 	text := c.size(target)
-	from := c.size(args[0])
-	to := c.size(args[1])
-	var count, rest checker.SizeEstimate
+	old := c.size(args[0])
+	replacement := c.size(args[1])
+	var count, unreplaced checker.SizeEstimate
 	switch {
-	case from.Min == 0: // an empty text is replaced before, between and after all characters
-		count.Max, rest.Max = saturated(text.Max), text.Max
-	case to.Max <= from.Min:
-		rest.Max = text.Max
+	case old.Min == 0: // an empty text is replaced before, between and after all characters
+		count.Max, unreplaced.Max = incremented(text.Max), text.Max
+	case replacement.Max <= old.Min:
+		unreplaced.Max = text.Max
 	default:
-		count.Max = uint64(math.Ceil(float64(text.Max) / float64(from.Min)))
+		count.Max = uint64(math.Ceil(float64(text.Max) / float64(old.Min)))
 	}
 	switch {
-	case from.Max == 0:
-		count.Min, rest.Min = saturated(text.Min), text.Min
-	case from.Max <= to.Min:
-		rest.Min = text.Min
+	case old.Max == 0:
+		count.Min, unreplaced.Min = incremented(text.Min), text.Min
+	case old.Max <= replacement.Min:
+		unreplaced.Min = text.Min
 	default:
-		count.Min = uint64(math.Ceil(float64(text.Min) / float64(from.Max)))
+		count.Min = uint64(math.Ceil(float64(text.Min) / float64(old.Max)))
 	}
-	size := count.Multiply(to).Add(rest)
+	size := count.Multiply(replacement).Add(unreplaced)
 	return &checker.CallEstimate{CostEstimate: text.MultiplyByCostFactor(2 * common.StringTraversalCostFactor), ResultSize: &size}
 }
 
-func saturated(n uint64) uint64 {
+func incremented(n uint64) uint64 {
 	if n < math.MaxUint64 {
 		n++
 	}
@@ -197,20 +198,20 @@ func (c Costs) estimateSplit(target checker.AstNode, args []checker.AstNode) *ch
 	}
 }
 
-// estimateHolds estimates the cost of containsIP and containsCIDR.
-func (c Costs) estimateHolds(class class, overload string, args []checker.AstNode) *checker.CallEstimate {
+// estimateContains estimates the cost of containsIP and containsCIDR.
+func (c Costs) estimateContains(class class, overload string, args []checker.AstNode) *checker.CallEstimate {
 	if len(args) == 0 {
 		return nil
 	}
 	bytes := checker.SizeEstimate{Min: shortAddress, Max: longAddress}
-	cost := reading(bytes.Add(bytes))
-	if class == holdsCIDR {
-		cost = cost.Add(reading(bytes)).Add(oneUnit)
+	cost := traversalCost(bytes.Add(bytes))
+	if class == containsCIDR {
+		cost = cost.Add(traversalCost(bytes)).Add(oneUnit)
 	}
 	if overload == "cidr_contains_ip_string" || overload == "cidr_contains_cidr_string" {
 		cost = cost.Add(checker.CostEstimate(c.size(args[0])).MultiplyByCostFactor(common.StringTraversalCostFactor))
 	}
-	return just(cost)
+	return costOnly(cost)
 }
 
 // elementOf returns a node for the elements of a list, or nil.
@@ -219,7 +220,7 @@ func elementOf(list checker.AstNode) checker.AstNode {
 	if len(params) == 0 {
 		return nil
 	}
-	e := &element{of: params[0]}
+	e := &element{elementType: params[0]}
 	if path := list.Path(); path != nil {
 		e.path = append(append(make([]string, 0, len(path)+1), path...), "@items")
 	}
@@ -228,15 +229,15 @@ func elementOf(list checker.AstNode) checker.AstNode {
 
 // element implements checker.AstNode.
 type element struct {
-	path []string
-	of   *types.Type
+	path        []string
+	elementType *types.Type
 }
 
 // Path implements checker.AstNode.
 func (e *element) Path() []string { return e.path }
 
 // Type implements checker.AstNode.
-func (e *element) Type() *types.Type { return e.of }
+func (e *element) Type() *types.Type { return e.elementType }
 
 // Expr implements checker.AstNode.
 func (e *element) Expr() ast.Expr { return nil }
@@ -252,7 +253,7 @@ const maxComputedMaps = 6
 // tooManyMaps returns the first map beyond maxComputedMaps, or nil.
 func tooManyMaps(parsed *cel.Ast) ast.Expr {
 	found := 0
-	var at ast.Expr
+	var excess ast.Expr
 	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() != ast.MapKind {
 			return
@@ -261,13 +262,13 @@ func tooManyMaps(parsed *cel.Ast) ast.Expr {
 			if entry.AsMapEntry().Key().Kind() != ast.LiteralKind {
 				found++
 				if found == maxComputedMaps+1 {
-					at = e
+					excess = e
 				}
 				return
 			}
 		}
 	}))
-	return at
+	return excess
 }
 
 // maxTypeWork bounds the work of checking the types of an expression. It is reached by about 500
@@ -348,12 +349,13 @@ func (e *Env) Within(b *CheckBudget) *Env {
 	return &limited
 }
 
-// check parses an expression and checks its types.
-func (e *Env) check(expression string) (*cel.Ast, *cel.Issues) {
+// Check parses an expression and checks its types. It rejects expressions that take too long to
+// check.
+func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) {
 	source := common.NewTextSource(expression)
-	reject := func(at common.Location, format string, args ...any) (*cel.Ast, *cel.Issues) {
+	reject := func(excess common.Location, format string, args ...any) (*cel.Ast, *cel.Issues) {
 		errs := common.NewErrors(source)
-		errs.ReportError(at, format, args...)
+		errs.ReportError(excess, format, args...)
 		return nil, cel.NewIssues(errs)
 	}
 	const tooMany = "the object has too many expressions"
@@ -365,8 +367,8 @@ func (e *Env) check(expression string) (*cel.Ast, *cel.Issues) {
 		return nil, issues
 	}
 	start := parsed.NativeRep().SourceInfo().GetStartLocation
-	if at := tooManyMaps(parsed); at != nil {
-		return reject(start(at.ID()), "more than %d maps with computed keys", maxComputedMaps)
+	if excess := tooManyMaps(parsed); excess != nil {
+		return reject(start(excess.ID()), "more than %d maps with computed keys", maxComputedMaps)
 	}
 	work := e.typeWork(parsed)
 	if work > maxTypeWork {

@@ -86,11 +86,11 @@ func (listLibrary) CompileOptions() []cel.EnvOption {
 	list := cel.ListType(element)
 	var sorted, smallest, largest, sums []cel.FunctionOpt
 	for _, t := range []*cel.Type{cel.IntType, cel.UintType, cel.DoubleType, cel.BoolType, cel.StringType, cel.BytesType, cel.DurationType, cel.TimestampType} {
-		of := []*cel.Type{cel.ListType(t)}
+		args := []*cel.Type{cel.ListType(t)}
 		prefix := "list_" + t.TypeName()
-		sorted = append(sorted, cel.MemberOverload(prefix+"_is_sorted_bool", of, cel.BoolType, cel.UnaryBinding(isSorted)))
-		smallest = append(smallest, cel.MemberOverload(prefix+"_min", of, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extreme(v, types.IntNegOne, "min") })))
-		largest = append(largest, cel.MemberOverload(prefix+"_max", of, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extreme(v, types.IntOne, "max") })))
+		sorted = append(sorted, cel.MemberOverload(prefix+"_is_sorted_bool", args, cel.BoolType, cel.UnaryBinding(isSorted)))
+		smallest = append(smallest, cel.MemberOverload(prefix+"_min", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extreme(v, types.IntNegOne, "min") })))
+		largest = append(largest, cel.MemberOverload(prefix+"_max", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return extreme(v, types.IntOne, "max") })))
 	}
 	for t, zero := range map[*cel.Type]ref.Val{
 		cel.IntType: types.IntZero, cel.UintType: types.Uint(0), cel.DoubleType: types.Double(0), cel.DurationType: types.Duration{},
@@ -239,10 +239,10 @@ const (
 
 // formats returns the named formats.
 func formats() map[string]*format {
-	named := func(check func(string, bool) []string, prefix bool) func(string) []string {
+	nameCheck := func(check func(string, bool) []string, prefix bool) func(string) []string {
 		return func(s string) []string { return check(s, prefix) }
 	}
-	known := func(name, problem string) func(string) []string {
+	strfmtCheck := func(name, problem string) func(string) []string {
 		return func(s string) []string {
 			if !strfmt.Default.Validates(name, s) {
 				return []string{problem}
@@ -251,19 +251,19 @@ func formats() map[string]*format {
 		}
 	}
 	list := map[string]*format{
-		"dns1123Label":           {pattern: labelPattern, check: named(apivalidation.NameIsDNSLabel, false)},
-		"dns1123LabelPrefix":     {pattern: labelPattern, check: named(apivalidation.NameIsDNSLabel, true)},
-		"dns1123Subdomain":       {pattern: subdomainPattern, check: named(apivalidation.NameIsDNSSubdomain, false)},
-		"dns1123SubdomainPrefix": {pattern: subdomainPattern, check: named(apivalidation.NameIsDNSSubdomain, true)},
-		"dns1035Label":           {pattern: labelPattern, check: named(apivalidation.NameIsDNS1035Label, false)},
-		"dns1035LabelPrefix":     {pattern: labelPattern, check: named(apivalidation.NameIsDNS1035Label, true)},
+		"dns1123Label":           {pattern: labelPattern, check: nameCheck(apivalidation.NameIsDNSLabel, false)},
+		"dns1123LabelPrefix":     {pattern: labelPattern, check: nameCheck(apivalidation.NameIsDNSLabel, true)},
+		"dns1123Subdomain":       {pattern: subdomainPattern, check: nameCheck(apivalidation.NameIsDNSSubdomain, false)},
+		"dns1123SubdomainPrefix": {pattern: subdomainPattern, check: nameCheck(apivalidation.NameIsDNSSubdomain, true)},
+		"dns1035Label":           {pattern: labelPattern, check: nameCheck(apivalidation.NameIsDNS1035Label, false)},
+		"dns1035LabelPrefix":     {pattern: labelPattern, check: nameCheck(apivalidation.NameIsDNS1035Label, true)},
 		"qualifiedName":          {pattern: subdomainPattern, check: validation.IsQualifiedName},
 		"labelValue":             {pattern: valuePattern, check: validation.IsValidLabelValue},
 		"uri":                    {pattern: uriPattern, check: checkURI},
-		"uuid":                   {pattern: len(strfmt.UUIDPattern), check: known("uuid", "does not match the UUID format")},
-		"byte":                   {pattern: bytePattern, check: known("byte", "invalid base64")},
-		"date":                   {pattern: len(strfmt.DateTimePattern), check: known("date", "invalid date")},
-		"datetime":               {pattern: len(strfmt.DateTimePattern), check: known("datetime", "invalid datetime")},
+		"uuid":                   {pattern: len(strfmt.UUIDPattern), check: strfmtCheck("uuid", "does not match the UUID format")},
+		"byte":                   {pattern: bytePattern, check: strfmtCheck("byte", "invalid base64")},
+		"date":                   {pattern: len(strfmt.DateTimePattern), check: strfmtCheck("date", "invalid date")},
+		"datetime":               {pattern: len(strfmt.DateTimePattern), check: strfmtCheck("datetime", "invalid datetime")},
 	}
 	for name, f := range list {
 		f.name = name

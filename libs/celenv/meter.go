@@ -15,21 +15,21 @@ import (
 // stack that grows and is searched with each iteration of a loop, so a loop takes quadratic time.
 // The meter keeps the last value of each step by the step's id.
 type meter struct {
-	cost    uint64
-	limit   uint64
-	bound   uint64 // limit, or the lower cost at which the evaluation becomes costly
-	expense *CostSum
-	values  []ref.Val // by step id
+	cost      uint64
+	limit     uint64
+	threshold uint64 // limit, or the lower cost at which costSum is exceeded
+	costSum   *CostSum
+	values    []ref.Val // by step id
 	// charges holds the cost of each step, by id. A name and its last qualifier share an id, so
 	// each id has two entries.
 	charges [][2]charge
 	args    []ref.Val // arguments of the current call
-	// before holds the calls whose arguments are weighed, by the id of the last argument. work is
-	// the weight so far that is still free.
-	before map[int64]weighedCall
+	// weighedCalls holds the calls whose arguments are weighed, by the id of the last argument.
+	// freeWeightUsed is the weight so far that cost nothing.
+	weighedCalls map[int64]weighedCall
 	// standardCosts skips callCost.
-	standardCosts bool
-	work          uint64
+	standardCosts  bool
+	freeWeightUsed uint64
 }
 
 // charge is the cost of a step.
@@ -41,9 +41,9 @@ type charge struct {
 
 // call is a step that calls a function.
 type call struct {
-	function, overload string
-	args               []int64 // step ids
-	byValues, adds     bool
+	function, overload          string
+	args                        []int64 // step ids
+	dependsOnValues, isAddition bool
 }
 
 // Names of step types that CEL does not export.
@@ -53,7 +53,7 @@ const (
 )
 
 func newMeter(limit uint64, ids int64) meter {
-	return meter{limit: limit, bound: limit, values: make([]ref.Val, ids), charges: make([][2]charge, ids)}
+	return meter{limit: limit, threshold: limit, values: make([]ref.Val, ids), charges: make([][2]charge, ids)}
 }
 
 // observe implements interpreter.EvalObserver.
@@ -70,8 +70,8 @@ func (m *meter) observe(id int64, step any, v ref.Val) {
 		*c = chargeOf(step)
 	}
 	m.values[id] = v
-	if len(m.before) > 0 {
-		if w, ok := m.before[id]; ok {
+	if len(m.weighedCalls) > 0 {
+		if w, ok := m.weighedCalls[id]; ok {
 			m.chargeArguments(w)
 		}
 	}
@@ -82,22 +82,22 @@ func (m *meter) observe(id int64, step any, v ref.Val) {
 func (m *meter) add(c charge, v ref.Val) {
 	m.cost += c.fixed
 	if c.call != nil {
-		m.called(c.call, v)
-		if c.call.adds {
+		m.addCallCost(c.call, v)
+		if c.call.isAddition {
 			m.chargeConcatenation(c.call, v)
 		}
 	}
-	if m.cost > m.bound {
-		m.passed()
+	if m.cost > m.threshold {
+		m.thresholdPassed()
 	}
 }
 
-// passed stops the evaluation if it has reached its limit. Before the limit, it reports to the
-// CostSum that the evaluation is costly.
-func (m *meter) passed() {
+// thresholdPassed stops the evaluation if it has reached its limit. Below the limit, it reports that
+// costSum is exceeded.
+func (m *meter) thresholdPassed() {
 	if m.cost <= m.limit {
-		m.bound = m.limit
-		m.expense.passed()
+		m.threshold = m.limit
+		m.costSum.reportExceeded()
 		return
 	}
 	panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "operation cancelled: actual cost limit exceeded"})
@@ -122,7 +122,7 @@ func chargeOf(step any) charge {
 		for _, a := range s.Args() {
 			c.call.args = append(c.call.args, a.ID())
 		}
-		c.call.byValues, c.call.adds = byValues(c.call.function, c.call.overload), c.call.function == operators.Add
+		c.call.dependsOnValues, c.call.isAddition = dependsOnValues(c.call.function, c.call.overload), c.call.function == operators.Add
 	case interpreter.InterpretableConstructor:
 		switch s.Type() {
 		case types.ListType:
@@ -140,23 +140,23 @@ func (m *meter) reset() {
 	clear(m.values)
 	clear(m.args)
 	m.cost = 0
-	m.work = 0
-	m.bound = m.limit
-	m.expense = nil
+	m.freeWeightUsed = 0
+	m.threshold = m.limit
+	m.costSum = nil
 }
 
-// called adds the cost of a call whose arguments are known.
-func (m *meter) called(c *call, result ref.Val) {
+// addCallCost adds the cost of a call whose arguments are known.
+func (m *meter) addCallCost(c *call, result ref.Val) {
 	m.args = m.args[:0]
 	for _, id := range c.args {
 		if id < 0 || id >= int64(len(m.values)) || m.values[id] == nil {
 			return
 		}
-		if c.byValues {
+		if c.dependsOnValues {
 			m.args = append(m.args, m.values[id])
 		}
 	}
-	if !c.byValues {
+	if !c.dependsOnValues {
 		m.cost++
 		return
 	}
@@ -175,25 +175,25 @@ func standardCost(overload string, args []ref.Val) uint64 {
 	switch overload {
 	case overloads.StartsWithString, overloads.EndsWithString, overloads.StringToBytes, overloads.BytesToString,
 		overloads.ExtQuoteString, overloads.ExtFormatString:
-		return share(size(0), common.StringTraversalCostFactor)
+		return scaled(size(0), common.StringTraversalCostFactor)
 	case overloads.InList:
 		return size(1)
 	case overloads.LessString, overloads.GreaterString, overloads.LessEqualsString, overloads.GreaterEqualsString,
 		overloads.LessBytes, overloads.GreaterBytes, overloads.LessEqualsBytes, overloads.GreaterEqualsBytes,
 		overloads.Equals, overloads.NotEquals:
-		return share(min(size(0), size(1)), common.StringTraversalCostFactor)
+		return scaled(min(size(0), size(1)), common.StringTraversalCostFactor)
 	case overloads.AddString, overloads.AddBytes:
-		return share(size(0)+size(1), common.StringTraversalCostFactor)
+		return scaled(size(0)+size(1), common.StringTraversalCostFactor)
 	case overloads.MatchesString:
-		return share(1+size(0), common.StringTraversalCostFactor) * share(size(1), common.RegexStringLengthCostFactor)
+		return scaled(1+size(0), common.StringTraversalCostFactor) * scaled(size(1), common.RegexStringLengthCostFactor)
 	case overloads.ContainsString:
-		return share(size(0), common.StringTraversalCostFactor) * share(size(1), common.StringTraversalCostFactor)
+		return scaled(size(0), common.StringTraversalCostFactor) * scaled(size(1), common.StringTraversalCostFactor)
 	}
 	return 1
 }
 
 // standardByValues reports whether standardCost reads the arguments.
-func standardByValues(overload string) bool {
+func standardDependsOnValues(overload string) bool {
 	switch overload {
 	case overloads.StartsWithString, overloads.EndsWithString, overloads.StringToBytes, overloads.BytesToString,
 		overloads.ExtQuoteString, overloads.ExtFormatString, overloads.InList,

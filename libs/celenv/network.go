@@ -82,7 +82,7 @@ type networkLibrary struct{}
 // CompileOptions implements cel.Library.
 func (networkLibrary) CompileOptions() []cel.EnvOption {
 	text := []*cel.Type{cel.StringType}
-	ask := func(name, overload string, is func(netip.Addr) bool) cel.EnvOption {
+	predicate := func(name, overload string, is func(netip.Addr) bool) cel.EnvOption {
 		return cel.Function(name, cel.MemberOverload(overload, []*cel.Type{addressType}, cel.BoolType,
 			onAddress(func(ip netip.Addr) ref.Val { return types.Bool(is(ip)) })))
 	}
@@ -96,11 +96,11 @@ func (networkLibrary) CompileOptions() []cel.EnvOption {
 			onText(func(s string) ref.Val { _, err := parseAddress(s); return types.Bool(err == nil) }))),
 		cel.Function("ip.isCanonical", cel.Overload("ip_is_canonical", text, cel.BoolType, onText(isCanonical))),
 		cel.Function("family", cel.MemberOverload("ip_family", []*cel.Type{addressType}, cel.IntType, onAddress(family))),
-		ask("isUnspecified", "ip_is_unspecified", netip.Addr.IsUnspecified),
-		ask("isLoopback", "ip_is_loopback", netip.Addr.IsLoopback),
-		ask("isLinkLocalMulticast", "ip_is_link_local_multicast", netip.Addr.IsLinkLocalMulticast),
-		ask("isLinkLocalUnicast", "ip_is_link_local_unicast", netip.Addr.IsLinkLocalUnicast),
-		ask("isGlobalUnicast", "ip_is_global_unicast", netip.Addr.IsGlobalUnicast),
+		predicate("isUnspecified", "ip_is_unspecified", netip.Addr.IsUnspecified),
+		predicate("isLoopback", "ip_is_loopback", netip.Addr.IsLoopback),
+		predicate("isLinkLocalMulticast", "ip_is_link_local_multicast", netip.Addr.IsLinkLocalMulticast),
+		predicate("isLinkLocalUnicast", "ip_is_link_local_unicast", netip.Addr.IsLinkLocalUnicast),
+		predicate("isGlobalUnicast", "ip_is_global_unicast", netip.Addr.IsGlobalUnicast),
 		cel.Function("cidr", cel.Overload("string_to_cidr", text, networkType, cel.UnaryBinding(toNetwork))),
 		cel.Function("isCIDR", cel.Overload("is_cidr", text, cel.BoolType,
 			onText(func(s string) ref.Val { _, err := parseNetwork(s); return types.Bool(err == nil) }))),

@@ -10,13 +10,14 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// Types from which expressions build changes of objects: Object and, named by the path of a field,
-// types such as Object.spec.containers, whose fields may have any type; and JSONPatch, one
-// operation of a JSON patch.
 const objectTypeName = "Object"
 
+// Types from which expressions build changes of objects.
 var (
-	ObjectType    = cel.ObjectType(objectTypeName)
+	// ObjectType is the type of a whole object. The type of a field is named by its path, such as
+	// Object.spec.containers. Fields may have values of any type.
+	ObjectType = cel.ObjectType(objectTypeName)
+	// JSONPatchType is the type of an operation of a JSON patch.
 	JSONPatchType = cel.ObjectType("JSONPatch")
 )
 
@@ -141,14 +142,14 @@ func Configuration(v ref.Val, limit int) (map[string]any, error) {
 	if !ok || c.kind.TypeName() != objectTypeName {
 		return nil, fmt.Errorf("%w: %s is not an %s", ErrPatch, v.Type().TypeName(), objectTypeName)
 	}
-	t := &treeMaker{left: limit}
-	tree, err := t.fields(c, objectTypeName)
-	return tree, t.or(err)
+	builder := &treeBuilder{remaining: limit}
+	tree, err := builder.fields(c, objectTypeName)
+	return tree, builder.withTypeErrors(err)
 }
 
 // Operations converts a list of JSONPatch values to operations of at most limit bytes in total.
 func Operations(v ref.Val, limit int) ([]Operation, error) {
-	t := &treeMaker{left: limit}
+	builder := &treeBuilder{remaining: limit}
 	var out []Operation
 	err := each(v, func(v ref.Val) error {
 		c, ok := v.(*constructed)
@@ -161,23 +162,23 @@ func Operations(v ref.Val, limit int) ([]Operation, error) {
 				*to = string(text)
 			}
 		}
-		if err := t.spend(len(o.Op) + len(o.Path) + len(o.From)); err != nil {
+		if err := builder.spend(len(o.Op) + len(o.Path) + len(o.From)); err != nil {
 			return err
 		}
 		value, ok := c.fields["value"]
 		o.HasValue = ok
 		if ok {
 			path := ""
-			if made, ok := value.(*constructed); ok {
-				path = made.kind.TypeName()
+			if object, ok := value.(*constructed); ok {
+				path = object.kind.TypeName()
 			}
 			var err error
-			if o.Value, err = t.tree(value, path); err != nil {
+			if o.Value, err = builder.tree(value, path); err != nil {
 				return fmt.Errorf("JSONPath valueExpression evaluated to a type that could not marshal to JSON: %w", err)
 			}
 		}
 		out = append(out, o)
 		return nil
 	})
-	return out, t.or(err)
+	return out, builder.withTypeErrors(err)
 }

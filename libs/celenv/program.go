@@ -21,21 +21,21 @@ var ErrBudget = errors.New("cost budget exceeded")
 
 // Budget limits the total cost of several evaluations. It is not safe for concurrent use. A nil
 // Budget is unlimited.
-type Budget struct{ left uint64 }
+type Budget struct{ remaining uint64 }
 
 // NewBudget returns a budget of the given units of cost.
-func NewBudget(units uint64) *Budget { return &Budget{left: units} }
+func NewBudget(units uint64) *Budget { return &Budget{remaining: units} }
 
-// spend subtracts a cost. It returns ErrBudget if the rest is not sufficient.
+// spend subtracts a cost. It returns ErrBudget if the remaining units are not sufficient.
 func (b *Budget) spend(cost uint64) error {
 	if b == nil {
 		return nil
 	}
-	if cost > b.left {
-		b.left = 0
+	if cost > b.remaining {
+		b.remaining = 0
 		return ErrBudget
 	}
-	b.left -= cost
+	b.remaining -= cost
 	return nil
 }
 
@@ -55,17 +55,17 @@ func (p *Program) OutputType() *cel.Type { return p.ast.OutputType() }
 // Eval evaluates the expression. It returns an error when ctx ends, at PerCallLimit, and when the
 // budget is used up.
 func (p *Program) Eval(ctx context.Context, variables map[string]any, budget *Budget) (ref.Val, error) {
-	given, err := interpreter.NewActivation(variables)
+	activation, err := interpreter.NewActivation(variables)
 	if err != nil {
 		return nil, fmt.Errorf("evaluation failed: %w", err)
 	}
-	out, cost, err := p.runner.Run(ctx, given)
-	over := budget.spend(cost)
+	out, cost, err := p.runner.Run(ctx, activation)
+	budgetErr := budget.spend(cost)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("evaluation failed: %w", err)
-	case over != nil:
-		return nil, over
+	case budgetErr != nil:
+		return nil, budgetErr
 	}
 	return out, nil
 }
@@ -177,11 +177,11 @@ func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val,
 		}
 	}
 	p.interruptible = interruptible{variables: variables, done: ctx.Done()}
-	p.meter.expense = expenseOf(ctx)
-	p.meter.bound = min(p.meter.limit, p.meter.expense.bound())
+	p.meter.costSum = costSumFrom(ctx)
+	p.meter.threshold = min(p.meter.limit, p.meter.costSum.threshold())
 	defer func() {
 		cost = p.meter.cost
-		p.meter.expense.charge(cost)
+		p.meter.costSum.charge(cost)
 		if problem := recover(); problem != nil {
 			// The plan may be in the middle of a loop, so it is not reused.
 			cancelled, ok := problem.(interpreter.EvalCancelledError)
@@ -208,7 +208,7 @@ func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val,
 type interruptible struct {
 	variables Activation
 	done      <-chan struct{}
-	asked     int
+	checks    int
 }
 
 // interrupted is the variable that loops read to check for an interruption.
@@ -219,8 +219,8 @@ func (i *interruptible) ResolveName(name string) (any, bool) {
 	if name != interrupted {
 		return i.variables.ResolveName(name)
 	}
-	i.asked++
-	if i.asked%interruptEvery != 0 {
+	i.checks++
+	if i.checks%interruptEvery != 0 {
 		return nil, false
 	}
 	select {

@@ -14,7 +14,8 @@ import (
 	bounded "binnacle/libs/quantity"
 )
 
-var quantityType = cel.ObjectType("kubernetes.Quantity")
+// QuantityType is the type of quantities, for variables and fields.
+var QuantityType = cel.ObjectType("kubernetes.Quantity")
 
 // quantity is an amount with its unit.
 type quantity struct {
@@ -23,7 +24,7 @@ type quantity struct {
 }
 
 func newQuantity(q resource.Quantity) *quantity {
-	return &quantity{opaque: opaque{kind: quantityType, text: q.String}, amount: q}
+	return &quantity{opaque: opaque{kind: QuantityType, text: q.String}, amount: q}
 }
 
 // ConvertToType implements ref.Val.
@@ -46,11 +47,11 @@ type quantityLibrary struct{}
 
 // CompileOptions implements cel.Library.
 func (quantityLibrary) CompileOptions() []cel.EnvOption {
-	q := []*cel.Type{quantityType}
-	self := []*cel.Type{quantityType, quantityType}
-	withInt := []*cel.Type{quantityType, cel.IntType}
+	q := []*cel.Type{QuantityType}
+	self := []*cel.Type{QuantityType, QuantityType}
+	withInt := []*cel.Type{QuantityType, cel.IntType}
 	return []cel.EnvOption{
-		cel.Function("quantity", cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, quantityType, cel.UnaryBinding(toQuantity))),
+		cel.Function("quantity", cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, QuantityType, cel.UnaryBinding(toQuantity))),
 		cel.Function("isQuantity", cel.Overload("is_quantity_string", []*cel.Type{cel.StringType}, cel.BoolType, cel.UnaryBinding(isQuantity))),
 		cel.Function("sign", cel.Overload("quantity_sign", q, cel.IntType,
 			onQuantity(func(q *resource.Quantity) ref.Val { return types.Int(q.Sign()) }))),
@@ -65,10 +66,10 @@ func (quantityLibrary) CompileOptions() []cel.EnvOption {
 			onQuantities(func(a, b *resource.Quantity) ref.Val { return types.Bool(a.Cmp(*b) < 0) }))),
 		cel.Function("compareTo", cel.MemberOverload("quantity_compare_to", self, cel.IntType,
 			onQuantities(func(a, b *resource.Quantity) ref.Val { return types.Int(a.Cmp(*b)) }))),
-		cel.Function("add", cel.MemberOverload("quantity_add", self, quantityType, onQuantities(plus)),
-			cel.MemberOverload("quantity_add_int", withInt, quantityType, onQuantities(plus))),
-		cel.Function("sub", cel.MemberOverload("quantity_sub", self, quantityType, onQuantities(minus)),
-			cel.MemberOverload("quantity_sub_int", withInt, quantityType, onQuantities(minus))),
+		cel.Function("add", cel.MemberOverload("quantity_add", self, QuantityType, onQuantities(plus)),
+			cel.MemberOverload("quantity_add_int", withInt, QuantityType, onQuantities(plus))),
+		cel.Function("sub", cel.MemberOverload("quantity_sub", self, QuantityType, onQuantities(minus)),
+			cel.MemberOverload("quantity_sub_int", withInt, QuantityType, onQuantities(minus))),
 	}
 }
 
@@ -147,9 +148,6 @@ func minus(a, b *resource.Quantity) ref.Val {
 
 var versionType = cel.ObjectType("kubernetes.Semver")
 
-// QuantityType is the type of quantities, for variables and fields.
-var QuantityType = quantityType
-
 // Devices returns a Base with semantic versions and cel.bind, for expressions that select devices.
 func (b *Base) Devices() (*Base, error) {
 	env, err := b.env.Extend(cel.Lib(versionLibrary{}), ext.Bindings(ext.BindingsVersion(0)))
@@ -193,23 +191,23 @@ func (versionLibrary) CompileOptions() []cel.EnvOption {
 	text := []*cel.Type{cel.StringType}
 	one := []*cel.Type{versionType}
 	two := []*cel.Type{versionType, versionType}
-	part := func(name string, of func(*semver.Version) uint64) cel.EnvOption {
+	part := func(name string, get func(*semver.Version) uint64) cel.EnvOption {
 		return cel.Function(name, cel.MemberOverload("semver_"+name, one, cel.IntType, cel.UnaryBinding(func(v ref.Val) ref.Val {
 			s, ok := v.(*semanticVersion)
 			if !ok {
 				return types.MaybeNoSuchOverloadErr(v)
 			}
-			return types.Int(int64(of(&s.version)))
+			return types.Int(int64(get(&s.version)))
 		})))
 	}
-	compare := func(name, overload string, out *cel.Type, of func(int) ref.Val) cel.EnvOption {
+	compare := func(name, overload string, out *cel.Type, get func(int) ref.Val) cel.EnvOption {
 		return cel.Function(name, cel.MemberOverload(overload, two, out, cel.BinaryBinding(func(x, y ref.Val) ref.Val {
 			a, ok := x.(*semanticVersion)
 			b, also := y.(*semanticVersion)
 			if !ok || !also {
 				return types.MaybeNoSuchOverloadErr(y)
 			}
-			return of(a.version.Compare(b.version))
+			return get(a.version.Compare(b.version))
 		})))
 	}
 	return []cel.EnvOption{

@@ -54,17 +54,17 @@ func readsArguments(function string) bool {
 	case "sets.contains", "sets.equivalent", "sets.intersects":
 		return true
 	}
-	return classes[function] == walks
+	return classes[function] == traverses
 }
 
 // weighedCall describes the arguments of a call to weigh when the last of them is known.
 type weighedCall struct {
 	args []int64 // step ids
 	// in marks a search in a list, whose length is already charged.
-	in bool
+	isSearch bool
 	// texts marks a call that writes the last text once for each character of the first text, or
 	// for each element of the first list.
-	texts bool
+	repeatsText bool
 }
 
 // weigh registers calls whose arguments are weighed. The planner calls it for each step.
@@ -73,18 +73,18 @@ func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, e
 	if !ok || !readsArguments(c.Function()) || len(c.Args()) == 0 {
 		return i, nil
 	}
-	w := weighedCall{in: c.Function() == operators.In, texts: c.Function() == "replace" || c.Function() == "join"}
+	w := weighedCall{isSearch: c.Function() == operators.In, repeatsText: c.Function() == "replace" || c.Function() == "join"}
 	args := c.Args()
 	for _, a := range args {
-		if _, ok := a.(interpreter.InterpretableConst); !ok || w.texts {
+		if _, ok := a.(interpreter.InterpretableConst); !ok || w.repeatsText {
 			w.args = append(w.args, a.ID())
 		}
 	}
 	if last := args[len(args)-1].ID(); len(w.args) > 0 && last >= 0 && last < int64(len(m.values)) {
-		if m.before == nil {
-			m.before = map[int64]weighedCall{}
+		if m.weighedCalls == nil {
+			m.weighedCalls = map[int64]weighedCall{}
 		}
-		m.before[last] = w
+		m.weighedCalls[last] = w
 	}
 	return i, nil
 }
@@ -95,14 +95,14 @@ func (m *meter) chargeArguments(w weighedCall) {
 	for _, id := range w.args {
 		sum += weightOf(m.value(id), maxWeight-min(sum, maxWeight))
 	}
-	if l, ok := m.value(w.args[len(w.args)-1]).(traits.Lister); ok && w.in {
+	if l, ok := m.value(w.args[len(w.args)-1]).(traits.Lister); ok && w.isSearch {
 		sum -= min(sum, sizeOf(l))
 	}
 	switch {
-	case w.texts && len(w.args) >= 3:
+	case w.repeatsText && len(w.args) >= 3:
 		// Upper bound: each character and the position before it is replaced.
 		sum += (sizeOf(m.value(w.args[0])) + 1) * uint64(textLen(m.value(w.args[2]))) / madePerWeight
-	case w.texts && len(w.args) == 2:
+	case w.repeatsText && len(w.args) == 2:
 		sum += sizeOf(m.value(w.args[0])) * uint64(textLen(m.value(w.args[1]))) / madePerWeight
 	}
 	m.charge(sum)
@@ -166,22 +166,22 @@ const concatType = "*types.concatList"
 // flattened wraps add so that a concatenation of lists is a flat list with fast lookups.
 func flattened(add functions.BinaryOp) functions.BinaryOp {
 	return func(a, b ref.Val) ref.Val {
-		sum := add(a, b)
-		both, ok := sum.(traits.Lister)
-		if !ok || reflect.TypeOf(sum).String() != concatType {
-			return sum
+		result := add(a, b)
+		concatenation, ok := result.(traits.Lister)
+		if !ok || reflect.TypeOf(result).String() != concatType {
+			return result
 		}
-		n := sizeOf(both)
+		n := sizeOf(concatenation)
 		if n > maxElements {
 			return types.NewErr("operation cancelled: actual cost limit exceeded")
 		}
-		all := make([]ref.Val, 0, n)
+		elements := make([]ref.Val, 0, n)
 		for _, l := range []ref.Val{a, b} {
 			for it := l.(traits.Lister).Iterator(); it.HasNext() == types.True; {
-				all = append(all, it.Next())
+				elements = append(elements, it.Next())
 			}
 		}
-		return types.NewRefValList(types.DefaultTypeAdapter, all)
+		return types.NewRefValList(types.DefaultTypeAdapter, elements)
 	}
 }
 
@@ -191,7 +191,7 @@ func (m *meter) chargeConcatenation(c *call, v ref.Val) {
 	n := textSize(v)
 	switch {
 	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
-		m.cost += share(uint64(n), common.StringTraversalCostFactor)
+		m.cost += scaled(uint64(n), common.StringTraversalCostFactor)
 		return
 	case n > 0:
 		return
@@ -209,56 +209,56 @@ func (m *meter) charge(weight uint64) {
 	if weight <= smallWeight {
 		return
 	}
-	m.work += weight
-	if m.work > freeWeight {
-		m.cost += (m.work - freeWeight) / weightPerCost
-		m.work = freeWeight
+	m.freeWeightUsed += weight
+	if m.freeWeightUsed > freeWeight {
+		m.cost += (m.freeWeightUsed - freeWeight) / weightPerCost
+		m.freeWeightUsed = freeWeight
 	}
 }
 
-// treeMaker converts values to trees of maps, lists and scalars that share nothing with the values.
+// treeBuilder converts values to trees of maps, lists and scalars that share nothing with the values.
 // An expression can share a part so often that the tree would be practically unlimited, so the size
 // of the tree is bounded.
-type treeMaker struct {
-	left int
-	// strange holds an error for each value whose type name does not match its path.
-	strange []error
+type treeBuilder struct {
+	remaining int
+	// typeErrors holds an error for each value whose type name does not match its path.
+	typeErrors []error
 }
 
-// node is the approximate size of a value in bytes, without its text.
-const node = 16
+// nodeSize is the approximate size of a value in bytes, without its text.
+const nodeSize = 16
 
-func (t *treeMaker) spend(bytes int) error {
-	t.left -= bytes
-	if t.left < 0 {
+func (t *treeBuilder) spend(bytes int) error {
+	t.remaining -= bytes
+	if t.remaining < 0 {
 		return fmt.Errorf("%w: the value is too large", ErrPatch)
 	}
 	return nil
 }
 
-// or returns err, or if it is nil, an error about the values in strange.
-func (t *treeMaker) or(err error) error {
-	if err != nil || len(t.strange) == 0 {
+// withTypeErrors returns err, or the typeErrors if err is nil.
+func (t *treeBuilder) withTypeErrors(err error) error {
+	if err != nil || len(t.typeErrors) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrPatch, errors.Join(t.strange...))
+	return fmt.Errorf("%w: %w", ErrPatch, errors.Join(t.typeErrors...))
 }
 
 // fields converts the fields of an object at a path. Without a path, it does not check type names.
-func (t *treeMaker) fields(c *constructed, path string) (map[string]any, error) {
+func (t *treeBuilder) fields(c *constructed, path string) (map[string]any, error) {
 	if name := c.kind.TypeName(); path != "" && name != path {
-		t.strange = append(t.strange, fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
+		t.typeErrors = append(t.typeErrors, fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
 	}
 	out := make(map[string]any, len(c.fields))
 	for _, name := range slices.Sorted(maps.Keys(c.fields)) {
-		below := path
-		if below != "" {
-			below += "." + name
+		fieldPath := path
+		if fieldPath != "" {
+			fieldPath += "." + name
 		}
 		if err := t.spend(len(name)); err != nil {
 			return nil, err
 		}
-		v, err := t.tree(c.fields[name], below)
+		v, err := t.tree(c.fields[name], fieldPath)
 		if err != nil {
 			return nil, err
 		}
@@ -268,8 +268,8 @@ func (t *treeMaker) fields(c *constructed, path string) (map[string]any, error) 
 }
 
 // tree converts a CEL value to a JSON value.
-func (t *treeMaker) tree(v ref.Val, path string) (any, error) {
-	if err := t.spend(node); err != nil {
+func (t *treeBuilder) tree(v ref.Val, path string) (any, error) {
+	if err := t.spend(nodeSize); err != nil {
 		return nil, err
 	}
 	switch v := v.(type) {

@@ -14,15 +14,15 @@ const absent Stage = "PRE-ALPHA"
 // Emulate sets the gates to those of a minor version of Kubernetes 1, at least
 // version.OldestEmulated. Values that were set before the call stay set.
 func (g *Gates) Emulate(minor int) {
-	g.specs, g.minor = known(), minor
+	g.specs, g.minor = gates133(), minor
 	switch minor {
 	case version.OldestEmulated:
-		for name, was := range before() {
-			g.specs[name] = was.in31
+		for name, older := range olderGates() {
+			g.specs[name] = older.in31
 		}
 	case version.OldestEmulated + 1:
-		for name, was := range before() {
-			g.specs[name] = was.in32
+		for name, older := range olderGates() {
+			g.specs[name] = older.in32
 		}
 	}
 }

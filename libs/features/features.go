@@ -204,7 +204,7 @@ type Gates struct {
 
 // New returns all gates at their defaults.
 func New() *Gates {
-	return &Gates{specs: known(), set: map[Gate]bool{}, stages: map[Stage]bool{}, minor: version.MinorNumber}
+	return &Gates{specs: gates133(), set: map[Gate]bool{}, stages: map[Stage]bool{}, minor: version.MinorNumber}
 }
 
 // Enabled reports whether a feature is on. A gate that is set by name takes precedence over
@@ -234,11 +234,11 @@ func (g *Gates) Set(s string) error {
 		}
 		name, value, ok := strings.Cut(pair, "=")
 		name = strings.TrimSpace(name)
-		if part, rest, found := strings.Cut(name, ":"); found {
+		if part, gateName, found := strings.Cut(name, ":"); found {
 			if part != component {
 				return fmt.Errorf("component not registered: %s", part)
 			}
-			name = rest
+			name = gateName
 		}
 		if !ok {
 			return fmt.Errorf("missing bool value for %s", name)
@@ -248,15 +248,15 @@ func (g *Gates) Set(s string) error {
 		if err != nil {
 			return fmt.Errorf("invalid value of %s=%s, err: %w", name, value, errors.Unwrap(err))
 		}
-		if err := g.one(Gate(name), on); err != nil {
+		if err := g.setOne(Gate(name), on); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one sets one gate, or all gates of a stage.
-func (g *Gates) one(name Gate, on bool) error {
+// setOne sets one gate, or all gates of a stage.
+func (g *Gates) setOne(name Gate, on bool) error {
 	switch name {
 	case allAlpha:
 		g.stages[Alpha] = on
@@ -331,7 +331,7 @@ func Help() string {
 		component + ":AllAlpha=true|false (ALPHA - default=false)",
 		component + ":AllBeta=true|false (BETA - default=false)",
 	}
-	for name, spec := range known() {
+	for name, spec := range gates133() {
 		if spec.Stage == Alpha || spec.Stage == Beta {
 			lines = append(lines, fmt.Sprintf("%s:%s=true|false (%s - default=%t)", component, name, spec.Stage, spec.Default))
 		}

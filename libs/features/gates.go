@@ -1,8 +1,8 @@
 package features
 
-// known returns the gates of Kubernetes 1.33 as in its kube-apiserver. Most gates concern other
+// gates133 returns the gates of Kubernetes 1.33 as in its kube-apiserver. Most gates concern other
 // components. They are accepted because a cluster passes one set of gates to all its components.
-func known() map[Gate]Spec {
+func gates133() map[Gate]Spec {
 	return map[Gate]Spec{
 		"APIResponseCompression":                           {Default: true, Stage: Beta},
 		"APIServerIdentity":                                {Default: true, Stage: Beta},

@@ -1,10 +1,10 @@
 package features
 
-// past describes a gate in 1.31 and 1.32.
-type past struct{ in31, in32 Spec }
+// olderSpecs describes a gate in 1.31 and 1.32.
+type olderSpecs struct{ in31, in32 Spec }
 
-// before returns the gates that differ in 1.31 or 1.32 from 1.33.
-func before() map[Gate]past {
+// olderGates returns the gates that differ in 1.31 or 1.32 from 1.33.
+func olderGates() map[Gate]olderSpecs {
 	var (
 		none       = Spec{Stage: absent}
 		alpha      = Spec{Stage: Alpha}
@@ -14,7 +14,7 @@ func before() map[Gate]past {
 		locked     = Spec{Default: true, Stage: GA, Locked: true}
 		deprecated = Spec{Stage: Deprecated}
 	)
-	return map[Gate]past{
+	return map[Gate]olderSpecs{
 		"AggregatedDiscoveryRemoveBetaType":                {Spec{Stage: GA}, Spec{Stage: GA}},
 		"AllowOverwriteTerminationGracePeriodSeconds":      {general, deprecated},
 		"AllowParsingUserUIDFromCertAuth":                  {none, none},

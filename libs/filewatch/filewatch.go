@@ -2,8 +2,8 @@
 // restart. It reads the file again when its folder changes (by a rename, or through the symbolic
 // links of mounted volumes) or is replaced, and at least once a minute.
 //
-// It handles only contents: their meaning, and the treatment of invalid ones, are up to the caller.
-// Packages with reloadable configuration call it from one of their tasks.
+// Callers parse the content and decide what to do with invalid content. Packages with reloadable
+// configuration call it from one of their tasks.
 package filewatch
 
 import (
@@ -23,8 +23,8 @@ import (
 const (
 	// pollInterval is the interval of unconditional reads.
 	pollInterval = time.Minute
-	// awayInterval is the interval of checks for a missing folder.
-	awayInterval = time.Second
+	// missingInterval is the interval of checks for a missing folder.
+	missingInterval = time.Second
 	// settleDelay allows a writer to finish, and to replace all files of a set.
 	settleDelay = 50 * time.Millisecond
 	// maxBytes bounds the size of a file.
@@ -53,28 +53,28 @@ func Read(file string) ([]byte, error) {
 	return data, nil
 }
 
-// Follow calls changed, from one goroutine, with each new content of the file that differs from the
-// previous one, initially known. If the file is unreadable, it calls changed with the error, once
-// for each different error. It ends with ctx and returns its error. If the operating system cannot
-// report changes, Follow only polls.
-func Follow(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error)) error {
-	return FollowUntilTaken(ctx, log, file, known, func(ctx context.Context, data []byte, err error) bool {
+// Follow calls changed, from one goroutine, with each content of the file that differs from the
+// previous one; content is the first. If the file is unreadable, it calls changed with the error,
+// once for each different error. It ends with ctx and returns its error. If the operating system
+// cannot report changes, Follow only polls.
+func Follow(ctx context.Context, log *slog.Logger, file string, content []byte, changed func(ctx context.Context, data []byte, err error)) error {
+	return FollowUntilApplied(ctx, log, file, content, func(ctx context.Context, data []byte, err error) bool {
 		changed(ctx, data, err)
 		return true
 	})
 }
 
-// FollowUntilTaken is Follow for callers that may be unable to apply a content yet. Until changed
-// returns true, it is called again with the content whenever the file's folder changes and at least
-// once a minute.
-func FollowUntilTaken(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error) (taken bool)) error {
-	r := reader{file: file, known: known, taken: true, changed: changed}
-	return Look(ctx, log, []string{file}, r.read)
+// FollowUntilApplied is Follow for callers that may be unable to apply some content. Until changed
+// returns true, it is called again with the same content whenever the file's folder changes, and at
+// least once a minute.
+func FollowUntilApplied(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error) (applied bool)) error {
+	r := reader{file: file, content: known, applied: true, changed: changed}
+	return Watch(ctx, log, []string{file}, r.read)
 }
 
-// Look calls look, from one goroutine, initially, whenever files may have changed, and at least
+// Watch calls changed from one goroutine: at the start, whenever files may have changed, and at least
 // once a minute. It ends with ctx and returns its error.
-func Look(ctx context.Context, log *slog.Logger, files []string, look func(context.Context)) error {
+func Watch(ctx context.Context, log *slog.Logger, files []string, changed func(context.Context)) error {
 	var events chan fsnotify.Event
 	var failures chan error
 	folders, err := watchFolders(files)
@@ -88,11 +88,11 @@ func Look(ctx context.Context, log *slog.Logger, files []string, look func(conte
 	defer poll.Stop()
 	settle := time.NewTimer(0) // also detects changes since the files were read
 	defer settle.Stop()
-	pending, all := true, true
+	pending, allExist := true, true
 	for {
-		var again <-chan time.Time
-		if !all { // a folder is missing
-			again = time.After(awayInterval)
+		var checkMissing <-chan time.Time
+		if !allExist { // a folder is missing
+			checkMissing = time.After(missingInterval)
 		}
 		select {
 		case <-ctx.Done():
@@ -106,14 +106,14 @@ func Look(ctx context.Context, log *slog.Logger, files []string, look func(conte
 			log.Warn("error from the file watcher", "files", files, "error", err)
 		case <-settle.C:
 			pending = false
-			all = folders.renew() // before look, so that no change is missed
-			look(ctx)
-		case <-again:
-			all = folders.renew()
-			look(ctx)
+			allExist = folders.rewatch() // before changed, so that no change is missed
+			changed(ctx)
+		case <-checkMissing:
+			allExist = folders.rewatch()
+			changed(ctx)
 		case <-poll.C:
-			all = folders.renew()
-			look(ctx)
+			allExist = folders.rewatch()
+			changed(ctx)
 		}
 	}
 }
@@ -147,50 +147,50 @@ func watchFolders(files []string) (*folders, error) {
 	return f, nil
 }
 
-// renew watches the folders that exist now: a replaced folder is a new one, without events for the
-// old watch. It returns false while a folder is missing.
-func (f *folders) renew() bool {
+// rewatch watches the folders that exist now. A replaced folder needs a new watch, because the old
+// one reports nothing. It returns false while a folder is missing.
+func (f *folders) rewatch() bool {
 	if f == nil {
 		return true
 	}
-	all := true
-	for dir, was := range f.watched {
-		now, err := os.Stat(dir)
-		if was != nil && (err != nil || !os.SameFile(was, now)) {
+	allExist := true
+	for dir, previous := range f.watched {
+		current, err := os.Stat(dir)
+		if previous != nil && (err != nil || !os.SameFile(previous, current)) {
 			_ = f.watcher.Remove(dir) // a deleted folder is already removed
 		}
 		if err == nil {
 			err = f.watcher.Add(dir) // no effect on a watched folder
 		}
-		f.watched[dir] = now
+		f.watched[dir] = current
 		if err != nil {
-			f.watched[dir], all = nil, false
+			f.watched[dir], allExist = nil, false
 		}
 	}
-	return all
+	return allExist
 }
 
-// reader passes the content of a file on when it has changed.
+// reader reports the content of a file when it has changed.
 type reader struct {
-	file    string
-	known   []byte
-	taken   bool   // whether known was applied
-	failed  string // the last error, so that it is reported once
-	changed func(context.Context, []byte, error) bool
+	file      string
+	content   []byte
+	applied   bool   // whether known was applied
+	lastError string // the last error, so that it is reported once
+	changed   func(context.Context, []byte, error) bool
 }
 
 // read reads the file and reports a changed content or a new error.
 func (r *reader) read(ctx context.Context) {
 	data, err := Read(r.file)
 	switch {
-	case err != nil && err.Error() != r.failed:
-		r.failed = err.Error()
+	case err != nil && err.Error() != r.lastError:
+		r.lastError = err.Error()
 		r.changed(ctx, nil, err)
 	case err == nil:
-		r.failed = ""
-		if !r.taken || !bytes.Equal(data, r.known) {
-			r.known = data
-			r.taken = r.changed(ctx, data, nil)
+		r.lastError = ""
+		if !r.applied || !bytes.Equal(data, r.content) {
+			r.content = data
+			r.applied = r.changed(ctx, data, nil)
 		}
 	}
 }

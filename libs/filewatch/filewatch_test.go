@@ -157,7 +157,7 @@ func TestContentIsReportedUntilApplied(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	got, taken, done := make(chan string), make(chan bool), make(chan error)
 	go func() {
-		done <- filewatch.FollowUntilTaken(ctx, slog.New(slog.DiscardHandler), file, []byte("one"), func(_ context.Context, data []byte, _ error) bool {
+		done <- filewatch.FollowUntilApplied(ctx, slog.New(slog.DiscardHandler), file, []byte("one"), func(_ context.Context, data []byte, _ error) bool {
 			got <- string(data)
 			return <-taken
 		})
@@ -180,6 +180,6 @@ func TestContentIsReportedUntilApplied(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("FollowUntilTaken() = %v", err)
+		t.Errorf("FollowUntilApplied() = %v", err)
 	}
 }

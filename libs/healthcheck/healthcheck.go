@@ -22,7 +22,7 @@ import (
 const Name = "healthcheck"
 
 // maxAnswer bounds the response, in bytes.
-const maxAnswer = 16 << 10
+const maxResponse = 16 << 10
 
 // Command returns the command. It ends with exit code 0 if the URL answers 200.
 func Command() options.Command {
@@ -80,7 +80,7 @@ func (o *check) Run(ctx context.Context, _ *slog.Logger) error {
 		return err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(body)))
 	}

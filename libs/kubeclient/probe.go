@@ -16,12 +16,12 @@ import (
 
 const (
 	probeTimeout = 5 * time.Second
-	// The delay between probes starts at probeFirst while the API server is unreachable and doubles
-	// up to probeLast. It is probeLast while the server is reachable.
-	probeFirst = 100 * time.Millisecond
-	probeLast  = 10 * time.Second
+	// While the API server is unreachable, the delay between probes starts at minProbeDelay and
+	// doubles up to maxProbeDelay. While it is reachable, the delay is maxProbeDelay.
+	minProbeDelay = 100 * time.Millisecond
+	maxProbeDelay = 10 * time.Second
 	// maxProbeAnswer bounds the response of the API server, in bytes.
-	maxProbeAnswer = 4 << 10
+	maxProbeResponse = 4 << 10
 )
 
 // Probe tracks whether the API server responds.
@@ -30,10 +30,10 @@ type Probe struct {
 	client *http.Client
 	url    string
 
-	mu      sync.Mutex // a leaf lock
-	failure error
-	waits   bool          // the log says that the API server is unreachable
-	reached chan struct{} // closed after the first success
+	mu            sync.Mutex // a leaf lock
+	failure       error
+	loggedFailure bool          // the log says that the API server is unreachable
+	reached       chan struct{} // closed after the first success
 }
 
 // NewProbe returns a probe that waits for its first response.
@@ -73,7 +73,7 @@ func (p *Probe) Reached() <-chan struct{} { return p.reached }
 // Run probes until ctx ends, and returns the error of ctx.
 func (p *Probe) Run(ctx context.Context) error {
 	defer p.client.CloseIdleConnections()
-	pause := probeFirst
+	pause := minProbeDelay
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -82,30 +82,30 @@ func (p *Probe) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-timer.C:
 		}
-		err := p.ask(ctx)
+		err := p.send(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		wasDown := p.note(err)
+		wasDown := p.record(err)
 		switch {
 		case err == nil:
-			pause = probeLast
+			pause = maxProbeDelay
 		case !wasDown:
-			pause = probeFirst
+			pause = minProbeDelay
 		default:
-			pause = min(2*pause, probeLast)
+			pause = min(2*pause, maxProbeDelay)
 		}
 		timer.Reset(pause)
 	}
 }
 
-// note records a result and logs it if it is new. It reports whether the API server was unreachable
+// record records a result and logs it if it is new. It reports whether the API server was unreachable
 // before.
-func (p *Probe) note(err error) (wasDown bool) {
+func (p *Probe) record(err error) (wasDown bool) {
 	p.mu.Lock()
-	before, waited := p.failure, p.waits
+	previous, wasLogged := p.failure, p.loggedFailure
 	p.failure = err
-	p.waits = err != nil
+	p.loggedFailure = err != nil
 	if err == nil {
 		select {
 		case <-p.reached:
@@ -115,17 +115,17 @@ func (p *Probe) note(err error) (wasDown bool) {
 	}
 	p.mu.Unlock()
 	switch {
-	case err == nil && waited:
+	case err == nil && wasLogged:
 		p.log.Info("API server reached", "url", p.url)
-	case err != nil && (before == nil || before.Error() != err.Error()):
+	case err != nil && (previous == nil || previous.Error() != err.Error()):
 		p.log.Info("waiting for the API server", "url", p.url, "error", err)
 	}
-	return before != nil
+	return previous != nil
 }
 
-// ask sends a request to the API server. It returns an error if the server fails or rejects the
+// send sends a request to the API server. It returns an error if the server fails or rejects the
 // credentials.
-func (p *Probe) ask(ctx context.Context) error {
+func (p *Probe) send(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
 	if err != nil {
 		return err
@@ -152,6 +152,6 @@ func (p *Probe) ask(ctx context.Context) error {
 
 // drain reads a bounded response to its end, so that the connection is reused.
 func drain(resp *http.Response) error {
-	_, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxProbeAnswer))
+	_, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxProbeResponse))
 	return err
 }

@@ -8,14 +8,14 @@ import (
 
 // BreakerOptions configures a Breaker.
 type BreakerOptions struct {
-	// Threshold is the number of consecutive failures of requests that open the breaker.
+	// Threshold is the number of consecutive failed requests that open the breaker.
 	Threshold int
-	// Verify makes a failed probe open the breaker instead of the failed requests, which only start
-	// the probe. It is for servers whose requests may fail for reasons of their own.
+	// Verify makes Threshold failed requests start a probe, and only a failed probe open the breaker.
+	// It is for servers that respond, but whose requests may fail for other reasons.
 	Verify bool
 	// Interval is the time between probes.
 	Interval time.Duration
-	// Probe sends any request to the server.
+	// Probe sends a request to the server, and returns an error if the server does not respond.
 	Probe func(context.Context) error
 	// OnChange is called when the breaker opens, with the reason, and with nil when it closes.
 	OnChange func(ctx context.Context, reason error)
@@ -24,15 +24,15 @@ type BreakerOptions struct {
 // Breaker bounds the cost of a server that does not respond. It starts closed. While it is open, it
 // probes the server, and closes with the first successful probe.
 type Breaker struct {
-	o      BreakerOptions
-	ctx    context.Context // ends probes
-	probes *sync.WaitGroup
+	options BreakerOptions
+	ctx     context.Context // ends probes
+	probes  *sync.WaitGroup
 
 	mu       sync.Mutex // a leaf
 	failures int
 	probing  bool
-	reason   error // the breaker is open while this is set
-	// closed ends when the breaker opens.
+	reason   error // nil while the breaker is closed
+	// closed ends with an *OpenError as its cause when open is called.
 	closed context.Context
 	open   context.CancelCauseFunc
 }
@@ -49,7 +49,7 @@ func (e *OpenError) Unwrap() error { return e.Reason }
 // NewBreaker returns a closed breaker. Its probes end with ctx. The WaitGroup probes, which
 // breakers may share, waits for them.
 func NewBreaker(ctx context.Context, probes *sync.WaitGroup, o BreakerOptions) *Breaker {
-	b := &Breaker{o: o, ctx: ctx, probes: probes}
+	b := &Breaker{options: o, ctx: ctx, probes: probes}
 	b.closed, b.open = context.WithCancelCause(context.Background())
 	return b
 }
@@ -64,8 +64,8 @@ func (b *Breaker) Open() error {
 	return &OpenError{b.reason}
 }
 
-// Context returns a context that ends with an *OpenError as its cause when the breaker opens. After
-// stop, it does not end for this reason.
+// Context returns a context for a request, derived from ctx. It ends with an *OpenError as its cause
+// when the breaker opens, unless stop was called. The caller must call cancel.
 func (b *Breaker) Context(ctx context.Context) (_ context.Context, stop func() bool, cancel context.CancelFunc) {
 	b.mu.Lock()
 	closed := b.closed
@@ -88,8 +88,8 @@ func (b *Breaker) Failed(reason error) int {
 	defer b.mu.Unlock()
 	b.failures++
 	switch {
-	case b.failures < b.o.Threshold:
-	case b.o.Verify:
+	case b.failures < b.options.Threshold:
+	case b.options.Verify:
 		b.startProbe(nil)
 	default:
 		b.startProbe(reason)
@@ -111,12 +111,12 @@ func (b *Breaker) startProbe(reason error) {
 		return
 	}
 	b.probing = true
-	b.set(reason)
+	b.setState(reason)
 	b.probes.Go(func() { b.probe(reason) })
 }
 
-// set sets the reason why the breaker is open, or closes it. The caller holds mu.
-func (b *Breaker) set(reason error) {
+// setState opens the breaker with a reason, or closes it if reason is nil. The caller holds mu.
+func (b *Breaker) setState(reason error) {
 	switch {
 	case reason != nil:
 		b.open(&OpenError{reason})
@@ -126,22 +126,22 @@ func (b *Breaker) set(reason error) {
 	b.reason = reason
 }
 
-// probe probes the server until it responds. opened is the reason why the breaker is already open.
-func (b *Breaker) probe(opened error) {
-	isOpen := opened != nil
+// probe probes the server until it responds. openReason is nil if the breaker is closed.
+func (b *Breaker) probe(openReason error) {
+	isOpen := openReason != nil
 	if isOpen {
-		b.o.OnChange(b.ctx, opened)
+		b.options.OnChange(b.ctx, openReason)
 		if !b.sleep() {
 			return
 		}
 	}
 	for {
-		err := b.o.Probe(b.ctx)
+		err := b.options.Probe(b.ctx)
 		if b.ctx.Err() != nil {
 			return
 		}
 		b.mu.Lock()
-		b.set(err)
+		b.setState(err)
 		if err == nil {
 			b.failures = 0
 			b.probing = false
@@ -149,7 +149,7 @@ func (b *Breaker) probe(opened error) {
 		b.mu.Unlock()
 		if isOpen != (err != nil) {
 			isOpen = err != nil
-			b.o.OnChange(b.ctx, err)
+			b.options.OnChange(b.ctx, err)
 		}
 		if err == nil || !b.sleep() {
 			return
@@ -159,7 +159,7 @@ func (b *Breaker) probe(opened error) {
 
 // sleep waits for the next probe. It returns false if the context of the breaker ends first.
 func (b *Breaker) sleep() bool {
-	timer := time.NewTimer(b.o.Interval)
+	timer := time.NewTimer(b.options.Interval)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

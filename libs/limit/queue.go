@@ -20,14 +20,14 @@ var ErrFull = errors.New("too many requests in progress")
 type Options struct {
 	// Size is the number of units. Zero or less means no limit.
 	Size int
-	// Share bounds what a key may hold by what is free: the first key gets half of the units, the
-	// second one a quarter, and so on. Another key therefore mostly finds some.
+	// Share keeps a key from holding more units than are free: the first key gets at most half of
+	// the units, the second one a quarter, and so on. Another key therefore mostly finds free units.
 	Share bool
 	// MaxWaiting is the maximum number of waiting claims with the same keys. Zero means no limit.
 	MaxWaiting int
 }
 
-// Claim is what a caller acquires, and releases with an equal value.
+// Claim is a request for units. The caller passes an equal value to Release.
 type Claim[K comparable] struct {
 	// Key is the client that the units count for.
 	Key K
@@ -35,7 +35,8 @@ type Claim[K comparable] struct {
 	Also K
 	// Cost is the number of units. Zero counts as one.
 	Cost int
-	// Keep is the number of units that the claim leaves free for claims with a smaller Keep.
+	// Keep is the number of units that must stay free when the claim is admitted. They are reserved
+	// for claims with a smaller Keep.
 	Keep int
 	// Unshared exempts the claim from Share.
 	Unshared bool
@@ -59,8 +60,9 @@ type Queue[K comparable] struct {
 	used    int
 	held    map[K]int // units by key if they are shared; no value is zero
 	waiting map[line[K]][]*waiter[K]
-	order   []line[K] // the keys of waiting, the next one first
-	// overdue is a waiter that was bypassed too often. Only claims with a smaller Keep pass it.
+	order   []line[K] // the lines of waiting, the next one first
+	// overdue is a waiter that was bypassed too often, or nil. Only claims with a smaller Keep may
+	// overtake it.
 	overdue *waiter[K]
 }
 
@@ -68,7 +70,7 @@ type Queue[K comparable] struct {
 type waiter[K comparable] struct {
 	claim    Claim[K]
 	admitted chan struct{}
-	bypassed int // how many times units were released that were too few
+	bypassed int // how many times it did not fit after a release
 }
 
 // New returns a Queue, or nil if Size is not positive.
@@ -116,8 +118,8 @@ func (q *Queue[K]) tryAcquire(c Claim[K]) bool {
 	return true
 }
 
-// Acquire waits for the units of a claim, which Release returns. It returns an ErrFull if ctx ends
-// first or too many claims of the key wait.
+// Acquire waits until the units of a claim are available and acquires them. It returns an error that
+// wraps ErrFull if ctx ends first or MaxWaiting claims with the same keys wait.
 func (q *Queue[K]) Acquire(ctx context.Context, c Claim[K]) error {
 	if q == nil {
 		return nil
@@ -163,8 +165,8 @@ func (q *Queue[K]) Release(c Claim[K]) {
 	q.admit()
 }
 
-// Shortage returns how many more units must become free for a claim, and a copy of what each key
-// holds.
+// Shortage returns how many more units must become free before a shared claim fits, which is zero or
+// less if it fits now, and a copy of the number of units that each key holds.
 func (q *Queue[K]) Shortage(c Claim[K]) (lacking int, held map[K]int) {
 	if q == nil {
 		return 0, nil
@@ -186,7 +188,7 @@ func (q *Queue[K]) fits(c Claim[K]) bool {
 	return n <= q.free(c)
 }
 
-// take records a claim. The caller holds mu.
+// take counts the units of an admitted claim as used. The caller holds mu.
 func (q *Queue[K]) take(c Claim[K]) {
 	q.used += c.cost()
 	if q.options.Share {
@@ -220,32 +222,34 @@ func (q *Queue[K]) blocked(c Claim[K]) bool {
 	return q.overdue != nil && c.Keep >= q.overdue.claim.Keep
 }
 
-// admit admits the waiting claims that fit, one key after the other. A claim that was bypassed too
-// often becomes overdue, unless it waits for units of its own key. The caller holds mu.
+// admit admits the waiting claims that fit, one line after the other. A claim that was bypassed too
+// often becomes overdue, unless it waits for units of its own keys. The caller holds mu.
 func (q *Queue[K]) admit() {
-	for refused := 0; refused < len(q.order); {
-		key := q.order[0]
+	for refused := 0; refused < len(q.order); { // until the first claim of no line fits
+		next := q.order[0]
 		copy(q.order, q.order[1:])
-		q.order[len(q.order)-1] = key
-		w := q.waiting[key][0]
-		if w != q.overdue && q.blocked(w.claim) {
+		q.order[len(q.order)-1] = next
+		first := q.waiting[next][0]
+		if first != q.overdue && q.blocked(first.claim) {
 			refused++
 			continue
 		}
-		if !q.fits(w.claim) {
+		if !q.fits(first.claim) {
 			refused++
-			if w.bypassed++; q.overdue == nil && w.bypassed > maxBypass && q.held[w.claim.Key]+q.heldAlso(w.claim) == 0 {
-				q.overdue = w
+			first.bypassed++
+			holdsNone := q.held[first.claim.Key]+q.heldAlso(first.claim) == 0
+			if q.overdue == nil && first.bypassed > maxBypass && holdsNone {
+				q.overdue = first
 			}
 			continue
 		}
-		if w == q.overdue {
+		if first == q.overdue {
 			q.overdue = nil
 		}
 		refused = 0
-		q.take(w.claim)
-		close(w.admitted)
-		q.setQueue(key, q.waiting[key][1:])
+		q.take(first.claim)
+		close(first.admitted)
+		q.setQueue(next, q.waiting[next][1:])
 	}
 }
 
@@ -266,13 +270,13 @@ func (q *Queue[K]) cancel(w *waiter[K]) bool {
 	return true
 }
 
-// setQueue replaces the queue of a key. The caller holds mu.
-func (q *Queue[K]) setQueue(key line[K], queue []*waiter[K]) {
+// setQueue replaces the waiters of a line. The caller holds mu.
+func (q *Queue[K]) setQueue(l line[K], queue []*waiter[K]) {
 	if len(queue) > 0 {
-		q.waiting[key] = queue
+		q.waiting[l] = queue
 		return
 	}
-	delete(q.waiting, key)
-	i := slices.Index(q.order, key)
+	delete(q.waiting, l)
+	i := slices.Index(q.order, l)
 	q.order = slices.Delete(q.order, i, i+1)
 }

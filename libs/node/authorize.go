@@ -34,14 +34,14 @@ func NodeOf(u *authorizer.User) (string, bool) {
 
 // Authorizer authorizes requests of nodes. It has no opinion on other requests.
 type Authorizer struct {
-	// readsAll lets nodes read all nodes, pods and resource slices, as before the feature gate
-	// AuthorizeNodeWithSelectors.
-	readsAll bool
+	// readAllNodesAndPods lets nodes read all nodes, pods and resource slices, as before the feature
+	// gate AuthorizeNodeWithSelectors.
+	readAllNodesAndPods bool
 	// serviceAccounts lets nodes read the service accounts of their pods.
 	serviceAccounts bool
 
-	graph *Graph
-	rest  *rbac.RuleSet
+	graph       *Graph
+	sharedRules *rbac.RuleSet
 }
 
 // NewAuthorizer returns an authorizer over a graph. Feature gates determine what nodes may do
@@ -52,15 +52,15 @@ func NewAuthorizer(g *Graph, enabled func(features.Gate) bool) *Authorizer {
 		rules = append(rules, rule("certificates.k8s.io", "clustertrustbundles", "get list watch"))
 	}
 	return &Authorizer{
-		readsAll:        !enabled(features.AuthorizeNodeWithSelectors),
-		serviceAccounts: enabled(features.KubeletServiceAccountTokenForCredentialProviders),
-		graph:           g,
-		rest:            rbac.NewRuleSet(rules),
+		readAllNodesAndPods: !enabled(features.AuthorizeNodeWithSelectors),
+		serviceAccounts:     enabled(features.KubeletServiceAccountTokenForCredentialProviders),
+		graph:               g,
+		sharedRules:         rbac.NewRuleSet(rules),
 	}
 }
 
-// gr is a resource without its version.
-type gr struct{ group, resource string }
+// groupResource is a resource without its version.
+type groupResource struct{ group, resource string }
 
 // Authorize implements authorizer.Authorizer. It either allows a request, or returns no opinion and
 // the reason.
@@ -81,15 +81,15 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 
 // decide decides a request of a node. The text is the reason if the request is not allowed.
 func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string) {
-	if z.readsAll && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && verbIn(a, "get", "list", "watch") {
+	if z.readAllNodesAndPods && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && verbIn(a, "get", "list", "watch") {
 		return true, ""
 	}
-	switch (gr{a.Group, a.ResourceName}) {
-	case gr{"", "secrets"}:
+	switch (groupResource{a.Group, a.ResourceName}) {
+	case groupResource{"", "secrets"}:
 		return z.read(node, Secret, a)
-	case gr{"", "configmaps"}:
+	case groupResource{"", "configmaps"}:
 		return z.read(node, ConfigMap, a)
-	case gr{"", "persistentvolumeclaims"}:
+	case groupResource{"", "persistentvolumeclaims"}:
 		if a.Subresource == "status" {
 			if !verbIn(a, "update", "patch") {
 				return false, "can only get/update/patch this type"
@@ -97,26 +97,26 @@ func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string
 			return z.belongs(node, Claim, a)
 		}
 		return z.get(node, Claim, a)
-	case gr{"", "persistentvolumes"}:
+	case groupResource{"", "persistentvolumes"}:
 		return z.get(node, Volume, a)
-	case gr{"resource.k8s.io", "resourceclaims"}:
+	case groupResource{"resource.k8s.io", "resourceclaims"}:
 		return z.get(node, ResourceClaim, a)
-	case gr{"storage.k8s.io", "volumeattachments"}:
+	case groupResource{"storage.k8s.io", "volumeattachments"}:
 		return z.get(node, Attachment, a)
-	case gr{"", "serviceaccounts"}:
+	case groupResource{"", "serviceaccounts"}:
 		return z.serviceAccount(node, a)
-	case gr{"coordination.k8s.io", "leases"}:
+	case groupResource{"coordination.k8s.io", "leases"}:
 		return lease(node, a)
-	case gr{"storage.k8s.io", "csinodes"}:
+	case groupResource{"storage.k8s.io", "csinodes"}:
 		return csiNode(node, a)
-	case gr{"resource.k8s.io", "resourceslices"}:
+	case groupResource{"resource.k8s.io", "resourceslices"}:
 		return z.slice(node, a)
-	case gr{"", "nodes"}:
+	case groupResource{"", "nodes"}:
 		return ownNode(node, a)
-	case gr{"", "pods"}:
+	case groupResource{"", "pods"}:
 		return z.pod(node, a)
 	}
-	return z.rest.Allows(a), ""
+	return z.sharedRules.Allows(a), ""
 }
 
 func verbIn(a *authorizer.Attributes, verbs ...string) bool { return slices.Contains(verbs, a.Verb) }
@@ -263,7 +263,7 @@ func (z *Authorizer) slice(node string, a *authorizer.Attributes) (bool, string)
 	case "get", "update", "patch", "delete":
 		return z.belongs(node, Slice, a)
 	case "watch", "list", "deletecollection":
-		if z.readsAll || selects(a, "spec.nodeName", node) {
+		if z.readAllNodesAndPods || selects(a, "spec.nodeName", node) {
 			return true, "" // admission checks each slice that a deletecollection deletes
 		}
 		return false, "can only list/watch/deletecollection resourceslices with nodeName field selector"
@@ -281,13 +281,13 @@ func selects(a *authorizer.Attributes, field, value string) bool {
 	return false
 }
 
-var errUnlisted = errors.New("node authorizer does not support user rule resolution")
+var errRulesNotListable = errors.New("node authorizer does not support user rule resolution")
 
 // RulesFor implements authorizer.RuleResolver. The permissions of a node depend on its pods and
 // cannot be listed.
 func (*Authorizer) RulesFor(_ context.Context, u *authorizer.User, _ string) (authorizer.Rules, error) {
 	if _, ok := NodeOf(u); ok {
-		return authorizer.Rules{Incomplete: true}, errUnlisted
+		return authorizer.Rules{Incomplete: true}, errRulesNotListable
 	}
 	return authorizer.Rules{}, nil
 }

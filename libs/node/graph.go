@@ -38,13 +38,13 @@ type Graph struct {
 	mu sync.RWMutex // leaf lock
 	// pods holds the bound pods and the objects that they reference.
 	pods map[object]podEntry
-	// users counts, for each object, the referencing pods of each node.
-	users   map[object]map[string]int
-	volumes map[string]volumeEntry
-	// mounts holds, for each secret, the volumes that need it.
-	mounts map[object][]string
-	// owned holds the node of each volume attachment and resource slice.
-	owned map[object]string
+	// podsByNode counts, for each object, the referencing pods of each node.
+	podsByNode map[object]map[string]int
+	volumes    map[string]volumeEntry
+	// volumesBySecret holds the volumes that need each secret.
+	volumesBySecret map[object][]string
+	// nodes holds the node of each volume attachment and resource slice.
+	nodes map[object]string
 }
 
 // podEntry holds the node of a pod and the objects that the pod refers to.
@@ -62,8 +62,8 @@ type volumeEntry struct {
 // NewGraph returns an empty graph.
 func NewGraph() *Graph {
 	return &Graph{
-		pods: map[object]podEntry{}, users: map[object]map[string]int{}, volumes: map[string]volumeEntry{},
-		mounts: map[object][]string{}, owned: map[object]string{},
+		pods: map[object]podEntry{}, podsByNode: map[object]map[string]int{}, volumes: map[string]volumeEntry{},
+		volumesBySecret: map[object][]string{}, nodes: map[object]string{},
 	}
 }
 
@@ -78,13 +78,13 @@ func (g *Graph) Set(obj metav1.Object) {
 	case *corev1.PersistentVolume:
 		g.setVolume(o)
 	case *storagev1.VolumeAttachment:
-		g.own(object{kind: Attachment, name: o.Name}, o.Spec.NodeName)
+		g.setNode(object{kind: Attachment, name: o.Name}, o.Spec.NodeName)
 	default:
 		node, ok := NodeOfSlice(obj)
 		if !ok {
 			panic(fmt.Sprintf("node: %T is no part of the graph", obj))
 		}
-		g.own(object{kind: Slice, name: obj.GetName()}, node)
+		g.setNode(object{kind: Slice, name: obj.GetName()}, node)
 	}
 }
 
@@ -115,22 +115,22 @@ func (g *Graph) Delete(kind Kind, namespace, name string) {
 func (g *Graph) Keep(kind Kind, keep func(namespace, name string) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var gone []object
-	note := func(o object) {
+	var removed []object
+	collect := func(o object) {
 		if o.kind == kind && !keep(o.namespace, o.name) {
-			gone = append(gone, o)
+			removed = append(removed, o)
 		}
 	}
 	for o := range g.pods {
-		note(o)
+		collect(o)
 	}
 	for name := range g.volumes {
-		note(object{kind: Volume, name: name})
+		collect(object{kind: Volume, name: name})
 	}
-	for o := range g.owned {
-		note(o)
+	for o := range g.nodes {
+		collect(o)
 	}
-	for _, o := range gone {
+	for _, o := range removed {
 		g.delete(kind, o.namespace, o.name)
 	}
 }
@@ -142,16 +142,16 @@ func (g *Graph) delete(kind Kind, namespace, name string) {
 	case Volume:
 		g.removeVolume(name)
 	default:
-		delete(g.owned, o)
+		delete(g.nodes, o)
 	}
 }
 
-func (g *Graph) own(o object, node string) {
+func (g *Graph) setNode(o object, node string) {
 	if node == "" {
-		delete(g.owned, o)
+		delete(g.nodes, o)
 		return
 	}
-	g.owned[o] = node
+	g.nodes[o] = node
 }
 
 // setPod adds or replaces a pod and the edges from its node to the objects that it refers to.
@@ -172,10 +172,10 @@ func (g *Graph) setPod(p *corev1.Pod) {
 	}
 	g.pods[key] = entry
 	for _, ref := range entry.refs {
-		nodes := g.users[ref]
+		nodes := g.podsByNode[ref]
 		if nodes == nil {
 			nodes = map[string]int{}
-			g.users[ref] = nodes
+			g.podsByNode[ref] = nodes
 		}
 		nodes[entry.node]++
 	}
@@ -186,13 +186,13 @@ func (g *Graph) removePod(key object) {
 	old := g.pods[key]
 	delete(g.pods, key)
 	for _, ref := range old.refs {
-		nodes := g.users[ref]
+		nodes := g.podsByNode[ref]
 		nodes[old.node]--
 		if nodes[old.node] <= 0 {
 			delete(nodes, old.node)
 		}
 		if len(nodes) == 0 {
-			delete(g.users, ref)
+			delete(g.podsByNode, ref)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func (g *Graph) setVolume(v *corev1.PersistentVolume) {
 	entry := volumeEntry{claim: object{Claim, c.Namespace, c.Name}, secrets: volumeSecrets(v)}
 	g.volumes[v.Name] = entry
 	for _, s := range entry.secrets {
-		g.mounts[s] = append(g.mounts[s], v.Name)
+		g.volumesBySecret[s] = append(g.volumesBySecret[s], v.Name)
 	}
 }
 
@@ -216,12 +216,12 @@ func (g *Graph) removeVolume(name string) {
 	old := g.volumes[name]
 	delete(g.volumes, name)
 	for _, s := range old.secrets {
-		left := slices.DeleteFunc(g.mounts[s], func(v string) bool { return v == name })
-		if len(left) == 0 {
-			delete(g.mounts, s)
+		remaining := slices.DeleteFunc(g.volumesBySecret[s], func(v string) bool { return v == name })
+		if len(remaining) == 0 {
+			delete(g.volumesBySecret, s)
 			continue
 		}
-		g.mounts[s] = left
+		g.volumesBySecret[s] = remaining
 	}
 }
 
@@ -237,18 +237,18 @@ func (g *Graph) Belongs(node string, kind Kind, namespace, name string) bool {
 	case Volume:
 		return g.mountedBy(name, node)
 	case Attachment, Slice:
-		owner, ok := g.owned[object{kind: kind, name: name}]
+		owner, ok := g.nodes[object{kind: kind, name: name}]
 		return ok && owner == node
 	case Secret:
-		if g.users[o][node] > 0 {
+		if g.podsByNode[o][node] > 0 {
 			return true
 		}
-		return slices.ContainsFunc(g.mounts[o], func(v string) bool { return g.mountedBy(v, node) })
+		return slices.ContainsFunc(g.volumesBySecret[o], func(v string) bool { return g.mountedBy(v, node) })
 	}
-	return g.users[o][node] > 0
+	return g.podsByNode[o][node] > 0
 }
 
 func (g *Graph) mountedBy(volume, node string) bool {
 	v, ok := g.volumes[volume]
-	return ok && g.users[v.claim][node] > 0
+	return ok && g.podsByNode[v.claim][node] > 0
 }

@@ -6,14 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// refs collects the referenced objects without duplicates.
-type refs struct {
+// references collects the referenced objects without duplicates.
+type references struct {
 	list []object
 	seen map[object]bool
 }
 
 // add adds an object once.
-func (r *refs) add(kind Kind, namespace, name string) {
+func (r *references) add(kind Kind, namespace, name string) {
 	o := object{kind, namespace, name}
 	if name == "" || r.seen[o] {
 		return
@@ -25,9 +25,10 @@ func (r *refs) add(kind Kind, namespace, name string) {
 	r.list = append(r.list, o)
 }
 
-// Names returns a reference of a pod that a mirror pod must not have, or "". The result is usually
-// the resource of the object that the reference would give to the pod's node.
-func Names(p *corev1.Pod) string {
+// ForbiddenMirrorPodReference describes a reference of a pod that a mirror pod must not have, or
+// returns "". The description is usually the resource of the object that the reference would give to
+// the pod's node.
+func ForbiddenMirrorPodReference(p *corev1.Pod) string {
 	if len(p.Spec.ResourceClaims) > 0 { // created from a template, or already existing
 		return "resourceclaims"
 	}
@@ -37,7 +38,7 @@ func Names(p *corev1.Pod) string {
 			return "clustertrustbundles"
 		}
 	}
-	for _, o := range named(p) {
+	for _, o := range referencedObjects(p) {
 		switch o.kind {
 		case ServiceAccount:
 			return "a service account"
@@ -54,7 +55,7 @@ func Names(p *corev1.Pod) string {
 
 // UsesSecrets reports whether a pod references a secret.
 func UsesSecrets(p *corev1.Pod) bool {
-	return slices.ContainsFunc(named(p), func(o object) bool { return o.kind == Secret })
+	return slices.ContainsFunc(referencedObjects(p), func(o object) bool { return o.kind == Secret })
 }
 
 // PodPaths returns the JSON paths of the pod fields that Graph.Set reads, which are those that
@@ -74,13 +75,13 @@ func podRefs(p *corev1.Pod) []object {
 	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return nil
 	}
-	return named(p)
+	return referencedObjects(p)
 }
 
-// named returns the objects that a pod references.
-func named(p *corev1.Pod) []object {
-	r := &refs{}
-	add := func(kind Kind, name string) { r.add(kind, p.Namespace, name) }
+// referencedObjects returns the objects that a pod references.
+func referencedObjects(p *corev1.Pod) []object {
+	found := &references{}
+	add := func(kind Kind, name string) { found.add(kind, p.Namespace, name) }
 	add(ServiceAccount, p.Spec.ServiceAccountName)
 	for _, s := range p.Spec.ImagePullSecrets {
 		add(Secret, s.Name)
@@ -123,7 +124,7 @@ func named(p *corev1.Pod) []object {
 	for i := range p.Spec.ResourceClaims {
 		add(ResourceClaim, resourceClaimName(p, &p.Spec.ResourceClaims[i]))
 	}
-	return r.list
+	return found.list
 }
 
 // resourceClaimName returns the name of the claim for an entry of a pod: either the claim that the
@@ -200,12 +201,12 @@ func mountSecrets(v *corev1.Volume) []string {
 // volumeSecrets returns the secrets that a kubelet needs to mount a volume. A secret without a
 // namespace is in the namespace of the claim.
 func volumeSecrets(v *corev1.PersistentVolume) []object {
-	r := &refs{}
+	found := &references{}
 	add := func(namespace, name string) {
 		if namespace == "" {
 			namespace = v.Spec.ClaimRef.Namespace
 		}
-		r.add(Secret, namespace, name)
+		found.add(Secret, namespace, name)
 	}
 	ref := func(s *corev1.SecretReference) {
 		if s != nil {
@@ -238,5 +239,5 @@ func volumeSecrets(v *corev1.PersistentVolume) []object {
 		ref(s.CSI.NodeStageSecretRef)
 		ref(s.CSI.NodeExpandSecretRef)
 	}
-	return r.list
+	return found.list
 }

@@ -68,7 +68,7 @@ func TestNames(t *testing.T) {
 		"device before": {corev1.PodSpec{ServiceAccountName: "x", ResourceClaims: []corev1.PodResourceClaim{{Name: "x"}}}, "resourceclaims"},
 	} {
 		p := &corev1.Pod{Spec: c.spec}
-		if got := node.Names(p); got != c.want {
+		if got := node.ForbiddenMirrorPodReference(p); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		if got := node.UsesSecrets(p); got != (c.want == "secrets") {

@@ -28,9 +28,9 @@ func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 	}
 	e.Use(func(c *gin.Context) {
 		defer func() {
-			if v := recover(); v != nil {
+			if panicValue := recover(); panicValue != nil {
 				c.Abort()
-				recovered(log, v, c.Writer, c.Request, c.Writer.Written())
+				recovered(log, panicValue, c.Writer, c.Request, c.Writer.Written())
 			}
 		}()
 		c.Next()
@@ -44,23 +44,24 @@ func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := &writeTracker{ResponseWriter: w}
 		defer func() {
-			if v := recover(); v != nil {
-				recovered(log, v, w, r, t.written)
+			if panicValue := recover(); panicValue != nil {
+				recovered(log, panicValue, w, r, t.written)
 			}
 		}()
 		next.ServeHTTP(t, r)
 	})
 }
 
-// recovered logs a panic of a handler and fails the response.
-func recovered(log *slog.Logger, v any, w http.ResponseWriter, r *http.Request, written bool) {
-	if detached, begun := exchange.CancelDetach(w, v); detached != nil {
+// recovered handles a panic of a handler. It logs the panic and writes a 500 Status, or aborts the
+// response if written is true.
+func recovered(log *slog.Logger, panicValue any, w http.ResponseWriter, r *http.Request, written bool) {
+	if detached, begun := exchange.CancelDetach(w, panicValue); detached != nil {
 		w, written = detached, begun
 	}
-	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+	if err, ok := panicValue.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler) // net/http closes the connection
 	}
-	log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", panicValue, "stack", string(debug.Stack()))
 	if written {
 		panic(http.ErrAbortHandler)
 	}

@@ -10,14 +10,14 @@ import (
 	"binnacle/libs/serving/exchange"
 )
 
-// gate applies the limits of clients to requests and counts those in flight. It refuses new
-// requests once its counter is closed. Health and metrics pass uncounted: a draining server still
-// answers them.
+// gate is the outermost handler of a Server. It applies the limits for stalled clients and large
+// header sections, and counts the requests in flight. During a shutdown it rejects new requests.
+// Health and metrics requests are not counted, so that a draining server still serves them.
 type gate struct {
 	next        http.Handler
 	longRunning func(*http.Request) bool
-	// sendRetryAfter: the listener stays open during the drain, and clients get 429 with
-	// Retry-After.
+	// sendRetryAfter makes the gate reject requests with 429 instead of 503 during a shutdown,
+	// because the listener stays open.
 	sendRetryAfter bool
 	limits         *exchange.Limits
 	headers        *conns.HeaderLimits
@@ -34,7 +34,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.serve(w, r, class, http.HandlerFunc(serveServerOptions), nil)
 		return
 	}
-	if passesGate(r.URL.Path) {
+	if isMonitoringPath(r.URL.Path) {
 		g.serve(w, r, class, g.next, nil)
 		return
 	}
@@ -66,8 +66,8 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, class drain.Class, 
 	next.ServeHTTP(x, r)
 }
 
-// rejectLargeHeader refuses a request with a large header section while too many others are in
-// flight.
+// rejectLargeHeader rejects a request with a large header section because the header sections of
+// other requests use up the memory for them.
 func rejectLargeHeader(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close") // otherwise net/http reads the rest of the body first
@@ -81,7 +81,8 @@ func serveServerOptions(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Length", "0")
 }
 
-func passesGate(path string) bool {
+// isMonitoringPath reports whether a path is a health or metrics endpoint.
+func isMonitoringPath(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
 	case "healthz", "livez", "readyz", "metrics":

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -128,7 +129,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	f.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "PEM file with the certificate chain for HTTPS, the server's certificate first; without this and --tls-private-key-file, a self-signed pair is created in --cert-dir.")
 	f.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "PEM file with the private key of --tls-cert-file.")
 	f.StringVar(&o.CertDir, "cert-dir", o.CertDir, fmt.Sprintf("Folder of the self-signed pair, %s.crt and %s.key.", o.PairName, o.PairName))
-	f.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "Lowest TLS version: "+strings.Join(tlsVersionNames(), ", ")+". (default VersionTLS12)")
+	f.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "Lowest TLS version: "+tlsVersionNames()+". (default VersionTLS12)")
 	f.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "IANA names of the cipher suites for TLS 1.2; empty for Go's defaults.")
 	f.IntVar(&o.MaxHTTP2Streams, "http2-max-streams-per-connection", o.MaxHTTP2Streams, "Maximum number of requests in flight on one HTTP/2 connection.")
 	f.BoolVar(&o.DisableHTTP2, "disable-http2-serving", o.DisableHTTP2, "Serve HTTP/1.1 only.")
@@ -183,7 +184,8 @@ func (o *Options) Validate() []error {
 	return errs
 }
 
-// names returns the names of a self-signed certificate.
+// names returns the host names and addresses of a self-signed certificate, sorted and without
+// duplicates.
 func (o *Options) names() (dns []string, ips []net.IP, err error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -235,9 +237,9 @@ func tlsVersions() map[string]uint16 {
 	}
 }
 
-// tlsVersionNames returns the values of --tls-min-version in order.
-func tlsVersionNames() []string {
-	return []string{"VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"}
+// tlsVersionNames returns the values of --tls-min-version for messages.
+func tlsVersionNames() string {
+	return strings.Join(slices.Sorted(maps.Keys(tlsVersions())), ", ")
 }
 
 // tlsVersion parses --tls-min-version; empty means TLS 1.2.
@@ -248,11 +250,10 @@ func tlsVersion(name string) (uint16, error) {
 	if v, ok := tlsVersions()[name]; ok {
 		return v, nil
 	}
-	return 0, fmt.Errorf("--tls-min-version: unknown version %q, want one of %s", name, strings.Join(tlsVersionNames(), ", "))
+	return 0, fmt.Errorf("--tls-min-version: unknown version %q, want one of %s", name, tlsVersionNames())
 }
 
-// shortCipherNames maps former names of cipher suites, which Kubernetes still accepts, to their
-// IANA names.
+// shortCipherNames maps the old names of cipher suites that Kubernetes accepts to their IANA names.
 func shortCipherNames() map[string]string {
 	return map[string]string{
 		"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",

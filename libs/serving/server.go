@@ -80,8 +80,8 @@ type Server struct {
 	conns         *conns.Listener // set by Run
 	clients       *conns.Metrics
 	longResponses *limit.Queue[string]
-	largeRequests *limit.Queue[string] // limits the processing of large requests
-	headers       *conns.HeaderLimits  // limits header sections
+	largeRequests *limit.Queue[string]
+	headers       *conns.HeaderLimits
 }
 
 // NewServer loads the certificates and binds the port. Clients can connect from then on, and are
@@ -110,9 +110,10 @@ func NewServer(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on --bind-address and --secure-port: %w", err)
 	}
+	permits := limit.Options{Size: max(1, runtime.GOMAXPROCS(0)-1)} // one CPU stays free for small requests
 	return &Server{
 		limits:        limits,
-		active:        newActiveConns(),
+		active:        &activeConns{conns: map[net.Conn]struct{}{}},
 		clients:       clients,
 		o:             c.Options,
 		log:           c.Logger,
@@ -123,9 +124,9 @@ func NewServer(c Config) (*Server, error) {
 		certs:         certs,
 		timeline:      drain.NewTimeline(c.Logger),
 		stopLong:      make(chan struct{}),
-		longResponses: newPermits(max(1, runtime.GOMAXPROCS(0)-1)),
-		largeRequests: newPermits(max(1, runtime.GOMAXPROCS(0)-1)),
-		headers:       conns.NewHeaderLimits(max(1, runtime.GOMAXPROCS(0)-1)),
+		longResponses: limit.New[string](permits),
+		largeRequests: limit.New[string](permits),
+		headers:       conns.NewHeaderLimits(permits.Size),
 	}, nil
 }
 
@@ -139,17 +140,14 @@ func (s *Server) Timeline() *drain.Timeline { return s.timeline }
 func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
 
 // LongResponses returns the limit for encoding and encrypting large responses. It has one permit
-// less than there are CPUs, so that one CPU is left for small responses. A permit is held for one
-// piece of a response at a time, and not while the piece is written. The server encrypts for the
-// network of the client.
+// less than there are CPUs, so that one CPU stays free for small responses. A permit is held for one
+// piece of a response at a time, and not while the piece is written. The key of the server's own
+// claims, for encryption, is the network of the client.
 func (s *Server) LongResponses() *limit.Queue[string] { return s.longResponses }
 
 // LargeRequests returns the limit for processing large requests. It has one permit less than there
 // are CPUs. Large header sections have a limit of their own.
 func (s *Server) LargeRequests() *limit.Queue[string] { return s.largeRequests }
-
-// newPermits returns a limit of n permits.
-func newPermits(n int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: n}) }
 
 // ClientCAs returns the current CAs of --client-ca-file, or nil if there is none. The caller must
 // not modify the pool.
@@ -199,17 +197,17 @@ func (s *Server) Run(ctx context.Context, handler http.Handler, longRunning func
 
 // serve serves connections until ctx ends, and then shuts down.
 func (s *Server) serve(ctx context.Context, server *http.Server, g *gate) error {
-	failed := make(chan error, 1)
+	serveErr := make(chan error, 1)
 	go func() {
-		failed <- server.Serve(s.conns)
+		serveErr <- server.Serve(s.conns)
 	}()
 	select {
-	case err := <-failed:
+	case err := <-serveErr:
 		return err
 	case <-ctx.Done():
 	}
 	s.shutDown(server, g)
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+	if err := <-serveErr; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -366,9 +364,6 @@ type activeConns struct {
 	mu    sync.Mutex // a leaf
 	conns map[net.Conn]struct{}
 }
-
-// newActiveConns returns an empty set.
-func newActiveConns() *activeConns { return &activeConns{conns: map[net.Conn]struct{}{}} }
 
 // set adds a connection, or removes it if it is not active.
 func (a *activeConns) set(c net.Conn, active bool) {

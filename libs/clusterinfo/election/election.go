@@ -32,7 +32,7 @@ type Leases interface {
 
 // Election is one replica's part in an election.
 type Election struct {
-	o        Options
+	options  Options
 	leases   Leases
 	log      *slog.Logger
 	identity string
@@ -40,10 +40,10 @@ type Election struct {
 
 	lease *coordinationv1.Lease // as last seen; used by the goroutine of Run only
 
-	mu     sync.Mutex // a leaf lock
-	leader string     // last known leader; "" initially
-	holder string     // of the lease; "" if it is released
-	seen   time.Time  // when the lease last changed, by the own clock
+	mu        sync.Mutex // a leaf lock
+	leader    string     // last known leader; "" initially
+	holder    string     // of the lease; "" if it is released
+	changedAt time.Time  // when the lease last changed, by the own clock
 }
 
 // New prepares an election. The timeout of its requests to the API server is shorter than the
@@ -71,7 +71,7 @@ func New(o *Options, config *rest.Config, log *slog.Logger, r prometheus.Registe
 // the replicas.
 func NewWithClient(o *Options, leases Leases, identity string, log *slog.Logger, r prometheus.Registerer) *Election {
 	e := &Election{
-		o: *o, leases: leases, log: log.With("lease", o.ResourceNamespace+"/"+o.ResourceName), identity: identity,
+		options: *o, leases: leases, log: log.With("lease", o.ResourceNamespace+"/"+o.ResourceName), identity: identity,
 		status: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "leader_election_master_status",
 			Help:        "[ALPHA] Gauge of whether this process is the leader: 1 for the leader, 0 otherwise.",
@@ -86,8 +86,8 @@ func NewWithClient(o *Options, leases Leases, identity string, log *slog.Logger,
 func (e *Election) Ready(*http.Request) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.o.Enabled && e.leader == "" {
-		return fmt.Errorf("waiting for the lease %s/%s: not read yet", e.o.ResourceNamespace, e.o.ResourceName)
+	if e.options.Enabled && e.leader == "" {
+		return fmt.Errorf("waiting for the lease %s/%s: not read yet", e.options.ResourceNamespace, e.options.ResourceName)
 	}
 	return nil
 }
@@ -96,8 +96,8 @@ func (e *Election) Ready(*http.Request) error {
 func (e *Election) Alive(*http.Request) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.holder == e.identity && time.Since(e.seen) > e.o.LeaseDuration+healthTolerance {
-		return fmt.Errorf("failed election to renew leadership on lease %s", e.o.ResourceName)
+	if e.holder == e.identity && time.Since(e.changedAt) > e.options.LeaseDuration+healthTolerance {
+		return fmt.Errorf("failed election to renew leadership on lease %s", e.options.ResourceName)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (e *Election) Alive(*http.Request) error {
 // Run runs work whenever this replica leads, until ctx ends or work returns by itself. It returns
 // the error of work. The context of work ends with the lease.
 func (e *Election) Run(ctx context.Context, work func(context.Context) error) error {
-	if !e.o.Enabled {
+	if !e.options.Enabled {
 		return work(ctx)
 	}
 	for e.acquire(ctx) {
@@ -136,7 +136,7 @@ func (e *Election) lead(ctx context.Context, work func(context.Context) error) (
 		err = work(workCtx)
 		ended = workCtx.Err() == nil
 	}()
-	e.hold(holding)
+	e.renewUntilLost(holding)
 	cancel()
 	<-done
 	e.release(context.WithoutCancel(ctx))

@@ -21,26 +21,27 @@ const jitterFactor = 1.2
 // acquire waits until this replica holds the lease. It returns false if ctx ended.
 func (e *Election) acquire(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		if e.try(ctx) {
+		if e.tryAcquireOrRenew(ctx) {
 			return true
 		}
-		pause(ctx, e.o.RetryPeriod+time.Duration(rand.Float64()*jitterFactor*float64(e.o.RetryPeriod)))
+		pause(ctx, e.options.RetryPeriod+time.Duration(rand.Float64()*jitterFactor*float64(e.options.RetryPeriod)))
 	}
 	return false
 }
 
-// hold renews the lease until ctx ends or no renewal has succeeded for the renewal deadline.
-func (e *Election) hold(ctx context.Context) {
+// renewUntilLost renews the lease until ctx ends or no renewal has succeeded for the renewal
+// deadline.
+func (e *Election) renewUntilLost(ctx context.Context) {
 	for renewed := time.Now(); ; {
-		bounded, cancel := context.WithDeadline(ctx, renewed.Add(e.o.RenewDeadline))
-		pause(bounded, e.o.RetryPeriod)
-		begun := time.Now()
-		ok := bounded.Err() == nil && e.try(bounded)
+		bounded, cancel := context.WithDeadline(ctx, renewed.Add(e.options.RenewDeadline))
+		pause(bounded, e.options.RetryPeriod)
+		started := time.Now()
+		ok := bounded.Err() == nil && e.tryAcquireOrRenew(bounded)
 		ended := bounded.Err() != nil
 		cancel()
 		switch {
 		case ok:
-			renewed = begun
+			renewed = started
 		case ended:
 			return
 		}
@@ -57,8 +58,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// try acquires or renews the lease, and reports whether this replica holds it.
-func (e *Election) try(ctx context.Context) bool {
+// tryAcquireOrRenew sends the requests to acquire or renew the lease once, and reports whether this
+// replica holds it.
+func (e *Election) tryAcquireOrRenew(ctx context.Context) bool {
 	// 1. The holder writes without reading first.
 	if e.holds() {
 		if e.write(ctx, e.lease) {
@@ -66,12 +68,12 @@ func (e *Election) try(ctx context.Context) bool {
 		}
 	}
 	// 2. Read the lease, or create it.
-	got, err := e.leases.Get(ctx, e.o.ResourceName, metav1.GetOptions{})
+	got, err := e.leases.Get(ctx, e.options.ResourceName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return e.create(ctx)
 	}
 	if err != nil {
-		e.failed(ctx, "read", err)
+		e.logFailure(ctx, "read", err)
 		return false
 	}
 	e.observe(got)
@@ -96,27 +98,27 @@ func (e *Election) expired() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return time.Since(e.seen) >= time.Duration(seconds)*time.Second
+	return time.Since(e.changedAt) >= time.Duration(seconds)*time.Second
 }
 
 // spec returns a lease that begins now.
 func (e *Election) spec(now time.Time, transitions int32) coordinationv1.LeaseSpec {
-	at := metav1.NewMicroTime(now)
+	microTime := metav1.NewMicroTime(now)
 	return coordinationv1.LeaseSpec{
-		HolderIdentity: new(e.identity), LeaseDurationSeconds: new(int32(e.o.LeaseDuration / time.Second)),
-		AcquireTime: new(at), RenewTime: new(at), LeaseTransitions: new(transitions),
+		HolderIdentity: new(e.identity), LeaseDurationSeconds: new(int32(e.options.LeaseDuration / time.Second)),
+		AcquireTime: new(microTime), RenewTime: new(microTime), LeaseTransitions: new(transitions),
 	}
 }
 
 // create creates the lease. It returns false on failure.
 func (e *Election) create(ctx context.Context) bool {
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.o.ResourceNamespace, Name: e.o.ResourceName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.options.ResourceNamespace, Name: e.options.ResourceName},
 		Spec:       e.spec(time.Now(), 0),
 	}
 	created, err := e.leases.Create(ctx, lease, metav1.CreateOptions{})
 	if err != nil {
-		e.failed(ctx, "create", err)
+		e.logFailure(ctx, "create", err)
 		return false
 	}
 	e.observe(created)
@@ -124,15 +126,15 @@ func (e *Election) create(ctx context.Context) bool {
 }
 
 // write makes this replica the holder of a lease that was read before.
-func (e *Election) write(ctx context.Context, before *coordinationv1.Lease) bool {
+func (e *Election) write(ctx context.Context, previous *coordinationv1.Lease) bool {
 	var transitions int32
-	if n := before.Spec.LeaseTransitions; n != nil {
+	if n := previous.Spec.LeaseTransitions; n != nil {
 		transitions = *n
 	}
-	next := before.DeepCopy()
-	if holderOf(before) == e.identity {
+	next := previous.DeepCopy()
+	if holderOf(previous) == e.identity {
 		next.Spec = e.spec(time.Now(), transitions)
-		next.Spec.AcquireTime = before.Spec.AcquireTime
+		next.Spec.AcquireTime = previous.Spec.AcquireTime
 	} else {
 		next.Spec = e.spec(time.Now(), transitions+1)
 	}
@@ -144,7 +146,7 @@ func (e *Election) release(ctx context.Context) {
 	if e.lease == nil || holderOf(e.lease) != e.identity {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.o.RenewDeadline)
+	ctx, cancel := context.WithTimeout(ctx, e.options.RenewDeadline)
 	defer cancel()
 	next := e.lease.DeepCopy()
 	next.Spec = e.spec(time.Now(), 0)
@@ -157,15 +159,16 @@ func (e *Election) release(ctx context.Context) {
 func (e *Election) update(ctx context.Context, verb string, next *coordinationv1.Lease) bool {
 	updated, err := e.leases.Update(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
-		e.failed(ctx, verb, err)
+		e.logFailure(ctx, verb, err)
 		return false
 	}
 	e.observe(updated)
 	return true
 }
 
-// failed logs a failed request. A conflict means that another candidate was faster.
-func (e *Election) failed(ctx context.Context, verb string, err error) {
+// logFailure logs a failed request, except for conflicts, which mean that another candidate was
+// faster.
+func (e *Election) logFailure(ctx context.Context, verb string, err error) {
 	if ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		e.log.Warn("lease request failed, retrying", "request", verb, "error", err)
 	}
@@ -179,15 +182,15 @@ func (e *Election) observe(lease *coordinationv1.Lease) {
 	e.mu.Lock()
 	e.holder = holder
 	if changed {
-		e.seen = time.Now()
+		e.changedAt = time.Now()
 	}
-	known := e.leader == holder
+	unchanged := e.leader == holder
 	if holder != "" { // otherwise it is released, and the next leader will be reported
 		e.leader = holder
 	}
 	e.mu.Unlock()
 	switch {
-	case known || holder == "":
+	case unchanged || holder == "":
 	case holder == e.identity:
 		e.log.Info("became leader", "identity", holder)
 	default:

@@ -10,10 +10,8 @@ import (
 	"binnacle/libs/limit"
 )
 
-const (
-	// partSize is the largest write in bytes. Bytes count as accepted after each part.
-	partSize = 32 << 10
-)
+// partSize is the largest write in bytes. Bytes count as accepted after each part.
+const partSize = 32 << 10
 
 // Conn is a connection below TLS. During the handshake it holds a permit of the handshake
 // limit while it processes bytes of the client. While it is corked, it holds a permit of the limit
@@ -22,7 +20,7 @@ const (
 type Conn struct {
 	net.Conn
 	listener           *Listener
-	from               string
+	network            string
 	ctx                context.Context // nil after the handshake
 	hasHandshakePermit bool
 
@@ -40,7 +38,7 @@ type Conn struct {
 }
 
 func newConn(ctx context.Context, h *Listener, conn net.Conn) *Conn {
-	c := &Conn{Conn: conn, listener: h, ctx: ctx, from: clientNetwork(conn)}
+	c := &Conn{Conn: conn, listener: h, ctx: ctx, network: clientNetwork(conn)}
 	if s, ok := conn.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
 			c.raw = raw
@@ -61,7 +59,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return n, err
 	}
 	c.listener.metrics.waiting.Inc()
-	err = c.listener.limiter.Acquire(c.ctx, limit.Claim[string]{Key: c.from})
+	err = c.listener.limiter.Acquire(c.ctx, limit.Claim[string]{Key: c.network})
 	c.listener.metrics.waiting.Dec()
 	c.hasHandshakePermit = err == nil
 	return n, err
@@ -131,7 +129,7 @@ func (c *Conn) Uncork() error {
 // encrypted until Uncork. The caller holds mu.
 func (c *Conn) buffer(p []byte) {
 	if !c.hasSendPermit { // permits are held briefly, so the wait is short
-		c.hasSendPermit = c.listener.sendLimiter.Acquire(context.Background(), limit.Claim[string]{Key: c.from}) == nil
+		c.hasSendPermit = c.listener.sendLimiter.Acquire(context.Background(), limit.Claim[string]{Key: c.network}) == nil
 	}
 	if c.pooled == nil {
 		c.pooled = corkBuffers.Get().(*[]byte)

@@ -25,7 +25,8 @@ const (
 	// MaxReservedHeaders limits the bytes of large header sections in memory, over all clients:
 	// incomplete ones and those of requests in flight. One address may use half of it.
 	MaxReservedHeaders = 64 << 20
-	// minReservedHeaders is what an address may reserve even if the total is used up.
+	// minReservedHeaders is the number of bytes that an address may reserve even if the total is used
+	// up.
 	minReservedHeaders = 64 << 10
 	// rejectLinger is how long a client with too large a header section may read the response
 	// before its connection is reset.
@@ -37,7 +38,7 @@ const (
 	responseTooLarge = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n431 Request Header Fields Too Large"
 )
 
-// ErrTooManyLargeHeaders reports that large header sections use up their memory.
+// ErrTooManyLargeHeaders means that MaxReservedHeaders is used up.
 var ErrTooManyLargeHeaders = errors.New("too many requests with large headers are in progress, please try again later")
 
 // HeaderLimits limits the parsing and the memory of large header sections.
@@ -55,24 +56,26 @@ func NewHeaderLimits(permits int) *HeaderLimits {
 }
 
 // acquire waits for a permit, at most headerPermitTimeout. It reports whether it got one.
-func (h *HeaderLimits) acquire(ctx context.Context, from string) bool {
+func (h *HeaderLimits) acquire(ctx context.Context, network string) bool {
 	ctx, cancel := context.WithTimeout(ctx, headerPermitTimeout)
 	defer cancel()
-	return h.limiter.Acquire(ctx, limit.Claim[string]{Key: from}) == nil
+	return h.limiter.Acquire(ctx, limit.Claim[string]{Key: network}) == nil
 }
 
 // reserve reserves n bytes, or releases -n if n is negative. It reports whether they were
 // available.
-func (h *HeaderLimits) reserve(from string, n int) bool {
+func (h *HeaderLimits) reserve(network string, n int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if total := h.byAddress[from] + n; n > 0 && total > minReservedHeaders && (h.reserved+n > MaxReservedHeaders || total > MaxReservedHeaders/2) {
+	total := h.byAddress[network] + n
+	exceeds := h.reserved+n > MaxReservedHeaders || total > MaxReservedHeaders/2
+	if n > 0 && total > minReservedHeaders && exceeds {
 		return false
 	}
 	h.reserved += n
-	h.byAddress[from] += n
-	if h.byAddress[from] == 0 {
-		delete(h.byAddress, from)
+	h.byAddress[network] += n
+	if h.byAddress[network] == 0 {
+		delete(h.byAddress, network)
 	}
 	return true
 }
@@ -83,8 +86,8 @@ const minReservation = 16 << 10
 
 // reservation holds the bytes reserved for a request in flight.
 type reservation struct {
-	from  string
-	bytes int
+	network string
+	bytes   int
 }
 
 // reserveFor reserves the size of the request's header section until release. It reports whether
@@ -101,7 +104,7 @@ func (h *HeaderLimits) reserveFor(r *http.Request) (reservation, bool) {
 		return reservation{}, true
 	}
 	res := reservation{NetworkOf(r), n}
-	if !h.reserve(res.from, n) {
+	if !h.reserve(res.network, n) {
 		return reservation{}, false
 	}
 	return res, true
@@ -113,7 +116,7 @@ const lineOverhead = 64
 // release returns what reserveFor reserved.
 func (h *HeaderLimits) release(res reservation) {
 	if res.bytes > 0 {
-		h.reserve(res.from, -res.bytes)
+		h.reserve(res.network, -res.bytes)
 	}
 }
 
@@ -122,14 +125,14 @@ func (h *HeaderLimits) release(res reservation) {
 // held.
 type headerConn struct {
 	*tls.Conn
-	limits *HeaderLimits
-	from   string
+	limits  *HeaderLimits
+	network string
 
 	mu          sync.Mutex // net/http reads while a handler starts, and may close at the same time
 	inHeader    bool       // the next bytes belong to a header section
 	lineBlank   bool       // the current line is empty so far
 	headerBytes int        // bytes of the header section so far
-	lines       int
+	lines       int        // lines of the header section so far
 
 	reserved  int // bytes reserved in limits
 	hasPermit bool
@@ -137,8 +140,8 @@ type headerConn struct {
 	pipelined int
 
 	// Used by the reader only.
-	complete []byte // a complete large header section that net/http has not read yet
-	rest     []byte // the bytes after it
+	complete    []byte // the part of a complete large header section that net/http has not read yet
+	afterHeader []byte // bytes that were read after that header section
 }
 
 // headerConnKey is the context key of an HTTP/1 connection.
@@ -182,7 +185,7 @@ func (h *HeaderLimits) Begin(r *http.Request) (end func(), err error) {
 }
 
 func newHeaderConn(c *tls.Conn, h *HeaderLimits) *headerConn {
-	out := &headerConn{Conn: c, limits: h, from: clientNetwork(c)}
+	out := &headerConn{Conn: c, limits: h, network: clientNetwork(c)}
 	out.expectHeader()
 	return out
 }
@@ -229,7 +232,7 @@ func (c *headerConn) Read(p []byte) (int, error) {
 	}
 	c.mu.Lock()
 	c.releasePermit() // net/http rejected the header section, or reads a body
-	if len(c.rest) == 0 {
+	if len(c.afterHeader) == 0 {
 		c.releaseBytesLocked()
 	}
 	c.mu.Unlock()
@@ -246,9 +249,9 @@ func (c *headerConn) Read(p []byte) (int, error) {
 
 // readNext returns buffered bytes, or reads from the connection.
 func (c *headerConn) readNext(p []byte) (int, error) {
-	if len(c.rest) > 0 {
-		n := copy(p, c.rest)
-		c.rest = remainder(c.rest, n)
+	if len(c.afterHeader) > 0 {
+		n := copy(p, c.afterHeader)
+		c.afterHeader = remainder(c.afterHeader, n)
 		return n, nil
 	}
 	n, err := c.Conn.Read(p)
@@ -276,7 +279,7 @@ func (c *headerConn) releaseBytes() {
 // releaseBytesLocked returns the reserved bytes. The caller holds mu.
 func (c *headerConn) releaseBytesLocked() {
 	if c.reserved > 0 {
-		c.limits.reserve(c.from, -c.reserved)
+		c.limits.reserve(c.network, -c.reserved)
 		c.reserved = 0
 	}
 }
@@ -331,11 +334,11 @@ func (c *headerConn) readLargeHeader() error {
 		header = header[:len(header)+end]
 		more = unfinished
 		if end < n {
-			c.rest = append(part[end:n:n], c.rest...)
+			c.afterHeader = append(part[end:n:n], c.afterHeader...)
 		}
 	}
 	c.complete = header
-	acquired := c.limits.acquire(context.Background(), c.from)
+	acquired := c.limits.acquire(context.Background(), c.network)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hasPermit = acquired
@@ -345,7 +348,7 @@ func (c *headerConn) readLargeHeader() error {
 // grow doubles the buffer, at least by largeHeader, and reserves the bytes.
 func (c *headerConn) grow(header *[]byte) bool {
 	n := max(largeHeader, cap(*header))
-	if !c.limits.reserve(c.from, n) {
+	if !c.limits.reserve(c.network, n) {
 		return false
 	}
 	c.mu.Lock()
@@ -358,7 +361,7 @@ func (c *headerConn) grow(header *[]byte) bool {
 // reject responds as net/http would, reads a little more so that the client receives the response,
 // and closes the connection.
 func (c *headerConn) reject() error {
-	c.rest = nil
+	c.afterHeader = nil
 	c.releaseBytes()
 	_ = c.Conn.SetDeadline(time.Now().Add(rejectLinger))
 	if _, err := io.WriteString(c.Conn, responseTooLarge); err == nil {

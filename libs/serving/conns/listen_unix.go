@@ -16,15 +16,15 @@ func socketOptions(port, address bool) func(network, address string, c syscall.R
 		return nil
 	}
 	return func(_, _ string, c syscall.RawConn) error {
-		var failed error
+		var setErr error
 		err := c.Control(func(fd uintptr) {
 			if port {
-				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+				setErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 			}
 			if address {
-				failed = errors.Join(failed, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+				setErr = errors.Join(setErr, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
 			}
 		})
-		return errors.Join(err, failed)
+		return errors.Join(err, setErr)
 	}
 }

@@ -31,7 +31,8 @@ const (
 
 // Listener is a listener whose Accept returns connections with a finished TLS handshake. A
 // handshake costs the server far more than the client, so only a few are computed at a time, shared
-// fairly by address. A handshake that waits for its client holds no permit.
+// fairly by address. A handshake that waits for its client holds no permit. After Close, handshakes
+// in progress have handshakeGrace to finish; Close does not wait for them.
 type Listener struct {
 	net.Listener
 	config      *tls.Config
@@ -41,7 +42,7 @@ type Listener struct {
 	sendLimiter *limit.Queue[string] // for large responses, after the handshake
 	headers     *HeaderLimits        // for HTTP/1 connections; nil for no limits
 
-	ctx        context.Context // ends all handshakes; canceled when none is left after Close
+	ctx        context.Context // ends all handshakes; canceled when the last one has ended after Close
 	cancel     context.CancelFunc
 	handshakes sync.WaitGroup
 	ready      chan accepted
@@ -77,10 +78,6 @@ func (h *Listener) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 }
-
-// Close closes the listener. Handshakes in progress have handshakeGrace to finish; Close does not
-// wait for them.
-func (h *Listener) Close() error { return h.Listener.Close() }
 
 // run accepts connections and starts their handshakes until the listener is closed.
 func (h *Listener) run() {
@@ -144,17 +141,17 @@ func (h *Listener) wrap(c *tls.Conn) net.Conn {
 // recordFailure counts a failed handshake. It logs at debug level, because port scanners would fill
 // the log.
 func (h *Listener) recordFailure(ctx context.Context, raw net.Conn, err error) {
-	count := h.metrics.failed
+	counter := h.metrics.failed
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		count = h.metrics.timedOut
+		counter = h.metrics.timedOut
 	}
-	count.Inc()
+	counter.Inc()
 	if h.metrics.Errors != nil {
 		h.metrics.Errors.Inc()
 	}
-	var no tls.RecordHeaderError
-	if errors.As(err, &no) && no.Conn != nil {
-		switch string(no.RecordHeader[:]) {
+	var notTLSErr tls.RecordHeaderError
+	if errors.As(err, &notTLSErr) && notTLSErr.Conn != nil {
+		switch string(notTLSErr.RecordHeader[:]) {
 		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
 			_ = raw.SetWriteDeadline(time.Now().Add(time.Second))
 			_, _ = io.WriteString(raw, notTLS) // the client may be gone

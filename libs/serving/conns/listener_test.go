@@ -168,11 +168,11 @@ func TestFramesAreCharged(t *testing.T) {
 	client, server := net.Pipe()
 	c := newPacedConn(tls.Server(server, &tls.Config{}), nil, all)
 	c.FramesReceived(1, 2)
-	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.shared.tokens; resets != 1 || control != 2 || all != 1 {
+	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 1 || control != 2 || all != 1 {
 		t.Errorf("charged %v resets, %v control frames, %v resets of the address", resets, control, all)
 	}
 	c.FramesSent(2, 0, 2*bytesPerControlFrame)
-	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.shared.tokens; resets != 3 || control != 0 || all != 3 {
+	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 3 || control != 0 || all != 3 {
 		t.Errorf("charged %v resets, %v control frames, %v resets of the address", resets, control, all)
 	}
 	_, _ = client.Close(), c.Close()

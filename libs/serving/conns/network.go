@@ -17,18 +17,18 @@ func clientNetwork(c net.Conn) string {
 // NetworkOf returns the key by which limits count the client of a request. Addresses that cannot be
 // parsed share one key.
 func NetworkOf(r *http.Request) string {
-	at, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return Network(at.Addr())
+	addrPort, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return Network(addrPort.Addr())
 }
 
 // Network returns the key by which limits count an address whose client is not authenticated yet:
 // the address for IPv4, and the /64 network for IPv6, because a client usually owns all of it.
-func Network(a netip.Addr) string {
-	from := a.Unmap().WithZone("")
-	if from.Is6() {
-		if network, err := from.Prefix(64); err == nil {
-			from = network.Addr()
+func Network(addr netip.Addr) string {
+	addr = addr.Unmap().WithZone("")
+	if addr.Is6() {
+		if network, err := addr.Prefix(64); err == nil {
+			addr = network.Addr()
 		}
 	}
-	return "network " + from.String()
+	return "network " + addr.String()
 }

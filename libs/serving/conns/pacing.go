@@ -50,7 +50,7 @@ func ServeHTTP2(server *http.Server, config h2.Config, resets int, m *Metrics, h
 			}
 			paced := newPacedConn(c, m, addresses)
 			paced.headers = headers
-			defer addresses.leave(paced.shared)
+			defer addresses.leave(paced.sharedBucket)
 			frames.ServeConn(ctx, paced, h)
 			paced.ReserveHeader(0)
 		},
@@ -58,12 +58,12 @@ func ServeHTTP2(server *http.Server, config h2.Config, resets int, m *Metrics, h
 	return nil
 }
 
-// pacedConn reads more slowly from a client that resets streams, or sends control frames, faster
-// than a good client does. Only that client waits. A new connection starts with a smaller burst, so
-// that reconnecting gains nothing.
+// pacedConn is the h2.Wire of a connection. It reads more slowly from a client that resets streams or
+// sends control frames at a higher rate than ordinary clients do. Other connections are not affected.
+// A new connection starts with a smaller burst, so that reconnecting gains nothing.
 type pacedConn struct {
 	*tls.Conn
-	conn      *Conn // may be nil
+	below     *Conn // may be nil
 	metrics   *Metrics
 	headers   *HeaderLimits   // nil for no limits
 	hasPermit bool            // holds a permit for large headers; used by the reader only
@@ -71,8 +71,8 @@ type pacedConn struct {
 	ctx       context.Context // ends when the connection is closed
 	close     context.CancelFunc
 
-	addresses *addressBuckets
-	shared    *addressBucket
+	addresses    *addressBuckets
+	sharedBucket *addressBucket
 
 	mu              sync.Mutex // addresses.mu is taken under it
 	resets, control tokenBucket
@@ -85,8 +85,8 @@ func newPacedConn(c *tls.Conn, m *Metrics, addresses *addressBuckets) *pacedConn
 	below, _ := c.NetConn().(*Conn)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &pacedConn{
-		Conn: c, conn: below, metrics: m, ctx: ctx, close: cancel,
-		addresses: addresses, shared: addresses.join(clientNetwork(c), now),
+		Conn: c, below: below, metrics: m, ctx: ctx, close: cancel,
+		addresses: addresses, sharedBucket: addresses.join(clientNetwork(c), now),
 		resets:  tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, updated: now},
 		control: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, updated: now},
 	}
@@ -96,7 +96,7 @@ func newPacedConn(c *tls.Conn, m *Metrics, addresses *addressBuckets) *pacedConn
 func (c *pacedConn) FramesReceived(resets, control int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.spend(resets)
+	c.spendResets(resets)
 	c.control.tokens -= float64(control)
 }
 
@@ -106,37 +106,37 @@ func (c *pacedConn) FramesReceived(resets, control int) {
 func (c *pacedConn) FramesSent(resets, frames, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.spend(resets)
+	c.spendResets(resets)
 	c.control.tokens = min(c.control.burst, c.control.tokens+controlPerDataFrame*float64(frames)+float64(bytes)/bytesPerControlFrame)
 }
 
 // Delivered implements h2.Wire.
 func (c *pacedConn) Delivered() (acknowledged, outstanding int64) {
-	if c.conn == nil {
+	if c.below == nil {
 		return 0, 0
 	}
-	return c.conn.Delivered()
+	return c.below.Delivered()
 }
 
 // Cork implements h2.Wire. Written TLS records are held until Uncork and leave together.
 func (c *pacedConn) Cork() {
-	if c.conn != nil {
-		c.conn.Cork()
+	if c.below != nil {
+		c.below.Cork()
 	}
 }
 
 // Uncork implements h2.Wire.
 func (c *pacedConn) Uncork() error {
-	if c.conn == nil {
+	if c.below == nil {
 		return nil
 	}
-	return c.conn.Uncork()
+	return c.below.Uncork()
 }
 
 // AcquireHeaderPermit implements h2.Wire. The request's user is not known yet, so permits are
 // shared fairly by address.
 func (c *pacedConn) AcquireHeaderPermit() {
-	c.hasPermit = c.headers != nil && c.headers.acquire(c.ctx, c.shared.address)
+	c.hasPermit = c.headers != nil && c.headers.acquire(c.ctx, c.sharedBucket.address)
 }
 
 // ReserveHeader implements h2.Wire.
@@ -144,7 +144,7 @@ func (c *pacedConn) ReserveHeader(n int) bool {
 	if c.headers == nil || n == c.reserved {
 		return true
 	}
-	if !c.headers.reserve(c.shared.address, n-c.reserved) {
+	if !c.headers.reserve(c.sharedBucket.address, n-c.reserved) {
 		return false
 	}
 	c.reserved = n
@@ -159,15 +159,15 @@ func (c *pacedConn) ReleaseHeaderPermit() {
 	}
 }
 
-// spend takes resets from the buckets of the connection and of the address. The caller holds mu.
-func (c *pacedConn) spend(resets int) {
+// spendResets takes resets from the buckets of the connection and of the address. The caller holds mu.
+func (c *pacedConn) spendResets(resets int) {
 	if resets == 0 {
 		return
 	}
 	c.wasReset = true
 	c.resets.tokens -= float64(resets)
 	c.addresses.mu.Lock()
-	c.shared.tokens -= float64(resets)
+	c.sharedBucket.tokens -= float64(resets)
 	c.addresses.mu.Unlock()
 }
 
@@ -177,8 +177,8 @@ func (c *pacedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// debt returns how long nothing may be read, and the counter of the reason. A connection without
-// resets does not wait for resets of other connections of its address.
+// debt returns how long the next read must be delayed, and the counter of the reason. A connection
+// without resets is not delayed for the resets of other connections of its address.
 func (c *pacedConn) debt() (time.Duration, prometheus.Counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +190,7 @@ func (c *pacedConn) debt() (time.Duration, prometheus.Counter) {
 	if c.wasReset {
 		c.wasReset = false
 		c.addresses.mu.Lock()
-		debt = max(debt, c.shared.debt(now))
+		debt = max(debt, c.sharedBucket.debt(now))
 		c.addresses.mu.Unlock()
 	}
 	if control > debt {
@@ -234,24 +234,24 @@ type addressBucket struct {
 }
 
 // join returns the bucket of an address for a new connection.
-func (a *addressBuckets) join(from string, now time.Time) *addressBucket {
+func (a *addressBuckets) join(network string, now time.Time) *addressBucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.buckets[from]
-	if s == nil {
-		s = &addressBucket{tokenBucket: tokenBucket{tokens: a.rate, rate: a.rate, burst: resetBurstSeconds * a.rate, updated: now}, address: from}
-		a.buckets[from] = s
+	bucket := a.buckets[network]
+	if bucket == nil {
+		bucket = &addressBucket{tokenBucket: tokenBucket{tokens: a.rate, rate: a.rate, burst: resetBurstSeconds * a.rate, updated: now}, address: network}
+		a.buckets[network] = bucket
 	}
-	s.connections++
-	return s
+	bucket.connections++
+	return bucket
 }
 
-func (a *addressBuckets) leave(s *addressBucket) {
+func (a *addressBuckets) leave(bucket *addressBucket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.connections--
-	if s.connections == 0 {
-		delete(a.buckets, s.address)
+	bucket.connections--
+	if bucket.connections == 0 {
+		delete(a.buckets, bucket.address)
 	}
 }
 
@@ -262,8 +262,8 @@ type tokenBucket struct {
 }
 
 // debt refills the bucket and returns the time until it is no longer negative.
-func (p *tokenBucket) debt(now time.Time) time.Duration {
-	p.tokens = min(p.burst, p.tokens+p.rate*now.Sub(p.updated).Seconds())
-	p.updated = now
-	return time.Duration(-p.tokens / p.rate * float64(time.Second))
+func (b *tokenBucket) debt(now time.Time) time.Duration {
+	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.updated).Seconds())
+	b.updated = now
+	return time.Duration(-b.tokens / b.rate * float64(time.Second))
 }

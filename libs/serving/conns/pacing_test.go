@@ -41,15 +41,15 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 		again bool
 	}{
 		"nothing": {func(*pacedConn) {}, false},
-		"resets":  {func(c *pacedConn) { c.spend(resetStart + 3*resetRate) }, true},
+		"resets":  {func(c *pacedConn) { c.spendResets(resetStart + 3*resetRate) }, true},
 		"control": {func(c *pacedConn) { c.control.tokens -= controlStart + 3*controlRate }, true},
-		"no more": {func(c *pacedConn) { c.spend(resetStart) }, false},
+		"no more": {func(c *pacedConn) { c.spendResets(resetStart) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := newAddressBuckets(addressFactor * resetRate)
 			now := time.Now()
 			c := &pacedConn{
-				metrics: m, addresses: all, shared: all.join("", now),
+				metrics: m, addresses: all, sharedBucket: all.join("", now),
 				resets:  tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, updated: now},
 				control: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, updated: now},
 			}
@@ -74,10 +74,10 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	conn := func(from string) *pacedConn {
 		now := time.Now()
 		full := tokenBucket{tokens: resetBurst, rate: resetRate, burst: resetBurst, updated: now}
-		return &pacedConn{metrics: m, addresses: all, shared: all.join(from, now), resets: full, control: full}
+		return &pacedConn{metrics: m, addresses: all, sharedBucket: all.join(from, now), resets: full, control: full}
 	}
 	for range addressFactor + 1 {
-		conn(here).spend(resetBurst) // each resets its whole burst
+		conn(here).spendResets(resetBurst) // each resets its whole burst
 	}
 	for name, tc := range map[string]struct {
 		from   string
@@ -89,7 +89,7 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 		"resetting connection of another address": {from: there, resets: 1, owes: false},
 	} {
 		c := conn(tc.from)
-		c.spend(tc.resets)
+		c.spendResets(tc.resets)
 		if owed, _ := c.debt(); (owed > 0) != tc.owes {
 			t.Errorf("%s: debt is %v", name, owed)
 		}
@@ -102,7 +102,7 @@ func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
 	all := newAddressBuckets(addressFactor * resetRate)
 	h := NewHeaderLimits(1)
 	here := "192.0.2.1"
-	conn := func() *pacedConn { return &pacedConn{headers: h, shared: all.join(here, time.Now())} }
+	conn := func() *pacedConn { return &pacedConn{headers: h, sharedBucket: all.join(here, time.Now())} }
 	one, other := conn(), conn()
 	for i, c := range []struct {
 		of   *pacedConn

@@ -63,10 +63,10 @@ func (c *Counter) Close() {
 	}
 }
 
-// Wait blocks until a class has drained or atMost has passed. It returns the number of requests
-// left. The counter must be closed.
-func (c *Counter) Wait(class Class, atMost time.Duration) int {
-	timer := time.NewTimer(atMost)
+// Wait blocks until no request of a class is in flight, or timeout has passed. It returns the number
+// of requests in flight. The counter must be closed.
+func (c *Counter) Wait(class Class, timeout time.Duration) int {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-c.drained[class]:
@@ -78,7 +78,7 @@ func (c *Counter) Wait(class Class, atMost time.Duration) int {
 	}
 }
 
-// IsDrained reports whether no request is left. The counter must be closed.
+// IsDrained reports whether no request is in flight. The counter must be closed.
 func (c *Counter) IsDrained() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,19 +21,18 @@ const (
 	// longRunningStall is how long the client of any other long-running request may stall. Users
 	// pause the output of a command to read it.
 	longRunningStall = time.Hour
-	// responseBuffer is the number of bytes of a response that a connection accepts without waiting
-	// for the client. It is less than the buffers of net/http.
-	responseBuffer = 2 << 10
-	// largeSend is the size in bytes from which a part of an HTTP/1 response is held and written at
-	// once.
+	// unboundedWrite is the number of bytes since the last flush that are written without a timer,
+	// because they fit into the buffers of net/http and do not wait for the client.
+	unboundedWrite = 2 << 10
+	// largeSend is the size in bytes from which all TLS records of an HTTP/1 write leave together.
 	largeSend = 8 << 10
 	// maxWrite is the largest number of bytes that are written under one deadline.
 	maxWrite = 256 << 10
 )
 
-// LimitStall requires that the client of a long-running request keeps reading, as the client of a
-// watch does. The response is aborted when the client takes nothing for twice
-// --stalled-client-timeout.
+// LimitStall requires that the client of a long-running request keeps reading. The response is
+// aborted when the client reads nothing for twice --stalled-client-timeout. Without LimitStall, the
+// limit is an hour.
 func LimitStall(w http.ResponseWriter) {
 	if x := exchangeOf(w); x != nil { // otherwise no client is connected
 		x.setStall(watchStallFactor * x.limits.stall)
@@ -41,27 +40,27 @@ func LimitStall(w http.ResponseWriter) {
 	}
 }
 
-// Exchange bounds one request and its response, whose client may stall. The body must not pause for
-// longer than the stall timeout. The response is aborted when its client takes nothing for that
+// Exchange is a request and its response, with limits for a stalled client. The body must not pause
+// for longer than the stall timeout. The response is aborted when its client reads nothing for that
 // long: the window of its HTTP/2 stream stays closed, or its connection acknowledges nothing.
 // Waiting for other streams of the connection does not count.
 type Exchange struct {
 	http.ResponseWriter
 	limits       *Limits
-	deadlines    deadlines // nil if the writer has none
-	proto        int
-	long         bool // a long-running request
-	stall        time.Duration
-	h2Stream     h2Stream     // set for streams of package h2
-	progress     progress     // used if h2Stream is nil
-	body         *boundedBody // nil if there is no body
+	deadlines    deadlines     // nil if the writer has none; then nothing is limited
+	proto        int           // major version of HTTP
+	long         bool          // a long-running request
+	stall        time.Duration // how long the client may read nothing of the response
+	h2Stream     h2Stream      // set for streams of package h2
+	progress     progress      // used if h2Stream is nil
+	body         *boundedBody  // nil if there is no body
 	writing      guard
 	slowWrite    *slowWriteHooks // nil unless OnSlowWrite was called
 	http1Conn    Conn            // the connection of an HTTP/1 response; may be nil
 	unflushed    int             // bytes of the response since the last flush
-	mustRead     bool
+	mustRead     bool            // LimitStall was called
 	hijacked     bool
-	stallCounted bool // the stall was counted
+	stallCounted bool // the metrics include the stall of this response
 
 	detached   *detachedWriter // the writer that outlives the handler; nil if DetachableWriter was not called
 	isDetached bool            // the response outlives the handler
@@ -138,8 +137,8 @@ func NewLimits(stall, body, response time.Duration, r prometheus.Registerer) (*L
 	return &Limits{stall: stall, body: body, response: response, metrics: m}, err
 }
 
-// Begin returns a writer and a request that enforce the limits. The caller must call Finish at
-// the end.
+// Begin returns a writer and a request that enforce the limits. long means a long-running request,
+// such as a watch. The caller must call Finish when the handler has returned.
 func (l *Limits) Begin(w http.ResponseWriter, r *http.Request, long bool) (*Exchange, *http.Request) {
 	x := &Exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, long: long}
 	x.h2Stream, _ = w.(h2Stream)
@@ -178,10 +177,10 @@ func (l *Limits) Begin(w http.ResponseWriter, r *http.Request, long bool) (*Exch
 		x.body.until = time.Now().Add(l.body)
 	}
 	// The server inspects the body of its own request when it writes a response.
-	inner := new(http.Request)
-	*inner = *r
-	inner.Body = x.body
-	return x, inner
+	bounded := new(http.Request)
+	*bounded = *r
+	bounded.Body = x.body
+	return x, bounded
 }
 
 // setStall sets how long the client of a long-running request may take nothing.
@@ -271,7 +270,7 @@ func (x *Exchange) WriteHeader(code int) {
 // Write implements http.ResponseWriter.
 func (x *Exchange) Write(p []byte) (n int, err error) {
 	x.unflushed += len(p)
-	if x.unflushed < responseBuffer || x.deadlines == nil {
+	if x.unflushed < unboundedWrite || x.deadlines == nil {
 		return x.ResponseWriter.Write(p)
 	}
 	for {
@@ -294,8 +293,8 @@ func (x *Exchange) writePart(part []byte) (int, error) {
 	}
 	x.http1Conn.Cork()
 	n, err := x.ResponseWriter.Write(part)
-	if failed := x.http1Conn.Uncork(); err == nil {
-		err = failed
+	if uncorkErr := x.http1Conn.Uncork(); err == nil {
+		err = uncorkErr
 	}
 	return n, err
 }
@@ -329,8 +328,8 @@ func (x *Exchange) Send(p []byte) error {
 	return x.endWrite(below.Send(p))
 }
 
-// endWrite stops the timer of a write. If the write was suspended, it waits until the handler may
-// resume.
+// endWrite stops the timer of a write and returns the error of the write. If the write was
+// suspended, it waits until the handler may resume.
 func (x *Exchange) endWrite(err error) error {
 	if errors.Is(err, h2.ErrStalled) && !x.stallCounted {
 		x.stallCounted = true
@@ -351,10 +350,10 @@ func (x *Exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	x.hijacked = true
 	if x.mustRead {
-		steady := &hijackedConn{Conn: conn, stall: x.stall, slowWrite: x.slowWrite, progress: progress{conn: x.progress.conn}}
-		steady.writing.overdue = steady.overdue
-		steady.writing.suspend = x.slowWrite.suspendOr(steady.abort)
-		conn = steady
+		hijacked := &hijackedConn{Conn: conn, stall: x.stall, slowWrite: x.slowWrite, progress: progress{conn: x.progress.conn}}
+		hijacked.writing.overdue = hijacked.overdue
+		hijacked.writing.suspend = x.slowWrite.suspendOr(hijacked.abort)
+		conn = hijacked
 		rw.Writer.Reset(conn)
 	}
 	return conn, rw, nil

@@ -473,7 +473,7 @@ func TestAbortedWriteDoesNotResume(t *testing.T) {
 		w.delay = stallTimeout
 		x, _ := l.Begin(w, request(1, nil), false)
 		OnSlowWrite(x, func() bool { return false }, func() error { t.Error("resume was called"); return nil })
-		if _, err := x.Write(make([]byte, responseBuffer)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := x.Write(make([]byte, unboundedWrite)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Write() = %v, want a deadline error", err)
 		}
 		x.Finish()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// hijackedConn is a hijacked connection whose client has to take each write in time.
+// hijackedConn is a hijacked connection. Its writes fail when the client reads nothing for stall.
 type hijackedConn struct {
 	net.Conn
 	stall     time.Duration

@@ -17,13 +17,13 @@ const (
 // net/http's HTTP/2. Package h2 measures its streams itself.
 type progress struct {
 	conn  Conn      // nil if the connection does not report acknowledged bytes
-	after time.Time // from when the client has to take MinRate; zero for never
+	after time.Time // when MinRate begins to apply; zero for never
 
 	acknowledged int64
 	grewAt       time.Time // time of the last growth of acknowledged
-	emptySince   time.Time // since when no byte is outstanding; zero while one is
-	dead         bool      // the connection, not only the stream, takes nothing
-	mark         int64     // acknowledged at markAt, to measure the rate
+	emptySince   time.Time // when the last outstanding byte was acknowledged; zero while one is outstanding
+	dead         bool      // the connection, not only the stream, has stalled
+	mark         int64     // the value of acknowledged at markAt, to measure the rate
 	markAt       time.Time
 }
 
@@ -44,8 +44,9 @@ func (p *progress) nextCheck(first bool, timeout time.Duration) time.Duration {
 	return timeout / progressChecks
 }
 
-// stalled reports whether, for the whole timeout, the client acknowledged nothing or there was
-// nothing to acknowledge. In the second case it keeps the window of its stream closed.
+// stalled reports whether the client has stalled: for the whole timeout it acknowledged nothing, or
+// it kept the window of its stream closed, so that there was nothing to acknowledge; or it
+// acknowledged less than MinRate.
 func (p *progress) stalled(first bool, timeout time.Duration) bool {
 	now := time.Now()
 	acknowledged, outstanding := p.conn.Delivered()

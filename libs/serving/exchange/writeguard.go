@@ -10,13 +10,13 @@ import (
 // client.
 const slowWriteAfter = 20 * time.Millisecond
 
-// OnSlowWrite lets a handler release resources while its client takes nothing of the response.
-// pause is called during a write that takes longer than 20 ms. If it returns false, the response is
+// OnSlowWrite lets a handler release resources while its client does not read the response. suspend
+// is called during a write that takes longer than 20 ms. If it returns false, the response is
 // aborted. resume is called before such a write returns, and its error becomes the error of the
-// write. If the handler ends during the pause, resume may not be called.
-func OnSlowWrite(w http.ResponseWriter, pause func() bool, resume func() error) {
+// write. If the handler ends before the write, resume may not be called.
+func OnSlowWrite(w http.ResponseWriter, suspend func() bool, resume func() error) {
 	if x := exchangeOf(w); x != nil && x.deadlines != nil { // otherwise no client is connected
-		x.slowWrite = &slowWriteHooks{pause, resume}
+		x.slowWrite = &slowWriteHooks{suspend, resume}
 		x.writing.suspend = x.slowWrite.suspendOr(x.abort)
 	}
 }
@@ -123,10 +123,10 @@ func (g *guard) fire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	// The timer may have fired for an operation that has just ended.
-	bounded, left := !g.deadline.IsZero(), time.Until(g.deadline)
+	bounded, remaining := !g.deadline.IsZero(), time.Until(g.deadline)
 	switch {
 	case !g.active:
-	case bounded && left <= 0:
+	case bounded && remaining <= 0:
 		first := !g.expired
 		g.expired = true
 		if more := g.overdue(first); more > 0 {
@@ -136,7 +136,7 @@ func (g *guard) fire() {
 	case g.suspend != nil && !g.suspended:
 		g.suspended = true
 		if bounded {
-			g.timer.Reset(left)
+			g.timer.Reset(remaining)
 		}
 		g.suspend()
 	}

@@ -36,8 +36,8 @@ func newBody(s *stream) *body {
 // initialBodyBuffer is the largest initial buffer of a body with a known length, in bytes.
 const initialBodyBuffer = 16 << 10
 
-// write appends received data. It returns the number of bytes that the handler will not read.
-func (b *body) write(p []byte) (refused int) {
+// write appends received data. It returns len(p) if the handler has closed the body, and 0 otherwise.
+func (b *body) write(p []byte) (discarded int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {
@@ -63,7 +63,7 @@ func (b *body) write(p []byte) (refused int) {
 	return 0
 }
 
-// finish ends the body with io.EOF, or with the error that prevents the rest.
+// finish ends the body. Read returns err after the data: io.EOF if the body is complete.
 func (b *body) finish(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *body) finish(err error) {
 	}
 }
 
-// close discards the unread data and returns its size.
+// close discards the unread data and returns its size. Later reads return err.
 func (b *body) close(err error) (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,7 +150,7 @@ func (b *body) Close() error {
 	return nil
 }
 
-// openWindow enlarges the stream's window once the handler reads the body.
+// openWindow enlarges the stream's window from initialBodyWindow to bodyWindow.
 func (s *stream) openWindow() {
 	c := s.conn
 	c.mu.Lock()
@@ -200,23 +200,23 @@ func (c *conn) handleData(h frameHeader) error {
 	if n < smallData || s == nil {
 		c.control++
 	}
-	var against *connError
-	if errors.As(refused, &against) {
+	var violation *connError
+	if errors.As(refused, &violation) {
 		return refused
 	}
 	unwanted, err := c.readBody(s, n)
 	if err != nil {
 		return err
 	}
-	rest := h.length - n
+	paddingBytes := h.length - n
 	if h.has(http2.FlagDataPadded) {
-		_, err = c.r.Discard(rest - 1)
+		_, err = c.r.Discard(paddingBytes - 1)
 	}
 	c.mu.Lock()
 	if s == nil {
 		c.refund(nil, int64(h.length))
 	} else {
-		c.refund(s, int64(rest+unwanted))
+		c.refund(s, int64(paddingBytes+unwanted))
 	}
 	c.mu.Unlock()
 	switch {
@@ -232,8 +232,9 @@ func (c *conn) handleData(h frameHeader) error {
 	return nil
 }
 
-// accountData takes a DATA frame with n bytes of data from the windows. It returns no stream if the
-// data is to be discarded.
+// accountData subtracts a DATA frame with n bytes of data from the receive windows. It returns no
+// stream if the data is to be discarded, and errIgnored if the client could not know that the stream
+// is closed.
 func (c *conn) accountData(h frameHeader, n int) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,7 +282,7 @@ func (c *conn) readBody(s *stream, n int) (unwanted int, err error) {
 	return unwanted, nil
 }
 
-// peek returns between 1 and n buffered bytes.
+// peek returns between 1 and n bytes without consuming them. It blocks if none are buffered.
 func (c *conn) peek(n int) ([]byte, error) {
 	if c.r.Buffered() == 0 {
 		if err := c.waitForQueue(false); err != nil {

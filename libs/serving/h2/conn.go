@@ -59,15 +59,15 @@ type conn struct {
 	r               *bufio.Reader
 	block           headerBlock
 	names           map[string]string // cache of canonical field names
-	resets, control int               // not yet reported to wire
+	resets, control int               // frames received since the last call of Wire.FramesReceived
 
 	mu                sync.Mutex
-	err               error // why nothing can be sent any more
+	err               error // set when the connection has failed
 	streams           map[uint32]*stream
 	last              uint32        // the newest stream of the client
 	closed            closedStreams // recently closed streams
 	running           int           // running handlers
-	waiting           []*stream
+	waiting           []*stream     // open streams that wait until a handler of a closed stream returns
 	idle              time.Duration // time since started at which the last stream closed
 	leaving           bool          // GOAWAY was sent
 	recvWindow        window        // for the client's DATA
@@ -194,7 +194,7 @@ func (c *conn) read() error {
 				return err
 			}
 			c.mu.Lock()
-			c.reset(violation.stream, violation.code)
+			c.reset(violation.stream, violation.code, errProtocol)
 			c.mu.Unlock()
 		}
 	}
@@ -326,7 +326,8 @@ func (c *conn) goAwayLocked(code http2.ErrCode) {
 	c.closeWhenDone()
 }
 
-// closeWithError sends a GOAWAY with the error, and gives the client time to read it.
+// closeWithError sends a GOAWAY with the error. It returns after linger, in which the client can read
+// the GOAWAY, or when the client closes the connection.
 func (c *conn) closeWithError(e *connError) {
 	c.log.Debug("HTTP/2 connection error", "client", c.remote, "error", e)
 	c.mu.Lock()

@@ -79,7 +79,7 @@ type connError struct {
 
 func (e *connError) Error() string { return fmt.Sprintf("%s: %s", e.code, e.reason) }
 
-func newConnError(code http2.ErrCode, what string) error { return &connError{code, what} }
+func newConnError(code http2.ErrCode, reason string) error { return &connError{code, reason} }
 
 // streamError is a protocol violation that ends a stream.
 type streamError struct {
@@ -100,8 +100,8 @@ func unpad(h frameHeader, p []byte) ([]byte, bool) {
 	return p[1 : len(p)-int(p[0])], true
 }
 
-// wireReader reads from the wire, also in the middle of a frame. Before it blocks, it flushes the
-// queue and applies the throttle.
+// wireReader is the source of conn.r. Before each read, which may block, it flushes the queue,
+// reports received frames to the wire, and applies the throttle.
 type wireReader struct{ c *conn }
 
 // Read implements io.Reader.
@@ -141,12 +141,12 @@ func (c *conn) readFrameHeader() (frameHeader, error) {
 	return h, nil
 }
 
-// waitForQueue flushes the queue if the reader is about to block. It also blocks the reader while
-// the client requests more without reading the responses.
-func (c *conn) waitForQueue(waits bool) error {
+// waitForQueue blocks the reader while the queue is too long, so that a client cannot send requests
+// without reading the responses. If the reader is about to block, it first flushes the queue.
+func (c *conn) waitForQueue(aboutToBlock bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if waits {
+	if aboutToBlock {
 		c.flushAsync()
 	}
 	for c.err == nil && c.queue.size-c.queue.extra > 2*maxPending {
@@ -164,7 +164,7 @@ func (c *conn) count(h frameHeader) {
 	switch {
 	case h.kind == http2.FrameRSTStream:
 		c.resets++
-	case h.kind == http2.FrameHeaders, h.kind == http2.FrameData: // see list and data
+	case h.kind == http2.FrameHeaders, h.kind == http2.FrameData: // handleHeaderBlock and handleData count these
 	default:
 		c.control++
 	}
@@ -173,7 +173,9 @@ func (c *conn) count(h frameHeader) {
 // framePayloads holds buffers for payloads that do not fit into the reader's buffer.
 var framePayloads = sync.Pool{New: func() any { b := make([]byte, largestFrame); return &b }}
 
-// payload reads a payload. It stays in the reader's buffer if it fits.
+// payload returns the payload of a frame. A payload that fits stays in the reader's buffer, and the
+// caller discards it from there. A larger one is in a pooled buffer, large, which the caller returns
+// to framePayloads.
 func (c *conn) payload(length int) (p []byte, large *[]byte, err error) {
 	if length <= c.r.Size() {
 		p, err = c.r.Peek(length)

@@ -44,7 +44,7 @@ type headerBlock struct {
 	partial   []byte              // the beginning of an incomplete field
 	fields    []hpack.HeaderField // pseudo-fields first
 	pseudo    int                 // number of pseudo-fields
-	remaining int                 // what is left of limit
+	remaining int                 // decoded bytes until limit is reached
 	truncated bool                // fields beyond limit were dropped
 	malformed bool                // the request violates RFC 9113
 }
@@ -221,7 +221,7 @@ func (c *conn) handleFragment(h frameHeader, p []byte) error {
 	return c.handleHeaderBlock()
 }
 
-// handleHeaderBlock handles a complete header block.
+// handleHeaderBlock handles a complete header block: it starts a request, or ends one with trailers.
 func (c *conn) handleHeaderBlock() error {
 	b := &c.block
 	id := b.stream
@@ -234,7 +234,7 @@ func (c *conn) handleHeaderBlock() error {
 	case err != nil:
 		return err
 	case s != nil:
-		return c.trailers(s)
+		return c.handleTrailers(s)
 	}
 	return nil
 }
@@ -265,8 +265,8 @@ func (c *conn) openStream(id uint32) (open *stream, err error) {
 // errIgnored reports a frame that the client sent before it knew that the stream is closed.
 var errIgnored = errors.New("frame on a closed stream")
 
-// checkNewStream reports what is wrong with a header block on stream id. s is the open stream, or
-// nil. The caller holds mu.
+// checkNewStream returns an error if the state of the stream or the connection does not allow a
+// header block. s is the open stream with this id, or nil. The caller holds mu.
 func (c *conn) checkNewStream(s *stream, id uint32) error {
 	switch {
 	case s != nil && s.requestEnded:
@@ -294,8 +294,8 @@ func (c *conn) checkNewStream(s *stream, id uint32) error {
 	return nil
 }
 
-// trailers handles trailers, which end the body.
-func (c *conn) trailers(s *stream) error {
+// handleTrailers stores the declared trailers of a request, and ends its body.
+func (c *conn) handleTrailers(s *stream) error {
 	b := &c.block
 	if !b.endStream || b.malformed || b.pseudo > 0 {
 		return &streamError{s.id, http2.ErrCodeProtocol}
@@ -329,12 +329,12 @@ func (c *conn) endRequest(s *stream) error {
 
 // canonicalName is http.CanonicalHeaderKey with a cache.
 func (c *conn) canonicalName(name string) string {
-	known, ok := c.names[name]
+	canonical, ok := c.names[name]
 	if !ok {
-		known = http.CanonicalHeaderKey(name)
+		canonical = http.CanonicalHeaderKey(name)
 		if len(c.names) < maxCachedNames && len(name) < 2*maxCachedNames {
-			c.names[strings.Clone(name)] = known
+			c.names[strings.Clone(name)] = canonical
 		}
 	}
-	return known
+	return canonical
 }

@@ -29,8 +29,8 @@ type delivery struct {
 	grewAt         time.Duration // time of the last growth of delivered
 	waitingSince   time.Duration // since when bytes wait to be acknowledged
 	deliveredSince time.Duration // since when a leaving connection has everything acknowledged
-	pingedAt       time.Duration // when a PING was sent; 0 after a sign of life
-	pingMark       int64         // delivered when the PING was sent
+	pingedAt       time.Duration // when a PING was sent; 0 if none is unanswered
+	pingMark       int64         // the value of delivered when the PING was sent
 	nextTick       time.Duration // when tick is called; 0 while it runs
 }
 
@@ -62,8 +62,8 @@ func (c *conn) tick() {
 
 // wakeAfter schedules tick after d, unless it is scheduled earlier. The caller holds mu.
 func (c *conn) wakeAfter(d time.Duration) {
-	if at := c.now() + d; c.nextTick == 0 || at < c.nextTick {
-		c.nextTick = at
+	if tickAt := c.now() + d; c.nextTick == 0 || tickAt < c.nextTick {
+		c.nextTick = tickAt
 		c.timer.Reset(d)
 	}
 }
@@ -79,18 +79,20 @@ func (c *conn) startWaiting() {
 // until the next check. The caller holds mu.
 func (c *conn) checkProgress(now time.Duration, outstanding int64) time.Duration {
 	interval := c.config.WriteTimeout / checksPerTimeout
-	if !(outstanding > 0 && (c.writing || c.leaving)) && !(c.sendWindow <= 0 && len(c.blocked) > 0) {
+	waitsForAck := outstanding > 0 && (c.writing || c.leaving)
+	waitsForWindow := c.sendWindow <= 0 && len(c.blocked) > 0
+	if !waitsForAck && !waitsForWindow {
 		c.waitingSince = now
 		if c.writing {
 			return interval
 		}
 		return never
 	}
-	left := c.config.WriteTimeout - (now - max(c.waitingSince, c.grewAt))
-	if left <= 0 {
+	remaining := c.config.WriteTimeout - (now - max(c.waitingSince, c.grewAt))
+	if remaining <= 0 {
 		c.fail(ErrStalled)
 	}
-	return min(left, interval)
+	return min(remaining, interval)
 }
 
 // checkLiveness sends a PING to a silent client. It fails the connection if no frame arrived within
@@ -120,9 +122,9 @@ func (c *conn) checkLiveness(now time.Duration) time.Duration {
 	return c.config.PingAfter - silent
 }
 
-// checkIdle closes a leaving connection once its client has had time to read everything. It sends a
-// GOAWAY on a connection that had no requests for the IdleTimeout. It returns the time until the
-// next check. The caller holds mu.
+// checkIdle closes a leaving connection when linger has passed since the client acknowledged
+// everything. It sends a GOAWAY on a connection that had no requests for the IdleTimeout. It returns
+// the time until the next check. The caller holds mu.
 func (c *conn) checkIdle(now time.Duration, outstanding int64) time.Duration {
 	switch {
 	case len(c.streams) > 0 || c.writing || c.queue.size > 0:
@@ -158,28 +160,28 @@ type stall struct {
 	timeout time.Duration
 	timer   *time.Timer
 	active  bool
-	since   time.Time // when the client had acknowledged all that was sent; zero before
-	write   uint64    // number of the write with the last of the stream's data
-	mark    int64     // connection bytes up to the end of that write; 0 until known
+	since   time.Time // when the client had acknowledged all data of the stream; zero before
+	write   uint64    // the value of schedule.writes for the write that contains the stream's last data
+	mark    int64     // the value of delivery.delivered that acknowledges that write; 0 until it is written
 }
 
 // watchWindow starts the stall timeout of a stream whose window is closed. The caller holds mu.
 func (s *stream) watchWindow() {
-	c, w := s.conn, &s.stall
-	if w.active || w.timeout <= 0 {
+	c, watch := s.conn, &s.stall
+	if watch.active || watch.timeout <= 0 {
 		return
 	}
-	w.active = true
-	w.since = time.Time{}
-	w.mark = 0
-	w.write = c.writes
+	watch.active = true
+	watch.since = time.Time{}
+	watch.mark = 0
+	watch.write = c.writes
 	if c.queue.size > 0 {
-		w.write++
+		watch.write++
 	}
-	if w.timer == nil {
-		w.timer = time.AfterFunc(w.timeout/checksPerTimeout, s.checkWindow)
+	if watch.timer == nil {
+		watch.timer = time.AfterFunc(watch.timeout/checksPerTimeout, s.checkWindow)
 	} else {
-		w.timer.Reset(w.timeout / checksPerTimeout)
+		watch.timer.Reset(watch.timeout / checksPerTimeout)
 	}
 }
 
@@ -195,48 +197,48 @@ func (s *stream) unwatchWindow() {
 // when the client has acknowledged all that was sent on the stream. Before that it cannot open the
 // window.
 func (s *stream) checkWindow() {
-	c, w := s.conn, &s.stall
+	c, watch := s.conn, &s.stall
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !w.active || s.sendError() != nil {
+	if !watch.active || s.sendError() != nil {
 		return
 	}
-	if w.since.IsZero() && s.isDelivered() {
-		w.since = time.Now()
+	if watch.since.IsZero() && s.isDelivered() {
+		watch.since = time.Now()
 	}
-	left := w.timeout
-	if !w.since.IsZero() {
-		left -= time.Since(w.since)
+	remaining := watch.timeout
+	if !watch.since.IsZero() {
+		remaining -= time.Since(watch.since)
 	}
-	if left <= 0 {
+	if remaining <= 0 {
 		c.expire(s, ErrStalled)
 		return
 	}
-	w.timer.Reset(min(left, w.timeout/checksPerTimeout))
+	watch.timer.Reset(min(remaining, watch.timeout/checksPerTimeout))
 }
 
 // isDelivered reports whether the client has acknowledged all that was sent on the stream. The
 // caller holds mu.
 func (s *stream) isDelivered() bool {
-	c, w := s.conn, &s.stall
-	if c.written < w.write {
+	c, watch := s.conn, &s.stall
+	if c.written < watch.write {
 		return false
 	}
 	outstanding := c.observe(c.now())
-	if w.mark == 0 {
-		w.mark = c.delivered + outstanding
+	if watch.mark == 0 {
+		watch.mark = c.delivered + outstanding
 	}
-	return c.delivered >= w.mark
+	return c.delivered >= watch.mark
 }
 
 // setStallTimeout changes the stall timeout of the stream; 0 means none.
 func (s *stream) setStallTimeout(d time.Duration) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	on := s.stall.active
+	wasActive := s.stall.active
 	s.unwatchWindow()
 	s.stall.timeout = d
-	if on {
+	if wasActive {
 		s.watchWindow()
 	}
 }
@@ -268,23 +270,24 @@ func (s *stream) checkDeadline() {
 	if d.at.IsZero() || s.handlerDone {
 		return
 	}
-	left := time.Until(d.at)
-	if left <= 0 && !d.forced && s.meetsMinRate() {
-		left = s.conn.config.WriteTimeout
-		d.at = time.Now().Add(left)
+	remaining := time.Until(d.at)
+	if remaining <= 0 && !d.forced && s.meetsMinRate() {
+		remaining = s.conn.config.WriteTimeout
+		d.at = time.Now().Add(remaining)
 	}
 	switch {
-	case left <= 0:
+	case remaining <= 0:
 		s.conn.expire(s, os.ErrDeadlineExceeded)
 	case !d.armed.IsZero() && !d.at.Before(d.armed): // the timer will check again
 	case d.timer == nil:
-		d.armed, d.timer = d.at, time.AfterFunc(left, s.deadlinePassed)
+		d.armed, d.timer = d.at, time.AfterFunc(remaining, s.deadlinePassed)
 	default:
 		d.armed = d.at
-		d.timer.Reset(left)
+		d.timer.Reset(remaining)
 	}
 }
 
+// deadlinePassed runs when the timer of the deadline fires.
 func (s *stream) deadlinePassed() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
@@ -297,14 +300,15 @@ func (s *stream) deadlinePassed() {
 func (s *stream) meetsMinRate() bool {
 	c, d := s.conn, &s.deadline
 	c.observe(c.now())
-	took := c.delivered - d.delivered
+	acknowledged := c.delivered - d.delivered
 	first := !d.extended
 	d.extended = true
 	d.delivered = c.delivered
-	return s.responseBegun.Load() && (first || took >= max(1, int64(float64(c.config.MinRate)*c.config.WriteTimeout.Seconds())))
+	minimum := max(1, int64(float64(c.config.MinRate)*c.config.WriteTimeout.Seconds()))
+	return s.responseBegun.Load() && (first || acknowledged >= minimum)
 }
 
-// expire resets a stream for a timeout. If data of it are being written, the reset follows the
+// expire resets a stream for a timeout. If data of the stream is being written, the reset follows the
 // write, because a frame must be complete. The connection continues. The caller holds mu.
 func (c *conn) expire(s *stream, reason error) {
 	switch {
@@ -312,7 +316,7 @@ func (c *conn) expire(s *stream, reason error) {
 	case s.writing:
 		s.expired = reason
 	default:
-		c.resetFor(s.id, http2.ErrCodeInternal, reason)
+		c.reset(s.id, http2.ErrCodeInternal, reason)
 		c.flushAsync()
 	}
 }

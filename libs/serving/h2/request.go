@@ -34,7 +34,7 @@ func (c *conn) newStream(id uint32) *stream {
 	if b.truncated {
 		s.handler = http.HandlerFunc(serveHeaderTooLarge)
 		r.URL = &url.URL{}
-		delete(r.Header, "Content-Length") // one of several may be left
+		delete(r.Header, "Content-Length") // truncation may have dropped a second, conflicting value
 	} else if !setTarget(r, b.pseudoValue(":scheme")) {
 		return nil
 	}
@@ -48,10 +48,10 @@ func (c *conn) newStream(id uint32) *stream {
 }
 
 // headerMap returns the fields as an http.Header.
-func (c *conn) headerMap(list []hpack.HeaderField) http.Header {
-	h := make(http.Header, len(list))
-	values := make([]string, len(list)) // one array for the first value of each field
-	for i, f := range list {
+func (c *conn) headerMap(fields []hpack.HeaderField) http.Header {
+	h := make(http.Header, len(fields))
+	values := make([]string, len(fields)) // one array for the first value of each field
+	for i, f := range fields {
 		name := c.canonicalName(f.Name)
 		if earlier := h[name]; earlier != nil {
 			h[name] = append(earlier, f.Value)
@@ -103,12 +103,12 @@ func validMethod(method string) bool {
 	return method != "" && !strings.ContainsFunc(method, func(r rune) bool { return !httpguts.IsTokenRune(r) })
 }
 
-// setBody sets the body of a request. end means that the header ends the request. It returns false
-// if the declared length is malformed.
-func (s *stream) setBody(r *http.Request, end bool) bool {
+// setBody sets the body of a request. ended means that the request has no body, because its header
+// block ends the stream. It returns false if the declared length is malformed.
+func (s *stream) setBody(r *http.Request, ended bool) bool {
 	if lengths := r.Header["Content-Length"]; len(lengths) > 0 {
 		n, err := strconv.ParseUint(lengths[0], 10, 63)
-		if len(lengths) > 1 || err != nil || end && n != 0 {
+		if len(lengths) > 1 || err != nil || ended && n != 0 {
 			return false
 		}
 		s.declared = int64(n)
@@ -120,8 +120,8 @@ func (s *stream) setBody(r *http.Request, end bool) bool {
 	}
 	r.Trailer = declaredTrailers(r.Header["Trailer"])
 	delete(r.Header, "Trailer")
-	s.requestEnded = end
-	if end {
+	s.requestEnded = ended
+	if ended {
 		return true
 	}
 	r.ContentLength = s.declared
@@ -146,10 +146,10 @@ const maxTrailerNames = 4 << 10
 // declaredTrailers returns the trailers that a request declares.
 func declaredTrailers(lists []string) http.Header {
 	var h http.Header
-	left := maxTrailerNames
+	remaining := maxTrailerNames
 	for _, list := range lists {
-		left -= len(list)
-		if left < 0 {
+		remaining -= len(list)
+		if remaining < 0 {
 			break
 		}
 		for name := range strings.SplitSeq(list, ",") {
@@ -213,8 +213,8 @@ func (b *headerBlock) close() error {
 	return b.decoder.Close()
 }
 
-// reset releases the memory of a closed header block. The connection may be idle for long, and the
-// bytes are no longer reserved.
+// reset releases the memory of a closed header block, because its bytes are no longer reserved and
+// the connection may be idle for long.
 func (b *headerBlock) reset() {
 	clear(b.fields)
 	b.fields = b.fields[:0]
@@ -234,52 +234,52 @@ func (b *headerBlock) reset() {
 // completeFields returns the size of the complete fields at the start of p, up to about decodeChunk
 // bytes. Invalid input counts as complete, so that the decoder returns the error.
 func (b *headerBlock) completeFields(p []byte) int {
-	at := 0
-	for at < len(p) && at < decodeChunk {
-		n := b.fieldLength(p[at:])
+	size := 0
+	for size < len(p) && size < decodeChunk {
+		n := b.fieldLength(p[size:])
 		if n == 0 {
 			break
 		}
-		at += n
+		size += n
 	}
-	return at
+	return size
 }
 
 // fieldLength returns the size of the first field or table size update, or 0 if it is incomplete
 // (RFC 7541, "Binary Format").
 func (b *headerBlock) fieldLength(p []byte) int {
-	bits := 4  // of the first integer
-	texts := 1 // number of strings that follow it
+	bits := 4        // of the first integer
+	stringCount := 1 // number of strings that follow it
 	switch {
 	case p[0]&0x80 != 0: // indexed field
 		bits = 7
-		texts = 0
+		stringCount = 0
 	case p[0]&0x40 != 0: // literal field with incremental indexing
 		bits = 6
 	case p[0]&0x20 != 0: // table size update
 		bits = 5
-		texts = 0
+		stringCount = 0
 	}
-	name, at := decodeInt(p, bits)
-	if name == 0 && texts > 0 {
-		texts = 2 // a literal name precedes the value
+	name, size := decodeInt(p, bits)
+	if name == 0 && stringCount > 0 {
+		stringCount = 2 // a literal name precedes the value
 	}
-	for ; at > 0 && texts > 0; texts-- {
-		length, n := decodeInt(p[at:], 7)
+	for ; size > 0 && stringCount > 0; stringCount-- {
+		length, n := decodeInt(p[size:], 7)
 		switch {
 		case n == 0:
 			return 0
 		case n < 0, length > uint64(b.limit):
 			return len(p)
-		case uint64(len(p)-at-n) < length:
+		case uint64(len(p)-size-n) < length:
 			return 0
 		}
-		at += n + int(length)
+		size += n + int(length)
 	}
-	if at < 0 {
+	if size < 0 {
 		return len(p)
 	}
-	return at
+	return size
 }
 
 // decodeInt decodes an integer with a prefix of the given number of bits. n is its size in bytes, 0
@@ -288,9 +288,9 @@ func decodeInt(p []byte, bits int) (value uint64, n int) {
 	if len(p) == 0 {
 		return 0, 0
 	}
-	most := uint64(1)<<bits - 1
-	value = uint64(p[0]) & most
-	if value < most {
+	prefixMax := uint64(1)<<bits - 1
+	value = uint64(p[0]) & prefixMax
+	if value < prefixMax {
 		return value, 1
 	}
 	for n = 1; n < len(p); n++ {
@@ -309,18 +309,18 @@ func decodeInt(p []byte, bits int) (value uint64, n int) {
 const maxIntBytes = 9
 
 // appendFields appends the valid values of a field.
-func appendFields(to []hpack.HeaderField, name string, values []string) []hpack.HeaderField {
+func appendFields(fields []hpack.HeaderField, name string, values []string) []hpack.HeaderField {
 	lower := lowerName(name)
 	if !httpguts.ValidHeaderFieldName(lower) {
-		return to
+		return fields
 	}
 	for _, v := range values {
 		if httpguts.ValidHeaderFieldValue(v) {
 			// A unique value would only displace others in the client's HPACK table.
-			to = append(to, hpack.HeaderField{Name: lower, Value: v, Sensitive: lower == "audit-id"})
+			fields = append(fields, hpack.HeaderField{Name: lower, Value: v, Sensitive: lower == "audit-id"})
 		}
 	}
-	return to
+	return fields
 }
 
 // lowerName returns a name in lower case. It allocates nothing for common names.

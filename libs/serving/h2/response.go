@@ -32,18 +32,18 @@ type response struct {
 	mu     sync.Mutex // held during sends; conn.mu is acquired under it
 	header http.Header
 
-	fields         []hpack.HeaderField // until they are sent
-	trailers       []string            // names
+	fields         []hpack.HeaderField // unsent header fields
+	trailers       []string            // names of declared trailers
 	status         int                 // 0 until WriteHeader
-	declared       int64               // bytes of the body; -1 if unknown
-	written        int64
-	hasContentType bool // Content-Type or Content-Encoding is set
+	declared       int64               // declared length of the body in bytes; -1 if unknown
+	written        int64               // bytes of the body that the handler has written
+	hasContentType bool                // Content-Type or Content-Encoding is set
 	hasDate        bool
-	headerSent     bool // the header fields were sent
-	ended          bool
-	handlerDone    bool // the handler has returned
-	data           []byte
-	buffer         *[]byte                     // the pooled buffer of data
+	headerSent     bool                        // the header fields were sent
+	ended          bool                        // END_STREAM was sent or queued
+	handlerDone    bool                        // the handler has returned
+	data           []byte                      // unsent data, in buffer
+	buffer         *[]byte                     // from responseBuffers, or nil
 	detached       func(end func(failure any)) // called when the handler has returned
 }
 
@@ -312,7 +312,8 @@ func (r *response) flush() error {
 	return err
 }
 
-// Send is Write and FlushError without the buffer once the header fields were sent.
+// Send does what Write and FlushError do. Once the header fields were sent, it sends p without
+// copying it to the response buffer.
 func (r *response) Send(p []byte) error {
 	r.mu.Lock()
 	isUnbuffered := r.headerSent && len(r.data) == 0 && r.declared < 0
@@ -328,7 +329,8 @@ func (r *response) Send(p []byte) error {
 	return r.FlushError()
 }
 
-// finish sends the rest of the response and its end.
+// finish sends the unsent part of the response and END_STREAM. It resets the stream if the handler
+// wrote less than the declared length.
 func (r *response) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -341,8 +343,8 @@ func (r *response) finish() {
 	if r.needsLength() {
 		r.fields = append(r.fields, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(len(r.data)), Sensitive: true})
 	}
-	whole := r.declared <= r.written || r.isHead || !r.mayHaveBody()
-	if err := r.send(r.data, now, whole); err == nil && !whole {
+	complete := r.declared <= r.written || r.isHead || !r.mayHaveBody()
+	if err := r.send(r.data, now, complete); err == nil && !complete {
 		r.stream.abort()
 	}
 }

@@ -21,14 +21,14 @@ const (
 	maxInlineWrites = 4
 )
 
-// schedule holds what waits to be written, and the write token: the right to write to the wire.
+// schedule holds the queued frames, and the state of the write token: the right to write to the wire.
 // Guarded by conn.mu.
 type schedule struct {
-	queue         backlog   // frames
-	spare         []*[]byte // record list of the previous backlog
-	scratch       [32]byte  // for small frames
-	resetting     int       // streams that the queue resets
-	frames        int       // DATA frames in the queue
+	queue         backlog   // frames that are not written yet
+	spare         []*[]byte // the empty record list of the previous queue, for reuse
+	scratch       [32]byte  // buffer for encoding small frames
+	resetting     int       // RST_STREAM frames in the queue, for Wire.FramesSent
+	frames        int       // DATA frames in the queue, for Wire.FramesSent
 	closeFuncs    []func()  // called once the queue is written; see response.OnClose
 	writing       bool      // the token is taken
 	yielding      bool      // a stream takes the token after a yield
@@ -47,8 +47,8 @@ func (c *conn) startWriting() {
 	c.startWaiting()
 }
 
-// flush writes the queue, unless the token is taken. Then its holder writes it. The caller holds
-// mu; s is its stream.
+// flush writes the queue. If the token is taken, its holder writes the queue. The caller holds mu; s
+// is its stream.
 func (c *conn) flush(s *stream) {
 	if c.queue.size > 0 && !c.writing {
 		c.startWriting()
@@ -146,8 +146,8 @@ func (c *conn) runCloseFuncs() {
 // write writes the queue, and data of s that fits into the windows. The caller holds the token and
 // mu. write releases mu while it writes.
 func (c *conn) write(s *stream, p []byte, end bool) {
-	large := s != nil && len(p) > 0
-	if large {
+	hasData := s != nil && len(p) > 0
+	if hasData {
 		c.countSent(s, len(p), end)
 	}
 	if c.err != nil {
@@ -166,7 +166,7 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	c.queueSpace.Broadcast()
 	c.writes++
 	var id uint32
-	if large {
+	if hasData {
 		s.writing = true
 		id = s.id
 	}
@@ -185,7 +185,7 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	if err != nil {
 		c.fail(err)
 	}
-	if large {
+	if hasData {
 		s.writing = false
 		if s.expired != nil {
 			c.expire(s, s.expired)
@@ -202,8 +202,8 @@ func (c *conn) writeFrames(records []*[]byte, id uint32, p []byte, end bool) err
 	}
 	c.wire.Cork()
 	err := c.writeRecords(records, id, p, end)
-	if failed := c.wire.Uncork(); err == nil {
-		err = failed
+	if uncorkErr := c.wire.Uncork(); err == nil {
+		err = uncorkErr
 	}
 	return err
 }

@@ -10,12 +10,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// part is what a handler sends in one call. Its fields are sent in this order.
+// part is a part of a response: header fields, data, trailers and the end of the stream, in this
+// order. Each is optional.
 type part struct {
-	fields   []hpack.HeaderField // header fields of the response
+	fields   []hpack.HeaderField
 	data     []byte
 	trailers []hpack.HeaderField
-	end      bool // of the stream
+	end      bool
 	when     urgency
 }
 

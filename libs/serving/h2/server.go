@@ -35,22 +35,24 @@ type Config struct {
 	// MinRate is the rate in bytes per second, measured over each WriteTimeout, that a connection
 	// must acknowledge for responses that last longer than ResponseTimeout.
 	MinRate int64
-	Logger  *slog.Logger
+	// Logger receives panics of handlers and, at level debug, protocol errors of clients.
+	Logger *slog.Logger
 }
 
 // Wire is a TLS connection that also limits floods and reports delivery.
 type Wire interface {
 	net.Conn
 	ConnectionState() tls.ConnectionState
-	// Cork holds what is written until Uncork, so that it leaves together.
+	// Cork holds written bytes until Uncork, which sends them in one write below TLS.
 	Cork()
 	Uncork() error
 	// Delivered returns the number of bytes that the peer has acknowledged, and the number of bytes
 	// that the kernel has accepted beyond these. It must not block.
 	Delivered() (acknowledged, outstanding int64)
-	// FramesReceived counts frames that reset streams, and control frames, which neither start
-	// requests nor carry data. Throttle is called before each read, and may delay it.
+	// FramesReceived counts RST_STREAM frames, and other control frames. A control frame neither
+	// starts a request nor carries data.
 	FramesReceived(resets, control int)
+	// Throttle is called before each read. It sleeps if the client floods the server.
 	Throttle()
 	// FramesSent counts streams that the server reset, DATA frames, and written bytes.
 	FramesSent(resets, frames, bytes int)

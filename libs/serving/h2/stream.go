@@ -38,7 +38,7 @@ func (w *window) credit(n int64) int64 {
 
 // closedStreams remembers recently closed streams.
 type closedStreams struct {
-	at      int // index of the oldest one, which is replaced next
+	oldest  int // index in streams; replaced next
 	streams [128]struct {
 		id   uint32
 		byUs bool
@@ -47,9 +47,9 @@ type closedStreams struct {
 
 // add adds a stream. byUs is whether the server reset it.
 func (r *closedStreams) add(id uint32, byUs bool) {
-	r.streams[r.at].id = id
-	r.streams[r.at].byUs = byUs
-	r.at = (r.at + 1) % len(r.streams)
+	r.streams[r.oldest].id = id
+	r.streams[r.oldest].byUs = byUs
+	r.oldest = (r.oldest + 1) % len(r.streams)
 }
 
 // find reports whether a stream was closed recently, and whether the server reset it.
@@ -81,7 +81,7 @@ type stream struct {
 	body          *body // nil if there is no body
 	response      response
 	handler       http.Handler
-	responseBegun atomic.Bool // the response has begun
+	responseBegun atomic.Bool
 
 	// Used by the reader only.
 	declared, received int64 // bytes of the body; declared is -1 if unknown
@@ -94,8 +94,8 @@ type stream struct {
 	responseEnded, requestEnded bool  // END_STREAM was sent; END_STREAM was received
 	handlerDone                 bool  // the handler has returned
 	hasToken                    bool  // holds the write token
-	writing                     bool  // its large data is being written
-	expired                     error // the reason to reset it after that write
+	writing                     bool  // a write in progress contains its large data
+	expired                     error // why the stream must be reset after that write
 	wake                        chan struct{}
 	onClose                     []func()
 	deadline                    deadline
@@ -140,8 +140,8 @@ func (s *stream) setReadDeadline(t time.Time) {
 	if t.IsZero() {
 		return
 	}
-	if left := time.Until(t); left > 0 {
-		s.readTimer = time.AfterFunc(left, func() { s.consumed(s.body.close(os.ErrDeadlineExceeded)) })
+	if remaining := time.Until(t); remaining > 0 {
+		s.readTimer = time.AfterFunc(remaining, func() { s.consumed(s.body.close(os.ErrDeadlineExceeded)) })
 		return
 	}
 	c.refund(s, s.body.close(os.ErrDeadlineExceeded))
@@ -173,11 +173,8 @@ func (c *conn) open(s *stream) error {
 	return nil
 }
 
-// reset resets a stream after a protocol violation. The caller holds mu.
-func (c *conn) reset(id uint32, code http2.ErrCode) { c.resetFor(id, code, errProtocol) }
-
-// resetFor resets a stream with a code. Writes to it fail with err. The caller holds mu.
-func (c *conn) resetFor(id uint32, code http2.ErrCode, err error) {
+// reset resets a stream with a code. Writes to it fail with err. The caller holds mu.
+func (c *conn) reset(id uint32, code http2.ErrCode, err error) {
 	c.queue.put(appendReset(c.scratch[:0], id, code))
 	if code != http2.ErrCodeNo { // otherwise the response is complete
 		c.resetting++
@@ -189,7 +186,7 @@ func (c *conn) resetFor(id uint32, code http2.ErrCode, err error) {
 	}
 }
 
-// close closes a stream; err is nil if all was sent and received. The caller holds mu.
+// close closes a stream. err is nil if both sides have sent everything. The caller holds mu.
 func (c *conn) close(s *stream, err error) {
 	if c.streams[s.id] != s {
 		return
@@ -219,10 +216,11 @@ func (s *stream) addOnClose(f func()) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	endMayBeUnwritten := c.err == nil && s.err == nil && s.responseEnded && (c.queue.size > 0 || c.writing)
 	switch {
 	case c.streams[s.id] == s && !s.responseEnded:
 		s.onClose = append(s.onClose, f)
-	case c.err == nil && s.responseEnded && s.err == nil && (c.queue.size > 0 || c.writing): // the current write may contain its end
+	case endMayBeUnwritten:
 		c.closeFuncs = append(c.closeFuncs, f)
 	default:
 		f()
@@ -265,7 +263,7 @@ func (s *stream) run() {
 	returned = true
 }
 
-// releaseRequest releases what only handlers need.
+// releaseRequest releases the memory that only the handler needs.
 func (s *stream) releaseRequest() {
 	s.response.releaseHeader()
 	s.conn.mu.Lock()
@@ -319,7 +317,7 @@ func (s *stream) abort() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if s.conn.streams[s.id] == s {
-		s.conn.resetFor(s.id, http2.ErrCodeInternal, errEnded)
+		s.conn.reset(s.id, http2.ErrCodeInternal, errEnded)
 	}
 }
 
@@ -338,7 +336,7 @@ func (s *stream) cleanUp() {
 		return
 	}
 	if c.streams[s.id] == s {
-		c.resetFor(s.id, http2.ErrCodeNo, errEnded) // the rest of the body is not needed
+		c.reset(s.id, http2.ErrCodeNo, errEnded) // the rest of the body is not needed
 	}
 	if s.readTimer != nil {
 		s.readTimer.Stop()

@@ -62,8 +62,8 @@ type check struct {
 	name      string
 	run       Check
 	endpoints []Endpoint
-	// apart means that the check is reported but does not fail the endpoint.
-	apart bool
+	// informational means that a failure is reported but does not fail the endpoint.
+	informational bool
 }
 
 // New returns a registry with the check "ping". The grace period starts now.
@@ -82,10 +82,10 @@ func (r *Registry) Add(name string, run Check, endpoints ...Endpoint) {
 	r.add(check{name: name, run: run, endpoints: endpoints})
 }
 
-// AddApart is Add for checks whose failure does not make the process unhealthy. Endpoints report
-// the failure and pass. /readyz/NAME fails.
-func (r *Registry) AddApart(name string, run Check, endpoints ...Endpoint) {
-	r.add(check{name: name, run: run, endpoints: endpoints, apart: true})
+// AddInformational adds a check whose failure does not make the process unhealthy: its endpoints
+// report the failure and pass. The endpoint of the check itself, such as /readyz/NAME, fails.
+func (r *Registry) AddInformational(name string, run Check, endpoints ...Endpoint) {
+	r.add(check{name: name, run: run, endpoints: endpoints, informational: true})
 }
 
 // add adds a check to its endpoints, by default to all.
@@ -105,23 +105,23 @@ func (r *Registry) add(added check) {
 	r.checks = append(r.checks, added)
 }
 
-// on returns the checks of an endpoint, in order.
-func (r *Registry) on(e Endpoint) []check {
+// checksOf returns the checks of an endpoint in the order of registration.
+func (r *Registry) checksOf(e Endpoint) []check {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var out []check
+	var checks []check
 	for _, c := range r.checks {
 		if slices.Contains(c.endpoints, e) {
-			out = append(out, c)
+			checks = append(checks, c)
 		}
 	}
-	return out
+	return checks
 }
 
 // Names returns the names of an endpoint's checks in order.
 func (r *Registry) Names(e Endpoint) []string {
 	var out []string
-	for _, c := range r.on(e) {
+	for _, c := range r.checksOf(e) {
 		out = append(out, c.name)
 	}
 	return out
@@ -140,16 +140,16 @@ func (r *Registry) runCheck(e Endpoint, c check, req *http.Request) error {
 // checks, one after the other.
 func (r *Registry) report(e Endpoint, names, reasons string) {
 	r.mu.Lock()
-	before := r.states[e]
-	now := state{passed: before.passed || names == ""}
-	if before.passed || r.now().Sub(r.started) >= startPatience {
-		now.logged = names
+	previous := r.states[e]
+	current := state{passed: previous.passed || names == ""}
+	if previous.passed || r.now().Sub(r.started) >= startPatience {
+		current.logged = names
 	}
-	r.states[e] = now
+	r.states[e] = current
 	r.mu.Unlock()
 	switch {
-	case now.logged == before.logged:
-	case now.logged == "":
+	case current.logged == previous.logged:
+	case current.logged == "":
 		r.log.Info("health endpoint passes again", "endpoint", string(e))
 	default:
 		r.log.Warn("health endpoint fails", "endpoint", string(e), "checks", names, "reasons", reasons)

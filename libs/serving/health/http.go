@@ -39,12 +39,12 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // serveAll runs the checks of an endpoint, except excluded ones, and writes the result.
 func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request) {
 	query := req.URL.Query()
-	checks := r.on(e)
+	checks := r.checksOf(e)
 	excluded, unknown := exclusions(checks, query["exclude"])
 	var (
-		body   strings.Builder
-		failed []string
-		why    []string
+		body    strings.Builder
+		failed  []string
+		reasons []string
 	)
 	for _, c := range checks {
 		if excluded[c.name] {
@@ -52,15 +52,15 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 			continue
 		}
 		err := r.runCheck(e, c, req)
-		r.slis.note(e, c.name, err)
+		r.slis.record(e, c.name, err)
 		if err != nil {
-			if c.apart {
+			if c.informational {
 				fmt.Fprintf(&body, "[-]%s failed: reason withheld, does not count\n", c.name)
 				continue
 			}
 			fmt.Fprintf(&body, "[-]%s failed: reason withheld\n", c.name)
 			failed = append(failed, c.name)
-			why = append(why, c.name+": "+err.Error())
+			reasons = append(reasons, c.name+": "+err.Error())
 			continue
 		}
 		fmt.Fprintf(&body, "[+]%s ok\n", c.name)
@@ -68,7 +68,7 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 	if unknown != "" {
 		fmt.Fprintf(&body, "warn: some health checks cannot be excluded: no matches for %s\n", unknown)
 	}
-	r.report(e, strings.Join(failed, ","), strings.Join(why, "; "))
+	r.report(e, strings.Join(failed, ","), strings.Join(reasons, "; "))
 	if len(failed) > 0 {
 		http.Error(w, fmt.Sprintf("%s%s check failed", body.String(), e), http.StatusInternalServerError)
 		return
@@ -85,8 +85,8 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 const maxUnknown = 512
 
 // exclusions returns the checks to exclude, and the distinct quoted names that match no check.
-func exclusions(checks []check, asked []string) (excluded map[string]bool, unknown string) {
-	if len(asked) == 0 {
+func exclusions(checks []check, requested []string) (excluded map[string]bool, unknown string) {
+	if len(requested) == 0 {
 		return nil, ""
 	}
 	excluded = make(map[string]bool, len(checks)) // false until requested
@@ -94,7 +94,7 @@ func exclusions(checks []check, asked []string) (excluded map[string]bool, unkno
 		excluded[c.name] = false
 	}
 	reported := map[string]bool{}
-	for _, name := range asked {
+	for _, name := range requested {
 		if _, ok := excluded[name]; ok {
 			excluded[name] = true
 			continue
@@ -106,8 +106,8 @@ func exclusions(checks []check, asked []string) (excluded map[string]bool, unkno
 		if unknown != "" {
 			unknown += ","
 		}
-		if room := maxUnknown - len(unknown); len(name) > room {
-			unknown += fmt.Sprintf("%q...", name[:max(room, 0)])
+		if remaining := maxUnknown - len(unknown); len(name) > remaining {
+			unknown += fmt.Sprintf("%q...", name[:max(remaining, 0)])
 			continue
 		}
 		unknown += fmt.Sprintf("%q", name)
@@ -117,7 +117,7 @@ func exclusions(checks []check, asked []string) (excluded map[string]bool, unkno
 
 // serveOne runs one check and writes its result.
 func (r *Registry) serveOne(e Endpoint, name string, w http.ResponseWriter, req *http.Request) {
-	for _, c := range r.on(e) {
+	for _, c := range r.checksOf(e) {
 		if c.name != name {
 			continue
 		}

@@ -20,10 +20,10 @@ type shared struct {
 	limit, keep time.Duration
 	run         func(context.Context) error
 
-	mu    sync.Mutex // leaf
-	now   *outcome   // the current run, or nil
-	last  error
-	until time.Time // when last expires
+	mu      sync.Mutex // leaf
+	running *outcome   // the current run, or nil
+	last    error      // the result of the last run
+	until   time.Time  // when last expires
 }
 
 // outcome is the result of a run, valid once done is closed.
@@ -40,11 +40,11 @@ func (s *shared) await(ctx context.Context) error {
 		defer s.mu.Unlock()
 		return s.last
 	}
-	o := s.now
+	o := s.running
 	if o == nil {
 		o = &outcome{done: make(chan struct{})}
-		s.now = o
-		go s.work(o) // ends within limit
+		s.running = o
+		go s.execute(o) // ends within limit
 	}
 	s.mu.Unlock()
 	select {
@@ -55,8 +55,8 @@ func (s *shared) await(ctx context.Context) error {
 	}
 }
 
-// work runs the check and keeps the result.
-func (s *shared) work(o *outcome) {
+// execute runs the check and keeps the result.
+func (s *shared) execute(o *outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
 	defer cancel()
 	o.err = s.run(ctx)
@@ -65,7 +65,7 @@ func (s *shared) work(o *outcome) {
 		keep /= 10
 	}
 	s.mu.Lock()
-	s.last, s.until, s.now = o.err, time.Now().Add(keep), nil
+	s.last, s.until, s.running = o.err, time.Now().Add(keep), nil
 	s.mu.Unlock()
 	close(o.done)
 }

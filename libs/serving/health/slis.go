@@ -25,8 +25,8 @@ func newSLIs() *slis {
 	return s
 }
 
-// note records the result of a check for an endpoint.
-func (s *slis) note(e Endpoint, name string, err error) {
+// record records the result of a check for an endpoint.
+func (s *slis) record(e Endpoint, name string, err error) {
 	value, status := 1.0, "success"
 	if err != nil {
 		value, status = 0, "error"

@@ -59,7 +59,7 @@ func (l *Lifecycle) Gatherer(from prometheus.Gatherer, log *slog.Logger) (promet
 	if err != nil {
 		return nil, err
 	}
-	s := &shown{from: from, disabled: map[string]bool{}, asked: len(l.Disabled), showHidden: l.ShowHiddenFor != "", allowed: allowed, registered: map[string]lifecycleOf{}, hidden: map[string]bool{}}
+	s := &filteredGatherer{source: from, disabled: map[string]bool{}, disabledCount: len(l.Disabled), showHidden: l.ShowHiddenFor != "", allowed: allowed, registered: map[string]metricLifecycle{}, hidden: map[string]bool{}}
 	for _, name := range l.Disabled {
 		s.disabled[name] = true
 	}

@@ -26,7 +26,7 @@ func parsed(t *testing.T, args ...string) *metrics.Lifecycle {
 }
 
 // counted returns a registry with one metric of each type and a label for the user.
-func counted() *prometheus.Registry {
+func sampleCount() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	labels := []string{"user", "verb"}
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[STABLE] x"}, labels)
@@ -112,7 +112,7 @@ func TestWhatIsShown(t *testing.T) {
 			t.Errorf("%s: errors = %v", name, errs)
 			continue
 		}
-		got := lines(t, l, counted())
+		got := lines(t, l, sampleCount())
 		for _, want := range c.want {
 			if !got[want] {
 				t.Errorf("%s: missing %s in %v", name, want, got)
@@ -165,7 +165,7 @@ func TestBadLifecycles(t *testing.T) {
 			t.Errorf("%s: %v, want %s", arg, errs, want)
 		}
 	}
-	_, err := parsed(t, "--allow-metric-labels-manifest="+manifest).Gatherer(counted(), slog.New(slog.DiscardHandler))
+	_, err := parsed(t, "--allow-metric-labels-manifest="+manifest).Gatherer(sampleCount(), slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), `"asked_total" is not of the form metric,label`) {
 		t.Errorf("the manifest was accepted: %v", err)
 	}

@@ -21,15 +21,15 @@ func constrain(f *dto.MetricFamily, allowed map[string][]string) (unexpected flo
 					changed = true
 				}
 				m.Label[i] = &dto.LabelPair{Name: l.Name, Value: ptr(unexpectedValue)}
-				unexpected += counted(m)
+				unexpected += sampleCount(m)
 			}
 		}
 		id := identity(m)
-		if had := merged[id]; had != nil {
-			add(had, m)
+		if sum := merged[id]; sum != nil {
+			addSeries(sum, m)
 			continue
 		}
-		m = own(m)
+		m = copySeries(m)
 		merged[id] = m
 		out = append(out, m)
 	}
@@ -47,8 +47,8 @@ func identity(m *dto.Metric) string {
 	return b.String()
 }
 
-// counted returns the count of a series, or 1 for a gauge.
-func counted(m *dto.Metric) float64 {
+// sampleCount returns the number of samples of a series, or 1 for a gauge.
+func sampleCount(m *dto.Metric) float64 {
 	switch {
 	case m.Counter != nil:
 		return m.Counter.GetValue()
@@ -60,8 +60,8 @@ func counted(m *dto.Metric) float64 {
 	return 1
 }
 
-// own returns a copy to which add may add.
-func own(m *dto.Metric) *dto.Metric {
+// copySeries returns a copy that addSeries may change.
+func copySeries(m *dto.Metric) *dto.Metric {
 	out := &dto.Metric{Label: m.Label, TimestampMs: m.TimestampMs}
 	switch {
 	case m.Counter != nil:
@@ -82,24 +82,24 @@ func own(m *dto.Metric) *dto.Metric {
 	return out
 }
 
-// add adds a series to one of the same family. It drops quantiles, which cannot be added.
-func add(to, m *dto.Metric) {
+// addSeries adds the values of m to those of sum, a series of the same family. It drops quantiles, which cannot be added.
+func addSeries(sum, m *dto.Metric) {
 	switch {
 	case m.Counter != nil:
-		to.Counter.Value = ptr(to.Counter.GetValue() + m.Counter.GetValue())
+		sum.Counter.Value = ptr(sum.Counter.GetValue() + m.Counter.GetValue())
 	case m.Gauge != nil:
-		to.Gauge.Value = ptr(to.Gauge.GetValue() + m.Gauge.GetValue())
+		sum.Gauge.Value = ptr(sum.Gauge.GetValue() + m.Gauge.GetValue())
 	case m.Untyped != nil:
-		to.Untyped.Value = ptr(to.Untyped.GetValue() + m.Untyped.GetValue())
+		sum.Untyped.Value = ptr(sum.Untyped.GetValue() + m.Untyped.GetValue())
 	case m.Summary != nil:
-		to.Summary.SampleCount = ptr(to.Summary.GetSampleCount() + m.Summary.GetSampleCount())
-		to.Summary.SampleSum = ptr(to.Summary.GetSampleSum() + m.Summary.GetSampleSum())
-		to.Summary.Quantile = nil
+		sum.Summary.SampleCount = ptr(sum.Summary.GetSampleCount() + m.Summary.GetSampleCount())
+		sum.Summary.SampleSum = ptr(sum.Summary.GetSampleSum() + m.Summary.GetSampleSum())
+		sum.Summary.Quantile = nil
 	case m.Histogram != nil:
-		to.Histogram.SampleCount = ptr(to.Histogram.GetSampleCount() + m.Histogram.GetSampleCount())
-		to.Histogram.SampleSum = ptr(to.Histogram.GetSampleSum() + m.Histogram.GetSampleSum())
+		sum.Histogram.SampleCount = ptr(sum.Histogram.GetSampleCount() + m.Histogram.GetSampleCount())
+		sum.Histogram.SampleSum = ptr(sum.Histogram.GetSampleSum() + m.Histogram.GetSampleSum())
 		for i, b := range m.Histogram.Bucket { // buckets of one family have equal bounds
-			to.Histogram.Bucket[i].CumulativeCount = ptr(to.Histogram.Bucket[i].GetCumulativeCount() + b.GetCumulativeCount())
+			sum.Histogram.Bucket[i].CumulativeCount = ptr(sum.Histogram.Bucket[i].GetCumulativeCount() + b.GetCumulativeCount())
 		}
 	}
 }

@@ -65,13 +65,13 @@ func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
 // errorLog logs the errors of a scrape.
 type errorLog struct{ log *slog.Logger }
 
-// unsent is the prefix of errors for a client that disconnected during a scrape, which is not an
+// disconnectPrefix is the prefix of errors for a client that disconnected during a scrape, which is not an
 // error of the process.
-const unsent = "error encoding and sending metric family:"
+const disconnectPrefix = "error encoding and sending metric family:"
 
 func (l errorLog) Println(v ...any) {
 	text, level := fmt.Sprint(v...), slog.LevelError
-	if strings.HasPrefix(text, unsent) {
+	if strings.HasPrefix(text, disconnectPrefix) {
 		level = slog.LevelDebug
 	}
 	l.log.Log(context.Background(), level, "gathering metrics", "error", text)

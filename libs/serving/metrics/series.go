@@ -25,13 +25,13 @@ type SeriesConfig[K comparable, V any] struct {
 // KeepWhile). A removed series that is used again starts at zero. Its methods are safe for
 // concurrent use.
 type Series[K comparable, V any] struct {
-	config SeriesConfig[K, V]
-	live   atomic.Pointer[func() func(K) bool]
-	kept   sync.Map // K → V; changed with mu
+	config   SeriesConfig[K, V]
+	live     atomic.Pointer[func() func(K) bool]
+	children sync.Map // K → V; changed with mu
 
-	mu    sync.Mutex // a leaf, except for the callbacks
-	count int
-	swept time.Time // last sweep because of the limit
+	mu        sync.Mutex // a leaf, except for the callbacks
+	count     int
+	lastSweep time.Time // last sweep because of the limit
 }
 
 // NewSeries returns an empty Series.
@@ -46,7 +46,7 @@ func (s *Series[K, V]) KeepWhile(live func() func(K) bool) { s.live.Store(&live)
 
 // Of returns the children for a key.
 func (s *Series[K, V]) Of(k K) V {
-	if v, ok := s.kept.Load(k); ok {
+	if v, ok := s.children.Load(k); ok {
 		return v.(V)
 	}
 	if s.full() {
@@ -54,17 +54,17 @@ func (s *Series[K, V]) Of(k K) V {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v, ok := s.kept.Load(k); ok {
+	if v, ok := s.children.Load(k); ok {
 		return v.(V)
 	}
 	if s.count >= s.config.Limit {
 		k = s.config.Overflow(k)
-		if v, ok := s.kept.Load(k); ok {
+		if v, ok := s.children.Load(k); ok {
 			return v.(V)
 		}
 	}
 	v := s.config.Add(k)
-	s.kept.Store(k, v)
+	s.children.Store(k, v)
 	s.count++
 	return v
 }
@@ -78,11 +78,12 @@ func (s *Series[K, V]) full() bool {
 // sweepPause is the shortest time between sweeps of a full Series.
 const sweepPause = time.Second
 
+// sweepFull removes outdated series of a full Series, at most once per sweepPause.
 func (s *Series[K, V]) sweepFull() {
 	s.mu.Lock()
-	due := s.live.Load() != nil && time.Since(s.swept) >= sweepPause
+	due := s.live.Load() != nil && time.Since(s.lastSweep) >= sweepPause
 	if due {
-		s.swept = time.Now()
+		s.lastSweep = time.Now()
 	}
 	s.mu.Unlock()
 	if due {
@@ -92,16 +93,16 @@ func (s *Series[K, V]) sweepFull() {
 
 // sweep removes the series of objects that no longer exist.
 func (s *Series[K, V]) sweep() {
-	of := s.live.Load()
-	if of == nil {
+	newLive := s.live.Load()
+	if newLive == nil {
 		return
 	}
-	live := (*of)() // may take locks
+	live := (*newLive)() // may take locks
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept.Range(func(key, _ any) bool {
+	s.children.Range(func(key, _ any) bool {
 		if k := key.(K); !live(k) {
-			s.kept.Delete(k)
+			s.children.Delete(k)
 			s.config.Remove(k)
 			s.count--
 		}
@@ -112,7 +113,7 @@ func (s *Series[K, V]) sweep() {
 // Register registers vectors, and removes outdated series before each collection.
 func (s *Series[K, V]) Register(r prometheus.Registerer, vectors ...prometheus.Collector) error {
 	for _, v := range vectors {
-		if err := r.Register(swept{v, s.sweep}); err != nil {
+		if err := r.Register(sweepingCollector{v, s.sweep}); err != nil {
 			return err
 		}
 	}
@@ -126,14 +127,14 @@ func (s *Series[K, V]) MustRegister(r prometheus.Registerer, vectors ...promethe
 	}
 }
 
-// swept is a collector that sweeps first.
-type swept struct {
+// sweepingCollector removes outdated series before it collects.
+type sweepingCollector struct {
 	prometheus.Collector
 	sweep func()
 }
 
 // Collect implements prometheus.Collector.
-func (c swept) Collect(ch chan<- prometheus.Metric) {
+func (c sweepingCollector) Collect(ch chan<- prometheus.Metric) {
 	c.sweep()
 	c.Collector.Collect(ch)
 }

@@ -9,46 +9,46 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// shown is a gatherer that omits disabled and hidden metrics, and merges label values that are not
+// filteredGatherer is a gatherer that omits disabled and hidden metrics, and merges label values that are not
 // allowed.
-type shown struct {
-	from       prometheus.Gatherer
-	disabled   map[string]bool
-	asked      int // number of names given
-	showHidden bool
-	allowed    map[string]map[string][]string
+type filteredGatherer struct {
+	source        prometheus.Gatherer
+	disabled      map[string]bool
+	disabledCount int // number of names given
+	showHidden    bool
+	allowed       map[string]map[string][]string
 
 	mu sync.Mutex // guards the fields below; a leaf
 	// registered and hidden are the metrics seen so far.
-	registered map[string]lifecycleOf
+	registered map[string]metricLifecycle
 	hidden     map[string]bool
 	// unexpected is how much was counted under values that are not allowed.
 	unexpected float64
 }
 
-// lifecycleOf is the lifecycle in the help of a metric.
-type lifecycleOf struct{ stability, deprecated string }
+// metricLifecycle is the lifecycle in the help of a metric.
+type metricLifecycle struct{ stability, deprecated string }
 
 // unexpectedValue replaces values that are not allowed.
 const unexpectedValue = "unexpected"
 
 // Gather implements prometheus.Gatherer.
-func (s *shown) Gather() ([]*dto.MetricFamily, error) {
-	families, err := s.from.Gather()
+func (s *filteredGatherer) Gather() ([]*dto.MetricFamily, error) {
+	families, err := s.source.Gather()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unexpected := 0.0
 	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
-		of := readHelp(f.GetHelp())
-		if of.deprecated != "" && parseRelease(of.deprecated).before(current()) && !s.showHidden {
+		lifecycle := readHelp(f.GetHelp())
+		if lifecycle.deprecated != "" && parseRelease(lifecycle.deprecated).before(current()) && !s.showHidden {
 			s.hidden[f.GetName()] = true
 			return true
 		}
 		if s.disabled[f.GetName()] {
 			return true
 		}
-		if of.stability != "" {
-			s.registered[f.GetName()] = of
+		if lifecycle.stability != "" {
+			s.registered[f.GetName()] = lifecycle
 		}
 		if labels := s.allowed[f.GetName()]; labels != nil {
 			unexpected += constrain(f, labels)
@@ -56,7 +56,7 @@ func (s *shown) Gather() ([]*dto.MetricFamily, error) {
 		return false
 	})
 	s.unexpected = max(s.unexpected, unexpected) // series may disappear, but a counter must not decrease
-	for _, f := range s.about() {
+	for _, f := range s.metricsAboutMetrics() {
 		if !s.disabled[f.GetName()] {
 			families = append(families, f)
 		}
@@ -67,35 +67,35 @@ func (s *shown) Gather() ([]*dto.MetricFamily, error) {
 
 // readHelp parses the stability at the beginning of a help text, and the version that deprecated
 // the metric.
-func readHelp(help string) (of lifecycleOf) {
+func readHelp(help string) (lifecycle metricLifecycle) {
 	help = strings.TrimPrefix(help, "EXPERIMENTAL: ")
-	stability, rest, ok := strings.Cut(help, "] ")
+	stability, text, ok := strings.Cut(help, "] ")
 	if !ok || !strings.HasPrefix(stability, "[") {
-		return of
+		return lifecycle
 	}
-	of.stability = stability[1:]
-	if since, ok := strings.CutPrefix(rest, "(Deprecated since "); ok {
-		of.deprecated, _, _ = strings.Cut(since, ")")
+	lifecycle.stability = stability[1:]
+	if since, ok := strings.CutPrefix(text, "(Deprecated since "); ok {
+		lifecycle.deprecated, _, _ = strings.Cut(since, ")")
 	}
-	return of
+	return lifecycle
 }
 
-// about returns the metrics about metrics.
-func (s *shown) about() []*dto.MetricFamily {
-	by := map[lifecycleOf]float64{}
-	for _, of := range s.registered {
-		by[of]++
+// metricsAboutMetrics returns the metrics that count registered, disabled and hidden metrics.
+func (s *filteredGatherer) metricsAboutMetrics() []*dto.MetricFamily {
+	counts := map[metricLifecycle]float64{}
+	for _, lifecycle := range s.registered {
+		counts[lifecycle]++
 	}
 	registered := counterFamily("registered_metrics_total", "[BETA] Metrics that this process has shown so far, by their stability and the version since which they are deprecated.")
-	for of, n := range by {
+	for lifecycle, n := range counts {
 		registered.Metric = append(registered.Metric, &dto.Metric{
-			Label:   []*dto.LabelPair{{Name: ptr("deprecated_version"), Value: ptr(of.deprecated)}, {Name: ptr("stability_level"), Value: ptr(of.stability)}},
+			Label:   []*dto.LabelPair{{Name: ptr("deprecated_version"), Value: ptr(lifecycle.deprecated)}, {Name: ptr("stability_level"), Value: ptr(lifecycle.stability)}},
 			Counter: &dto.Counter{Value: ptr(n)},
 		})
 	}
 	slices.SortFunc(registered.Metric, func(a, b *dto.Metric) int { return strings.Compare(identity(a), identity(b)) })
 	out := []*dto.MetricFamily{
-		counterFamily("disabled_metrics_total", "[BETA] Metrics that are disabled.", float64(s.asked)),
+		counterFamily("disabled_metrics_total", "[BETA] Metrics that are disabled.", float64(s.disabledCount)),
 		counterFamily("hidden_metrics_total", "[BETA] Metrics that are hidden, because they have been deprecated since an earlier release.", float64(len(s.hidden))),
 		counterFamily("cardinality_enforcement_unexpected_categorizations_total", "[ALPHA] How often a label had a value that is not allowed, and was counted as unexpected.", s.unexpected),
 	}

@@ -99,7 +99,7 @@ func TestManifestsThatCannotBeRead(t *testing.T) {
 			args = []string{"--allow-metric-labels-manifest=" + filepath.Join(dir, file)}
 		}
 		var logged bytes.Buffer
-		if _, err := parsed(t, args...).Gatherer(counted(), slog.New(slog.NewTextHandler(&logged, nil))); err != nil {
+		if _, err := parsed(t, args...).Gatherer(sampleCount(), slog.New(slog.NewTextHandler(&logged, nil))); err != nil {
 			t.Error(err)
 		}
 		if strings.Contains(logged.String(), "cannot be read") != logs {

@@ -13,7 +13,7 @@ import (
 type Certificate struct {
 	// Use names the purpose, such as "serving", "client-ca" or "api-client".
 	Use    string
-	Source Dated
+	Source ExpiringSource
 }
 
 // file returns the first file of the certificate, or "" if it has none.
@@ -54,7 +54,7 @@ func (e ExpiryCollector) Collect(out chan<- prometheus.Metric) {
 			continue
 		}
 		seen[id] = true
-		out <- prometheus.MustNewConstMetric(expiryDesc(), prometheus.GaugeValue, float64(c.Source.EndsFirst().NotAfter.Unix()), id[0], id[1])
+		out <- prometheus.MustNewConstMetric(expiryDesc(), prometheus.GaugeValue, float64(c.Source.FirstExpiring().NotAfter.Unix()), id[0], id[1])
 	}
 }
 
@@ -85,14 +85,14 @@ func WarnOfExpiry(ctx context.Context, log *slog.Logger, certs []Certificate) er
 	for {
 		now := time.Now()
 		for i, c := range certs {
-			first := c.Source.EndsFirst()
-			expired, t := !now.Before(first.NotAfter), &warned[i]
-			if !expiresSoon(first, now) || first.Equal(t.cert) && t.expired == expired && now.Sub(t.at) < warnInterval {
+			first := c.Source.FirstExpiring()
+			expired, last := !now.Before(first.NotAfter), &warned[i]
+			if !expiresSoon(first, now) || first.Equal(last.cert) && last.expired == expired && now.Sub(last.at) < warnInterval {
 				continue
 			}
-			t.cert = first
-			t.expired = expired
-			t.at = now
+			last.cert = first
+			last.expired = expired
+			last.at = now
 			args := []any{"use", c.Use, "file", c.file(), "subject", first.Subject.String(), "end", first.NotAfter.UTC().Format(time.RFC3339)}
 			if expired {
 				log.Error("certificate expired", args...)

@@ -90,7 +90,7 @@ type replacedSource struct {
 
 func (r replacedSource) Files() []string { return nil }
 
-func (r replacedSource) EndsFirst() *x509.Certificate {
+func (r replacedSource) FirstExpiring() *x509.Certificate {
 	i := 0
 	for i < len(r.times) && !time.Now().Before(r.times[i]) {
 		i++

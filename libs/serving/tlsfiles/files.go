@@ -21,20 +21,20 @@ type Source interface {
 	Reload() (changed bool, err error)
 }
 
-// Dated is a source of certificates.
-type Dated interface {
+// ExpiringSource is a source of certificates.
+type ExpiringSource interface {
 	Source
-	// EndsFirst returns the certificate in use that expires first.
-	EndsFirst() *x509.Certificate
+	// FirstExpiring returns the certificate in use that expires first.
+	FirstExpiring() *x509.Certificate
 }
 
 // Pair is a certificate chain and its key.
 type Pair struct {
 	certFile, keyFile string
 
-	mu            sync.Mutex // serialises Reload; leaf
-	certPEM, kPEM []byte
-	current       atomic.Pointer[tls.Certificate]
+	mu              sync.Mutex // serialises Reload; leaf
+	certPEM, keyPEM []byte
+	current         atomic.Pointer[tls.Certificate]
 }
 
 // LoadPair reads a pair of PEM files.
@@ -55,8 +55,8 @@ func FixedPair(certPEM, keyPEM []byte) (*Pair, error) {
 // Certificate returns the pair in use; its Leaf is set.
 func (p *Pair) Certificate() *tls.Certificate { return p.current.Load() }
 
-// EndsFirst implements Dated.
-func (p *Pair) EndsFirst() *x509.Certificate {
+// FirstExpiring implements ExpiringSource.
+func (p *Pair) FirstExpiring() *x509.Certificate {
 	chain := p.Certificate()
 	first := chain.Leaf
 	for _, der := range chain.Certificate[1:] {
@@ -90,7 +90,7 @@ func (p *Pair) Reload() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if bytes.Equal(certPEM, p.certPEM) && bytes.Equal(keyPEM, p.kPEM) {
+	if bytes.Equal(certPEM, p.certPEM) && bytes.Equal(keyPEM, p.keyPEM) {
 		return false, nil
 	}
 	if err := p.set(certPEM, keyPEM); err != nil {
@@ -105,7 +105,7 @@ func (p *Pair) set(certPEM, keyPEM []byte) error {
 		return err
 	}
 	p.certPEM = certPEM
-	p.kPEM = keyPEM
+	p.keyPEM = keyPEM
 	p.current.Store(&pair)
 	return nil
 }
@@ -143,8 +143,8 @@ func (b *Bundle) Certificates() []*x509.Certificate { return slices.Clone(b.curr
 // PEM returns the content of the file.
 func (b *Bundle) PEM() []byte { return slices.Clone(b.current.Load().pem) }
 
-// EndsFirst implements Dated.
-func (b *Bundle) EndsFirst() *x509.Certificate {
+// FirstExpiring implements ExpiringSource.
+func (b *Bundle) FirstExpiring() *x509.Certificate {
 	return slices.MinFunc(b.current.Load().certs, func(x, y *x509.Certificate) int { return x.NotAfter.Compare(y.NotAfter) })
 }
 

@@ -39,7 +39,7 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("LoadPair(%s, %s) = %v", c.cert, c.key, err)
 		}
-		if err == nil && (len(p.Files()) != 2 || p.EndsFirst() != p.Certificate().Leaf) {
+		if err == nil && (len(p.Files()) != 2 || p.FirstExpiring() != p.Certificate().Leaf) {
 			t.Errorf("files %v", p.Files())
 		}
 	}
@@ -70,8 +70,8 @@ func TestFailedWriteLeavesNoFiles(t *testing.T) {
 	}
 }
 
-// TestEndsFirst checks that of a chain the certificate that expires first is returned.
-func TestEndsFirst(t *testing.T) {
+// TestFirstExpiring checks that of a chain the certificate that expires first is returned.
+func TestFirstExpiring(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
 	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
@@ -88,7 +88,7 @@ func TestEndsFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.EndsFirst().Subject.CommonName; !strings.HasPrefix(got, c.want+"-self-signed@") {
+		if got := p.FirstExpiring().Subject.CommonName; !strings.HasPrefix(got, c.want+"-self-signed@") {
 			t.Errorf("%s: %s", name, got)
 		}
 		if changed, err := p.Reload(); changed || err != nil || p.Files() != nil {

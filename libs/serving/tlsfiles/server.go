@@ -34,12 +34,12 @@ type Server struct {
 	// Config is the configuration of the server.
 	Config *tls.Config
 
-	pair    *Pair
-	sni     []sniPair
-	clients *Bundle   // nil if there is no ClientCAFile
-	hinted  []*Bundle // clients and the extra CAs
+	pair        *Pair
+	sni         []sniPair
+	clients     *Bundle   // nil if there is no ClientCAFile
+	acceptedCAs []*Bundle // clients and the extra CAs
 
-	config atomic.Pointer[hintedConfig]
+	config atomic.Pointer[configWithCAs]
 }
 
 // sniPair is a certificate for some server names.
@@ -48,58 +48,58 @@ type sniPair struct {
 	names []string // the certificate's own names if empty
 }
 
-// hintedConfig is Config with the client CAs of pools.
-type hintedConfig struct {
+// configWithCAs is Server.Config with the CAs of pools as accepted issuers.
+type configWithCAs struct {
 	pools  []*x509.CertPool
 	config *tls.Config
 }
 
 // LoadServer loads the files of a server. Errors name its flags.
 func LoadServer(o ServerOptions) (*Server, error) {
-	m := &Server{}
+	s := &Server{}
 	var err error
-	if m.pair, err = LoadPair(o.CertFile, o.KeyFile); err != nil {
+	if s.pair, err = LoadPair(o.CertFile, o.KeyFile); err != nil {
 		return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 	}
 	for _, n := range o.SNI {
-		p, err := LoadPair(n.CertFile, n.KeyFile)
+		pair, err := LoadPair(n.CertFile, n.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-sni-cert-key: %w", err)
 		}
-		m.sni = append(m.sni, sniPair{pair: p, names: n.Names})
+		s.sni = append(s.sni, sniPair{pair: pair, names: n.Names})
 	}
 	if o.ClientCAFile != "" {
-		if m.clients, err = LoadBundle(o.ClientCAFile); err != nil {
+		if s.clients, err = LoadBundle(o.ClientCAFile); err != nil {
 			return nil, fmt.Errorf("--client-ca-file: %w", err)
 		}
-		m.hinted = append(m.hinted, m.clients)
+		s.acceptedCAs = append(s.acceptedCAs, s.clients)
 	}
-	m.hinted = append(m.hinted, o.ExtraClientCAs...)
-	m.Config = &tls.Config{
+	s.acceptedCAs = append(s.acceptedCAs, o.ExtraClientCAs...)
+	s.Config = &tls.Config{
 		MinVersion:         o.MinVersion,
 		CipherSuites:       o.CipherSuites,
-		GetCertificate:     m.certificate,
-		GetConfigForClient: m.configForClient,
+		GetCertificate:     s.certificate,
+		GetConfigForClient: s.configForClient,
 		NextProtos:         o.Protocols,
 		// Small records at the beginning of a connection are meant for pages that render while they
 		// load. A watch event of a few KB would take five of them, and as many writes.
 		DynamicRecordSizingDisabled: true,
 	}
-	if len(m.hinted) > 0 {
-		m.Config.ClientAuth = tls.RequestClientCert
+	if len(s.acceptedCAs) > 0 {
+		s.Config.ClientAuth = tls.RequestClientCert
 	}
-	return m, nil
+	return s, nil
 }
 
 // Certificates returns the server's certificates and the client CAs.
-func (m *Server) Certificates() []Certificate {
-	out := []Certificate{{Use: "serving", Source: m.pair}}
-	for _, s := range m.sni {
-		out = append(out, Certificate{Use: "sni", Source: s.pair})
+func (s *Server) Certificates() []Certificate {
+	out := []Certificate{{Use: "serving", Source: s.pair}}
+	for _, named := range s.sni {
+		out = append(out, Certificate{Use: "sni", Source: named.pair})
 	}
-	for _, b := range m.hinted {
+	for _, b := range s.acceptedCAs {
 		use := "request-header-ca"
-		if b == m.clients {
+		if b == s.clients {
 			use = "client-ca"
 		}
 		out = append(out, Certificate{Use: use, Source: b})
@@ -108,48 +108,48 @@ func (m *Server) Certificates() []Certificate {
 }
 
 // ClientCAs returns the bundle of ClientCAFile, or nil.
-func (m *Server) ClientCAs() *Bundle { return m.clients }
+func (s *Server) ClientCAs() *Bundle { return s.clients }
 
 // configForClient returns a config that names the accepted issuers to the client. Go clients send
 // their certificate only if its issuer is named.
-func (m *Server) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
-	if len(m.hinted) == 0 {
+func (s *Server) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
+	if len(s.acceptedCAs) == 0 {
 		return nil, nil // use Config
 	}
-	pools := make([]*x509.CertPool, len(m.hinted))
-	for i, b := range m.hinted {
+	pools := make([]*x509.CertPool, len(s.acceptedCAs))
+	for i, b := range s.acceptedCAs {
 		pools[i] = b.Pool()
 	}
-	if c := m.config.Load(); c != nil && slices.Equal(c.pools, pools) {
+	if c := s.config.Load(); c != nil && slices.Equal(c.pools, pools) {
 		return c.config, nil
 	}
-	config := m.Config.Clone()
+	config := s.Config.Clone()
 	config.GetConfigForClient = nil
 	config.ClientCAs = x509.NewCertPool()
-	for _, b := range m.hinted {
+	for _, b := range s.acceptedCAs {
 		for _, c := range b.Certificates() {
 			config.ClientCAs.AddCert(c)
 		}
 	}
-	m.config.Store(&hintedConfig{pools: pools, config: config})
+	s.config.Store(&configWithCAs{pools: pools, config: config})
 	return config, nil
 }
 
 // certificate returns the certificate for the server name of a client.
-func (m *Server) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if len(m.sni) > 0 {
+func (s *Server) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if len(s.sni) > 0 {
 		name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 		if name == "" && hello.Conn != nil {
 			// A client that connects to an address sends no name.
 			name, _, _ = net.SplitHostPort(hello.Conn.LocalAddr().String())
 		}
-		for _, s := range m.sni {
-			if s.serves(name) {
-				return s.pair.Certificate(), nil
+		for _, candidate := range s.sni {
+			if candidate.serves(name) {
+				return candidate.pair.Certificate(), nil
 			}
 		}
 	}
-	return m.pair.Certificate(), nil
+	return s.pair.Certificate(), nil
 }
 
 // serves reports whether the certificate is meant for a server name.

@@ -18,15 +18,15 @@ func Watch(ctx context.Context, log *slog.Logger, sources ...Source) error {
 	for _, s := range sources {
 		files = append(files, s.Files()...)
 	}
-	r := reloader{log: log, sources: sources, failed: make([]string, len(sources))}
-	return filewatch.Look(ctx, log, files, func(context.Context) { r.reload() })
+	r := reloader{log: log, sources: sources, lastErrors: make([]string, len(sources))}
+	return filewatch.Watch(ctx, log, files, func(context.Context) { r.reload() })
 }
 
 // reloader reloads files and logs each new error once.
 type reloader struct {
-	log     *slog.Logger
-	sources []Source
-	failed  []string // last logged error of each source
+	log        *slog.Logger
+	sources    []Source
+	lastErrors []string // last logged error of each source
 }
 
 // reload reloads all sources and logs changes and new errors.
@@ -34,11 +34,11 @@ func (r *reloader) reload() {
 	for i, s := range r.sources {
 		changed, err := s.Reload()
 		switch {
-		case err != nil && err.Error() != r.failed[i]:
-			r.failed[i] = err.Error()
+		case err != nil && err.Error() != r.lastErrors[i]:
+			r.lastErrors[i] = err.Error()
 			r.log.Error("failed to reload certificate files; keeping the previous ones", "files", s.Files(), "error", err)
 		case err == nil:
-			r.failed[i] = ""
+			r.lastErrors[i] = ""
 			if changed {
 				r.log.Info("certificate files reloaded", "files", s.Files())
 			}

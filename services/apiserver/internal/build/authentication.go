@@ -282,7 +282,7 @@ func (a *authentication) bootstrapTokens() (authenticator.Token, error) {
 // --authentication-config.
 func (a *authentication) jwtTokens() (authenticator.Token, error) {
 	o := a.o
-	if !o.JWT.Given() {
+	if !o.JWT.IsSet() {
 		return nil, nil
 	}
 	// Cached reviews used the previous rules or keys.

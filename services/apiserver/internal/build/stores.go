@@ -414,7 +414,7 @@ func (l clusters) gatherer(main *prometheus.Registry) prometheus.Gatherer {
 // addChecks adds health checks of the clusters, which do not affect the readiness of the server.
 func (l clusters) addChecks(h *health.Registry) {
 	for _, c := range l {
-		h.AddApart(c.name(), c.alive)
+		h.AddInformational(c.name(), c.alive)
 	}
 }
 

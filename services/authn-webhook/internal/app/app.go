@@ -63,7 +63,7 @@ func (o *Options) mount(s *service) (err error) {
 	if err != nil {
 		return err
 	}
-	s.Follow = known.Knows
+	s.Follow = known.HasValidCertificate
 	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")
 	}

@@ -115,7 +115,7 @@ func (t *tokens) bootstrap(found *objects.Objects) (authenticator.Token, error) 
 
 // jwt returns the authenticator of the authentication configuration, or nil.
 func (t *tokens) jwt(*objects.Objects) (authenticator.Token, error) {
-	if !t.o.JWT.Given() {
+	if !t.o.JWT.IsSet() {
 		return nil, nil
 	}
 	host, err := os.Hostname()

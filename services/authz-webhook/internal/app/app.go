@@ -91,7 +91,7 @@ func (o *Options) mount(s *servicerunner.Service) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Follow = known.Knows
+	s.Follow = known.HasValidCertificate
 	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")
 	}

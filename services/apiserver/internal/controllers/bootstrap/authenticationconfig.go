@@ -173,7 +173,7 @@ func (e *ExtensionInfo) FollowFiles(ctx context.Context) error {
 	if len(files) == 0 {
 		return nil
 	}
-	return filewatch.Look(ctx, e.Logger, files, func(context.Context) {
+	return filewatch.Watch(ctx, e.Logger, files, func(context.Context) {
 		for _, b := range e.bundles() { // the owners of the bundles log errors
 			if changed, err := b.Reload(); err == nil && changed {
 				e.Logger.Info("certificate files reloaded", "files", b.Files())

@@ -71,7 +71,7 @@ func (l *Live) Following() bool { return l.following.Load() }
 func (l *Live) Run(ctx context.Context) error {
 	l.following.Store(true)
 	defer l.following.Store(false)
-	_ = filewatch.FollowUntilTaken(ctx, l.log, l.file, l.data, l.changed) // the error is that of the context
+	_ = filewatch.FollowUntilApplied(ctx, l.log, l.file, l.data, l.changed) // the error is that of the context
 	return nil
 }
 

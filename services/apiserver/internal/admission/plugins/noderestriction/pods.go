@@ -73,7 +73,7 @@ func (p *Plugin) mirrorPod(ctx context.Context, a *attempt) error {
 	if err := p.ownedByNode(ctx, a, pod); err != nil {
 		return err
 	}
-	if what := node.Names(pod); what != "" {
+	if what := node.ForbiddenMirrorPodReference(pod); what != "" {
 		return a.refuse("node %q can not create pods that reference %s", a.node, what)
 	}
 	return nil
