@@ -19,6 +19,7 @@ var (
 	heading         = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	notInAnchor     = regexp.MustCompile(`[^\pL\pN _-]`)
 	makeTarget      = regexp.MustCompile("(?m)(?:`|^\\$ )make ([a-z][a-z0-9-]*)")
+	workflowTargets = regexp.MustCompile(`(?m)^ +(?:- run: (?:>-\s+)?make ([a-z][a-z0-9-]*)|target: \[(.*)\]$)`)
 )
 
 // source returns the product code without tests.
@@ -166,5 +167,28 @@ func TestDocumentedMakeTargetsExist(t *testing.T) {
 				t.Errorf("%s names make %s, which does not exist", page, m[1])
 			}
 		}
+	}
+}
+
+// TestWorkflowsCallMakeTargets checks that Makefile targets of the workflows exist. A list of
+// targets is a matrix.
+func TestWorkflowsCallMakeTargets(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := 0
+	for workflow, text := range files(t, ".github", ".yaml") {
+		for _, m := range workflowTargets.FindAllStringSubmatch(text, -1) {
+			for target := range strings.SplitSeq(m[1]+m[2], ", ") {
+				called++
+				if !strings.Contains(string(makefile), "\n"+target+":") {
+					t.Errorf("%s calls make %s, which does not exist", workflow, target)
+				}
+			}
+		}
+	}
+	if called < 6 {
+		t.Errorf("workflows call only %d make targets", called)
 	}
 }
