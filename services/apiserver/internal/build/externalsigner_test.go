@@ -48,7 +48,7 @@ func TestExternalSigner(t *testing.T) {
 			sign: func(s *externaljwttest.State) { s.Key, s.Header["kid"] = other, "kid-3" },
 			keys: func(s *externaljwttest.State) {
 				s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-3", other, false))
-				s.Made = time.Now()
+				s.DataTime = time.Now()
 			},
 			known: true,
 		},

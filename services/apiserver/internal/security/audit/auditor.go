@@ -28,10 +28,11 @@ const (
 	truncationMark = "...TRUNCATED"
 )
 
-// Decision is what the policy records of a request.
+// Decision states what the policy records of a request.
 type Decision struct {
 	Level Level
-	Omit  StageSet
+	// Omit contains the stages at which no event is emitted.
+	Omit StageSet
 	// OmitManagedFields removes managedFields from objects.
 	OmitManagedFields bool
 }
@@ -73,25 +74,25 @@ type Auditor struct {
 
 // New returns an auditor.
 func New(c Config) *Auditor {
-	t := &Auditor{Config: c, budget: newObjectBudget(c.MaxObjects)}
-	if t.Slow == 0 {
-		t.Slow = defaultSlow
+	auditor := &Auditor{Config: c, budget: newObjectBudget(c.MaxObjects)}
+	if auditor.Slow == 0 {
+		auditor.Slow = defaultSlow
 	}
-	t.policy.Store(&c.Policy)
-	return t
+	auditor.policy.Store(&c.Policy)
+	return auditor
 }
 
 // SetPolicy replaces the policy for later requests. If err is not nil, it keeps the policy and
 // records the failed reload.
-func (t *Auditor) SetPolicy(p Policy, err error) {
+func (auditor *Auditor) SetPolicy(policy Policy, err error) {
 	if err != nil {
-		t.Metrics.reloads.WithLabelValues("failure").Inc()
-		t.Logger.Error("failed to reload audit policy; keeping the previous one", "error", err)
+		auditor.Metrics.reloads.WithLabelValues("failure").Inc()
+		auditor.Logger.Error("failed to reload audit policy; keeping the previous one", "error", err)
 		return
 	}
-	t.policy.Store(&p)
-	t.Metrics.reloads.WithLabelValues("success").Inc()
-	t.Logger.Info("reloaded audit policy")
+	auditor.policy.Store(&policy)
+	auditor.Metrics.reloads.WithLabelValues("success").Inc()
+	auditor.Logger.Info("reloaded audit policy")
 }
 
 // Arrival describes a request at its arrival.
@@ -120,59 +121,59 @@ func ArrivalOf(r *http.Request, id string) Arrival {
 	return a
 }
 
-// Open opens the record of a request. u is nil before authentication. Open returns nil if the
-// policy omits the request, and does not call arrived then.
-func (t *Auditor) Open(op *requestinfo.Info, u *request.User, arrived func() Arrival) *Record {
-	if t == nil {
+// Open opens the record of a request. user is nil before authentication. arrived describes the
+// request. If the policy does not record the request, Open returns nil and does not call arrived.
+func (auditor *Auditor) Open(info *requestinfo.Info, user *request.User, arrived func() Arrival) *Record {
+	if auditor == nil {
 		return nil
 	}
-	d := (*t.policy.Load()).Decide(op, u)
-	t.Metrics.levels[d.Level].Inc()
-	if d.Level == None {
+	decision := (*auditor.policy.Load()).Decide(info, user)
+	auditor.Metrics.levels[decision.Level].Inc()
+	if decision.Level == None {
 		return nil
 	}
-	a := arrived()
-	p, _ := t.states.Get().(*recordState)
-	if p == nil {
-		p = &recordState{}
+	arrival := arrived()
+	state, _ := auditor.states.Get().(*recordState)
+	if state == nil {
+		state = &recordState{}
 	}
-	// Calls on the previous record of the state may still check the generation.
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.longRunning = op.LongRunning()
-	p.event = Event{
-		Level:     d.Level,
-		ID:        a.ID,
-		URI:       a.URI,
-		Verb:      op.Verb,
-		User:      u,
-		UserAgent: a.UserAgent,
-		SourceIPs: a.SourceIPs,
+	// The state is reused. Late calls on its previous record may still read the generation.
+	state.mu.Lock()
+	defer state.mu.Unlock()
+	state.longRunning = info.LongRunning()
+	state.event = Event{
+		Level:     decision.Level,
+		ID:        arrival.ID,
+		URI:       arrival.URI,
+		Verb:      info.Verb,
+		User:      user,
+		UserAgent: arrival.UserAgent,
+		SourceIPs: arrival.SourceIPs,
 		Received:  time.Now(),
 	}
-	if a.Source != "" {
-		p.sources[0] = a.Source
-		p.event.SourceIPs = p.sources[:]
+	if arrival.Source != "" {
+		state.sources[0] = arrival.Source
+		state.event.SourceIPs = state.sources[:]
 	}
-	if op.IsResource {
-		p.object = Reference{
-			Resource:    op.Resource,
-			Namespace:   op.Namespace,
-			Name:        op.Name,
-			APIGroup:    op.Group,
-			APIVersion:  op.Version,
-			Subresource: op.Subresource,
+	if info.IsResource {
+		state.object = Reference{
+			Resource:    info.Resource,
+			Namespace:   info.Namespace,
+			Name:        info.Name,
+			APIGroup:    info.Group,
+			APIVersion:  info.Version,
+			Subresource: info.Subresource,
 		}
-		p.event.Object = &p.object
+		state.event.Object = &state.object
 	}
 	return &Record{
-		auditor:           t,
-		principal:         cmp.Or(a.Principal, request.PrincipalOf(u, "")),
-		level:             d.Level,
-		omit:              d.Omit,
-		omitManagedFields: d.OmitManagedFields,
-		state:             p,
-		generation:        p.generation,
+		auditor:           auditor,
+		principal:         cmp.Or(arrival.Principal, request.PrincipalOf(user, "")),
+		level:             decision.Level,
+		omit:              decision.Omit,
+		omitManagedFields: decision.OmitManagedFields,
+		state:             state,
+		generation:        state.generation,
 	}
 }
 
@@ -192,18 +193,18 @@ func (r *Record) Receive(ctx context.Context) error {
 // SetUnauthenticated marks a request that is rejected before authentication. Its only event is
 // emitted with the response. Close ends the record.
 func (r *Record) SetUnauthenticated() {
-	r.update(func(p *recordState) { p.longRunning = true })
+	r.update(func(state *recordState) { state.longRunning = true })
 }
 
 // Close ends the record of a request that was rejected before authentication.
 func (r *Record) Close() { r.close() }
 
 // emit emits an event to all sinks and returns their errors.
-func (t *Auditor) emit(ctx context.Context, e *Event) error {
-	t.Metrics.events.Inc()
+func (auditor *Auditor) emit(ctx context.Context, event *Event) error {
+	auditor.Metrics.events.Inc()
 	var errs []error
-	for _, s := range t.Sinks {
-		if err := s.Process(ctx, e); err != nil {
+	for _, sink := range auditor.Sinks {
+		if err := sink.Process(ctx, event); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -219,8 +220,8 @@ func userAgent(r *http.Request) string {
 	return ua
 }
 
-// sourceIP returns the client address of a request if no proxy header names others and the address
-// is in canonical form, else "".
+// sourceIP returns the client address of a request. It returns "" if a proxy header names other
+// addresses, or if the address is not in canonical form.
 func sourceIP(r *http.Request) string {
 	if r.Header["X-Forwarded-For"] != nil || r.Header["X-Real-Ip"] != nil {
 		return ""

@@ -18,7 +18,7 @@ import (
 )
 
 func TestSourceIPs(t *testing.T) {
-	auditor, s := newAuditor(Decision{Level: Metadata})
+	auditor, sink := newAuditor(Decision{Level: Metadata})
 	for _, c := range []struct {
 		remote, forwarded, real string
 		want                    []string
@@ -43,7 +43,7 @@ func TestSourceIPs(t *testing.T) {
 		}
 		r := auditor.Open(&requestinfo.Info{}, nil, func() Arrival { return ArrivalOf(in, "id") })
 		r.End(t.Context(), nil)
-		if e := s.last(t); !slices.Equal(e.SourceIPs, c.want) || e.RequestURI != "/x?y=1" || e.ObjectRef != nil {
+		if e := sink.last(t); !slices.Equal(e.SourceIPs, c.want) || e.RequestURI != "/x?y=1" || e.ObjectRef != nil {
 			t.Errorf("%+v: got %q, want %q", c, e.SourceIPs, c.want)
 		}
 	}
@@ -64,11 +64,11 @@ func TestInvalidPolicyKeepsPreviousPolicy(t *testing.T) {
 	auditor.Logger = slog.New(slog.DiscardHandler)
 	auditor.SetPolicy(nil, errors.New("no policy"))
 	if r := auditor.Open(podsInfo, nil, newArrival); !r.Wants(Metadata) {
-		t.Error("a failed reload replaced the policy")
+		t.Error("after a failed reload: got the new policy, want the previous one")
 	}
 	auditor.SetPolicy(fixedPolicy{Level: RequestResponse}, nil)
 	if r := auditor.Open(podsInfo, nil, newArrival); !r.Wants(RequestResponse) {
-		t.Error("the former policy is still in force")
+		t.Error("after a reload: got the previous policy, want the new one")
 	}
 	for status, want := range map[string]float64{"failure": 1, "success": 1} {
 		if got := testutil.ToFloat64(auditor.Metrics.reloads.WithLabelValues(status)); got != want {
@@ -83,7 +83,7 @@ func TestContextCarriesRecord(t *testing.T) {
 	ctx, s := request.Derive(t.Context())
 	s.AuditEvent = r
 	if got := From(ctx); got != r || !got.Wants(Request) || got.Wants(RequestResponse) {
-		t.Errorf("got record %v", got)
+		t.Errorf("From: got %v, want the record %v at level Request", got, r)
 	}
 	r.SetUnauthenticated()
 	r.Close()
@@ -117,12 +117,12 @@ func TestLimitedRunsWithoutPermit(t *testing.T) {
 func TestLevelAndStageNames(t *testing.T) {
 	for i, name := range Levels() {
 		if l, ok := ParseLevel(name); !ok || l != Level(i) || l.String() != name {
-			t.Errorf("%s: %v %v", name, l, ok)
+			t.Errorf("ParseLevel(%q) = %v, %v, want %v, true", name, l, ok, Level(i))
 		}
 	}
 	for i, name := range Stages() {
 		if s, ok := ParseStage(name); !ok || s != Stage(i) || s.String() != name || !SetOf(s).Has(s) || SetOf().Has(s) {
-			t.Errorf("%s: %v %v", name, s, ok)
+			t.Errorf("ParseStage(%q) = %v, %v, want %v, true", name, s, ok, Stage(i))
 		}
 	}
 	if _, ok := ParseLevel("none"); ok {
@@ -151,15 +151,15 @@ func TestStatusEncoding(t *testing.T) {
 
 // TestTruncatedAnnotationIsUnique: shortening sets Truncated once and keeps other annotations.
 func TestTruncatedAnnotationIsUnique(t *testing.T) {
-	e := &Event{Annotations: Annotations{{"a", "1"}, {Truncated, "maybe"}, {"b", "2"}, {strings.Repeat("k", 257), "3"}}, ResponseObject: []byte("{}")}
-	for short, most := range map[*Event]int{e.WithoutObjects(): 4, e.Minimal(): 3} {
+	event := &Event{Annotations: Annotations{{"a", "1"}, {Truncated, "maybe"}, {"b", "2"}, {strings.Repeat("k", 257), "3"}}, ResponseObject: []byte("{}")}
+	for short, most := range map[*Event]int{event.WithoutObjects(): 4, event.Minimal(): 3} {
 		a := short.Annotations
 		if a.Get("a") != "1" || a.Get("b") != "2" || a.Get(Truncated) != "true" || a.Get("c") != "" || len(a) != most || short.ResponseObject != nil {
-			t.Errorf("is %+v", short)
+			t.Errorf("got event %+v, want %d annotations with Truncated and no object", short, most)
 		}
 	}
-	if e.Annotations.Get(Truncated) != "maybe" || len(e.Annotations) != 4 {
-		t.Errorf("became %+v", e)
+	if event.Annotations.Get(Truncated) != "maybe" || len(event.Annotations) != 4 {
+		t.Errorf("got changed event %+v, want its 4 annotations unchanged", event)
 	}
 }
 
@@ -167,10 +167,10 @@ func TestMinimalEventOmitsEmptyFields(t *testing.T) {
 	line := string((&Event{Stage: ResponseComplete, RequestObject: []byte("{}")}).Minimal().AppendLine(nil))
 	for _, none := range []string{"impersonatedUser", "objectRef", "responseStatus", "requestObject", "sourceIPs"} {
 		if strings.Contains(line, none) {
-			t.Errorf("has %s: %s", none, line)
+			t.Errorf("got %s, want no field %s", line, none)
 		}
 	}
 	if !strings.Contains(line, `"user":{}`) {
-		t.Errorf("user is not empty: %s", line)
+		t.Errorf("got %s, want an empty user", line)
 	}
 }

@@ -32,8 +32,8 @@ func (c *Copy) Write(p []byte) {
 		return
 	}
 	r := c.record
-	more := int64(len(p) + escapeGrowth(p))
-	if c.size+more > r.auditor.MaxObject || !r.auditor.budget.tryAcquire(r.principal, more) {
+	growth := int64(len(p) + escapeGrowth(p))
+	if c.size+growth > r.auditor.MaxObject || !r.auditor.budget.tryAcquire(r.principal, growth) {
 		r.auditor.budget.release(r.principal, c.size)
 		c.parts = nil
 		c.done = true
@@ -50,7 +50,7 @@ func (c *Copy) Write(p []byte) {
 		c.parts[last] = append(part, b[:n]...)
 		b = b[n:]
 	}
-	c.size += more
+	c.size += growth
 }
 
 // Full reports whether further writes have no effect.
@@ -76,15 +76,15 @@ func (r *Record) finishCopy(c *Copy) {
 		if r.omitManagedFields {
 			text = withoutManagedFields(text)
 		}
-		p := r.lock()
-		if p == nil || p.final {
+		state := r.lock()
+		if state == nil || state.final {
 			r.auditor.budget.release(r.principal, c.size)
 		} else {
-			p.event.ResponseObject = text
-			p.heldBytes += c.size
+			state.event.ResponseObject = text
+			state.heldBytes += c.size
 		}
-		if p != nil {
-			p.mu.Unlock()
+		if state != nil {
+			state.mu.Unlock()
 		}
 	})
 }

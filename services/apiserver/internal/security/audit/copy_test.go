@@ -42,10 +42,10 @@ func TestLargeResponsesNeedPermit(t *testing.T) {
 		}
 		want := `"responseObject":{"a":[` + strings.Repeat(`"`+strings.Repeat(`\u003cx`, 500)+`",`, c.parts) + `1]}`
 		if whole := strings.Contains(sink.lines[fmt.Sprint(i)], want); whole != (c.parts < 2000) {
-			t.Errorf("%d parts: whole: %v", c.parts, whole)
+			t.Errorf("%d parts: got complete object %v, want %v", c.parts, whole, !whole)
 		}
 	}
 	if auditor.budget.free != 4<<20 || len(auditor.budget.held) > 0 {
-		t.Errorf("bytes are still held: %+v", auditor.budget)
+		t.Errorf("got budget %+v, want no held bytes", auditor.budget)
 	}
 }

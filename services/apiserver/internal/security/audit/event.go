@@ -33,8 +33,8 @@ type Event struct {
 	UserAgent        string
 	Object           *Reference
 	Status           *metav1.Status
-	RequestObject    []byte // JSON, as ResponseObject
-	ResponseObject   []byte
+	RequestObject    []byte // JSON
+	ResponseObject   []byte // JSON
 	Received, Staged time.Time
 	Annotations      Annotations
 }
@@ -57,7 +57,7 @@ func (a Annotations) index(key string) int {
 	return slices.IndexFunc(a, func(w Annotation) bool { return w.Key == key })
 }
 
-// with returns a copy with a value for a key.
+// with returns a copy in which a key has a value.
 func (a Annotations) with(key, value string) Annotations {
 	out := slices.DeleteFunc(slices.Clone(a), func(w Annotation) bool { return w.Key == key })
 	return append(out, Annotation{key, value})
@@ -73,17 +73,17 @@ type Reference struct {
 const eventPrefix = `{"kind":"Event","apiVersion":"` + Version + `",`
 
 // AppendLine appends the JSON of the event with kind and apiVersion, without a newline.
-func (e *Event) AppendLine(dst []byte) []byte { return e.append(append(dst, eventPrefix...)) }
+func (event *Event) AppendLine(dst []byte) []byte { return event.append(append(dst, eventPrefix...)) }
 
 // AppendItem appends the JSON of an event as an item of a list. line is the output of AppendLine.
 func AppendItem(dst, line []byte) []byte { return append(append(dst, '{'), line[len(eventPrefix):]...) }
 
 // WithoutObjects returns the event without its objects and with Truncated.
-func (e *Event) WithoutObjects() *Event {
-	short := *e
+func (event *Event) WithoutObjects() *Event {
+	short := *event
 	short.RequestObject = nil
 	short.ResponseObject = nil
-	short.Annotations = e.Annotations.with(Truncated, "true")
+	short.Annotations = event.Annotations.with(Truncated, "true")
 	return &short
 }
 
@@ -94,32 +94,32 @@ const (
 )
 
 // Minimal returns the event without objects, with truncated texts and lists, and with Truncated.
-func (e *Event) Minimal() *Event {
-	short := e.WithoutObjects()
-	short.URI, short.UserAgent = truncate(e.URI), truncate(e.UserAgent)
-	short.User, short.Impersonated = minimalUser(e.User), minimalUser(e.Impersonated)
-	short.SourceIPs = e.SourceIPs[max(0, len(e.SourceIPs)-minimalList):] // the last is the connection's
-	if e.Object != nil {
-		o := *e.Object
-		for _, s := range []*string{&o.Resource, &o.Namespace, &o.Name, &o.UID, &o.APIGroup, &o.APIVersion, &o.ResourceVersion, &o.Subresource} {
+func (event *Event) Minimal() *Event {
+	short := event.WithoutObjects()
+	short.URI, short.UserAgent = truncate(event.URI), truncate(event.UserAgent)
+	short.User, short.Impersonated = minimalUser(event.User), minimalUser(event.Impersonated)
+	short.SourceIPs = event.SourceIPs[max(0, len(event.SourceIPs)-minimalList):] // the last is the connection's
+	if event.Object != nil {
+		object := *event.Object
+		for _, s := range []*string{&object.Resource, &object.Namespace, &object.Name, &object.UID, &object.APIGroup, &object.APIVersion, &object.ResourceVersion, &object.Subresource} {
 			*s = truncate(*s)
 		}
-		short.Object = &o
+		short.Object = &object
 	}
-	if e.Status != nil {
-		short.Status = &metav1.Status{Status: e.Status.Status, Reason: e.Status.Reason, Message: truncate(e.Status.Message), Code: e.Status.Code}
+	if event.Status != nil {
+		short.Status = &metav1.Status{Status: event.Status.Status, Reason: event.Status.Reason, Message: truncate(event.Status.Message), Code: event.Status.Code}
 	}
 	short.Annotations = slices.DeleteFunc(short.Annotations, func(w Annotation) bool { return len(w.Key) > minimalText || len(w.Value) > minimalText })
 	return short
 }
 
 // minimalUser returns a user with shortened texts.
-func minimalUser(u *request.User) *request.User {
-	if u == nil {
+func minimalUser(user *request.User) *request.User {
+	if user == nil {
 		return nil
 	}
-	short := &request.User{Name: truncate(u.Name), UID: truncate(u.UID)}
-	for _, g := range u.Groups[:min(len(u.Groups), minimalList)] {
+	short := &request.User{Name: truncate(user.Name), UID: truncate(user.UID)}
+	for _, g := range user.Groups[:min(len(user.Groups), minimalList)] {
 		short.Groups = append(short.Groups, truncate(g))
 	}
 	return short
@@ -133,56 +133,56 @@ func truncate(s string) string {
 }
 
 // append appends the event without eventPrefix, in the field order of Kubernetes.
-func (e *Event) append(b []byte) []byte {
+func (event *Event) append(b []byte) []byte {
 	b = append(b, `"level":"`...)
-	b = append(b, e.Level.String()...)
+	b = append(b, event.Level.String()...)
 	b = append(b, `","auditID":`...)
-	b = jsontext.AppendString(b, e.ID)
+	b = jsontext.AppendString(b, event.ID)
 	b = append(b, `,"stage":"`...)
-	b = append(b, e.Stage.String()...)
+	b = append(b, event.Stage.String()...)
 	b = append(b, `","requestURI":`...)
-	b = jsontext.AppendString(b, e.URI)
+	b = jsontext.AppendString(b, event.URI)
 	b = append(b, `,"verb":`...)
-	b = jsontext.AppendString(b, e.Verb)
+	b = jsontext.AppendString(b, event.Verb)
 	b = append(b, `,"user":`...)
-	b = appendUser(b, e.User)
-	if e.Impersonated != nil {
+	b = appendUser(b, event.User)
+	if event.Impersonated != nil {
 		b = append(b, `,"impersonatedUser":`...)
-		b = appendUser(b, e.Impersonated)
+		b = appendUser(b, event.Impersonated)
 	}
-	b = appendStrings(b, `,"sourceIPs":`, e.SourceIPs)
-	b = appendField(b, `,"userAgent":`, e.UserAgent)
-	if e.Object != nil {
+	b = appendStrings(b, `,"sourceIPs":`, event.SourceIPs)
+	b = appendField(b, `,"userAgent":`, event.UserAgent)
+	if event.Object != nil {
 		b = append(b, `,"objectRef":`...)
-		b = e.Object.append(b)
+		b = event.Object.append(b)
 	}
-	if e.Status != nil {
+	if event.Status != nil {
 		b = append(b, `,"responseStatus":`...)
-		b = appendStatus(b, e.Status)
+		b = appendStatus(b, event.Status)
 	}
-	b = appendObject(b, `,"requestObject":`, e.RequestObject)
-	b = appendObject(b, `,"responseObject":`, e.ResponseObject)
+	b = appendObject(b, `,"requestObject":`, event.RequestObject)
+	b = appendObject(b, `,"responseObject":`, event.ResponseObject)
 	b = append(b, `,"requestReceivedTimestamp":`...)
 	received := len(b)
-	b = appendTime(b, e.Received)
+	b = appendTime(b, event.Received)
 	written := len(b)
 	b = append(b, `,"stageTimestamp":`...)
-	if e.Staged == e.Received { // RequestReceived
+	if event.Staged == event.Received { // RequestReceived
 		b = append(b, b[received:written]...)
 	} else {
-		b = appendTime(b, e.Staged)
+		b = appendTime(b, event.Staged)
 	}
-	if len(e.Annotations) > 0 {
+	if len(event.Annotations) > 0 {
 		b = append(b, `,"annotations":`...)
 		begin := byte('{')
-		var few [16]Annotation
-		words := append(few[:0], e.Annotations...)
-		slices.SortFunc(words, func(a, b Annotation) int { return strings.Compare(a.Key, b.Key) })
-		for i := range words {
+		var buffer [16]Annotation
+		sorted := append(buffer[:0], event.Annotations...)
+		slices.SortFunc(sorted, func(a, b Annotation) int { return strings.Compare(a.Key, b.Key) })
+		for i := range sorted {
 			b = append(b, begin)
-			b = jsontext.AppendString(b, words[i].Key)
+			b = jsontext.AppendString(b, sorted[i].Key)
 			b = append(b, ':')
-			b = jsontext.AppendString(b, words[i].Value)
+			b = jsontext.AppendString(b, sorted[i].Value)
 			begin = ','
 		}
 		b = append(b, '}')
@@ -204,22 +204,22 @@ func (r *Reference) append(b []byte) []byte {
 }
 
 // appendUser appends a user as a JSON object.
-func appendUser(b []byte, u *request.User) []byte {
+func appendUser(b []byte, user *request.User) []byte {
 	from := len(b)
-	if u != nil {
-		b = appendField(b, `,"username":`, u.Name)
-		b = appendField(b, `,"uid":`, u.UID)
-		b = appendStrings(b, `,"groups":`, u.Groups)
-		if len(u.Extra) > 0 {
+	if user != nil {
+		b = appendField(b, `,"username":`, user.Name)
+		b = appendField(b, `,"uid":`, user.UID)
+		b = appendStrings(b, `,"groups":`, user.Groups)
+		if len(user.Extra) > 0 {
 			b = append(b, `,"extra":`...)
 			begin := byte('{')
-			var few [8]string
-			keys := slices.AppendSeq(few[:0], maps.Keys(u.Extra))
+			var buffer [8]string
+			keys := slices.AppendSeq(buffer[:0], maps.Keys(user.Extra))
 			slices.Sort(keys)
 			for _, k := range keys {
 				b = append(b, begin)
 				b = jsontext.AppendString(b, k)
-				if values := u.Extra[k]; len(values) == 0 {
+				if values := user.Extra[k]; len(values) == 0 {
 					b = append(b, `:[]`...)
 				} else {
 					b = appendStrings(b, ":", values)

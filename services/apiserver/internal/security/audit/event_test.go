@@ -55,45 +55,45 @@ func TestEventMatchesEncodingJSON(t *testing.T) {
 func TestTimestampFormat(t *testing.T) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 	for range 2000 {
-		e := &Event{Stage: ResponseComplete, Received: at, Staged: at.Add(time.Microsecond)}
-		want := fmt.Sprintf(`"requestReceivedTimestamp":%q,"stageTimestamp":%q}`, e.Received.Format("2006-01-02T15:04:05.000000Z"), e.Staged.Format("2006-01-02T15:04:05.000000Z"))
-		if line := e.AppendLine(nil); !bytes.HasSuffix(line, []byte(want)) {
+		event := &Event{Stage: ResponseComplete, Received: at, Staged: at.Add(time.Microsecond)}
+		want := fmt.Sprintf(`"requestReceivedTimestamp":%q,"stageTimestamp":%q}`, event.Received.Format("2006-01-02T15:04:05.000000Z"), event.Staged.Format("2006-01-02T15:04:05.000000Z"))
+		if line := event.AppendLine(nil); !bytes.HasSuffix(line, []byte(want)) {
 			t.Fatalf("%s, want %s", line, want)
 		}
 		at = at.Add(9*time.Hour + 123456789)
 	}
-	e := &Event{Stage: RequestReceived, Received: at, Staged: at}
-	if line, when := e.AppendLine(nil), at.Format("2006-01-02T15:04:05.000000Z"); bytes.Count(line, []byte(when)) != 2 {
+	event := &Event{Stage: RequestReceived, Received: at, Staged: at}
+	if line, when := event.AppendLine(nil), at.Format("2006-01-02T15:04:05.000000Z"); bytes.Count(line, []byte(when)) != 2 {
 		t.Errorf("%s, want %s twice", line, when)
 	}
 }
 
 // TestMinimalEventIsSmall: a minimal event is small for any client input.
 func TestMinimalEventIsSmall(t *testing.T) {
-	e := fullEvent()
+	event := fullEvent()
 	long := strings.Repeat("x", 1<<20)
-	e.URI = long
-	e.UserAgent = long
-	e.User.Name = long
-	e.Impersonated.Name = long
-	e.Object.Name = long
-	e.Status.Message = long
-	e.User.Extra["k"] = []string{long}
-	e.Annotations = append(e.Annotations, Annotation{"long", long})
+	event.URI = long
+	event.UserAgent = long
+	event.User.Name = long
+	event.Impersonated.Name = long
+	event.Object.Name = long
+	event.Status.Message = long
+	event.User.Extra["k"] = []string{long}
+	event.Annotations = append(event.Annotations, Annotation{"long", long})
 	for range 1000 {
-		e.SourceIPs, e.User.Groups = append(e.SourceIPs, "10.0.0.1"), append(e.User.Groups, long)
+		event.SourceIPs, event.User.Groups = append(event.SourceIPs, "10.0.0.1"), append(event.User.Groups, long)
 	}
-	e.SourceIPs = append(e.SourceIPs, "127.0.0.9")
-	line := e.Minimal().AppendLine(nil)
+	event.SourceIPs = append(event.SourceIPs, "127.0.0.9")
+	line := event.Minimal().AppendLine(nil)
 	if len(line) > 20<<10 || !json.Valid(line) {
-		t.Errorf("%d bytes: %.300s", len(line), line)
+		t.Errorf("got %d bytes, want valid JSON of at most 20 KiB: %.300s", len(line), line)
 	}
 	for _, want := range []string{`"audit.k8s.io/truncated":"true"`, `"127.0.0.9"`, `"auditID":"id"`, `"code":403`} {
 		if !bytes.Contains(line, []byte(want)) {
 			t.Errorf("lacks %s", want)
 		}
 	}
-	if e.Annotations.Get(Truncated) != "" || e.URI != long {
+	if event.Annotations.Get(Truncated) != "" || event.URI != long {
 		t.Error("the event itself was changed")
 	}
 }
@@ -101,7 +101,7 @@ func TestMinimalEventIsSmall(t *testing.T) {
 // BenchmarkLine measures the encoding of the event of a GET.
 func BenchmarkLine(b *testing.B) {
 	at := time.Now()
-	e := &Event{
+	event := &Event{
 		Level: Metadata, ID: "12da0025-18f8-4cb4-b034-b4b56a9f9da1", Stage: ResponseComplete, URI: "/api/v1/namespaces/some/pods/some-7d4b9c-x2x8v", Verb: "get",
 		User: &request.User{
 			Name: "system:node:some", Groups: []string{"system:nodes", "system:authenticated"},
@@ -114,6 +114,6 @@ func BenchmarkLine(b *testing.B) {
 	var line []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		line = e.AppendLine(line[:0])
+		line = event.AppendLine(line[:0])
 	}
 }

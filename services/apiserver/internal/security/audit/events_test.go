@@ -45,30 +45,30 @@ type recordingSink struct {
 	during func() // called during Process
 }
 
-func (s *recordingSink) Process(_ context.Context, e *Event) error {
-	if s.during != nil {
-		s.during()
+func (sink *recordingSink) Process(_ context.Context, event *Event) error {
+	if sink.during != nil {
+		sink.during()
 	}
 	var read eventJSON
-	line := e.AppendLine(nil)
+	line := event.AppendLine(nil)
 	if err := json.Unmarshal(line, &read); err != nil {
 		return err
 	}
 	read.line = string(line)
-	s.events = append(s.events, read)
-	return s.fail
+	sink.events = append(sink.events, read)
+	return sink.fail
 }
 
-func (s *recordingSink) last(t *testing.T) eventJSON {
+func (sink *recordingSink) last(t *testing.T) eventJSON {
 	t.Helper()
-	if len(s.events) == 0 {
+	if len(sink.events) == 0 {
 		t.Fatal("no event was emitted")
 	}
-	return s.events[len(s.events)-1]
+	return sink.events[len(sink.events)-1]
 }
 
-func (s *recordingSink) stages() (out []string) {
-	for _, e := range s.events {
+func (sink *recordingSink) stages() (out []string) {
+	for _, e := range sink.events {
 		out = append(out, e.Stage)
 	}
 	return out
@@ -77,11 +77,11 @@ func (s *recordingSink) stages() (out []string) {
 // newAuditor returns an auditor with a fixed decision and a limit of 1 KiB per object, and its
 // sink.
 func newAuditor(d Decision) (*Auditor, *recordingSink) {
-	s := &recordingSink{}
+	sink := &recordingSink{}
 	return New(Config{
-		Policy: fixedPolicy(d), Sinks: []Sink{s}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		Policy: fixedPolicy(d), Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 		MaxObject: 1 << 10, MaxObjects: 4 << 10,
-	}), s
+	}), sink
 }
 
 var podsInfo = &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"}
@@ -94,7 +94,7 @@ func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 	for level, want := range map[Level][3]string{
 		Metadata: {"", "", ""}, Request: {`"asked"`, "", ""}, RequestResponse: {`"asked"`, `"shown"`, `"copied"`},
 	} {
-		auditor, s := newAuditor(Decision{Level: level})
+		auditor, sink := newAuditor(Decision{Level: level})
 		for i, show := range []func(r *Record){
 			func(r *Record) { r.SetResponseObject([]byte(`"shown"`)) },
 			func(r *Record) { c := r.Copy(); c.Write([]byte(`"copied"`)); c.Close() },
@@ -104,19 +104,19 @@ func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 			r.SetRequestObject(&metav1.ObjectMeta{Name: "n"}, func() ([]byte, error) { made = true; return []byte(`"asked"`), nil })
 			show(r)
 			r.End(t.Context(), nil)
-			e := s.last(t)
+			e := sink.last(t)
 			if string(e.RequestObject) != want[0] || string(e.ResponseObject) != want[1+i] || made != (want[0] != "") || e.ObjectRef.Name != "n" {
-				t.Errorf("%s: got %s and %s, encoded = %v, of %+v", level, e.RequestObject, e.ResponseObject, made, e.ObjectRef)
+				t.Errorf("%s: got objects %s and %s, encoded %v, reference %+v; want %s and %s, encoded %v, name n", level, e.RequestObject, e.ResponseObject, made, e.ObjectRef, want[0], want[1+i], want[0] != "")
 			}
 			if e.Annotations[Truncated] != "" {
-				t.Errorf("%s: %v", level, e.Annotations)
+				t.Errorf("%s: got annotations %v, want no Truncated", level, e.Annotations)
 			}
 		}
 	}
 }
 
 func TestNilRecordIgnoresAllCalls(t *testing.T) {
-	auditor, s := newAuditor(Decision{Level: None})
+	auditor, sink := newAuditor(Decision{Level: None})
 	r := auditor.Open(podsInfo, nil, func() Arrival { t.Error("the arrival was read"); return Arrival{} })
 	if r != nil || (*Auditor)(nil).Open(podsInfo, nil, newArrival) != nil || From(t.Context()) != nil {
 		t.Fatal("got a record at level None")
@@ -142,8 +142,8 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	}
 	c.Close()
 	c.Drop()
-	if len(s.events) > 0 {
-		t.Errorf("got events %+v, want none", s.events)
+	if len(sink.events) > 0 {
+		t.Errorf("got events %+v, want none", sink.events)
 	}
 }
 
@@ -152,12 +152,12 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 func TestLargeObjectsAreTruncated(t *testing.T) {
 	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
 	text := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
-	auditor, s := newAuditor(Decision{Level: RequestResponse})
-	begin := func(u *request.User) *Record { return auditor.Open(podsInfo, u, newArrival) }
+	auditor, sink := newAuditor(Decision{Level: RequestResponse})
+	begin := func(user *request.User) *Record { return auditor.Open(podsInfo, user, newArrival) }
 	ends := func(r *Record, whole bool) {
 		t.Helper()
 		r.End(t.Context(), nil)
-		if e := s.last(t); (e.ResponseObject != nil) != whole || (e.Annotations[Truncated] == "true") == whole {
+		if e := sink.last(t); (e.ResponseObject != nil) != whole || (e.Annotations[Truncated] == "true") == whole {
 			t.Errorf("complete object: got %v, want %v; %d bytes, %v", !whole, whole, len(e.ResponseObject), e.Annotations)
 		}
 	}
@@ -198,8 +198,8 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 		long.Drop()
 		long.Drop()
 		r.End(t.Context(), nil)
-		if e := s.last(t); e.ResponseObject != nil || e.Annotations[Truncated] != "" {
-			t.Errorf("dropped object: got %s %v", e.ResponseObject, e.Annotations)
+		if e := sink.last(t); e.ResponseObject != nil || e.Annotations[Truncated] != "" {
+			t.Errorf("dropped object: got %s %v; want nil, \"\"", e.ResponseObject, e.Annotations)
 		}
 		late := copied(r, text(600))
 		late.Close()
@@ -223,7 +223,7 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
 	text := []byte(` {"metadata": {"managedFields": [1], "name": "<n>"}} `)
 	for _, omit := range []bool{true, false} {
-		auditor, s := newAuditor(Decision{Level: RequestResponse, OmitManagedFields: omit})
+		auditor, sink := newAuditor(Decision{Level: RequestResponse, OmitManagedFields: omit})
 		want := `{"metadata":{"managedFields":[1],"name":"\u003cn\u003e"}}`
 		if omit {
 			want = `{"metadata":{"name":"\u003cn\u003e"}}`
@@ -237,7 +237,7 @@ func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
 			r.SetRequestText(func() ([]byte, error) { return []byte(`"later"`), nil })
 			show(r)
 			r.End(t.Context(), nil)
-			if e := s.last(t); string(e.RequestObject) != want || string(e.ResponseObject) != want {
+			if e := sink.last(t); string(e.RequestObject) != want || string(e.ResponseObject) != want {
 				t.Errorf("omit = %v: got %s and %s, want %s", omit, e.RequestObject, e.ResponseObject, want)
 			}
 		}
@@ -247,12 +247,12 @@ func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
 // TestInvalidJSONIsOmitted: invalid JSON is omitted, so that the event stays valid JSON.
 func TestInvalidJSONIsOmitted(t *testing.T) {
 	for _, text := range []string{"", " ", "nonsense", `{"a":`, "{}\n{}"} {
-		auditor, s := newAuditor(Decision{Level: RequestResponse, OmitManagedFields: text == " "})
+		auditor, sink := newAuditor(Decision{Level: RequestResponse, OmitManagedFields: text == " "})
 		r := auditor.Open(podsInfo, nil, newArrival)
 		r.SetResponseObject([]byte(text))
 		r.SetRequestText(func() ([]byte, error) { return []byte(`"x"`), errors.New("encoding failed") })
 		r.End(t.Context(), nil)
-		if e := s.last(t); e.ResponseObject != nil || e.RequestObject != nil {
+		if e := sink.last(t); e.ResponseObject != nil || e.RequestObject != nil {
 			t.Errorf("%q: got %s, %s, want no objects", text, e.ResponseObject, e.RequestObject)
 		}
 	}
@@ -260,18 +260,18 @@ func TestInvalidJSONIsOmitted(t *testing.T) {
 
 // TestAnnotationsAreRecordedOnce: the first value of a key is recorded, within the total limit.
 func TestAnnotationsAreRecordedOnce(t *testing.T) {
-	auditor, s := newAuditor(Decision{Level: Metadata})
+	auditor, sink := newAuditor(Decision{Level: Metadata})
 	var log strings.Builder
 	auditor.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r := auditor.Open(podsInfo, nil, newArrival)
 	r.Annotate("a", "1")
 	r.Annotate("a", "1")
 	if log.Len() > 0 {
-		t.Errorf("logged %s", &log)
+		t.Errorf("got log %s, want none", &log)
 	}
 	r.AnnotateAll(map[string]string{"a": "2", "b": "3"})
 	if !strings.Contains(log.String(), "key=a") {
-		t.Errorf("logged %s", &log)
+		t.Errorf("got log %s, want key=a", &log)
 	}
 	r.Annotate("half", strings.Repeat("x", 1<<19))
 	r.Annotate("more", strings.Repeat("x", 1<<19))
@@ -280,21 +280,21 @@ func TestAnnotationsAreRecordedOnce(t *testing.T) {
 	auditor.Logger = nil
 	r.Annotate("c", "5")
 	r.End(t.Context(), nil)
-	a := s.last(t).Annotations
-	if n := strings.Count(s.last(t).line, Truncated); n != 1 {
+	a := sink.last(t).Annotations
+	if n := strings.Count(sink.last(t).line, Truncated); n != 1 {
 		t.Errorf("got %d truncated annotations, want 1", n)
 	}
 	if len(a) != 5 || a["a"] != "1" || a["b"] != "3" || a["c"] != "4" || len(a["half"]) != 1<<19 || a[Truncated] != "true" {
-		t.Errorf("got %d annotations: a %q, b %q, c %q, truncated %q", len(a), a["a"], a["b"], a["c"], a[Truncated])
+		t.Errorf("got %d annotations: a %q, b %q, c %q, truncated %q; want 5: 1, 3, 4, true", len(a), a["a"], a["b"], a["c"], a[Truncated])
 	}
 }
 
 // TestEventOfSinkDoesNotChange: calls on the record during Process do not change the last event.
 func TestEventOfSinkDoesNotChange(t *testing.T) {
-	auditor, s := newAuditor(Decision{Level: RequestResponse})
+	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	r := auditor.Open(podsInfo, nil, newArrival)
 	r.SetResponseStatus(&metav1.Status{Code: 201})
-	s.during = func() {
+	sink.during = func() {
 		r.Annotate("k", "late")
 		r.AnnotateAll(map[string]string{"l": "late"})
 		r.Impersonate(&request.User{Name: "late"})
@@ -307,17 +307,17 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 		r.BeginResponse(t.Context(), 404)
 	}
 	r.End(t.Context(), nil)
-	e := s.last(t)
+	e := sink.last(t)
 	if len(e.Annotations) > 0 || e.ImpersonatedUser != nil || e.ObjectRef.Name != "" || e.RequestObject != nil || e.ResponseObject != nil || e.ResponseStatus.Code != 201 || e.ResponseStatus.Message != "" {
-		t.Errorf("event changed: %+v", e)
+		t.Errorf("got event %+v, want the event as it was emitted", e)
 	}
-	s.during = nil
+	sink.during = nil
 	for range 2 { // no bytes are lost
 		a, b := auditor.Open(podsInfo, nil, newArrival), auditor.Open(podsInfo, nil, newArrival)
 		a.SetResponseObject([]byte(`"` + strings.Repeat("x", 1000) + `"`))
 		b.SetResponseObject([]byte(`"` + strings.Repeat("x", 1000) + `"`))
 		b.End(t.Context(), nil)
-		if s.last(t).ResponseObject == nil {
+		if sink.last(t).ResponseObject == nil {
 			t.Error("no bytes for an object")
 		}
 		a.End(t.Context(), nil)
@@ -328,12 +328,12 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 // not change.
 func TestResponseStartedEventIsSnapshot(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Delegate: http.NotFoundHandler()}
-	auditor, s := newAuditor(Decision{Level: Metadata})
+	auditor, sink := newAuditor(Decision{Level: Metadata})
 	r := auditor.Open(watch, nil, newArrival)
 	r.Impersonate(&request.User{Name: "eve"})
 	r.Annotate("a", "1")
-	s.during = func() {
-		s.during = nil
+	sink.during = func() {
+		sink.during = nil
 		r.Annotate("b", "late")
 		r.Impersonate(nil)
 		r.End(t.Context(), nil)
@@ -343,19 +343,19 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 		next.End(t.Context(), nil)
 	}
 	r.BeginResponse(t.Context(), 201)
-	e := s.last(t)
+	e := sink.last(t)
 	if e.Stage != "ResponseStarted" || len(e.Annotations) != 1 || e.Annotations["a"] != "1" || e.ImpersonatedUser.Username != "eve" || e.ObjectRef.Name != "first" || e.ResponseStatus.Code != 201 {
 		t.Errorf("got %s", e.line)
 	}
-	if len(s.events) != 3 || s.events[0].Annotations["b"] != "late" || s.events[0].ImpersonatedUser != nil {
-		t.Errorf("got events %+v", s.events)
+	if len(sink.events) != 3 || sink.events[0].Annotations["b"] != "late" || sink.events[0].ImpersonatedUser != nil {
+		t.Errorf("got events %+v; want length 3, \"late\", nil", sink.events)
 	}
 }
 
 // TestObjectFillsReference: the object fills the fields of the reference that the path did not
 // contain.
 func TestObjectFillsReference(t *testing.T) {
-	auditor, s := newAuditor(Decision{Level: Metadata})
+	auditor, sink := newAuditor(Decision{Level: Metadata})
 	obj := &metav1.ObjectMeta{Namespace: "ns", Name: "made", UID: "u", ResourceVersion: "7"}
 	for _, c := range []struct {
 		op   *requestinfo.Info
@@ -371,7 +371,7 @@ func TestObjectFillsReference(t *testing.T) {
 		r.SetRequestObject(c.obj, func() ([]byte, error) { return nil, nil })
 		r.End(t.Context(), nil)
 		got := ""
-		if o := s.last(t).ObjectRef; o != nil {
+		if o := sink.last(t).ObjectRef; o != nil {
 			got = strings.Join([]string{o.Namespace, o.Name, o.UID, o.ResourceVersion}, " ")
 		}
 		if got != c.want {
@@ -406,24 +406,24 @@ func TestStagesByOutcome(t *testing.T) {
 		{"omitted stages", watch, SetOf(RequestReceived, ResponseStarted), func(r *Record) { r.BeginResponse(t.Context(), 200) }, nil, "ResponseComplete", 200, ""},
 		{"an omitted panic", podsInfo, SetOf(Panic), func(*Record) {}, "oh", "RequestReceived", 0, ""},
 	} {
-		auditor, s := newAuditor(Decision{Level: Metadata, Omit: c.omit})
+		auditor, sink := newAuditor(Decision{Level: Metadata, Omit: c.omit})
 		r := auditor.Open(c.op, nil, newArrival)
 		<-time.After(time.Millisecond)
 		if err := r.Receive(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if len(s.events) > 0 && s.events[0].StageTimestamp != s.events[0].RequestReceivedTimestamp {
-			t.Errorf("%s: received at %s, stage at %s", c.name, s.events[0].RequestReceivedTimestamp, s.events[0].StageTimestamp)
+		if len(sink.events) > 0 && sink.events[0].StageTimestamp != sink.events[0].RequestReceivedTimestamp {
+			t.Errorf("%s: got stage timestamp %s, want %s", c.name, sink.events[0].StageTimestamp, sink.events[0].RequestReceivedTimestamp)
 		}
 		c.do(r)
 		r.End(t.Context(), c.fail)
 		r.End(t.Context(), nil)
 		r.BeginResponse(t.Context(), 200)
-		if got := strings.Join(s.stages(), " "); got != c.want {
+		if got := strings.Join(sink.stages(), " "); got != c.want {
 			t.Errorf("%s: got stages %s, want %s", c.name, got, c.want)
 		}
-		if st := s.last(t).ResponseStatus; c.code > 0 && (st.Code != c.code || st.Message != c.text) {
-			t.Errorf("%s: got status %+v", c.name, st)
+		if st := sink.last(t).ResponseStatus; c.code > 0 && (st.Code != c.code || st.Message != c.text) {
+			t.Errorf("%s: got status %+v, want %d %q", c.name, st, c.code, c.text)
 		}
 	}
 }
@@ -431,16 +431,16 @@ func TestStagesByOutcome(t *testing.T) {
 // TestRejectedRequestHoldsNothing: a request that is rejected because of a sink error is counted
 // and holds no bytes.
 func TestRejectedRequestHoldsNothing(t *testing.T) {
-	auditor, s := newAuditor(Decision{Level: RequestResponse})
-	s.fail = errors.New("the disk is full")
+	auditor, sink := newAuditor(Decision{Level: RequestResponse})
+	sink.fail = errors.New("the disk is full")
 	r := auditor.Open(podsInfo, nil, newArrival)
-	if err := r.Receive(t.Context()); !errors.Is(err, s.fail) || testutil.ToFloat64(auditor.Metrics.rejected) != 1 {
-		t.Errorf("got error %v and %v rejections", err, testutil.ToFloat64(auditor.Metrics.rejected))
+	if err := r.Receive(t.Context()); !errors.Is(err, sink.fail) || testutil.ToFloat64(auditor.Metrics.rejected) != 1 {
+		t.Errorf("got error %v and %v rejections; want %v, 1", err, testutil.ToFloat64(auditor.Metrics.rejected), sink.fail)
 	}
-	s.fail = nil
+	sink.fail = nil
 	r.End(t.Context(), nil)
-	if len(s.events) != 1 {
-		t.Errorf("got stages %v", s.stages())
+	if len(sink.events) != 1 {
+		t.Errorf("got stages %v, want length 1", sink.stages())
 	}
 	r = auditor.Open(podsInfo, nil, newArrival)
 	if err := r.Receive(t.Context()); err != nil || testutil.ToFloat64(auditor.Metrics.rejected) != 1 {
@@ -458,20 +458,20 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 		want bool
 	}{{0, podsInfo, false}, {time.Nanosecond, podsInfo, true}, {time.Nanosecond, watch, false}} {
 		slow, want := c.slow, c.want
-		s := &recordingSink{}
-		auditor := New(Config{Policy: fixedPolicy{Level: Metadata}, Sinks: []Sink{s}, Metrics: NewMetrics(prometheus.NewRegistry()), Slow: slow})
+		sink := &recordingSink{}
+		auditor := New(Config{Policy: fixedPolicy{Level: Metadata}, Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Slow: slow})
 		r := auditor.Open(c.op, nil, newArrival)
 		r.Spent(Store, time.Second)
 		r.Spent(Store, -time.Second)
 		r.Track(Queueing).Done()
 		r.End(t.Context(), nil)
-		a := s.last(t).Annotations
+		a := sink.last(t).Annotations
 		if (a[latencyPrefix+"etcd"] == "1s") != want || (a[latencyPrefix+"apf-queue-wait"] != "") != want || (a[latencyPrefix+"total"] != "") != want {
 			t.Errorf("got annotations %v, want latencies = %t", a, want)
 		}
 		for _, none := range []string{"decode-response-object", "authentication"} {
 			if v, ok := a[latencyPrefix+none]; ok {
-				t.Errorf("unexpected latency of %s: %s", none, v)
+				t.Errorf("got latency %s of %s, want none", v, none)
 			}
 		}
 	}
@@ -480,7 +480,7 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 // TestAnonymousRequestsShareBudgetByNetwork: anonymous requests have the same user name and share
 // the budget by network.
 func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
-	auditor, s := newAuditor(Decision{Level: RequestResponse})
+	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	anonymous := &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
 	from := func(principal string) *Record {
 		return auditor.Open(podsInfo, anonymous, func() Arrival { return Arrival{ID: "id", Principal: principal} })
@@ -495,7 +495,7 @@ func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 	other := from("network 198.51.100.0/24")
 	other.SetResponseObject(text)
 	other.End(t.Context(), nil)
-	if e := s.last(t); e.ResponseObject == nil {
+	if e := sink.last(t); e.ResponseObject == nil {
 		t.Error("no bytes for an object of another network")
 	}
 	for _, r := range held {

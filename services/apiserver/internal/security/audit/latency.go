@@ -1,16 +1,11 @@
 package audit
 
-import (
-	"fmt"
-	"time"
+import "time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
-
-// Phase is a part of the server whose share of a slow request's time is annotated.
+// Phase is a phase of a request. Slow requests are annotated with the time that each phase took.
 type Phase uint8
 
-// The parts.
+// The phases.
 const (
 	Authentication Phase = iota
 	Authorization
@@ -22,10 +17,10 @@ const (
 	Transforming
 	Serializing
 	Writing
-	parts // the number of parts
+	phaseCount // the number of phases
 )
 
-var partNames = [parts]string{
+var phaseNames = [phaseCount]string{
 	"authentication", "authorization", "apf-queue-wait", "mutating-webhook", "validating-webhook", "etcd",
 	"decode-response-object", "transform-response-object", "serialize-response-object", "response-write",
 }
@@ -36,54 +31,45 @@ const (
 	defaultSlow = 500 * time.Millisecond
 )
 
-// Timer measures the time of a part. It is a struct because a closure would be allocated for each
+// Timer measures the time of a phase. It is a struct because a closure would be allocated for each
 // request.
 type Timer struct {
 	record *Record
-	part   Phase
+	phase  Phase
 	begin  time.Time
 }
 
-// Track starts a timer for a part.
-func (r *Record) Track(part Phase) Timer {
+// Track starts a timer for a phase.
+func (r *Record) Track(phase Phase) Timer {
 	if r == nil {
 		return Timer{}
 	}
-	return Timer{r, part, time.Now()}
+	return Timer{r, phase, time.Now()}
 }
 
-// Done adds the time since Track to the part.
+// Done adds the time since Track to the phase.
 func (t Timer) Done() {
 	if t.record != nil {
-		t.record.Spent(t.part, time.Since(t.begin))
+		t.record.Spent(t.phase, time.Since(t.begin))
 	}
 }
 
-// annotateLatency adds latency annotations to a slow request. The duration of a watch is the
-// client's choice, so it has none.
+// annotateLatency adds latency annotations to a slow request. A watch has none, because its client
+// chooses its duration.
 func (r *Record) annotateLatency() {
-	p := r.lock()
-	if p == nil {
+	state := r.lock()
+	if state == nil {
 		return
 	}
-	defer p.mu.Unlock()
-	total := time.Since(p.event.Received)
-	if total <= r.auditor.Slow || p.event.Verb == "watch" {
+	defer state.mu.Unlock()
+	total := time.Since(state.event.Received)
+	if total <= r.auditor.Slow || state.event.Verb == "watch" {
 		return
 	}
-	r.annotate(p, latencyPrefix+"total", total.String())
-	for part, d := range p.spent {
+	r.annotate(state, latencyPrefix+"total", total.String())
+	for phase, d := range state.spent {
 		if d > 0 {
-			r.annotate(p, latencyPrefix+partNames[part], d.String())
+			r.annotate(state, latencyPrefix+phaseNames[phase], d.String())
 		}
 	}
-}
-
-// setPanic sets the response status of a panic.
-func (r *Record) setPanic(failure any) {
-	r.update(func(p *recordState) {
-		p.event.Status = &metav1.Status{
-			Code: 500, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: fmt.Sprintf("APIServer panic'd: %v", failure),
-		}
-	})
 }

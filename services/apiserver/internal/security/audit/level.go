@@ -55,11 +55,11 @@ type StageSet uint8
 
 // SetOf returns a set of stages.
 func SetOf(stages ...Stage) (s StageSet) {
-	for _, x := range stages {
-		s |= 1 << x
+	for _, stage := range stages {
+		s |= 1 << stage
 	}
 	return s
 }
 
 // Has reports whether a stage is in the set.
-func (s StageSet) Has(x Stage) bool { return s&(1<<x) != 0 }
+func (s StageSet) Has(stage Stage) bool { return s&(1<<stage) != 0 }

@@ -20,17 +20,17 @@ const (
 	maxPermitWait = 10 * time.Second
 )
 
-// Limited calls work, which processes size bytes. If size is large, it waits for a permit of l
-// first. A nil Limiter means no limit.
-func Limited(t Limiter, size int, work func()) {
-	if t == nil || size < largeObject {
+// Limited calls work, which processes size bytes. If size is large, it first waits for a permit of
+// l. A nil Limiter means no limit.
+func Limited(l Limiter, size int, work func()) {
+	if l == nil || size < largeObject {
 		work()
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), maxPermitWait)
 	defer cancel()
-	if t.Acquire(ctx) == nil {
-		defer t.Release()
+	if l.Acquire(ctx) == nil {
+		defer l.Release()
 	}
 	work()
 }
@@ -49,27 +49,27 @@ func newObjectBudget(size int64) *objectBudget {
 }
 
 // tryAcquire acquires n bytes. A principal may hold at most what is free.
-func (r *objectBudget) tryAcquire(principal string, n int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.held[principal]+n > r.free {
+func (b *objectBudget) tryAcquire(principal string, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held[principal]+n > b.free {
 		return false
 	}
-	r.free -= n
-	r.held[principal] += n
+	b.free -= n
+	b.held[principal] += n
 	return true
 }
 
 // release returns n bytes of a principal.
-func (r *objectBudget) release(principal string, n int64) {
+func (b *objectBudget) release(principal string, n int64) {
 	if n == 0 {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.free += n
-	r.held[principal] -= n
-	if r.held[principal] <= 0 {
-		delete(r.held, principal)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.free += n
+	b.held[principal] -= n
+	if b.held[principal] <= 0 {
+		delete(b.held, principal)
 	}
 }

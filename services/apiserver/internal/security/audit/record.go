@@ -2,8 +2,10 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -44,7 +46,7 @@ type recordData struct {
 	started     bool  // BeginResponse was called
 	final       bool  // the last event is being emitted, so the data must not change
 	heldBytes   int64 // bytes of the auditor's budget
-	spent       [parts]time.Duration
+	spent       [phaseCount]time.Duration
 
 	// Storage for the referenced values of most events.
 	object      Reference
@@ -53,22 +55,25 @@ type recordData struct {
 	annotations [4]Annotation
 }
 
-// lock locks and returns the state of the record. It returns nil if the record has ended.
+// lock locks and returns the state of the record. It returns nil if the record is nil or has ended.
 func (r *Record) lock() *recordState {
-	p := r.state
-	p.mu.Lock()
-	if p.generation != r.generation {
-		p.mu.Unlock()
+	if r == nil {
 		return nil
 	}
-	return p
+	state := r.state
+	state.mu.Lock()
+	if state.generation != r.generation {
+		state.mu.Unlock()
+		return nil
+	}
+	return state
 }
 
 // update calls write with the locked state, unless the record has ended.
-func (r *Record) update(write func(p *recordState)) {
-	if p := r.lock(); p != nil {
-		defer p.mu.Unlock()
-		write(p)
+func (r *Record) update(write func(state *recordState)) {
+	if state := r.lock(); state != nil {
+		defer state.mu.Unlock()
+		write(state)
 	}
 }
 
@@ -83,39 +88,29 @@ func (r *Record) Wants(l Level) bool { return r != nil && r.level >= l }
 
 // Annotate adds an annotation. The first value of a key wins.
 func (r *Record) Annotate(key, value string) {
-	if r == nil {
-		return
-	}
-	if p := r.lock(); p != nil {
-		defer p.mu.Unlock()
-		r.annotate(p, key, value)
-	}
+	r.update(func(state *recordState) { r.annotate(state, key, value) })
 }
 
 // AnnotateAll adds several annotations.
 func (r *Record) AnnotateAll(annotations map[string]string) {
-	if r == nil || len(annotations) == 0 {
-		return
-	}
-	if p := r.lock(); p != nil {
-		defer p.mu.Unlock()
+	r.update(func(state *recordState) {
 		for k, v := range annotations {
-			r.annotate(p, k, v)
+			r.annotate(state, k, v)
 		}
-	}
+	})
 }
 
 // maxAnnotations is the maximum total size in bytes of the annotations of one event.
 const maxAnnotations = 1 << 20
 
 // annotate is Annotate on a locked state.
-func (r *Record) annotate(p *recordState, key, value string) {
-	if p.final {
+func (r *Record) annotate(state *recordState, key, value string) {
+	if state.final {
 		return
 	}
 	size := len(key) + len(value)
-	for i := range p.event.Annotations {
-		existing := &p.event.Annotations[i]
+	for i := range state.event.Annotations {
+		existing := &state.event.Annotations[i]
 		if existing.Key == key {
 			if existing.Value != value && r.auditor.Logger != nil {
 				r.auditor.Logger.Debug("ignored second value of an audit annotation", "key", key)
@@ -126,54 +121,39 @@ func (r *Record) annotate(p *recordState, key, value string) {
 	}
 	if size > maxAnnotations {
 		key, value = Truncated, "true"
-		if p.event.Annotations.index(key) >= 0 {
+		if state.event.Annotations.index(key) >= 0 {
 			return
 		}
 	}
-	if p.event.Annotations == nil {
-		p.event.Annotations = p.annotations[:0]
+	if state.event.Annotations == nil {
+		state.event.Annotations = state.annotations[:0]
 	}
-	p.event.Annotations = append(p.event.Annotations, Annotation{key, value})
+	state.event.Annotations = append(state.event.Annotations, Annotation{key, value})
 }
 
 // Impersonate records the impersonated user.
-func (r *Record) Impersonate(u *request.User) {
-	if r == nil {
-		return
-	}
-	r.update(func(p *recordState) {
-		if !p.final {
-			p.event.Impersonated = u
+func (r *Record) Impersonate(user *request.User) {
+	r.update(func(state *recordState) {
+		if !state.final {
+			state.event.Impersonated = user
 		}
 	})
 }
 
 // SetRequestInfo records whether the request is long-running after its request info was resolved
 // again.
-func (r *Record) SetRequestInfo(op *requestinfo.Info) {
-	if r == nil {
-		return
-	}
-	r.update(func(p *recordState) { p.longRunning = op.LongRunning() })
+func (r *Record) SetRequestInfo(info *requestinfo.Info) {
+	r.update(func(state *recordState) { state.longRunning = info.LongRunning() })
 }
 
-// Spent adds to the time of a part of the server.
-func (r *Record) Spent(part Phase, d time.Duration) {
-	if r == nil || d <= 0 {
-		return
-	}
-	if p := r.lock(); p != nil {
-		p.spent[part] += d
-		p.mu.Unlock()
-	}
+// Spent adds a duration to the time of a phase.
+func (r *Record) Spent(phase Phase, d time.Duration) {
+	r.update(func(state *recordState) { state.spent[phase] += max(d, 0) })
 }
 
 // SetRequestObject records the object of the request and its name. encode returns its JSON and is
 // called only from level Request on.
 func (r *Record) SetRequestObject(obj metav1.Object, encode func() ([]byte, error)) {
-	if r == nil {
-		return
-	}
 	if obj != nil {
 		r.fillReference(obj)
 	}
@@ -190,59 +170,45 @@ func (r *Record) SetRequestText(encode func() ([]byte, error)) {
 	if err != nil {
 		return
 	}
-	r.storeObject(text, func(p *recordState, kept []byte) {
-		if p.event.RequestObject == nil {
-			p.event.RequestObject = kept
+	r.storeObject(text, func(state *recordState, kept []byte) {
+		if state.event.RequestObject == nil {
+			state.event.RequestObject = kept
 		}
 	})
 }
 
 // fillReference sets the fields of the object reference that the path did not contain.
 func (r *Record) fillReference(obj metav1.Object) {
-	p := r.lock()
-	if p == nil {
-		return
-	}
-	defer p.mu.Unlock()
-	if p.event.Object == nil || p.final {
-		return
-	}
-	ref := *p.event.Object
-	fill := func(field *string, value string) {
-		if *field == "" {
-			*field = value
+	r.update(func(state *recordState) {
+		if state.event.Object == nil || state.final {
+			return
 		}
-	}
-	fill(&ref.Namespace, obj.GetNamespace())
-	fill(&ref.Name, obj.GetName())
-	fill(&ref.UID, string(obj.GetUID()))
-	fill(&ref.ResourceVersion, obj.GetResourceVersion())
-	p.event.Object = &ref
+		ref := *state.event.Object
+		ref.Namespace = cmp.Or(ref.Namespace, obj.GetNamespace())
+		ref.Name = cmp.Or(ref.Name, obj.GetName())
+		ref.UID = cmp.Or(ref.UID, string(obj.GetUID()))
+		ref.ResourceVersion = cmp.Or(ref.ResourceVersion, obj.GetResourceVersion())
+		state.event.Object = &ref
+	})
 }
 
 // SetResponseStatus records the Status of the response.
 func (r *Record) SetResponseStatus(st *metav1.Status) {
-	if r == nil {
-		return
-	}
-	p := r.lock()
-	if p == nil {
-		return
-	}
-	defer p.mu.Unlock()
-	if p.final {
-		return
-	}
-	if r.level < RequestResponse {
-		st = redactObject(st)
-	}
-	p.event.Status = &metav1.Status{
-		Status:  st.Status,
-		Message: st.Message,
-		Reason:  st.Reason,
-		Details: st.Details,
-		Code:    st.Code,
-	}
+	r.update(func(state *recordState) {
+		if state.final {
+			return
+		}
+		if r.level < RequestResponse {
+			st = redactObject(st)
+		}
+		state.event.Status = &metav1.Status{
+			Status:  st.Status,
+			Message: st.Message,
+			Reason:  st.Reason,
+			Details: st.Details,
+			Code:    st.Code,
+		}
+	})
 }
 
 // SetResponseObject records the JSON of the response object. It copies text.
@@ -250,12 +216,12 @@ func (r *Record) SetResponseObject(text []byte) {
 	if !r.Wants(RequestResponse) {
 		return
 	}
-	r.storeObject(text, func(p *recordState, kept []byte) { p.event.ResponseObject = kept })
+	r.storeObject(text, func(state *recordState, kept []byte) { state.event.ResponseObject = kept })
 }
 
-// storeObject compacts the text of an object and passes it to set. It passes nil, and adds the
-// annotation Truncated, if the object exceeds the limits.
-func (r *Record) storeObject(text []byte, set func(p *recordState, stored []byte)) {
+// storeObject compacts the text of an object and passes it to set. If the object exceeds the limits,
+// it passes nil and adds the annotation Truncated.
+func (r *Record) storeObject(text []byte, set func(state *recordState, stored []byte)) {
 	Limited(r.auditor.Limiter, len(text), func() {
 		text = bytes.TrimSpace(text)
 		if r.omitManagedFields && len(text) > 0 {
@@ -267,21 +233,21 @@ func (r *Record) storeObject(text []byte, set func(p *recordState, stored []byte
 		if fits {
 			stored = compact(bytes.Clone(text))
 		}
-		p := r.lock()
-		if p != nil {
-			defer p.mu.Unlock()
+		state := r.lock()
+		if state != nil {
+			defer state.mu.Unlock()
 		}
-		if p == nil || p.final {
+		if state == nil || state.final {
 			if fits {
 				r.auditor.budget.release(r.principal, size)
 			}
 			return
 		}
-		set(p, stored)
+		set(state, stored)
 		if fits {
-			p.heldBytes += size
+			state.heldBytes += size
 		} else {
-			r.annotate(p, Truncated, "true")
+			r.annotate(state, Truncated, "true")
 		}
 	})
 }
@@ -313,73 +279,76 @@ func escapeGrowth(text []byte) (n int) {
 // BeginResponse records the code of the response, which begins now. For long-running requests it
 // emits the ResponseStarted event.
 func (r *Record) BeginResponse(ctx context.Context, code int) {
-	p := r.lock()
-	if p == nil {
+	state := r.lock()
+	if state == nil {
 		return
 	}
-	if p.started || p.final {
-		p.mu.Unlock()
+	if state.started || state.final {
+		state.mu.Unlock()
 		return
 	}
-	p.started = true
-	p.setCode(code)
-	long := p.longRunning
-	p.mu.Unlock()
-	if long {
+	state.started = true
+	state.setCode(code)
+	longRunning := state.longRunning
+	state.mu.Unlock()
+	if longRunning {
 		_ = r.emit(ctx, ResponseStarted) // too late to reject the request
 	}
 }
 
 // setCode sets the code of the response. The caller holds mu.
-func (p *recordState) setCode(code int) {
-	if p.event.Status == nil {
-		p.status.Code = int32(code)
-		p.event.Status = &p.status
+func (state *recordState) setCode(code int) {
+	if state.event.Status == nil {
+		state.status.Code = int32(code)
+		state.event.Status = &state.status
 		return
 	}
-	st := *p.event.Status
+	st := *state.event.Status
 	st.Code = int32(code)
-	p.event.Status = &st
+	state.event.Status = &st
 }
 
 // End emits the last event of the request and ends the record. failure is the value of a panic of
 // the handler, or nil.
 func (r *Record) End(ctx context.Context, failure any) {
-	p := r.lock()
-	if p == nil {
+	state := r.lock()
+	if state == nil {
 		return
 	}
-	long, started := p.longRunning, p.started
-	if failure == nil && p.event.Status == nil {
-		p.event.Status = &metav1.Status{Code: 200, Status: metav1.StatusSuccess, Message: "Connection closed early"}
+	longRunning, started := state.longRunning, state.started
+	switch {
+	case failure != nil:
+		state.event.Status = &metav1.Status{
+			Code: 500, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: fmt.Sprintf("APIServer panic'd: %v", failure),
+		}
+	case state.event.Status == nil:
+		state.event.Status = &metav1.Status{Code: 200, Status: metav1.StatusSuccess, Message: "Connection closed early"}
 	}
-	p.mu.Unlock()
-	last := ResponseComplete
-	if failure != nil {
-		last = Panic
-		r.setPanic(failure)
-	} else {
-		if long && !started {
-			_ = r.emit(ctx, ResponseStarted)
+	state.mu.Unlock()
+	last := Panic
+	if failure == nil {
+		last = ResponseComplete
+		if longRunning && !started {
+			_ = r.emit(ctx, ResponseStarted) // too late to reject the request
 		}
 		r.annotateLatency()
 	}
-	r.update(func(p *recordState) { p.final = true })
+	r.update(func(state *recordState) { state.final = true })
 	_ = r.emit(ctx, last) // the request is done and cannot be rejected
 	r.close()
 }
 
 // close ends the record and releases its bytes.
 func (r *Record) close() {
-	p := r.lock()
-	if p == nil {
+	state := r.lock()
+	if state == nil {
 		return
 	}
-	r.auditor.budget.release(r.principal, p.heldBytes)
-	p.generation++
-	p.recordData = recordData{}
-	p.mu.Unlock()
-	r.auditor.states.Put(p)
+	r.auditor.budget.release(r.principal, state.heldBytes)
+	state.generation++
+	state.recordData = recordData{}
+	state.mu.Unlock()
+	r.auditor.states.Put(state)
 }
 
 // emit emits the event of a stage and returns the errors of sinks. Only ResponseStarted needs a
@@ -389,29 +358,29 @@ func (r *Record) emit(ctx context.Context, s Stage) error {
 	if r.omit.Has(s) {
 		return nil
 	}
-	e := &r.state.event
+	event := &r.state.event
 	if s == ResponseStarted {
-		p := r.lock()
-		if p == nil {
+		state := r.lock()
+		if state == nil {
 			return nil
 		}
-		e = new(p.event)
-		if e.Object == &p.object {
-			e.Object = new(p.object)
+		event = new(state.event)
+		if event.Object == &state.object {
+			event.Object = new(state.object)
 		}
-		if e.Status == &p.status {
-			e.Status = new(p.status)
+		if event.Status == &state.status {
+			event.Status = new(state.status)
 		}
-		// The record may add more.
-		e.Annotations = slices.Clone(e.Annotations)
-		e.SourceIPs = slices.Clone(e.SourceIPs)
-		p.mu.Unlock()
+		// Later calls on the record may append to these lists.
+		event.Annotations = slices.Clone(event.Annotations)
+		event.SourceIPs = slices.Clone(event.SourceIPs)
+		state.mu.Unlock()
 	}
-	e.Stage = s
+	event.Stage = s
 	if s == RequestReceived {
-		e.Staged = e.Received
+		event.Staged = event.Received
 	} else {
-		e.Staged = time.Now()
+		event.Staged = time.Now()
 	}
-	return r.auditor.emit(ctx, e)
+	return r.auditor.emit(ctx, event)
 }

@@ -29,11 +29,11 @@ type lineSink struct {
 	lines map[string]string
 }
 
-func (l *lineSink) Process(_ context.Context, e *Event) error {
-	if e.Stage == ResponseComplete {
+func (l *lineSink) Process(_ context.Context, event *Event) error {
+	if event.Stage == ResponseComplete {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.lines[e.ID] = string(e.AppendLine(nil))
+		l.lines[event.ID] = string(event.AppendLine(nil))
 	}
 	return nil
 }
@@ -69,8 +69,8 @@ func TestEndedRecordChangesNothing(t *testing.T) {
 			var before *Record
 			for i := range 500 {
 				id := fmt.Sprintf("id-%d-%d", n, i)
-				op := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"}
-				r := auditor.Open(op, &request.User{Name: "user-" + id}, func() Arrival { return Arrival{ID: id, URI: "/" + id, Source: "10.0.0.1"} })
+				info := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"}
+				r := auditor.Open(info, &request.User{Name: "user-" + id}, func() Arrival { return Arrival{ID: id, URI: "/" + id, Source: "10.0.0.1"} })
 				if err := r.Receive(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -92,7 +92,7 @@ func TestEndedRecordChangesNothing(t *testing.T) {
 	}
 	for id, line := range sink.lines {
 		if strings.Contains(line, "late") || strings.Count(line, "id-") != strings.Count(line, id) || strings.Count(line, id) < 10 {
-			t.Errorf("event of %s: got %s", id, line)
+			t.Errorf("event of %s: got %s, want only values of this request", id, line)
 			break
 		}
 	}

@@ -26,19 +26,19 @@ func redactObject(st *metav1.Status) *metav1.Status {
 	if st.Details == nil || st.Details.Kind != "" {
 		return st
 	}
-	at := slices.IndexFunc(st.Details.Causes, func(c metav1.StatusCause) bool {
+	index := slices.IndexFunc(st.Details.Causes, func(c metav1.StatusCause) bool {
 		return c.Field == patchField && c.Type == metav1.CauseTypeFieldValueInvalid && strings.HasPrefix(c.Message, invalidValue)
 	})
-	if at < 0 {
+	if index < 0 {
 		return st
 	}
-	value := strings.TrimPrefix(st.Details.Causes[at].Message, invalidValue)
+	value := strings.TrimPrefix(st.Details.Causes[index].Message, invalidValue)
 	redacted := redactedValue
 	if quoted, err := strconv.QuotedPrefix(value); err == nil {
 		redacted += value[len(quoted):]
 	}
 	out := st.DeepCopy()
-	out.Details.Causes[at].Message = redacted
+	out.Details.Causes[index].Message = redacted
 	before, _, _ := strings.Cut(st.Message, invalidValue)
 	out.Message = before + redacted
 	return out
@@ -65,20 +65,20 @@ type stripper struct {
 	copied int // number of bytes of the text that are copied or skipped
 }
 
-// value examines the value of a field that may be an object or a list of objects. The name of the
-// document's own field is empty.
-func (s *stripper) value(v tape.Ref, name string) {
-	switch s.Kind(v) {
+// value removes managedFields below a value. name is the name of the field that has the value, or
+// "" for the whole document.
+func (s *stripper) value(ref tape.Ref, name string) {
+	switch s.Kind(ref) {
 	case tape.Array:
-		for i, end := s.First(v), s.Next(v); i < end; i = s.Next(i) {
+		for i, end := s.First(ref), s.Next(ref); i < end; i = s.Next(i) {
 			s.value(i, name)
 		}
 	case tape.Object:
 		if name == "metadata" {
-			s.metadata(v)
+			s.metadata(ref)
 			return
 		}
-		for k, end := s.First(v), s.Next(v); k < end; k = s.Next(k + 1) {
+		for k, end := s.First(ref), s.Next(ref); k < end; k = s.Next(k + 1) {
 			if inner := s.String(k); nested(name, inner) {
 				s.value(k+1, inner)
 			}
@@ -86,8 +86,8 @@ func (s *stripper) value(v tape.Ref, name string) {
 	}
 }
 
-// nested reports whether a field of an object that is the value of the field outer is metadata or
-// contains it.
+// nested reports whether a field is metadata or contains it. outer is the field whose value is the
+// object of the field.
 func nested(outer, name string) bool {
 	switch outer {
 	case "":
@@ -102,9 +102,9 @@ func nested(outer, name string) bool {
 
 // metadata omits managedFields with one comma: the preceding one, or for a first field the
 // following one.
-func (s *stripper) metadata(m tape.Ref) {
-	kept := 0 // the end of the last member if one is kept
-	for k, end := s.First(m), s.Next(m); k < end; k = s.Next(k + 1) {
+func (s *stripper) metadata(ref tape.Ref) {
+	kept := 0 // the end of the last member that is kept; 0 if none is
+	for k, end := s.First(ref), s.Next(ref); k < end; k = s.Next(k + 1) {
 		from, _ := s.Span(k)
 		_, to := s.Span(k + 1)
 		if s.String(k) != "managedFields" {

@@ -35,16 +35,16 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 		{name: "another message", level: Request, st: invalid("", "patch", secret), shown: true},
 		{name: "no details", level: Request, st: &metav1.Status{Message: secret}, shown: true},
 	} {
-		auditor, s := newAuditor(Decision{Level: c.level})
+		auditor, sink := newAuditor(Decision{Level: c.level})
 		r := auditor.Open(podsInfo, nil, newArrival)
 		before := c.st.DeepCopy()
 		r.SetResponseStatus(c.st)
 		r.End(t.Context(), nil)
-		text, _ := json.Marshal(s.last(t).ResponseStatus)
+		text, _ := json.Marshal(sink.last(t).ResponseStatus)
 		if strings.Contains(string(text), secret) != c.shown || c.st.String() != before.String() {
 			t.Errorf("%s: got %s, want object shown = %t", c.name, text, c.shown)
 		}
-		if !c.shown && !strings.Contains(string(text), "redacted") || strings.HasPrefix(c.name, "m") && !strings.Contains(s.last(t).ResponseStatus.Message, "no such field") {
+		if !c.shown && !strings.Contains(string(text), "redacted") || strings.HasPrefix(c.name, "m") && !strings.Contains(sink.last(t).ResponseStatus.Message, "no such field") {
 			t.Errorf("%s: got %s, want a redacted message", c.name, text)
 		}
 	}

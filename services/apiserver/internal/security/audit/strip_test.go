@@ -40,7 +40,7 @@ func TestWithoutManagedFieldsDropsInvalidJSON(t *testing.T) {
 		for _, odd := range []string{"", "!", `"!`, "]", "}"} {
 			for _, cut := range []string{text[:at] + odd, text[:at] + odd + text[at:]} {
 				if got := withoutManagedFields([]byte(cut)); json.Valid([]byte(cut)) == (got == nil) {
-					t.Fatalf("%s becomes %s", cut, got)
+					t.Fatalf("withoutManagedFields(%s) = %s, want nil only for invalid JSON", cut, got)
 				}
 			}
 		}
@@ -69,10 +69,10 @@ func FuzzWithoutManagedFields(f *testing.F) {
 		got := withoutManagedFields(text)
 		var left map[string]any
 		if err := json.Unmarshal(got, &left); err != nil {
-			t.Fatalf("%q becomes %q: %v", text, got, err)
+			t.Fatalf("withoutManagedFields(%q) = %q, want valid JSON: %v", text, got, err)
 		}
 		if m, ok := left["metadata"].(map[string]any); ok && m["managedFields"] != nil {
-			t.Fatalf("%q keeps them", text)
+			t.Fatalf("withoutManagedFields(%q): got managedFields, want none", text)
 		}
 	})
 }

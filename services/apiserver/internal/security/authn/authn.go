@@ -34,8 +34,8 @@ type Review struct {
 	AuditAnnotations map[string]string
 }
 
-// Tokens reviews bearer tokens. No audiences means those of the server. The review is shared and
-// must not be changed. An error means that the review failed.
+// Tokens reviews bearer tokens. Without audiences, a token must be valid for the server's audiences.
+// The review is shared and must not be changed. An error means that the review failed.
 type Tokens interface {
 	Review(ctx context.Context, token string, audiences []string) (*Review, error)
 }
@@ -48,19 +48,19 @@ type Chain []Authenticator
 func (c Chain) Authenticate(r *http.Request) (*request.User, error) {
 	var rejections error
 	for _, a := range c {
-		u, err := a.Authenticate(r)
+		user, err := a.Authenticate(r)
 		if err != nil {
 			rejections = errors.Join(rejections, err)
 			continue
 		}
-		if u == nil {
+		if user == nil {
 			continue
 		}
 		if _, anonymous := a.(Anonymous); anonymous && rejections != nil {
 			continue
 		}
 		removeCredentials(r.Header)
-		return u, nil
+		return user, nil
 	}
 	return nil, rejections
 }
@@ -70,7 +70,7 @@ func (c Chain) Authenticate(r *http.Request) (*request.User, error) {
 // this server.
 func removeCredentials(h http.Header) {
 	h.Del("Authorization")
-	dropTokens(h)
+	removeProtocolTokens(h)
 	for name := range h {
 		if isUserHeader(name) {
 			delete(h, name)
@@ -81,25 +81,25 @@ func removeCredentials(h http.Header) {
 // userHeaderPrefix is the prefix of the headers in which proxies commonly pass the user.
 const userHeaderPrefix = "x-remote-"
 
-// isUserHeader reports whether a header is one of those. Servers that pass headers as variables do
-// not distinguish - and _.
+// isUserHeader reports whether a proxy commonly passes the user in a header. It treats _ as -,
+// because servers that pass headers as variables do not distinguish them.
 func isUserHeader(name string) bool {
 	if len(name) < len(userHeaderPrefix) || name[0] != 'X' && name[0] != 'x' {
 		return false // the common case, without a copy
 	}
 	normalized := strings.ReplaceAll(strings.ToLower(name), "_", "-")
-	rest, hasPrefix := strings.CutPrefix(normalized, userHeaderPrefix)
-	return hasPrefix && (rest == "user" || rest == "uid" || rest == "group" || strings.HasPrefix(rest, "extra-"))
+	attribute, hasPrefix := strings.CutPrefix(normalized, userHeaderPrefix)
+	return hasPrefix && (attribute == "user" || attribute == "uid" || attribute == "group" || strings.HasPrefix(attribute, "extra-"))
 }
 
-// Authenticated returns the user with the group of authenticated users, unless the user is already
-// marked as authenticated or not.
-func Authenticated(u *request.User) *request.User {
-	if u.Name == api.UserAnonymous || u.InGroup(api.GroupAuthenticated) || u.InGroup(api.GroupUnauthenticated) {
-		return u
+// Authenticated returns the user with the group of authenticated users. It returns an anonymous user,
+// and a user that already has the group of authenticated or of unauthenticated users, unchanged.
+func Authenticated(user *request.User) *request.User {
+	if user.Name == api.UserAnonymous || user.InGroup(api.GroupAuthenticated) || user.InGroup(api.GroupUnauthenticated) {
+		return user
 	}
-	out := *u
-	out.Groups = append(append(make([]string, 0, len(u.Groups)+1), u.Groups...), api.GroupAuthenticated)
+	out := *user
+	out.Groups = append(append(make([]string, 0, len(user.Groups)+1), user.Groups...), api.GroupAuthenticated)
 	return &out
 }
 
@@ -125,11 +125,11 @@ type Bearer struct{ Tokens Tokens }
 
 // Authenticate implements Authenticator.
 func (b Bearer) Authenticate(r *http.Request) (*request.User, error) {
-	scheme, rest, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	scheme, credentials, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	if !ok || !strings.EqualFold(scheme, "bearer") {
 		return nil, nil
 	}
-	token, _, _ := strings.Cut(rest, " ")
+	token, _, _ := strings.Cut(credentials, " ")
 	if token == "" {
 		request.Warn(r.Context(), extraSpace)
 		return nil, nil
@@ -142,20 +142,20 @@ const extraSpace = "the provided Authorization header contains extra space befor
 
 // userOf returns the user of a token.
 func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, error) {
-	rev, err := tokens.Review(ctx, token, nil)
+	review, err := tokens.Review(ctx, token, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if len(rev.AuditAnnotations) > 0 {
-		request.From(ctx).TokenAnnotations = rev.AuditAnnotations
+	if len(review.AuditAnnotations) > 0 {
+		request.From(ctx).TokenAnnotations = review.AuditAnnotations
 	}
-	for _, text := range rev.Warnings {
+	for _, text := range review.Warnings {
 		request.Warn(ctx, text)
 	}
-	if !rev.Authenticated {
-		return nil, fmt.Errorf("%w: %s", ErrInvalid, rev.Error)
+	if !review.Authenticated {
+		return nil, fmt.Errorf("%w: %s", ErrInvalid, review.Error)
 	}
-	return &rev.User, nil
+	return &review.User, nil
 }
 
 // NoTokens rejects every token.

@@ -51,11 +51,11 @@ func get(header ...string) *http.Request {
 	return r
 }
 
-func name(u *request.User) string {
-	if u == nil {
+func name(user *request.User) string {
+	if user == nil {
 		return ""
 	}
-	return u.Name
+	return user.Name
 }
 
 // TestBearer reviews the token of the Authorization header in all its spellings.
@@ -86,12 +86,12 @@ func TestBearer(t *testing.T) {
 			reviewer := &tokens{}
 			r := get("Authorization", header)
 			ctx, warnings := requesttest.WithWarnings(r.Context())
-			u, err := authn.Bearer{Tokens: reviewer}.Authenticate(r.WithContext(ctx))
+			user, err := authn.Bearer{Tokens: reviewer}.Authenticate(r.WithContext(ctx))
 			if warned := warnings.Headers(); (warned != nil) != c.warning {
-				t.Errorf("got warnings %q", warned)
+				t.Errorf("got warnings %q, want %v", warned, c.warning)
 			}
-			if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused || (len(reviewer.reviewed) > 0) != c.reviewed {
-				t.Errorf("got user %v, error %v, reviews of %v", u, err, reviewer.reviewed)
+			if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused || (len(reviewer.reviewed) > 0) != c.reviewed {
+				t.Errorf("got user %v, error %v, reviews of %v; want %v, %v, %v", user, err, reviewer.reviewed, c.user, c.refused, c.reviewed)
 			}
 		})
 	}
@@ -127,11 +127,11 @@ func TestWebSocketToken(t *testing.T) {
 			for _, p := range c.protocols {
 				r.Header.Add("Sec-WebSocket-Protocol", p)
 			}
-			u, err := authn.WebSocket{Tokens: &tokens{}}.Authenticate(r)
-			if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
-				t.Fatalf("got user %v, error %v", u, err)
+			user, err := authn.WebSocket{Tokens: &tokens{}}.Authenticate(r)
+			if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
+				t.Fatalf("got user %v, error %v; want %v, %v", user, err, c.user, c.refused)
 			}
-			if left := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); u != nil && left != c.left {
+			if left := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); user != nil && left != c.left {
 				t.Errorf("got remaining protocols %q, want %q", left, c.left)
 			}
 		})
@@ -160,12 +160,12 @@ func TestChain(t *testing.T) {
 			if c.path != "" {
 				r.URL.Path = c.path
 			}
-			u, err := c.chain.Authenticate(r)
-			if name(u) != c.user || (err != nil) != c.refused {
-				t.Errorf("got user %v, error %v", u, err)
+			user, err := c.chain.Authenticate(r)
+			if name(user) != c.user || (err != nil) != c.refused {
+				t.Errorf("got user %v, error %v; want %v, %v", user, err, c.user, c.refused)
 			}
-			if u != nil && r.Header.Get("Authorization") != "" {
-				t.Error("the token was not removed from the request")
+			if user != nil && r.Header.Get("Authorization") != "" {
+				t.Error("got a request with the token, want one without it")
 			}
 		})
 	}
@@ -189,17 +189,17 @@ func TestCredentialsAreRemoved(t *testing.T) {
 		"an anonymous user": {authn.Chain{authn.Anonymous{}}, "system:anonymous"},
 	} {
 		t.Run(name_, func(t *testing.T) {
-			r := with(get("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
+			r := withCertificate(get("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
 				"X-REMOTE-GROUP", "system:masters", "X-Remote-Group", "dev", "X-Remote-Extra-Scopes", "all", "X-Remote-Extra-", "all",
 				"X_Remote_User", "root", "x_remote-uid", "0", "X-Remote_Group", "system:masters", "x-remote_extra_scopes", "all", "X-Remote-Addr", "192.0.2.1",
 				"Sec-WebSocket-Protocol", token+", v4.channel.k8s.io"), ca.issue(pkix.Name{CommonName: "alice"}, nil))
-			u, err := c.chain.Authenticate(r)
-			if name(u) != c.user || err != nil {
-				t.Fatalf("got user %v, error %v", u, err)
+			user, err := c.chain.Authenticate(r)
+			if name(user) != c.user || err != nil {
+				t.Fatalf("got user %v, error %v; want %v, no error", user, err, c.user)
 			}
 			want := http.Header{"X-Say": {"hello"}, "X-Remote-Addr": {"192.0.2.1"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"}}
 			if !reflect.DeepEqual(r.Header, want) {
-				t.Errorf("got remaining headers %v", r.Header)
+				t.Errorf("got remaining headers %v, want %v", r.Header, want)
 			}
 		})
 	}
@@ -213,12 +213,12 @@ func TestAuthenticated(t *testing.T) {
 		{[]string{"system:anonymous"}, nil},
 	} {
 		before := slices.Clone(c.user[1:])
-		u := &request.User{Name: c.user[0], Groups: c.user[1:]}
-		if got := authn.Authenticated(u).Groups; len(got) != len(c.want) || len(got) > 0 && !slices.Equal(got, c.want) {
+		user := &request.User{Name: c.user[0], Groups: c.user[1:]}
+		if got := authn.Authenticated(user).Groups; len(got) != len(c.want) || len(got) > 0 && !slices.Equal(got, c.want) {
 			t.Errorf("%v: got groups %v, want %v", c.user, got, c.want)
 		}
-		if !slices.Equal(u.Groups, before) {
-			t.Errorf("the user was modified: got groups %v", u.Groups)
+		if !slices.Equal(user.Groups, before) {
+			t.Errorf("the user was modified: got groups %v, want %v", user.Groups, before)
 		}
 	}
 }
@@ -276,7 +276,7 @@ func (a *authority) issue(subject pkix.Name, change func(*x509.Certificate)) *x5
 	return cert
 }
 
-func with(r *http.Request, cert *x509.Certificate) *http.Request {
+func withCertificate(r *http.Request, cert *x509.Certificate) *http.Request {
 	r.TLS = &tls.ConnectionState{}
 	if cert != nil {
 		r.TLS.PeerCertificates = []*x509.Certificate{cert}
@@ -320,23 +320,23 @@ func TestCertificates(t *testing.T) {
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 { // the second result is cached
-				u, err := certs.Authenticate(with(get(), c.cert))
-				if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
-					t.Fatalf("got user %v, error %v", u, err)
+				user, err := certs.Authenticate(withCertificate(get(), c.cert))
+				if name(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
+					t.Fatalf("got user %v, error %v; want %v, %v", user, err, c.user, c.refused)
 				}
-				if u != nil && (u.UID != c.uid || !slices.Equal(u.Groups, []string{"dev", "ops", "system:authenticated"})) {
-					t.Errorf("got uid %q, groups %v", u.UID, u.Groups)
+				if user != nil && (user.UID != c.uid || !slices.Equal(user.Groups, []string{"dev", "ops", "system:authenticated"})) {
+					t.Errorf("got uid %q, groups %v; want %q, [dev ops system:authenticated]", user.UID, user.Groups, c.uid)
 				}
 			}
 		})
 	}
 	cert := ca.issue(alice, nil)
-	if u, _ := certs.Authenticate(with(get(), cert)); u == nil {
+	if user, _ := certs.Authenticate(withCertificate(get(), cert)); user == nil {
 		t.Fatal("a valid certificate is rejected")
 	}
 	pool = other.pool()
-	if u, err := certs.Authenticate(with(get(), cert)); u != nil || err == nil {
-		t.Errorf("after a change of the bundle: got %v, %v", u, err)
+	if user, err := certs.Authenticate(withCertificate(get(), cert)); user != nil || err == nil {
+		t.Errorf("after a change of the bundle: got %v, %v; want nil, an error", user, err)
 	}
 }
 
@@ -376,10 +376,10 @@ func TestFrontProxy(t *testing.T) {
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 {
-				r := with(get(c.headers...), c.cert)
-				u, err := proxy.Authenticate(r)
-				if !reflect.DeepEqual(u, c.want) || errors.Is(err, authn.ErrInvalid) != c.refused {
-					t.Fatalf("got user %+v, error %v", u, err)
+				r := withCertificate(get(c.headers...), c.cert)
+				user, err := proxy.Authenticate(r)
+				if !reflect.DeepEqual(user, c.want) || errors.Is(err, authn.ErrInvalid) != c.refused {
+					t.Fatalf("got user %+v, error %v; want %v, %v", user, err, c.want, c.refused)
 				}
 				for h := range r.Header {
 					if strings.HasPrefix(h, "X-") {
@@ -389,8 +389,8 @@ func TestFrontProxy(t *testing.T) {
 			}
 		})
 	}
-	if u, err := proxy.Authenticate(get("X-Remote-User", "alice")); u != nil || err != nil {
-		t.Errorf("without TLS: got %v, %v", u, err)
+	if user, err := proxy.Authenticate(get("X-Remote-User", "alice")); user != nil || err != nil {
+		t.Errorf("without TLS: got %v, %v; want nil, no error", user, err)
 	}
 }
 
@@ -399,7 +399,7 @@ func FuzzExtraKey(f *testing.F) {
 	f.Add("%")
 	f.Fuzz(func(t *testing.T, s string) {
 		if authn.ExtraKey(s) == "" && s != "" {
-			t.Errorf("%q: got an empty key", s)
+			t.Errorf("ExtraKey(%q): got an empty key, want another one", s)
 		}
 	})
 }
@@ -430,6 +430,6 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("missing series %v", want)
+		t.Errorf("missing series %v, want none", want)
 	}
 }

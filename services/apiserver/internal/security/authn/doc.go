@@ -1,6 +1,6 @@
-// Package authn authenticates requests: the front end's side of authentication. The methods are
-// tried in order (authenticating proxy, client certificate, bearer token, token of a WebSocket,
-// anonymous). The first that finds a user decides. An invalid credential is rejected even if
+// Package authn authenticates requests: the front end's side of authentication. Package
+// build tries the methods in order: authenticating proxy, client certificate, bearer token, token of
+// a WebSocket, anonymous. The first that finds a user decides. An invalid credential is rejected even if
 // anonymous requests are allowed.
 //
 // This package contains the methods that need only the request. Package tokenreviews caches the

@@ -96,17 +96,17 @@ func TestCachedCertificateExpiry(t *testing.T) {
 					m := newMethod(t, func() *x509.CertPool { return pool })
 					presented := c.present(root)
 					ask := func() bool {
-						r := with(get("X-Remote-User", "alice"), nil)
+						r := withCertificate(get("X-Remote-User", "alice"), nil)
 						r.TLS.PeerCertificates = presented
-						u, err := m.Authenticate(r)
-						if (u == nil) != errors.Is(err, authn.ErrInvalid) {
-							t.Errorf("got user %v, error %v", u, err)
+						user, err := m.Authenticate(r)
+						if (user == nil) != errors.Is(err, authn.ErrInvalid) {
+							t.Errorf("got user %v, error %v; want a user or authn.ErrInvalid", user, err)
 						}
-						return name(u) == "alice"
+						return name(user) == "alice"
 					}
 					for range 2 {
 						if got := ask(); got != c.before {
-							t.Fatalf("before: got valid %v", got)
+							t.Fatalf("before: got valid %v, want %v", got, c.before)
 						}
 					}
 					if c.change != nil {
@@ -118,7 +118,7 @@ func TestCachedCertificateExpiry(t *testing.T) {
 					time.Sleep(c.sleep)
 					for range 2 {
 						if got := ask(); got != c.after {
-							t.Errorf("after: got valid %v", got)
+							t.Errorf("after: got valid %v, want %v", got, c.after)
 						}
 					}
 				})
@@ -139,10 +139,10 @@ func TestChainIsPartOfTheCacheKey(t *testing.T) {
 			with *x509.Certificate
 			user string
 		}{{stranger.cert, ""}, {issuer.cert, "alice"}, {issuer.cert, "alice"}} {
-			r := with(get("X-Remote-User", "alice"), nil)
+			r := withCertificate(get("X-Remote-User", "alice"), nil)
 			r.TLS.PeerCertificates = []*x509.Certificate{leaf, c.with}
-			if u, err := m.Authenticate(r); name(u) != c.user {
-				t.Errorf("%s: got %v, %v, want %q", method, u, err, c.user)
+			if user, err := m.Authenticate(r); name(user) != c.user {
+				t.Errorf("%s: got %v, %v, want %q", method, user, err, c.user)
 			}
 		}
 	}
@@ -155,18 +155,18 @@ func TestCertificatesWithoutAnAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u, err := none.Authenticate(with(get(), ca.issue(uid, nil))); u != nil || err != nil {
-		t.Errorf("no authority: got %v, %v", u, err)
+	if user, err := none.Authenticate(withCertificate(get(), ca.issue(uid, nil))); user != nil || err != nil {
+		t.Errorf("no authority: got %v, %v; want nil, no error", user, err)
 	}
 	certs, err := authn.NewCertificates(ca.pool, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u, err := certs.Authenticate(get()); u != nil || err != nil {
-		t.Errorf("no TLS: got %v, %v", u, err)
+	if user, err := certs.Authenticate(get()); user != nil || err != nil {
+		t.Errorf("no TLS: got %v, %v; want nil, no error", user, err)
 	}
-	if u, err := certs.Authenticate(with(get(), ca.issue(uid, nil))); err != nil || name(u) != "alice" || u.UID != "" {
-		t.Errorf("certificates without uids: got %v, %v", u, err)
+	if user, err := certs.Authenticate(withCertificate(get(), ca.issue(uid, nil))); err != nil || name(user) != "alice" || user.UID != "" {
+		t.Errorf("certificates without uids: got %v, %v; want no error, \"alice\", \"\"", user, err)
 	}
 }
 
@@ -175,9 +175,9 @@ func TestFirstMethodThatAcceptsDecides(t *testing.T) {
 	proxies, clients := newAuthority(t), newAuthority(t)
 	proxy := certificateMethods["proxy"](t, proxies.pool)
 	certs := certificateMethods["client"](t, clients.pool)
-	u, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(with(get(), clients.issue(pkix.Name{CommonName: "alice"}, nil)))
-	if err != nil || name(u) != "alice" {
-		t.Errorf("got %v, %v", u, err)
+	user, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(withCertificate(get(), clients.issue(pkix.Name{CommonName: "alice"}, nil)))
+	if err != nil || name(user) != "alice" {
+		t.Errorf("got %v, %v; want no error, \"alice\"", user, err)
 	}
 }
 
@@ -187,9 +187,9 @@ func TestFirstHeaderCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := p.Authenticate(with(get("A", "alice", "B", "1", "C", "2"), ca.issue(pkix.Name{CommonName: "any"}, nil)))
-	if want := (&request.User{Name: "alice", UID: "1", Groups: []string{"system:authenticated"}}); err != nil || !reflect.DeepEqual(u, want) {
-		t.Errorf("got %+v, %v", u, err)
+	user, err := p.Authenticate(withCertificate(get("A", "alice", "B", "1", "C", "2"), ca.issue(pkix.Name{CommonName: "any"}, nil)))
+	if want := (&request.User{Name: "alice", UID: "1", Groups: []string{"system:authenticated"}}); err != nil || !reflect.DeepEqual(user, want) {
+		t.Errorf("got %+v, %v; want no error, %v", user, err, want)
 	}
 }
 
@@ -199,13 +199,13 @@ func TestProtocolsWithoutTokenStay(t *testing.T) {
 	const header = "Sec-Websocket-Protocol"
 	r := get("Upgrade", "websocket", header, "a,  b", header, "c")
 	if _, err := (authn.Chain{authn.Anonymous{}}).Authenticate(r); err != nil || !reflect.DeepEqual(r.Header.Values(header), []string{"a,  b", "c"}) {
-		t.Errorf("got %q, %v", r.Header.Values(header), err)
+		t.Errorf("got %q, %v; want no error, [\"a,  b\", \"c\"]", r.Header.Values(header), err)
 	}
 	for _, text := range []string{"_w", "YQ%", "YQ=="} {
 		known := &tokens{}
 		r := get("Upgrade", "websocket", header, "base64url.bearer.authorization.k8s.io."+text+", v4")
-		if u, err := (authn.WebSocket{Tokens: known}).Authenticate(r); u != nil || !errors.Is(err, authn.ErrInvalid) || len(known.reviewed) > 0 {
-			t.Errorf("%s: got %v, %v, reviews of %q", text, u, err, known.reviewed)
+		if user, err := (authn.WebSocket{Tokens: known}).Authenticate(r); user != nil || !errors.Is(err, authn.ErrInvalid) || len(known.reviewed) > 0 {
+			t.Errorf("%s: got %v, %v, reviews of %q; want nil, %v, at most 0", text, user, err, known.reviewed, authn.ErrInvalid)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestKindOfUserNameMetric(t *testing.T) {
 		}
 		for _, f := range families {
 			if f.GetName() == "authenticated_user_requests" && f.GetMetric()[0].GetLabel()[0].GetValue() != label {
-				t.Errorf("%s: got %v", user, f.GetMetric())
+				t.Errorf("%s: got metric %v, want label %q", user, f.GetMetric(), label)
 			}
 		}
 	}

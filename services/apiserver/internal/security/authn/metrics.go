@@ -51,11 +51,11 @@ func NewMeasured(next Authenticator, r prometheus.Registerer) *Measured {
 // Authenticate implements Authenticator.
 func (m *Measured) Authenticate(r *http.Request) (*request.User, error) {
 	start := time.Now()
-	u, err := m.next.Authenticate(r)
+	user, err := m.next.Authenticate(r)
 	result := resultSuccess
 	switch {
-	case u != nil:
-		m.users.WithLabelValues(kindOfName(u.Name)).Inc()
+	case user != nil:
+		m.users.WithLabelValues(kindOfName(user.Name)).Inc()
 	case err != nil:
 		result = resultError
 	default:
@@ -63,10 +63,10 @@ func (m *Measured) Authenticate(r *http.Request) (*request.User, error) {
 	}
 	m.attempts[result].Inc()
 	m.duration[result].Observe(time.Since(start).Seconds())
-	return u, err
+	return user, err
 }
 
-// kindOfName bounds the values of the label.
+// kindOfName returns the kind of a user name. It bounds the number of values of the label.
 func kindOfName(name string) string {
 	switch {
 	case name == "admin", name == "client", name == "kube_proxy", name == "kubelet", name == "system:serviceaccount:kube-system:default":

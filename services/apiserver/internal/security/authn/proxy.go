@@ -26,63 +26,63 @@ type ProxyHeaders struct {
 // FrontProxy takes the user from the headers of a proxy that authenticates by its client
 // certificate.
 type FrontProxy struct {
-	headers  ProxyHeaders
-	cas      func() *x509.CertPool
-	names    []string
-	verified *lru.Cache[[sha256.Size]byte, verification]
+	headers    ProxyHeaders
+	currentCAs func() *x509.CertPool
+	names      []string
+	verified   *lru.Cache[[sha256.Size]byte, verification]
 }
 
-// NewFrontProxy returns the authenticator. cas returns the current CA bundle of proxies. names are
-// the allowed common names; none allows all.
-func NewFrontProxy(cas func() *x509.CertPool, names []string, h ProxyHeaders) (*FrontProxy, error) {
+// NewFrontProxy returns the authenticator. currentCAs returns the CA bundle of proxies. names holds
+// the allowed common names; an empty list allows all.
+func NewFrontProxy(currentCAs func() *x509.CertPool, names []string, h ProxyHeaders) (*FrontProxy, error) {
 	cache, err := lru.New[[sha256.Size]byte, verification](verifiedCertificates)
 	if err != nil {
 		return nil, err
 	}
-	return &FrontProxy{headers: h, cas: cas, names: names, verified: cache}, nil
+	return &FrontProxy{headers: h, currentCAs: currentCAs, names: names, verified: cache}, nil
 }
 
-// Authenticate implements Authenticator. The suite's own services authenticate only by their
-// certificates, so a proxy cannot name one. It always removes the user headers, because they have
-// no meaning for later handlers.
+// Authenticate implements Authenticator. It rejects a proxy that names one of the suite's own
+// services, because they authenticate only by their certificates. It always removes the user headers,
+// because later handlers must not trust them.
 func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
-	u := p.headers.take(r.Header)
+	user := p.headers.take(r.Header)
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
 	}
 	if err := p.verify(r.TLS.PeerCertificates); err != nil {
 		return nil, err
 	}
-	if u == nil {
+	if user == nil {
 		return nil, nil
 	}
-	if api.IsSuite(u.Name, u.Groups) {
-		return nil, fmt.Errorf("%w: a proxy names the user %q, but the suite's services must authenticate by their certificate", ErrInvalid, u.Name)
+	if api.IsSuite(user.Name, user.Groups) {
+		return nil, fmt.Errorf("%w: a proxy names the user %q, but the suite's services must authenticate by their certificate", ErrInvalid, user.Name)
 	}
-	return Authenticated(u), nil
+	return Authenticated(user), nil
 }
 
 // verify returns an error unless the presented certificate belongs to an authenticating proxy.
 // Results are cached.
 func (p *FrontProxy) verify(presented []*x509.Certificate) error {
-	pool := p.cas()
+	pool := p.currentCAs()
 	leaf := presented[0]
 	now := time.Now()
 	id := sha256.Sum256(leaf.Raw)
-	v, ok := p.verified.Get(id)
-	if !ok || !v.validFor(pool, leaf, now) {
-		v = verification{pool: pool}
-		v.until, v.err = verifyClient(pool, presented, now)
-		if v.err != nil {
-			v.until = now.Add(rejectionTTL)
+	result, ok := p.verified.Get(id)
+	if !ok || !result.validFor(pool, leaf, now) {
+		result = verification{pool: pool}
+		result.until, result.err = verifyClient(pool, presented, now)
+		if result.err != nil {
+			result.until = now.Add(rejectionTTL)
 		}
 		// The same certificate may be valid with another chain.
-		if v.err == nil || len(presented) == 1 {
-			p.verified.Add(id, v)
+		if result.err == nil || len(presented) == 1 {
+			p.verified.Add(id, result)
 		}
 	}
-	if v.err != nil {
-		return v.err
+	if result.err != nil {
+		return result.err
 	}
 	if cn := leaf.Subject.CommonName; len(p.names) > 0 && !slices.Contains(p.names, cn) {
 		return fmt.Errorf("%w: x509: subject with cn=%s is not in the allowed list", ErrInvalid, cn)
@@ -91,47 +91,47 @@ func (p *FrontProxy) verify(presented []*x509.Certificate) error {
 }
 
 // take removes the user from the headers and returns it, or nil if they name none.
-func (h *ProxyHeaders) take(in http.Header) *request.User {
-	u := &request.User{}
+func (h *ProxyHeaders) take(header http.Header) *request.User {
+	user := &request.User{}
 	for _, name := range h.Username {
-		if v := in.Get(name); v != "" && u.Name == "" {
-			u.Name = v
+		if value := header.Get(name); value != "" && user.Name == "" {
+			user.Name = value
 		}
 	}
 	for _, name := range h.UID {
-		if v := in.Get(name); v != "" && u.UID == "" {
-			u.UID = v
+		if value := header.Get(name); value != "" && user.UID == "" {
+			user.UID = value
 		}
 	}
 	for _, name := range h.Group {
-		u.Groups = append(u.Groups, in.Values(name)...)
+		user.Groups = append(user.Groups, header.Values(name)...)
 	}
 	for _, prefix := range h.ExtraPrefix {
-		for name, values := range in {
+		for name, values := range header {
 			if len(name) < len(prefix) || !strings.EqualFold(name[:len(prefix)], prefix) {
 				continue
 			}
-			if u.Extra == nil {
-				u.Extra = map[string][]string{}
+			if user.Extra == nil {
+				user.Extra = map[string][]string{}
 			}
 			key := ExtraKey(name[len(prefix):])
-			u.Extra[key] = append(u.Extra[key], values...)
-			delete(in, name)
+			user.Extra[key] = append(user.Extra[key], values...)
+			delete(header, name)
 		}
 	}
 	for _, names := range [][]string{h.Username, h.UID, h.Group} {
 		for _, name := range names {
-			in.Del(name)
+			header.Del(name)
 		}
 	}
-	if u.Name == "" {
+	if user.Name == "" {
 		return nil
 	}
-	return u
+	return user
 }
 
-// ExtraKey decodes the key of extra information from the rest of a header name: lower case,
-// percent-encoded where a header name cannot contain a character.
+// ExtraKey decodes the key of extra information from the part of a header name after the prefix. The
+// part is percent-encoded and its case is not significant.
 func ExtraKey(encoded string) string {
 	key, err := url.PathUnescape(strings.ToLower(encoded))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// tokenProtocol is the prefix of the subprotocol that carries a token: browser scripts cannot set
-// other headers of a WebSocket.
+// tokenProtocol is the prefix of the subprotocol that carries a token. Browser scripts cannot set
+// any other header of a WebSocket.
 const tokenProtocol = "base64url.bearer.authorization." + api.Domain + "."
 
 // WebSocket passes the token in a WebSocket's subprotocols to a reviewer.
@@ -26,11 +26,11 @@ func (s WebSocket) Authenticate(r *http.Request) (*request.User, error) {
 	}
 	token, others := "", []string(nil)
 	for _, line := range r.Header.Values("Sec-Websocket-Protocol") {
-		for _, p := range strings.Split(line, ",") {
-			p = strings.TrimSpace(p)
-			encoded, ok := strings.CutPrefix(p, tokenProtocol)
+		for _, protocol := range strings.Split(line, ",") {
+			protocol = strings.TrimSpace(protocol)
+			encoded, ok := strings.CutPrefix(protocol, tokenProtocol)
 			if !ok {
-				others = append(others, p)
+				others = append(others, protocol)
 				continue
 			}
 			if token != "" {
@@ -46,19 +46,19 @@ func (s WebSocket) Authenticate(r *http.Request) (*request.User, error) {
 	if token == "" {
 		return nil, nil
 	}
-	// The server must respond with one of the protocols, so another one is required.
+	// The server must respond with one of the offered protocols, which must not be the token.
 	if len(others) == 0 {
 		return nil, fmt.Errorf("%w: missing additional subprotocol", ErrInvalid)
 	}
-	u, err := userOf(r.Context(), s.Tokens, token)
-	if u != nil {
+	user, err := userOf(r.Context(), s.Tokens, token)
+	if user != nil {
 		r.Header.Set("Sec-Websocket-Protocol", strings.Join(others, ","))
 	}
-	return u, err
+	return user, err
 }
 
-// dropTokens removes tokens from the subprotocols.
-func dropTokens(h http.Header) {
+// removeProtocolTokens removes tokens from the subprotocols.
+func removeProtocolTokens(h http.Header) {
 	const name = "Sec-Websocket-Protocol"
 	lines := h.Values(name)
 	if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, tokenProtocol) }) {
@@ -66,10 +66,10 @@ func dropTokens(h http.Header) {
 	}
 	var others []string
 	for _, line := range lines {
-		for _, p := range strings.Split(line, ",") {
-			p = strings.TrimSpace(p)
-			if !strings.HasPrefix(p, tokenProtocol) {
-				others = append(others, p)
+		for _, protocol := range strings.Split(line, ",") {
+			protocol = strings.TrimSpace(protocol)
+			if !strings.HasPrefix(protocol, tokenProtocol) {
+				others = append(others, protocol)
 			}
 		}
 	}

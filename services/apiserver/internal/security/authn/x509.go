@@ -21,8 +21,8 @@ import (
 // certificate): the common name is the user, each organization a group, and the element of
 // apimachinery's X509UID the uid.
 type Certificates struct {
-	cas func() *x509.CertPool
-	uid bool
+	currentCAs func() *x509.CertPool
+	uid        bool
 	// verified caches valid certificates by their address: the requests of a connection share one.
 	verified *lru.Cache[*x509.Certificate, verification]
 	// remainingLifetime observes the remaining lifetime of presented certificates; may be nil.
@@ -32,7 +32,7 @@ type Certificates struct {
 // verification is the cached result of verifying a certificate: a signature check costs more than
 // the rest of a request.
 type verification struct {
-	pool  *x509.CertPool // the CA bundle used; another pool means another bundle
+	pool  *x509.CertPool // the CA bundle that was used; a reloaded bundle is another pool
 	until time.Time
 	user  *request.User
 	// err is why the certificate is invalid. Clients and proxies have different authorities, and
@@ -46,14 +46,14 @@ const rejectionTTL = time.Minute
 // verifiedCertificates is the number of cached certificates.
 const verifiedCertificates = 4096
 
-// NewCertificates returns the authenticator. cas returns the current CA bundle. uid is whether
-// certificates may contain the user's uid.
-func NewCertificates(cas func() *x509.CertPool, uid bool) (*Certificates, error) {
+// NewCertificates returns the authenticator. currentCAs returns the CA bundle of clients. If uid is
+// set, a certificate may contain the user's uid.
+func NewCertificates(currentCAs func() *x509.CertPool, uid bool) (*Certificates, error) {
 	cache, err := lru.New[*x509.Certificate, verification](verifiedCertificates)
 	if err != nil {
 		return nil, err
 	}
-	return &Certificates{cas: cas, uid: uid, verified: cache}, nil
+	return &Certificates{currentCAs: currentCAs, uid: uid, verified: cache}, nil
 }
 
 // Authenticate implements Authenticator.
@@ -61,7 +61,7 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
 	}
-	pool := c.cas()
+	pool := c.currentCAs()
 	if pool == nil {
 		return nil, nil
 	}
@@ -70,8 +70,8 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	if c.remainingLifetime != nil {
 		c.remainingLifetime.Observe(leaf.NotAfter.Sub(now).Seconds())
 	}
-	if v, ok := c.verified.Get(leaf); ok && v.validFor(pool, leaf, now) {
-		return v.user, nil
+	if result, ok := c.verified.Get(leaf); ok && result.validFor(pool, leaf, now) {
+		return result.user, nil
 	}
 	until, err := verifyClient(pool, r.TLS.PeerCertificates, now)
 	if err != nil {
@@ -86,13 +86,13 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 		return nil, fmt.Errorf("%w: client certificate: %w", ErrInvalid, err)
 	}
 	id := sha256.Sum256(leaf.Raw)
-	u := Authenticated(&request.User{
+	user := Authenticated(&request.User{
 		Name: leaf.Subject.CommonName, UID: uid,
 		Groups: leaf.Subject.Organization,
 		Extra:  map[string][]string{authenticator.ExtraCredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
 	})
-	c.verified.Add(leaf, verification{pool: pool, until: until, user: u})
-	return u, nil
+	c.verified.Add(leaf, verification{pool: pool, until: until, user: user})
+	return user, nil
 }
 
 // uidOf returns the uid in a certificate, if any. It must occur once, as a text.
@@ -102,11 +102,11 @@ func (c *Certificates) uidOf(leaf *x509.Certificate) (uid string, err error) {
 	}
 	oid := asn1.X509UID()
 	found := false
-	for _, n := range leaf.Subject.Names {
-		if !n.Type.Equal(oid) {
+	for _, attribute := range leaf.Subject.Names {
+		if !attribute.Type.Equal(oid) {
 			continue
 		}
-		text, ok := n.Value.(string)
+		text, ok := attribute.Value.(string)
 		switch {
 		case found:
 			return "", errors.New("the subject has more than one uid")
@@ -138,22 +138,22 @@ func verifyClient(pool *x509.CertPool, presented []*x509.Certificate, now time.T
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: client certificate: %w", ErrInvalid, err)
 	}
-	return earliestEnd(chains), nil
+	return chainExpiry(chains), nil
 }
 
-// earliestEnd returns the earliest expiry in the best chain.
-func earliestEnd(chains [][]*x509.Certificate) time.Time {
-	var best time.Time
+// chainExpiry returns the earliest expiry in the best chain.
+func chainExpiry(chains [][]*x509.Certificate) time.Time {
+	var latest time.Time
 	for _, chain := range chains {
-		end := chain[0].NotAfter
+		expiry := chain[0].NotAfter
 		for _, c := range chain[1:] {
-			if c.NotAfter.Before(end) {
-				end = c.NotAfter
+			if c.NotAfter.Before(expiry) {
+				expiry = c.NotAfter
 			}
 		}
-		if end.After(best) {
-			best = end
+		if expiry.After(latest) {
+			latest = expiry
 		}
 	}
-	return best
+	return latest
 }

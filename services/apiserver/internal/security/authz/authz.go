@@ -33,56 +33,56 @@ const (
 
 // AttributesOf returns the attributes of a request. It omits selectors that are invalid or too
 // large: the request is then authorized as one for all objects.
-func AttributesOf(u *request.User, i *requestinfo.Info) *Attributes {
-	a := &Attributes{
-		User: u, Verb: i.Verb, Resource: i.IsResource, Namespace: i.Namespace, Group: i.Group, Version: i.Version,
-		Name: i.Name, ResourceName: i.Resource, Subresource: i.Subresource, Path: i.Path,
+func AttributesOf(user *request.User, info *requestinfo.Info) *Attributes {
+	attrs := &Attributes{
+		User: user, Verb: info.Verb, Resource: info.IsResource, Namespace: info.Namespace, Group: info.Group, Version: info.Version,
+		Name: info.Name, ResourceName: info.Resource, Subresource: info.Subresource, Path: info.Path,
 	}
-	if i.Crowded() {
-		return a
+	if info.Crowded() {
+		return attrs
 	}
-	if i.FieldSelector != "" {
-		if s, err := i.OwnSelectors().Fields(); err == nil {
-			a.FieldSelector = s.Requirements()
+	if info.FieldSelector != "" {
+		if selector, err := info.OwnSelectors().Fields(); err == nil {
+			attrs.FieldSelector = selector.Requirements()
 		}
 	}
-	if i.LabelSelector != "" {
-		if s, err := i.OwnSelectors().Labels(); err == nil {
-			a.LabelSelector, _ = s.Requirements()
+	if info.LabelSelector != "" {
+		if selector, err := info.OwnSelectors().Labels(); err == nil {
+			attrs.LabelSelector, _ = selector.Requirements()
 		}
 	}
-	return a
+	return attrs
 }
 
 // Message returns the description of a rejected request.
-func Message(a *Attributes) string {
+func Message(attrs *Attributes) string {
 	name := ""
-	if a.User != nil {
-		name = a.User.Name
+	if attrs.User != nil {
+		name = attrs.User.Name
 	}
 	user := fmt.Sprintf("User %q", name)
-	if !a.Resource {
-		return fmt.Sprintf("%s cannot %s path %q", user, a.Verb, a.Path)
+	if !attrs.Resource {
+		return fmt.Sprintf("%s cannot %s path %q", user, attrs.Verb, attrs.Path)
 	}
-	resource := a.ResourceName
-	if a.Subresource != "" {
-		resource += "/" + a.Subresource
+	resource := attrs.ResourceName
+	if attrs.Subresource != "" {
+		resource += "/" + attrs.Subresource
 	}
-	if a.Namespace != "" {
-		return fmt.Sprintf("%s cannot %s resource %q in API group %q in the namespace %q", user, a.Verb, resource, a.Group, a.Namespace)
+	if attrs.Namespace != "" {
+		return fmt.Sprintf("%s cannot %s resource %q in API group %q in the namespace %q", user, attrs.Verb, resource, attrs.Group, attrs.Namespace)
 	}
-	return fmt.Sprintf("%s cannot %s resource %q in API group %q at the cluster scope", user, a.Verb, resource, a.Group)
+	return fmt.Sprintf("%s cannot %s resource %q in API group %q at the cluster scope", user, attrs.Verb, resource, attrs.Group)
 }
 
 // Forbidden returns the 403 error of a rejected request.
-func Forbidden(a *Attributes, reason string) error {
-	msg := Message(a)
+func Forbidden(attrs *Attributes, reason string) error {
+	msg := Message(attrs)
 	if reason != "" {
 		msg += ": " + reason
 	}
-	gr := schema.GroupResource{Group: a.Group, Resource: a.ResourceName}
-	err := apierrors.NewForbidden(gr, a.Name, errors.New(msg))
-	if !a.Resource {
+	gr := schema.GroupResource{Group: attrs.Group, Resource: attrs.ResourceName}
+	err := apierrors.NewForbidden(gr, attrs.Name, errors.New(msg))
+	if !attrs.Resource {
 		err.ErrStatus.Details = &metav1.StatusDetails{}
 	}
 	return err

@@ -78,21 +78,21 @@ func TestSelectorsOfRequests(t *testing.T) {
 		"/api/v1/watch/pods?fieldSelector=a%3Db":                             "[]", // not all old watch paths have selectors
 		"/api/v1/pods?fieldSelector=&&labelSelector=((":                      "[]", // selects everything
 	} {
-		a := attributes(http.MethodGet, path)
+		attrs := attributes(http.MethodGet, path)
 		var fields []string
-		for _, f := range a.FieldSelector {
+		for _, f := range attrs.FieldSelector {
 			fields = append(fields, fmt.Sprintf("{%s %s %s}", f.Operator, f.Field, f.Value))
 		}
 		got := "[" + strings.Join(fields, " ") + "]"
-		for _, l := range a.LabelSelector {
+		for _, l := range attrs.LabelSelector {
 			got += " " + l.String()
 		}
 		if got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
-	if a := attributes(http.MethodDelete, "/api/v1/namespaces/a/pods?labelSelector=a"); len(a.LabelSelector) != 1 {
-		t.Error("got no selector for deletecollection")
+	if attrs := attributes(http.MethodDelete, "/api/v1/namespaces/a/pods?labelSelector=a"); len(attrs.LabelSelector) != 1 {
+		t.Error("got no selector for deletecollection, want one")
 	}
 }
 
@@ -132,13 +132,13 @@ func TestSuiteServicePermissions(t *testing.T) {
 	}
 	ask := func(name string, groups []string, line string) bool {
 		method, path, _ := strings.Cut(line, " ")
-		a := attributes(method, path)
-		a.User = &request.User{Name: name, Groups: groups}
-		d, _, err := suite.Authorize(t.Context(), a)
-		if err != nil || d == authz.Deny {
-			t.Errorf("%s %s: got %v %v", name, line, d, err)
+		attrs := attributes(method, path)
+		attrs.User = &request.User{Name: name, Groups: groups}
+		decision, _, err := suite.Authorize(t.Context(), attrs)
+		if err != nil || decision == authz.Deny {
+			t.Errorf("%s %s: got %v %v; want no error, other than %v", name, line, decision, err, authz.Deny)
 		}
-		return d == authz.Allow
+		return decision == authz.Allow
 	}
 	for service, list := range may {
 		allowed := map[string]bool{}
@@ -148,15 +148,15 @@ func TestSuiteServicePermissions(t *testing.T) {
 		for _, line := range every {
 			name := "system:binnacle:" + service
 			if got := ask(name, []string{"system:binnacle"}, line); got != allowed[line] {
-				t.Errorf("%s %s: got %v", service, line, got)
+				t.Errorf("%s %s: got %v, want %v", service, line, got, allowed[line])
 			}
 			if ask(name, []string{api.GroupAuthenticated}, line) || ask("system:binnacle:other", []string{"system:binnacle"}, line) || ask(service, []string{"system:binnacle"}, line) {
-				t.Errorf("%s: allowed for a user other than %s", line, service)
+				t.Errorf("%s: got allowed for a user other than %s, want not allowed", line, service)
 			}
 		}
 	}
-	if d, _, _ := suite.Authorize(t.Context(), &authorizer.Attributes{}); d != authz.NoOpinion {
-		t.Error("allowed without a user")
+	if decision, _, _ := suite.Authorize(t.Context(), &authorizer.Attributes{}); decision != authz.NoOpinion {
+		t.Error("got allowed without a user, want not allowed")
 	}
 }
 
@@ -166,10 +166,10 @@ func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
 	suite := authz.NewSuite()
 	may := func(line string) bool {
 		method, path, _ := strings.Cut(line, " ")
-		a := attributes(method, path)
-		a.User = &request.User{Name: "system:binnacle:controllers", Groups: []string{"system:binnacle"}}
-		d, _, err := suite.Authorize(t.Context(), a)
-		return err == nil && d == authz.Allow
+		attrs := attributes(method, path)
+		attrs.User = &request.User{Name: "system:binnacle:controllers", Groups: []string{"system:binnacle"}}
+		decision, _, err := suite.Authorize(t.Context(), attrs)
+		return err == nil && decision == authz.Allow
 	}
 	for _, line := range []string{
 		"GET /readyz", "GET /api", "GET /apis/apps/v1", "GET /api/v1/namespaces/a/configmaps/x", "GET /apis/example.com/v1/widgets?watch=1",
@@ -180,7 +180,7 @@ func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
 		"GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager",
 	} {
 		if !may(line) {
-			t.Errorf("%s is not allowed", line)
+			t.Errorf("%s: got not allowed, want allowed", line)
 		}
 	}
 	for _, line := range []string{
@@ -190,7 +190,7 @@ func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
 		"POST /apis/authentication.k8s.io/v1/tokenreviews", "POST /apis/authorization.k8s.io/v1/subjectaccessreviews",
 	} {
 		if may(line) {
-			t.Errorf("%s is allowed", line)
+			t.Errorf("%s: got allowed, want not allowed", line)
 		}
 	}
 }

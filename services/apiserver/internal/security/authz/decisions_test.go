@@ -29,7 +29,7 @@ func TestForbidden(t *testing.T) {
 		err := authz.Forbidden(attributes(http.MethodGet, c.path), c.reason)
 		var statusErr apierrors.APIStatus
 		if !errors.As(err, &statusErr) || statusErr.Status().Code != http.StatusForbidden || statusErr.Status().Message != c.message || !reflect.DeepEqual(statusErr.Status().Details, &c.details) {
-			t.Errorf("%s: got %v, %+v", c.path, err, statusErr.Status().Details)
+			t.Errorf("%s: got %v, %+v; want 403 %q, %+v", c.path, err, statusErr.Status().Details, c.message, c.details)
 		}
 	}
 	if text := authz.Message(&authz.Attributes{Verb: "get", Path: "/"}); text != `User "" cannot get path "/"` {
@@ -37,26 +37,26 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// fixed is an authorizer with a fixed decision.
-type fixed struct {
+// fixedAuthorizer is an authorizer with a fixed decision.
+type fixedAuthorizer struct {
 	decision authz.Decision
 	err      error
 	asked    *[]string
 	only     string // resource name that the decision is for
 }
 
-func (s fixed) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+func (s fixedAuthorizer) Authorize(_ context.Context, attrs *authz.Attributes) (authz.Decision, string, error) {
 	if s.asked != nil {
-		*s.asked = append(*s.asked, strings.Join([]string{a.User.Name, a.Verb, a.Group, a.ResourceName, a.Name}, " "))
+		*s.asked = append(*s.asked, strings.Join([]string{attrs.User.Name, attrs.Verb, attrs.Group, attrs.ResourceName, attrs.Name}, " "))
 	}
-	if s.only != "" && a.Name != s.only {
+	if s.only != "" && attrs.Name != s.only {
 		return authz.NoOpinion, "", nil
 	}
 	return s.decision, "", s.err
 }
 
 // lists is a fixed authorizer that also lists rules.
-type lists struct{ fixed }
+type lists struct{ fixedAuthorizer }
 
 func (lists) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
 	return authorizer.Rules{Incomplete: true}, nil
@@ -65,24 +65,24 @@ func (lists) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rul
 func TestSigners(t *testing.T) {
 	broken := errors.New("broken")
 	for what, c := range map[string]struct {
-		fixed fixed
+		fixed fixedAuthorizer
 		may   bool
 	}{
-		"by its name":           {fixed{decision: authz.Allow, only: "example.com/a"}, true},
-		"all of its domain":     {fixed{decision: authz.Allow, only: "example.com/*"}, true},
-		"another":               {fixed{decision: authz.Allow, only: "example.com/b"}, false},
-		"no opinion":            {fixed{decision: authz.NoOpinion}, false},
-		"denied":                {fixed{decision: authz.Deny}, false},
-		"allowed with an error": {fixed{decision: authz.Allow, err: broken}, false},
-		"an error":              {fixed{err: broken}, false},
+		"by its name":           {fixedAuthorizer{decision: authz.Allow, only: "example.com/a"}, true},
+		"all of its domain":     {fixedAuthorizer{decision: authz.Allow, only: "example.com/*"}, true},
+		"another":               {fixedAuthorizer{decision: authz.Allow, only: "example.com/b"}, false},
+		"no opinion":            {fixedAuthorizer{decision: authz.NoOpinion}, false},
+		"denied":                {fixedAuthorizer{decision: authz.Deny}, false},
+		"allowed with an error": {fixedAuthorizer{decision: authz.Allow, err: broken}, false},
+		"an error":              {fixedAuthorizer{err: broken}, false},
 	} {
 		var asked []string
 		c.fixed.asked = &asked
 		if may := authz.MayOnSigner(t.Context(), c.fixed, &request.User{Name: "u"}, "sign", "example.com/a"); may != c.may {
-			t.Errorf("%s: got %v", what, may)
+			t.Errorf("%s: got %v, want %v", what, may, c.may)
 		}
 		if asked[0] != "u sign certificates.k8s.io signers example.com/a" {
-			t.Errorf("%s: got requests %q", what, asked)
+			t.Errorf("%s: got requests %q, want \"u sign certificates.k8s.io signers example.com/a\"", what, asked)
 		}
 	}
 }
@@ -92,10 +92,10 @@ func TestDecisionMetrics(t *testing.T) {
 	broken := errors.New("broken")
 	reg := prometheus.NewPedanticRegistry()
 	m := authz.NewMetrics(reg)
-	for _, s := range []fixed{{decision: authz.Allow}, {decision: authz.Deny}, {decision: authz.Deny}, {decision: authz.Deny, err: broken}, {}, {err: broken}} {
+	for _, s := range []fixedAuthorizer{{decision: authz.Allow}, {decision: authz.Deny}, {decision: authz.Deny}, {decision: authz.Deny, err: broken}, {}, {err: broken}} {
 		for _, z := range []authz.Authorizer{m.Requests(s), m.Decisions("RBAC", "rbac", s)} {
 			if d, _, err := z.Authorize(t.Context(), &authz.Attributes{}); d != s.decision || !errors.Is(err, s.err) {
-				t.Errorf("%+v: got %v, %v", s, d, err)
+				t.Errorf("%+v: got %v, %v; want %v, %v", s, d, err, s.decision, s.err)
 			}
 		}
 	}
@@ -116,14 +116,14 @@ func TestDecisionMetrics(t *testing.T) {
 		"authorization_attempts_total allowed": 1, "authorization_attempts_total denied": 3, "authorization_attempts_total no-opinion": 1, "authorization_attempts_total error": 1,
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want %v", got, want)
 	}
 	if r, ok := m.Decisions("RBAC", "lists", lists{}).(authorizer.RuleResolver); !ok {
 		t.Error("got no rules")
 	} else if rules, err := r.RulesFor(t.Context(), nil, ""); err != nil || !rules.Incomplete {
-		t.Errorf("got %+v, %v", rules, err)
+		t.Errorf("got %+v, %v; want no error, true", rules, err)
 	}
-	if _, ok := m.Decisions("RBAC", "none", fixed{}).(authorizer.RuleResolver); ok {
+	if _, ok := m.Decisions("RBAC", "none", fixedAuthorizer{}).(authorizer.RuleResolver); ok {
 		t.Error("got rules of an authorizer without rules")
 	}
 }

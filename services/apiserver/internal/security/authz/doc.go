@@ -10,7 +10,7 @@
 //
 // # The policy
 //
-// Policy follows roles, bindings and, for the node authorizer, pods, volumes and
+// LocalPolicy follows roles, bindings and, for the node authorizer, pods, volumes and
 // attachments in the watch cache:
 //
 //	loading ── all kinds loaded ──► synced ── history of a kind lost ──► that kind reloads
@@ -18,5 +18,5 @@
 // The policy stays as it was while a kind reloads. When the store's revision goes backwards, the
 // policy is not synced until all kinds are reloaded, and positions start again. After the engine
 // has applied a change of a role or binding, listeners (caches of decisions) receive it with its
-// revision, by kind. Positions is up to which change of each kind a decision includes the policy.
+// revision, by kind. A position is the last change of each kind that a decision includes.
 package authz

@@ -19,14 +19,14 @@ type subscription struct {
 	policy *LocalPolicy
 	source Source
 	sink   sink
-	loaded bool // replace has been called
+	loaded bool // replace was called
 }
 
 // newSubscription returns a subscription that passes the objects of a source to a sink.
-func (p *LocalPolicy) newSubscription(name string, s Source, to sink) *subscription {
-	f := &subscription{name: name, policy: p, source: s, sink: to}
-	f.Informer = informer.New(informer.Config{Store: s.Store, Replace: f.replace, Apply: f.apply, Lost: f.lost})
-	return f
+func (p *LocalPolicy) newSubscription(name string, source Source, target sink) *subscription {
+	s := &subscription{name: name, policy: p, source: source, sink: target}
+	s.Informer = informer.New(informer.Config{Store: source.Store, Replace: s.replace, Apply: s.apply, Lost: s.lost})
+	return s
 }
 
 // sink receives the data of a subscription. One goroutine calls its methods.
@@ -46,50 +46,51 @@ type change struct {
 }
 
 // replace passes the complete state to the sink.
-func (f *subscription) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
+func (s *subscription) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
 	objects := make([]metav1.Object, 0, len(entries))
 	for _, e := range entries {
-		if o := f.decode(e); o != nil {
+		if o := s.decode(e); o != nil {
 			objects = append(objects, o)
 		}
 	}
-	f.sink.replace(objects, revision, f.loaded)
-	f.loaded = true
+	s.sink.replace(objects, revision, s.loaded)
+	s.loaded = true
 }
 
 // apply passes changes to the sink.
-func (f *subscription) apply(_ context.Context, events []watchcache.Event, _ int64) {
+func (s *subscription) apply(_ context.Context, events []watchcache.Event, _ int64) {
 	if len(events) == 0 {
 		return
 	}
 	changes := make([]change, len(events))
 	for i, ev := range events {
-		changes[i] = f.change(ev)
+		changes[i] = s.change(ev)
 	}
-	f.sink.apply(changes)
+	s.sink.apply(changes)
 }
 
 // lost logs that changes were missed, so that the state is read again.
-func (f *subscription) lost(err error) {
+func (s *subscription) lost(err error) {
 	if errors.As(err, new(*watchcache.ExpiredError)) {
-		f.policy.cfg.Logger.Info("reloading the policy", "resource", f.name, "reason", err)
+		s.policy.cfg.Logger.Info("reloading the policy", "resource", s.name, "reason", err)
 	}
 }
 
 // change returns the change of an event.
-func (f *subscription) change(ev watchcache.Event) change {
+func (s *subscription) change(ev watchcache.Event) change {
 	c := change{namespace: ev.Entry.Namespace(), name: ev.Entry.Name(), revision: ev.Revision}
 	if ev.Type != watchcache.Deleted {
-		c.object = f.decode(ev.Entry)
+		c.object = s.decode(ev.Entry)
 	}
 	return c
 }
 
-// decode returns nil for an unreadable object, which then grants nothing.
-func (f *subscription) decode(e *watchcache.Entry) metav1.Object {
-	obj, err := f.source.Decode(e)
+// decode returns the object of an entry. It returns nil for an unreadable object, which then grants
+// nothing.
+func (s *subscription) decode(e *watchcache.Entry) metav1.Object {
+	obj, err := s.source.Decode(e)
 	if err != nil {
-		f.policy.cfg.Logger.Error("an object of the policy cannot be read and grants nothing", "key", e.Key(), "error", err)
+		s.policy.cfg.Logger.Error("an object of the policy cannot be read and grants nothing", "key", e.Key(), "error", err)
 		return nil
 	}
 	return obj

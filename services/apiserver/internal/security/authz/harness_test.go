@@ -39,8 +39,8 @@ func newSource() *source {
 	return &source{revision: 1, state: map[string]storage.KeyValue{}, wake: make(chan struct{})}
 }
 
-// put stores an object, or deletes it if obj is nil.
-func (s *source) put(key string, obj any) int64 {
+// putObject stores an object, or deletes it if obj is nil.
+func (s *source) putObject(key string, obj any) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
@@ -152,25 +152,25 @@ type fixture struct {
 
 func newFixture(t *testing.T, prepare func(*source)) *fixture {
 	t.Helper()
-	w := newStoppedFixture(t, prepare)
+	f := newStoppedFixture(t, prepare)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = w.cache.Run(ctx) })
+	wg.Go(func() { _ = f.cache.Run(ctx) })
 	wg.Go(func() {
-		if err := w.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("policy: %v", err)
+		if err := f.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("policy: %v, want none or %v", err, context.Canceled)
 		}
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	return w
+	return f
 }
 
 // newStoppedFixture is newFixture without running goroutines.
 func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 	t.Helper()
-	w := &fixture{source: newSource()}
+	f := &fixture{source: newSource()}
 	if prepare != nil {
-		prepare(w.source)
+		prepare(f.source)
 	}
 	names := []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods"}
 	var resources []watchcache.ResourceConfig
@@ -184,11 +184,11 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 			return watchcache.Attributes{Namespace: ns, Name: name}, nil
 		}})
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: w.source, Newest: w.source, Resources: resources})
+	cache, err := watchcache.New(watchcache.Config{Source: f.source, Newest: f.source, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.cache = cache
+	f.cache = cache
 	of := func(name string, object func() metav1.Object) authz.Source {
 		return authz.Source{Store: cache.Store(name), Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 			o := object()
@@ -197,7 +197,7 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 			return o, err
 		}}
 	}
-	w.LocalPolicy = authz.NewPolicy(authz.PolicyConfig{
+	f.LocalPolicy = authz.NewPolicy(authz.PolicyConfig{
 		Cache: cache, Logger: slog.New(slog.DiscardHandler),
 		Rules: map[string]authz.Source{
 			rbac.KindRole:               of("roles", func() metav1.Object { return &rbacv1.Role{} }),
@@ -207,17 +207,17 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 		},
 		Nodes: map[node.Kind]authz.Source{node.Pod: of("pods", func() metav1.Object { return &corev1.Pod{} })},
 	})
-	w.OnChange(func(c rbac.Change) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.positions = append(w.positions, c.Position)
+	f.OnChange(func(c rbac.Change) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.positions = append(f.positions, c.Position)
 	})
-	return w
+	return f
 }
 
 // lastNotified returns the newest position that listeners were notified of.
-func (w *fixture) lastNotified() rbac.Position {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.positions[len(w.positions)-1]
+func (f *fixture) lastNotified() rbac.Position {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.positions[len(f.positions)-1]
 }

@@ -25,8 +25,8 @@ func NewHealth(synced func() bool) *Health {
 }
 
 // Authorize implements Authorizer.
-func (h *Health) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
-	if a.Resource || h.synced() || !h.rules.Allows(a) {
+func (h *Health) Authorize(_ context.Context, attrs *Attributes) (Decision, string, error) {
+	if attrs.Resource || h.synced() || !h.rules.Allows(attrs) {
 		return NoOpinion, "", nil
 	}
 	return Allow, "", nil

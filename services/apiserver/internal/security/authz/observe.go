@@ -34,15 +34,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 }
 
 // Decisions counts the decisions of an authorizer.
-func (m *Metrics) Decisions(kind, name string, z Authorizer) Authorizer {
-	c := counted{Authorizer: z, allowed: m.decisions.WithLabelValues(kind, name, "allowed"), denied: m.decisions.WithLabelValues(kind, name, "denied")}
-	if r, ok := z.(authorizer.RuleResolver); ok {
-		return &countedResolver{c, r}
+func (m *Metrics) Decisions(kind, name string, authz Authorizer) Authorizer {
+	measured := counted{Authorizer: authz, allowed: m.decisions.WithLabelValues(kind, name, "allowed"), denied: m.decisions.WithLabelValues(kind, name, "denied")}
+	if r, ok := authz.(authorizer.RuleResolver); ok {
+		return &countedResolver{measured, r}
 	}
-	return &c
+	return &measured
 }
 
-// counted counts the decisions of an authorizer.
+// counted is an authorizer whose decisions are counted.
 type counted struct {
 	Authorizer
 	allowed, denied prometheus.Counter
@@ -55,31 +55,31 @@ type countedResolver struct {
 }
 
 // Authorize implements Authorizer.
-func (c *counted) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
-	d, reason, err := c.Authorizer.Authorize(ctx, a)
-	switch d {
+func (c *counted) Authorize(ctx context.Context, attrs *Attributes) (Decision, string, error) {
+	decision, reason, err := c.Authorizer.Authorize(ctx, attrs)
+	switch decision {
 	case Allow:
 		c.allowed.Inc()
 	case Deny:
 		c.denied.Inc()
 	}
-	return d, reason, err
+	return decision, reason, err
 }
 
 // Requests counts and times the decisions on requests to the server.
-func (m *Metrics) Requests(z Authorizer) Authorizer {
-	r := &requests{Authorizer: z}
+func (m *Metrics) Requests(authz Authorizer) Authorizer {
+	measured := &requests{Authorizer: authz}
 	for i, result := range results {
-		r.attempts[i] = m.attempts.WithLabelValues(result)
-		r.duration[i] = m.duration.WithLabelValues(result)
+		measured.attempts[i] = m.attempts.WithLabelValues(result)
+		measured.duration[i] = m.duration.WithLabelValues(result)
 	}
-	return r
+	return measured
 }
 
 // results holds the labels by decision, and "error" for no opinion because of an error.
 var results = [...]string{NoOpinion: "no-opinion", Allow: "allowed", Deny: "denied", 3: "error"}
 
-// requests measures the decisions on requests.
+// requests is an authorizer whose decisions on requests are counted and timed.
 type requests struct {
 	Authorizer
 	attempts [len(results)]prometheus.Counter
@@ -87,14 +87,14 @@ type requests struct {
 }
 
 // Authorize implements Authorizer.
-func (r *requests) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
+func (r *requests) Authorize(ctx context.Context, attrs *Attributes) (Decision, string, error) {
 	begin := time.Now()
-	d, reason, err := r.Authorizer.Authorize(ctx, a)
-	i := int(d)
-	if d == NoOpinion && err != nil {
+	decision, reason, err := r.Authorizer.Authorize(ctx, attrs)
+	i := int(decision)
+	if decision == NoOpinion && err != nil {
 		i = len(results) - 1
 	}
 	r.attempts[i].Inc()
 	r.duration[i].Observe(time.Since(begin).Seconds())
-	return d, reason, err
+	return decision, reason, err
 }

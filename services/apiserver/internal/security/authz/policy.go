@@ -22,7 +22,7 @@ type Source struct {
 	Decode func(*watchcache.Entry) (metav1.Object, error)
 }
 
-// PolicyConfig configures a Policy.
+// PolicyConfig configures a LocalPolicy.
 type PolicyConfig struct {
 	Cache *watchcache.Cache
 	// Rules holds the four resources of roles and bindings, by kind.
@@ -38,8 +38,8 @@ type LocalPolicy struct {
 	Engine *rbac.Engine
 	Graph  *node.Graph
 
-	cfg   PolicyConfig
-	feeds []*subscription
+	cfg           PolicyConfig
+	subscriptions []*subscription
 
 	// updates orders updates of the engine together with the calls of listeners, so that listeners
 	// receive changes in order. A position before the last one shows that the store's revision went
@@ -54,10 +54,10 @@ type LocalPolicy struct {
 func NewPolicy(c PolicyConfig) *LocalPolicy {
 	p := &LocalPolicy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c}
 	for kind, s := range c.Rules {
-		p.feeds = append(p.feeds, p.newSubscription(kind, s, &ruleSink{policy: p, kind: kind}))
+		p.subscriptions = append(p.subscriptions, p.newSubscription(kind, s, &ruleSink{policy: p, kind: kind}))
 	}
 	for kind, s := range c.Nodes {
-		p.feeds = append(p.feeds, p.newSubscription(s.Store.Name(), s, &nodeSink{policy: p, kind: kind}))
+		p.subscriptions = append(p.subscriptions, p.newSubscription(s.Store.Name(), s, &nodeSink{policy: p, kind: kind}))
 	}
 	return p
 }
@@ -71,22 +71,22 @@ func (p *LocalPolicy) OnChange(f func(rbac.Change)) {
 }
 
 // update applies a change to the engine and calls the listeners.
-func (p *LocalPolicy) update(set func(*rbac.Tx)) {
+func (p *LocalPolicy) update(change func(*rbac.Tx)) {
 	p.updates.Lock()
 	defer p.updates.Unlock()
-	change := p.Engine.Update(set)
+	applied := p.Engine.Update(change)
 	p.mu.Lock()
 	listeners := p.listeners
 	p.mu.Unlock()
 	for _, f := range listeners {
-		f(change)
+		f(applied)
 	}
 }
 
 // Run follows the resources until ctx ends or the cache stops.
 func (p *LocalPolicy) Run(ctx context.Context) error {
-	tasks := make([]task.Task, len(p.feeds))
-	for i, f := range p.feeds {
+	tasks := make([]task.Task, len(p.subscriptions))
+	for i, f := range p.subscriptions {
 		tasks[i] = task.Task{Name: "policy: " + f.name, Run: f.Run}
 	}
 	return task.Run(ctx, tasks...)
@@ -94,9 +94,10 @@ func (p *LocalPolicy) Run(ctx context.Context) error {
 
 var errNotSynced = errors.New("roles and bindings are not loaded")
 
-// Synced reports whether every resource is loaded, and loaded again if etcd was restored.
+// Synced reports whether every resource is loaded. It is false again after etcd was restored, until
+// every resource is reloaded.
 func (p *LocalPolicy) Synced() bool {
-	for _, f := range p.feeds {
+	for _, f := range p.subscriptions {
 		if !f.Synced() {
 			return false
 		}
@@ -117,7 +118,7 @@ func (p *LocalPolicy) WaitFor(ctx context.Context, revision int64) error {
 	if err := p.cfg.Cache.WaitFor(ctx, revision); err != nil {
 		return err
 	}
-	for _, f := range p.feeds {
+	for _, f := range p.subscriptions {
 		if err := f.WaitFor(ctx, revision); err != nil {
 			return err
 		}

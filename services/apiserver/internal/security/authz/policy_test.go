@@ -29,10 +29,10 @@ func bound(ns, name, role, user string) *rbacv1.RoleBinding {
 	}
 }
 
-// may reports whether the policy allows a user to perform a verb on pods in namespace a.
-func (w *fixture) may(t *testing.T, user, verb string) bool {
+// isAllowed reports whether the policy allows a user to perform a verb on pods in namespace a.
+func (f *fixture) isAllowed(t *testing.T, user, verb string) bool {
 	t.Helper()
-	d, _, err := w.Engine.Authorize(t.Context(), &authorizer.Attributes{
+	d, _, err := f.Engine.Authorize(t.Context(), &authorizer.Attributes{
 		User: &authorizer.User{Name: user}, Verb: verb, Resource: true, Namespace: "a", ResourceName: "pods",
 	})
 	if err != nil {
@@ -42,55 +42,55 @@ func (w *fixture) may(t *testing.T, user, verb string) bool {
 }
 
 // catchUp waits until all changes so far have taken effect.
-func (w *fixture) catchUp(t *testing.T) {
+func (f *fixture) catchUp(t *testing.T) {
 	t.Helper()
-	if err := w.MostRecent(t.Context()); err != nil {
+	if err := f.MostRecent(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // TestPolicyFollowsTheCache applies changes and deletions of roles, bindings and pods.
 func TestPolicyFollowsTheCache(t *testing.T) {
-	w := newFixture(t, func(s *source) {
-		s.put("clusterroles/reader", reader("reader", "get"))
-		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
-		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
+	f := newFixture(t, func(s *source) {
+		s.putObject("clusterroles/reader", reader("reader", "get"))
+		s.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
 	})
-	w.catchUp(t)
-	if !w.Synced() || w.Check(nil) != nil || !w.may(t, "alice", "get") || w.may(t, "alice", "list") || !w.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
+	f.catchUp(t)
+	if !f.Synced() || f.Check(nil) != nil || !f.isAllowed(t, "alice", "get") || f.isAllowed(t, "alice", "list") || !f.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
 		t.Fatal("the initial state has no effect")
 	}
-	w.source.put("clusterroles/reader", reader("reader", "get", "list"))
-	w.catchUp(t)
-	if !w.may(t, "alice", "list") {
+	f.source.putObject("clusterroles/reader", reader("reader", "get", "list"))
+	f.catchUp(t)
+	if !f.isAllowed(t, "alice", "list") {
 		t.Error("a change of a role has no effect")
 	}
-	at := w.source.put("rolebindings/a/b", nil)
-	w.source.put("pods/a/p", nil)
-	w.catchUp(t)
-	if w.may(t, "alice", "get") || w.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
+	at := f.source.putObject("rolebindings/a/b", nil)
+	f.source.putObject("pods/a/p", nil)
+	f.catchUp(t)
+	if f.isAllowed(t, "alice", "get") || f.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
 		t.Error("a deletion has no effect")
 	}
-	if got, want := w.lastNotified(), w.Engine.Snapshot().Position(); got != want || got[2] != at {
+	if got, want := f.lastNotified(), f.Engine.Snapshot().Position(); got != want || got[2] != at {
 		t.Errorf("got notification of %s, want %s, at least %d", got, want, at)
 	}
 }
 
 // TestChangesApplyAfterTheBarrier changes the policy as fast as possible.
 func TestChangesApplyAfterTheBarrier(t *testing.T) {
-	w := newFixture(t, func(s *source) { s.put("clusterroles/reader", reader("reader", "get")) })
+	f := newFixture(t, func(s *source) { s.putObject("clusterroles/reader", reader("reader", "get")) })
 	for i := range 200 {
 		key := fmt.Sprintf("rolebindings/a/b%d", i%5)
 		allowed := i%3 != 0
 		for _, k := range []int{0, 1, 2, 3, 4} {
-			w.source.put(fmt.Sprintf("rolebindings/a/b%d", k), nil)
+			f.source.putObject(fmt.Sprintf("rolebindings/a/b%d", k), nil)
 		}
 		if allowed {
-			w.source.put(key, bound("a", fmt.Sprintf("b%d", i%5), "reader", "alice"))
+			f.source.putObject(key, bound("a", fmt.Sprintf("b%d", i%5), "reader", "alice"))
 		}
-		w.catchUp(t)
-		if w.may(t, "alice", "get") != allowed {
-			t.Fatalf("change %d: got allowed %v", i, !allowed)
+		f.catchUp(t)
+		if f.isAllowed(t, "alice", "get") != allowed {
+			t.Fatalf("change %d: got allowed %v, want %v", i, !allowed, allowed)
 		}
 	}
 }
@@ -98,46 +98,46 @@ func TestChangesApplyAfterTheBarrier(t *testing.T) {
 // TestLostStreamReloadsThePolicy: after a gap in the stream of changes, deleted objects have no
 // effect.
 func TestLostStreamReloadsThePolicy(t *testing.T) {
-	w := newFixture(t, func(s *source) {
-		s.put("clusterroles/reader", reader("reader", "get"))
-		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
-		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
+	f := newFixture(t, func(s *source) {
+		s.putObject("clusterroles/reader", reader("reader", "get"))
+		s.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
-	w.catchUp(t)
-	w.source.mu.Lock() // without an event
-	delete(w.source.state, "/registry/rolebindings/a/b")
-	delete(w.source.state, "/registry/pods/a/p")
-	w.source.revision++
-	lost := w.source.revision
-	w.source.mu.Unlock()
-	w.source.lose()
-	w.catchUp(t)
-	if w.may(t, "alice", "get") || w.Graph.Belongs("n1", node.Pod, "a", "p") {
+	f.catchUp(t)
+	f.source.mu.Lock() // without an event
+	delete(f.source.state, "/registry/rolebindings/a/b")
+	delete(f.source.state, "/registry/pods/a/p")
+	f.source.revision++
+	lost := f.source.revision
+	f.source.mu.Unlock()
+	f.source.lose()
+	f.catchUp(t)
+	if f.isAllowed(t, "alice", "get") || f.Graph.Belongs("n1", node.Pod, "a", "p") {
 		t.Error("an object that was deleted without an event is still effective")
 	}
-	if p := w.lastNotified(); p[2] < lost {
-		t.Errorf("got notification of %s although events up to %d were lost", p, lost)
+	if p := f.lastNotified(); p[2] < lost {
+		t.Errorf("got notification of %s although events up to %d were lost, want at least %v", p, lost, lost)
 	}
-	w.source.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
-	w.catchUp(t)
-	if !w.may(t, "alice", "get") {
+	f.source.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+	f.catchUp(t)
+	if !f.isAllowed(t, "alice", "get") {
 		t.Error("later changes have no effect")
 	}
 }
 
 // TestCorruptObjectsGrantNothing replaces a role by data that cannot be decoded.
 func TestCorruptObjectsGrantNothing(t *testing.T) {
-	w := newFixture(t, func(s *source) {
-		s.put("clusterroles/reader", reader("reader", "get"))
-		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+	f := newFixture(t, func(s *source) {
+		s.putObject("clusterroles/reader", reader("reader", "get"))
+		s.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 	})
-	w.catchUp(t)
-	w.source.put("clusterroles/reader", "no object")
-	w.catchUp(t)
-	if w.may(t, "alice", "get") {
+	f.catchUp(t)
+	f.source.putObject("clusterroles/reader", "no object")
+	f.catchUp(t)
+	if f.isAllowed(t, "alice", "get") {
 		t.Error("a corrupt object still grants permissions")
 	}
-	if _, err := w.Engine.Snapshot().RulesOf(rbacv1.RoleRef{Kind: rbac.KindClusterRole, Name: "reader"}, ""); err == nil {
+	if _, err := f.Engine.Snapshot().RulesOf(rbacv1.RoleRef{Kind: rbac.KindClusterRole, Name: "reader"}, ""); err == nil {
 		t.Error("a deleted object still grants permissions")
 	}
 }
@@ -146,90 +146,90 @@ func TestCorruptObjectsGrantNothing(t *testing.T) {
 // current.
 func TestManyInitialBindings(t *testing.T) {
 	const users = 3000
-	w := newFixture(t, func(s *source) {
-		s.put("clusterroles/reader", reader("reader", "get"))
+	f := newFixture(t, func(s *source) {
+		s.putObject("clusterroles/reader", reader("reader", "get"))
 		for i := range users {
-			s.put(fmt.Sprintf("rolebindings/a/b%04d", i), bound("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
+			s.putObject(fmt.Sprintf("rolebindings/a/b%04d", i), bound("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
 		}
 	})
-	w.catchUp(t)
+	f.catchUp(t)
 	for i := range users {
-		if !w.may(t, fmt.Sprintf("u%04d", i), "get") {
-			t.Fatalf("binding %d of %d has no effect", i, users)
+		if !f.isAllowed(t, fmt.Sprintf("u%04d", i), "get") {
+			t.Fatalf("binding %d of %d: got not allowed, want allowed", i, users)
 		}
 	}
 }
 
 // TestPolicyIsNotSyncedBeforeLoad: no waiter returns before the first load.
 func TestPolicyIsNotSyncedBeforeLoad(t *testing.T) {
-	w := newStoppedFixture(t, nil)
-	if w.Synced() || w.Check(nil) == nil {
+	f := newStoppedFixture(t, nil)
+	if f.Synced() || f.Check(nil) == nil {
 		t.Error("got synced before the first load")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if w.WaitFor(ctx, 1) == nil || w.MostRecent(ctx) == nil {
+	if f.WaitFor(ctx, 1) == nil || f.MostRecent(ctx) == nil {
 		t.Error("the wait returned before the first load")
 	}
-	if err := w.Run(ctx); err != nil || w.Synced() {
-		t.Errorf("canceled before the first load: got %v, synced %t", err, w.Synced())
+	if err := f.Run(ctx); err != nil || f.Synced() {
+		t.Errorf("canceled before the first load: got %v, synced %t; want no error, not synced", err, f.Synced())
 	}
 }
 
 // TestWatchCacheStops: the policy reports the end of the watch cache.
 func TestWatchCacheStops(t *testing.T) {
-	w := newStoppedFixture(t, nil)
+	f := newStoppedFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stopped, done := make(chan error, 1), make(chan error, 1)
-	go func() { stopped <- w.cache.Run(ctx) }()
-	go func() { done <- w.Run(t.Context()) }()
-	w.catchUp(t)
+	go func() { stopped <- f.cache.Run(ctx) }()
+	go func() { done <- f.Run(t.Context()) }()
+	f.catchUp(t)
 	cancel()
 	<-stopped
 	if err := <-done; err != nil {
-		t.Errorf("while following: got %v", err)
+		t.Errorf("while following: got %v, want no error", err)
 	}
-	if err := w.Run(t.Context()); err != nil {
-		t.Errorf("before following: got %v", err)
+	if err := f.Run(t.Context()); err != nil {
+		t.Errorf("before following: got %v, want no error", err)
 	}
 }
 
 // TestRestoredStore: after a restore of the store, the policy is that of the store, and positions
 // start again so that earlier decisions do not count as newer.
 func TestRestoredStore(t *testing.T) {
-	w := newFixture(t, func(s *source) {
-		s.put("clusterroles/reader", reader("reader", "get"))
-		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
-		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
+	f := newFixture(t, func(s *source) {
+		s.putObject("clusterroles/reader", reader("reader", "get"))
+		s.putObject("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
-	w.catchUp(t)
-	revision, state := w.source.save()
+	f.catchUp(t)
+	revision, state := f.source.save()
 	for range 20 {
-		w.source.put("rolebindings/a/c", bound("a", "c", "reader", "mallory"))
+		f.source.putObject("rolebindings/a/c", bound("a", "c", "reader", "mallory"))
 	}
-	w.source.put("rolebindings/a/b", nil)
-	w.source.put("pods/a/p", nil)
-	w.catchUp(t)
-	if w.may(t, "alice", "get") || !w.may(t, "mallory", "get") {
+	f.source.putObject("rolebindings/a/b", nil)
+	f.source.putObject("pods/a/p", nil)
+	f.catchUp(t)
+	if f.isAllowed(t, "alice", "get") || !f.isAllowed(t, "mallory", "get") {
 		t.Fatal("the state before the restore has no effect")
 	}
-	before := w.lastNotified()
-	w.source.restore(revision, state)
-	for w.MostRecent(t.Context()) != nil || !w.Synced() { // until the reload
+	before := f.lastNotified()
+	f.source.restore(revision, state)
+	for f.MostRecent(t.Context()) != nil || !f.Synced() { // until the reload
 		if t.Context().Err() != nil {
 			t.Fatal(t.Context().Err())
 		}
 	}
-	if !w.may(t, "alice", "get") || w.may(t, "mallory", "get") || !w.Graph.Belongs("n1", node.Pod, "a", "p") {
+	if !f.isAllowed(t, "alice", "get") || f.isAllowed(t, "mallory", "get") || !f.Graph.Belongs("n1", node.Pod, "a", "p") {
 		t.Error("got a policy other than that of the store")
 	}
-	if now := w.lastNotified(); now.Covers(before) || now != w.Engine.Snapshot().Position() {
-		t.Errorf("got notification of %s after %s", now, before)
+	if now := f.lastNotified(); now.Covers(before) || now != f.Engine.Snapshot().Position() {
+		t.Errorf("got notification of %s, want one that does not cover %s", now, before)
 	}
-	w.source.put("rolebindings/a/b", nil)
-	w.catchUp(t)
-	if w.may(t, "alice", "get") {
+	f.source.putObject("rolebindings/a/b", nil)
+	f.catchUp(t)
+	if f.isAllowed(t, "alice", "get") {
 		t.Error("a change after the restore has no effect")
 	}
 }

@@ -11,9 +11,8 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// Suite grants the suite's own services the permissions that they need to start, before any role
-// exists and regardless of the other authorizers. It grants nothing else. It allows or has no
-// opinion.
+// Suite is an authorizer that grants the suite's own services the permissions that they need to
+// start, before any role exists. It has no opinion on all other requests.
 type Suite struct{ services map[string]suiteRules }
 
 // suiteRules holds the permissions of a service: in the cluster, and in namespaces.
@@ -28,38 +27,38 @@ func NewSuite() *Suite {
 	read := "get list watch"
 	leader := func(name string) []rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{
-			fixed(leases, "leases", "create"),
-			named(leases, "leases", "get update patch", name),
-			fixed(core, "events", "create patch update"),
-			fixed("events.k8s.io", "events", "create patch update"),
+			ruleFor(leases, "leases", "create"),
+			ruleForNames(leases, "leases", "get update patch", name),
+			ruleFor(core, "events", "create patch update"),
+			ruleFor("events.k8s.io", "events", "create patch update"),
 		}
 	}
 	health := rbacv1.PolicyRule{NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version"}, Verbs: []string{"get"}}
-	only := func(rules ...rbacv1.PolicyRule) *rbac.RuleSet { return rbac.NewRuleSet(append(rules, health)) }
-	in := func(namespace string, rules ...rbacv1.PolicyRule) map[string]*rbac.RuleSet {
+	clusterRules := func(rules ...rbacv1.PolicyRule) *rbac.RuleSet { return rbac.NewRuleSet(append(rules, health)) }
+	inNamespace := func(namespace string, rules ...rbacv1.PolicyRule) map[string]*rbac.RuleSet {
 		return map[string]*rbac.RuleSet{namespace: rbac.NewRuleSet(rules)}
 	}
-	signer := in(api.SystemNamespace, append(leader("bootstrapsigner"), fixed(core, "secrets", read))...)
+	signer := inNamespace(api.SystemNamespace, append(leader("bootstrapsigner"), ruleFor(core, "secrets", read))...)
 	signer[api.PublicNamespace] = rbac.NewRuleSet([]rbacv1.PolicyRule{
-		fixed(core, "configmaps", "create"), named(core, "configmaps", "get list watch update patch", "cluster-info"),
+		ruleFor(core, "configmaps", "create"), ruleForNames(core, "configmaps", "get list watch update patch", "cluster-info"),
 	})
 	return &Suite{services: map[string]suiteRules{
 		// Service account tokens are bound to these objects. Bootstrap and legacy tokens are
 		// secrets.
-		"authn-webhook": {cluster: only(fixed(core, "serviceaccounts pods nodes secrets", read))},
-		"authz-webhook": {cluster: only(
-			fixed(rbacv1.GroupName, "roles rolebindings clusterroles clusterrolebindings", read),
-			fixed(core, "pods persistentvolumes", read),
-			fixed("storage.k8s.io", "volumeattachments", read),
-			fixed("resource.k8s.io", "resourceslices", read),
+		"authn-webhook": {cluster: clusterRules(ruleFor(core, "serviceaccounts pods nodes secrets", read))},
+		"authz-webhook": {cluster: clusterRules(
+			ruleFor(rbacv1.GroupName, "roles rolebindings clusterroles clusterrolebindings", read),
+			ruleFor(core, "pods persistentvolumes", read),
+			ruleFor("storage.k8s.io", "volumeattachments", read),
+			ruleFor("resource.k8s.io", "resourceslices", read),
 		)},
-		"tokencleaner":    {cluster: only(), namespaces: in(api.SystemNamespace, append(leader("tokencleaner"), fixed(core, "secrets", read+" delete"))...)},
-		"bootstrapsigner": {cluster: only(), namespaces: signer},
-		"controllers":     {cluster: only(controllerRules()...), namespaces: in(api.SystemNamespace, append(leader("controllers"), named(leases, "leases", "get", "kube-controller-manager"))...)},
+		"tokencleaner":    {cluster: clusterRules(), namespaces: inNamespace(api.SystemNamespace, append(leader("tokencleaner"), ruleFor(core, "secrets", read+" delete"))...)},
+		"bootstrapsigner": {cluster: clusterRules(), namespaces: signer},
+		"controllers":     {cluster: clusterRules(controllerRules()...), namespaces: inNamespace(api.SystemNamespace, append(leader("controllers"), ruleForNames(leases, "leases", "get", "kube-controller-manager"))...)},
 		// The console authorizes its users and shows metrics.
-		"console": {cluster: only(
-			fixed("authentication.k8s.io", "tokenreviews", "create"),
-			fixed("authorization.k8s.io", "subjectaccessreviews", "create"),
+		"console": {cluster: clusterRules(
+			ruleFor("authentication.k8s.io", "tokenreviews", "create"),
+			ruleFor("authorization.k8s.io", "subjectaccessreviews", "create"),
 			rbacv1.PolicyRule{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
 		)},
 	}}
@@ -70,33 +69,35 @@ func NewSuite() *Suite {
 func controllerRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		// The garbage collector and the namespace controller handle objects of every resource.
-		fixed(rbacv1.APIGroupAll, rbacv1.ResourceAll, "get list watch patch update delete deletecollection"),
-		fixed("", "events", "create patch update"),
-		fixed("events.k8s.io", "events", "create patch update"),
-		fixed("", "serviceaccounts configmaps", "create"),
+		ruleFor(rbacv1.APIGroupAll, rbacv1.ResourceAll, "get list watch patch update delete deletecollection"),
+		ruleFor("", "events", "create patch update"),
+		ruleFor("events.k8s.io", "events", "create patch update"),
+		ruleFor("", "serviceaccounts configmaps", "create"),
 		// An aggregated role may grant what the controller itself may not do.
-		fixed(rbacv1.GroupName, "clusterroles", "escalate"),
+		ruleFor(rbacv1.GroupName, "clusterroles", "escalate"),
 		// Discovery finds the resources.
 		{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"}, Verbs: []string{"get"}},
 	}
 }
 
-func fixed(group, resources, verbs string) rbacv1.PolicyRule {
+// ruleFor returns a rule for space-separated resources and verbs.
+func ruleFor(group, resources, verbs string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
 }
 
-func named(group, resources, verbs string, names ...string) rbacv1.PolicyRule {
-	r := fixed(group, resources, verbs)
+// ruleForNames returns a rule that is limited to objects with the given names.
+func ruleForNames(group, resources, verbs string, names ...string) rbacv1.PolicyRule {
+	r := ruleFor(group, resources, verbs)
 	r.ResourceNames = names
 	return r
 }
 
 // Authorize implements Authorizer.
-func (s *Suite) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
-	if a.User == nil || !a.User.InGroup(api.GroupSuite) {
+func (s *Suite) Authorize(_ context.Context, attrs *Attributes) (Decision, string, error) {
+	if attrs.User == nil || !attrs.User.InGroup(api.GroupSuite) {
 		return NoOpinion, "", nil
 	}
-	name, ok := strings.CutPrefix(a.User.Name, api.UserSuitePrefix)
+	name, ok := strings.CutPrefix(attrs.User.Name, api.UserSuitePrefix)
 	if !ok {
 		return NoOpinion, "", nil
 	}
@@ -104,10 +105,10 @@ func (s *Suite) Authorize(_ context.Context, a *Attributes) (Decision, string, e
 	if !ok {
 		return NoOpinion, "", nil
 	}
-	if rules.cluster.Allows(a) {
+	if rules.cluster.Allows(attrs) {
 		return Allow, "", nil
 	}
-	if there := rules.namespaces[a.Namespace]; a.Resource && there != nil && there.Allows(a) {
+	if inNamespace := rules.namespaces[attrs.Namespace]; attrs.Resource && inNamespace != nil && inNamespace.Allows(attrs) {
 		return Allow, "", nil
 	}
 	return NoOpinion, "", nil

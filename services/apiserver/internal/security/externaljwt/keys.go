@@ -16,15 +16,15 @@ import (
 // keySet is the last set of keys that the signer returned.
 type keySet struct {
 	keys []satoken.PublicKey
-	// made is when the signer determined the keys; refresh is when to fetch them again.
-	made, refresh time.Time
+	// dataTime is when the signer determined the keys. refreshTime is when to fetch them again.
+	dataTime, refreshTime time.Time
 }
 
 // Keys returns all keys that verify tokens.
 func (s *Signer) Keys() []satoken.PublicKey { return s.keys.Load().keys }
 
 // MaxAge returns how long the keys remain valid according to the signer.
-func (s *Signer) MaxAge() time.Duration { return max(time.Until(s.keys.Load().refresh), 0) }
+func (s *Signer) MaxAge() time.Duration { return max(time.Until(s.keys.Load().refreshTime), 0) }
 
 // Candidates returns the keys with an id, or all keys if the id is empty. It fetches the keys if
 // the id is unknown.
@@ -32,17 +32,17 @@ func (s *Signer) Candidates(ctx context.Context, id string) []satoken.PublicKey 
 	if id == "" {
 		return s.Keys()
 	}
-	if keys := s.named(id); len(keys) > 0 {
+	if keys := s.keysByID(id); len(keys) > 0 {
 		return keys
 	}
 	if err := s.fetch(ctx); err != nil {
 		s.Logger.Warn("failed to fetch the keys of the external token signer", "socket", s.Socket, "error", err)
 		return nil
 	}
-	return s.named(id)
+	return s.keysByID(id)
 }
 
-func (s *Signer) named(id string) (out []satoken.PublicKey) {
+func (s *Signer) keysByID(id string) (out []satoken.PublicKey) {
 	for _, k := range s.Keys() {
 		if k.ID == id {
 			out = append(out, k)
@@ -63,7 +63,7 @@ func (s *Signer) Run(ctx context.Context) error {
 		}
 		if err := s.fetch(ctx); err != nil {
 			if ctx.Err() == nil {
-				s.Logger.Warn("failed to fetch the keys of the external token signer; the former ones stay", "socket", s.Socket, "error", err)
+				s.Logger.Warn("failed to fetch the keys of the external token signer; keeping the previous ones", "socket", s.Socket, "error", err)
 			}
 			timer.Reset(retryAfter)
 			continue
@@ -72,20 +72,20 @@ func (s *Signer) Run(ctx context.Context) error {
 	}
 }
 
-// fetch fetches the keys. Concurrent callers share one fetch. The end of one caller does not end
-// it.
+// fetch fetches the keys. Concurrent callers share one fetch, which continues when a caller's ctx
+// ends.
 func (s *Signer) fetch(ctx context.Context) error {
 	done := s.fetches.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
-		fetched, err := s.ask(ctx)
+		fetched, err := s.requestKeys(ctx)
 		s.Metrics.fetched(err)
 		if err != nil {
 			return nil, fmt.Errorf("while fetching token verification keys: %w", err)
 		}
-		former := s.keys.Swap(fetched)
-		s.Metrics.made(fetched.made)
-		if fetched.differs(former) {
+		previous := s.keys.Swap(fetched)
+		s.Metrics.dataTime(fetched.dataTime)
+		if fetched.differs(previous) {
 			s.changed()
 		}
 		return nil, nil
@@ -98,31 +98,31 @@ func (s *Signer) fetch(ctx context.Context) error {
 	}
 }
 
-// differs compares the signer's metadata of two sets. Keys with equal ids are equal.
+// differs reports whether two sets differ in their time or their keys. Keys with equal ids are equal.
 func (s *keySet) differs(other *keySet) bool {
-	return !s.made.Equal(other.made) || !slices.EqualFunc(s.keys, other.keys, func(a, b satoken.PublicKey) bool {
+	return !s.dataTime.Equal(other.dataTime) || !slices.EqualFunc(s.keys, other.keys, func(a, b satoken.PublicKey) bool {
 		return a.ID == b.ID && a.Undiscoverable == b.Undiscoverable
 	})
 }
 
-// ask calls the signer and validates its response.
-func (s *Signer) ask(ctx context.Context) (*keySet, error) {
-	got, err := s.client.FetchKeys(ctx, &pb.FetchKeysRequest{})
+// requestKeys calls the signer and validates its response.
+func (s *Signer) requestKeys(ctx context.Context) (*keySet, error) {
+	response, err := s.client.FetchKeys(ctx, &pb.FetchKeysRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("while getting externally supported jwt signing keys: %w", err)
 	}
-	if got.GetRefreshHintSeconds() <= 0 {
-		return nil, fmt.Errorf("found invalid refresh hint (%ds)", got.GetRefreshHintSeconds())
+	if response.GetRefreshHintSeconds() <= 0 {
+		return nil, fmt.Errorf("found invalid refresh hint (%ds)", response.GetRefreshHintSeconds())
 	}
-	if len(got.GetKeys()) == 0 {
+	if len(response.GetKeys()) == 0 {
 		return nil, errors.New("found no keys")
 	}
-	if err := got.GetDataTimestamp().CheckValid(); err != nil {
+	if err := response.GetDataTimestamp().CheckValid(); err != nil {
 		return nil, fmt.Errorf("invalid data timestamp: %w", err)
 	}
-	hint := time.Duration(min(got.GetRefreshHintSeconds(), satoken.MaxLifetimeSeconds)) * time.Second
-	set := &keySet{made: got.GetDataTimestamp().AsTime(), refresh: time.Now().Add(hint)}
-	for _, k := range got.GetKeys() {
+	refreshAfter := time.Duration(min(response.GetRefreshHintSeconds(), satoken.MaxLifetimeSeconds)) * time.Second
+	set := &keySet{dataTime: response.GetDataTimestamp().AsTime(), refreshTime: time.Now().Add(refreshAfter)}
+	for _, k := range response.GetKeys() {
 		public, err := publicKey(k)
 		if err != nil {
 			return nil, err

@@ -14,19 +14,19 @@ import (
 
 // Metrics counts calls of the signer, under the names of Kubernetes.
 type Metrics struct {
-	fetchedAt, madeAt prometheus.Gauge
-	fetches, signs    *prometheus.CounterVec
-	durations         *prometheus.HistogramVec
+	fetchTimestamp, dataTimestamp prometheus.Gauge
+	fetches, signs                *prometheus.CounterVec
+	durations                     *prometheus.HistogramVec
 }
 
 // NewMetrics returns the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const prefix = "apiserver_externaljwt_"
 	m := &Metrics{
-		fetchedAt: prometheus.NewGauge(prometheus.GaugeOpts{
+		fetchTimestamp: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "fetch_keys_success_timestamp", Help: "[ALPHA] Unix timestamp in seconds of the last fetch of the keys.",
 		}),
-		madeAt: prometheus.NewGauge(prometheus.GaugeOpts{
+		dataTimestamp: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "fetch_keys_data_timestamp", Help: "[ALPHA] Unix timestamp in seconds of the data_timestamp of the last fetched keys.",
 		}),
 		fetches: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -40,7 +40,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"method", "code"}),
 	}
-	for _, c := range []prometheus.Collector{m.fetchedAt, m.madeAt, m.fetches, m.signs, m.durations} {
+	for _, c := range []prometheus.Collector{m.fetchTimestamp, m.dataTimestamp, m.fetches, m.signs, m.durations} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics of the external token signer: %w", err)
 		}
@@ -51,11 +51,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) fetched(err error) {
 	m.fetches.WithLabelValues(codeOf(err)).Inc()
 	if err == nil {
-		m.fetchedAt.SetToCurrentTime()
+		m.fetchTimestamp.SetToCurrentTime()
 	}
 }
 
-func (m *Metrics) made(at time.Time) { m.madeAt.Set(float64(at.UnixNano()) / float64(time.Second)) }
+func (m *Metrics) dataTime(dataTime time.Time) {
+	m.dataTimestamp.Set(float64(dataTime.UnixNano()) / float64(time.Second))
+}
 
 func (m *Metrics) signed(err error) { m.signs.WithLabelValues(codeOf(err)).Inc() }
 

@@ -114,17 +114,17 @@ func (s *Signer) SignClaims(ctx context.Context, claims satoken.Claims) (token s
 		return "", fmt.Errorf("while merging claims: %w", err)
 	}
 	encoded := base64.RawURLEncoding.EncodeToString(payload)
-	got, err := s.client.Sign(ctx, &pb.SignJWTRequest{Claims: encoded})
+	response, err := s.client.Sign(ctx, &pb.SignJWTRequest{Claims: encoded})
 	if err != nil {
 		return "", fmt.Errorf("while signing jwt: %w", err)
 	}
-	if err := s.checkHeader(ctx, got.GetHeader()); err != nil {
+	if err := s.checkHeader(ctx, response.GetHeader()); err != nil {
 		return "", fmt.Errorf("while validating header: %w", err)
 	}
-	if got.GetSignature() == "" {
+	if response.GetSignature() == "" {
 		return "", errors.New("empty signature returned")
 	}
-	return got.GetHeader() + "." + encoded + "." + got.GetSignature(), nil
+	return response.GetHeader() + "." + encoded + "." + response.GetSignature(), nil
 }
 
 // checkHeader rejects token headers that Kubernetes does not issue.

@@ -77,7 +77,7 @@ func TestInvalidKeysFailStartup(t *testing.T) {
 		{func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "", Key: []byte("x")}} }, `found invalid public key id ""`},
 		{func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x"}} }, "found empty public key"},
 		{func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x", Key: []byte("x")}} }, "while parsing external public keys: "},
-		{func(s *externaljwttest.State) { s.Made = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) }, "invalid data timestamp: "},
+		{func(s *externaljwttest.State) { s.DataTime = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) }, "invalid data timestamp: "},
 	} {
 		server := externaljwttest.New(t)
 		server.Change(c.change)
@@ -97,7 +97,7 @@ func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d, err := s.MaxLifetime(t.Context()); err != nil || d != 24*time.Hour {
-		t.Errorf("got %v, %v", d, err)
+		t.Errorf("got %v, %v; want no error, %v", d, err, 24*time.Hour)
 	}
 	server.Change(func(s *externaljwttest.State) { s.MaxLifetime = 599 })
 	if _, err := s.MaxLifetime(t.Context()); err == nil || err.Error() != "max token life supported by external-jwt-signer (599s) is less than acceptable (min 600s)" {
@@ -117,26 +117,26 @@ func TestKeysAreRefreshed(t *testing.T) {
 	s.OnChange(func() { changes <- struct{}{} })
 	s.Candidates(t.Context(), "kid-1")
 	if server.Fetches() != 1 {
-		t.Errorf("got %d fetches", server.Fetches())
+		t.Errorf("got %d fetches, want 1", server.Fetches())
 	}
 	if keys := s.Candidates(t.Context(), "kid-2"); len(keys) != 0 || server.Fetches() != 2 {
-		t.Errorf("got keys %v, %d fetches", keys, server.Fetches())
+		t.Errorf("got keys %v, %d fetches; want length 0, 2", keys, server.Fetches())
 	}
 	server.Change(func(s *externaljwttest.State) {
 		s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-2", externaljwttest.NewKey(t), true))
-		s.Made, s.Refresh = time.Now(), 1
+		s.DataTime, s.Refresh = time.Now(), 1
 	})
 	if keys := s.Candidates(t.Context(), "kid-2"); len(keys) != 1 || keys[0].ID != "kid-2" || !keys[0].Undiscoverable || len(s.Candidates(t.Context(), "")) != 2 {
-		t.Errorf("got keys %v", keys)
+		t.Errorf("got keys %v; want length 1, \"kid-2\", true, length 2", keys)
 	}
 	<-changes
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
-	server.Change(func(s *externaljwttest.State) { s.Keys, s.Made = s.Keys[:1], time.Now() })
+	server.Change(func(s *externaljwttest.State) { s.Keys, s.DataTime = s.Keys[:1], time.Now() })
 	<-changes
 	if len(s.Keys()) != 1 {
-		t.Errorf("got keys %v", s.Keys())
+		t.Errorf("got keys %v, want length 1", s.Keys())
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -147,7 +147,7 @@ func TestKeysAreRefreshed(t *testing.T) {
 	ctx, stop = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
 	if _, err := s.SignClaims(ctx, satoken.Claims{}); err == nil || errors.Is(err, context.Canceled) {
-		t.Errorf("got error %v", err)
+		t.Errorf("got error %v, want one other than context.Canceled", err)
 	}
 	if len(s.Candidates(ctx, "kid-1")) != 1 || len(s.Candidates(ctx, "other")) != 0 {
 		t.Error("got other keys")
@@ -162,7 +162,7 @@ func TestKeysAreRefreshed(t *testing.T) {
 	}
 	for _, name := range []string{"fetch_keys_success_timestamp", "fetch_keys_data_timestamp", "fetch_keys_request_total", "sign_request_total", "request_duration_seconds"} {
 		if !seen["apiserver_externaljwt_"+name] {
-			t.Errorf("got no metric %s", name)
+			t.Errorf("got no metric %s, want one", name)
 		}
 	}
 }

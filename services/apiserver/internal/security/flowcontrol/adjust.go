@@ -15,7 +15,7 @@ type demandStats struct{ average, deviation, max, smoothed float64 }
 // integral integrates a value, and its square, over time.
 type integral struct {
 	since, last       time.Time
-	x                 float64
+	value             float64
 	area, square, max float64
 }
 
@@ -24,26 +24,26 @@ func (i *integral) begin(now time.Time) {
 	i.last = now
 }
 
-func (i *integral) set(now time.Time, x float64) {
-	d := now.Sub(i.last).Seconds()
-	if d > 0 {
-		i.area += d * i.x
-		i.square += d * i.x * i.x
+func (i *integral) set(now time.Time, value float64) {
+	elapsed := now.Sub(i.last).Seconds()
+	if elapsed > 0 {
+		i.area += elapsed * i.value
+		i.square += elapsed * i.value * i.value
 		i.last = now
 	}
-	i.x, i.max = x, max(i.max, x)
+	i.value, i.max = value, max(i.max, value)
 }
 
 // window returns statistics since its last call and starts a new window.
-func (i *integral) window(now time.Time) (average, deviation, most float64) {
-	i.set(now, i.x)
-	if d := now.Sub(i.since).Seconds(); d > 0 {
-		average = i.area / d
-		deviation = math.Sqrt(max(i.square/d-average*average, 0))
+func (i *integral) window(now time.Time) (average, deviation, maximum float64) {
+	i.set(now, i.value)
+	if elapsed := now.Sub(i.since).Seconds(); elapsed > 0 {
+		average = i.area / elapsed
+		deviation = math.Sqrt(max(i.square/elapsed-average*average, 0))
 	}
-	most = i.max
-	*i = integral{since: now, last: now, x: i.x, max: i.x}
-	return average, deviation, most
+	maximum = i.max
+	*i = integral{since: now, last: now, value: i.value, max: i.value}
+	return average, deviation, maximum
 }
 
 func (s *demandStats) update(i *integral, now time.Time) {
@@ -52,62 +52,51 @@ func (s *demandStats) update(i *integral, now time.Time) {
 	s.smoothed = max(envelope, smoothing*s.smoothed+(1-smoothing)*envelope)
 }
 
-// claim is a level's bounds and target in the division of seats.
+// claim is what a level claims in the division of seats: at least lower, at most upper, and in
+// proportion to target.
 type claim struct{ lower, upper, target float64 }
 
 // minTarget replaces a target of zero, so that levels without demand get a share of surplus seats.
 const minTarget = 0.001
 
 // Adjust sets the limit of each level by its demand. A level keeps the seats of its maximum demand,
-// up to its nominal limit. The rest is divided in proportion to demand, within the lending and
-// borrowing limits (KEP-1040, "Dispatching").
+// up to its nominal limit. The remaining seats are divided in proportion to demand, within the
+// lending and borrowing limits (KEP-1040, "Dispatching").
 func (c *Controller) Adjust() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Now()
-	remaining := 0
-	lowest := 0
-	needed := 0
-	var shared []*level
+	// 1. Collect the claims of the limited levels. Exempt levels take their seats first, and levels
+	// that are no longer used are removed.
+	available := 0
+	var limited []*level
 	var claims []claim
 	for name, l := range c.levels {
 		l.mu.Lock()
 		l.stats.update(&l.demand, now)
-		remaining += l.nominal
-		keeps := max(l.lower, min(l.nominal, int(math.Ceil(l.stats.max))))
-		gone := l.quiescing && l.idle()
+		available += l.nominal
+		kept := max(l.lower, min(l.nominal, int(math.Ceil(l.stats.max))))
+		removable := l.quiescing && l.idle()
 		switch {
-		case gone:
+		case removable:
 		case l.spec.kind == kindExempt:
-			l.limit = keeps
-			remaining -= keeps
-			l.metrics.recordAdjustment(l, float64(keeps))
+			l.limit = kept
+			available -= kept
+			l.metrics.recordAdjustment(l, float64(kept))
 		default:
-			shared = append(shared, l)
-			claims = append(claims, claim{float64(keeps), float64(l.upper), max(float64(keeps), l.stats.smoothed, minTarget)})
-			lowest, needed = lowest+l.lower, needed+keeps
+			limited = append(limited, l)
+			claims = append(claims, claim{float64(kept), float64(l.upper), max(float64(kept), l.stats.smoothed, minTarget)})
 		}
 		l.mu.Unlock()
-		if gone {
+		if removable {
 			c.removeLevel(name)
 		}
 	}
-	limits, fraction := make([]float64, len(claims)), 0.0
-	switch {
-	case remaining <= lowest:
-		for i, l := range shared {
-			limits[i] = float64(l.lower)
-		}
-	case remaining <= needed:
-		part := float64(remaining-lowest) / float64(needed-lowest)
-		for i, l := range shared {
-			limits[i] = float64(l.lower) + part*(claims[i].lower-float64(l.lower))
-		}
-	default:
-		limits, fraction = shareSeats(float64(remaining), claims)
-	}
-	c.Metrics.setFairFraction(fraction)
-	for i, l := range shared {
+	// 2. Divide the available seats.
+	limits, fraction := divideSeats(float64(available), limited, claims)
+	c.Metrics.fairFraction.Set(fraction)
+	// 3. Apply the limits.
+	for i, l := range limited {
 		l.mu.Lock()
 		l.advance(now)
 		l.limit = int(math.Round(limits[i]))
@@ -118,9 +107,32 @@ func (c *Controller) Adjust() {
 	}
 }
 
+// divideSeats returns the limit of each level, given its claim, and the fraction of its target that
+// each level gets. If the seats do not suffice for what the levels keep, each gets at least its lower
+// limit, and the fraction is 0.
+func divideSeats(available float64, levels []*level, claims []claim) (limits []float64, fraction float64) {
+	lowest, kept := 0.0, 0.0
+	for i, l := range levels {
+		lowest += float64(l.lower)
+		kept += claims[i].lower
+	}
+	if available > kept {
+		return shareSeats(available, claims)
+	}
+	share := 0.0
+	if available > lowest {
+		share = (available - lowest) / (kept - lowest)
+	}
+	limits = make([]float64, len(levels))
+	for i, l := range levels {
+		limits[i] = float64(l.lower) + share*(claims[i].lower-float64(l.lower))
+	}
+	return limits, 0
+}
+
 // shareSeats gives each claim its target times a common fraction, within its bounds. The fraction
 // is such that all seats are given, or as many as the bounds allow.
-func shareSeats(all float64, claims []claim) (given []float64, fraction float64) {
+func shareSeats(total float64, claims []claim) (shares []float64, fraction float64) {
 	// The sum is a piecewise linear, increasing function of the fraction. It bends where a claim
 	// reaches a bound.
 	var bends []float64
@@ -128,14 +140,14 @@ func shareSeats(all float64, claims []claim) (given []float64, fraction float64)
 		bends = append(bends, c.lower/c.target, c.upper/c.target)
 	}
 	slices.Sort(bends)
-	sum := func(f float64) (total float64) {
+	sum := func(f float64) (seats float64) {
 		for _, c := range claims {
-			total += c.at(f)
+			seats += c.at(f)
 		}
-		return total
+		return seats
 	}
-	i, _ := slices.BinarySearchFunc(bends, all, func(f, all float64) int {
-		if sum(f) < all {
+	i, _ := slices.BinarySearchFunc(bends, total, func(f, total float64) int {
+		if sum(f) < total {
 			return -1
 		}
 		return 1
@@ -150,14 +162,15 @@ func shareSeats(all float64, claims []claim) (given []float64, fraction float64)
 		low, high := bends[i-1], bends[i]
 		fraction = high
 		if from, to := sum(low), sum(high); to > from {
-			fraction = low + (high-low)*(all-from)/(to-from)
+			fraction = low + (high-low)*(total-from)/(to-from)
 		}
 	}
-	given = make([]float64, len(claims))
+	shares = make([]float64, len(claims))
 	for i, c := range claims {
-		given[i] = c.at(fraction)
+		shares[i] = c.at(fraction)
 	}
-	return given, fraction
+	return shares, fraction
 }
 
+// at returns the seats of the claim at a fraction of its target.
 func (c claim) at(fraction float64) float64 { return min(max(c.target*fraction, c.lower), c.upper) }

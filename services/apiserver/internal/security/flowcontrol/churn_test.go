@@ -16,37 +16,37 @@ func TestNoSeatIsLost(t *testing.T) {
 		"with queues": limited("l", 5, 8, 3, 4), "without": limited("l", 5, 0, 0, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newFixture(t, 8, level)
+			f := newFixture(t, 8, level)
 			var all sync.WaitGroup
 			for i := range 24 {
 				all.Go(func() {
 					rnd := rand.New(rand.NewPCG(uint64(i), 7))
 					for range 40 {
-						q, err := r.begin(string(rune('a'+i%5)), "l")
+						request, err := f.begin(string(rune('a'+i%5)), "l")
 						if err != nil {
 							continue
 						}
 						for range rnd.IntN(3) {
-							r.Suspend(q)
+							f.Suspend(request)
 							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(300))*time.Microsecond)
-							err := r.Resume(ctx, q)
+							err := f.Resume(ctx, request)
 							cancel()
 							if err != nil {
 								break
 							}
 						}
 						if rnd.IntN(2) == 0 {
-							r.Suspend(q)
+							f.Suspend(request)
 						}
-						r.End(q)
+						f.End(request)
 					}
 				})
 			}
 			all.Wait()
-			if n := r.running(); n != 0 {
+			if n := f.running(); n != 0 {
 				t.Errorf("got %v running requests in the end, want 0", n)
 			}
-			r.idle()
+			f.idle()
 		})
 	}
 }

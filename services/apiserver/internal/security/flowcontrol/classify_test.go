@@ -18,7 +18,7 @@ import (
 func BenchmarkClassify(b *testing.B) {
 	for _, many := range []int{0, 500} {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {
-			r := newFixture(b, 600, limited("l", 100, 0, 0, 0))
+			f := newFixture(b, 600, limited("l", 100, 0, 0, 0))
 			var all []*flowcontrolv1.FlowSchema
 			for i := range 11 {
 				all = append(all, schema(fmt.Sprint("builtin-", i), "l", int32(100+i), group(fmt.Sprint("g", i)), group(fmt.Sprint("h", i))))
@@ -34,22 +34,22 @@ func BenchmarkClassify(b *testing.B) {
 				}
 				all = append(all, s)
 			}
-			setConfig(r, all, limited("l", 100, 0, 0, 0))
-			u := &request.User{Name: "system:serviceaccount:a:b", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"}}
+			setConfig(f, all, limited("l", 100, 0, 0, 0))
+			user := &request.User{Name: "system:serviceaccount:a:b", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"}}
 			b.ReportAllocs()
 			for b.Loop() {
-				q, _, err := r.Begin(context.Background(), u, list, one)
+				q, _, err := f.Begin(context.Background(), user, list, oneSeat)
 				if err != nil {
 					b.Fatal(err)
 				}
-				r.End(q)
+				f.End(q)
 			}
 		})
 	}
 }
 
-func setConfig(r *fixture, all []*flowcontrolv1.FlowSchema, levels ...*flowcontrolv1.PriorityLevelConfiguration) {
-	r.SetConfig(flowcontrol.Compile(all, levels))
+func setConfig(f *fixture, all []*flowcontrolv1.FlowSchema, levels ...*flowcontrolv1.PriorityLevelConfiguration) {
+	f.SetConfig(flowcontrol.Compile(all, levels))
 }
 
 func newMetrics() *flowcontrol.Metrics {

@@ -25,15 +25,17 @@ const defaultShares = 30
 type Config struct {
 	index index
 	*levelSpecs
-	exempt, last *compiledSchema // last is for requests that no schema matches
+	exempt *compiledSchema
+	// catchAll is the schema of requests that no other schema matches.
+	catchAll *compiledSchema
 }
 
-// find returns the schema of a request.
-func (c *Config) find(u *request.User, op *requestinfo.Info) *compiledSchema {
-	if r := c.index.find(u, op, c.byName); r != nil {
-		return r
+// find returns the schema of a request, or catchAll if no schema matches.
+func (c *Config) find(user *request.User, info *requestinfo.Info) *compiledSchema {
+	if schema := c.index.find(user, info, c.byName); schema != nil {
+		return schema
 	}
-	return c.last
+	return c.catchAll
 }
 
 // binding is the names of a schema and its level.
@@ -42,8 +44,8 @@ type binding struct{ level, schema string }
 // bindings returns the bindings of all schemas.
 func (c *Config) bindings() map[binding]bool {
 	out := map[binding]bool{}
-	for _, r := range []*compiledSchema{c.exempt, c.last} {
-		out[binding{r.level, r.name}] = true
+	for _, schema := range []*compiledSchema{c.exempt, c.catchAll} {
+		out[binding{schema.level, schema.name}] = true
 	}
 	c.index.tree.Scan(func(a indexEntry) bool {
 		out[binding{a.level, a.compiledSchema.name}] = true
@@ -61,11 +63,11 @@ type levelSpec struct {
 	name, uid string
 	kind      kind
 	shares    int
-	lendable  float64  // the fraction of its seats that other levels may use
-	borrowing *float64 // the maximum to borrow, as a fraction of its seats; nil means no limit
-	queues    int
-	hand      int
-	length    int // maximum length of a queue
+	lendable  float64  // fraction of the level's seats that other levels may use
+	borrowing *float64 // maximum to borrow, as a fraction of the level's seats; nil means no limit
+	queues    int      // number of queues
+	hand      int      // number of queues of a flow
+	length    int      // maximum length of a queue
 }
 
 // kind is the behavior of a level without free seats.
@@ -92,35 +94,35 @@ func Compile(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.Priori
 }
 
 // compileLevel returns the parts of a priority level that the controller needs, with defaults.
-func compileLevel(l *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
-	p := &levelSpec{name: l.Name, uid: string(l.UID)}
-	if l.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt {
-		if e := l.Spec.Exempt; e != nil {
-			p.shares, p.lendable = int(deref(e.NominalConcurrencyShares, 0)), percent(e.LendablePercent)
+func compileLevel(object *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
+	spec := &levelSpec{name: object.Name, uid: string(object.UID)}
+	if object.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt {
+		if config := object.Spec.Exempt; config != nil {
+			spec.shares, spec.lendable = int(deref(config.NominalConcurrencyShares, 0)), percent(config.LendablePercent)
 		}
-		return p
+		return spec
 	}
-	p.kind = kindReject
-	p.shares = defaultShares
-	e := l.Spec.Limited
-	if e == nil {
-		return p
+	spec.kind = kindReject
+	spec.shares = defaultShares
+	config := object.Spec.Limited
+	if config == nil {
+		return spec
 	}
-	p.shares, p.lendable = int(deref(e.NominalConcurrencyShares, defaultShares)), percent(e.LendablePercent)
-	if b := e.BorrowingLimitPercent; b != nil {
+	spec.shares, spec.lendable = int(deref(config.NominalConcurrencyShares, defaultShares)), percent(config.LendablePercent)
+	if b := config.BorrowingLimitPercent; b != nil {
 		part := percent(b)
-		p.borrowing = &part
+		spec.borrowing = &part
 	}
-	if q := e.LimitResponse.Queuing; q != nil && e.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
-		p.kind, p.queues, p.hand, p.length = kindQueue, max(int(q.Queues), 1), int(q.HandSize), max(int(q.QueueLengthLimit), 1)
-		p.hand = min(max(p.hand, 1), p.queues)
+	if q := config.LimitResponse.Queuing; q != nil && config.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
+		spec.kind, spec.queues, spec.hand, spec.length = kindQueue, max(int(q.Queues), 1), int(q.HandSize), max(int(q.QueueLengthLimit), 1)
+		spec.hand = min(max(spec.hand, 1), spec.queues)
 	}
-	return p
+	return spec
 }
 
-func deref(v *int32, none int32) int32 {
+func deref(v *int32, fallback int32) int32 {
 	if v == nil {
-		return none
+		return fallback
 	}
 	return *v
 }
@@ -130,24 +132,25 @@ func percent(v *int32) float64 { return float64(deref(v, 0)) / 100 }
 // limits are the limits of a level in seats.
 type limits struct{ nominal, lower, upper int }
 
-// seatLimits divides the seats of the server among levels by their shares.
+// seatLimits returns the limits of each level: seats are the seats of the server, which are divided
+// by the shares of the levels.
 func seatLimits(specs map[string]*levelSpec, seats int) map[string]limits {
 	sum := 0
-	for _, p := range specs {
-		sum += p.shares
+	for _, spec := range specs {
+		sum += spec.shares
 	}
 	out := make(map[string]limits, len(specs))
-	for name, p := range specs {
-		var n limits
+	for name, spec := range specs {
+		var limit limits
 		if sum > 0 {
-			n.nominal = int(math.Ceil(float64(seats) * float64(p.shares) / float64(sum)))
+			limit.nominal = int(math.Ceil(float64(seats) * float64(spec.shares) / float64(sum)))
 		}
-		n.lower = n.nominal - int(math.Round(float64(n.nominal)*p.lendable))
-		n.upper = n.nominal + seats
-		if p.borrowing != nil {
-			n.upper = n.nominal + int(math.Round(float64(n.nominal)**p.borrowing))
+		limit.lower = limit.nominal - int(math.Round(float64(limit.nominal)*spec.lendable))
+		limit.upper = limit.nominal + seats
+		if spec.borrowing != nil {
+			limit.upper = limit.nominal + int(math.Round(float64(limit.nominal)**spec.borrowing))
 		}
-		out[name] = n
+		out[name] = limit
 	}
 	return out
 }
@@ -201,13 +204,13 @@ func mandatorySchemas() []*flowcontrolv1.FlowSchema {
 type Compiler struct {
 	schemas map[string]*compiledSchema // of existing objects
 	levels  map[string]*levelSpec      // of existing objects
-	// The mandatory ones replace missing objects.
+	// The mandatory schemas and levels replace missing objects.
 	mandatorySchemas map[string]*compiledSchema
 	mandatoryLevels  map[string]*levelSpec
 
 	index  index
-	config *Config     // the last result; nil after a change
-	specs  *levelSpecs // the last result; nil after a change of a level
+	config *Config     // cached result of Config; nil after a change
+	specs  *levelSpecs // the levels of config; nil after a change of a level
 }
 
 // NewCompiler returns a compiler without objects.
@@ -217,9 +220,9 @@ func NewCompiler() *Compiler {
 		mandatorySchemas: map[string]*compiledSchema{}, mandatoryLevels: map[string]*levelSpec{}, index: newIndex(),
 	}
 	for _, s := range mandatorySchemas() {
-		r := compileSchema(s)
-		c.mandatorySchemas[s.Name] = r
-		c.index.add(r)
+		schema := compileSchema(s)
+		c.mandatorySchemas[s.Name] = schema
+		c.index.add(schema)
 	}
 	for _, l := range mandatoryLevels() {
 		c.mandatoryLevels[l.Name] = compileLevel(l)
@@ -275,19 +278,19 @@ func (c *Compiler) DropLevel(name string) {
 func (c *Compiler) Config() *Config {
 	if c.specs == nil {
 		c.specs = &levelSpecs{maps.Clone(c.mandatoryLevels)}
-		for name, p := range c.levels {
-			if must := c.mandatoryLevels[name]; must != nil && (must.kind == kindExempt) != (p.kind == kindExempt) {
-				kept := *must
-				kept.uid = p.uid // an invalid object does not change the type
-				p = &kept
+		for name, spec := range c.levels {
+			if mandatory := c.mandatoryLevels[name]; mandatory != nil && (mandatory.kind == kindExempt) != (spec.kind == kindExempt) {
+				corrected := *mandatory
+				corrected.uid = spec.uid // an invalid object does not change the type
+				spec = &corrected
 			}
-			c.specs.byName[name] = p
+			c.specs.byName[name] = spec
 		}
 		c.config = nil
 	}
 	if c.config == nil {
 		c.config = &Config{
-			index: c.index.copy(), levelSpecs: c.specs, exempt: c.schemaOrMandatory(Exempt), last: c.schemaOrMandatory(CatchAll),
+			index: c.index.copy(), levelSpecs: c.specs, exempt: c.schemaOrMandatory(Exempt), catchAll: c.schemaOrMandatory(CatchAll),
 		}
 	}
 	return c.config
@@ -296,8 +299,8 @@ func (c *Compiler) Config() *Config {
 // schemaOrMandatory returns the schema of a name, or the mandatory one if that schema does not
 // exist or has no level.
 func (c *Compiler) schemaOrMandatory(name string) *compiledSchema {
-	if r := c.schemas[name]; r != nil && c.specs.byName[r.level] != nil {
-		return r
+	if schema := c.schemas[name]; schema != nil && c.specs.byName[schema.level] != nil {
+		return schema
 	}
 	return c.mandatorySchemas[name]
 }

@@ -17,21 +17,21 @@ func TestLevelDefaults(t *testing.T) {
 	bare.Spec.Limited = nil
 	empty.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{}
 	empty.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeQueue // without queues
-	r := newFixture(t, 90, bare, empty, few)                                     // catch-all has 5
+	f := newFixture(t, 90, bare, empty, few)                                     // catch-all has 5
 	brief, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for level, want := range map[string]struct{ nominal, upper int }{"bare": {30, 120}, "empty": {30, 120}, "few": {25, 38}} {
-		r.wantGauge("nominal_limit_seats", level, float64(want.nominal))
-		r.wantGauge("lower_limit_seats", level, float64(want.nominal)) // lends nothing
-		r.wantGauge("upper_limit_seats", level, float64(want.upper))
+		f.wantGauge("nominal_limit_seats", level, float64(want.nominal))
+		f.wantGauge("lower_limit_seats", level, float64(want.nominal)) // lends nothing
+		f.wantGauge("upper_limit_seats", level, float64(want.upper))
 		for range want.nominal {
-			q, err := r.begin("a", level)
+			request, err := f.begin("a", level)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer r.End(q)
+			defer f.End(request)
 		}
-		if _, _, err := r.Begin(brief, user("a", level), list, one); reason(err) != "concurrency-limit" {
+		if _, _, err := f.Begin(brief, user("a", level), list, oneSeat); reason(err) != "concurrency-limit" {
 			t.Errorf("beyond the limit of %s: got %v, want concurrency-limit", level, err)
 		}
 	}

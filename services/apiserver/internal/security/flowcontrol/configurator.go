@@ -25,97 +25,96 @@ type References interface {
 type Configurator struct {
 	// Levels and Schemas follow the objects while they run.
 	Levels, Schemas *informer.Informer
-	// Control is nil if flow control is off. It is set before the informers run.
+	// Control is the configured controller. It is nil if flow control is off. It is set before the informers run.
 	Control    *Controller
 	references References
 
-	mu       sync.Mutex // before the locks of Control and references
-	level    objects[*flowcontrolv1.PriorityLevelConfiguration]
-	schema   objects[*flowcontrolv1.FlowSchema]
-	compiler *Compiler
-	loaded   bool // the compiler has all levels and schemas
-	onPut    func(name string)
+	mu            sync.Mutex // before the locks of Control and references
+	levelObjects  objects[*flowcontrolv1.PriorityLevelConfiguration]
+	schemaObjects objects[*flowcontrolv1.FlowSchema]
+	compiler      *Compiler
+	loaded        bool // the compiler has all levels and schemas
+	onPut         func(name string)
 }
 
 // NewConfigurator returns a configuration that is empty before its informers run.
 func NewConfigurator(levels, schemas lister.CachedResource, references References) *Configurator {
-	f := &Configurator{compiler: NewCompiler(), references: references, onPut: func(string) {}}
-	f.level = objects[*flowcontrolv1.PriorityLevelConfiguration]{
-		kind: levels, known: map[string]bool{},
+	c := &Configurator{compiler: NewCompiler(), references: references, onPut: func(string) {}}
+	c.levelObjects = objects[*flowcontrolv1.PriorityLevelConfiguration]{
+		resource: levels, applied: map[string]bool{},
 		put: func(l *flowcontrolv1.PriorityLevelConfiguration) {
-			f.onPut(l.Name)
-			f.compiler.PutLevel(l)
-			f.references.SetLevel(l.Name, true)
+			c.onPut(l.Name)
+			c.compiler.PutLevel(l)
+			c.references.SetLevel(l.Name, true)
 		},
 		drop: func(name string) {
-			f.compiler.DropLevel(name)
-			f.references.SetLevel(name, false)
+			c.compiler.DropLevel(name)
+			c.references.SetLevel(name, false)
 		},
 	}
-	f.Levels = informer.New(informer.Config{
+	c.Levels = informer.New(informer.Config{
 		Store: levels.Store,
 		Replace: func(_ context.Context, all []*watchcache.Entry, _ int64) {
-			f.update(func() { f.level.replace(all) })
+			c.update(func() { c.levelObjects.replace(all) })
 		},
 		Apply: func(_ context.Context, changes []watchcache.Event, _ int64) {
-			f.update(func() { f.level.apply(changes) })
+			c.update(func() { c.levelObjects.apply(changes) })
 		},
 	})
-	f.schema = objects[*flowcontrolv1.FlowSchema]{
-		kind: schemas, known: map[string]bool{},
+	c.schemaObjects = objects[*flowcontrolv1.FlowSchema]{
+		resource: schemas, applied: map[string]bool{},
 		put: func(s *flowcontrolv1.FlowSchema) {
-			f.onPut(s.Name)
-			f.compiler.PutSchema(s)
-			f.references.PutSchema(s)
+			c.onPut(s.Name)
+			c.compiler.PutSchema(s)
+			c.references.PutSchema(s)
 		},
 		drop: func(name string) {
-			f.compiler.DropSchema(name)
-			f.references.DropSchema(name)
+			c.compiler.DropSchema(name)
+			c.references.DropSchema(name)
 		},
 	}
 	// Schemas refer to levels, so the levels of their revision are applied first.
-	f.Schemas = informer.New(informer.Config{
+	c.Schemas = informer.New(informer.Config{
 		Store: schemas.Store,
 		Replace: func(ctx context.Context, all []*watchcache.Entry, revision int64) {
-			if f.Levels.WaitFor(ctx, revision) != nil {
+			if c.Levels.WaitFor(ctx, revision) != nil {
 				return // the state is received again, or the server ends
 			}
-			f.update(func() {
-				f.schema.replace(all)
-				f.loaded = true
+			c.update(func() {
+				c.schemaObjects.replace(all)
+				c.loaded = true
 			})
 		},
 		Apply: func(ctx context.Context, changes []watchcache.Event, revision int64) {
-			_ = f.Levels.WaitFor(ctx, revision)
-			f.update(func() { f.schema.apply(changes) })
+			_ = c.Levels.WaitFor(ctx, revision)
+			c.update(func() { c.schemaObjects.apply(changes) })
 		},
 	})
-	return f
+	return c
 }
 
 // OnPut sets a function that is called with the name of each level or schema before it is compiled.
-func (f *Configurator) OnPut(put func(name string)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.onPut = put
+func (c *Configurator) OnPut(put func(name string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onPut = put
 }
 
 // update changes the compiler and applies its configuration.
-func (f *Configurator) update(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (c *Configurator) update(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	change()
-	if f.Control != nil && f.loaded {
-		f.Control.SetConfig(f.compiler.Config())
+	if c.Control != nil && c.loaded {
+		c.Control.SetConfig(c.compiler.Config())
 	}
 }
 
-// Settled waits until the objects of a revision are applied, at most settleTime. After that, they
-// take effect later.
-func (f *Configurator) Settled(ctx context.Context, revision int64) {
+// Settled waits until the objects of a revision are applied, but at most settleTime.
+func (c *Configurator) Settled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	_ = f.Schemas.WaitFor(ctx, revision)
+	_ = c.Schemas.WaitFor(ctx, revision)
 }
 
 // settleTime bounds the wait of Settled.
@@ -124,10 +123,10 @@ const settleTime = 2 * time.Second
 // objects applies the changes of the cached objects of a kind with put and drop. An object that
 // cannot be decoded keeps its previous state.
 type objects[T registry.Object] struct {
-	kind  lister.CachedResource
-	known map[string]bool // names that put was called with
-	put   func(T)
-	drop  func(name string)
+	resource lister.CachedResource
+	applied  map[string]bool // names that put was called with
+	put      func(T)
+	drop     func(name string)
 }
 
 // replace replaces all objects.
@@ -137,7 +136,7 @@ func (o *objects[T]) replace(entries []*watchcache.Entry) {
 		exists[e.Name()] = true
 		o.set(e)
 	}
-	for name := range o.known {
+	for name := range o.applied {
 		if !exists[name] {
 			o.remove(name)
 		}
@@ -157,20 +156,20 @@ func (o *objects[T]) apply(changes []watchcache.Event) {
 
 // remove removes an object, if it is known.
 func (o *objects[T]) remove(name string) {
-	if o.known[name] {
-		delete(o.known, name)
+	if o.applied[name] {
+		delete(o.applied, name)
 		o.drop(name)
 	}
 }
 
 // set adds or changes an object.
 func (o *objects[T]) set(e *watchcache.Entry) {
-	obj, err := o.kind.Coder.DecodeStored(e.Stored(), e.Revision)
+	obj, err := o.resource.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return // reads of the object report it
 	}
 	if t, ok := obj.(T); ok {
-		o.known[e.Name()] = true
+		o.applied[e.Name()] = true
 		o.put(t)
 	}
 }

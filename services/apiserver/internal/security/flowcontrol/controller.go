@@ -18,7 +18,8 @@ import (
 // Period is the time between two adjustments of the levels' limits.
 const Period = 10 * time.Second
 
-// waitShare is the divisor of a request's remaining time that gives its maximum wait.
+// waitShare divides the time until a request's deadline. The result is the maximum wait of the
+// request in a queue.
 const waitShare = 4
 
 // Options configure a Controller.
@@ -99,10 +100,10 @@ func (c *Controller) setConfig(config *Config, loaded bool) {
 
 // configureLevels applies level specs. A removed level stays until its requests have ended. The
 // caller holds mu.
-func (c *Controller) configureLevels(given map[string]*levelSpec) map[string]*level {
+func (c *Controller) configureLevels(wanted map[string]*levelSpec) map[string]*level {
 	now := c.Now()
-	specs := maps.Clone(given)
-	for name := range given {
+	specs := maps.Clone(wanted)
+	for name := range wanted {
 		if c.levels[name] == nil {
 			c.levels[name] = &level{name: name, metrics: c.Metrics.level(name, c.Now)}
 		}
@@ -113,19 +114,19 @@ func (c *Controller) configureLevels(given map[string]*levelSpec) map[string]*le
 		}
 		l.mu.Lock()
 		l.quiescing = true
-		gone := l.idle()
+		removable := l.idle()
 		specs[name] = l.spec
 		l.mu.Unlock()
-		if gone {
+		if removable {
 			c.removeLevel(name)
 			delete(specs, name)
 		}
 	}
-	divided := seatLimits(specs, c.Seats)
-	out := make(map[string]*level, len(given))
-	for name, p := range given {
+	limits := seatLimits(specs, c.Seats)
+	out := make(map[string]*level, len(wanted))
+	for name, spec := range wanted {
 		out[name] = c.levels[name]
-		out[name].configure(p, divided[name], now)
+		out[name].configure(spec, limits[name], now)
 	}
 	return out
 }
@@ -160,7 +161,7 @@ const noQueue = -1
 type Request struct {
 	schema         *boundSchema
 	user           *request.User
-	op             *requestinfo.Info
+	info           *requestinfo.Info
 	flow           string // the value of the schema's flow distinguisher
 	fairKey        string // the key of fair queueing: the principal if flow is a user, else flow
 	flowHash       uint64 // of schema and fairKey; set when the request is queued
@@ -203,18 +204,18 @@ type Class struct{ SchemaUID, LevelUID, Level string }
 // Begin classifies a request and waits until it may run. width returns the width of the request,
 // given the maximum number of seats of one request in its level. The error wraps a *Rejection. If
 // it is nil, the caller must call End.
-func (c *Controller) Begin(ctx context.Context, u *request.User, op *requestinfo.Info, width func(most int) Width) (*Request, Class, error) {
-	r := &Request{user: u, op: op, watch: op.Verb == "watch", mutating: op.Writes(), queue: noQueue}
+func (c *Controller) Begin(ctx context.Context, user *request.User, info *requestinfo.Info, width func(maxWidth int) Width) (*Request, Class, error) {
+	r := &Request{user: user, info: info, watch: info.Verb == "watch", mutating: info.Writes(), queue: noQueue}
 	l := c.classify(ctx, r)
 	class := Class{SchemaUID: r.schema.uid, Level: l.name}
 	l.mu.Lock()
 	class.LevelUID = l.spec.uid
 	kind := l.spec.kind
-	most := max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
+	maxWidth := max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
 	l.mu.Unlock()
 	r.width = (Width{Seats: 1})
 	if kind != kindExempt && width != nil {
-		r.width = width(most)
+		r.width = width(maxWidth)
 	}
 	r.work = r.width.estimatedWork()
 	r.arrived = c.Now()
@@ -243,17 +244,17 @@ const (
 // classify sets the schema and flow of a request and returns its level. The mandatory schemas match
 // all requests.
 func (c *Controller) classify(ctx context.Context, r *Request) *level {
-	s := c.state.Load()
-	if !s.loaded && c.LoadConfig != nil {
+	state := c.state.Load()
+	if !state.loaded && c.LoadConfig != nil {
 		c.LoadConfig(ctx)
-		s = c.state.Load()
+		state = c.state.Load()
 	}
-	found := s.config.find(r.user, r.op)
-	if s.levels[found.level].name != Exempt && c.IsExempt != nil && c.IsExempt(r.user, r.op) {
-		found = s.config.exempt
+	found := state.config.find(r.user, r.info)
+	if state.levels[found.level].name != Exempt && c.IsExempt != nil && c.IsExempt(r.user, r.info) {
+		found = state.config.exempt
 	}
-	r.schema = c.bind(found, s.levels[found.level])
-	r.flow = found.flowOf(r.user, r.op)
+	r.schema = c.bind(found, state.levels[found.level])
+	r.flow = found.flowOf(r.user, r.info)
 	r.fairKey = r.flow
 	if found.distinguisher == flowcontrolv1.FlowDistinguisherMethodByUserType {
 		r.fairKey = principalOf(ctx, r.user)
@@ -263,20 +264,20 @@ func (c *Controller) classify(ctx context.Context, r *Request) *level {
 
 // bind returns a schema with its level, from the cache if the level is the same. Metrics of a
 // schema exist only after its first request.
-func (c *Controller) bind(r *compiledSchema, l *level) *boundSchema {
-	if b := r.bound.Load(); b != nil && b.level == l {
-		return b
+func (c *Controller) bind(schema *compiledSchema, l *level) *boundSchema {
+	if bound := schema.bound.Load(); bound != nil && bound.level == l {
+		return bound
 	}
-	b := &boundSchema{r, l, c.Metrics.schema(r.name, r.level)}
-	r.bound.Store(b)
-	return b
+	bound := &boundSchema{schema, l, c.Metrics.schema(schema.name, schema.level)}
+	schema.bound.Store(bound)
+	return bound
 }
 
 // principalOf returns the principal of a request, so that a client with many names has one
 // share of a level.
-func principalOf(ctx context.Context, u *request.User) string {
+func principalOf(ctx context.Context, user *request.User) string {
 	if request.UserFrom(ctx) == nil {
-		return request.PrincipalOf(u, "")
+		return request.PrincipalOf(user, "")
 	}
 	return request.Principal(ctx)
 }
@@ -299,8 +300,8 @@ func (c *Controller) awaitAdmission(ctx context.Context, r *Request) error {
 	default:
 	}
 	limit := c.MaxWait
-	if at, ok := ctx.Deadline(); ok {
-		limit = time.Until(at) / waitShare
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline) / waitShare
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -49,8 +49,8 @@ func (c *Controller) DumpLevels(w io.Writer) error {
 		"DispatchedRequests", "RejectedRequests", "TimedoutRequests", "CancelledRequests",
 	}}
 	c.eachLevel(func(l *level) {
-		n := l.counts
-		lines = append(lines, formatValues(l.name, l.activeQueues, l.idle(), l.quiescing, l.waiting, l.running, n.dispatched, n.rejected, n.timedOut, n.cancelled))
+		counts := l.counts
+		lines = append(lines, formatValues(l.name, l.activeQueues, l.idle(), l.quiescing, l.waiting, l.running, counts.dispatched, counts.rejected, counts.timedOut, counts.cancelled))
 	})
 	return writeTable(w, lines)
 }
@@ -63,12 +63,12 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 	c.eachLevel(func(l *level) {
 		for i := range l.queues {
 			q := &l.queues[i]
-			initial, most := 0, 0
+			initial, maximum := 0, 0
 			for _, r := range q.waiting {
 				initial += r.width.Seats
-				most += r.width.maxSeats()
+				maximum += r.width.maxSeats()
 			}
-			lines = append(lines, formatValues(l.name, i, len(q.waiting), q.running, q.seats, formatSeatSeconds(q.next), initial, most, formatSeatSeconds(q.work)))
+			lines = append(lines, formatValues(l.name, i, len(q.waiting), q.running, q.seats, formatSeatSeconds(q.next), initial, maximum, formatSeatSeconds(q.work)))
 		}
 	})
 	return writeTable(w, lines)
@@ -91,13 +91,13 @@ func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 		}
 		slices.SortStableFunc(all, func(a, b *Request) int { return cmp.Or(cmp.Compare(a.queue, b.queue), a.arrived.Compare(b.arrived)) })
 		for _, r := range all {
-			place := noQueue
+			position := noQueue
 			if r.queue != noQueue && r.started.IsZero() {
-				place = slices.Index(l.queues[r.queue].waiting, r)
+				position = slices.Index(l.queues[r.queue].waiting, r)
 			}
-			line := formatValues(l.name, r.schema.name, r.queue, place, r.flow, formatTime(r.arrived), r.width.Seats, r.width.Final, r.width.After, formatTime(r.started))
+			line := formatValues(l.name, r.schema.name, r.queue, position, r.flow, formatTime(r.arrived), r.width.Seats, r.width.Final, r.width.After, formatTime(r.started))
 			if details {
-				line = append(line, formatValues(r.user.Name, r.op.Verb, r.op.Path, r.op.Namespace, r.op.Name, r.op.Version, r.op.Resource, r.op.Subresource)...)
+				line = append(line, formatValues(r.user.Name, r.info.Verb, r.info.Path, r.info.Namespace, r.info.Name, r.info.Version, r.info.Resource, r.info.Subresource)...)
 			}
 			lines = append(lines, line)
 		}

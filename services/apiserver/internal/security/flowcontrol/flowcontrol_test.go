@@ -88,17 +88,17 @@ type fixture struct {
 }
 
 func newFixture(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelConfiguration) *fixture {
-	r := &fixture{t: t, clock: newClock(), reg: prometheus.NewRegistry()}
+	f := &fixture{t: t, clock: newClock(), reg: prometheus.NewRegistry()}
 	schemas := make([]*flowcontrolv1.FlowSchema, 0, len(levels))
 	for i, l := range levels {
 		schemas = append(schemas, schema("s-"+l.Name, l.Name, int32(100+i), group("g-"+l.Name)))
 	}
-	r.Controller = flowcontrol.New(flowcontrol.Options{
+	f.Controller = flowcontrol.New(flowcontrol.Options{
 		Seats: seats, MaxWait: time.Hour,
-		Metrics: flowcontrol.NewMetrics(r.reg, seats, seats, r.clock.Now), Now: r.clock.Now,
+		Metrics: flowcontrol.NewMetrics(f.reg, seats, seats, f.clock.Now), Now: f.clock.Now,
 	})
-	r.SetConfig(flowcontrol.Compile(schemas, levels))
-	return r
+	f.SetConfig(flowcontrol.Compile(schemas, levels))
+	return f
 }
 
 var list = &requestinfo.Info{Path: "/api/v1/pods", Verb: "list", IsResource: true, Version: "v1", Resource: "pods"}
@@ -107,10 +107,10 @@ func user(name, level string) *request.User {
 	return &request.User{Name: name, Groups: []string{"g-" + level}}
 }
 
-func one(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
+func oneSeat(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 
-func (r *fixture) begin(name, level string) (*flowcontrol.Request, error) {
-	req, _, err := r.Begin(context.Background(), user(name, level), list, one)
+func (f *fixture) begin(name, level string) (*flowcontrol.Request, error) {
+	req, _, err := f.Begin(context.Background(), user(name, level), list, oneSeat)
 	return req, err
 }
 
@@ -123,57 +123,57 @@ func reason(err error) string {
 }
 
 func TestRejectingLevel(t *testing.T) {
-	r := newFixture(t, 100, limited("l", 5, 0, 0, 0)) // half of 100
+	f := newFixture(t, 100, limited("l", 5, 0, 0, 0)) // half of 100
 	var held []*flowcontrol.Request
 	for range 50 {
-		q, err := r.begin("a", "l")
+		q, err := f.begin("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
 		held = append(held, q)
 	}
-	if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
+	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
-	if _, _, err := r.Begin(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, one); err != nil {
-		t.Errorf("administrator: %v", err)
+	if _, _, err := f.Begin(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat); err != nil {
+		t.Errorf("administrator: %v, want no error", err)
 	}
-	if q, _, err := r.Begin(t.Context(), &request.User{Name: "x", Groups: []string{"system:authenticated"}}, list, one); err != nil {
-		t.Errorf("user of another level: %v", err)
+	if q, _, err := f.Begin(t.Context(), &request.User{Name: "x", Groups: []string{"system:authenticated"}}, list, oneSeat); err != nil {
+		t.Errorf("user of another level: %v, want no error", err)
 	} else {
-		r.End(q)
+		f.End(q)
 	}
-	r.End(held[0])
-	r.End(held[0]) // counts once
-	if _, err := r.begin("a", "l"); err != nil {
-		t.Errorf("after a request has ended: %v", err)
+	f.End(held[0])
+	f.End(held[0]) // counts once
+	if _, err := f.begin("a", "l"); err != nil {
+		t.Errorf("after a request has ended: %v, want no error", err)
 	}
-	if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
+	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit again: got %v, want concurrency-limit", err)
 	}
 }
 
 func TestLevelWithoutSharesServesOneAtATime(t *testing.T) {
-	r := newFixture(t, 100, limited("l", 0, 0, 0, 0))
-	q, err := r.begin("a", "l")
+	f := newFixture(t, 100, limited("l", 0, 0, 0, 0))
+	request, err := f.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
+	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
 		t.Errorf("second request: got %v, want concurrency-limit", err)
 	}
-	r.End(q)
-	if _, err := r.begin("a", "l"); err != nil {
+	f.End(request)
+	if _, err := f.begin("a", "l"); err != nil {
 		t.Error(err)
 	}
 }
 
 // waiting returns the number of waiting requests by the dump.
-func (r *fixture) waiting() (n int) {
-	r.t.Helper()
+func (f *fixture) waiting() (n int) {
+	f.t.Helper()
 	var b strings.Builder
-	if err := r.DumpQueues(&b); err != nil {
-		r.t.Fatal(err)
+	if err := f.DumpQueues(&b); err != nil {
+		f.t.Fatal(err)
 	}
 	for _, line := range strings.Split(b.String(), "\n")[1:] {
 		if cells := strings.Split(line, ","); len(cells) > 2 {
@@ -185,11 +185,11 @@ func (r *fixture) waiting() (n int) {
 	return n
 }
 
-func (r *fixture) awaitWaiting(n int) {
-	r.t.Helper()
-	for deadline := time.Now().Add(time.Minute); r.waiting() != n; {
+func (f *fixture) awaitWaiting(n int) {
+	f.t.Helper()
+	for deadline := time.Now().Add(time.Minute); f.waiting() != n; {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("got %d waiting requests, want %d", r.waiting(), n)
+			f.t.Fatalf("got %d waiting requests, want %d", f.waiting(), n)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -197,52 +197,52 @@ func (r *fixture) awaitWaiting(n int) {
 
 func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t, 2, limited("l", 5, 1, 1, 2)) // one seat
-		held, err := r.begin("a", "l")
+		f := newFixture(t, 2, limited("l", 5, 1, 1, 2)) // one seat
+		held, err := f.begin("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan error, 2)
 		ask := func(ctx context.Context) {
-			q, _, err := r.Begin(ctx, user("a", "l"), list, one)
+			request, _, err := f.Begin(ctx, user("a", "l"), list, oneSeat)
 			if err == nil {
-				r.End(q)
+				f.End(request)
 			}
 			answers <- err
 		}
 		go ask(ctx)
-		r.awaitWaiting(1)
+		f.awaitWaiting(1)
 		go ask(context.Background())
-		r.awaitWaiting(2)
-		if _, err := r.begin("b", "l"); reason(err) != "queue-full" {
+		f.awaitWaiting(2)
+		if _, err := f.begin("b", "l"); reason(err) != "queue-full" {
 			t.Errorf("third request: got %v, want queue-full", err)
 		}
 		cancel()
 		if err := <-answers; reason(err) != "cancelled" {
 			t.Errorf("canceled request: got %v, want cancelled", err)
 		}
-		r.End(held)
+		f.End(held)
 		if err := <-answers; err != nil {
-			t.Errorf("waiting request: %v", err)
+			t.Errorf("waiting request: %v, want no error", err)
 		}
 		brief, stop := context.WithTimeout(t.Context(), 40*time.Millisecond)
 		defer stop()
-		held, err = r.begin("a", "l")
+		held, err = f.begin("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := r.Begin(brief, user("a", "l"), list, one); reason(err) != "time-out" || brief.Err() != nil {
+		if _, _, err := f.Begin(brief, user("a", "l"), list, oneSeat); reason(err) != "time-out" || brief.Err() != nil {
 			t.Errorf("request with a short deadline: got %v, want time-out; context error %v", err, brief.Err())
 		}
-		r.End(held)
+		f.End(held)
 	})
 }
 
 // TestNoFlowStarves: a flow with one request is served soon although another flow floods the level.
 func TestNoFlowStarves(t *testing.T) {
-	r := newFixture(t, 2, limited("l", 5, 64, 8, 50)) // one seat
-	held, err := r.begin("flood", "l")
+	f := newFixture(t, 2, limited("l", 5, 64, 8, 50)) // one seat
+	held, err := f.begin("flood", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,8 +252,8 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 	admitted := make(chan admission)
 	ask := func(name string) {
-		if q, err := r.begin(name, "l"); err == nil {
-			admitted <- admission{name, q}
+		if request, err := f.begin(name, "l"); err == nil {
+			admitted <- admission{name, request}
 		} else {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -261,20 +261,20 @@ func TestNoFlowStarves(t *testing.T) {
 	const flood = 200
 	for i := range flood {
 		go ask("flood")
-		r.awaitWaiting(i + 1)
+		f.awaitWaiting(i + 1)
 	}
 	go ask("modest")
-	r.awaitWaiting(flood + 1)
+	f.awaitWaiting(flood + 1)
 	at := -1
-	r.clock.pass(10 * time.Millisecond)
-	r.End(held)
+	f.clock.pass(10 * time.Millisecond)
+	f.End(held)
 	for i := range flood + 1 {
 		next := <-admitted
 		if next.name == "modest" {
 			at = i
 		}
-		r.clock.pass(10 * time.Millisecond)
-		r.End(next.q)
+		f.clock.pass(10 * time.Millisecond)
+		f.End(next.q)
 	}
 	// The flood has eight queues. Two flows that share a queue alternate.
 	if at > 2*8+1 {
@@ -287,7 +287,7 @@ func TestNoFlowStarves(t *testing.T) {
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const seats = 20
-		r := newFixture(t, seats, limited("l", 15, 8, 3, 4)) // 15 of 20
+		f := newFixture(t, seats, limited("l", 15, 8, 3, 4)) // 15 of 20
 		var running []*flowcontrol.Request
 		widths := map[*flowcontrol.Request]int{}
 		var mu sync.Mutex
@@ -305,14 +305,14 @@ func TestSeatsAreConserved(t *testing.T) {
 				w := rapid.IntRange(1, 4).Draw(rt, "width")
 				name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "user")
 				ctx, cancel := context.WithCancel(context.Background())
-				before := r.waiting()
+				before := f.waiting()
 				came := make(chan bool, 1)
 				waiters.Go(func() {
-					q, _, err := r.Begin(ctx, user(name, "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
+					request, _, err := f.Begin(ctx, user(name, "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
 					if err == nil {
 						mu.Lock()
-						widths[q] = w
-						running = append(running, q)
+						widths[request] = w
+						running = append(running, request)
 						mu.Unlock()
 					}
 					came <- true
@@ -322,7 +322,7 @@ func TestSeatsAreConserved(t *testing.T) {
 					select {
 					case <-came:
 					default:
-						if r.waiting() > before {
+						if f.waiting() > before {
 							cancel()
 							<-came
 						} else {
@@ -340,16 +340,16 @@ func TestSeatsAreConserved(t *testing.T) {
 					rt.Skip()
 				}
 				i := rapid.IntRange(0, len(running)-1).Draw(rt, "which")
-				q := running[i]
+				request := running[i]
 				running = append(running[:i], running[i+1:]...)
-				delete(widths, q)
+				delete(widths, request)
 				mu.Unlock()
-				r.End(q)
+				f.End(request)
 			},
 			"time": func(rt *rapid.T) {
-				r.clock.pass(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
+				f.clock.pass(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
 			},
-			"adjust": func(*rapid.T) { r.Adjust() },
+			"adjust": func(*rapid.T) { f.Adjust() },
 			"": func(rt *rapid.T) {
 				if n := inUse(); n > 15 {
 					rt.Fatalf("got %d seats in use, want at most 15", n)
@@ -357,13 +357,13 @@ func TestSeatsAreConserved(t *testing.T) {
 			},
 		})
 		waiters.Wait()
-		for _, q := range running {
-			r.End(q)
+		for _, request := range running {
+			f.End(request)
 		}
-		if q, err := r.begin("a", "l"); err != nil {
-			rt.Fatalf("an empty level rejects: %v", err)
+		if request, err := f.begin("a", "l"); err != nil {
+			rt.Fatalf("an empty level rejects: %v, want no error", err)
 		} else {
-			r.End(q)
+			f.End(request)
 		}
 	})
 }
@@ -373,104 +373,104 @@ func TestSeatsAreLent(t *testing.T) {
 	busy, quiet := limited("busy", 45, 1, 1, 200), limited("quiet", 50, 1, 1, 200)
 	busy.Spec.Limited.BorrowingLimitPercent = nil
 	quiet.Spec.Limited.LendablePercent = &half
-	r := newFixture(t, 100, busy, quiet)
+	f := newFixture(t, 100, busy, quiet)
 	var held []*flowcontrol.Request
 	fill := func(level string) (n int) {
 		for {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
-			var q *flowcontrol.Request
+			var request *flowcontrol.Request
 			go func() {
 				var err error
-				q, _, err = r.Begin(ctx, user("a", level), list, one)
+				request, _, err = f.Begin(ctx, user("a", level), list, oneSeat)
 				done <- err
 			}()
-			for r.waiting() == 0 && len(done) == 0 {
+			for f.waiting() == 0 && len(done) == 0 {
 				time.Sleep(50 * time.Microsecond)
 			}
 			cancel()
 			if <-done != nil {
 				return n
 			}
-			held = append(held, q)
+			held = append(held, request)
 			n++
 		}
 	}
 	if n := fill("busy"); n != 45 {
 		t.Errorf("got %d seats at first, want 45", n)
 	}
-	r.clock.pass(flowcontrol.Period)
-	r.Adjust()
+	f.clock.pass(flowcontrol.Period)
+	f.Adjust()
 	// All 100 seats are divided as 45 to 25 to 5, the demand or the lower limit.
 	if n := fill("busy"); n != 15 {
 		t.Errorf("got %d borrowed seats, want 15", n)
 	}
-	for _, q := range held {
-		r.End(q)
+	for _, request := range held {
+		f.End(request)
 	}
 	held = nil
 	if n := fill("quiet"); n != 33 {
 		t.Errorf("quiet level: got %d seats at once, want 33", n)
 	}
-	r.clock.pass(flowcontrol.Period)
-	r.Adjust() // the busy level has no demand now, so lent seats return
+	f.clock.pass(flowcontrol.Period)
+	f.Adjust() // the busy level has no demand now, so lent seats return
 	if n := fill("quiet"); n < 5 {
 		t.Errorf("got %d seats back in the quiet level, want at least 5", n)
 	}
 }
 
 func TestRemovedLevelServesItsRequests(t *testing.T) {
-	r := newFixture(t, 100, limited("l", 5, 0, 0, 0))
-	q, err := r.begin("a", "l")
+	f := newFixture(t, 100, limited("l", 5, 0, 0, 0))
+	request, err := f.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.SetConfig(flowcontrol.Compile(nil, nil))
+	f.SetConfig(flowcontrol.Compile(nil, nil))
 	var b strings.Builder
-	if err := r.DumpLevels(&b); err != nil {
+	if err := f.DumpLevels(&b); err != nil {
 		t.Fatal(err)
 	}
 	if want := "l,                 0,            false,  true,        0,               1,                 1,                  0,                0,                0\n"; !strings.Contains(b.String(), want) {
 		t.Errorf("want %q in:\n%s", want, b.String())
 	}
-	r.End(q)
-	r.Adjust()
+	f.End(request)
+	f.Adjust()
 	b.Reset()
-	if err := r.DumpLevels(&b); err != nil {
+	if err := f.DumpLevels(&b); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(b.String(), "\nl,") {
-		t.Errorf("the removed level still exists:\n%s", b.String())
+		t.Errorf("got the removed level, want none:\n%s", b.String())
 	}
 }
 
 // TestRetryAfterGrowsUnderLoad: Retry-After grows to its maximum under load and returns to 1 after
 // a pause.
 func TestRetryAfterGrowsUnderLoad(t *testing.T) {
-	r := newFixture(t, 2, limited("l", 5, 0, 0, 0))
-	if _, err := r.begin("a", "l"); err != nil {
+	f := newFixture(t, 2, limited("l", 5, 0, 0, 0))
+	if _, err := f.begin("a", "l"); err != nil {
 		t.Fatal(err)
 	}
 	last := 0
 	for range 100 {
 		for range 50 {
-			_, err := r.begin("a", "l")
+			_, err := f.begin("a", "l")
 			var no *flowcontrol.Rejection
 			if !errors.As(err, &no) {
 				t.Fatal(err)
 			}
 			if no.RetryAfter < last {
-				t.Fatalf("Retry-After fell from %d to %d seconds under load", last, no.RetryAfter)
+				t.Fatalf("Retry-After fell from %d to %d seconds under load, want at least %v", last, no.RetryAfter, last)
 			}
 			last = no.RetryAfter
 		}
-		r.clock.pass(time.Second)
+		f.clock.pass(time.Second)
 	}
 	if last != 32 {
 		t.Errorf("got at most %d seconds, want 32", last)
 	}
-	r.clock.pass(time.Hour)
-	if _, err := r.begin("a", "l"); !strings.Contains(err.Error(), "concurrency-limit") {
+	f.clock.pass(time.Hour)
+	if _, err := f.begin("a", "l"); !strings.Contains(err.Error(), "concurrency-limit") {
 		t.Error(err)
 	} else if no := new(flowcontrol.Rejection); !errors.As(err, &no) || no.RetryAfter != 1 {
 		t.Errorf("after an hour: got %d seconds, want 1", no.RetryAfter)
@@ -478,14 +478,14 @@ func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 }
 
 func BenchmarkUnqueued(b *testing.B) {
-	r := newFixture(b, 600, limited("l", 100, 64, 6, 50))
+	f := newFixture(b, 600, limited("l", 100, 64, 6, 50))
 	u := user("a", "l")
 	b.ReportAllocs()
 	for b.Loop() {
-		q, _, err := r.Begin(context.Background(), u, list, one)
+		request, _, err := f.Begin(context.Background(), u, list, oneSeat)
 		if err != nil {
 			b.Fatal(err)
 		}
-		r.End(q)
+		f.End(request)
 	}
 }

@@ -43,14 +43,14 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 			}
 			control.SetConfig(c.Config())
 			for range 8 {
-				u, op := drawUser(t), drawOperation(t)
-				q, class, err := control.Begin(t.Context(), u, op, nil)
+				user, info := drawUser(t), drawOperation(t)
+				request, class, err := control.Begin(t.Context(), user, info, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				control.End(q)
-				if want := expected(live, levels, u, op); class.SchemaUID != want {
-					t.Fatalf("%+v of %+v: got schema %q, want %q", op, u, class.SchemaUID, want)
+				control.End(request)
+				if want := expected(live, levels, user, info); class.SchemaUID != want {
+					t.Fatalf("%+v of %+v: got schema %q, want %q", info, user, class.SchemaUID, want)
 				}
 			}
 		}
@@ -59,7 +59,7 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 
 // expected returns the UID of the first matching schema by a linear search, as the API
 // documentation describes it.
-func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, u *request.User, op *requestinfo.Info) string {
+func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, user *request.User, info *requestinfo.Info) string {
 	all := map[string]*flowcontrolv1.FlowSchema{
 		"exempt": schema("exempt", "exempt", 1, group("system:masters")), "catch-all": schema("catch-all", "catch-all", 10000, group("system:authenticated"), group("system:unauthenticated")),
 	}
@@ -69,7 +69,7 @@ func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool,
 	}
 	var first *flowcontrolv1.FlowSchema
 	for _, s := range all {
-		if !levels[s.Spec.PriorityLevelConfiguration.Name] || !slices.ContainsFunc(s.Spec.Rules, func(r flowcontrolv1.PolicyRulesWithSubjects) bool { return ruleMatches(&r, u, op) }) {
+		if !levels[s.Spec.PriorityLevelConfiguration.Name] || !slices.ContainsFunc(s.Spec.Rules, func(r flowcontrolv1.PolicyRulesWithSubjects) bool { return ruleMatches(&r, user, info) }) {
 			continue
 		}
 		if first == nil || s.Spec.MatchingPrecedence < first.Spec.MatchingPrecedence || s.Spec.MatchingPrecedence == first.Spec.MatchingPrecedence && s.Name < first.Name {
@@ -85,40 +85,40 @@ func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool,
 	return string(first.UID)
 }
 
-func ruleMatches(r *flowcontrolv1.PolicyRulesWithSubjects, u *request.User, op *requestinfo.Info) bool {
+func ruleMatches(r *flowcontrolv1.PolicyRulesWithSubjects, user *request.User, info *requestinfo.Info) bool {
 	listed := func(list []string, s string) bool { return slices.Contains(list, "*") || slices.Contains(list, s) }
 	subject := slices.ContainsFunc(r.Subjects, func(s flowcontrolv1.Subject) bool {
 		switch s.Kind {
 		case flowcontrolv1.SubjectKindUser:
-			return s.User.Name == "*" || s.User.Name == u.Name
+			return s.User.Name == "*" || s.User.Name == user.Name
 		case flowcontrolv1.SubjectKindGroup:
-			return s.Group.Name == "*" || slices.Contains(u.Groups, s.Group.Name)
+			return s.Group.Name == "*" || slices.Contains(user.Groups, s.Group.Name)
 		}
 		if prefix := "system:serviceaccount:" + s.ServiceAccount.Namespace + ":"; s.ServiceAccount.Name == "*" {
-			return strings.HasPrefix(u.Name, prefix)
+			return strings.HasPrefix(user.Name, prefix)
 		} else {
-			return u.Name == prefix+s.ServiceAccount.Name
+			return user.Name == prefix+s.ServiceAccount.Name
 		}
 	})
 	if !subject {
 		return false
 	}
-	if op.IsResource {
-		resource := op.Resource
-		if op.Subresource != "" {
-			resource += "/" + op.Subresource
+	if info.IsResource {
+		resource := info.Resource
+		if info.Subresource != "" {
+			resource += "/" + info.Subresource
 		}
 		return slices.ContainsFunc(r.ResourceRules, func(p flowcontrolv1.ResourcePolicyRule) bool {
 			scope := p.ClusterScope
-			if op.Namespace != "" {
-				scope = listed(p.Namespaces, op.Namespace)
+			if info.Namespace != "" {
+				scope = listed(p.Namespaces, info.Namespace)
 			}
-			return scope && listed(p.Verbs, op.Verb) && listed(p.APIGroups, op.Group) && listed(p.Resources, resource)
+			return scope && listed(p.Verbs, info.Verb) && listed(p.APIGroups, info.Group) && listed(p.Resources, resource)
 		})
 	}
 	return slices.ContainsFunc(r.NonResourceRules, func(p flowcontrolv1.NonResourcePolicyRule) bool {
-		return listed(p.Verbs, op.Verb) && slices.ContainsFunc(p.NonResourceURLs, func(url string) bool {
-			return url == op.Path || strings.HasSuffix(url, "*") && strings.HasPrefix(op.Path, url[:len(url)-1])
+		return listed(p.Verbs, info.Verb) && slices.ContainsFunc(p.NonResourceURLs, func(url string) bool {
+			return url == info.Path || strings.HasSuffix(url, "*") && strings.HasPrefix(info.Path, url[:len(url)-1])
 		})
 	})
 }
@@ -184,11 +184,11 @@ func drawUser(t *rapid.T) *request.User {
 }
 
 func drawOperation(t *rapid.T) *requestinfo.Info {
-	op := &requestinfo.Info{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), Path: rapid.SampledFrom(append(paths, "/healthz/", "/no-3")).Draw(t, "path")}
-	op.IsResource = rapid.Bool().Draw(t, "resource")
-	if op.IsResource {
-		op.Group, op.Resource = rapid.SampledFrom(groups).Draw(t, "group"), rapid.SampledFrom([]string{"pods", "deployments", "no-3"}).Draw(t, "resource")
-		op.Subresource, op.Namespace = rapid.SampledFrom([]string{"", "log"}).Draw(t, "sub"), rapid.SampledFrom([]string{"", "n", "m"}).Draw(t, "namespace")
+	info := &requestinfo.Info{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), Path: rapid.SampledFrom(append(paths, "/healthz/", "/no-3")).Draw(t, "path")}
+	info.IsResource = rapid.Bool().Draw(t, "resource")
+	if info.IsResource {
+		info.Group, info.Resource = rapid.SampledFrom(groups).Draw(t, "group"), rapid.SampledFrom([]string{"pods", "deployments", "no-3"}).Draw(t, "resource")
+		info.Subresource, info.Namespace = rapid.SampledFrom([]string{"", "log"}).Draw(t, "sub"), rapid.SampledFrom([]string{"", "n", "m"}).Draw(t, "namespace")
 	}
-	return op
+	return info
 }

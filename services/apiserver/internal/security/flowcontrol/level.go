@@ -19,11 +19,11 @@ type level struct {
 	// first is the head of the list of all running and waiting requests, for the dumps.
 	first *Request
 
-	running      int // requests
+	running      int // number of running requests
 	inUse        int // seats of running requests, and final seats
-	finalSeats   int // the part of inUse whose requests have ended
+	finalSeats   int // seats in inUse of requests that have ended
 	waiting      int // requests
-	waitingSeats int
+	waitingSeats int // seats that waiting requests need
 
 	queues       []queue
 	activeQueues int            // queues with waiting or running requests
@@ -35,7 +35,7 @@ type level struct {
 
 	demand integral
 	stats  demandStats
-	// quiescing reports whether the level is removed and gets no new requests.
+	// quiescing means that the level was removed from the configuration and gets no new requests.
 	quiescing bool
 
 	counts     counts
@@ -47,23 +47,23 @@ type level struct {
 type counts struct{ dispatched, rejected, timedOut, cancelled int }
 
 // configure applies a spec and limits.
-func (l *level) configure(p *levelSpec, n limits, now time.Time) {
+func (l *level) configure(spec *levelSpec, limit limits, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fresh := l.spec == nil
 	oldLimits := l.limits
 	oldLimit := l.limit
-	l.spec = p
-	l.limits = n
+	l.spec = spec
+	l.limits = limit
 	if fresh {
 		l.virtualAt = now
-		l.limit = n.nominal
+		l.limit = limit.nominal
 		l.flows = map[uint64]int{}
 		l.demand.begin(now)
 	}
 	l.quiescing = false
 	l.advance(now)
-	l.limit = min(max(l.limit, n.lower), n.upper)
+	l.limit = min(max(l.limit, limit.lower), limit.upper)
 	l.resizeQueues()
 	if fresh || l.limits != oldLimits || l.limit != oldLimit {
 		l.metrics.recordLimits(l)
@@ -205,10 +205,11 @@ func (l *level) cancelWaiting(r *Request, now time.Time, reason string) bool {
 // a maximum, the writes of one user with many watchers could occupy the whole level.
 const finalSeatsShare = 2
 
-// end releases the seats of a running request. Its final seats stay occupied for width.After.
+// end ends a running request and releases its seats. Its final seats stay occupied for width.After.
 func (l *level) end(r *Request, now time.Time) {
 	l.mu.Lock()
 	l.advance(now)
+	// 1. Release all seats except the final ones.
 	l.running--
 	l.unlink(r)
 	held := 0
@@ -216,9 +217,11 @@ func (l *level) end(r *Request, now time.Time) {
 		held = min(r.width.Final, max(max(l.limit/finalSeatsShare, 1)-l.finalSeats, 0))
 	}
 	l.finalSeats += held
-	l.releaseSeats(r, r.width.maxSeats()-held)
+	l.inUse -= r.width.maxSeats() - held
+	// 2. Account for the request in its queue and flow.
 	if r.queue != noQueue {
 		q := &l.queues[r.queue]
+		q.seats -= r.width.maxSeats()
 		// The queue was charged for an estimated duration.
 		q.next += (now.Sub(r.started) - estimatedDuration).Seconds() * float64(r.width.Seats)
 		q.running--
@@ -230,6 +233,7 @@ func (l *level) end(r *Request, now time.Time) {
 	}
 	l.admitWaiting(now)
 	l.mu.Unlock()
+	// 3. Release the final seats later.
 	if held > 0 {
 		time.AfterFunc(r.width.After, func() {
 			now := l.metrics.now()
@@ -240,14 +244,6 @@ func (l *level) end(r *Request, now time.Time) {
 			l.finalSeats -= held
 			l.admitWaiting(now)
 		})
-	}
-}
-
-// releaseSeats releases the seats of a request. seats excludes final seats. The caller holds mu.
-func (l *level) releaseSeats(r *Request, seats int) {
-	l.inUse -= seats
-	if r.queue != noQueue {
-		l.queues[r.queue].seats -= r.width.maxSeats()
 	}
 }
 

@@ -39,86 +39,86 @@ func (r *fixture) gauge(name, level string) (v float64, is bool) {
 	return 0, false
 }
 
-func (r *fixture) wantGauge(name, level string, want float64) {
-	r.t.Helper()
-	if v, _ := r.gauge(name, level); v < want-1e-6 || v > want+1e-6 {
-		r.t.Errorf("%s of %s: got %v, want %v", name, level, v, want)
+func (f *fixture) wantGauge(name, level string, want float64) {
+	f.t.Helper()
+	if v, _ := f.gauge(name, level); v < want-1e-6 || v > want+1e-6 {
+		f.t.Errorf("%s of %s: got %v, want %v", name, level, v, want)
 	}
 }
 
-func (r *fixture) hasLevel(level string) bool {
-	r.t.Helper()
+func (f *fixture) hasLevel(level string) bool {
+	f.t.Helper()
 	var b strings.Builder
-	if err := r.DumpLevels(&b); err != nil {
-		r.t.Fatal(err)
+	if err := f.DumpLevels(&b); err != nil {
+		f.t.Fatal(err)
 	}
 	return strings.Contains(b.String(), "\n"+level+",")
 }
 
 func TestDemandMetrics(t *testing.T) {
-	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	var held []*flowcontrol.Request
 	for range 4 {
-		q, err := r.begin("a", "l")
+		request, err := f.begin("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
-		held = append(held, q)
+		held = append(held, request)
 	}
-	r.clock.pass(5 * time.Second)
-	for _, q := range held {
-		r.End(q)
+	f.clock.pass(5 * time.Second)
+	for _, request := range held {
+		f.End(request)
 	}
-	r.clock.pass(5 * time.Second)
-	r.Adjust()
+	f.clock.pass(5 * time.Second)
+	f.Adjust()
 	for name, want := range map[string]float64{"average": 2, "stdev": 2, "high_watermark": 4, "smoothed": 4} {
-		r.wantGauge("demand_seats_"+name, "l", want)
+		f.wantGauge("demand_seats_"+name, "l", want)
 	}
-	r.Adjust() // an empty period has no average
-	r.wantGauge("demand_seats_average", "l", 0)
+	f.Adjust() // an empty period has no average
+	f.wantGauge("demand_seats_average", "l", 0)
 }
 
 func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
-	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
-	q, err := r.begin("a", "l")
+	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	request, err := f.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.SetConfig(flowcontrol.Compile(nil, nil))
-	r.wantGauge("nominal_limit_seats", "catch-all", 5)
-	r.End(q)
-	r.Adjust()
+	f.SetConfig(flowcontrol.Compile(nil, nil))
+	f.wantGauge("nominal_limit_seats", "catch-all", 5)
+	f.End(request)
+	f.Adjust()
 	for _, name := range []string{"nominal_limit_seats", "current_limit_seats", "target_seats"} {
-		if v, is := r.gauge(name, "l"); is {
-			t.Errorf("%s of a removed level: got %v", name, v)
+		if v, is := f.gauge(name, "l"); is {
+			t.Errorf("%s of a removed level: got %v, want false", name, v)
 		}
 	}
-	r = newFixture(t, 100, limited("l", 95, 0, 0, 0)) // idle, so it is removed at once
-	r.SetConfig(flowcontrol.Compile(nil, nil))
-	r.wantGauge("nominal_limit_seats", "catch-all", 100)
-	if r.hasLevel("l") {
+	f = newFixture(t, 100, limited("l", 95, 0, 0, 0)) // idle, so it is removed at once
+	f.SetConfig(flowcontrol.Compile(nil, nil))
+	f.wantGauge("nominal_limit_seats", "catch-all", 100)
+	if f.hasLevel("l") {
 		t.Error("the removed level still exists")
 	}
 }
 
 func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
-		q, _, err := r.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+		f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, After: time.Second}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.End(q)
-		r.SetConfig(flowcontrol.Compile(nil, nil))
-		if !r.hasLevel("l") {
+		f.End(request)
+		f.SetConfig(flowcontrol.Compile(nil, nil))
+		if !f.hasLevel("l") {
 			t.Error("the level was removed before its final seats were released")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		r.Adjust()
-		if r.hasLevel("l") {
+		f.Adjust()
+		if f.hasLevel("l") {
 			t.Error("the level still exists after its final seats were released")
 		}
 	})
@@ -130,17 +130,17 @@ func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	all, none, half := int32(100), int32(0), int32(50)
 	l := limited("l", 50, 0, 0, 0)
 	l.Spec.Limited.LendablePercent, l.Spec.Limited.BorrowingLimitPercent = &all, nil
-	r := newFixture(t, 105, l, &flowcontrolv1.PriorityLevelConfiguration{
+	f := newFixture(t, 105, l, &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "exempt"},
 		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 			Type:   flowcontrolv1.PriorityLevelEnablementExempt,
 			Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{NominalConcurrencyShares: &half, LendablePercent: &none},
 		},
 	})
-	r.Adjust() // without demand
-	r.wantGauge("current_limit_seats", "exempt", 50)
-	r.wantGauge("current_limit_seats", "l", 0) // lends all seats
-	r.wantGauge("current_limit_seats", "catch-all", 55)
+	f.Adjust() // without demand
+	f.wantGauge("current_limit_seats", "exempt", 50)
+	f.wantGauge("current_limit_seats", "l", 0) // lends all seats
+	f.wantGauge("current_limit_seats", "catch-all", 55)
 }
 
 // TestMandatoryLevelsKeepTheirType: the mandatory levels keep their type regardless of the stored
@@ -150,19 +150,19 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	damaged.UID = "u"
 	open := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "catch-all", UID: "v"}}
 	open.Spec.Type = flowcontrolv1.PriorityLevelEnablementExempt
-	r := newFixture(t, 1, damaged, open)
+	f := newFixture(t, 1, damaged, open)
 	for range 3 {
-		_, class, err := r.Begin(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, one)
+		_, class, err := f.Begin(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat)
 		if err != nil || class.LevelUID != "u" {
 			t.Errorf("administrator: got %v, %+v, want level UID u", err, class)
 		}
 	}
-	q, class, err := r.Begin(t.Context(), &request.User{Name: "x"}, list, one)
+	q, class, err := f.Begin(t.Context(), &request.User{Name: "x"}, list, oneSeat)
 	if err != nil || class.LevelUID != "v" {
 		t.Fatalf("other user: got %v, %+v, want level UID v", err, class)
 	}
-	defer r.End(q)
-	if _, _, err := r.Begin(t.Context(), &request.User{Name: "x"}, list, one); reason(err) != "concurrency-limit" {
+	defer f.End(q)
+	if _, _, err := f.Begin(t.Context(), &request.User{Name: "x"}, list, oneSeat); reason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
 }
@@ -171,44 +171,44 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	for _, look := range []bool{false, true} {
 		clock, reg := newClock(), prometheus.NewRegistry()
-		r := &fixture{t: t, clock: clock, reg: reg}
+		f := &fixture{t: t, clock: clock, reg: reg}
 		var loads atomic.Int32
-		r.Controller = flowcontrol.New(flowcontrol.Options{
+		f.Controller = flowcontrol.New(flowcontrol.Options{
 			Seats: 100, Metrics: flowcontrol.NewMetrics(reg, 1, 1, clock.Now), Now: clock.Now,
 			LoadConfig: func(context.Context) {
 				loads.Add(1)
-				r.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{
+				f.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{
 					schema("s", "l", 1, group("g-l")), schema("direct", "exempt", 1, group("g-direct")),
 				}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
 			},
 			IsExempt: func(u *request.User, _ *requestinfo.Info) bool { return u.Name == "kubelet" },
 		})
-		if look && !r.hasLevel("l") {
+		if look && !f.hasLevel("l") {
 			t.Error("the dump does not load the configuration")
 		}
-		_, class, err := r.Begin(t.Context(), user("a", "l"), list, one)
+		_, class, err := f.Begin(t.Context(), user("a", "l"), list, oneSeat)
 		if err != nil || class.SchemaUID != "of-s" || loads.Load() != 1 {
 			t.Errorf("got %v, %+v after %d loads, want schema of-s after 1", err, class, loads.Load())
 		}
 		// An exempt request needs no seats and has the class of the exempt schema.
 		for range 200 {
-			if _, class, err := r.Begin(t.Context(), user("kubelet", "l"), list, one); err != nil || class.SchemaUID != "" {
-				t.Fatalf("%v, %+v", err, class)
+			if _, class, err := f.Begin(t.Context(), user("kubelet", "l"), list, oneSeat); err != nil || class.SchemaUID != "" {
+				t.Fatalf("%v, %+v; want no error, \"\"", err, class)
 			}
 		}
-		if _, class, err := r.Begin(t.Context(), user("kubelet", "direct"), list, one); err != nil || class.SchemaUID != "of-direct" {
-			t.Errorf("%v, %+v", err, class)
+		if _, class, err := f.Begin(t.Context(), user("kubelet", "direct"), list, oneSeat); err != nil || class.SchemaUID != "of-direct" {
+			t.Errorf("%v, %+v; want no error, \"of-direct\"", err, class)
 		}
-		if !r.hasLevel("l") || loads.Load() != 1 {
+		if !f.hasLevel("l") || loads.Load() != 1 {
 			t.Errorf("got %d loads, want 1", loads.Load())
 		}
 	}
-	r := &fixture{t: t}
-	r.Controller = flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()}) // without LoadConfig
-	if !r.hasLevel("catch-all") {
+	f := &fixture{t: t}
+	f.Controller = flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()}) // without LoadConfig
+	if !f.hasLevel("catch-all") {
 		t.Error("the mandatory levels are missing")
 	}
-	if _, _, err := r.Begin(t.Context(), user("a", "l"), list, one); err != nil {
+	if _, _, err := f.Begin(t.Context(), user("a", "l"), list, oneSeat); err != nil {
 		t.Error(err)
 	}
 }
@@ -216,44 +216,44 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 // TestNarrowRequestIsNotRejectedWhileSeatsAreFree: a narrow request behind a wide one is queued
 // beyond the queue length while seats are free.
 func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
-	r := newFixture(t, 10, limited("l", 45, 1, 1, 1)) // 9 seats, queue length 1
+	f := newFixture(t, 10, limited("l", 45, 1, 1, 1)) // 9 seats, queue length 1
 	wide := func(n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, 1)
 		go func() {
-			q, _, err := r.Begin(context.Background(), user("a", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: n} })
+			request, _, err := f.Begin(context.Background(), user("a", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: n} })
 			if err != nil {
 				t.Error(err)
 			}
-			came <- q
+			came <- request
 		}()
 		return came
 	}
 	first := <-wide(5)
 	second := wide(5)
-	r.awaitWaiting(1)
+	f.awaitWaiting(1)
 	third := wide(1)
-	r.awaitWaiting(2)
-	r.End(first)
-	r.End(<-second)
-	r.End(<-third)
+	f.awaitWaiting(2)
+	f.End(first)
+	f.End(<-second)
+	f.End(<-third)
 }
 
 // TestWideRequestRunsAlone: a request that is wider than the level does not run beside final seats.
 func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newFixture(t, 100, limited("l", 0, 0, 0, 0)) // serves one request at a time
-		q, _, err := r.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+		f := newFixture(t, 100, limited("l", 0, 0, 0, 0)) // serves one request at a time
+		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, After: time.Second}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.End(q)
-		if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
+		f.End(request)
+		if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
 			t.Errorf("beside final seats: got %v, want concurrency-limit", err)
 		}
 		time.Sleep(2 * time.Second)
-		if _, err := r.begin("a", "l"); err != nil {
+		if _, err := f.begin("a", "l"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -2,6 +2,7 @@ package flowcontrol
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ type Metrics struct {
 	executing, executingSeats, inQueue, inQueueSeats  *prometheus.GaugeVec
 	limit, nominal, lower, upper                      *prometheus.GaugeVec
 	virtual, dispatchedAt, latest, bounds, discounted *prometheus.GaugeVec
-	average, most, smoothed, deviation, target        *prometheus.GaugeVec
+	average, maximum, smoothed, deviation, target     *prometheus.GaugeVec
 	dispatchedTotal, rejectedTotal                    *prometheus.CounterVec
 	execution, lengths, waited, watches, widths       *prometheus.HistogramVec
 	fairFraction                                      prometheus.Gauge
@@ -24,8 +25,8 @@ type Metrics struct {
 	mu      sync.Mutex
 	levels  map[string]*levelMetrics
 	schemas map[binding]*schemaMetrics
-	reads   *ratios    // executing reads and writes, then waiting reads and writes
-	limits  [2]float64 // of reads and writes
+	reads   *ratios    // ratios of executing reads, executing writes, waiting reads, waiting writes
+	limits  [2]float64 // maximum number of reads and of writes
 	clock   func() time.Time
 }
 
@@ -67,7 +68,7 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		bounds:         gauge("next_s_bounds", "[ALPHA] Minimum and maximum over queues of the virtual start of the next request.", "bound", "priority_level"),
 		discounted:     gauge("next_discounted_s_bounds", "[ALPHA] Minimum and maximum over queues of the virtual start of the next request, without the estimated work of running requests.", "bound", "priority_level"),
 		average:        gauge("demand_seats_average", "[ALPHA] Average demand for seats in the last period.", byLevel...),
-		most:           gauge("demand_seats_high_watermark", "[ALPHA] Maximum demand for seats in the last period.", byLevel...),
+		maximum:        gauge("demand_seats_high_watermark", "[ALPHA] Maximum demand for seats in the last period.", byLevel...),
 		smoothed:       gauge("demand_seats_smoothed", "[ALPHA] Smoothed demand for seats.", byLevel...),
 		deviation:      gauge("demand_seats_stdev", "[ALPHA] Standard deviation of the demand for seats in the last period.", byLevel...),
 		target:         gauge("target_seats", "[ALPHA] Target of the last adjustment in seats.", byLevel...),
@@ -98,7 +99,7 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 	)
 	r.MustRegister(
 		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats, m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
-		m.average, m.most, m.smoothed, m.deviation, m.target, m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths, m.fairFraction,
+		m.average, m.maximum, m.smoothed, m.deviation, m.target, m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths, m.fairFraction,
 		ratioCollector{m},
 	)
 	return m
@@ -108,19 +109,19 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 type ratioCollector struct{ m *Metrics }
 
 // Describe implements prometheus.Collector.
-func (o ratioCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- o.m.demandDesc
-	ch <- o.m.requestsDesc
-	ch <- o.m.seatsDesc
-	ch <- o.m.readsDesc
+func (c ratioCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.m.demandDesc
+	ch <- c.m.requestsDesc
+	ch <- c.m.seatsDesc
+	ch <- c.m.readsDesc
 }
 
 // Collect implements prometheus.Collector.
-func (o ratioCollector) Collect(ch chan<- prometheus.Metric) {
-	o.m.mu.Lock()
-	defer o.m.mu.Unlock()
-	o.m.reads.collect(ch)
-	for _, l := range o.m.levels {
+func (c ratioCollector) Collect(ch chan<- prometheus.Metric) {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	c.m.reads.collect(ch)
+	for _, l := range c.m.levels {
 		l.load.collect(ch)
 	}
 }
@@ -140,8 +141,6 @@ func (m *Metrics) recordRunning(phase int, write bool, n float64, now time.Time)
 	}
 	m.reads.add(now, phase+kind, n/m.limits[kind])
 }
-
-func (m *Metrics) setFairFraction(f float64) { m.fairFraction.Set(f) }
 
 // levelMetrics holds the metrics of one level.
 type levelMetrics struct {
@@ -177,7 +176,7 @@ func (m *Metrics) removeLevel(name string) {
 	}
 	for _, v := range []partialDeleter{
 		m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
-		m.average, m.most, m.smoothed, m.deviation, m.target,
+		m.average, m.maximum, m.smoothed, m.deviation, m.target,
 	} {
 		v.DeletePartialMatch(prometheus.Labels{"priority_level": name})
 	}
@@ -218,9 +217,10 @@ func (x *levelMetrics) recordLoad(l *level, now time.Time) {
 	x.virtual.Set(l.virtual)
 }
 
-// recordDispatch records the start of a queued request.
-func (x *levelMetrics) recordDispatch(r *Request, start, next float64) {
-	x.dispatchedAt.Set(r.schema.level.virtual)
+// recordDispatch records the dispatch of a request at a virtual time. start is the virtual start time
+// of the request.
+func (x *levelMetrics) recordDispatch(virtual, start float64) {
+	x.dispatchedAt.Set(virtual)
 	x.latest.Set(start)
 }
 
@@ -235,35 +235,24 @@ func (x *levelMetrics) recordLimits(l *level) {
 func (x *levelMetrics) recordAdjustment(l *level, target float64) {
 	x.recordLimits(l)
 	x.m.average.WithLabelValues(x.name).Set(l.stats.average)
-	x.m.most.WithLabelValues(x.name).Set(l.stats.max)
+	x.m.maximum.WithLabelValues(x.name).Set(l.stats.max)
 	x.m.smoothed.WithLabelValues(x.name).Set(l.stats.smoothed)
 	x.m.deviation.WithLabelValues(x.name).Set(l.stats.deviation)
 	x.m.target.WithLabelValues(x.name).Set(target)
 	if len(l.queues) == 0 {
 		return
 	}
-	low, high, lowest, highest := l.startBounds()
-	x.m.bounds.WithLabelValues("min", x.name).Set(low)
-	x.m.bounds.WithLabelValues("max", x.name).Set(high)
-	x.m.discounted.WithLabelValues("min", x.name).Set(lowest)
-	x.m.discounted.WithLabelValues("max", x.name).Set(highest)
-}
-
-// startBounds returns the bounds of the queues' next virtual starts, with and without the estimated
-// work of running requests. The caller holds mu.
-func (l *level) startBounds() (low, high, lowest, highest float64) {
+	starts := make([]float64, len(l.queues))
+	discounted := make([]float64, len(l.queues))
 	for i := range l.queues {
 		q := &l.queues[i]
-		known := q.next - float64(q.seats)*estimatedDuration.Seconds()
-		if i == 0 {
-			low = q.next
-			high = q.next
-			lowest = known
-			highest = known
-		}
-		low, high, lowest, highest = min(low, q.next), max(high, q.next), min(lowest, known), max(highest, known)
+		starts[i] = q.next
+		discounted[i] = q.next - float64(q.seats)*estimatedDuration.Seconds()
 	}
-	return low, high, lowest, highest
+	x.m.bounds.WithLabelValues("min", x.name).Set(slices.Min(starts))
+	x.m.bounds.WithLabelValues("max", x.name).Set(slices.Max(starts))
+	x.m.discounted.WithLabelValues("min", x.name).Set(slices.Min(discounted))
+	x.m.discounted.WithLabelValues("max", x.name).Set(slices.Max(discounted))
 }
 
 // schemaMetrics holds the metrics of one schema and its level.

@@ -19,14 +19,14 @@ func TestDumpsAndMetrics(t *testing.T) {
 	r := newFixture(t, 2, limited("l", 5, 1, 1, 2), limited("m", 0, 0, 0, 0)) // one seat
 	create := *list
 	create.Verb = "create"
-	held, _, err := r.Begin(t.Context(), user("a", "l"), &create, one)
+	held, _, err := r.Begin(t.Context(), user("a", "l"), &create, oneSeat)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, _, err := r.Begin(ctx, user("a", "l"), list, one)
+		_, _, err := r.Begin(ctx, user("a", "l"), list, oneSeat)
 		done <- err
 	}()
 	r.awaitWaiting(1)
@@ -58,7 +58,7 @@ func TestDumpsAndMetrics(t *testing.T) {
 	}
 	r.Adjust()
 	if v, is := r.gauge("next_s_bounds", "m"); is {
-		t.Errorf("a level without queues has start bounds %v", v)
+		t.Errorf("got start bounds %v of a level without queues, want none", v)
 	}
 	for _, name := range []string{"next_s_bounds", "next_discounted_s_bounds"} {
 		if low, high := r.metricValue(name, "min", "l"), r.metricValue(name, "max", "l"); low <= 0 || low != high {
@@ -84,20 +84,20 @@ func TestDumpsAndMetrics(t *testing.T) {
 
 // TestRecreatedLevelHasMetrics: a level that is removed and created again has all metrics.
 func TestRecreatedLevelHasMetrics(t *testing.T) {
-	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	run := func() *flowcontrol.Request {
-		q, _, err := r.Begin(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, one)
+		q, _, err := f.Begin(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return q
 	}
-	r.End(run())
-	r.SetConfig(flowcontrol.Compile(nil, nil))
-	setConfig(r, []*flowcontrolv1.FlowSchema{schema("s-l", "l", 100, group("g-l"))}, limited("l", 95, 0, 0, 0))
+	f.End(run())
+	f.SetConfig(flowcontrol.Compile(nil, nil))
+	setConfig(f, []*flowcontrolv1.FlowSchema{schema("s-l", "l", 100, group("g-l"))}, limited("l", 95, 0, 0, 0))
 	q := run()
-	defer r.End(q)
-	r.wantGauge("current_executing_requests", "l", 1)
+	defer f.End(q)
+	f.wantGauge("current_executing_requests", "l", 1)
 }
 
 // metricValue returns the value of a gauge or the count of a histogram with the given label values,
@@ -126,17 +126,17 @@ func (r *fixture) metricValue(name string, values ...string) float64 {
 }
 
 func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
-	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	watch := *list
 	watch.Verb = "watch"
-	for _, op := range []*requestinfo.Info{list, &watch, list} {
-		q, _, err := r.Begin(t.Context(), user("a", "l"), op, one)
+	for _, info := range []*requestinfo.Info{list, &watch, list} {
+		request, _, err := f.Begin(t.Context(), user("a", "l"), info, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.End(q)
+		f.End(request)
 	}
-	if w, n := r.metricValue("request_execution_seconds", "s-l", "l", "watch"), r.metricValue("request_execution_seconds", "s-l", "l", "regular"); w != 1 || n != 2 {
+	if w, n := f.metricValue("request_execution_seconds", "s-l", "l", "watch"), f.metricValue("request_execution_seconds", "s-l", "l", "regular"); w != 1 || n != 2 {
 		t.Errorf("got %v watches and %v other requests, want 1 and 2", w, n)
 	}
 }
@@ -144,10 +144,10 @@ func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 // TestClockGoingBackwardsCountsNoTime: after the clock goes backwards, no time counts until it
 // reaches its former value.
 func TestClockGoingBackwardsCountsNoTime(t *testing.T) {
-	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	for _, step := range []struct{ pass, sum time.Duration }{{time.Second, time.Second}, {-time.Minute, time.Second}, {time.Minute, time.Second}, {time.Second, 2 * time.Second}} {
-		r.clock.pass(step.pass)
-		if n := r.metricValue("demand_seats", "l"); n != float64(step.sum) {
+		f.clock.pass(step.pass)
+		if n := f.metricValue("demand_seats", "l"); n != float64(step.sum) {
 			t.Errorf("got %v ns, want %v", n, float64(step.sum))
 		}
 	}

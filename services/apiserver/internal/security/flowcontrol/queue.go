@@ -87,7 +87,7 @@ func (l *level) startFromQueue(q *queue, i int, r *Request, now time.Time) {
 	l.flows[r.flowHash]++
 	q.seats += r.width.maxSeats()
 	l.lastQueue = i
-	l.metrics.recordDispatch(r, q.next-r.work, q.next)
+	l.metrics.recordDispatch(l.virtual, q.next-r.work)
 	l.start(r, now)
 }
 
@@ -123,8 +123,8 @@ func (l *level) deactivateIfIdle(q *queue) {
 	}
 }
 
-// dispatch starts requests while there are seats for the next one. If only the reserve is left, it
-// starts the next request of a flow without a running request. A request that is wider than the
+// dispatch starts requests while there are seats for the next one. If only reserved seats are free,
+// it starts the next request of a flow without a running request. A request that is wider than the
 // level waits until it can run alone. The caller holds mu.
 func (l *level) dispatch(now time.Time) {
 	for l.waiting > 0 {
@@ -155,10 +155,10 @@ func (l *level) dispatch(now time.Time) {
 // nextQueue returns the queue whose first request would end first in virtual time. With idle it
 // considers only queues whose first request belongs to a flow without a running request. It returns
 // nil if there is none. The caller holds mu.
-func (l *level) nextQueue(idle bool) (best *queue, at int) {
+func (l *level) nextQueue(idle bool) (best *queue, index int) {
 	soonest := math.Inf(1)
-	for n := range l.queues {
-		i := (l.lastQueue + 1 + n) % len(l.queues)
+	for offset := range l.queues {
+		i := (l.lastQueue + 1 + offset) % len(l.queues)
 		q := &l.queues[i]
 		if len(q.waiting) == 0 {
 			continue
@@ -169,11 +169,11 @@ func (l *level) nextQueue(idle bool) (best *queue, at int) {
 		}
 		if end := max(q.next, r.virtualArrival) + r.work; end < soonest {
 			best = q
-			at = i
+			index = i
 			soonest = end
 		}
 	}
-	return best, at
+	return best, index
 }
 
 // resizeQueues adjusts the number of queues to the spec. It removes surplus queues from the end

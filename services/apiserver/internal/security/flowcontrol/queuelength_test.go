@@ -11,27 +11,27 @@ import (
 // TestQueueLengthLimitWithFreeSeats: behind a wide request, at most one request per free seat waits
 // beyond the queue length.
 func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
-	r := newFixture(t, 21, limited("l", 15, 1, 1, 2)) // 16 seats
+	f := newFixture(t, 21, limited("l", 15, 1, 1, 2)) // 16 seats
 	of := func(seats int) func(int) flowcontrol.Width {
 		return func(int) flowcontrol.Width { return flowcontrol.Width{Seats: seats} }
 	}
-	runs, _, err := r.Begin(t.Context(), user("a", "l"), list, of(10))
+	runs, _, err := f.Begin(t.Context(), user("a", "l"), list, of(10))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 12)
 	ask := func(name string, seats int) {
-		q, _, err := r.Begin(ctx, user(name, "l"), list, of(seats))
+		request, _, err := f.Begin(ctx, user(name, "l"), list, of(seats))
 		if err == nil {
-			r.End(q)
+			f.End(request)
 		}
 		over <- err
 	}
 	go ask("wide", 10)
-	r.awaitWaiting(1)
+	f.awaitWaiting(1)
 	go ask("narrow", 1)
-	r.awaitWaiting(2)
+	f.awaitWaiting(2)
 	for i := range 10 {
 		go ask(fmt.Sprint("more-", i), 1)
 	}
@@ -40,13 +40,13 @@ func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 			t.Errorf("beyond the queue length: got %v, want queue-full", err)
 		}
 	}
-	r.awaitWaiting(8)
-	r.End(runs)
+	f.awaitWaiting(8)
+	f.End(runs)
 	for range 8 {
 		if err := <-over; err != nil {
 			t.Error(err)
 		}
 	}
 	cancel()
-	r.idle()
+	f.idle()
 }

@@ -13,7 +13,7 @@ type ratio struct {
 	labels []string
 	bounds []float64
 
-	x      float64
+	value  float64
 	counts []uint64 // per bucket, not cumulative; the last one is above all bounds
 	sum    float64
 }
@@ -25,24 +25,24 @@ func newRatio(desc *prometheus.Desc, bounds []float64, labels ...string) ratio {
 // advance adds d to the bucket of the current value.
 func (r *ratio) advance(d time.Duration) {
 	i := 0
-	for i < len(r.bounds) && r.x > r.bounds[i] {
+	for i < len(r.bounds) && r.value > r.bounds[i] {
 		i++
 	}
 	r.counts[i] += uint64(d)
-	r.sum += r.x * float64(d)
+	r.sum += r.value * float64(d)
 }
 
 // ratios is a group of ratios that advance together.
 type ratios struct {
 	now func() time.Time
 
-	mu   sync.Mutex // leaf
-	last time.Time
-	each []ratio
+	mu      sync.Mutex // leaf
+	last    time.Time
+	members []ratio
 }
 
 func newRatios(now func() time.Time, each ...ratio) *ratios {
-	return &ratios{now: now, last: now(), each: each}
+	return &ratios{now: now, last: now(), members: each}
 }
 
 // set sets the values from now on.
@@ -50,8 +50,8 @@ func (r *ratios) set(now time.Time, values ...float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.advance(now)
-	for i, x := range values {
-		r.each[i].x = x
+	for i, value := range values {
+		r.members[i].value = value
 	}
 }
 
@@ -60,7 +60,7 @@ func (r *ratios) add(now time.Time, i int, d float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.advance(now)
-	r.each[i].x += d
+	r.members[i].value += d
 }
 
 // advance counts the time since the last change. The caller holds mu.
@@ -69,8 +69,8 @@ func (r *ratios) advance(now time.Time) {
 	if d <= 0 {
 		return
 	}
-	for i := range r.each {
-		r.each[i].advance(d)
+	for i := range r.members {
+		r.members[i].advance(d)
 	}
 	r.last = now
 }
@@ -79,12 +79,12 @@ func (r *ratios) collect(ch chan<- prometheus.Metric) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.advance(r.now())
-	for i := range r.each {
-		one := &r.each[i]
+	for i := range r.members {
+		one := &r.members[i]
 		buckets := make(map[float64]uint64, len(one.bounds))
 		total := uint64(0)
-		for n, b := range one.bounds {
-			total += one.counts[n]
+		for bucket, b := range one.bounds {
+			total += one.counts[bucket]
 			buckets[b] = total
 		}
 		ch <- prometheus.MustNewConstHistogram(one.desc, total+one.counts[len(one.bounds)], one.sum, buckets, one.labels...)

@@ -13,22 +13,22 @@ func widest(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} 
 
 // flood sends n requests of maximum width in one flow. It returns the running ones when waits
 // requests wait, and a channel with the others.
-func (r *fixture) flood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
-	r.t.Helper()
+func (f *fixture) flood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
+	f.t.Helper()
 	came := make(chan *flowcontrol.Request, n)
 	for range n {
 		go func() {
-			q, _, err := r.Begin(context.Background(), user(name, "l"), list, widest)
+			request, _, err := f.Begin(context.Background(), user(name, "l"), list, widest)
 			if err != nil {
-				r.t.Errorf("%s: %v", name, err)
+				f.t.Errorf("%s: got %v, want no error", name, err)
 			}
-			came <- q
+			came <- request
 		}()
 	}
 	for range n - waits {
 		running = append(running, <-came)
 	}
-	r.awaitWaiting(waits)
+	f.awaitWaiting(waits)
 	return running, came
 }
 
@@ -36,16 +36,16 @@ func (r *fixture) flood(name string, n, waits int) (running []*flowcontrol.Reque
 // running request.
 func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
-	r := newFixture(t, 21, limited("l", 15, 1024, 2, 50))
+	f := newFixture(t, 21, limited("l", 15, 1024, 2, 50))
 	come := func(name string, n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, n)
 		for range n {
 			go func() {
-				q, err := r.begin(name, "l")
+				request, err := f.begin(name, "l")
 				if err != nil {
-					t.Errorf("%s: %v", name, err)
+					t.Errorf("%s: got %v, want no error", name, err)
 				}
-				came <- q
+				came <- request
 			}()
 		}
 		return came
@@ -55,38 +55,38 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	for range 14 {
 		running = append(running, <-flood)
 	}
-	r.awaitWaiting(6)
+	f.awaitWaiting(6)
 	next := func() {
 		t.Helper()
 		running = append(running, <-flood)
 	}
 	// While the flood has running requests, two seats are reserved for other flows.
 	for _, name := range []string{"modest", "another"} {
-		q := <-come(name, 1)
-		if n := r.waiting(); n != 6 {
+		request := <-come(name, 1)
+		if n := f.waiting(); n != 6 {
 			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
-		defer r.End(q)
+		defer f.End(request)
 	}
 	third := come("third", 1) // the level is full
-	r.awaitWaiting(7)
-	r.End(running[0])
-	r.End(<-third) // is served before the flood
-	r.awaitWaiting(6)
-	for _, q := range running[1:5] {
-		r.End(q)
+	f.awaitWaiting(7)
+	f.End(running[0])
+	f.End(<-third) // is served before the flood
+	f.awaitWaiting(6)
+	for _, request := range running[1:5] {
+		f.End(request)
 	}
 	running = running[5:]
 	for range 3 { // two seats of others and two reserved ones leave 12 for the flood
 		next()
 	}
-	if n := r.waiting(); n != 3 {
+	if n := f.waiting(); n != 3 {
 		t.Errorf("got %d waiting requests, want 3", n)
 	}
 	for len(running) > 0 {
-		r.End(running[0])
+		f.End(running[0])
 		running = running[1:]
-		if r.waiting() > 0 {
+		if f.waiting() > 0 {
 			next()
 		}
 	}
@@ -95,72 +95,72 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 // TestReserveWithManyQueuesPerFlow: a flow with many queues cannot use the reserve of flows without
 // a running request.
 func TestReserveWithManyQueuesPerFlow(t *testing.T) {
-	r := newFixture(t, 25, limited("l", 20, 64, 8, 50)) // 20 seats, at most three per request
-	running, rest := r.flood("flood", 12, 6)
-	r.clock.pass(time.Second) // the flood arrived first
+	f := newFixture(t, 25, limited("l", 20, 64, 8, 50)) // 20 seats, at most three per request
+	running, rest := f.flood("flood", 12, 6)
+	f.clock.pass(time.Second) // the flood arrived first
 	for _, name := range []string{"modest", "another"} {
-		q, err := r.begin(name, "l")
+		request, err := f.begin(name, "l")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := r.waiting(); n != 6 {
+		if n := f.waiting(); n != 6 {
 			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
-		running = append(running, q)
+		running = append(running, request)
 	}
 	for left := 6; len(running) > 0; running = running[1:] {
-		r.End(running[0])
-		for ; left > 0 && r.waiting() < left; left-- {
+		f.End(running[0])
+		for ; left > 0 && f.waiting() < left; left-- {
 			running = append(running, <-rest)
 		}
 	}
-	if n := r.waiting(); n != 0 {
-		t.Errorf("%d requests wait forever", n)
+	if n := f.waiting(); n != 0 {
+		t.Errorf("%d requests wait forever, want 0", n)
 	}
 }
 
 // TestReserveIsNotExceeded: a flow without a running request gets no more seats than are free.
 func TestReserveIsNotExceeded(t *testing.T) {
-	r := newFixture(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats, at most two per request
-	running, rest := r.flood("flood", 8, 1)
-	r.clock.pass(time.Second) // the flood arrived first
+	f := newFixture(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats, at most two per request
+	running, rest := f.flood("flood", 8, 1)
+	f.clock.pass(time.Second) // the flood arrived first
 	came := make(chan *flowcontrol.Request, 1)
 	go func() {
-		q, _, err := r.Begin(context.Background(), user("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
+		request, _, err := f.Begin(context.Background(), user("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
 		if err != nil {
 			t.Error(err)
 		}
-		came <- q
+		came <- request
 	}()
-	r.awaitWaiting(2)
-	for _, q := range running {
-		r.End(q)
+	f.awaitWaiting(2)
+	for _, request := range running {
+		f.End(request)
 	}
-	r.End(<-rest)
-	r.End(<-came)
-	r.idle()
+	f.End(<-rest)
+	f.End(<-came)
+	f.idle()
 }
 
 // TestManyFlowsUseAllSeats: with more flows than queues, each flow gets a seat at once.
 func TestManyFlowsUseAllSeats(t *testing.T) {
-	r := newFixture(t, 85, limited("l", 80, 8, 2, 50)) // 80 seats
+	f := newFixture(t, 85, limited("l", 80, 8, 2, 50)) // 80 seats
 	for i := range 80 {
 		ctx, cancel := context.WithCancel(t.Context())
 		came := make(chan *flowcontrol.Request)
 		go func() {
-			q, _, _ := r.Begin(ctx, user(fmt.Sprint(i), "l"), list, one)
-			came <- q
+			request, _, _ := f.Begin(ctx, user(fmt.Sprint(i), "l"), list, oneSeat)
+			came <- request
 		}()
 		look := time.NewTicker(time.Millisecond)
 		for begun := false; !begun; {
 			select {
-			case q := <-came:
+			case request := <-came:
 				begun = true
-				if q != nil {
-					defer r.End(q)
+				if request != nil {
+					defer f.End(request)
 				}
 			case <-look.C:
-				if r.waiting() > 0 {
+				if f.waiting() > 0 {
 					t.Errorf("flow %d waits although seats are free", i)
 					cancel()
 				}
@@ -177,7 +177,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 // TestLevelWithoutSharesServesAllFlows: a level that serves one request at a time serves a known
 // flow again, even if new flows keep arriving.
 func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
-	r := newFixture(t, 100, limited("l", 0, 1024, 1, 50))
+	f := newFixture(t, 100, limited("l", 0, 1024, 1, 50))
 	type served struct {
 		name string
 		q    *flowcontrol.Request
@@ -185,11 +185,11 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	came := make(chan served)
 	ask := func(name string) {
 		go func() {
-			q, err := r.begin(name, "l")
+			request, err := f.begin(name, "l")
 			if err != nil {
 				t.Error(err)
 			}
-			came <- served{name, q}
+			came <- served{name, request}
 		}()
 	}
 	ask("often")
@@ -197,10 +197,10 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	for range 4 {
 		ask("often")
 	}
-	r.awaitWaiting(4)
+	f.awaitWaiting(4)
 	next := func() {
-		r.clock.pass(10 * time.Millisecond)
-		r.End(runs.q)
+		f.clock.pass(10 * time.Millisecond)
+		f.End(runs.q)
 		runs = <-came
 		if runs.name == "often" {
 			often++
@@ -208,7 +208,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	}
 	for i := range 40 {
 		ask(fmt.Sprint("once-", i))
-		r.awaitWaiting(5)
+		f.awaitWaiting(5)
 		next()
 	}
 	if often == 0 {
@@ -217,30 +217,30 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	for range 4 {
 		next()
 	}
-	r.End(runs.q)
+	f.End(runs.q)
 }
 
 // TestNamesOfOnePrincipalShareSeats: many service accounts of one namespace leave the reserved
 // seats to a principal without a running request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
-	r := newFixture(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
+	f := newFixture(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
 	came := make(chan *flowcontrol.Request, 20)
 	for i := range 20 {
 		go func() {
-			q, err := r.begin(fmt.Sprintf("system:serviceaccount:b:a%d", i), "l")
+			request, err := f.begin(fmt.Sprintf("system:serviceaccount:b:a%d", i), "l")
 			if err != nil {
 				t.Error(err)
 			}
-			came <- q
+			came <- request
 		}()
 	}
 	for range 14 {
-		defer r.End(<-came)
+		defer f.End(<-came)
 	}
-	r.awaitWaiting(6)
-	q, err := r.begin("system:serviceaccount:c:a", "l")
+	f.awaitWaiting(6)
+	request, err := f.begin("system:serviceaccount:c:a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.End(q)
+	f.End(request)
 }

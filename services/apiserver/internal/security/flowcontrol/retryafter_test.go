@@ -11,21 +11,21 @@ import (
 // TestRetryAfterFollowsRejectionRate: Retry-After doubles with more than three rejections per
 // second and decreases with fewer than one.
 func TestRetryAfterFollowsRejectionRate(t *testing.T) {
-	r := newFixture(t, 2, limited("l", 5, 0, 0, 0)) // one seat
-	held, err := r.begin("a", "l")
+	f := newFixture(t, 2, limited("l", 5, 0, 0, 0)) // one seat
+	held, err := f.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.End(held)
+	defer f.End(held)
 	for i, step := range []struct {
 		pass          time.Duration
 		refused, want int
 	}{
 		{0, 4, 1}, {time.Second, 6, 2}, {2 * time.Second, 1, 2}, {3 * time.Second, 1, 1},
 	} {
-		r.clock.pass(step.pass)
+		f.clock.pass(step.pass)
 		for range step.refused {
-			_, err := r.begin("a", "l")
+			_, err := f.begin("a", "l")
 			var no *flowcontrol.Rejection
 			if !errors.As(err, &no) || no.RetryAfter != step.want {
 				t.Fatalf("step %d: got %v, %+v, want %d seconds", i, err, no, step.want)

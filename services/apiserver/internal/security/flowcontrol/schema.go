@@ -20,7 +20,7 @@ type compiledSchema struct {
 	name, uid, level string
 	precedence       int32
 	distinguisher    flowcontrolv1.FlowDistinguisherMethodType // or ""
-	all              []rule
+	rules            []rule
 	subjects         map[subject][]int32 // indexes of the rules by subject, in order
 	bound            atomic.Pointer[boundSchema]
 }
@@ -41,7 +41,7 @@ const (
 	namespaceSubject // all service accounts of a namespace
 )
 
-// rule describes the requests that a rule matches, apart from their subjects.
+// rule is a compiled rule without its subjects, which compiledSchema.subjects indexes.
 type rule struct {
 	resources []resourceRule
 	paths     []pathRule
@@ -57,93 +57,93 @@ type resourceRule struct {
 type pathRule struct{ verbs, paths nameSet }
 
 // compileSchema returns a schema whose rules are indexed by their subjects.
-func compileSchema(s *flowcontrolv1.FlowSchema) *compiledSchema {
-	r := &compiledSchema{
-		name: s.Name, uid: string(s.UID), level: s.Spec.PriorityLevelConfiguration.Name, precedence: s.Spec.MatchingPrecedence,
-		all: make([]rule, len(s.Spec.Rules)), subjects: map[subject][]int32{},
+func compileSchema(object *flowcontrolv1.FlowSchema) *compiledSchema {
+	schema := &compiledSchema{
+		name: object.Name, uid: string(object.UID), level: object.Spec.PriorityLevelConfiguration.Name, precedence: object.Spec.MatchingPrecedence,
+		rules: make([]rule, len(object.Spec.Rules)), subjects: map[subject][]int32{},
 	}
-	if m := s.Spec.DistinguisherMethod; m != nil {
-		r.distinguisher = m.Type
+	if m := object.Spec.DistinguisherMethod; m != nil {
+		schema.distinguisher = m.Type
 	}
-	for i := range s.Spec.Rules {
-		p, one := &s.Spec.Rules[i], &r.all[i]
-		for j := range p.ResourceRules {
-			q := &p.ResourceRules[j]
-			one.resources = append(one.resources, resourceRule{newNameSet(q.Verbs), newNameSet(q.APIGroups), newNameSet(q.Resources), newNameSet(q.Namespaces), q.ClusterScope})
+	for i := range object.Spec.Rules {
+		rules, compiled := &object.Spec.Rules[i], &schema.rules[i]
+		for j := range rules.ResourceRules {
+			source := &rules.ResourceRules[j]
+			compiled.resources = append(compiled.resources, resourceRule{newNameSet(source.Verbs), newNameSet(source.APIGroups), newNameSet(source.Resources), newNameSet(source.Namespaces), source.ClusterScope})
 		}
-		for j := range p.NonResourceRules {
-			q := &p.NonResourceRules[j]
-			one.paths = append(one.paths, pathRule{newNameSet(q.Verbs), newNameSet(q.NonResourceURLs)})
+		for j := range rules.NonResourceRules {
+			source := &rules.NonResourceRules[j]
+			compiled.paths = append(compiled.paths, pathRule{newNameSet(source.Verbs), newNameSet(source.NonResourceURLs)})
 		}
-		for j := range p.Subjects {
-			r.addSubject(&p.Subjects[j], int32(i))
+		for j := range rules.Subjects {
+			schema.addSubject(&rules.Subjects[j], int32(i))
 		}
 	}
-	return r
+	return schema
 }
 
 // addSubject records that rule i is about a subject.
-func (r *compiledSchema) addSubject(s *flowcontrolv1.Subject, i int32) {
-	var key subject
+func (s *compiledSchema) addSubject(object *flowcontrolv1.Subject, i int32) {
+	var indexKey subject
 	switch {
-	case s.User != nil && s.User.Name == flowcontrolv1.NameAll, s.Group != nil && s.Group.Name == flowcontrolv1.NameAll:
-	case s.User != nil:
-		key = subject{userSubject, s.User.Name}
-	case s.Group != nil:
-		key = subject{groupSubject, s.Group.Name}
-	case s.ServiceAccount != nil && s.ServiceAccount.Name == flowcontrolv1.NameAll:
-		key = subject{namespaceSubject, s.ServiceAccount.Namespace}
-	case s.ServiceAccount != nil:
-		key = subject{userSubject, satoken.Username(s.ServiceAccount.Namespace, s.ServiceAccount.Name)}
+	case object.User != nil && object.User.Name == flowcontrolv1.NameAll, object.Group != nil && object.Group.Name == flowcontrolv1.NameAll:
+	case object.User != nil:
+		indexKey = subject{userSubject, object.User.Name}
+	case object.Group != nil:
+		indexKey = subject{groupSubject, object.Group.Name}
+	case object.ServiceAccount != nil && object.ServiceAccount.Name == flowcontrolv1.NameAll:
+		indexKey = subject{namespaceSubject, object.ServiceAccount.Namespace}
+	case object.ServiceAccount != nil:
+		indexKey = subject{userSubject, satoken.Username(object.ServiceAccount.Namespace, object.ServiceAccount.Name)}
 	default:
 		return
 	}
-	if of := r.subjects[key]; len(of) == 0 || of[len(of)-1] != i {
-		r.subjects[key] = append(of, i)
+	if rules := s.subjects[indexKey]; len(rules) == 0 || rules[len(rules)-1] != i {
+		s.subjects[indexKey] = append(rules, i)
 	}
 }
 
 // compare orders schemas by precedence and name.
-func (r *compiledSchema) compare(o *compiledSchema) int {
-	return cmp.Or(cmp.Compare(r.precedence, o.precedence), cmp.Compare(r.name, o.name))
+func (s *compiledSchema) compare(other *compiledSchema) int {
+	return cmp.Or(cmp.Compare(s.precedence, other.precedence), cmp.Compare(s.name, other.name))
 }
 
 // matchesAny reports whether any of the given rules matches a request.
-func (r *compiledSchema) matchesAny(some []int32, op *requestinfo.Info) bool {
-	for _, i := range some {
-		if r.all[i].matches(op) {
+func (s *compiledSchema) matchesAny(indexes []int32, info *requestinfo.Info) bool {
+	for _, i := range indexes {
+		if s.rules[i].matches(info) {
 			return true
 		}
 	}
 	return false
 }
 
-func (r *rule) matches(op *requestinfo.Info) bool {
-	if op.IsResource {
+func (r *rule) matches(info *requestinfo.Info) bool {
+	if info.IsResource {
 		for i := range r.resources {
-			if r.resources[i].matches(op) {
+			if r.resources[i].matches(info) {
 				return true
 			}
 		}
 		return false
 	}
 	for i := range r.paths {
-		if p := &r.paths[i]; p.verbs.has(op.Verb) && p.paths.hasPath(op.Path) {
+		if p := &r.paths[i]; p.verbs.has(info.Verb) && p.paths.hasPath(info.Path) {
 			return true
 		}
 	}
 	return false
 }
 
-func (p *resourceRule) matches(op *requestinfo.Info) bool {
-	if op.Namespace == "" {
+func (p *resourceRule) matches(info *requestinfo.Info) bool {
+	if info.Namespace == "" {
 		if !p.cluster {
 			return false
 		}
-	} else if !p.namespaces.has(op.Namespace) {
+	} else if !p.namespaces.has(info.Namespace) {
 		return false
 	}
-	return p.verbs.has(op.Verb) && p.groups.has(op.Group) && p.resources.hasResource(op.Resource, op.Subresource)
+	return p.verbs.has(info.Verb) && p.groups.has(info.Group) && p.resources.hasResource(info.Resource, info.Subresource)
 }
 
 // serviceAccountNamespace returns the namespace in the user name of a service account. It does not
@@ -160,12 +160,12 @@ func serviceAccountNamespace(user string) (string, bool) {
 const accountPrefix = "system:serviceaccount:"
 
 // flowOf returns the value of the flow distinguisher of a request.
-func (r *compiledSchema) flowOf(u *request.User, op *requestinfo.Info) string {
-	switch r.distinguisher {
+func (s *compiledSchema) flowOf(user *request.User, info *requestinfo.Info) string {
+	switch s.distinguisher {
 	case flowcontrolv1.FlowDistinguisherMethodByUserType:
-		return u.Name
+		return user.Name
 	case flowcontrolv1.FlowDistinguisherMethodByNamespaceType:
-		return op.Namespace
+		return info.Namespace
 	}
 	return ""
 }
@@ -275,27 +275,27 @@ func newIndex() index {
 // copy returns a copy that may be read while the original changes.
 func (x index) copy() index { return index{x.tree.Copy(), x.seed} }
 
-func (x index) add(r *compiledSchema) {
-	for s, ruleIndexes := range r.subjects {
-		x.tree.Set(indexEntry{x.hash(s), s, r, ruleIndexes})
+func (x index) add(schema *compiledSchema) {
+	for s, ruleIndexes := range schema.subjects {
+		x.tree.Set(indexEntry{x.hash(s), s, schema, ruleIndexes})
 	}
 }
 
-func (x index) remove(r *compiledSchema) {
-	for s := range r.subjects {
-		x.tree.Delete(indexEntry{hash: x.hash(s), subject: s, compiledSchema: r})
+func (x index) remove(schema *compiledSchema) {
+	for s := range schema.subjects {
+		x.tree.Delete(indexEntry{hash: x.hash(s), subject: s, compiledSchema: schema})
 	}
 }
 
 // find returns the first schema that matches a request and whose level exists.
-func (x index) find(u *request.User, op *requestinfo.Info, levels map[string]*levelSpec) *compiledSchema {
-	f := finder{op: op, levels: levels}
+func (x index) find(user *request.User, info *requestinfo.Info, levels map[string]*levelSpec) *compiledSchema {
+	f := finder{op: info, levels: levels}
 	f.search(x, subject{kind: anySubject})
-	f.search(x, subject{userSubject, u.Name})
-	for _, g := range u.Groups {
+	f.search(x, subject{userSubject, user.Name})
+	for _, g := range user.Groups {
 		f.search(x, subject{groupSubject, g})
 	}
-	if namespace, ok := serviceAccountNamespace(u.Name); ok {
+	if namespace, ok := serviceAccountNamespace(user.Name); ok {
 		f.search(x, subject{namespaceSubject, namespace})
 	}
 	return f.found

@@ -12,23 +12,23 @@ import (
 // level and of other schemas remain.
 func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
 	level := limited("l", 5, 0, 0, 0)
-	r := newFixture(t, 10, level)
-	q, err := r.begin("a", "l")
+	f := newFixture(t, 10, level)
+	request, err := f.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.End(q)
-	if n := r.series(t, "s-l"); n == 0 {
+	f.End(request)
+	if n := f.series(t, "s-l"); n == 0 {
 		t.Fatal("a schema in use has no series")
 	}
-	r.SetConfig(flowcontrol.Compile(nil, []*flowcontrolv1.PriorityLevelConfiguration{level}))
-	if n := r.series(t, "s-l"); n != 0 {
-		t.Errorf("%d series name a deleted schema", n)
+	f.SetConfig(flowcontrol.Compile(nil, []*flowcontrolv1.PriorityLevelConfiguration{level}))
+	if n := f.series(t, "s-l"); n != 0 {
+		t.Errorf("%d series name a deleted schema, want 0", n)
 	}
-	if _, err := r.begin("a", "other"); err != nil {
+	if _, err := f.begin("a", "other"); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.series(t, "catch-all"); n == 0 {
+	if n := f.series(t, "catch-all"); n == 0 {
 		t.Error("a mandatory schema has no series")
 	}
 }

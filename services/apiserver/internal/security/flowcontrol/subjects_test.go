@@ -16,12 +16,12 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 		s.Spec.Rules[0].ResourceRules[0].Resources = []string{listed}
 		c := flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()})
 		c.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
-		op := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
-		q, class, err := c.Begin(t.Context(), user("a", "l"), op, one)
+		info := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
+		request, class, err := c.Begin(t.Context(), user("a", "l"), info, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.End(q)
+		c.End(request)
 		if is := class.SchemaUID == "of-s"; is != want {
 			t.Errorf("rule for %s matches pods/log: got %t, want %t", listed, is, want)
 		}
@@ -44,13 +44,13 @@ func TestServiceAccountSubjects(t *testing.T) {
 		{subject: accounts("n", "a"), user: "n:a", want: false},
 		{subject: flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount}, user: "system:serviceaccount::", want: false},
 	} {
-		r := newFixture(t, 100)
-		setConfig(r, []*flowcontrolv1.FlowSchema{schema("s", "l", 100, c.subject)}, limited("l", 95, 0, 0, 0))
-		q, class, err := r.Begin(t.Context(), user(c.user, "l"), list, one)
+		f := newFixture(t, 100)
+		setConfig(f, []*flowcontrolv1.FlowSchema{schema("s", "l", 100, c.subject)}, limited("l", 95, 0, 0, 0))
+		request, class, err := f.Begin(t.Context(), user(c.user, "l"), list, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.End(q)
+		f.End(request)
 		if is := class.SchemaUID == "of-s"; is != c.want {
 			t.Errorf("%+v matches %s: got %t, want %t", c.subject, c.user, is, c.want)
 		}

@@ -19,137 +19,137 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 		"with queues": limited("l", 5, 4, 2, 1), "without": limited("l", 5, 0, 0, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newFixture(t, 2, level) // one seat
+			f := newFixture(t, 2, level) // one seat
 			begin := func() *flowcontrol.Request {
 				t.Helper()
-				q, err := r.begin("a", "l")
+				request, err := f.begin("a", "l")
 				if err != nil {
 					t.Fatal(err)
 				}
-				return q
+				return request
 			}
 			first := begin()
-			r.Suspend(first)
-			r.Suspend(first) // counts once
+			f.Suspend(first)
+			f.Suspend(first) // counts once
 			second := begin()
 			brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			if err := r.Resume(brief, first); !errors.Is(err, context.DeadlineExceeded) {
+			if err := f.Resume(brief, first); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("resuming beside another request: got %v, want a timeout", err)
 			}
 			back := make(chan error)
-			go func() { back <- r.Resume(t.Context(), first) }()
-			r.End(second)
+			go func() { back <- f.Resume(t.Context(), first) }()
+			f.End(second)
 			if err := <-back; err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Resume(t.Context(), first); err != nil { // no effect while it runs
+			if err := f.Resume(t.Context(), first); err != nil { // no effect while it runs
 				t.Fatal(err)
 			}
-			r.Suspend(first)
+			f.Suspend(first)
 			second = begin()
-			r.End(first)
-			r.End(first)
-			r.Suspend(first)
-			if err := r.Resume(t.Context(), first); err != nil { // no effect after End
+			f.End(first)
+			f.End(first)
+			f.Suspend(first)
+			if err := f.Resume(t.Context(), first); err != nil { // no effect after End
 				t.Fatal(err)
 			}
-			if n := r.running(); n != 1 {
+			if n := f.running(); n != 1 {
 				t.Errorf("got %v running requests, want 1", n)
 			}
-			r.End(second)
-			r.Suspend(second) // no effect after End
-			r.idle()
+			f.End(second)
+			f.Suspend(second) // no effect after End
+			f.idle()
 		})
 	}
 }
 
 // TestSuspendedRequestIsNotRejected: a full queue does not reject a suspended request.
 func TestSuspendedRequestIsNotRejected(t *testing.T) {
-	r := newFixture(t, 2, limited("l", 5, 1, 1, 1)) // one seat, queue length 1
-	first, err := r.begin("a", "l")
+	f := newFixture(t, 2, limited("l", 5, 1, 1, 1)) // one seat, queue length 1
+	first, err := f.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Suspend(first)
-	second, err := r.begin("a", "l")
+	f.Suspend(first)
+	second, err := f.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
 	third := make(chan *flowcontrol.Request)
 	go func() {
-		q, _ := r.begin("b", "l")
-		third <- q
+		request, _ := f.begin("b", "l")
+		third <- request
 	}()
-	r.awaitWaiting(1)
+	f.awaitWaiting(1)
 	back := make(chan error)
-	go func() { back <- r.Resume(context.Background(), first) }()
-	r.awaitWaiting(2)
-	if _, err := r.begin("c", "l"); reason(err) != "queue-full" {
+	go func() { back <- f.Resume(context.Background(), first) }()
+	f.awaitWaiting(2)
+	if _, err := f.begin("c", "l"); reason(err) != "queue-full" {
 		t.Errorf("new request: got %v, want queue-full", err)
 	}
-	r.End(second)
-	r.End(<-third)
+	f.End(second)
+	f.End(<-third)
 	if err := <-back; err != nil {
 		t.Error(err)
 	}
-	r.End(first)
-	r.idle()
+	f.End(first)
+	f.idle()
 }
 
 // TestFinalSeatsAreHeldOnce: a suspended write holds its final seats, and does not hold them again
 // when it ends.
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
-	r := newFixture(t, 2, limited("l", 5, 0, 0, 0))
-	q, _, err := r.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+	f := newFixture(t, 2, limited("l", 5, 0, 0, 0))
+	request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 		return flowcontrol.Width{Seats: 1, Final: 1, After: 50 * time.Millisecond}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Suspend(q)
-	if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
+	f.Suspend(request)
+	if _, err := f.begin("a", "l"); reason(err) != "concurrency-limit" {
 		t.Errorf("while final seats are held: got %v, want concurrency-limit", err)
 	}
-	if err := r.Resume(t.Context(), q); err != nil {
+	if err := f.Resume(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	r.End(q)
-	next, err := r.begin("a", "l")
+	f.End(request)
+	next, err := f.begin("a", "l")
 	if err != nil {
-		t.Fatalf("final seats are held twice: %v", err)
+		t.Fatalf("final seats are held twice: %v, want no error", err)
 	}
-	r.End(next)
-	r.idle()
+	f.End(next)
+	f.idle()
 }
 
 // TestFinalSeatsLeaveSeatsToOthers: final seats occupy at most half of the level.
 func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
-	r := newFixture(t, 40, limited("l", 5, 0, 0, 0))
+	f := newFixture(t, 40, limited("l", 5, 0, 0, 0))
 	fill := func() (n int) {
 		var all []*flowcontrol.Request
-		for q, err := r.begin("b", "l"); err == nil; q, err = r.begin("b", "l") {
-			all = append(all, q)
+		for request, err := f.begin("b", "l"); err == nil; request, err = f.begin("b", "l") {
+			all = append(all, request)
 		}
-		for _, q := range all {
-			r.End(q)
+		for _, request := range all {
+			f.End(request)
 		}
 		return len(all)
 	}
 	seats := fill()
 	for range seats {
-		q, _, err := r.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 4, After: 10 * time.Millisecond}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.End(q)
+		f.End(request)
 	}
 	if n := fill(); n < seats/2 {
 		t.Errorf("got %d of %d seats for others, want at least %d", n, seats, seats/2)
 	}
-	r.idle()
+	f.idle()
 }
 
 // running returns the number of running requests by the metrics, if each has one seat.
@@ -171,16 +171,16 @@ func (r *fixture) running() (n float64) {
 }
 
 // idle checks that the dump and the metrics have no requests.
-func (r *fixture) idle() {
-	r.t.Helper()
+func (f *fixture) idle() {
+	f.t.Helper()
 	var b strings.Builder
-	if err := r.DumpRequests(&b, false); err != nil {
-		r.t.Fatal(err)
+	if err := f.DumpRequests(&b, false); err != nil {
+		f.t.Fatal(err)
 	}
 	if n := strings.Count(b.String(), "\n"); n != 1 {
-		r.t.Errorf("unexpected requests:\n%s", b.String())
+		f.t.Errorf("got requests, want none:\n%s", b.String())
 	}
-	if n := r.running(); n != 0 {
-		r.t.Errorf("metrics: got %v running requests, want 0", n)
+	if n := f.running(); n != 0 {
+		f.t.Errorf("metrics: got %v running requests, want 0", n)
 	}
 }

@@ -31,9 +31,9 @@ type dumpRow struct {
 	runs                bool
 }
 
-func (r *fixture) rows(t *rapid.T) (rows []dumpRow) {
+func (f *fixture) rows(t *rapid.T) (rows []dumpRow) {
 	var b bytes.Buffer
-	if err := r.DumpRequests(&b, true); err != nil {
+	if err := f.DumpRequests(&b, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range strings.Split(strings.TrimSpace(b.String()), "\n")[1:] {
@@ -44,7 +44,7 @@ func (r *fixture) rows(t *rapid.T) (rows []dumpRow) {
 		n := func(i int) int {
 			v, err := strconv.Atoi(cells[i])
 			if err != nil {
-				t.Fatalf("%s: %v", line, err)
+				t.Fatalf("%s: got %v, want no error", line, err)
 			}
 			return v
 		}
@@ -169,11 +169,11 @@ func (c *fuzz) begin(name, level string, w flowcontrol.Width) {
 	c.count++
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &pendingRequest{done: make(chan struct{}), cancel: cancel}
-	op := *list
-	op.Name = fmt.Sprintf("r%d", c.count)
-	c.all[op.Name] = a
+	info := *list
+	info.Name = fmt.Sprintf("r%d", c.count)
+	c.all[info.Name] = a
 	go func() {
-		a.began, _, _ = c.Begin(ctx, user(name, level), &op, func(int) flowcontrol.Width { return w })
+		a.began, _, _ = c.Begin(ctx, user(name, level), &info, func(int) flowcontrol.Width { return w })
 		close(a.done)
 	}()
 }

@@ -53,7 +53,7 @@ type Backend struct {
 	beginShutdown func()
 	// maxEvent is the maximum size of an event in bytes.
 	maxEvent int64
-	queue    *queue // nil but in mode batch
+	queue    *queue // nil except in batch mode
 	// maxConcurrent is the maximum number of batches in delivery.
 	maxConcurrent int
 	// flushTimeout is the maximum time to deliver the queue when Run ends.
@@ -62,14 +62,14 @@ type Backend struct {
 	buffers      sync.Pool // of *[1][]byte, the argument of deliver for one event
 }
 
-// maxPooled is the maximum size in bytes of a reused buffer. Larger events count as long.
+// maxPooled is the maximum size in bytes of a reused buffer.
 const maxPooled = 64 << 10
 
-func newBackend(c Config, name string, to deliverer, encode func([]byte, *audit.Event) []byte, maxEvent int64, maxConcurrent int) *Backend {
-	if t := c.Truncate; t.Enabled {
-		maxEvent = min(maxEvent, t.MaxEventSize)
+func newBackend(c Config, name string, out deliverer, encode func([]byte, *audit.Event) []byte, maxEvent int64, maxConcurrent int) *Backend {
+	if truncate := c.Truncate; truncate.Enabled {
+		maxEvent = min(maxEvent, truncate.MaxEventSize)
 	}
-	b := &Backend{Config: c, name: name, out: to, encode: encode, maxEvent: maxEvent, maxConcurrent: maxConcurrent, flushTimeout: defaultFlushTimeout, losses: lossCounter{log: c.Logger, metrics: c.Metrics}}
+	b := &Backend{Config: c, name: name, out: out, encode: encode, maxEvent: maxEvent, maxConcurrent: maxConcurrent, flushTimeout: defaultFlushTimeout, losses: lossCounter{log: c.Logger, metrics: c.Metrics}}
 	if Mode(c.Mode) == Batch {
 		b.queue = newQueue(c.Batch.BufferSize, c.QueueBytes, c.Batch.MaxSize, c.Truncate.MaxBatchSize)
 	}
@@ -95,12 +95,12 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	if b.queue != nil {
 		return b.enqueue(e)
 	}
-	one, _ := b.buffers.Get().(*[1][]byte)
-	if one == nil {
-		one = new([1][]byte)
+	single, _ := b.buffers.Get().(*[1][]byte)
+	if single == nil {
+		single = new([1][]byte)
 	}
-	text, ok := b.encodeFitting(one[0][:0], e)
-	one[0] = text
+	text, ok := b.encodeFitting(single[0][:0], e)
+	single[0] = text
 	if b.withDeadline != nil {
 		var release context.CancelFunc
 		ctx, release = b.withDeadline(ctx)
@@ -108,10 +108,10 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	}
 	err := errTooLarge
 	if ok {
-		_, err = b.out.deliver(ctx, one[:])
+		_, err = b.out.deliver(ctx, single[:])
 	}
 	if cap(text) <= maxPooled && err == nil { // after an error the text may still be in use by a write
-		b.buffers.Put(one)
+		b.buffers.Put(single)
 	}
 	switch {
 	case err == nil:
@@ -199,7 +199,7 @@ type lossCounter struct {
 	count int // since last
 }
 
-// lost counts lost events. It logs their number at most once a second.
+// lost counts events that a plugin lost because of why.
 func (l *lossCounter) lost(plugin string, events int, why error) {
 	l.metrics.Failed(plugin, events)
 	l.mu.Lock()

@@ -13,13 +13,14 @@ import (
 // defaultFlushTimeout is the maximum time to deliver waiting events at shutdown.
 const defaultFlushTimeout = 10 * time.Second
 
-// Run delivers queued events until ctx ends, then the rest in order. Later events are lost.
+// Run delivers queued events until ctx ends. It then delivers the queue in order, for at most
+// flushTimeout. Events that are processed after ctx has ended are lost.
 func (b *Backend) Run(ctx context.Context) error {
 	if b.queue == nil {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	// Deliveries in progress may continue for flushTimeout after ctx ends.
+	// Deliveries may continue for flushTimeout after ctx ends.
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	timer := time.AfterFunc(time.Hour, stop)
@@ -71,20 +72,20 @@ func (b *Backend) collect(ctx, sending context.Context, inFlight *sync.WaitGroup
 // awaitBatch waits until a batch is full or its first event has waited for MaxWait. It returns
 // false when ctx has ended.
 func (b *Backend) awaitBatch(ctx context.Context) bool {
-	var late <-chan time.Time
+	var maxWaitOver <-chan time.Time
 	for {
-		some, full := b.queue.ready()
-		if full || some && b.Batch.MaxWait <= 0 {
+		waiting, full := b.queue.ready()
+		if full || waiting && b.Batch.MaxWait <= 0 {
 			return ctx.Err() == nil
 		}
-		if some && late == nil {
+		if waiting && maxWaitOver == nil {
 			timer := time.NewTimer(b.Batch.MaxWait)
 			defer timer.Stop()
-			late = timer.C
+			maxWaitOver = timer.C
 		}
 		select {
 		case <-b.queue.wake:
-		case <-late:
+		case <-maxWaitOver:
 			return true
 		case <-ctx.Done():
 			return false
@@ -174,7 +175,7 @@ func (q *queue) put(event []byte) error {
 func (q *queue) full() bool { return len(q.events) >= q.maxBatch || q.waiting >= q.batchBytes }
 
 // ready reports whether events wait and whether they fill a batch.
-func (q *queue) ready() (some, full bool) {
+func (q *queue) ready() (waiting, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.events) > 0, q.full()

@@ -45,7 +45,7 @@ func batchLog(t *testing.T, f *fixture, g *blockedWriter, change func(*LogOption
 func TestQueueOverflowIsCounted(t *testing.T) {
 	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, nil)
-	stop := f.run(b)
+	stop := f.runBackend(b)
 	_ = b.Process(t.Context(), event(0, 0))
 	<-g.asked // it is in delivery; 10 others may wait
 	for n := range 15 {
@@ -72,7 +72,7 @@ func TestShutdownDeliversQueueInOrder(t *testing.T) {
 		want = append(want, fmt.Sprint("e", n))
 	}
 	close(g.open)
-	f.run(b)() // stops at once, before or during collection
+	f.runBackend(b)() // stops at once, before or during collection
 	if got := idsOf(t, g.String()); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -94,7 +94,7 @@ func TestQueueMemoryIsLimited(t *testing.T) {
 	if b.queue.held > maxQueued || len(b.queue.events) < maxQueued/each {
 		t.Errorf("got %d waiting events with %d bytes, want at most %d bytes", len(b.queue.events), b.queue.held, maxQueued)
 	}
-	stop := f.run(b)
+	stop := f.runBackend(b)
 	close(g.open)
 	stop()
 	text := g.String()
@@ -111,36 +111,36 @@ func TestQueueMemoryIsLimited(t *testing.T) {
 
 func TestBatchWaitsUntilFull(t *testing.T) {
 	f := newFixture(t)
-	h := newWebhookServer(t, false, nil)
-	o := webhookOptions(t, h.Server)
+	server := newWebhookServer(t, false, nil)
+	o := webhookOptions(t, server.Server)
 	o.Batch.MaxWait, o.Batch.MaxSize = time.Hour, 3
 	b := f.webhook(o)
-	defer f.run(b)()
+	defer f.runBackend(b)()
 	for n := range 7 {
 		_ = b.Process(t.Context(), event(n, 0))
 	}
-	f.eventually("posted", func() bool { return len(h.seen()) == 2 })
-	for _, batch := range h.seen() {
+	f.eventually("posted", func() bool { return len(server.seen()) == 2 })
+	for _, batch := range server.seen() {
 		if len(batch) != 3 {
-			t.Errorf("a batch of %d events", len(batch))
+			t.Errorf("got a batch of %d events, want 3", len(batch))
 		}
 	}
 }
 
 func TestBatchSizeIsLimitedInBytes(t *testing.T) {
 	f := newFixture(t)
-	h := newWebhookServer(t, false, nil)
-	o := webhookOptions(t, h.Server)
+	server := newWebhookServer(t, false, nil)
+	o := webhookOptions(t, server.Server)
 	o.Batch.MaxWait, o.Truncate.MaxBatchSize = time.Hour, 5000
 	b := f.webhook(o)
-	defer f.run(b)()
+	defer f.runBackend(b)()
 	for n := range 5 {
 		_ = b.Process(t.Context(), event(n, 2000))
 	}
-	f.eventually("posted", func() bool { return len(h.seen()) == 2 })
-	for _, batch := range h.seen() {
+	f.eventually("posted", func() bool { return len(server.seen()) == 2 })
+	for _, batch := range server.seen() {
 		if len(batch) != 2 {
-			t.Errorf("a batch of %d events", len(batch))
+			t.Errorf("got a batch of %d events, want 2", len(batch))
 		}
 	}
 }

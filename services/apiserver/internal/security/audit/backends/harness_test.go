@@ -87,7 +87,7 @@ func (f *fixture) wantLost(plugin string, n int) {
 		f.t.Errorf("%s lost %d events, want %d", plugin, got, n)
 	}
 	if n > 0 && !strings.Contains(f.logs.String(), "audit events lost") {
-		f.t.Errorf("not logged: %s", f.logs)
+		f.t.Errorf("got log %s, want the lost events", f.logs)
 	}
 }
 
@@ -152,8 +152,8 @@ func (f *fixture) webhook(o *WebhookOptions) *Backend {
 	return b
 }
 
-// run runs a backend until stop is called.
-func (f *fixture) run(b *Backend) (stop func()) {
+// runBackend runs a backend until stop is called.
+func (f *fixture) runBackend(b *Backend) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
@@ -180,7 +180,7 @@ func idsOf(t *testing.T, text string) (ids []string) {
 	for line := range strings.Lines(text) {
 		var e struct{ Kind, AuditID string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Kind != "Event" {
-			t.Errorf("%q is not an event: %v", line, err)
+			t.Errorf("%q is not an event: %v; want no error, \"Event\"", line, err)
 			continue
 		}
 		ids = append(ids, e.AuditID)

@@ -48,14 +48,14 @@ func (l *lineWriter) withDeadline(ctx context.Context) (context.Context, context
 		return context.WithTimeout(context.Background(), minEventWait)
 	}
 	now := time.Now()
-	at, ok := ctx.Deadline()
+	deadline, ok := ctx.Deadline()
 	if !ok {
-		at = now.Add(maxEventWait)
+		deadline = now.Add(maxEventWait)
 	}
-	if least := now.Add(minEventWait); at.Before(least) {
-		at = least
+	if earliest := now.Add(minEventWait); deadline.Before(earliest) {
+		deadline = earliest
 	}
-	return context.WithDeadline(l.alive, at)
+	return context.WithDeadline(l.alive, deadline)
 }
 
 // beginShutdown ends alive after flushTimeout.
@@ -95,8 +95,8 @@ func (l *lineWriter) deliver(ctx context.Context, events [][]byte) (lost int, er
 		for ; i < len(events) && (i == from || len(l.buf)+len(events[i]) < maxPooled); i++ {
 			l.buf = append(append(l.buf, events[i]...), '\n')
 		}
-		if whole, err := l.write(ctx); err != nil {
-			return len(events) - from - whole, err
+		if written, err := l.write(ctx); err != nil {
+			return len(events) - from - written, err
 		}
 	}
 	if cap(l.buf) > 2*maxPooled {
@@ -106,16 +106,16 @@ func (l *lineWriter) deliver(ctx context.Context, events [][]byte) (lost int, er
 }
 
 // write writes the buffer and returns the number of complete lines. The caller holds the lock.
-func (l *lineWriter) write(ctx context.Context) (whole int, err error) {
+func (l *lineWriter) write(ctx context.Context) (complete int, err error) {
 	n, err := l.out.write(ctx, l.buf)
 	if n > 0 {
-		whole = bytes.Count(l.buf[:n], []byte("\n"))
+		complete = bytes.Count(l.buf[:n], []byte("\n"))
 		if l.incomplete {
-			whole-- // the newline that ends a torn line
+			complete-- // the newline that ends a torn line
 		}
 		l.incomplete = l.buf[n-1] != '\n'
 	}
-	return whole, err
+	return complete, err
 }
 
 // close closes the log. It waits at most flushTimeout for a write to a pipe.

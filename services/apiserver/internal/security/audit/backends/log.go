@@ -79,19 +79,19 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	if size == 0 {
 		size = defaultMaxSize
 	}
-	most := int64(size) * megabyte // a line must fit into one file
+	maxSize := int64(size) * megabyte // a line must fit into one file
 	lines := newLineWriter()
-	if err := lines.open(o, out, most); err != nil {
+	if err := lines.open(o, out, maxSize); err != nil {
 		return nil, err
 	}
-	b := newBackend(c, logName, lines, encode, most, 1)
+	b := newBackend(c, logName, lines, encode, maxSize, 1)
 	b.withDeadline = lines.withDeadline
 	b.beginShutdown = lines.beginShutdown
 	return b, nil
 }
 
 // open opens the output.
-func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) error {
+func (l *lineWriter) open(o *LogOptions, out io.Writer, maxSize int64) error {
 	if o.Path == stdoutPath {
 		l.out = &sharedOutput{out: out}
 		l.hasReader = true
@@ -108,8 +108,8 @@ func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) error {
 		return nil
 	}
 	l.out = &rotatedFile{
-		Logger:  lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: int(most / megabyte), Compress: o.Compress},
-		maxSize: most, size: size,
+		Logger:  lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: int(maxSize / megabyte), Compress: o.Compress},
+		maxSize: maxSize, size: size,
 	}
 	return nil
 }

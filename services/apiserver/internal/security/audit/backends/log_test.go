@@ -26,7 +26,7 @@ func TestProcessReturnsAfterWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := idsOf(t, out.String()); len(got) != n+1 {
-			t.Fatalf("after %d events: got %q", n+1, got)
+			t.Fatalf("after %d events: got %q, want length %v", n+1, got, n+1)
 		}
 	}
 	f.wantLost(logName, 0)
@@ -83,7 +83,7 @@ func TestLogFilesAreRotated(t *testing.T) {
 	}
 	data, err := os.ReadFile(o.Path)
 	if err != nil || !bytes.Contains(data, []byte(`"auditID":"e99"`)) || !bytes.Contains(data, []byte(audit.Truncated)) {
-		t.Errorf("the large event was not written: %v", err)
+		t.Errorf("got error %v, want the event e99 without objects in the file", err)
 	}
 	f.wantLost(logName, 0)
 }
@@ -140,7 +140,7 @@ func TestFullDiskIsCounted(t *testing.T) {
 		o := logOptions(full)
 		o.Mode = mode
 		b := f.log(o, nil)
-		stop := f.run(b)
+		stop := f.runBackend(b)
 		var errs []error
 		for n := range 3 {
 			errs = append(errs, b.Process(t.Context(), event(n, 0)))
@@ -150,7 +150,7 @@ func TestFullDiskIsCounted(t *testing.T) {
 		f.wantLost(logName, 3)
 		for _, err := range errs {
 			if strict := mode == string(BlockingStrict); (err != nil) != strict {
-				t.Errorf("%s: %v", mode, err)
+				t.Errorf("mode %s: got error %v, want an error: %t", mode, err, strict)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func TestUnwritablePathIsRejected(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := NewLog(logOptions(path), newFixture(t).config, nil); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("NewLog(%q): got error %v, want one that names the path", path, err)
 		}
 	}
 }
@@ -197,10 +197,10 @@ func TestTornLineIsEnded(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != 4 || len(lines[1]) != 20 {
-		t.Fatalf("%q", lines)
+		t.Fatalf("got lines %q, want 4, the second with 20 bytes", lines)
 	}
 	if got := idsOf(t, lines[0]+"\n"+lines[2]+"\n"+lines[3]+"\n"); !slices.Equal(got, []string{"e0", "e3", "e4"}) {
-		t.Errorf("%q", got)
+		t.Errorf("got events %q, want [e0 e3 e4]", got)
 	}
 	f.wantLost(logName, 2)
 }
@@ -226,7 +226,7 @@ func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 	}
 	rest, ok := strings.CutPrefix(string(data), before+"\n")
 	if got := idsOf(t, rest); !ok || !slices.Equal(got, []string{"e1"}) {
-		t.Errorf("%q", data)
+		t.Errorf("got file %q, want a complete line of event e1 at its end", data)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestTruncation(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != 3 {
-		t.Fatalf("%d lines: %q", len(lines), lines)
+		t.Fatalf("got %d lines, want 3: %q", len(lines), lines)
 	}
 	for i, want := range []bool{false, true, true} {
 		if len(lines[i]) >= 1<<10 || strings.Contains(lines[i], `"audit.k8s.io/truncated":"true"`) != want || strings.Contains(lines[i], "requestObject") == want {

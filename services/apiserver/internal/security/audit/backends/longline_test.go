@@ -29,7 +29,7 @@ func TestLongEventsNeedPermit(t *testing.T) {
 		o := logOptions(stdoutPath)
 		o.Mode, o.Truncate.MaxEventSize = mode, 1<<20
 		b := f.log(o, out)
-		stop := f.run(b)
+		stop := f.runBackend(b)
 		for n, size := range []int{10, maxPooled, 10, 2 * maxPooled} {
 			if err := b.Process(t.Context(), updateEvent(n, size)); err != nil {
 				t.Fatal(err)

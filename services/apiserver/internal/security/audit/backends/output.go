@@ -17,7 +17,8 @@ var errNotRead = errors.New("the reader of the audit log does not read")
 
 // output is the destination of lines. Its methods must not be called concurrently.
 type output interface {
-	// write is as in io.Writer. If the reader of a pipe does not read, it blocks until ctx ends.
+	// write writes p as io.Writer does. If the reader of a pipe does not read, write blocks until
+	// ctx ends and returns errNotRead.
 	write(ctx context.Context, p []byte) (n int, err error)
 	io.Closer
 }
@@ -31,7 +32,7 @@ type pipe struct {
 // readerPollInterval is the interval at which open checks for a reader.
 const readerPollInterval = 10 * time.Millisecond
 
-func (p *pipe) write(ctx context.Context, b []byte) (n int, err error) {
+func (p *pipe) write(ctx context.Context, text []byte) (n int, err error) {
 	if p.file == nil {
 		if p.file, err = p.open(ctx); err != nil {
 			return 0, err
@@ -39,14 +40,14 @@ func (p *pipe) write(ctx context.Context, b []byte) (n int, err error) {
 	}
 	f := p.file
 	if err := f.SetWriteDeadline(time.Time{}); err != nil {
-		return f.Write(b) // a device, which needs no reader
+		return f.Write(text) // a device, which needs no reader
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = f.SetWriteDeadline(time.Unix(1, 0)) // cannot fail, as above
+		_ = f.SetWriteDeadline(time.Unix(1, 0)) // f supports deadlines, as the first call showed
 	})
-	n, err = f.Write(b)
+	n, err = f.Write(text)
 	if !stop() {
 		<-ended
 	}
@@ -83,9 +84,9 @@ func (p *pipe) Close() error {
 	return f.Close()
 }
 
-// sharedOutput is an output that others write to as well, such as standard output, so it must not
-// be set to non-blocking. A write that takes too long is abandoned but continues, and the next
-// write waits for it.
+// sharedOutput is an output that other processes also write to, such as standard output. It must
+// therefore not be set to non-blocking. A write that takes too long is abandoned but continues, and
+// the next write waits for it.
 type sharedOutput struct {
 	out       io.Writer
 	abandoned chan writeResult // result of the abandoned write; nil if there is none
@@ -98,35 +99,35 @@ type writeResult struct {
 	err  error
 }
 
-func (s *sharedOutput) write(ctx context.Context, b []byte) (n int, err error) {
+func (s *sharedOutput) write(ctx context.Context, lines []byte) (n int, err error) {
 	torn := 0
 	if s.abandoned != nil {
 		select {
-		case w := <-s.abandoned:
+		case result := <-s.abandoned:
 			s.abandoned = nil
-			if w.n > 0 && w.text[w.n-1] != '\n' {
+			if result.n > 0 && result.text[result.n-1] != '\n' {
 				torn = 1
 			}
 		case <-ctx.Done():
 			return 0, errNotRead
 		}
 	}
-	text := slices.Concat([]byte("\n")[:torn], b)
+	text := slices.Concat([]byte("\n")[:torn], lines)
 	done := make(chan writeResult, 1)
 	go func() {
 		n, err := s.out.Write(text)
 		done <- writeResult{text, n, err}
 	}()
 	select {
-	case w := <-done:
-		return max(0, w.n-torn), w.err
+	case result := <-done:
+		return max(0, result.n-torn), result.err
 	case <-ctx.Done():
 		s.abandoned = done
 		return 0, errNotRead
 	}
 }
 
-// Close implements io.Closer. It does nothing, because others use the output.
+// Close implements io.Closer. It does nothing, because other processes use the output.
 func (s *sharedOutput) Close() error { return nil }
 
 // rotatedFile is a log file that is rotated when it is full. lumberjack names a rotated file by the
@@ -135,9 +136,10 @@ func (s *sharedOutput) Close() error { return nil }
 type rotatedFile struct {
 	lumberjack.Logger
 	maxSize int64 // maximum size of a file in bytes
-	size    int64 // of the current file, as lumberjack counts
-	opened  bool
-	last    int64 // the millisecond after the last rotation
+	size    int64 // size of the current file in bytes, as lumberjack counts it
+	opened  bool  // lumberjack has opened the file
+	// lastRotation is the Unix time in milliseconds directly after the last rotation.
+	lastRotation int64
 }
 
 // write implements output. It ignores ctx, because a file needs no reader.
@@ -145,7 +147,7 @@ func (r *rotatedFile) write(_ context.Context, p []byte) (int, error) {
 	after := r.size + int64(len(p))
 	full := after > r.maxSize || !r.opened && after == r.maxSize // lumberjack rotates one byte earlier when it opens the file
 	if full {
-		for time.Now().UnixMilli() == r.last {
+		for time.Now().UnixMilli() == r.lastRotation {
 			time.Sleep(time.Millisecond / 10)
 		}
 		r.size = 0
@@ -154,7 +156,7 @@ func (r *rotatedFile) write(_ context.Context, p []byte) (int, error) {
 	r.size += int64(n)
 	r.opened = true
 	if full {
-		r.last = time.Now().UnixMilli()
+		r.lastRotation = time.Now().UnixMilli()
 	}
 	return n, err
 }

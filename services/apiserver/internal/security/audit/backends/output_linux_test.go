@@ -35,7 +35,7 @@ func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			t.Fatalf("%v before %s, after %q", err, id, ids)
+			t.Fatalf("got error %v after events %q, want event %s", err, ids, id)
 		}
 		var e struct{ AuditID string }
 		if json.Unmarshal([]byte(line), &e) != nil {
@@ -59,7 +59,7 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 		o.Mode, o.Truncate.MaxEventSize = string(Batch), 1<<20
 		b := f.log(o, nil)
 		b.flushTimeout = time.Millisecond
-		stop := f.run(b)
+		stop := f.runBackend(b)
 		for n := range 5 {
 			if err := b.Process(t.Context(), event(n, size)); err != nil {
 				t.Fatal(err)
@@ -90,7 +90,7 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 				failed = b.Process(late, e)
 			}
 			if (failed != nil) != (mode == BlockingStrict) {
-				t.Errorf("lost event: got error %v", failed)
+				t.Errorf("lost event in mode %s: got error %v, want an error: %t", mode, failed, mode == BlockingStrict)
 			}
 			f.wantLost(logName, 1)
 			// A reader that arrives later gets the next event complete.

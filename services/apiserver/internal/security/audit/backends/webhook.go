@@ -60,17 +60,17 @@ func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 		return nil, err
 	}
 	u.RawQuery = url.Values{"timeout": {tryTimeout.String()}}.Encode()
-	p := &webhookDeliverer{
+	d := &webhookDeliverer{
 		client:      service.Client,
 		closeClient: service.Close,
 		url:         u.String(),
 		backoff:     o.InitialBackoff,
 	}
 	if Mode(o.Mode) != Batch {
-		p.timeout = tryTimeout
+		d.timeout = tryTimeout
 	}
 	encode := func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }
-	return newBackend(c, webhookName, p, encode, maxPost, c.MaxPosts), nil
+	return newBackend(c, webhookName, d, encode, maxPost, c.MaxPosts), nil
 }
 
 // webhookDeliverer is a deliverer that posts events.
@@ -83,16 +83,16 @@ type webhookDeliverer struct {
 }
 
 // deliver posts events. It retries after any failure, up to maxTries posts.
-func (p *webhookDeliverer) deliver(ctx context.Context, events [][]byte) (lost int, err error) {
-	if p.timeout > 0 { // blocking modes; the event is delivered even if the client has gone
+func (d *webhookDeliverer) deliver(ctx context.Context, events [][]byte) (lost int, err error) {
+	if d.timeout > 0 { // blocking modes; the event is delivered even if the client has gone
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), p.timeout)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), d.timeout)
 		defer cancel()
 	}
 	body := eventList(events)
-	pause := p.backoff
+	pause := d.backoff
 	for try := 1; ; try++ {
-		err = p.post(ctx, body)
+		err = d.post(ctx, body)
 		if err == nil {
 			return 0, nil
 		}
@@ -127,16 +127,16 @@ func eventList(events [][]byte) []byte {
 }
 
 // post sends one request. It returns an error unless the status is 2xx.
-func (p *webhookDeliverer) post(ctx context.Context, body []byte) error {
+func (d *webhookDeliverer) post(ctx context.Context, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", api.MediaJSON)
 	req.Header.Set("Accept", api.MediaJSON+", */*")
-	resp, err := p.client.Do(req)
+	resp, err := d.client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (p *webhookDeliverer) post(ctx context.Context, body []byte) error {
 }
 
 // close implements deliverer.
-func (p *webhookDeliverer) close() error {
-	p.closeClient()
+func (d *webhookDeliverer) close() error {
+	d.closeClient()
 	return nil
 }

@@ -22,8 +22,8 @@ type webhookServer struct {
 
 // newWebhookServer starts a webhook that answers with answer, or 200.
 func newWebhookServer(t *testing.T, plain bool, answer http.HandlerFunc) *webhookServer {
-	h := &webhookServer{}
-	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &webhookServer{}
+	server.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
@@ -33,34 +33,34 @@ func newWebhookServer(t *testing.T, plain bool, answer http.HandlerFunc) *webhoo
 			Items            []struct{ AuditID string }
 		}
 		if err := json.Unmarshal(body, &list); err != nil || list.Kind != "EventList" || list.APIVersion != "audit.k8s.io/v1" {
-			t.Errorf("%v in %s", err, body)
+			t.Errorf("got body %s, error %v; want an EventList", body, err)
 		}
 		var ids []string
 		for _, e := range list.Items {
 			ids = append(ids, e.AuditID)
 		}
-		h.mu.Lock()
-		h.posts = append(h.posts, ids)
-		h.heads = append(h.heads, strings.Join([]string{r.Proto, r.Method, r.RequestURI, r.Header.Get("Accept"), r.Header.Get("Content-Type"), r.UserAgent(), r.Header.Get("Authorization")}, "|"))
-		h.mu.Unlock()
+		server.mu.Lock()
+		server.posts = append(server.posts, ids)
+		server.heads = append(server.heads, strings.Join([]string{r.Proto, r.Method, r.RequestURI, r.Header.Get("Accept"), r.Header.Get("Content-Type"), r.UserAgent(), r.Header.Get("Authorization")}, "|"))
+		server.mu.Unlock()
 		if answer != nil {
 			answer(w, r)
 		}
 	}))
-	h.EnableHTTP2 = true
+	server.EnableHTTP2 = true
 	if plain {
-		h.Start()
+		server.Start()
 	} else {
-		h.StartTLS()
+		server.StartTLS()
 	}
-	t.Cleanup(h.Close)
-	return h
+	t.Cleanup(server.Close)
+	return server
 }
 
-func (h *webhookServer) seen() [][]string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return append([][]string(nil), h.posts...)
+func (server *webhookServer) seen() [][]string {
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	return append([][]string(nil), server.posts...)
 }
 
 func TestWebhookRequest(t *testing.T) {
@@ -69,13 +69,13 @@ func TestWebhookRequest(t *testing.T) {
 		true:  "HTTP/1.1|POST|/audit?timeout=30s|application/json, */*|application/json|Go-http-client/1.1|",
 	} {
 		f := newFixture(t)
-		h := newWebhookServer(t, plain, nil)
-		b := f.webhook(webhookOptions(t, h.Server))
-		stop := f.run(b)
+		server := newWebhookServer(t, plain, nil)
+		b := f.webhook(webhookOptions(t, server.Server))
+		stop := f.runBackend(b)
 		_ = b.Process(t.Context(), event(1, 10))
-		f.eventually("posted", func() bool { return len(h.seen()) == 1 })
+		f.eventually("posted", func() bool { return len(server.seen()) == 1 })
 		stop()
-		if got := strings.TrimSuffix(h.heads[0], "Bearer secret"); got != strings.TrimSuffix(want, "Bearer secret") {
+		if got := strings.TrimSuffix(server.heads[0], "Bearer secret"); got != strings.TrimSuffix(want, "Bearer secret") {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
@@ -86,23 +86,23 @@ func TestWebhookRequest(t *testing.T) {
 func TestFailedPostIsRetried(t *testing.T) {
 	for _, mode := range Modes() {
 		f := newFixture(t)
-		h := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
-		o := webhookOptions(t, h.Server)
+		server := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
+		o := webhookOptions(t, server.Server)
 		o.Mode = mode
 		b := f.webhook(o)
-		stop := f.run(b)
+		stop := f.runBackend(b)
 		err := b.Process(t.Context(), event(1, 0))
 		f.eventually("lost", func() bool { return f.lost(webhookName) == 1 })
 		stop()
-		if n := len(h.seen()); n != maxTries {
+		if n := len(server.seen()); n != maxTries {
 			t.Errorf("%s: got %d posts, want %d", mode, n, maxTries)
 		}
 		if strict := mode == string(BlockingStrict); (err != nil) != strict {
-			t.Errorf("%s: got error %v", mode, err)
+			t.Errorf("%s: got error %v, want %v", mode, err, strict)
 		}
 		f.wantLost(webhookName, 1)
 		if !strings.Contains(f.logs.String(), "500") {
-			t.Errorf("the reason is not logged: %s", f.logs)
+			t.Errorf("got log %s, want the status 500", f.logs)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 	f := newFixture(t)
 	var mu sync.Mutex
 	failing := 3
-	h := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
+	server := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		failing--
@@ -119,10 +119,10 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	b := f.webhook(webhookOptions(t, h.Server))
-	stop := f.run(b)
+	b := f.webhook(webhookOptions(t, server.Server))
+	stop := f.runBackend(b)
 	_ = b.Process(t.Context(), event(1, 0))
-	f.eventually("posted", func() bool { return len(h.seen()) == 4 })
+	f.eventually("posted", func() bool { return len(server.seen()) == 4 })
 	stop()
 	f.wantLost(webhookName, 0)
 }
@@ -131,7 +131,7 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 // mode, and blocks them for a limited time in the other modes.
 func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	release := make(chan struct{})
-	h := newWebhookServer(t, false, func(_ http.ResponseWriter, r *http.Request) {
+	server := newWebhookServer(t, false, func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-release:
 		case <-r.Context().Done():
@@ -139,14 +139,14 @@ func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	})
 	defer close(release)
 	f := newFixture(t)
-	o := webhookOptions(t, h.Server)
+	o := webhookOptions(t, server.Server)
 	o.Batch.BufferSize, o.Batch.MaxSize = 5, 1
 	b := f.webhook(o)
 	b.flushTimeout = 50 * time.Millisecond
-	stop := f.run(b)
+	stop := f.runBackend(b)
 	for n := range maxConcurrentPosts {
 		_ = b.Process(t.Context(), event(n, 0))
-		f.eventually("asked", func() bool { return len(h.seen()) > n })
+		f.eventually("asked", func() bool { return len(server.seen()) > n })
 	}
 	for n := range 7 {
 		_ = b.Process(t.Context(), event(100+n, 0))
@@ -168,11 +168,11 @@ func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 
 func TestUnreachableWebhookDoesNotPreventStart(t *testing.T) {
 	f := newFixture(t)
-	h := newWebhookServer(t, false, nil)
-	o := webhookOptions(t, h.Server)
-	h.Close()
+	server := newWebhookServer(t, false, nil)
+	o := webhookOptions(t, server.Server)
+	server.Close()
 	b := f.webhook(o)
-	stop := f.run(b)
+	stop := f.runBackend(b)
 	_ = b.Process(t.Context(), event(1, 0))
 	f.eventually("lost", func() bool { return f.lost(webhookName) == 1 })
 	stop()
@@ -189,7 +189,7 @@ func TestInvalidKubeconfigIsRejected(t *testing.T) {
 			}
 		}
 		if _, err := NewWebhook(&WebhookOptions{ConfigFile: file}, newFixture(t).config); err == nil {
-			t.Errorf("%s: got no error", name)
+			t.Errorf("%s: got no error, want an error", name)
 		}
 	}
 }

@@ -47,9 +47,9 @@ func parseStages(names []string) (set audit.StageSet) {
 }
 
 // Decide implements audit.Policy.
-func (p *Policy) Decide(op *requestinfo.Info, u *request.User) audit.Decision {
+func (p *Policy) Decide(info *requestinfo.Info, user *request.User) audit.Decision {
 	for i := range p.rules {
-		if p.rules[i].matches(op, u) {
+		if p.rules[i].matches(info, user) {
 			return p.rules[i].decision
 		}
 	}
@@ -58,65 +58,65 @@ func (p *Policy) Decide(op *requestinfo.Info, u *request.User) audit.Decision {
 
 // matches reports whether a rule matches a request. Rules with users or groups do not match
 // requests without a user.
-func (r *rule) matches(op *requestinfo.Info, u *request.User) bool {
-	if len(r.Users) > 0 && (u == nil || !slices.Contains(r.Users, u.Name)) {
+func (r *rule) matches(info *requestinfo.Info, user *request.User) bool {
+	if len(r.Users) > 0 && (user == nil || !slices.Contains(r.Users, user.Name)) {
 		return false
 	}
-	if len(r.UserGroups) > 0 && (u == nil || !slices.ContainsFunc(r.UserGroups, u.InGroup)) {
+	if len(r.UserGroups) > 0 && (user == nil || !slices.ContainsFunc(r.UserGroups, user.InGroup)) {
 		return false
 	}
-	if len(r.Verbs) > 0 && !slices.Contains(r.Verbs, op.Verb) {
+	if len(r.Verbs) > 0 && !slices.Contains(r.Verbs, info.Verb) {
 		return false
 	}
 	switch {
 	case len(r.Namespaces) > 0 || len(r.Resources) > 0:
-		return op.IsResource && r.matchesResource(op)
+		return info.IsResource && r.matchesResource(info)
 	case len(r.NonResourceURLs) > 0:
-		return !op.IsResource && r.matchesPath(op.Path)
+		return !info.IsResource && r.matchesPath(info.Path)
 	}
 	return true
 }
 
-func (r *rule) matchesResource(op *requestinfo.Info) bool {
-	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, op.Namespace) {
+func (r *rule) matchesResource(info *requestinfo.Info) bool {
+	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, info.Namespace) {
 		return false
 	}
-	return len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(g groupResources) bool { return g.matches(op) })
+	return len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(g groupResources) bool { return g.matches(info) })
 }
 
 // matches reports whether the resource of a request is in the group and the list.
-func (g *groupResources) matches(op *requestinfo.Info) bool {
-	if g.Group != op.Group {
+func (g *groupResources) matches(info *requestinfo.Info) bool {
+	if g.Group != info.Group {
 		return false
 	}
 	if len(g.Resources) == 0 {
 		return true
 	}
-	if len(g.ResourceNames) > 0 && !slices.Contains(g.ResourceNames, op.Name) {
+	if len(g.ResourceNames) > 0 && !slices.Contains(g.ResourceNames, info.Name) {
 		return false
 	}
-	return slices.ContainsFunc(g.Resources, func(named string) bool {
-		if named == "*" {
+	return slices.ContainsFunc(g.Resources, func(pattern string) bool {
+		if pattern == "*" {
 			return true
 		}
-		resource, sub, both := strings.Cut(named, "/")
+		resource, subresource, hasSubresource := strings.Cut(pattern, "/")
 		switch {
-		case !both:
-			return resource == op.Resource && op.Subresource == ""
-		case sub == "*": // includes the resource itself
-			return resource == op.Resource
+		case !hasSubresource:
+			return resource == info.Resource && info.Subresource == ""
+		case subresource == "*": // includes the resource itself
+			return resource == info.Resource
 		case resource == "*":
-			return op.Subresource != "" && sub == op.Subresource
+			return info.Subresource != "" && subresource == info.Subresource
 		}
-		return resource == op.Resource && sub == op.Subresource
+		return resource == info.Resource && subresource == info.Subresource
 	})
 }
 
 func (r *rule) matchesPath(path string) bool {
-	return slices.ContainsFunc(r.NonResourceURLs, func(named string) bool {
-		if prefix, ok := strings.CutSuffix(named, "*"); ok {
+	return slices.ContainsFunc(r.NonResourceURLs, func(pattern string) bool {
+		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 			return strings.HasPrefix(path, prefix)
 		}
-		return named == path
+		return pattern == path
 	})
 }

@@ -18,7 +18,7 @@ const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 
 func parse(t *testing.T, rules string) *policy.Policy {
 	t.Helper()
-	p, err := policy.Parse([]byte(head+rules), func(why string) { t.Errorf("warned: %s", why) })
+	p, err := policy.Parse([]byte(head+rules), func(why string) { t.Errorf("got warning %q, want none", why) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestUnknownFieldsAreWarnings(t *testing.T) {
 		var warned []string
 		p, err := policy.Parse([]byte(text), func(why string) { warned = append(warned, why) })
 		if err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("Parse(%q): got error %v, want none", text, err)
 			continue
 		}
 		if len(warned) != 1 || !strings.Contains(warned[0], want) {
@@ -138,14 +138,14 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + "rules: [{level: None, nonResourceURLs: ['*', /a*, '']}]"))
 	f.Add([]byte(`{"kind":"Policy"`))
 	f.Add([]byte(""))
-	op := resolve(http.MethodGet, "/api/v1/namespaces/a/pods/p/log")
+	info := resolve(http.MethodGet, "/api/v1/namespaces/a/pods/p/log")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := policy.Parse(data, func(string) {})
 		if (p == nil) != (err != nil) {
-			t.Fatalf("%v, %v", p, err)
+			t.Fatalf("Parse: got policy %v and error %v, want exactly one of them", p, err)
 		}
 		if p != nil {
-			p.Decide(op, nil)
+			p.Decide(info, nil)
 		}
 	})
 }

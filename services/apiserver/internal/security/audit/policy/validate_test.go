@@ -33,7 +33,7 @@ func TestInvalidPoliciesAreRejected(t *testing.T) {
 		{head + "rules: [{level: None, resources: [{group: A_b}]}]", `rules[0].resources.group: Invalid value: "A_b"`},
 		{head + "rules: [{level: None, resources: [{resourceNames: [a]}]}]", "using resourceNames requires at least one resource"},
 	} {
-		p, err := policy.Parse([]byte(c.text), func(why string) { t.Errorf("%q: warned of %s", c.text, why) })
+		p, err := policy.Parse([]byte(c.text), func(why string) { t.Errorf("Parse(%q): got warning %q, want none", c.text, why) })
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || (p == nil) != (err != nil) {
 			t.Errorf("%q: %v, want %q", c.text, err, c.want)
 		}

@@ -34,8 +34,8 @@ func New(issuer, jwksURI string, maxAge func() time.Duration) *Documents {
 	return &Documents{issuer: issuer, jwksURI: jwksURI, maxAge: maxAge}
 }
 
-// Update publishes the keys that can be discovered. An issuer that is not an https URL has no
-// documents.
+// Update publishes the discoverable keys. It returns an error if there is none, or if the issuer is
+// not an https URL.
 func (d *Documents) Update(keys []satoken.PublicKey) error {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k satoken.PublicKey) bool { return k.Undiscoverable })
 	if len(keys) == 0 {

@@ -5,13 +5,13 @@ import (
 )
 
 func BenchmarkCachedReview(b *testing.B) {
-	r := newFixture(b, true, nil)
-	r.all()
+	f := newFixture(b, true, nil)
+	f.putBoundObjects()
 	token := bound()
-	r.until("kept", func() bool { return r.isCached(token) })
+	f.until("kept", func() bool { return f.isCached(token) })
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.cache.Review(b.Context(), token, nil); err != nil {
+		if _, err := f.cache.Review(b.Context(), token, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

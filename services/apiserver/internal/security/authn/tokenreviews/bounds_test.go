@@ -16,10 +16,10 @@ import (
 // TestForgetDuringReview: a response from before a change of the reviewer's configuration is not
 // cached.
 func TestForgetDuringReview(t *testing.T) {
-	r := newFixture(t, true, nil)
+	f := newFixture(t, true, nil)
 	begun, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	r.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		once.Do(func() {
 			close(begun)
 			<-answer
@@ -29,31 +29,31 @@ func TestForgetDuringReview(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.review("alice")
+		f.review("alice")
 	}()
 	<-begun
-	r.cache.Forget()
+	f.cache.Forget()
 	close(answer)
 	<-done
-	r.review("alice")
-	if r.reviewer.count("alice") != 2 {
-		t.Errorf("got %d reviews", r.reviewer.count("alice"))
+	f.review("alice")
+	if f.reviewer.count("alice") != 2 {
+		t.Errorf("got %d reviews, want 2", f.reviewer.count("alice"))
 	}
 }
 
 // TestResponsesExpireBeforeTokens: a token is reviewed again after the TTL, even if it is valid for
 // longer.
 func TestResponsesExpireBeforeTokens(t *testing.T) {
-	r := newFixture(t, true, func(c *tokenreviews.Config) { c.SuccessTTL = time.Hour })
-	r.all()
-	token := signed(r.now, 3*time.Hour)
-	r.until("kept", func() bool { return r.isCached(token) })
-	n := r.reviewer.count(token)
-	r.mu.Lock()
-	r.now = r.now.Add(2 * time.Hour)
-	r.mu.Unlock()
-	r.review(token)
-	if r.reviewer.count(token) != n+1 {
+	f := newFixture(t, true, func(c *tokenreviews.Config) { c.SuccessTTL = time.Hour })
+	f.putBoundObjects()
+	token := signed(f.now, 3*time.Hour)
+	f.until("kept", func() bool { return f.isCached(token) })
+	n := f.reviewer.count(token)
+	f.mu.Lock()
+	f.now = f.now.Add(2 * time.Hour)
+	f.mu.Unlock()
+	f.review(token)
+	if f.reviewer.count(token) != n+1 {
 		t.Error("a response was cached for longer than the TTL")
 	}
 }
@@ -61,20 +61,20 @@ func TestResponsesExpireBeforeTokens(t *testing.T) {
 // TestSimilarNamesHaveNoDependencies: the dependencies of an opaque token follow only from user
 // names of the exact forms.
 func TestSimilarNamesHaveNoDependencies(t *testing.T) {
-	r := newFixture(t, true, nil)
+	f := newFixture(t, true, nil)
 	for _, user := range []string{"abc123", "system:bootstrap:abc", "system:bootstrap:", "system:serviceaccount:ns"} {
-		if !r.isCached(user) {
-			t.Errorf("the response for %s has dependencies", user)
+		if !f.isCached(user) {
+			t.Errorf("%s: got no cached result, want one", user)
 		}
 	}
 	for _, user := range []string{"system:bootstrap:abc123", "system:serviceaccount:ns:a"} {
-		n := r.reviewer.count(user)
+		n := f.reviewer.count(user)
 		for range 3 {
-			r.until("reviewed again", func() bool {
-				r.review(user)
-				return r.reviewer.count(user) > n
+			f.until("reviewed again", func() bool {
+				f.review(user)
+				return f.reviewer.count(user) > n
 			})
-			n = r.reviewer.count(user)
+			n = f.reviewer.count(user)
 		}
 	}
 }
@@ -104,20 +104,20 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 		for _, report := range []bool{true, false} {
 			used := make(chan string, 1)
 			ended := make(chan struct{})
-			r := newFixture(t, false, func(cfg *tokenreviews.Config) {
+			f := newFixture(t, false, func(cfg *tokenreviews.Config) {
 				if report {
 					cfg.Legacy = legacyUses(used)
 				}
 				cfg.Now = nil
 			})
-			r.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
+			f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 				defer close(ended)
 				return &authenticator.Response{User: authenticator.User{Name: c.user}}, c.ok, nil
 			}
-			review := r.review(c.token)
+			review := f.review(c.token)
 			<-ended
 			if warned := len(review.Warnings) > 0; warned != (report && c.ok && c.used != "") {
-				t.Errorf("%s: got warnings %q", name, review.Warnings)
+				t.Errorf("%s: got warnings %q, want some: %t", name, review.Warnings, report && c.ok && c.used != "")
 			}
 			got := ""
 			if report && c.used != "" {
@@ -150,16 +150,16 @@ func (l legacyUses) Used(_ context.Context, t tokenreviews.LegacyToken) {
 // TestLateServiceAccounts: a token that was rejected because its service account was missing is
 // accepted soon after the account is created.
 func TestLateServiceAccounts(t *testing.T) {
-	r := newFixture(t, true, nil)
-	r.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		if _, err := r.objects.find(satoken.KindServiceAccount, "ns", "a"); err != nil {
+	f := newFixture(t, true, nil)
+	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		if _, err := f.objects.find(satoken.KindServiceAccount, "ns", "a"); err != nil {
 			return nil, false, err
 		}
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
-	if r.review(bound()).Authenticated || !r.isCached(bound()) {
+	if f.review(bound()).Authenticated || !f.isCached(bound()) {
 		t.Fatal("the token was not rejected, or the rejection was not cached")
 	}
-	r.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
-	r.until("known", func() bool { return r.review(bound()).Authenticated })
+	f.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
+	f.until("known", func() bool { return f.review(bound()).Authenticated })
 }

@@ -76,7 +76,7 @@ type Cache struct {
 	successes, failures *expirable.LRU[key, *result]
 	index               index
 
-	mu      sync.Mutex // before the locks of good and bad, which come before index.mu
+	mu      sync.Mutex // before the locks of successes and failures, which come before index.mu
 	flights map[key]*flight
 }
 
@@ -87,38 +87,37 @@ type result struct {
 	objects []object
 }
 
-// flight is a running review.
+// flight is a running review, which all requests with the same token and audiences share.
 type flight struct {
-	objects []object
-	// Under Cache.mu: whether an event has outdated it, and how many requests wait for it.
-	outdated bool
-	waiting  int
-	// awaited ends when no request waits for it any more. A call of another server that has begun
-	// continues.
+	objects  []object
+	outdated bool // an event has outdated the review; guarded by Cache.mu
+	waiting  int  // the number of requests that wait for the review; guarded by Cache.mu
+	// awaited ends when no request waits for the review. A review that waits for a slot then ends. A
+	// call of another server that has begun continues.
 	awaited       context.Context
 	cancelAwaited context.CancelFunc // nil for a completed flight
-	waitsForSlot  atomic.Bool        // while it waits for a slot
+	waitsForSlot  atomic.Bool        // the review waits for a slot to call another server
 	done          chan struct{}
-	// Set before done is closed.
+	// review and err are set before done is closed.
 	review *authn.Review
 	err    error
 }
 
-// New returns a cache. It caches nothing until Run follows the objects.
+// New returns a cache. The cache stays empty until Run follows the objects.
 func New(c Config) (*Cache, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	out := &Cache{cfg: c, flights: map[key]*flight{}}
+	cache := &Cache{cfg: c, flights: map[key]*flight{}}
 	var err error
-	if out.keys, err = newKeyer(); err != nil {
+	if cache.keys, err = newKeyer(); err != nil {
 		return nil, err
 	}
-	evicted := func(k key, a *result) { out.index.remove(k, a.objects) }
-	out.successes = expirable.NewLRU(maxSuccesses, evicted, c.SuccessTTL)
-	out.failures = expirable.NewLRU(maxFailures, evicted, c.FailureTTL)
-	out.metrics = newMetrics(c.Registerer, func() float64 { return float64(out.successes.Len()) })
-	return out, nil
+	evicted := func(k key, entry *result) { cache.index.remove(k, entry.objects) }
+	cache.successes = expirable.NewLRU(maxSuccesses, evicted, c.SuccessTTL)
+	cache.failures = expirable.NewLRU(maxFailures, evicted, c.FailureTTL)
+	cache.metrics = newMetrics(c.Registerer, func() float64 { return float64(cache.successes.Len()) })
+	return cache, nil
 }
 
 // Review implements authn.Tokens.
@@ -131,9 +130,9 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 		audiences = c.cfg.Audiences
 	}
 	k := c.keys.key(token, audiences)
-	if a := c.cached(k, start); a != nil {
+	if entry := c.cached(k, start); entry != nil {
 		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
-		return a.review, nil
+		return entry.review, nil
 	}
 	f := c.joinFlight(ctx, k, token, audiences)
 	defer c.leaveFlight(k, f)
@@ -161,7 +160,8 @@ func (c *Cache) cached(k key, now time.Time) *result {
 // flightKey is the context key of a flight.
 type flightKey struct{}
 
-// joinFlight joins the flight of a token, or starts one. The caller must call left.
+// joinFlight joins the flight of a token, or starts one. The caller must call
+// leaveFlight.
 func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences []string) *flight {
 	hint := hintOf(token)
 	c.mu.Lock()
@@ -170,15 +170,15 @@ func (c *Cache) joinFlight(ctx context.Context, k key, token string, audiences [
 		f.waiting++
 		return f
 	}
-	if a := c.cached(k, c.cfg.Now()); a != nil { // its flight has just ended
-		return completedFlight(a)
+	if entry := c.cached(k, c.cfg.Now()); entry != nil { // another flight of the token has just ended
+		return completedFlight(entry)
 	}
 	f := &flight{objects: hint.Objects, waiting: 1, done: make(chan struct{})}
 	// The review serves all waiting requests, so it must not end with the first one. It counts for
 	// the network of the first one.
 	principal := request.Principal(ctx)
-	ctx, s := request.Derive(request.Detach(ctx))
-	s.Principal = principal
+	ctx, state := request.Derive(request.Detach(ctx))
+	state.Principal = principal
 	f.awaited, f.cancelAwaited = context.WithCancel(ctx)
 	c.flights[k] = f
 	c.index.add(k, f.objects)
@@ -201,8 +201,8 @@ func (c *Cache) leaveFlight(k key, f *flight) {
 }
 
 // completedFlight returns a completed flight.
-func completedFlight(a *result) *flight {
-	f := &flight{done: make(chan struct{}), review: a.review}
+func completedFlight(entry *result) *flight {
+	f := &flight{done: make(chan struct{}), review: entry.review}
 	close(f.done)
 	return f
 }
@@ -212,29 +212,29 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
-	r, ok, err := c.authenticate(ctx, token, audiences)
+	response, ok, err := c.authenticate(ctx, token, audiences)
 	c.metrics.active.Dec()
 	if err == nil && !ok {
-		err = ctx.Err() // it may have lacked the time to decide
+		err = ctx.Err() // the reviewer may have run out of time
 	}
 	undecided := !ok && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
 	c.recordReview(undecided, err)
-	a := c.resultOf(r, ok, err, hint)
-	legacy := c.legacy(r, ok, undecided, hint, token)
+	entry := c.resultOf(response, ok, err, hint)
+	legacy := c.legacy(response, ok, undecided, hint, token)
 	if legacy != nil && ok {
-		a.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
+		entry.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
 	}
 	// A service may quote the token in its error.
 	if token != "" {
-		a.review.Error = strings.ReplaceAll(a.review.Error, token, "<token>")
+		entry.review.Error = strings.ReplaceAll(entry.review.Error, token, "<token>")
 	}
 	if undecided {
 		f.err = fmt.Errorf("review of a token: %w", err)
 	}
-	f.review = a.review
-	kept := c.complete(f, k, a, undecided)
+	f.review = entry.review
+	cached := c.complete(f, k, entry, undecided)
 	close(f.done)
-	if kept && ok && !c.allExist(ctx, a.objects) {
+	if cached && ok && !c.allExist(ctx, entry.objects) {
 		c.successes.Remove(k)
 	}
 	if legacy != nil {
@@ -244,8 +244,8 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 
 // legacy returns the reviewed token if it names a secret, and nil otherwise. The hint comes from an
 // unverified token, so the user of an accepted token must match it.
-func (c *Cache) legacy(r *authenticator.Response, ok, undecided bool, hint satoken.Hint, token string) *LegacyToken {
-	if c.cfg.Legacy == nil || hint.Legacy == nil || undecided || ok && hint.User != r.User.Name {
+func (c *Cache) legacy(response *authenticator.Response, ok, undecided bool, hint satoken.Hint, token string) *LegacyToken {
+	if c.cfg.Legacy == nil || hint.Legacy == nil || undecided || ok && hint.User != response.User.Name {
 		return nil
 	}
 	return &LegacyToken{Token: token, Accepted: ok, User: hint.User, Namespace: hint.Legacy.Namespace, Secret: hint.Legacy.Name}
@@ -253,43 +253,43 @@ func (c *Cache) legacy(r *authenticator.Response, ok, undecided bool, hint satok
 
 // authenticate calls the reviewer. Several libraries process tokens: a panic in one of them means
 // that the review failed, and does not end the server.
-func (c *Cache) authenticate(ctx context.Context, token string, audiences []string) (r *authenticator.Response, ok bool, err error) {
+func (c *Cache) authenticate(ctx context.Context, token string, audiences []string) (response *authenticator.Response, ok bool, err error) {
 	panicked := task.Protect(func() (err error) {
-		r, ok, err = c.cfg.Token.AuthenticateToken(ctx, token, audiences)
+		response, ok, err = c.cfg.Token.AuthenticateToken(ctx, token, audiences)
 		return err
 	})
 	if p := new(task.PanicError); errors.As(panicked, &p) {
 		c.cfg.Logger.Error("panic while a token was reviewed", "panic", p.Value, "stack", string(p.Stack))
 		return nil, false, authenticator.Unavailable(errors.New("the review failed"))
 	}
-	return r, ok, panicked
+	return response, ok, panicked
 }
 
 // resultOf returns the result of a review in the form in which it is cached.
-func (c *Cache) resultOf(r *authenticator.Response, ok bool, err error, hint satoken.Hint) *result {
+func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, hint satoken.Hint) *result {
 	now := c.cfg.Now()
-	a := &result{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
+	entry := &result{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
 	if !ok {
 		if err != nil {
-			a.review.Error = err.Error()
-			a.review.AuditAnnotations = authenticator.AuditAnnotationsOf(err)
+			entry.review.Error = err.Error()
+			entry.review.AuditAnnotations = authenticator.AuditAnnotationsOf(err)
 		}
-		return a
+		return entry
 	}
-	user := request.User(r.User)
-	a.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: r.Audiences, AuditAnnotations: r.AuditAnnotations}
-	a.until = now.Add(c.cfg.SuccessTTL)
-	for _, end := range []time.Time{hint.Expires, r.Expires} {
-		if !end.IsZero() && end.Before(a.until) {
-			a.until = end
+	user := request.User(response.User)
+	entry.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: response.Audiences, AuditAnnotations: response.AuditAnnotations}
+	entry.until = now.Add(c.cfg.SuccessTTL)
+	for _, end := range []time.Time{hint.Expires, response.Expires} {
+		if !end.IsZero() && end.Before(entry.until) {
+			entry.until = end
 		}
 	}
-	a.objects = withUser(a.objects, &r.User)
-	return a
+	entry.objects = withUser(entry.objects, &response.User)
+	return entry
 }
 
 // complete completes a flight and caches its result, unless an event outdated it.
-func (c *Cache) complete(f *flight, k key, a *result, undecided bool) bool {
+func (c *Cache) complete(f *flight, k key, entry *result, undecided bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.index.remove(k, f.objects)
@@ -297,18 +297,18 @@ func (c *Cache) complete(f *flight, k key, a *result, undecided bool) bool {
 		return false
 	}
 	delete(c.flights, k)
-	if undecided || !c.following.Load() || !a.until.After(c.cfg.Now()) {
+	if undecided || !c.following.Load() || !entry.until.After(c.cfg.Now()) {
 		return false
 	}
 	// Existing entries are removed first: overwriting one does not evict it, so it would stay in
 	// the index.
 	c.successes.Remove(k)
 	c.failures.Remove(k)
-	c.index.add(k, a.objects)
-	if a.review.Authenticated {
-		c.successes.Add(k, a)
+	c.index.add(k, entry.objects)
+	if entry.review.Authenticated {
+		c.successes.Add(k, entry)
 	} else {
-		c.failures.Add(k, a)
+		c.failures.Add(k, entry)
 	}
 	return true
 }
@@ -337,7 +337,7 @@ func (c *Cache) invalidateKey(k key) {
 	c.failures.Remove(k)
 }
 
-// Forget removes all cached results and outdates running reviews: the reviewers have changed.
+// Forget removes all cached results and outdates running reviews.
 func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,22 +18,22 @@ import (
 // maxPerNetwork is the number of concurrent reviews of one network.
 const maxPerNetwork = 500
 
-// from returns the context of a request from an address.
-func from(ctx context.Context, address string) context.Context {
+// withClientAddress returns the context of a request from an address.
+func withClientAddress(ctx context.Context, address string) context.Context {
 	ctx, s := request.Derive(ctx)
 	s.Principal = request.PrincipalOf(nil, address)
 	return ctx
 }
 
-// crowd is a reviewer that holds tokens of a crowd until released, and answers others at once.
-type crowd struct {
+// manyClients is a reviewer that holds tokens of a crowd until released, and answers others at once.
+type manyClients struct {
 	*fixture
 	begun    sync.WaitGroup
 	resultOf chan struct{}
 }
 
-func newCrowd(t *testing.T, change func(*tokenreviews.Config)) *crowd {
-	c := &crowd{resultOf: make(chan struct{})}
+func newManyClients(t *testing.T, change func(*tokenreviews.Config)) *manyClients {
+	c := &manyClients{resultOf: make(chan struct{})}
 	c.fixture = newFixture(t, false, func(cfg *tokenreviews.Config) {
 		asked := cfg.Token
 		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(asked, 1000)}
@@ -62,11 +62,11 @@ func (local) AuthenticateToken(ctx context.Context, token string, _ []string) (*
 }
 
 // fill starts the maximum number of reviews from two addresses of one network.
-func (c *crowd) fill(ctx context.Context, wg *sync.WaitGroup) {
+func (c *manyClients) fill(ctx context.Context, wg *sync.WaitGroup) {
 	c.begun.Add(maxPerNetwork)
 	for i := range maxPerNetwork {
 		wg.Go(func() {
-			_, _ = c.cache.Review(from(ctx, fmt.Sprintf("[2001:db8::%d]:1", i%2+1)), fmt.Sprintf("crowd-%d", i), nil)
+			_, _ = c.cache.Review(withClientAddress(ctx, fmt.Sprintf("[2001:db8::%d]:1", i%2+1)), fmt.Sprintf("crowd-%d", i), nil)
 		})
 	}
 	c.begun.Wait()
@@ -75,20 +75,20 @@ func (c *crowd) fill(ctx context.Context, wg *sync.WaitGroup) {
 // TestReviewsPerNetworkAreLimited: a network that sends too many tokens delays only its own
 // tokenreviews. Neither local tokens nor other networks wait.
 func TestReviewsPerNetworkAreLimited(t *testing.T) {
-	c := newCrowd(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
+	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
 	c.fill(t.Context(), &wg)
 	for token, address := range map[string]string{"local-user": "[2001:db8::1]:2", "user": "[2001:db8:0:1::1]:1", "other": "192.0.2.1:1"} {
-		if rev, err := c.cache.Review(from(t.Context(), address), token, nil); err != nil || !rev.Authenticated {
-			t.Errorf("%s from %s: %+v, %v", token, address, rev, err)
+		if rev, err := c.cache.Review(withClientAddress(t.Context(), address), token, nil); err != nil || !rev.Authenticated {
+			t.Errorf("Review(%q) from %s: got %+v, %v; want authenticated", token, address, rev, err)
 		}
 	}
 	// One more token of the crowd waits for a slot. Requests with the same token wait together.
-	g := gate{from(t.Context(), "[2001:db8::3]:1"), make(chan struct{}, 2)}
+	g := gate{withClientAddress(t.Context(), "[2001:db8::3]:1"), make(chan struct{}, 2)}
 	for range 2 {
 		wg.Go(func() {
 			if rev, err := c.cache.Review(g, "late", nil); err != nil || !rev.Authenticated {
-				t.Errorf("got %+v, %v", rev, err)
+				t.Errorf("got %+v, %v; want no error, true", rev, err)
 			}
 		})
 	}
@@ -98,11 +98,11 @@ func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	close(c.resultOf)
 	wg.Wait()
 	if n := c.reviewer.count("late"); n != 1 {
-		t.Errorf("got %d reviews of the waiting token", n)
+		t.Errorf("got %d reviews of the waiting token, want 1", n)
 	}
 }
 
-// leaver is a gate whose request can be canceled.
+// cancelableGate is a gate whose request can be canceled.
 type cancelableGate struct{ gate }
 
 func (l cancelableGate) Done() <-chan struct{} { l.waits <- struct{}{}; return l.Context.Done() }
@@ -110,10 +110,10 @@ func (l cancelableGate) Done() <-chan struct{} { l.waits <- struct{}{}; return l
 // TestCanceledWaitersAreNotReviewed: a waiting request that is canceled causes no review, and later
 // ones proceed.
 func TestCanceledWaitersAreNotReviewed(t *testing.T) {
-	c := newCrowd(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
+	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
 	c.fill(t.Context(), &wg)
-	ctx, leave := context.WithCancel(from(t.Context(), "[2001:db8::3]:1"))
+	ctx, leave := context.WithCancel(withClientAddress(t.Context(), "[2001:db8::3]:1"))
 	left := make(chan error, 1)
 	g := cancelableGate{gate{ctx, make(chan struct{}, 1)}}
 	go func() {
@@ -123,10 +123,10 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	<-g.waits
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: got %v", err)
+		t.Errorf("canceled: got %v, want %v", err, context.Canceled)
 	}
 	if n := c.reviewer.count("late"); n != 0 {
-		t.Errorf("got %d reviews without a free slot", n)
+		t.Errorf("got %d reviews without a free slot, want 0", n)
 	}
 	close(c.resultOf)
 	wg.Wait()
@@ -139,11 +139,11 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 // TestNoSlotInTime: a request without a slot fails with ErrUnavailable, and its token is not
 // rejected.
 func TestNoSlotInTime(t *testing.T) {
-	c := newCrowd(t, func(cfg *tokenreviews.Config) { cfg.Timeout = 10 * time.Millisecond })
+	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = 10 * time.Millisecond })
 	var wg sync.WaitGroup
 	c.fill(t.Context(), &wg)
-	if rev, err := c.cache.Review(from(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, limit.ErrFull) {
-		t.Errorf("got %+v, %v", rev, err)
+	if rev, err := c.cache.Review(withClientAddress(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, limit.ErrFull) {
+		t.Errorf("got %+v, %v, want %v", rev, err, limit.ErrFull)
 	}
 	close(c.resultOf)
 	wg.Wait()

@@ -50,7 +50,8 @@ type followers struct {
 	missing int
 }
 
-// lost records that events of a kind are no longer received. Nothing is cached until found.
+// lost records that events of a kind are no longer received. It disables caching until found is
+// called.
 func (s *followers) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +72,7 @@ func (s *followers) found() {
 	}
 }
 
-// event drops the results that it may affect.
+// event drops the results that an event may affect.
 func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Event) {
 	o := object{Kind: kind, Namespace: ev.Entry.Namespace(), Name: ev.Entry.Name()}
 	// Pods and nodes change often in irrelevant ways. The content of a secret is relevant, and so

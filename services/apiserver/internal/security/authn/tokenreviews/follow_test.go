@@ -16,10 +16,10 @@ import (
 )
 
 // forgotten returns when the cached response was removed.
-func (r *fixture) forgotten(token string) {
-	r.t.Helper()
-	n := r.reviewer.count(token)
-	r.until("forgotten", func() bool { r.review(token); return r.reviewer.count(token) > n })
+func (f *fixture) forgotten(token string) {
+	f.t.Helper()
+	n := f.reviewer.count(token)
+	f.until("forgotten", func() bool { f.review(token); return f.reviewer.count(token) > n })
 }
 
 // TestMissedEvents: responses from before an outage of events are dropped, and nothing is cached
@@ -29,31 +29,31 @@ func TestMissedEvents(t *testing.T) {
 		"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Why: "a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newFixture(t, true, nil)
-			if !r.isCached("alice") {
+			f := newFixture(t, true, nil)
+			if !f.isCached("alice") {
 				t.Fatal("the response is not cached")
 			}
-			r.source.broken <- lost
+			f.source.broken <- lost
 			if name == "replaced" { // until the next load
-				r.until("not kept", func() bool { return !r.isCached("alice") })
+				f.until("not kept", func() bool { return !f.isCached("alice") })
 			}
-			r.source.mu.Lock()
-			r.source.revision += 100
-			r.source.mu.Unlock()
-			<-r.source.gate
-			r.forgotten("alice")
-			r.until("kept again", func() bool { return r.isCached("alice") })
-			r.delete("Pod", "ns", "p") // a later event is processed
+			f.source.mu.Lock()
+			f.source.revision += 100
+			f.source.mu.Unlock()
+			<-f.source.gate
+			f.forgotten("alice")
+			f.until("kept again", func() bool { return f.isCached("alice") })
+			f.delete("Pod", "ns", "p") // a later event is processed
 		})
 	}
 }
 
 // TestEndOfWatchCache: reviews continue after the watch cache has stopped.
 func TestEndOfWatchCache(t *testing.T) {
-	r := newFixture(t, true, nil)
-	r.until("kept", func() bool { return r.isCached("alice") })
-	r.stop()
-	r.until("not kept", func() bool { return !r.isCached("alice") })
+	f := newFixture(t, true, nil)
+	f.until("kept", func() bool { return f.isCached("alice") })
+	f.stop()
+	f.until("not kept", func() bool { return !f.isCached("alice") })
 }
 
 // TestMetricsAndOutageLogs: results are counted, and the log reports the start and the end of an
@@ -80,10 +80,10 @@ func TestMetricsAndOutageLogs(t *testing.T) {
 		}
 	}
 	if got["ok"] != 4 || got["error"] != 3 {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v; want 4, 3", got)
 	}
 	if text := log.String(); strings.Count(text, "token webhook unreachable") != 2 || strings.Count(text, "token webhook reachable again") != 1 {
-		t.Errorf("got log %s", text)
+		t.Errorf("got log %s; want 2, 1", text)
 	}
 }
 
@@ -97,11 +97,11 @@ func (g gate) Done() <-chan struct{} { g.waits <- struct{}{}; return nil }
 
 // TestPrefixOfTokenIsAnotherToken checks tokens that share memory.
 func TestPrefixOfTokenIsAnotherToken(t *testing.T) {
-	r := newFixture(t, true, nil)
+	f := newFixture(t, true, nil)
 	whole := "user-10"
 	for _, token := range []string{whole, whole, whole[:6], whole} {
-		if rev, err := r.cache.Review(t.Context(), token, nil); err != nil || rev.User.Name != token {
-			t.Errorf("token %s: got %+v, %v", token, rev, err)
+		if rev, err := f.cache.Review(t.Context(), token, nil); err != nil || rev.User.Name != token {
+			t.Errorf("token %s: got %+v, %v; want no error, %v", token, rev, err, token)
 		}
 	}
 }
@@ -109,13 +109,13 @@ func TestPrefixOfTokenIsAnotherToken(t *testing.T) {
 // TestTokenAndUserNameDependencies: a response depends on the objects of the token and of the user
 // name.
 func TestTokenAndUserNameDependencies(t *testing.T) {
-	r := newFixture(t, true, nil)
-	r.all()
-	r.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
+	f := newFixture(t, true, nil)
+	f.putBoundObjects()
+	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "another"}}, true, nil
 	}
 	token := signed(time.Now(), time.Hour)
 	for range 3 {
-		r.forgotten(token)
+		f.forgotten(token)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // object is an object that a result depends on.
 type object = satoken.Object
 
-// objectKey is the key of an object. The object stored there may have another uid.
+// objectKey identifies an object without its uid. An object of the same name may have another uid.
 type objectKey struct {
 	kind            satoken.Kind
 	namespace, name string
@@ -21,8 +21,8 @@ type objectKey struct {
 
 func keyOf(o object) objectKey { return objectKey{o.Kind, o.Namespace, o.Name} }
 
-// index finds the cached and running reviews that depend on an object. A key may be both, so it is
-// counted: each add needs its remove.
+// index finds the cached and running reviews that depend on an object. A key may belong to a cached
+// and a running review at the same time, so the index counts how often it was added.
 type index struct {
 	mu       sync.Mutex // a leaf lock
 	byObject map[objectKey]map[key]int
@@ -36,26 +36,26 @@ func (i *index) add(k key, objects []object) {
 		i.byObject = map[objectKey]map[key]int{}
 	}
 	for _, o := range objects {
-		p := keyOf(o)
-		if i.byObject[p] == nil {
-			i.byObject[p] = map[key]int{}
+		dependency := keyOf(o)
+		if i.byObject[dependency] == nil {
+			i.byObject[dependency] = map[key]int{}
 		}
-		i.byObject[p][k]++
+		i.byObject[dependency][k]++
 	}
 }
 
-// remove undoes one add.
+// remove reverts one call of add with the same arguments.
 func (i *index) remove(k key, objects []object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, o := range objects {
-		p := keyOf(o)
-		i.byObject[p][k]--
-		if i.byObject[p][k] == 0 {
-			delete(i.byObject[p], k)
+		dependency := keyOf(o)
+		i.byObject[dependency][k]--
+		if i.byObject[dependency][k] == 0 {
+			delete(i.byObject[dependency], k)
 		}
-		if len(i.byObject[p]) == 0 {
-			delete(i.byObject, p)
+		if len(i.byObject[dependency]) == 0 {
+			delete(i.byObject, dependency)
 		}
 	}
 }
@@ -87,27 +87,27 @@ func bootstrapSecret(id string) object {
 // withUser adds the objects that a user's name and extra information name. For opaque tokens, which
 // a service reviewed, nothing else is known. An object named by both token and user occurs twice,
 // and must match both.
-func withUser(objects []object, u *authenticator.User) []object {
+func withUser(objects []object, user *authenticator.User) []object {
 	objects = slices.Clone(objects)
 	add := func(o object) { objects = append(objects, o) }
-	if id, ok := strings.CutPrefix(u.Name, bootstraptoken.UserPrefix); ok && bootstraptoken.ValidID(id) {
+	if id, ok := strings.CutPrefix(user.Name, bootstraptoken.UserPrefix); ok && bootstraptoken.ValidID(id) {
 		add(bootstrapSecret(id))
 	}
-	namespace, name, ok := satoken.SplitUsername(u.Name)
+	namespace, name, ok := satoken.SplitUsername(user.Name)
 	if !ok {
 		return objects
 	}
-	add(object{Kind: satoken.KindServiceAccount, Namespace: namespace, Name: name, UID: u.UID})
-	only := func(key string) string {
-		if v := u.Extra[key]; len(v) == 1 {
+	add(object{Kind: satoken.KindServiceAccount, Namespace: namespace, Name: name, UID: user.UID})
+	single := func(key string) string {
+		if v := user.Extra[key]; len(v) == 1 {
 			return v[0]
 		}
 		return ""
 	}
-	if pod := only(satoken.ExtraPodName); pod != "" {
-		add(object{Kind: satoken.KindPod, Namespace: namespace, Name: pod, UID: only(satoken.ExtraPodUID)})
-	} else if node := only(satoken.ExtraNodeName); node != "" {
-		add(object{Kind: satoken.KindNode, Name: node, UID: only(satoken.ExtraNodeUID)})
+	if pod := single(satoken.ExtraPodName); pod != "" {
+		add(object{Kind: satoken.KindPod, Namespace: namespace, Name: pod, UID: single(satoken.ExtraPodUID)})
+	} else if node := single(satoken.ExtraNodeName); node != "" {
+		add(object{Kind: satoken.KindNode, Name: node, UID: single(satoken.ExtraNodeUID)})
 	}
 	return objects
 }

@@ -46,12 +46,12 @@ func (l SecretTokens) Warnings(ctx context.Context, t LegacyToken) []string {
 // once per day. Controllers delete unused tokens by this label. Of the rejected tokens, it labels
 // only those that an administrator has invalidated.
 func (l SecretTokens) Used(ctx context.Context, t LegacyToken) {
-	s, err := l.Objects.Secret(ctx, t.Namespace, t.Secret)
+	secret, err := l.Objects.Secret(ctx, t.Namespace, t.Secret)
 	today := time.Now().UTC().Format(time.DateOnly)
-	if err != nil || s.Type != corev1.SecretTypeServiceAccountToken || s.Labels[satoken.LastUsed] >= today {
+	if err != nil || secret.Type != corev1.SecretTypeServiceAccountToken || secret.Labels[satoken.LastUsed] >= today {
 		return
 	}
-	if !t.Accepted && !invalidated(s, t.Token) {
+	if !t.Accepted && !invalidated(secret, t.Token) {
 		return
 	}
 	if err := l.Client.LabelSecret(ctx, t.Namespace, t.Secret, satoken.LastUsed, today); err != nil {
@@ -60,7 +60,7 @@ func (l SecretTokens) Used(ctx context.Context, t LegacyToken) {
 }
 
 // invalidated reports whether a secret that is marked invalid holds the token.
-func invalidated(s *corev1.Secret, token string) bool {
-	return s.Labels[satoken.InvalidSince] != "" && s.DeletionTimestamp == nil &&
-		subtle.ConstantTimeCompare(s.Data[corev1.ServiceAccountTokenKey], []byte(token)) == 1
+func invalidated(secret *corev1.Secret, token string) bool {
+	return secret.Labels[satoken.InvalidSince] != "" && secret.DeletionTimestamp == nil &&
+		subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) == 1
 }

@@ -10,8 +10,8 @@ type cacheMetrics struct {
 	dropped         prometheus.Counter
 }
 
-// newMetrics registers the metrics. kept returns the number of cached successes.
-func newMetrics(r prometheus.Registerer, kept func() float64) *cacheMetrics {
+// newMetrics registers the metrics. cachedSuccesses returns the number of cached successes.
+func newMetrics(r prometheus.Registerer, cachedSuccesses func() float64) *cacheMetrics {
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "authentication_token_cache_request_duration_seconds",
 		Help: "[ALPHA] Duration of token reviews in seconds, by whether the result came from the cache.",
@@ -35,6 +35,6 @@ func newMetrics(r prometheus.Registerer, kept func() float64) *cacheMetrics {
 	r.MustRegister(duration, fetches, m.active, m.dropped, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "authentication_token_cache_kept",
 		Help: "[ALPHA] Number of successful token reviews in the cache.",
-	}, kept))
+	}, cachedSuccesses))
 	return m
 }

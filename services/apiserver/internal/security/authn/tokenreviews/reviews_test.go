@@ -142,25 +142,25 @@ var stores = map[satoken.Kind]string{
 
 func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *fixture {
 	t.Helper()
-	r := &fixture{
+	f := &fixture{
 		t: t, objects: &objects{objects: map[string]metav1.ObjectMeta{}}, created: map[string]int64{}, now: time.Now(),
 		source:   &source{batches: make(chan storage.Batch), applied: make(chan struct{}, 1), broken: make(chan error), gate: make(chan struct{}), revision: 1},
 		reviewer: &reviewer{asked: map[string]int{}, resultOf: byName},
 	}
 	cfg := tokenreviews.Config{
-		Token: r.reviewer, Audiences: []string{"api"}, SuccessTTL: time.Hour, FailureTTL: time.Hour, Timeout: time.Minute,
-		Objects: r.objects, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
-		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.now },
+		Token: f.reviewer, Audiences: []string{"api"}, SuccessTTL: time.Hour, FailureTTL: time.Hour, Timeout: time.Minute,
+		Objects: f.objects, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
+		Now: func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now },
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	var err error
-	if r.cache, err = tokenreviews.New(cfg); err != nil {
+	if f.cache, err = tokenreviews.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	if !follow {
-		return r
+		return f
 	}
 	var resources []watchcache.ResourceConfig
 	for _, prefix := range stores {
@@ -172,7 +172,7 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 			return watchcache.Attributes{Namespace: ns, Name: name}, nil
 		}})
 	}
-	wc, err := watchcache.New(watchcache.Config{Source: r.source, Newest: r.source, Resources: resources})
+	wc, err := watchcache.New(watchcache.Config{Source: f.source, Newest: f.source, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,9 +183,9 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	var fed context.Context
-	fed, r.stop = context.WithCancel(ctx)
+	fed, f.stop = context.WithCancel(ctx)
 	go func() { done <- wc.Run(fed) }()
-	go func() { done <- r.cache.Run(ctx, followed) }()
+	go func() { done <- f.cache.Run(ctx, followed) }()
 	t.Cleanup(func() {
 		cancel()
 		for range 2 {
@@ -194,9 +194,9 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 			}
 		}
 	})
-	<-r.source.gate
-	r.until("following", func() bool { return r.isCached("bad-probe") })
-	return r
+	<-f.source.gate
+	f.until("following", func() bool { return f.isCached("bad-probe") })
+	return f
 }
 
 // byName rejects tokens that begin with "bad", is unavailable for "down", and accepts others with
@@ -211,78 +211,78 @@ func byName(_ context.Context, token string) (*authenticator.Response, bool, err
 	return &authenticator.Response{User: authenticator.User{Name: token}}, true, nil
 }
 
-func (r *fixture) until(what string, cond func() bool) {
-	r.t.Helper()
+func (f *fixture) until(what string, cond func() bool) {
+	f.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !cond(); runtime.Gosched() {
 		if time.Now().After(end) {
-			r.t.Fatalf("%s: timed out", what)
+			f.t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
-func (r *fixture) review(token string, audiences ...string) *authn.Review {
-	r.t.Helper()
-	rev, err := r.cache.Review(r.t.Context(), token, audiences)
+func (f *fixture) review(token string, audiences ...string) *authn.Review {
+	f.t.Helper()
+	rev, err := f.cache.Review(f.t.Context(), token, audiences)
 	if err != nil {
-		r.t.Fatalf("review of %q: %v", token, err)
+		f.t.Fatalf("Review(%q): got error %v, want none", token, err)
 	}
 	return rev
 }
 
-// isKept reports whether a token is answered from the cache after a review. Responses whose objects
+// isCached reports whether a token is answered from the cache after a review. Responses whose objects
 // are missing are cached only briefly, so two cached responses are required.
-func (r *fixture) isCached(token string) bool {
-	r.t.Helper()
-	_, _ = r.cache.Review(r.t.Context(), token, nil)
+func (f *fixture) isCached(token string) bool {
+	f.t.Helper()
+	_, _ = f.cache.Review(f.t.Context(), token, nil)
 	runtime.Gosched()
-	n := r.reviewer.count(token)
+	n := f.reviewer.count(token)
 	for range 2 {
-		_, _ = r.cache.Review(r.t.Context(), token, nil)
+		_, _ = f.cache.Review(f.t.Context(), token, nil)
 	}
-	return r.reviewer.count(token) == n
+	return f.reviewer.count(token) == n
 }
 
-func (r *fixture) put(kind satoken.Kind, ns, name, uid string, terminating bool) {
-	r.t.Helper()
+func (f *fixture) put(kind satoken.Kind, ns, name, uid string, terminating bool) {
+	f.t.Helper()
 	m := metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}
 	if terminating {
 		m.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	}
-	r.objects.mu.Lock()
-	r.objects.objects[string(kind)+"/"+ns+"/"+name] = m
-	r.objects.mu.Unlock()
-	r.event(kind, ns, name, true)
+	f.objects.mu.Lock()
+	f.objects.objects[string(kind)+"/"+ns+"/"+name] = m
+	f.objects.mu.Unlock()
+	f.event(kind, ns, name, true)
 }
 
-func (r *fixture) delete(kind satoken.Kind, ns, name string) {
-	r.t.Helper()
-	r.objects.mu.Lock()
-	delete(r.objects.objects, string(kind)+"/"+ns+"/"+name)
-	r.objects.mu.Unlock()
-	r.event(kind, ns, name, false)
+func (f *fixture) delete(kind satoken.Kind, ns, name string) {
+	f.t.Helper()
+	f.objects.mu.Lock()
+	delete(f.objects.objects, string(kind)+"/"+ns+"/"+name)
+	f.objects.mu.Unlock()
+	f.event(kind, ns, name, false)
 }
 
-func (r *fixture) event(kind satoken.Kind, ns, name string, exists bool) {
+func (f *fixture) event(kind satoken.Kind, ns, name string, exists bool) {
 	key := stores[kind] + name
 	if ns != "" {
 		key = stores[kind] + ns + "/" + name
 	}
-	r.source.mu.Lock()
-	r.source.revision++
-	rev := r.source.revision
-	r.source.mu.Unlock()
+	f.source.mu.Lock()
+	f.source.revision++
+	rev := f.source.revision
+	f.source.mu.Unlock()
 	ev := storage.Event{Type: storage.Updated, Key: key, Revision: rev}
 	switch {
 	case !exists:
 		ev.Type = storage.Deleted
-		delete(r.created, key)
-	case r.created[key] == 0:
+		delete(f.created, key)
+	case f.created[key] == 0:
 		ev.Type = storage.Created
-		r.created[key] = rev
+		f.created[key] = rev
 	}
 	if exists {
-		ev.Value, ev.CreateRevision = []byte("x"), r.created[key]
+		ev.Value, ev.CreateRevision = []byte("x"), f.created[key]
 	}
-	r.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: rev}
-	<-r.source.applied
+	f.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: rev}
+	<-f.source.applied
 }

@@ -8,18 +8,17 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// shared reviews tokens through another server. Clients share its capacity by network, which is
-// their principal before they are authenticated. Tokens known to other authenticators do not wait
-// here.
+// shared reviews tokens through another server. Client networks share its capacity: the network is
+// the principal of a client that is not authenticated yet.
 type shared struct {
 	authenticator.Token
-	share *limit.Queue[string]
+	slots *limit.Queue[string]
 }
 
-// Shared bounds how many tokens an authenticator that calls another server reviews concurrently:
-// most, fairly among the client networks.
-func Shared(t authenticator.Token, most int) authenticator.Token {
-	return &shared{t, limit.New[string](limit.Options{Size: most, Share: true})}
+// Shared limits an authenticator that calls another server to maxConcurrent reviews at a time. Client
+// networks share the limit fairly.
+func Shared(t authenticator.Token, maxConcurrent int) authenticator.Token {
+	return &shared{t, limit.New[string](limit.Options{Size: maxConcurrent, Share: true})}
 }
 
 // AuthenticateToken implements authenticator.Token.
@@ -28,11 +27,11 @@ func (s *shared) AuthenticateToken(ctx context.Context, token string, audiences 
 	if err := s.acquire(ctx, slot); err != nil {
 		return nil, false, authenticator.Unavailable(err)
 	}
-	defer s.share.Release(slot)
+	defer s.slots.Release(slot)
 	return s.Token.AuthenticateToken(ctx, token, audiences)
 }
 
-// acquire waits for a slot, as long as a request waits for the review.
+// acquire waits for a slot. It returns an error if no request waits for the review any more.
 func (s *shared) acquire(ctx context.Context, slot limit.Claim[string]) error {
 	if f, ok := ctx.Value(flightKey{}).(*flight); ok {
 		wait, cancel := context.WithCancel(ctx)
@@ -42,5 +41,5 @@ func (s *shared) acquire(ctx context.Context, slot limit.Claim[string]) error {
 		defer f.waitsForSlot.Store(false)
 		ctx = wait
 	}
-	return s.share.Acquire(ctx, slot)
+	return s.slots.Acquire(ctx, slot)
 }

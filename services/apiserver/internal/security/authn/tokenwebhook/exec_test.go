@@ -63,21 +63,21 @@ func TestCredentialPlugin(t *testing.T) {
 	}
 	for range 3 {
 		if r, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok || r.User.Name != "alice" {
-			t.Fatalf("got %v, %v", ok, err)
+			t.Fatalf("got %v, %v; want true, \"alice\"", ok, err)
 		}
 	}
 	if calls() != "1" {
-		t.Errorf("got %s calls of the plugin", calls())
+		t.Errorf("got %s calls of the plugin, want \"1\"", calls())
 	}
 	valid.Store("Bearer by-plugin-2")
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok {
-		t.Errorf("after the credential expired: got %v", err)
+		t.Errorf("after the credential expired: got %v, want success", err)
 	}
 	if calls() != "2" {
-		t.Errorf("got %s calls of the plugin", calls())
+		t.Errorf("got %s calls of the plugin, want \"2\"", calls())
 	}
 	valid.Store("nothing")
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || err == nil || strings.Contains(err.Error(), "by-plugin") {
-		t.Errorf("with invalid credentials: got %v, %v", ok, err)
+		t.Errorf("with invalid credentials: got %v, %v; want false, an error, text without \"by-plugin\"", ok, err)
 	}
 }

@@ -4,7 +4,7 @@
 //
 // A review is tried at most twice. Each try is bounded in time, and the response in size. If the
 // service is unavailable, the error is marked as authenticator.Unavailable. The service receives
-// the tokens, so redirects to other addresses are not followed. Package reviews calls this package
+// the tokens, so redirects to other addresses are not followed. Package tokenreviews calls this package
 // and caches the results.
 package tokenwebhook
 
@@ -39,11 +39,11 @@ const (
 
 // Bounds of a review.
 const (
-	Timeout    = 2*tryTimeout + time.Second // for all tries
-	tryTimeout = 5 * time.Second
-	tries      = 2
-	pause      = 200 * time.Millisecond
-	maxAnswer  = 1 << 20
+	Timeout     = 2*tryTimeout + time.Second // of all tries
+	tryTimeout  = 5 * time.Second            // of one try
+	maxTries    = 2
+	retryDelay  = 200 * time.Millisecond
+	maxResponse = 1 << 20
 )
 
 // Config configures a Client.
@@ -82,9 +82,9 @@ func New(c Config) (*Client, error) {
 	}
 	service.WarnPlain(c.Logger, "token webhook")
 	service.Measure(c.Calls)
-	out := &Client{cfg: c, service: service}
-	out.measure()
-	return out, nil
+	client := &Client{cfg: c, service: service}
+	client.measure()
+	return client, nil
 }
 
 func (c *Client) measure() {
@@ -110,11 +110,11 @@ func (c *Client) AuthenticateToken(ctx context.Context, token string, audiences 
 		return nil, false, err
 	}
 	for try := 1; ; try++ {
-		status, again, err := c.ask(ctx, body)
+		status, retry, err := c.send(ctx, body)
 		if err == nil {
-			return c.judge(status, audiences)
+			return c.evaluate(status, audiences)
 		}
-		if !again || try == tries {
+		if !retry || try == maxTries {
 			return nil, false, authenticator.Unavailable(fmt.Errorf("call the token review service: %w", err))
 		}
 		if err := waitRetry(ctx); err != nil {
@@ -126,7 +126,7 @@ func (c *Client) AuthenticateToken(ctx context.Context, token string, audiences 
 // waitRetry waits between two tries, with jitter so that clients that failed together do not retry
 // together.
 func waitRetry(ctx context.Context) error {
-	t := time.NewTimer(pause/2 + rand.N(pause))
+	t := time.NewTimer(retryDelay/2 + rand.N(retryDelay))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -150,8 +150,8 @@ func (c *Client) encode(token string, audiences []string) ([]byte, error) {
 
 func (c *Client) apiVersion() string { return authenticationv1.GroupName + "/" + c.cfg.Version }
 
-// ask sends one request. again reports whether another try may succeed.
-func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1.TokenReviewStatus, again bool, err error) {
+// send sends one request. retry reports whether another try may succeed.
+func (c *Client) send(ctx context.Context, body []byte) (status *authenticationv1.TokenReviewStatus, retry bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.TryTimeout)
 	defer cancel()
 	start, code := time.Now(), "<error>"
@@ -175,7 +175,7 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	}
 	defer resp.Body.Close()
 	code = strconv.Itoa(resp.StatusCode)
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	responseBody, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {
 		return nil, true, fmt.Errorf("read the answer: %w", err)
 	}
@@ -185,12 +185,12 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 		return nil, true, fmt.Errorf("it returned %s", resp.Status)
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
 		return nil, false, fmt.Errorf("it returned %s", resp.Status)
-	case len(answer) > maxAnswer:
+	case len(responseBody) > maxResponse:
 		return nil, false, errors.New("its response is too large")
 	}
 	// v1beta1 has the same fields.
 	var review authenticationv1.TokenReview
-	switch err := c.service.Decode(answer, &review); {
+	switch err := c.service.Decode(responseBody, &review); {
 	case errors.Is(err, webhookclient.ErrTooManyValues):
 		return nil, false, err
 	case err != nil: // the error may quote the response
@@ -202,34 +202,35 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	return &review.Status, false, nil
 }
 
-// judge evaluates the response of the service.
-func (c *Client) judge(s *authenticationv1.TokenReviewStatus, asked []string) (*authenticator.Response, bool, error) {
-	if !s.Authenticated {
-		if s.Error != "" {
-			return nil, false, errors.New(s.Error)
+// evaluate returns the result that the service reports. The token must be valid for one of the
+// requested audiences.
+func (c *Client) evaluate(status *authenticationv1.TokenReviewStatus, requested []string) (*authenticator.Response, bool, error) {
+	if !status.Authenticated {
+		if status.Error != "" {
+			return nil, false, errors.New(status.Error)
 		}
 		return nil, false, nil
 	}
-	if s.User.Username == "" {
+	if status.User.Username == "" {
 		return nil, false, errors.New("the token review service authenticated a user without a name")
 	}
-	r := &authenticator.Response{User: authenticator.User{Name: s.User.Username, UID: s.User.UID, Groups: s.User.Groups}}
-	for k, v := range s.User.Extra {
-		if r.User.Extra == nil {
-			r.User.Extra = map[string][]string{}
+	response := &authenticator.Response{User: authenticator.User{Name: status.User.Username, UID: status.User.UID, Groups: status.User.Groups}}
+	for k, v := range status.User.Extra {
+		if response.User.Extra == nil {
+			response.User.Extra = map[string][]string{}
 		}
-		r.User.Extra[k] = v
+		response.User.Extra[k] = v
 	}
-	if len(asked) == 0 {
-		return r, true, nil
+	if len(requested) == 0 {
+		return response, true, nil
 	}
-	of := s.Audiences
-	if len(of) == 0 { // the service does not support audiences
-		of = c.cfg.Audiences
+	accepted := status.Audiences
+	if len(accepted) == 0 { // the service does not support audiences
+		accepted = c.cfg.Audiences
 	}
-	r.Audiences = authenticator.Intersect(asked, of)
-	if len(r.Audiences) == 0 {
+	response.Audiences = authenticator.Intersect(requested, accepted)
+	if len(response.Audiences) == 0 {
 		return nil, false, errors.New("the token is for other audiences")
 	}
-	return r, true, nil
+	return response, true, nil
 }

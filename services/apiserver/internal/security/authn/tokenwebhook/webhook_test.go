@@ -110,7 +110,7 @@ func TestReview(t *testing.T) {
 			var asked []byte
 			c_, _ := serve(t, c.version, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/authenticate" || r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer our-own" {
-					t.Errorf("%s %s with %v", r.Method, r.URL, r.Header)
+					t.Errorf("got %s %s with headers %v, want POST /authenticate with the client's credentials", r.Method, r.URL, r.Header)
 				}
 				asked, _ = io.ReadAll(r.Body)
 				w.Header().Set("Location", "/elsewhere")
@@ -121,13 +121,13 @@ func TestReview(t *testing.T) {
 			})
 			r, ok, err := c_.AuthenticateToken(t.Context(), secret, c.audiences)
 			if ok != (c.user != "") || ok && (r.User.Name != c.user || !slices.Equal(r.Audiences, c.got)) {
-				t.Errorf("got %+v, %v, %v", r, ok, err)
+				t.Errorf("got %+v, %v, %v; want user %q, audiences %q", r, ok, err, c.user, c.got)
 			}
 			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) || errors.Is(err, authenticator.ErrUnavailable) != c.undecided {
-				t.Errorf("got error %v", err)
+				t.Errorf("got error %v, want %q, unavailable %t", err, c.err, c.undecided)
 			}
 			if err != nil && strings.Contains(err.Error(), secret) {
-				t.Errorf("the error contains the token: %v", err)
+				t.Errorf("got error %v, want one without the token", err)
 			}
 			var review struct {
 				APIVersion, Kind string
@@ -138,7 +138,7 @@ func TestReview(t *testing.T) {
 			}
 			if err := json.Unmarshal(asked, &review); err != nil || review.APIVersion != "authentication.k8s.io/"+c.version || review.Kind != "TokenReview" ||
 				review.Spec.Token != secret || !slices.Equal(review.Spec.Audiences, c.audiences) {
-				t.Errorf("got request %s, %v", asked, err)
+				t.Errorf("got request %s, error %v; want token %q, audiences %q", asked, err, secret, c.audiences)
 			}
 		})
 	}
@@ -159,10 +159,10 @@ func TestResponseSizeIsLimited(t *testing.T) {
 		left <- false
 	})
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || err == nil || !strings.Contains(err.Error(), "too large") {
-		t.Errorf("got %v, %v", ok, err)
+		t.Errorf("got %v, %v; want false, an error, text with \"too large\"", ok, err)
 	}
 	if !<-left {
-		t.Errorf("a response of %d bytes was read", whole)
+		t.Errorf("a response of %d bytes was read, want the connection closed before its end", whole)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestFailedReviewIsRetried(t *testing.T) {
 		}
 	}
 	if codes["200"] != 1 || codes["502"] != 1 || len(codes) != 2 {
-		t.Errorf("got counted codes %v", codes)
+		t.Errorf("got counted codes %v; want 1, 1, length 2", codes)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestRetries(t *testing.T) {
 		})
 		_, ok, err := cl.AuthenticateToken(t.Context(), secret, nil)
 		if ok != c.again || (n.Load() > 1) != c.again {
-			t.Errorf("%s: got %v, %v after %d requests", name, ok, err, n.Load())
+			t.Errorf("%s: got %v, %v after %d requests; want %v, %v", name, ok, err, n.Load(), c.again, c.again)
 		}
 	}
 }
@@ -239,10 +239,10 @@ func TestServiceDoesNotAnswer(t *testing.T) {
 	})
 	defer close(stop)
 	if _, ok, err := silent.AuthenticateToken(t.Context(), secret, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("silent: got %v, %v", ok, err)
+		t.Errorf("silent: got %v, %v; want false, %v", ok, err, authenticator.ErrUnavailable)
 	}
 	if n.Load() != 2 {
-		t.Errorf("got %d requests", n.Load())
+		t.Errorf("got %d requests, want 2", n.Load())
 	}
 	gone := httptest.NewTLSServer(http.NotFoundHandler())
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gone.Certificate().Raw})
@@ -250,7 +250,7 @@ func TestServiceDoesNotAnswer(t *testing.T) {
 	c, _ := client(t, "v1", gone.URL, ca)
 	defer c.Close()
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("unreachable: got %v, %v", ok, err)
+		t.Errorf("unreachable: got %v, %v; want false, %v", ok, err, authenticator.ErrUnavailable)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestConfiguration(t *testing.T) {
 	} {
 		c.Registerer = prometheus.NewRegistry()
 		if _, err := tokenwebhook.New(c); err == nil {
-			t.Errorf("%s: got no error", name)
+			t.Errorf("%s: got no error, want an error", name)
 		}
 	}
 	// A server without TLS is allowed, with a warning in the log.
@@ -278,7 +278,7 @@ func TestConfiguration(t *testing.T) {
 		var log strings.Builder
 		_, err := tokenwebhook.New(tokenwebhook.Config{Kubeconfig: file, Version: "v1", Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil || strings.Contains(log.String(), "not encrypted") != warns {
-			t.Errorf("%s: got error %v, log %q", server, err, log.String())
+			t.Errorf("%s: got error %v, log %q; want no error, %v", server, err, log.String(), warns)
 		}
 	}
 }

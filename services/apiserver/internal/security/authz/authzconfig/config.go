@@ -3,6 +3,7 @@ package authzconfig
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,30 +136,25 @@ func Parse(data []byte, conditions Conditions) (*Configuration, error) {
 // setDefaults sets the defaults of webhooks.
 func (c *Configuration) setDefaults() {
 	for i := range c.Authorizers {
-		w := c.Authorizers[i].Webhook
-		if w == nil {
+		webhook := c.Authorizers[i].Webhook
+		if webhook == nil {
 			continue
 		}
-		if w.AuthorizedTTL.Duration == 0 {
-			w.AuthorizedTTL.Duration = DefaultAuthorizedTTL
+		if webhook.AuthorizedTTL.Duration == 0 {
+			webhook.AuthorizedTTL.Duration = DefaultAuthorizedTTL
 		}
-		if w.UnauthorizedTTL.Duration == 0 {
-			w.UnauthorizedTTL.Duration = DefaultUnauthorizedTTL
+		if webhook.UnauthorizedTTL.Duration == 0 {
+			webhook.UnauthorizedTTL.Duration = DefaultUnauthorizedTTL
 		}
 	}
 }
 
 // Has reports whether the configuration contains an authorizer of a type.
 func (c *Configuration) Has(kind string) bool {
-	for i := range c.Authorizers {
-		if c.Authorizers[i].Type == kind {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Authorizers, func(a Authorizer) bool { return a.Type == kind })
 }
 
-// Flags holds the flags that a file replaces.
+// Flags holds the values of the flags that a configuration file replaces.
 type Flags struct {
 	Modes                          []string
 	PolicyFile                     string
@@ -191,45 +187,36 @@ func FromFlags(f Flags) *Configuration {
 	return c
 }
 
-// Validate returns the errors of the flags, with their names.
+// Validate returns the errors in the flags. Each names its flag.
 func (f *Flags) Validate() (errs []error) {
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	addError := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(f.Modes) == 0 {
-		bad("--authorization-mode must name at least one mode")
+		addError("--authorization-mode must name at least one mode")
 	}
 	seen := map[string]bool{}
 	for _, m := range f.Modes {
-		if !isMode(m) {
-			bad("--authorization-mode: %q is not one of %v", m, Modes())
+		if !slices.Contains(Modes(), m) {
+			addError("--authorization-mode: %q is not one of %v", m, Modes())
 		}
 		if seen[m] {
-			bad("--authorization-mode: %q is given twice", m)
+			addError("--authorization-mode: %q is given twice", m)
 		}
 		seen[m] = true
 	}
 	if seen[ABAC] != (f.PolicyFile != "") {
-		bad("--authorization-mode %s and --authorization-policy-file go together", ABAC)
+		addError("--authorization-mode %s and --authorization-policy-file go together", ABAC)
 	}
 	if seen[Webhook] != (f.WebhookConfigFile != "") {
-		bad("--authorization-mode %s and --authorization-webhook-config-file go together", Webhook)
+		addError("--authorization-mode %s and --authorization-webhook-config-file go together", Webhook)
 	}
 	if f.WebhookVersion != reviewV1 && f.WebhookVersion != reviewV1beta1 {
-		bad("--authorization-webhook-version: %q is neither v1 nor v1beta1", f.WebhookVersion)
+		addError("--authorization-webhook-version: %q is neither v1 nor v1beta1", f.WebhookVersion)
 	}
 	if f.AuthorizedTTL < 0 || f.UnauthorizedTTL < 0 {
-		bad("--authorization-webhook-cache-authorized-ttl and --authorization-webhook-cache-unauthorized-ttl must not be negative")
+		addError("--authorization-webhook-cache-authorized-ttl and --authorization-webhook-cache-unauthorized-ttl must not be negative")
 	}
 	return errs
 }
 
 // Modes returns the values of --authorization-mode.
 func Modes() []string { return []string{AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node} }
-
-func isMode(m string) bool {
-	for _, known := range Modes() {
-		if m == known {
-			return true
-		}
-	}
-	return false
-}

@@ -62,7 +62,7 @@ func TestValidFiles(t *testing.T) {
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		c, err := authzconfig.Parse([]byte(strings.Replace(full, "k8s.io/v1", "k8s.io/"+version, 1)), conditions{})
 		if err != nil {
-			t.Fatalf("%s: %v", version, err)
+			t.Fatalf("Parse of version %s: got error %v, want none", version, err)
 		}
 		w := c.Authorizers[0].Webhook
 		if len(c.Authorizers) != 3 || !c.Has(authzconfig.Node) || c.Has(authzconfig.ABAC) || w.AuthorizedTTL.Duration != time.Minute || w.UnauthorizedTTL.Duration != 7*time.Second ||
@@ -72,12 +72,12 @@ func TestValidFiles(t *testing.T) {
 	}
 	two := webhook(file) + strings.Replace(strings.TrimPrefix(webhook(file), head+"authorizers:\n"), "name: w", "name: v", 1)
 	if c, err := authzconfig.Parse([]byte(two), conditions{}); err != nil || len(c.Authorizers) != 2 {
-		t.Errorf("two webhooks: got %+v, %v", c, err)
+		t.Errorf("two webhooks: got %+v, %v; want no error, length 2", c, err)
 	}
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		plain := strings.Replace(webhook(file, "-matchConditionSubjectAccessReviewVersion"), "k8s.io/v1", "k8s.io/"+version, 1)
 		if _, err := authzconfig.Parse([]byte(plain), conditions{}); err != nil {
-			t.Errorf("%s, without conditions and their version: got %v", version, err)
+			t.Errorf("%s, without conditions and their version: got %v, want no error", version, err)
 		}
 	}
 	c, err := authzconfig.Parse([]byte(webhook(file)), conditions{})
@@ -85,7 +85,7 @@ func TestValidFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := c.Authorizers[0].Webhook; w.AuthorizedTTL.Duration != 5*time.Minute || w.UnauthorizedTTL.Duration != 30*time.Second {
-		t.Errorf("defaults: got %+v", w)
+		t.Errorf("defaults: got %+v; want %v, %v", w, 5*time.Minute, 30*time.Second)
 	}
 }
 
@@ -200,7 +200,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, a := range c.Authorizers {
 			if a.Name == "" || (a.Type == authzconfig.Webhook) != (a.Webhook != nil) || a.Webhook != nil && a.Webhook.Timeout.Duration <= 0 {
-				t.Errorf("accepted %q", data)
+				t.Errorf("Parse(%q): got no error, want one", data)
 			}
 		}
 	})

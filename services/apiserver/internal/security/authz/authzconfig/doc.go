@@ -1,6 +1,6 @@
 // Package authzconfig reads an AuthorizationConfiguration (apiserver.config.k8s.io v1, v1beta1 and
-// v1alpha1; specification: "Authorization"): strict decoding, which rejects unknown and duplicate
-// fields, defaults, and validation with the path of each field. FromFlags returns the same for the
+// v1alpha1; specification: "Authorization"). Parse rejects unknown and duplicate fields, sets
+// defaults, and validates with the path of each field. FromFlags returns the configuration for the
 // flags that the file replaces.
 //
 // It keeps no state and reads no other file, except to validate a kubeconfig. Package modes creates

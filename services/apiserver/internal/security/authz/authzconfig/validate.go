@@ -17,51 +17,51 @@ func fileTypes() []string { return []string{Node, RBAC, Webhook} }
 
 // validate returns the errors in a configuration file, with the texts of Kubernetes.
 func (c *Configuration) validate(conditions Conditions) (errs field.ErrorList) {
-	at := field.NewPath("authorizers")
+	path := field.NewPath("authorizers")
 	if len(c.Authorizers) == 0 {
-		return field.ErrorList{field.Required(at, "at least one authorization mode must be defined")}
+		return field.ErrorList{field.Required(path, "at least one authorization mode must be defined")}
 	}
 	types := map[string]bool{}
 	names := map[string]bool{}
 	for i := range c.Authorizers {
 		a := &c.Authorizers[i]
-		at := at.Index(i)
+		path := path.Index(i)
 		switch {
 		case a.Type == "":
-			errs = append(errs, field.Required(at.Child("type"), ""))
+			errs = append(errs, field.Required(path.Child("type"), ""))
 			continue
 		case !slices.Contains(fileTypes(), a.Type):
-			errs = append(errs, field.NotSupported(at.Child("type"), a.Type, fileTypes()))
+			errs = append(errs, field.NotSupported(path.Child("type"), a.Type, fileTypes()))
 			continue
 		case types[a.Type] && a.Type != Webhook:
-			errs = append(errs, field.Duplicate(at.Child("type"), a.Type))
+			errs = append(errs, field.Duplicate(path.Child("type"), a.Type))
 			continue
 		}
 		types[a.Type] = true
-		errs = append(errs, validateName(a.Name, names, at.Child("name"))...)
+		errs = append(errs, validateName(a.Name, names, path.Child("name"))...)
 		names[a.Name] = true
 		switch {
 		case a.Type == Webhook && a.Webhook == nil:
-			errs = append(errs, field.Required(at.Child("webhook"), "required when type=Webhook"))
+			errs = append(errs, field.Required(path.Child("webhook"), "required when type=Webhook"))
 		case a.Type == Webhook:
-			errs = append(errs, a.Webhook.validate(conditions, at.Child("webhook"))...)
+			errs = append(errs, a.Webhook.validate(conditions, path.Child("webhook"))...)
 		case a.Webhook != nil:
-			errs = append(errs, field.Invalid(at.Child("webhook"), "non-null", "may only be specified when type=Webhook"))
+			errs = append(errs, field.Invalid(path.Child("webhook"), "non-null", "may only be specified when type=Webhook"))
 		}
 	}
 	return errs
 }
 
 // validateName validates the unique name of an authorizer.
-func validateName(name string, seen map[string]bool, at *field.Path) field.ErrorList {
+func validateName(name string, seen map[string]bool, path *field.Path) field.ErrorList {
 	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(path, "")}
 	}
 	if seen[name] {
-		return field.ErrorList{field.Duplicate(at, name)}
+		return field.ErrorList{field.Duplicate(path, name)}
 	}
 	if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
-		return field.ErrorList{field.Invalid(at, name, "authorizer name is invalid: "+strings.Join(msgs, ", "))}
+		return field.ErrorList{field.Invalid(path, name, "authorizer name is invalid: "+strings.Join(msgs, ", "))}
 	}
 	return nil
 }
@@ -69,8 +69,8 @@ func validateName(name string, seen map[string]bool, at *field.Path) field.Error
 // nameOf returns the name of an authorizer of a type other than webhook.
 func nameOf(kind string) string { return strings.ToLower(kind) }
 
-// checkNames returns an error unless an otherwise valid configuration uses the names known to
-// metrics.
+// checkNames returns an error if an authorizer other than a webhook has a name other than its type
+// in lower case. Metrics rely on these names.
 func (c *Configuration) checkNames() error {
 	var errs []error
 	for i := range c.Authorizers {
@@ -82,7 +82,7 @@ func (c *Configuration) checkNames() error {
 }
 
 // validate returns the errors in the configuration of a webhook.
-func (w *WebhookConfig) validate(conditions Conditions, at *field.Path) (errs field.ErrorList) {
+func (w *WebhookConfig) validate(conditions Conditions, path *field.Path) (errs field.ErrorList) {
 	add := func(err *field.Error) {
 		if err != nil {
 			errs = append(errs, err)
@@ -91,81 +91,81 @@ func (w *WebhookConfig) validate(conditions Conditions, at *field.Path) (errs fi
 	timeout := w.Timeout.Duration
 	switch {
 	case timeout == 0:
-		add(field.Required(at.Child("timeout"), ""))
+		add(field.Required(path.Child("timeout"), ""))
 	case timeout < 0 || timeout > MaxTimeout:
-		add(field.Invalid(at.Child("timeout"), timeout.String(), "must be > 0s and <= 30s"))
+		add(field.Invalid(path.Child("timeout"), timeout.String(), "must be > 0s and <= 30s"))
 	}
 	if d := w.AuthorizedTTL.Duration; d < 0 {
-		add(field.Invalid(at.Child("authorizedTTL"), d.String(), "must be > 0s"))
+		add(field.Invalid(path.Child("authorizedTTL"), d.String(), "must be > 0s"))
 	}
 	if d := w.UnauthorizedTTL.Duration; d < 0 {
-		add(field.Invalid(at.Child("unauthorizedTTL"), d.String(), "must be > 0s"))
+		add(field.Invalid(path.Child("unauthorizedTTL"), d.String(), "must be > 0s"))
 	}
-	add(oneOf(at.Child("subjectAccessReviewVersion"), w.SubjectAccessReviewVersion, reviewV1, reviewV1beta1))
+	add(oneOf(path.Child("subjectAccessReviewVersion"), w.SubjectAccessReviewVersion, reviewV1, reviewV1beta1))
 	if v := w.MatchConditionSubjectAccessReviewVersion; v != "" || len(w.MatchConditions) > 0 {
-		add(oneOf(at.Child("matchConditionSubjectAccessReviewVersion"), v, reviewV1))
+		add(oneOf(path.Child("matchConditionSubjectAccessReviewVersion"), v, reviewV1))
 	}
-	add(oneOf(at.Child("failurePolicy"), w.FailurePolicy, PolicyNoOpinion, PolicyDeny))
-	errs = append(errs, w.ConnectionInfo.validate(at.Child("connectionInfo"))...)
-	return append(errs, validateConditions(w.MatchConditions, conditions, at.Child("matchConditions"))...)
+	add(oneOf(path.Child("failurePolicy"), w.FailurePolicy, PolicyNoOpinion, PolicyDeny))
+	errs = append(errs, w.ConnectionInfo.validate(path.Child("connectionInfo"))...)
+	return append(errs, validateConditions(w.MatchConditions, conditions, path.Child("matchConditions"))...)
 }
 
-// oneOf returns an error unless value is one of the known values.
-func oneOf(at *field.Path, value string, known ...string) *field.Error {
+// oneOf returns an error unless value is one of the allowed values.
+func oneOf(path *field.Path, value string, allowed ...string) *field.Error {
 	switch {
 	case value == "":
-		return field.Required(at, "")
-	case !slices.Contains(known, value):
-		return field.NotSupported(at, value, known)
+		return field.Required(path, "")
+	case !slices.Contains(allowed, value):
+		return field.NotSupported(path, value, allowed)
 	}
 	return nil
 }
 
-func (c *ConnectionInfo) validate(at *field.Path) field.ErrorList {
-	file := at.Child("kubeConfigFile")
+func (c *ConnectionInfo) validate(path *field.Path) field.ErrorList {
+	filePath := path.Child("kubeConfigFile")
 	switch c.Type {
 	case ConnectionInCluster:
 		// The server would call itself for authorization.
-		return field.ErrorList{field.Invalid(at.Child("type"), c.Type, "the API server itself cannot use it; name a kubeConfigFile")}
+		return field.ErrorList{field.Invalid(path.Child("type"), c.Type, "the API server itself cannot use it; name a kubeConfigFile")}
 	case ConnectionFile:
 		if c.KubeConfigFile == nil || *c.KubeConfigFile == "" {
-			return field.ErrorList{field.Required(file, "")}
+			return field.ErrorList{field.Required(filePath, "")}
 		}
-		path := *c.KubeConfigFile
-		if !filepath.IsAbs(path) {
-			return field.ErrorList{field.Invalid(file, path, "must be an absolute path")}
+		file := *c.KubeConfigFile
+		if !filepath.IsAbs(file) {
+			return field.ErrorList{field.Invalid(filePath, file, "must be an absolute path")}
 		}
-		info, err := os.Stat(path)
+		info, err := os.Stat(file)
 		if err != nil {
-			return field.ErrorList{field.Invalid(file, path, "error loading file: "+err.Error())}
+			return field.ErrorList{field.Invalid(filePath, file, "error loading file: "+err.Error())}
 		}
 		if !info.Mode().IsRegular() {
-			return field.ErrorList{field.Invalid(file, path, "must be a regular file")}
+			return field.ErrorList{field.Invalid(filePath, file, "must be a regular file")}
 		}
 		return nil
 	}
-	if err := oneOf(at.Child("type"), c.Type, ConnectionInCluster, ConnectionFile); err != nil {
+	if err := oneOf(path.Child("type"), c.Type, ConnectionInCluster, ConnectionFile); err != nil {
 		return field.ErrorList{err}
 	}
 	return nil
 }
 
 // validateConditions returns the errors of the match conditions of a webhook.
-func validateConditions(list []MatchCondition, conditions Conditions, at *field.Path) (errs field.ErrorList) {
+func validateConditions(list []MatchCondition, conditions Conditions, path *field.Path) (errs field.ErrorList) {
 	if len(list) > MaxMatchConditions {
-		return field.ErrorList{field.TooMany(at, len(list), MaxMatchConditions)}
+		return field.ErrorList{field.TooMany(path, len(list), MaxMatchConditions)}
 	}
 	seen := map[string]bool{}
 	for i, c := range list {
-		at := at.Index(i).Child("expression")
+		path := path.Index(i).Child("expression")
 		switch {
 		case strings.TrimSpace(c.Expression) == "":
-			errs = append(errs, field.Required(at, ""))
+			errs = append(errs, field.Required(path, ""))
 		case seen[c.Expression]:
-			errs = append(errs, field.Duplicate(at, c.Expression))
+			errs = append(errs, field.Duplicate(path, c.Expression))
 		default:
 			if err := conditions.Check(c.Expression); err != nil {
-				errs = append(errs, field.Invalid(at, c.Expression, err.Error()))
+				errs = append(errs, field.Invalid(path, c.Expression, err.Error()))
 			}
 		}
 		seen[c.Expression] = true

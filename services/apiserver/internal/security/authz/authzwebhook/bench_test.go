@@ -30,10 +30,10 @@ func BenchmarkCachedDecision(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer z.Close()
-	a := attributesFor("x")
+	attrs := attributesFor("x")
 	b.ReportAllocs()
 	for b.Loop() {
-		if d, _, err := z.Authorize(b.Context(), a); d != authorizer.Allow {
+		if d, _, err := z.Authorize(b.Context(), attrs); d != authorizer.Allow {
 			b.Fatal(d, err)
 		}
 	}

@@ -27,14 +27,14 @@ const (
 // request.
 type cacheKey [sha256.Size]byte
 
-// cacheKeyOf returns the digest of attributes. It runs on the small stack of a request, which a
-// larger frame would grow, so it builds the text in a pooled buffer.
-func (c *cache) cacheKeyOf(a *authorizer.Attributes) cacheKey {
+// cacheKeyOf returns the digest of attributes. It encodes them in a pooled buffer, because a buffer
+// on the stack would grow the stack of each request.
+func (c *cache) cacheKeyOf(attrs *authorizer.Attributes) cacheKey {
 	buf, _ := c.buffers.Get().(*[]byte)
 	if buf == nil {
 		buf = new([]byte)
 	}
-	*buf = appendCacheKey((*buf)[:0], a)
+	*buf = appendCacheKey((*buf)[:0], attrs)
 	q := cacheKey(sha256.Sum256(*buf))
 	if cap(*buf) <= maxCachedAttributes {
 		c.buffers.Put(buf)
@@ -42,21 +42,21 @@ func (c *cache) cacheKeyOf(a *authorizer.Attributes) cacheKey {
 	return q
 }
 
-// appendCacheKey writes lengths before texts and lists, so different requests have different
-// encodings.
-func appendCacheKey(buf []byte, a *authorizer.Attributes) []byte {
-	buf = appendUser(buf, a.User)
-	if !a.Resource {
-		return appendTexts(buf, "path", a.Verb, a.Path)
+// appendCacheKey appends the encoding of attributes. It writes lengths before texts and lists, so
+// different requests have different encodings.
+func appendCacheKey(buf []byte, attrs *authorizer.Attributes) []byte {
+	buf = appendUser(buf, attrs.User)
+	if !attrs.Resource {
+		return appendTexts(buf, "path", attrs.Verb, attrs.Path)
 	}
-	buf = appendTexts(buf, "resource", a.Verb, a.Group, a.Version, a.ResourceName, a.Subresource, a.Namespace, a.Name)
-	buf = binary.AppendUvarint(buf, uint64(len(a.FieldSelector)))
-	for _, r := range a.FieldSelector {
+	buf = appendTexts(buf, "resource", attrs.Verb, attrs.Group, attrs.Version, attrs.ResourceName, attrs.Subresource, attrs.Namespace, attrs.Name)
+	buf = binary.AppendUvarint(buf, uint64(len(attrs.FieldSelector)))
+	for _, r := range attrs.FieldSelector {
 		buf = appendTexts(buf, r.Field, string(r.Operator), r.Value)
 	}
-	buf = binary.AppendUvarint(buf, uint64(len(a.LabelSelector)))
-	for i := range a.LabelSelector {
-		r := &a.LabelSelector[i]
+	buf = binary.AppendUvarint(buf, uint64(len(attrs.LabelSelector)))
+	for i := range attrs.LabelSelector {
+		r := &attrs.LabelSelector[i]
 		buf = appendTexts(buf, r.Key(), string(r.Operator()))
 		buf = appendTexts(buf, r.Values().List()...)
 	}
@@ -94,18 +94,18 @@ func appendTexts(buf []byte, texts ...string) []byte {
 }
 
 // oversized reports whether a request is too long for its decision to be cached.
-func oversized(a *authorizer.Attributes) bool {
-	n := len(a.Namespace) + len(a.Verb) + len(a.Group) + len(a.Version) + len(a.ResourceName) + len(a.Subresource) + len(a.Name) + len(a.Path)
-	for _, r := range a.FieldSelector {
-		n += len(r.Field) + len(r.Value)
+func oversized(attrs *authorizer.Attributes) bool {
+	size := len(attrs.Namespace) + len(attrs.Verb) + len(attrs.Group) + len(attrs.Version) + len(attrs.ResourceName) + len(attrs.Subresource) + len(attrs.Name) + len(attrs.Path)
+	for _, r := range attrs.FieldSelector {
+		size += len(r.Field) + len(r.Value)
 	}
-	for i := range a.LabelSelector {
-		n += len(a.LabelSelector[i].String())
+	for i := range attrs.LabelSelector {
+		size += len(attrs.LabelSelector[i].String())
 	}
-	return n >= maxCachedAttributes
+	return size >= maxCachedAttributes
 }
 
-// decision is a response of a service.
+// decision is a cached response of a service.
 type decision struct {
 	status  authorizationv1.SubjectAccessReviewStatus
 	expires time.Time
@@ -137,8 +137,8 @@ type cache struct {
 	// one counts for all decisions.
 	cluster    policyChange
 	namespaces *simplelru.LRU[string, policyChange]
-	// noCachingUntil is until when nothing is cached, because the store's revision went backwards.
-	// Services may still report earlier positions, which are indistinguishable from later ones.
+	// noCachingUntil is the time before which nothing is cached. It is set when the store's revision
+	// goes backwards: services may still report positions from before, which look newer.
 	noCachingUntil time.Time
 
 	buffers sync.Pool // of *[]byte
@@ -171,51 +171,51 @@ func (p policyChange) merge(other policyChange) policyChange {
 // lastChange returns the last change that affects decisions in a namespace, or at cluster
 // scope if it is empty. c.mu is held.
 func (c *cache) lastChange(namespace string) policyChange {
-	own, ok := c.namespaces.Peek(namespace)
+	ofNamespace, ok := c.namespaces.Peek(namespace)
 	if !ok {
 		return c.cluster
 	}
-	return c.cluster.merge(own)
+	return c.cluster.merge(ofNamespace)
 }
 
 // get returns a decision that still holds, and the number of the last change that
 // affects it.
-func (c *cache) get(q cacheKey, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
+func (c *cache) get(key cacheKey, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.lastChange(namespace).number
-	d, ok := c.entries.Get(q)
+	d, ok := c.entries.Get(key)
 	if ok && (d.asOf < last || !now.Before(d.expires)) {
-		c.entries.Remove(q)
+		c.entries.Remove(key)
 		ok = false
 	}
 	return d.status, ok, last
 }
 
-// put caches a decision that was requested after the change with the number asked.
-// The service made it at a position, unless at is nil. A decision that does not
-// include the last change that affects it is dropped.
-func (c *cache) put(q cacheKey, namespace string, d decision, asked uint64, at *rbac.Position, now time.Time) bool {
+// put caches a decision and reports whether it did. requestedAfter is the number of the last change
+// before the decision was requested. position is the policy position that the service reported; nil
+// if it reported none. A decision that does not include the last change that affects it is dropped.
+func (c *cache) put(key cacheKey, namespace string, d decision, requestedAfter uint64, position *rbac.Position, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Before(c.noCachingUntil) {
 		return false
 	}
 	last := c.lastChange(namespace)
-	if at == nil && asked != last.number || at != nil && !at.Covers(last.position) {
+	if position == nil && requestedAfter != last.number || position != nil && !position.Covers(last.position) {
 		return false
 	}
 	d.asOf = c.changes
-	c.entries.Add(q, d)
+	c.entries.Add(key, d)
 	return true
 }
 
 // includesLastChange reports whether a decision at a position includes the last change that
 // affects decisions in a namespace.
-func (c *cache) includesLastChange(at rbac.Position, namespace string) bool {
+func (c *cache) includesLastChange(position rbac.Position, namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return at.Covers(c.lastChange(namespace).position)
+	return position.Covers(c.lastChange(namespace).position)
 }
 
 // noCachingAfterRestore is how long services may take to follow a store whose revision went
@@ -236,14 +236,14 @@ func (c *cache) policyChanged(change rbac.Change, now time.Time) {
 		return
 	}
 	c.changes++
-	p := policyChange{number: c.changes, position: change.Position}
+	last := policyChange{number: c.changes, position: change.Position}
 	if wentBack || change.All {
 		c.namespaces.Purge()
-		c.cluster = p
+		c.cluster = last
 		c.entries.Purge()
 		return
 	}
 	for namespace := range change.Namespaces {
-		c.namespaces.Add(namespace, p)
+		c.namespaces.Add(namespace, last)
 	}
 }

@@ -42,8 +42,8 @@ func newClient(file, apiVersion string, dial webhookclient.Dial) (*client, error
 	return &client{Service: service, v1: apiVersion != authorizationv1beta1.SchemeGroupVersion.Version}, nil
 }
 
-// answer is the response of a service.
-type answer struct {
+// serviceResponse is the response of a service.
+type serviceResponse struct {
 	status authorizationv1.SubjectAccessReviewStatus
 	// position is the position of the policy that the decision is based on; nil if unknown.
 	position *rbac.Position
@@ -52,23 +52,23 @@ type answer struct {
 }
 
 // review sends a review, repeatedly if the service is temporarily unavailable, until ctx ends.
-func (c *client) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (answer, error) {
+func (c *client) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (serviceResponse, error) {
 	body, err := json.Marshal(c.request(spec))
 	if err != nil {
-		return answer{}, err
+		return serviceResponse{}, err
 	}
 	pause := firstPause
 	for attempt := 1; ; attempt++ {
-		a, retry, err := c.send(ctx, body)
+		response, retry, err := c.send(ctx, body)
 		if err == nil || !retry || attempt == maxAttempts || ctx.Err() != nil {
-			return a, err
+			return response, err
 		}
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return answer{}, errors.Join(ctx.Err(), err)
+			return serviceResponse{}, errors.Join(ctx.Err(), err)
 		}
 		pause *= 2
 	}
@@ -81,69 +81,69 @@ func (c *client) request(spec authorizationv1.SubjectAccessReviewSpec) any {
 			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec,
 		}
 	}
-	old := authorizationv1beta1.SubjectAccessReviewSpec{User: spec.User, UID: spec.UID, Groups: spec.Groups}
+	spec1beta1 := authorizationv1beta1.SubjectAccessReviewSpec{User: spec.User, UID: spec.UID, Groups: spec.Groups}
 	for k, v := range spec.Extra {
-		if old.Extra == nil {
-			old.Extra = map[string]authorizationv1beta1.ExtraValue{}
+		if spec1beta1.Extra == nil {
+			spec1beta1.Extra = map[string]authorizationv1beta1.ExtraValue{}
 		}
-		old.Extra[k] = authorizationv1beta1.ExtraValue(v)
+		spec1beta1.Extra[k] = authorizationv1beta1.ExtraValue(v)
 	}
 	if r := spec.ResourceAttributes; r != nil {
-		old.ResourceAttributes = &authorizationv1beta1.ResourceAttributes{
+		spec1beta1.ResourceAttributes = &authorizationv1beta1.ResourceAttributes{
 			Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Version: r.Version, Resource: r.Resource,
 			Subresource: r.Subresource, Name: r.Name, FieldSelector: r.FieldSelector, LabelSelector: r.LabelSelector,
 		}
 	}
 	if r := spec.NonResourceAttributes; r != nil {
-		old.NonResourceAttributes = &authorizationv1beta1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
+		spec1beta1.NonResourceAttributes = &authorizationv1beta1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
 	}
 	return &authorizationv1beta1.SubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1beta1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: old,
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1beta1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec1beta1,
 	}
 }
 
 // send sends a review once. retry reports whether another attempt may succeed.
-func (c *client) send(ctx context.Context, body []byte) (a answer, retry bool, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
+func (c *client) send(ctx context.Context, body []byte) (response serviceResponse, retry bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
 	if err != nil {
-		return answer{}, false, err
+		return serviceResponse{}, false, err
 	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json")
-	resp, err := c.Client.Do(r)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	resp, err := c.Client.Do(req)
 	if err != nil {
-		return answer{}, true, err
+		return serviceResponse{}, true, err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {
-		return answer{}, true, fmt.Errorf("response of %s: %w", c.URL, err)
+		return serviceResponse{}, true, fmt.Errorf("response of %s: %w", c.URL, err)
 	}
 	if resp.StatusCode/100 != 2 {
 		retry := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
-		return answer{}, retry, fmt.Errorf("%s answers with status %d", c.URL, resp.StatusCode)
+		return serviceResponse{}, retry, fmt.Errorf("%s answers with status %d", c.URL, resp.StatusCode)
 	}
 	if len(data) > maxResponse {
-		return answer{}, false, fmt.Errorf("response of %s exceeds %d bytes", c.URL, maxResponse)
+		return serviceResponse{}, false, fmt.Errorf("response of %s exceeds %d bytes", c.URL, maxResponse)
 	}
 	// The status is equal in both versions.
 	var review authorizationv1.SubjectAccessReview
 	if err := c.Decode(data, &review); err != nil {
-		return answer{}, false, fmt.Errorf("response of %s: %w", c.URL, err)
+		return serviceResponse{}, false, fmt.Errorf("response of %s: %w", c.URL, err)
 	}
 	if want := c.apiVersion(); review.Kind != "SubjectAccessReview" || review.APIVersion != want {
-		return answer{}, false, fmt.Errorf("response of %s is %s %s, want SubjectAccessReview %s", c.URL, review.Kind, review.APIVersion, want)
+		return serviceResponse{}, false, fmt.Errorf("response of %s is %s %s, want SubjectAccessReview %s", c.URL, review.Kind, review.APIVersion, want)
 	}
-	a = answer{status: review.Status, noStore: strings.Contains(resp.Header.Get("Cache-Control"), "no-store")}
+	response = serviceResponse{status: review.Status, noStore: strings.Contains(resp.Header.Get("Cache-Control"), "no-store")}
 	if text := resp.Header.Get(rbac.PositionHeader); text != "" {
 		p, err := rbac.ParsePosition(text)
-		if err != nil { // the decision is valid, but for an unknown time
-			a.noStore = true
+		if err != nil { // the decision is valid, but the policy that it is based on is unknown
+			response.noStore = true
 		} else {
-			a.position = &p
+			response.position = &p
 		}
 	}
-	return a, false, nil
+	return response, false, nil
 }
 
 func (c *client) apiVersion() string {

@@ -21,20 +21,20 @@ type Compiler struct{ env *celenv.Env }
 
 // NewCompiler returns a compiler.
 func NewCompiler() (*Compiler, error) {
-	str := cel.StringType
-	list := cel.ListType(cel.StringType)
-	requirement := celenv.Struct{Name: "kubernetes.SelectorRequirement", Fields: map[string]*cel.Type{"key": str, "operator": str, "values": list}}
+	stringType := cel.StringType
+	stringList := cel.ListType(cel.StringType)
+	requirement := celenv.Struct{Name: "kubernetes.SelectorRequirement", Fields: map[string]*cel.Type{"key": stringType, "operator": stringType, "values": stringList}}
 	selector := celenv.Struct{Name: "kubernetes.SelectorAttributes", Fields: map[string]*cel.Type{
-		"rawSelector": str, "requirements": cel.ListType(requirement.Type()),
+		"rawSelector": stringType, "requirements": cel.ListType(requirement.Type()),
 	}}
 	resource := celenv.Struct{Name: "kubernetes.ResourceAttributes", Fields: map[string]*cel.Type{
-		"namespace": str, "verb": str, "group": str, "version": str, "resource": str, "subresource": str, "name": str,
+		"namespace": stringType, "verb": stringType, "group": stringType, "version": stringType, "resource": stringType, "subresource": stringType, "name": stringType,
 		"fieldSelector": selector.Type(), "labelSelector": selector.Type(),
 	}}
-	path := celenv.Struct{Name: "kubernetes.NonResourceAttributes", Fields: map[string]*cel.Type{"path": str, "verb": str}}
+	path := celenv.Struct{Name: "kubernetes.NonResourceAttributes", Fields: map[string]*cel.Type{"path": stringType, "verb": stringType}}
 	spec := celenv.Struct{Name: "kubernetes.SubjectAccessReviewSpec", Fields: map[string]*cel.Type{
 		"resourceAttributes": resource.Type(), "nonResourceAttributes": path.Type(),
-		"user": str, "groups": list, "uid": str, "extra": cel.MapType(str, list),
+		"user": stringType, "groups": stringList, "uid": stringType, "extra": cel.MapType(stringType, stringList),
 	}}
 	env, err := celenv.New(map[string]*cel.Type{"request": spec.Type()}, spec, resource, path, selector, requirement)
 	if err != nil {
@@ -87,8 +87,8 @@ func (c *Conditions) match(ctx context.Context, spec *authorizationv1.SubjectAcc
 	return len(errs) == 0, errors.Join(errs...)
 }
 
-// specValue returns the value of the variable request. Absent fields are unset. Selectors contain
-// only requirements.
+// specValue returns the value of the variable request. Absent fields are unset. The raw text of a
+// selector is omitted.
 func specValue(spec *authorizationv1.SubjectAccessReviewSpec) map[string]any {
 	out := map[string]any{"user": spec.User, "groups": spec.Groups, "uid": spec.UID}
 	if len(spec.Extra) > 0 {
@@ -98,29 +98,32 @@ func specValue(spec *authorizationv1.SubjectAccessReviewSpec) map[string]any {
 		}
 		out["extra"] = extra
 	}
-	if ra := spec.ResourceAttributes; ra != nil {
+	if resource := spec.ResourceAttributes; resource != nil {
 		attrs := map[string]any{
-			"namespace": ra.Namespace, "verb": ra.Verb, "group": ra.Group, "version": ra.Version,
-			"resource": ra.Resource, "subresource": ra.Subresource, "name": ra.Name,
+			"namespace": resource.Namespace, "verb": resource.Verb, "group": resource.Group, "version": resource.Version,
+			"resource": resource.Resource, "subresource": resource.Subresource, "name": resource.Name,
 		}
-		if s := ra.FieldSelector; s != nil {
-			var reqs []any
-			for _, r := range s.Requirements {
-				reqs = append(reqs, map[string]any{"key": r.Key, "operator": string(r.Operator), "values": r.Values})
-			}
-			attrs["fieldSelector"] = map[string]any{"requirements": reqs}
+		var requirements []any
+		add := func(key, operator string, values []string) {
+			requirements = append(requirements, map[string]any{"key": key, "operator": operator, "values": values})
 		}
-		if s := ra.LabelSelector; s != nil {
-			var reqs []any
+		if s := resource.FieldSelector; s != nil {
 			for _, r := range s.Requirements {
-				reqs = append(reqs, map[string]any{"key": r.Key, "operator": string(r.Operator), "values": r.Values})
+				add(r.Key, string(r.Operator), r.Values)
 			}
-			attrs["labelSelector"] = map[string]any{"requirements": reqs}
+			attrs["fieldSelector"] = map[string]any{"requirements": requirements}
+		}
+		if s := resource.LabelSelector; s != nil {
+			requirements = nil
+			for _, r := range s.Requirements {
+				add(r.Key, string(r.Operator), r.Values)
+			}
+			attrs["labelSelector"] = map[string]any{"requirements": requirements}
 		}
 		out["resourceAttributes"] = attrs
 	}
-	if na := spec.NonResourceAttributes; na != nil {
-		out["nonResourceAttributes"] = map[string]any{"path": na.Path, "verb": na.Verb}
+	if nonResource := spec.NonResourceAttributes; nonResource != nil {
+		out["nonResourceAttributes"] = map[string]any{"path": nonResource.Path, "verb": nonResource.Verb}
 	}
 	return out
 }

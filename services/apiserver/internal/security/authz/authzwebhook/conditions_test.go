@@ -64,14 +64,14 @@ func TestMatchConditions(t *testing.T) {
 	} {
 		conditions, err := compiler(t).Compile(strings.Split(c.conditions, "\n"))
 		if err != nil {
-			t.Errorf("%s: %v", c.conditions, err)
+			t.Errorf("%s: got error %v, want none", c.conditions, err)
 			continue
 		}
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
-			r := newFixture(t, func(cfg *authzwebhook.Config) { cfg.Conditions, cfg.FailureDecision = conditions, decision })
-			got := r.ask(t, c.a)
+			f := newFixture(t, func(cfg *authzwebhook.Config) { cfg.Conditions, cfg.FailureDecision = conditions, decision })
+			got := f.authorize(t, c.a)
 			want := map[string]string{expectCalls: "no-opinion", skips: "no-opinion", fails: policy + " error"}[c.want]
-			if calls := r.service.calls.Load() == 1; got != want || calls != (c.want == expectCalls) {
+			if calls := f.service.calls.Load() == 1; got != want || calls != (c.want == expectCalls) {
 				t.Errorf("%s, failure policy %s: got %q, called %v, want %q", c.conditions, policy, got, calls, want)
 			}
 		}
@@ -81,10 +81,10 @@ func TestMatchConditions(t *testing.T) {
 func TestInvalidConditions(t *testing.T) {
 	for _, e := range []string{"", "1", "request.absent", "object.x", `request.user +`, `request.groups`, "request.resourceAttributes.field"} {
 		if err := compiler(t).Check(e); err == nil {
-			t.Errorf("%q compiles", e)
+			t.Errorf("%q: got no error, want one", e)
 		}
 		if _, err := compiler(t).Compile([]string{"true", e}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", e)) {
-			t.Errorf("%q: %v", e, err)
+			t.Errorf("%q: got error %v, want one that quotes the expression", e, err)
 		}
 	}
 }
@@ -96,13 +96,13 @@ func TestExpensiveConditionsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newFixture(t, func(cfg *authzwebhook.Config) { cfg.Conditions = conditions })
-	a := attributesFor("x")
-	if got := r.ask(t, a); got != "no-opinion" || r.service.calls.Load() != 0 {
-		t.Errorf("short text: got %q, %d calls", got, r.service.calls.Load())
+	f := newFixture(t, func(cfg *authzwebhook.Config) { cfg.Conditions = conditions })
+	attrs := attributesFor("x")
+	if got := f.authorize(t, attrs); got != "no-opinion" || f.service.calls.Load() != 0 {
+		t.Errorf("short text: got %q, %d calls; want \"no-opinion\", 0", got, f.service.calls.Load())
 	}
-	a.User.Name = strings.Repeat("a", 100_000)
-	if got := r.ask(t, a); got != "no-opinion error" || r.service.calls.Load() != 0 {
-		t.Errorf("long text: got %q, %d calls", got, r.service.calls.Load())
+	attrs.User.Name = strings.Repeat("a", 100_000)
+	if got := f.authorize(t, attrs); got != "no-opinion error" || f.service.calls.Load() != 0 {
+		t.Errorf("long text: got %q, %d calls; want \"no-opinion error\", 0", got, f.service.calls.Load())
 	}
 }

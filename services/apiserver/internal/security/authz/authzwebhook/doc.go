@@ -23,7 +23,7 @@
 // last change that affects it.
 //
 // Services report the position of a decision in the header X-Binnacle-Policy-Revision. A decision
-// without the header is cached only if no such change was seen since the request. The position and
+// without the header is cached only if no change that affects it was seen since the request. The position and
 // the cache change under one lock, so no older decision is cached after a change. Requests after a
 // change do not join calls that began before it.
 //

@@ -3,4 +3,4 @@ package authzwebhook
 import "net/http"
 
 // Break replaces the transport to the webhook.
-func (z *Authorizer) Break(r http.RoundTripper) { z.client.Client.Transport = r }
+func (a *Authorizer) Break(r http.RoundTripper) { a.client.Client.Transport = r }

@@ -28,8 +28,8 @@ func TestMetrics(t *testing.T) {
 		"never ends": {answer: func(http.ResponseWriter) {}, change: func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond }, want: map[string]string{evaluations: "timeout", failOpen: "timeout", kept: "miss"}},
 	} {
 		release := make(chan struct{})
-		r := newFixture(t, c.change)
-		r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		f := newFixture(t, c.change)
+		f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			if c.answer != nil {
 				c.answer(w)
 			}
@@ -38,21 +38,21 @@ func TestMetrics(t *testing.T) {
 			}
 			return c.answer != nil
 		}
-		r.ask(t, attributesFor(c.name))
+		f.authorize(t, attributesFor(c.name))
 		close(release)
 		for _, metric := range []string{evaluations, failOpen, kept} {
-			if got := r.results(t, metric); got != c.want[metric] {
+			if got := f.results(t, metric); got != c.want[metric] {
 				t.Errorf("%s: %s: got %q, want %q", name, metric, got, c.want[metric])
 			}
 		}
 	}
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	release := make(chan struct{})
-	r.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { r.Close(); <-release; return false }
-	r.ask(t, attributesFor("x"))
+	f.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { f.Close(); <-release; return false }
+	f.authorize(t, attributesFor("x"))
 	close(release)
-	if got := r.results(t, evaluations) + " " + r.results(t, failOpen); got != "canceled error" {
-		t.Errorf("after the breaker closed: got %s", got)
+	if got := f.results(t, evaluations) + " " + f.results(t, failOpen); got != "canceled error" {
+		t.Errorf("after the breaker closed: got %s, want \"canceled error\"", got)
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 func position(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
 
 func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	header := ""
-	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		if header != "" {
 			w.Header().Set(rbac.PositionHeader, header)
 		}
@@ -28,34 +28,34 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	}
 	expectCalls := func(want int64, what string) {
 		t.Helper()
-		r.ask(t, attributesFor("x"))
-		if got := r.service.calls.Swap(0); got != want {
+		f.authorize(t, attributesFor("x"))
+		if got := f.service.calls.Swap(0); got != want {
 			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
 	header = "5"
 	expectCalls(1, "first")
 	expectCalls(0, "kept")
-	r.PolicyChanged(rbac.Change{Position: position(5), All: true})
+	f.PolicyChanged(rbac.Change{Position: position(5), All: true})
 	expectCalls(1, "after a change")
 	expectCalls(0, "kept again, as it was decided at the change")
-	r.PolicyChanged(rbac.Change{Position: position(5)})
+	f.PolicyChanged(rbac.Change{Position: position(5)})
 	expectCalls(0, "a change that affects no decision")
 	header = "7"
-	r.PolicyChanged(rbac.Change{Position: position(6), All: true})
+	f.PolicyChanged(rbac.Change{Position: position(6), All: true})
 	expectCalls(1, "after another change")
 	expectCalls(0, "kept, as it was decided after the change")
-	sent := r.service.answer
-	r.service.answer = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
-		r.PolicyChanged(rbac.Change{Position: position(7), All: true})
+	sent := f.service.answer
+	f.service.answer = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
+		f.PolicyChanged(rbac.Change{Position: position(7), All: true})
 		return sent(w, spec, s)
 	}
-	r.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
+	f.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
 	expectCalls(1, "a change during a call")
 	expectCalls(0, "kept, as it was decided after that change")
-	r.service.answer = sent
+	f.service.answer = sent
 	header = "nonsense"
-	r.PolicyChanged(rbac.Change{Position: position(8), All: true})
+	f.PolicyChanged(rbac.Change{Position: position(8), All: true})
 	expectCalls(1, "malformed header")
 	expectCalls(1, "response with malformed header is not cached")
 	header = ""
@@ -66,26 +66,26 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 // TestRestoredPolicy: earlier positions do not count, and for a while nothing is cached, because
 // services that have not noticed the restore report positions that seem newer.
 func TestRestoredPolicy(t *testing.T) {
-	r := newFixture(t, nil)
-	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f := newFixture(t, nil)
+	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, position(50).String())
 		s.Allowed = true
 		return false
 	}
 	expectCalls := func(want int64, what string) {
 		t.Helper()
-		r.ask(t, attributesFor("x"))
-		if got := r.service.calls.Swap(0); got != want {
+		f.authorize(t, attributesFor("x"))
+		if got := f.service.calls.Swap(0); got != want {
 			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
-	r.PolicyChanged(rbac.Change{Position: position(40), All: true})
+	f.PolicyChanged(rbac.Change{Position: position(40), All: true})
 	expectCalls(1, "first")
 	expectCalls(0, "kept")
-	r.PolicyChanged(rbac.Change{Position: position(10), All: true})
+	f.PolicyChanged(rbac.Change{Position: position(10), All: true})
 	expectCalls(1, "after the restore")
 	expectCalls(1, "not kept")
-	r.clock.add(time.Minute)
+	f.clock.add(time.Minute)
 	expectCalls(1, "after all services have noticed")
 	expectCalls(0, "kept again")
 }
@@ -94,9 +94,9 @@ func TestRestoredPolicy(t *testing.T) {
 // least as new as the newest policy that was seen before the request.
 func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 	for _, tells := range []bool{true, false} {
-		r := newFixture(t, nil)
+		f := newFixture(t, nil)
 		var policy, seen atomic.Int64 // at the webhook, at the API server
-		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			at := policy.Load()
 			if tells {
 				w.Header().Set(rbac.PositionHeader, position(at).String())
@@ -115,10 +115,10 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 					default:
 					}
 					least := seen.Load()
-					_, reason, err := r.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
+					_, reason, err := f.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
 					var at int64
 					if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
-						t.Errorf("decided at %q although %d was seen before: %v %v", reason, least, err, scanErr)
+						t.Errorf("got a decision at revision %q, errors %v and %v; want at least revision %d", reason, err, scanErr, least)
 						return
 					}
 				}
@@ -126,9 +126,9 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 		}
 		for i := int64(1); i <= 40; i++ {
 			policy.Store(i)
-			r.PolicyChanged(rbac.Change{Position: position(i), All: true})
+			f.PolicyChanged(rbac.Change{Position: position(i), All: true})
 			seen.Store(i)
-			r.ask(t, attributesFor("0"))
+			f.authorize(t, attributesFor("0"))
 		}
 		close(stop)
 		wg.Wait()
@@ -138,9 +138,9 @@ func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 // TestLaggingWebhookNeverDecidesOnOldPolicy races requests with changes that the webhook sees after
 // the API server.
 func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	var policy, seen atomic.Int64 // at the webhook, at the API server
-	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		at := policy.Load()
 		w.Header().Set(rbac.PositionHeader, position(at).String())
 		s.Allowed, s.Reason = true, fmt.Sprint(at)
@@ -157,20 +157,20 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 				default:
 				}
 				least := seen.Load()
-				_, reason, err := r.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
+				_, reason, err := f.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
 				var at int64
 				if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
-					t.Errorf("decided at %q although %d was seen before: %v %v", reason, least, err, scanErr)
+					t.Errorf("got a decision at revision %q, errors %v and %v; want at least revision %d", reason, err, scanErr, least)
 					return
 				}
 			}
 		})
 	}
 	for i := int64(1); i <= 20; i++ {
-		r.PolicyChanged(rbac.Change{Position: position(i), All: true})
+		f.PolicyChanged(rbac.Change{Position: position(i), All: true})
 		seen.Store(i)
-		calls := r.service.calls.Load()
-		for r.service.calls.Load() < calls+1 && !t.Failed() { // some request gets an older position
+		calls := f.service.calls.Load()
+		for f.service.calls.Load() < calls+1 && !t.Failed() { // some request gets an older position
 			runtime.Gosched()
 		}
 		policy.Store(i)
@@ -182,65 +182,65 @@ func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
 // TestWebhookBehindPolicyIsCalledAgain: the webhook sees a change after the API server.
 func TestWebhookBehindPolicyIsCalledAgain(t *testing.T) {
 	for _, behind := range []rbac.Position{position(1), {2, 2, 1, 2}} {
-		r := newFixture(t, nil)
+		f := newFixture(t, nil)
 		var at atomic.Pointer[rbac.Position]
 		at.Store(&behind)
 		newest := position(2)
-		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
-			if r.service.calls.Load() == 3 {
+		f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			if f.service.calls.Load() == 3 {
 				at.Store(&newest)
 			}
 			w.Header().Set(rbac.PositionHeader, at.Load().String())
 			s.Allowed = *at.Load() != newest // the change revokes the permission
 			return false
 		}
-		r.PolicyChanged(rbac.Change{Position: newest, All: true})
+		f.PolicyChanged(rbac.Change{Position: newest, All: true})
 		for range 2 { // from the webhook, then from the cache
-			if got := r.ask(t, attributesFor("x")); got != "no-opinion" {
-				t.Errorf("%s: got a decision of an older policy: %s", &behind, got)
+			if got := f.authorize(t, attributesFor("x")); got != "no-opinion" {
+				t.Errorf("%s: got a decision of an older policy: %s, want \"no-opinion\"", &behind, got)
 			}
 		}
-		if n := r.service.calls.Load(); n != 3 {
-			t.Errorf("%s: got %d calls", &behind, n)
+		if n := f.service.calls.Load(); n != 3 {
+			t.Errorf("%s: got %d calls, want 3", &behind, n)
 		}
 	}
 }
 
 // TestWebhookThatStaysBehindIsNotCached: its decision counts for one request.
 func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
-	r := newFixture(t, nil)
-	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f := newFixture(t, nil)
+	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, position(1).String())
 		s.Allowed = true
 		return false
 	}
-	r.PolicyChanged(rbac.Change{Position: position(2), All: true})
+	f.PolicyChanged(rbac.Change{Position: position(2), All: true})
 	for range 2 {
-		if got := r.ask(t, attributesFor("x")); got != "allowed" {
+		if got := f.authorize(t, attributesFor("x")); got != "allowed" {
 			t.Error(got)
 		}
-		if n := r.service.calls.Swap(0); n < 2 || n > 8 {
-			t.Errorf("got %d calls: the API server waited not at all or too long, or cached an older decision", n)
+		if n := f.service.calls.Swap(0); n < 2 || n > 8 {
+			t.Errorf("got %d calls: the API server waited not at all or too long, or cached an older decision; want at least 2, at most 8", n)
 		}
 	}
 }
 
 // TestRequestsDoNotJoinCallsFromBeforeAChange uses a webhook that does not report its position.
 func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	release, arrived := make(chan struct{}), make(chan struct{})
-	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		arrived <- struct{}{}
 		<-release
 		s.Allowed = true
 		return false
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); r.ask(t, attributesFor("x")) }()
+	go func() { defer close(done); f.authorize(t, attributesFor("x")) }()
 	<-arrived
-	r.PolicyChanged(rbac.Change{Position: position(2), All: true}) // during the first call
+	f.PolicyChanged(rbac.Change{Position: position(2), All: true}) // during the first call
 	later := make(chan struct{})
-	go func() { defer close(later); r.ask(t, attributesFor("x")) }()
+	go func() { defer close(later); f.authorize(t, attributesFor("x")) }()
 	select {
 	case <-arrived:
 	case <-time.After(20 * time.Second):
@@ -255,9 +255,9 @@ func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
 // position and services that do not.
 func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 	for _, reports := range []bool{true, false} {
-		r := newFixture(t, nil)
+		f := newFixture(t, nil)
 		at := position(1)
-		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			if reports {
 				w.Header().Set(rbac.PositionHeader, at.String())
 			}
@@ -267,8 +267,8 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 		ask := func(namespace string) int64 {
 			q := attributesFor("x")
 			q.Namespace = namespace
-			r.ask(t, q)
-			return r.service.calls.Swap(0)
+			f.authorize(t, q)
+			return f.service.calls.Swap(0)
 		}
 		// asks checks the number of calls for the namespaces a and b and for the cluster scope.
 		expectCalls := func(what string, want ...int64) {
@@ -277,31 +277,31 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 				t.Errorf("%s: called %v times, want %v", what, got, want)
 			}
 		}
-		r.PolicyChanged(rbac.Change{Position: at, All: true})
+		f.PolicyChanged(rbac.Change{Position: at, All: true})
 		expectCalls("first", 1, 1, 1)
 		at[2] = 2
-		r.PolicyChanged(rbac.Change{Position: at})
+		f.PolicyChanged(rbac.Change{Position: at})
 		expectCalls("metadata", 0, 0, 0)
 		at[2] = 3
-		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		f.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
 		expectCalls("a role binding in a", 1, 0, 0)
 		expectCalls("cached again", 0, 0, 0)
 		at[1] = 4
-		r.PolicyChanged(rbac.Change{Position: at, All: true})
+		f.PolicyChanged(rbac.Change{Position: at, All: true})
 		expectCalls("a cluster role", 1, 1, 1)
 		expectCalls("cached again", 0, 0, 0)
 
 		// When too many namespaces have changed, older changes count for all namespaces, but not
 		// for decisions made since.
 		at[2] = 5
-		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		f.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
 		for i := range int64(5000) {
 			at[2] = 6 + i
-			r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{fmt.Sprint("n", i): {}}})
+			f.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{fmt.Sprint("n", i): {}}})
 		}
 		expectCalls("a change in many namespaces", 1, 1, 1)
 		expectCalls("cached again", 0, 0, 0)
-		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"one more": {}}})
+		f.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"one more": {}}})
 		expectCalls("an overflow by an older change", 0, 0, 0)
 	}
 }
@@ -309,17 +309,17 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 // TestUnrelatedChangesAreNotAwaited uses a webhook that has not seen the last change of another
 // namespace.
 func TestUnrelatedChangesAreNotAwaited(t *testing.T) {
-	r := newFixture(t, nil)
-	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+	f := newFixture(t, nil)
+	f.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, position(1).String())
 		s.Allowed = true
 		return false
 	}
-	r.PolicyChanged(rbac.Change{Position: position(1), All: true})
-	r.PolicyChanged(rbac.Change{Position: position(2), Namespaces: map[string]struct{}{"other": {}}})
-	r.ask(t, attributesFor("x"))
-	r.ask(t, attributesFor("x"))
-	if n := r.service.calls.Load(); n != 1 {
+	f.PolicyChanged(rbac.Change{Position: position(1), All: true})
+	f.PolicyChanged(rbac.Change{Position: position(2), Namespaces: map[string]struct{}{"other": {}}})
+	f.authorize(t, attributesFor("x"))
+	f.authorize(t, attributesFor("x"))
+	if n := f.service.calls.Load(); n != 1 {
 		t.Errorf("called %d times, want 1", n)
 	}
 }

@@ -47,7 +47,7 @@ func newService(t *testing.T) *service {
 			Spec       map[string]any `json:"spec"`
 		}
 		if err := json.Unmarshal(body, &review); err != nil || review.Kind != "SubjectAccessReview" {
-			t.Errorf("got body %s: %v", body, err)
+			t.Errorf("got body %s: %v; want no error, \"SubjectAccessReview\"", body, err)
 		}
 		var status authorizationv1.SubjectAccessReviewStatus
 		if s.answer != nil && s.answer(w, review.Spec, &status) {
@@ -91,11 +91,11 @@ type fixture struct {
 
 func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 	t.Helper()
-	r := &fixture{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
+	f := &fixture{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
 	c := authzwebhook.Config{
-		Name: "test", KubeconfigFile: kubeconfig(t, r.service.Server, r.service.URL+"/authorize"), Version: "v1",
+		Name: "test", KubeconfigFile: kubeconfig(t, f.service.Server, f.service.URL+"/authorize"), Version: "v1",
 		Timeout: 10 * time.Second, AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second,
-		MaxWaiting: 400, Metrics: authzwebhook.NewMetrics(r.registry), Logger: slog.New(slog.DiscardHandler), Now: r.clock.now,
+		MaxWaiting: 400, Metrics: authzwebhook.NewMetrics(f.registry), Logger: slog.New(slog.DiscardHandler), Now: f.clock.now,
 	}
 	if change != nil {
 		change(&c)
@@ -105,8 +105,8 @@ func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(z.Close)
-	r.Authorizer = z
-	return r
+	f.Authorizer = z
+	return f
 }
 
 func attributesFor(name string) *authorizer.Attributes {

@@ -38,8 +38,9 @@ type Config struct {
 	// users, so that a service that hangs does not block all requests of the server. 0 means no
 	// limit.
 	MaxWaiting int
-	// Suspend, if set, is called when a request begins to wait for the service. back ends the wait.
-	Suspend func(context.Context) (back func())
+	// Suspend, if set, is called when a request begins to wait for the service. resume is called when
+	// the wait ends.
+	Suspend func(context.Context) (resume func())
 	Metrics *Metrics
 	Calls   *webhookclient.Metrics // may be nil
 	Dial    webhookclient.Dial     // nil connects directly
@@ -64,79 +65,79 @@ const slotTimeout = time.Second
 
 // New reads the kubeconfig. The service need not be reachable yet.
 func New(c Config) (*Authorizer, error) {
-	z := &Authorizer{cfg: c, waiting: limit.New[string](limit.Options{Size: c.MaxWaiting, Share: true})}
+	a := &Authorizer{cfg: c, waiting: limit.New[string](limit.Options{Size: c.MaxWaiting, Share: true})}
 	var err error
-	if z.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
+	if a.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
 		return nil, err
 	}
-	z.client.WarnPlain(c.Logger, "authorization webhook "+c.Name)
-	z.client.Measure(c.Calls)
-	if z.cache, err = newCache(); err != nil {
+	a.client.WarnPlain(c.Logger, "authorization webhook "+c.Name)
+	a.client.Measure(c.Calls)
+	if a.cache, err = newCache(); err != nil {
 		return nil, err
 	}
-	if z.cfg.Now == nil {
-		z.cfg.Now = time.Now
+	if a.cfg.Now == nil {
+		a.cfg.Now = time.Now
 	}
-	z.hits = c.Metrics.cacheRequests.WithLabelValues(c.Name, "hit")
-	z.callCtx, z.endCalls = context.WithCancel(context.Background())
-	return z, nil
+	a.hits = c.Metrics.cacheRequests.WithLabelValues(c.Name, "hit")
+	a.callCtx, a.endCalls = context.WithCancel(context.Background())
+	return a, nil
 }
 
 // Close ends running calls. Later ones fail.
-func (z *Authorizer) Close() {
-	z.endCalls()
-	z.Retire()
+func (a *Authorizer) Close() {
+	a.endCalls()
+	a.Retire()
 }
 
-// Retire lets running calls finish and releases unused connections. Last requests with a replaced
-// configuration may still arrive.
-func (z *Authorizer) Retire() { z.client.Close() }
+// Retire releases unused connections after the configuration was replaced. Running calls finish, and
+// requests that began before the replacement may still call the service.
+func (a *Authorizer) Retire() { a.client.Close() }
 
 // PolicyChanged invalidates the cached decisions that a change of the policy affects.
 // Changes must arrive in order.
-func (z *Authorizer) PolicyChanged(c rbac.Change) { z.cache.policyChanged(c, z.cfg.Now()) }
+func (a *Authorizer) PolicyChanged(c rbac.Change) { a.cache.policyChanged(c, a.cfg.Now()) }
 
 var (
-	errBoth     = errors.New("webhook subject access review returned both allow and deny response")
-	errUnlisted = errors.New("webhook authorizer does not support user rule resolution")
+	errBoth    = errors.New("webhook subject access review returned both allow and deny response")
+	errNoRules = errors.New("webhook authorizer does not support user rule resolution")
 )
 
 // RulesFor implements authorizer.RuleResolver. A service does not list rules.
 func (*Authorizer) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
-	return authorizer.Rules{Incomplete: true}, errUnlisted
+	return authorizer.Rules{Incomplete: true}, errNoRules
 }
 
 // Authorize implements authorizer.Authorizer.
-func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
-	if z.cfg.Conditions != nil {
-		matches, err := z.matchesConditions(ctx, a)
+func (a *Authorizer) Authorize(ctx context.Context, attrs *authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.cfg.Conditions != nil {
+		matches, err := a.matchesConditions(ctx, attrs)
 		if err != nil {
-			return z.cfg.FailureDecision, "", err
+			return a.cfg.FailureDecision, "", err
 		}
 		if !matches {
 			return authorizer.NoOpinion, "", nil
 		}
 	}
-	q := z.cache.cacheKeyOf(a)
-	status, ok, asked := z.cache.get(q, scopeOf(a), z.cfg.Now())
+	key := a.cache.cacheKeyOf(attrs)
+	status, ok, lastChange := a.cache.get(key, scopeOf(attrs), a.cfg.Now())
 	if ok {
-		z.hits.Inc()
+		a.hits.Inc()
 		return decisionOf(&status)
 	}
-	if z.cfg.Suspend != nil {
-		defer z.cfg.Suspend(ctx)()
+	if a.cfg.Suspend != nil {
+		defer a.cfg.Suspend(ctx)()
 	}
-	got, err := z.callShared(ctx, q, asked, a)
+	response, err := a.callShared(ctx, key, lastChange, attrs)
 	if err != nil {
-		return z.failureDecision(err)
+		return a.failureDecision(err)
 	}
-	return decisionOf(&got.status)
+	return decisionOf(&response.status)
 }
 
 // matchesConditions reports whether the match conditions select the request.
-func (z *Authorizer) matchesConditions(ctx context.Context, a *authorizer.Attributes) (bool, error) {
-	spec := a.Spec()
-	return z.cfg.Conditions.match(ctx, &spec, z.cfg.Metrics, z.cfg.Name)
+func (a *Authorizer) matchesConditions(ctx context.Context, attrs *authorizer.Attributes) (bool, error) {
+	spec := attrs.Spec()
+	return a.cfg.Conditions.match(ctx, &spec, a.cfg.Metrics, a.cfg.Name)
 }
 
 // decisionOf returns the decision that a status states. A denial takes precedence.
@@ -152,68 +153,69 @@ func decisionOf(status *authorizationv1.SubjectAccessReviewStatus) (authorizer.D
 	return authorizer.NoOpinion, status.Reason, nil
 }
 
-// scopeOf returns the namespace whose roles and bindings a decision depends on, besides
-// those of the cluster; empty if there is none.
-func scopeOf(a *authorizer.Attributes) string {
-	if !a.Resource {
+// scopeOf returns the namespace of a request. The decision depends on its roles and bindings and on
+// those of the cluster. It returns "" if the decision depends only on those of the cluster.
+func scopeOf(attrs *authorizer.Attributes) string {
+	if !attrs.Resource {
 		return ""
 	}
-	return a.Namespace
+	return attrs.Namespace
 }
 
 // callShared calls the service once for all concurrent equal requests under the same policy.
-func (z *Authorizer) callShared(ctx context.Context, q cacheKey, asked uint64, a *authorizer.Attributes) (answer, error) {
-	cacheable := !oversized(a)
+// lastChange is the number of the last policy change that affects the request.
+func (a *Authorizer) callShared(ctx context.Context, key cacheKey, lastChange uint64, attrs *authorizer.Attributes) (serviceResponse, error) {
+	cacheable := !oversized(attrs)
 	if cacheable {
-		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "miss").Inc()
+		a.cfg.Metrics.cacheRequests.WithLabelValues(a.cfg.Name, "miss").Inc()
 	} else {
-		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "oversized").Inc()
+		a.cfg.Metrics.cacheRequests.WithLabelValues(a.cfg.Name, "oversized").Inc()
 	}
 	slot := limit.Claim[string]{Key: request.Principal(ctx)} // an access review may concern any user
-	if err := z.acquire(ctx, slot); err != nil {
-		return answer{}, err
+	if err := a.acquire(ctx, slot); err != nil {
+		return serviceResponse{}, err
 	}
-	defer z.waiting.Release(slot)
-	scope := scopeOf(a)
-	spec := a.Spec() // shares no memory that the caller changes
-	flight := z.flights.DoChan(string(binary.AppendUvarint(q[:], asked)), func() (any, error) {
+	defer a.waiting.Release(slot)
+	scope := scopeOf(attrs)
+	spec := attrs.Spec() // shares no memory that the caller changes
+	flight := a.flights.DoChan(string(binary.AppendUvarint(key[:], lastChange)), func() (any, error) {
 		// An earlier call may have ended between the cache lookup and this point.
-		if status, ok, now := z.cache.get(q, scope, z.cfg.Now()); ok && now == asked {
-			return answer{status: status}, nil
+		if status, ok, current := a.cache.get(key, scope, a.cfg.Now()); ok && current == lastChange {
+			return serviceResponse{status: status}, nil
 		}
 		// Other requests may wait for the call after the first one leaves.
-		ctx, cancel := context.WithTimeout(z.callCtx, z.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(a.callCtx, a.cfg.Timeout)
 		defer cancel()
-		var got answer
+		var response serviceResponse
 		// A panic here would end the process.
 		err := task.Protect(func() (err error) {
-			got, err = z.review(ctx, spec, scope)
+			response, err = a.review(ctx, spec, scope)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		if cacheable && !got.noStore {
-			z.cacheAnswer(q, scope, asked, got)
+		if cacheable && !response.noStore {
+			a.cacheResponse(key, scope, lastChange, response)
 		}
-		return got, nil
+		return response, nil
 	})
 	select {
 	case r := <-flight:
 		if r.Err != nil {
-			return answer{}, r.Err
+			return serviceResponse{}, r.Err
 		}
-		return r.Val.(answer), nil
+		return r.Val.(serviceResponse), nil
 	case <-ctx.Done():
-		return answer{}, ctx.Err()
+		return serviceResponse{}, ctx.Err()
 	}
 }
 
 // acquire waits for a slot to call the service.
-func (z *Authorizer) acquire(ctx context.Context, slot limit.Claim[string]) error {
-	limited, cancel := context.WithTimeout(ctx, min(slotTimeout, z.cfg.Timeout))
+func (a *Authorizer) acquire(ctx context.Context, slot limit.Claim[string]) error {
+	limited, cancel := context.WithTimeout(ctx, min(slotTimeout, a.cfg.Timeout))
 	defer cancel()
-	err := z.waiting.Acquire(limited, slot)
+	err := a.waiting.Acquire(limited, slot)
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -229,40 +231,40 @@ const (
 // review requests a decision based on the newest policy of a namespace, or of the cluster scope,
 // that the server has seen. If a service stays behind, its last decision applies to this request
 // only.
-func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, scope string) (answer, error) {
+func (a *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, scope string) (serviceResponse, error) {
 	for pause := firstBehindPause; ; pause *= 2 {
-		begin := z.cfg.Now()
-		got, err := z.client.review(ctx, spec)
-		z.recordCall(err, z.cfg.Now().Sub(begin))
-		if err != nil || got.position == nil || z.cache.includesLastChange(*got.position, scope) {
-			return got, err
+		begin := a.cfg.Now()
+		response, err := a.client.review(ctx, spec)
+		a.recordCall(err, a.cfg.Now().Sub(begin))
+		if err != nil || response.position == nil || a.cache.includesLastChange(*response.position, scope) {
+			return response, err
 		}
-		z.cfg.Metrics.behind.WithLabelValues(z.cfg.Name).Inc()
+		a.cfg.Metrics.behind.WithLabelValues(a.cfg.Name).Inc()
 		if pause > lastBehindPause {
-			return got, nil
+			return response, nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return got, nil
+			return response, nil
 		}
 	}
 }
 
-// cacheAnswer caches an answer for the configured time.
-func (z *Authorizer) cacheAnswer(q cacheKey, scope string, asked uint64, got answer) {
-	ttl := z.cfg.UnauthorizedTTL
-	if got.status.Allowed && !got.status.Denied {
-		ttl = z.cfg.AuthorizedTTL
+// cacheResponse caches a response for the configured time.
+func (a *Authorizer) cacheResponse(key cacheKey, scope string, lastChange uint64, response serviceResponse) {
+	ttl := a.cfg.UnauthorizedTTL
+	if response.status.Allowed && !response.status.Denied {
+		ttl = a.cfg.AuthorizedTTL
 	}
 	if ttl > 0 {
-		now := z.cfg.Now()
-		z.cache.put(q, scope, decision{status: got.status, expires: now.Add(ttl)}, asked, got.position, now)
+		now := a.cfg.Now()
+		a.cache.put(key, scope, decision{status: response.status, expires: now.Add(ttl)}, lastChange, response.position, now)
 	}
 }
 
 // recordCall records the result and the duration of a call.
-func (z *Authorizer) recordCall(err error, took time.Duration) {
+func (a *Authorizer) recordCall(err error, took time.Duration) {
 	result := "success"
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -272,18 +274,18 @@ func (z *Authorizer) recordCall(err error, took time.Duration) {
 	case err != nil:
 		result = "error"
 	}
-	z.cfg.Metrics.evaluations.WithLabelValues(z.cfg.Name, result).Inc()
-	z.cfg.Metrics.duration.WithLabelValues(z.cfg.Name, result).Observe(took.Seconds())
+	a.cfg.Metrics.evaluations.WithLabelValues(a.cfg.Name, result).Inc()
+	a.cfg.Metrics.duration.WithLabelValues(a.cfg.Name, result).Observe(took.Seconds())
 }
 
-// failureDecision returns the decision without the service.
-func (z *Authorizer) failureDecision(err error) (authorizer.Decision, string, error) {
-	if z.cfg.FailureDecision == authorizer.NoOpinion {
+// failureDecision returns the decision for a request that the service could not decide.
+func (a *Authorizer) failureDecision(err error) (authorizer.Decision, string, error) {
+	if a.cfg.FailureDecision == authorizer.NoOpinion {
 		result := "error"
 		if errors.Is(err, context.DeadlineExceeded) {
 			result = "timeout"
 		}
-		z.cfg.Metrics.failOpen.WithLabelValues(z.cfg.Name, result).Inc()
+		a.cfg.Metrics.failOpen.WithLabelValues(a.cfg.Name, result).Inc()
 	}
-	return z.cfg.FailureDecision, "", fmt.Errorf("authorization webhook %s: %w", z.cfg.Name, err)
+	return a.cfg.FailureDecision, "", fmt.Errorf("authorization webhook %s: %w", a.cfg.Name, err)
 }

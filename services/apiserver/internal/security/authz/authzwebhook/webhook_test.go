@@ -27,9 +27,9 @@ import (
 
 type status = authorizationv1.SubjectAccessReviewStatus
 
-func (r *fixture) ask(t *testing.T, a *authorizer.Attributes) string {
+func (f *fixture) authorize(t *testing.T, attrs *authorizer.Attributes) string {
 	t.Helper()
-	d, reason, err := r.Authorize(requesttest.WithUser(t.Context(), a.User), a)
+	d, reason, err := f.Authorize(requesttest.WithUser(t.Context(), attrs.User), attrs)
 	text := d.String()
 	if reason != "" {
 		text += " " + reason
@@ -41,7 +41,7 @@ func (r *fixture) ask(t *testing.T, a *authorizer.Attributes) string {
 }
 
 func TestDecisionsOfTheWebhook(t *testing.T) {
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	for name, c := range map[string]struct {
 		status status
 		want   string
@@ -51,34 +51,34 @@ func TestDecisionsOfTheWebhook(t *testing.T) {
 		"neither": {status{Reason: "perhaps"}, "no-opinion perhaps"},
 		"both":    {status{Allowed: true, Denied: true}, "denied error"},
 	} {
-		r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
+		f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
 		for range 2 { // from the webhook, then from the cache
-			if got := r.ask(t, attributesFor(name)); got != c.want {
+			if got := f.authorize(t, attributesFor(name)); got != c.want {
 				t.Errorf("%s: got %q, want %q", name, got, c.want)
 			}
 		}
 	}
-	if n := r.service.calls.Load(); n != 4 {
+	if n := f.service.calls.Load(); n != 4 {
 		t.Errorf("got %d calls, want 4", n)
 	}
-	if rules, err := r.RulesFor(t.Context(), &authorizer.User{}, "a"); !rules.Incomplete || err == nil {
+	if rules, err := f.RulesFor(t.Context(), &authorizer.User{}, "a"); !rules.Incomplete || err == nil {
 		t.Error("got complete rules from a webhook")
 	}
 }
 
 // TestFieldNamesAreCaseSensitive: as in Kubernetes, a field in another case is ignored.
 func TestFieldNamesAreCaseSensitive(t *testing.T) {
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	for said, want := range map[string]string{
 		`{"Allowed":true}`:                 "no-opinion",
 		`{"allowed":false,"ALLOWED":true}`: "no-opinion",
 		`{"denied":true,"Denied":false}`:   "denied",
 	} {
-		r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			_, _ = fmt.Fprintf(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":%s}`, said)
 			return true
 		}
-		if got := r.ask(t, attributesFor(said)); got != want {
+		if got := f.authorize(t, attributesFor(said)); got != want {
 			t.Errorf("%s: got %q, want %q", said, got, want)
 		}
 	}
@@ -88,14 +88,14 @@ func TestFieldNamesAreCaseSensitive(t *testing.T) {
 // while a decision is cached.
 func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	var away, asides atomic.Int32
-	r := newFixture(t, func(c *authzwebhook.Config) {
+	f := newFixture(t, func(c *authzwebhook.Config) {
 		c.Suspend = func(context.Context) func() {
 			asides.Add(1)
 			away.Add(1)
 			return func() { away.Add(-1) }
 		}
 	})
-	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		if away.Load() != 1 {
 			t.Error("the request was not suspended")
 		}
@@ -103,32 +103,32 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 		return false
 	}
 	for range 2 {
-		if got := r.ask(t, attributesFor("a")); got != "allowed" {
+		if got := f.authorize(t, attributesFor("a")); got != "allowed" {
 			t.Error(got)
 		}
 	}
 	if asides.Load() != 1 || away.Load() != 0 {
-		t.Errorf("got %d suspensions, %d at the end", asides.Load(), away.Load())
+		t.Errorf("got %d suspensions, %d at the end; want 1, 0", asides.Load(), away.Load())
 	}
 }
 
 func TestReviewContent(t *testing.T) {
-	a := attributesFor("x")
-	a.Verb, a.Name = "list", ""
-	a.FieldSelector = fields.ParseSelectorOrDie("spec.nodeName=n,a!=b").Requirements()
+	attrs := attributesFor("x")
+	attrs.Verb, attrs.Name = "list", ""
+	attrs.FieldSelector = fields.ParseSelectorOrDie("spec.nodeName=n,a!=b").Requirements()
 	selector, err := labels.Parse("x in (b,a),!y,z=1,n>3")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.LabelSelector, _ = selector.Requirements()
+	attrs.LabelSelector, _ = selector.Requirements()
 	const common = `"extra":{"scope":["a","b"]},%s:["dev"],"resourceAttributes":{` +
 		`"fieldSelector":{"requirements":[{"key":"a","operator":"NotIn","values":["b"]},{"key":"spec.nodeName","operator":"In","values":["n"]}]},` +
 		`"labelSelector":{"requirements":[{"key":"x","operator":"In","values":["a","b"]},{"key":"y","operator":"DoesNotExist"},{"key":"z","operator":"In","values":["1"]}]},` +
 		`"namespace":"ns","resource":"pods","verb":"list","version":"v1"},"uid":"u","user":"alice"}`
 	for version, groups := range map[string]string{"v1": `"groups"`, "v1beta1": `"group"`} {
-		r := newFixture(t, func(c *authzwebhook.Config) { c.Version = version })
+		f := newFixture(t, func(c *authzwebhook.Config) { c.Version = version })
 		var sent []string
-		r.service.answer = func(_ http.ResponseWriter, spec map[string]any, _ *status) bool {
+		f.service.answer = func(_ http.ResponseWriter, spec map[string]any, _ *status) bool {
 			b, err := json.Marshal(spec)
 			if err != nil {
 				t.Error(err)
@@ -136,8 +136,8 @@ func TestReviewContent(t *testing.T) {
 			sent = append(sent, string(b))
 			return false
 		}
-		r.ask(t, a)
-		r.ask(t, &authorizer.Attributes{User: &authorizer.User{Name: "bob"}, Verb: "get", Path: "/x"})
+		f.authorize(t, attrs)
+		f.authorize(t, &authorizer.Attributes{User: &authorizer.User{Name: "bob"}, Verb: "get", Path: "/x"})
 		want := "{" + fmt.Sprintf(common, groups)
 		if len(sent) != 2 || sent[0] != want || sent[1] != `{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"bob"}` {
 			t.Errorf("%s: got %s\nwant %s", version, sent, want)
@@ -146,51 +146,51 @@ func TestReviewContent(t *testing.T) {
 }
 
 func TestCacheTTLs(t *testing.T) {
-	r := newFixture(t, nil)
-	r.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+	f := newFixture(t, nil)
+	f.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
 		s.Allowed = spec["resourceAttributes"].(map[string]any)["name"] == "yes"
 		return false
 	}
 	times := func(want int64, what string) {
 		t.Helper()
-		if got := r.service.calls.Swap(0); got != want {
+		if got := f.service.calls.Swap(0); got != want {
 			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
-	both := func() { r.ask(t, attributesFor("yes")); r.ask(t, attributesFor("no")) }
+	both := func() { f.authorize(t, attributesFor("yes")); f.authorize(t, attributesFor("no")) }
 	both()
 	both()
 	times(2, "at once")
-	r.clock.add(30 * time.Second)
+	f.clock.add(30 * time.Second)
 	both()
 	times(1, "after the TTL of denied decisions")
-	r.clock.add(5 * time.Minute)
+	f.clock.add(5 * time.Minute)
 	both()
 	times(2, "after the TTL of allowed decisions")
 	big := attributesFor(strings.Repeat("x", 10_000))
-	r.ask(t, big)
-	r.ask(t, big)
+	f.authorize(t, big)
+	f.authorize(t, big)
 	times(2, "oversized attributes")
-	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+	f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		w.Header().Set("Cache-Control", "no-store")
 		return false
 	}
-	r.ask(t, attributesFor("node"))
-	r.ask(t, attributesFor("node"))
+	f.authorize(t, attributesFor("node"))
+	f.authorize(t, attributesFor("node"))
 	times(2, "a response that must not be cached")
-	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		s.Allowed, s.Denied = true, true
 		return false
 	}
-	r.ask(t, attributesFor("contradictory"))
-	r.clock.add(30 * time.Second)
-	r.ask(t, attributesFor("contradictory"))
+	f.authorize(t, attributesFor("contradictory"))
+	f.clock.add(30 * time.Second)
+	f.authorize(t, attributesFor("contradictory"))
 	times(2, "a contradictory response denies")
 }
 
 // TestCacheKeyIsComplete: attributes that differ in one field have separate entries.
 func TestCacheKeyIsComplete(t *testing.T) {
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	sel := func(s string) fields.Requirements { return fields.ParseSelectorOrDie(s).Requirements() }
 	lab := func(s string) labels.Requirements {
 		p, err := labels.Parse(s)
@@ -202,43 +202,43 @@ func TestCacheKeyIsComplete(t *testing.T) {
 	}
 	changes := []func(*authorizer.Attributes){
 		func(*authorizer.Attributes) {},
-		func(a *authorizer.Attributes) { a.User.Name = "bob" },
-		func(a *authorizer.Attributes) { a.User.UID = "v" },
-		func(a *authorizer.Attributes) { a.User.Groups = []string{"de", "v"} },
-		func(a *authorizer.Attributes) { a.User.Groups = nil },
-		func(a *authorizer.Attributes) { a.User.Extra = nil },
-		func(a *authorizer.Attributes) { a.User.Extra = map[string][]string{"scope": {"a"}, "b": {}} },
-		func(a *authorizer.Attributes) { a.Verb = "list" },
-		func(a *authorizer.Attributes) { a.Group = "apps" },
-		func(a *authorizer.Attributes) { a.Version = "v2" },
-		func(a *authorizer.Attributes) { a.ResourceName = "jobs" },
-		func(a *authorizer.Attributes) { a.Subresource = "log" },
-		func(a *authorizer.Attributes) { a.Namespace = "" },
-		func(a *authorizer.Attributes) { a.Name = "" },
-		func(a *authorizer.Attributes) { a.FieldSelector = sel("a=b") },
-		func(a *authorizer.Attributes) { a.FieldSelector = sel("a!=b") },
-		func(a *authorizer.Attributes) { a.LabelSelector = lab("a=b") },
-		func(a *authorizer.Attributes) { a.LabelSelector = lab("a in (b,c)") },
-		func(a *authorizer.Attributes) { a.LabelSelector = lab("a") },
-		func(a *authorizer.Attributes) { a.Resource, a.Path = false, "/x" },
-		func(a *authorizer.Attributes) { a.User = nil },
+		func(attrs *authorizer.Attributes) { attrs.User.Name = "bob" },
+		func(attrs *authorizer.Attributes) { attrs.User.UID = "v" },
+		func(attrs *authorizer.Attributes) { attrs.User.Groups = []string{"de", "v"} },
+		func(attrs *authorizer.Attributes) { attrs.User.Groups = nil },
+		func(attrs *authorizer.Attributes) { attrs.User.Extra = nil },
+		func(attrs *authorizer.Attributes) { attrs.User.Extra = map[string][]string{"scope": {"a"}, "b": {}} },
+		func(attrs *authorizer.Attributes) { attrs.Verb = "list" },
+		func(attrs *authorizer.Attributes) { attrs.Group = "apps" },
+		func(attrs *authorizer.Attributes) { attrs.Version = "v2" },
+		func(attrs *authorizer.Attributes) { attrs.ResourceName = "jobs" },
+		func(attrs *authorizer.Attributes) { attrs.Subresource = "log" },
+		func(attrs *authorizer.Attributes) { attrs.Namespace = "" },
+		func(attrs *authorizer.Attributes) { attrs.Name = "" },
+		func(attrs *authorizer.Attributes) { attrs.FieldSelector = sel("a=b") },
+		func(attrs *authorizer.Attributes) { attrs.FieldSelector = sel("a!=b") },
+		func(attrs *authorizer.Attributes) { attrs.LabelSelector = lab("a=b") },
+		func(attrs *authorizer.Attributes) { attrs.LabelSelector = lab("a in (b,c)") },
+		func(attrs *authorizer.Attributes) { attrs.LabelSelector = lab("a") },
+		func(attrs *authorizer.Attributes) { attrs.Resource, attrs.Path = false, "/x" },
+		func(attrs *authorizer.Attributes) { attrs.User = nil },
 	}
 	for range 2 {
 		for _, change := range changes {
-			a := attributesFor("x")
-			change(a)
-			r.ask(t, a)
+			attrs := attributesFor("x")
+			change(attrs)
+			f.authorize(t, attrs)
 		}
 	}
-	if n := r.service.calls.Load(); n != int64(len(changes)) {
-		t.Errorf("%d attributes: got %d calls", len(changes), n)
+	if n := f.service.calls.Load(); n != int64(len(changes)) {
+		t.Errorf("%d attributes: got %d calls, want %v", len(changes), n, int64(len(changes)))
 	}
 }
 
 func TestConcurrentRequestsShareOneCall(t *testing.T) {
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	release, arrived := make(chan struct{}), make(chan struct{}, 1)
-	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		arrived <- struct{}{}
 		<-release
 		s.Allowed = true
@@ -247,7 +247,7 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 	leaver, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		_, _, err := r.Authorize(leaver, attributesFor("x"))
+		_, _, err := f.Authorize(leaver, attributesFor("x"))
 		left <- err
 	}()
 	<-arrived
@@ -255,61 +255,61 @@ func TestConcurrentRequestsShareOneCall(t *testing.T) {
 	var allowed atomic.Int64
 	for range 20 {
 		wg.Go(func() {
-			if d, _, _ := r.Authorize(t.Context(), attributesFor("x")); d == authorizer.Allow {
+			if d, _, _ := f.Authorize(t.Context(), attributesFor("x")); d == authorizer.Allow {
 				allowed.Add(1)
 			}
 		})
 	}
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled request: got %v", err)
+		t.Errorf("canceled request: got %v, want %v", err, context.Canceled)
 	}
 	close(release)
 	wg.Wait()
-	if n := r.service.calls.Load(); n != 1 || allowed.Load() != 20 {
-		t.Errorf("got %d calls, %d allowed", n, allowed.Load())
+	if n := f.service.calls.Load(); n != 1 || allowed.Load() != 20 {
+		t.Errorf("got %d calls, %d allowed; want 1, 20", n, allowed.Load())
 	}
 }
 
 // TestCallsPerWebhookAreLimited: while a webhook hangs, cached decisions are still returned, and
 // one user has at most half of the waiting requests.
 func TestCallsPerWebhookAreLimited(t *testing.T) {
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	release := make(chan struct{})
-	r.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+	f.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
 		if spec["resourceAttributes"].(map[string]any)["name"] != "kept" && spec["user"] != "bob" {
 			<-release
 		}
 		s.Allowed = true
 		return false
 	}
-	if got := r.ask(t, attributesFor("kept")); got != "allowed" {
+	if got := f.authorize(t, attributesFor("kept")); got != "allowed" {
 		t.Fatal(got)
 	}
 	const askers, held = 220, 200
 	answers := make(chan string, askers)
 	var wg sync.WaitGroup
 	for range askers {
-		wg.Go(func() { answers <- r.ask(t, attributesFor("x")) })
+		wg.Go(func() { answers <- f.authorize(t, attributesFor("x")) })
 	}
 	for range askers - held {
 		if got := <-answers; got != "no-opinion error" {
-			t.Errorf("above the limit: got %s", got)
+			t.Errorf("above the limit: got %s, want \"no-opinion error\"", got)
 		}
 	}
-	if got := r.ask(t, attributesFor("kept")); got != "allowed" {
-		t.Errorf("cached: got %s", got)
+	if got := f.authorize(t, attributesFor("kept")); got != "allowed" {
+		t.Errorf("cached: got %s, want \"allowed\"", got)
 	}
 	other := attributesFor("x")
 	other.User = &authorizer.User{Name: "bob"}
-	if got := r.ask(t, other); got != "allowed" {
-		t.Errorf("another user: got %s", got)
+	if got := f.authorize(t, other); got != "allowed" {
+		t.Errorf("another user: got %s, want \"allowed\"", got)
 	}
 	close(release)
 	wg.Wait()
 	for range held {
 		if got := <-answers; got != "allowed" {
-			t.Errorf("waiting request: got %s", got)
+			t.Errorf("waiting request: got %s, want \"allowed\"", got)
 		}
 	}
 }
@@ -355,19 +355,19 @@ func TestFailures(t *testing.T) {
 		"too long":                    {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
-			r := newFixture(t, func(c *authzwebhook.Config) { c.FailureDecision = decision })
-			r.service.answer = c.answer
+			f := newFixture(t, func(c *authzwebhook.Config) { c.FailureDecision = decision })
+			f.service.answer = c.answer
 			want := strings.Replace(c.want, "FAIL", policy, 1)
 			if c.want == "allowed" && policy == "denied" {
 				continue // the call counter of the case is used up
 			}
-			if got := r.ask(t, attributesFor("x")); got != want || r.service.calls.Load() != c.calls {
-				t.Errorf("%s, %s: got %q after %d calls, want %q after %d", name, policy, got, r.service.calls.Load(), want, c.calls)
+			if got := f.authorize(t, attributesFor("x")); got != want || f.service.calls.Load() != c.calls {
+				t.Errorf("%s, %s: got %q after %d calls, want %q after %d", name, policy, got, f.service.calls.Load(), want, c.calls)
 			}
 			if c.want != "allowed" { // errors are not cached
-				r.service.answer = fail(0, 0)
-				if got := r.ask(t, attributesFor("x")); got != "allowed" {
-					t.Errorf("%s: after recovery: got %q", name, got)
+				f.service.answer = fail(0, 0)
+				if got := f.authorize(t, attributesFor("x")); got != "allowed" {
+					t.Errorf("%s: after recovery: got %q, want \"allowed\"", name, got)
 				}
 			}
 		}
@@ -377,9 +377,9 @@ func TestFailures(t *testing.T) {
 // TestResponseSizeIsLimited: the client stops reading a response without end.
 func TestResponseSizeIsLimited(t *testing.T) {
 	const whole = 32 << 20 // much more than the buffers in between
-	r := newFixture(t, nil)
+	f := newFixture(t, nil)
 	left := make(chan bool, 1)
-	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+	f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		part := []byte(strings.Repeat(" ", 64<<10))
 		for range whole / len(part) {
 			if _, err := w.Write(part); err != nil {
@@ -390,34 +390,34 @@ func TestResponseSizeIsLimited(t *testing.T) {
 		left <- false
 		return true
 	}
-	if got := r.ask(t, attributesFor("x")); got != "no-opinion error" {
-		t.Errorf("got %q", got)
+	if got := f.authorize(t, attributesFor("x")); got != "no-opinion error" {
+		t.Errorf("got %q, want \"no-opinion error\"", got)
 	}
 	if !<-left {
-		t.Errorf("a response of %d bytes was read", whole)
+		t.Errorf("a response of %d bytes was read, want the connection closed before its end", whole)
 	}
 }
 
 // TestResponseWithManyValuesIsRejected: the response is not decoded.
 func TestResponseWithManyValuesIsRejected(t *testing.T) {
-	r := newFixture(t, nil)
-	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+	f := newFixture(t, nil)
+	f.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		fmt.Fprint(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true},"spec":{"groups":[""`, strings.Repeat(`,""`, 300_000), `]}}`)
 		return true
 	}
-	if got := r.ask(t, attributesFor("x")); got != "no-opinion error" {
-		t.Errorf("got %q", got)
+	if got := f.authorize(t, attributesFor("x")); got != "no-opinion error" {
+		t.Errorf("got %q, want \"no-opinion error\"", got)
 	}
 }
 
 func TestTimeout(t *testing.T) {
 	release := make(chan struct{})
-	r := newFixture(t, func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond })
-	r.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { <-release; return false }
-	_, _, err := r.Authorize(t.Context(), attributesFor("x")) // returns because of the timeout
+	f := newFixture(t, func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond })
+	f.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { <-release; return false }
+	_, _, err := f.Authorize(t.Context(), attributesFor("x")) // returns because of the timeout
 	close(release)
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got error %v", err)
+		t.Errorf("got error %v, want %v", err, context.DeadlineExceeded)
 	}
 }
 
@@ -434,7 +434,7 @@ func TestInvalidKubeconfigs(t *testing.T) {
 		"parameters": kubeconfig(t, s.Server, s.URL+"/?a=b"),
 	} {
 		if _, err := authzwebhook.New(authzwebhook.Config{KubeconfigFile: file}); err == nil || !strings.Contains(err.Error(), file) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want one that names %s", name, err, file)
 		}
 	}
 }
@@ -452,7 +452,7 @@ func TestServerWithoutTLSIsAllowed(t *testing.T) {
 	}
 	z.Close()
 	if !strings.Contains(log.String(), "not encrypted") {
-		t.Errorf("got log %q", log.String())
+		t.Errorf("got log %q, want text with \"not encrypted\"", log.String())
 	}
 }
 
@@ -462,19 +462,19 @@ type panickingTransport struct{ http.RoundTripper }
 func (panickingTransport) RoundTrip(*http.Request) (*http.Response, error) { panic("a library") }
 
 func TestPanicInTransportIsAnError(t *testing.T) {
-	r := newFixture(t, nil)
-	r.Break(panickingTransport{})
+	f := newFixture(t, nil)
+	f.Break(panickingTransport{})
 	for range 2 {
-		if got := r.ask(t, attributesFor("x")); got != "no-opinion error" {
-			t.Errorf("got %s", got)
+		if got := f.authorize(t, attributesFor("x")); got != "no-opinion error" {
+			t.Errorf("got %s, want \"no-opinion error\"", got)
 		}
 	}
 }
 
 func TestDefaultClock(t *testing.T) {
-	r := newFixture(t, func(c *authzwebhook.Config) { c.Now = nil })
-	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
-	if got := r.ask(t, attributesFor("x")); got != "allowed" {
+	f := newFixture(t, func(c *authzwebhook.Config) { c.Now = nil })
+	f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
+	if got := f.authorize(t, attributesFor("x")); got != "allowed" {
 		t.Error(got)
 	}
 }

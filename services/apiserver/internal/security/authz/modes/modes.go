@@ -19,7 +19,7 @@ import (
 // Builder creates authorizers.
 type Builder struct {
 	Policy *authz.LocalPolicy
-	// Nodes is whether the policy follows the resources of the node authorizer.
+	// Nodes reports whether the policy follows the resources of the node authorizer.
 	Nodes bool
 	// FeatureEnabled reports whether a feature gate is on.
 	FeatureEnabled func(features.Gate) bool
@@ -59,21 +59,22 @@ func (b *Builder) build(c *authzconfig.Configuration) (*chain, error) {
 		out.Chain = append(out.Chain, authz.NewHealth(b.Policy.Synced))
 	}
 	for i := range c.Authorizers {
-		a := &c.Authorizers[i]
-		z, err := b.authorizerOf(a)
+		entry := &c.Authorizers[i]
+		built, err := b.authorizerOf(entry)
 		if err != nil {
 			out.close()
-			return nil, fmt.Errorf("authorizer %s: %w", a.Name, err)
+			return nil, fmt.Errorf("authorizer %s: %w", entry.Name, err)
 		}
-		if w, ok := z.(*authzwebhook.Authorizer); ok {
+		if w, ok := built.(*authzwebhook.Authorizer); ok {
 			out.webhooks = append(out.webhooks, w)
 		}
-		out.Chain = append(out.Chain, b.Metrics.Decisions(a.Type, a.Name, z))
+		out.Chain = append(out.Chain, b.Metrics.Decisions(entry.Type, entry.Name, built))
 	}
 	return out, nil
 }
 
-// decidesByRoles reports whether an authorizer reads roles, here or as a webhook.
+// decidesByRoles reports whether an authorizer reads roles: the RBAC authorizer, or a webhook, which
+// may do so.
 func decidesByRoles(c *authzconfig.Configuration) bool {
 	return slices.ContainsFunc(c.Authorizers, func(a authzconfig.Authorizer) bool {
 		return a.Type == authzconfig.RBAC || a.Type == authzconfig.Webhook
@@ -81,14 +82,14 @@ func decidesByRoles(c *authzconfig.Configuration) bool {
 }
 
 // authorizerOf returns the authorizer of an entry of the configuration.
-func (b *Builder) authorizerOf(a *authzconfig.Authorizer) (authorizer.Authorizer, error) {
-	switch a.Type {
+func (b *Builder) authorizerOf(entry *authzconfig.Authorizer) (authorizer.Authorizer, error) {
+	switch entry.Type {
 	case authzconfig.AlwaysAllow:
 		return authorizer.AlwaysAllow{}, nil
 	case authzconfig.AlwaysDeny:
 		return authorizer.AlwaysDeny{}, nil
 	case authzconfig.ABAC:
-		return abac.Load(a.PolicyFile, b.Logger)
+		return abac.Load(entry.PolicyFile, b.Logger)
 	case authzconfig.RBAC:
 		return b.Policy.Engine, nil
 	case authzconfig.Node:
@@ -97,26 +98,26 @@ func (b *Builder) authorizerOf(a *authzconfig.Authorizer) (authorizer.Authorizer
 		}
 		return node.NewAuthorizer(b.Policy.Graph, b.FeatureEnabled), nil
 	case authzconfig.Webhook:
-		return b.webhook(a)
+		return b.webhook(entry)
 	}
-	return nil, fmt.Errorf("type %q is not known", a.Type)
+	return nil, fmt.Errorf("type %q is not known", entry.Type)
 }
 
 // webhook returns the authorizer of a webhook entry.
-func (b *Builder) webhook(a *authzconfig.Authorizer) (*authzwebhook.Authorizer, error) {
-	w := a.Webhook
+func (b *Builder) webhook(entry *authzconfig.Authorizer) (*authzwebhook.Authorizer, error) {
+	webhook := entry.Webhook
 	c := authzwebhook.Config{
-		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
-		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
+		Name: entry.Name, KubeconfigFile: *webhook.ConnectionInfo.KubeConfigFile, Version: webhook.SubjectAccessReviewVersion,
+		Timeout: webhook.Timeout.Duration, AuthorizedTTL: webhook.AuthorizedTTL.Duration, UnauthorizedTTL: webhook.UnauthorizedTTL.Duration,
 		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, MaxWaiting: b.MaxWaiting, Suspend: request.Suspend,
 	}
-	if w.FailurePolicy == authzconfig.PolicyDeny {
+	if webhook.FailurePolicy == authzconfig.PolicyDeny {
 		c.FailureDecision = authorizer.Deny
 	}
-	if len(w.MatchConditions) > 0 {
-		expressions := make([]string, len(w.MatchConditions))
-		for i, m := range w.MatchConditions {
-			expressions[i] = m.Expression
+	if len(webhook.MatchConditions) > 0 {
+		expressions := make([]string, len(webhook.MatchConditions))
+		for i, condition := range webhook.MatchConditions {
+			expressions[i] = condition.Expression
 		}
 		var err error
 		if c.Conditions, err = b.Conditions.Compile(expressions); err != nil {

@@ -73,7 +73,7 @@ func TestOrderDecides(t *testing.T) {
 		}
 		d, reason, err := r.Authorize(t.Context(), get(c.user, strings.Fields(c.groups)...))
 		if d != c.want || reason != c.reason || err != nil {
-			t.Errorf("%s for %s: got %v %q %v", c.modes, c.user, d, reason, err)
+			t.Errorf("%s for %s: got %v %q %v; want %v, %v, no error", c.modes, c.user, d, reason, err, c.want, c.reason)
 		}
 		r.Close()
 	}
@@ -107,7 +107,7 @@ func TestSelectorFeatureGates(t *testing.T) {
 		}
 		for i, a := range []*authorizer.Attributes{mine, all, nodes} {
 			if d, _, err := r.Authorize(t.Context(), a); err != nil || (d == authorizer.Allow) != c.allowed[i] {
-				t.Errorf("reads all %v, no selectors %v, %s: got %v %v", c.readAll, c.noSelectors, a.ResourceName, d, err)
+				t.Errorf("reads all %v, no selectors %v, %s: got %v %v; want no error, %v", c.readAll, c.noSelectors, a.ResourceName, d, err, c.allowed[i])
 			}
 		}
 		if len(mine.FieldSelector) != 1 {
@@ -125,11 +125,11 @@ func TestRulesOfAllAuthorizers(t *testing.T) {
 	defer r.Close()
 	rules, err := r.RulesFor(t.Context(), &authorizer.User{Name: "alice"}, "a")
 	if len(rules.Resource) != 1 || len(rules.NonResource) != 1 || rules.Incomplete || err != nil {
-		t.Errorf("got %+v, %v", rules, err)
+		t.Errorf("got %+v, %v; want length 1, length 1, false, no error", rules, err)
 	}
 	rules, err = r.RulesFor(t.Context(), &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, "a")
 	if !rules.Incomplete || err == nil || err.Error() != "node authorizer does not support user rule resolution" {
-		t.Errorf("got %+v, %v", rules, err)
+		t.Errorf("got %+v, %v; want true, an error, \"node authorizer does not support user rule resolution\"", rules, err)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestReload(t *testing.T) {
 	defer func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("follow: %v", err)
+			t.Errorf("follow: %v, want %v", err, context.Canceled)
 		}
 	}()
 	may := func(user string) bool {
@@ -231,15 +231,15 @@ func TestReload(t *testing.T) {
 	} {
 		put(bad)
 		if text := <-texts; text != "failed to reload authorization configuration; keeping the previous one" {
-			t.Errorf("%d: got log %q", i, text)
+			t.Errorf("%d: got log %q, want \"failed to reload authorization configuration; keeping the previous one\"", i, text)
 		}
 		if !may("alice") || may("bob") {
-			t.Errorf("%d: an invalid file changed the decision", i)
+			t.Errorf("invalid file %d: got other decisions, want those of the previous file", i)
 		}
 	}
 	put(webhookFile(second))
 	if text := <-texts; text != "authorization configuration reloaded" {
-		t.Errorf("got log %q", text)
+		t.Errorf("got log %q, want \"authorization configuration reloaded\"", text)
 	}
 	if may("alice") || !may("bob") {
 		t.Error("the new configuration has no effect, or decisions of the old one are cached")
@@ -252,13 +252,13 @@ func TestReload(t *testing.T) {
 	for _, f := range families {
 		for _, m := range f.Metric {
 			if !strings.HasPrefix(m.Label[0].GetValue(), "sha256:") {
-				t.Errorf("%s: got %v", f.GetName(), m.Label)
+				t.Errorf("%s: got %v, want prefix \"sha256:\"", f.GetName(), m.Label)
 			}
 			counts[f.GetName()+" "+m.Label[1].GetValue()] = m.GetCounter().GetValue()
 		}
 	}
 	const prefix = "apiserver_authorization_config_controller_automatic_"
 	if len(counts) != 4 || counts[prefix+"reloads_total failure"] != 5 || counts[prefix+"reloads_total success"] != 1 {
-		t.Errorf("got metrics %v", counts)
+		t.Errorf("got metrics %v; want length 4, 5, 1", counts)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 )
 
-// Reloadable decides by the current configuration.
+// Reloadable is an authorizer that decides by the current configuration.
 type Reloadable struct {
 	builder *Builder
 	current atomic.Pointer[chain]
@@ -39,14 +39,14 @@ func New(b *Builder, c *authzconfig.Configuration) (*Reloadable, error) {
 }
 
 // Authorize implements authorizer.Authorizer.
-func (r *Reloadable) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
+func (r *Reloadable) Authorize(ctx context.Context, attrs *authorizer.Attributes) (authorizer.Decision, string, error) {
 	if !r.builder.FeatureEnabled(features.AuthorizeWithSelectors) {
-		all := *a
-		all.FieldSelector = nil
-		all.LabelSelector = nil
-		a = &all
+		withoutSelectors := *attrs
+		withoutSelectors.FieldSelector = nil
+		withoutSelectors.LabelSelector = nil
+		attrs = &withoutSelectors
 	}
-	return r.current.Load().Authorize(ctx, a)
+	return r.current.Load().Authorize(ctx, attrs)
 }
 
 // RulesFor implements authorizer.RuleResolver.
@@ -105,15 +105,15 @@ func NewReloadMetrics(reg prometheus.Registerer, identity string) *ReloadMetrics
 	return m
 }
 
-func (m *ReloadMetrics) note(status string) {
+func (m *ReloadMetrics) record(status string) {
 	m.total.WithLabelValues(m.server, status).Inc()
 	m.seconds.WithLabelValues(m.server, status).SetToCurrentTime()
 }
 
-// Follow activates each valid content of a file until ctx ends. known is the initially active
+// Follow activates each valid content of a file until ctx ends. active is the initially active
 // content.
-func (r *Reloadable) Follow(ctx context.Context, file string, known []byte, m *ReloadMetrics, log *slog.Logger) error {
-	return filewatch.Follow(ctx, log, file, known, func(_ context.Context, data []byte, err error) {
+func (r *Reloadable) Follow(ctx context.Context, file string, active []byte, m *ReloadMetrics, log *slog.Logger) error {
+	return filewatch.Follow(ctx, log, file, active, func(_ context.Context, data []byte, err error) {
 		if err == nil {
 			var c *authzconfig.Configuration
 			if c, err = authzconfig.Parse(data, r.builder.Conditions); err == nil {
@@ -121,11 +121,11 @@ func (r *Reloadable) Follow(ctx context.Context, file string, known []byte, m *R
 			}
 		}
 		if err != nil {
-			m.note("failure")
+			m.record("failure")
 			log.Error("failed to reload authorization configuration; keeping the previous one", "file", file, "error", err)
 			return
 		}
-		m.note("success")
+		m.record("success")
 		log.Info("authorization configuration reloaded", "file", file)
 	})
 }

@@ -76,7 +76,7 @@ func TestInvalidConfigurations(t *testing.T) {
 		}
 		if r, err := modes.New(builder(t, false), parsed); err == nil {
 			r.Close()
-			t.Errorf("%s: no error", what)
+			t.Errorf("%s: got no error, want one", what)
 		}
 	}
 	if r, err := modes.New(builder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"ABAC"}, PolicyFile: "/no/such/file"})); err == nil {

@@ -24,12 +24,12 @@ import (
 	pb "k8s.io/externaljwt/apis/v1alpha1"
 )
 
-// State is the state of a signer. Header contains the header fields of tokens.
+// State is what a signer responds with. Header contains the header fields of tokens.
 type State struct {
 	Header      map[string]any
 	Key         *ecdsa.PrivateKey
 	Keys        []*pb.Key
-	Made        time.Time
+	DataTime    time.Time
 	Refresh     int64
 	MaxLifetime int64
 	NoSignature bool
@@ -60,7 +60,7 @@ func New(t testing.TB) *Signer {
 	key := NewKey(t)
 	return &Signer{Socket: filepath.Join(dir, "s"), t: t, state: State{
 		Header: map[string]any{"alg": "ES256", "kid": "kid-1", "typ": "JWT"}, Key: key, Keys: []*pb.Key{Public(t, "kid-1", key, false)},
-		Made: time.Now(), Refresh: 3600, MaxLifetime: 24 * 3600,
+		DataTime: time.Now(), Refresh: 3600, MaxLifetime: 24 * 3600,
 	}}
 }
 
@@ -100,7 +100,7 @@ func (s *Signer) Fetches() int {
 	return s.fetches
 }
 
-func (s *Signer) now() State {
+func (s *Signer) currentState() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
@@ -108,7 +108,7 @@ func (s *Signer) now() State {
 
 // Sign implements the service.
 func (s *Signer) Sign(_ context.Context, r *pb.SignJWTRequest) (*pb.SignJWTResponse, error) {
-	state := s.now()
+	state := s.currentState()
 	text, err := json.Marshal(state.Header)
 	if err != nil {
 		return nil, err
@@ -129,12 +129,12 @@ func (s *Signer) FetchKeys(context.Context, *pb.FetchKeysRequest) (*pb.FetchKeys
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fetches++
-	return &pb.FetchKeysResponse{Keys: s.state.Keys, DataTimestamp: timestamppb.New(s.state.Made), RefreshHintSeconds: s.state.Refresh}, nil
+	return &pb.FetchKeysResponse{Keys: s.state.Keys, DataTimestamp: timestamppb.New(s.state.DataTime), RefreshHintSeconds: s.state.Refresh}, nil
 }
 
 // Metadata implements the service.
 func (s *Signer) Metadata(context.Context, *pb.MetadataRequest) (*pb.MetadataResponse, error) {
-	return &pb.MetadataResponse{MaxTokenExpirationSeconds: s.now().MaxLifetime}, nil
+	return &pb.MetadataResponse{MaxTokenExpirationSeconds: s.currentState().MaxLifetime}, nil
 }
 
 // NewKey returns a key that signs tokens.

@@ -16,36 +16,37 @@ const (
 	// objectsPerSeat and watchersPerSeat are as in Kubernetes.
 	objectsPerSeat  = 100
 	watchersPerSeat = 10
-	// perDelivery is how long the final seats of a write are occupied.
-	perDelivery = 5 * time.Millisecond
+	// deliverySeatTime is how long the final seats of a write are occupied.
+	deliverySeatTime = 5 * time.Millisecond
 )
 
-// Of returns the width of a request, with at most most seats.
-func Of(op *requestinfo.Info, most int) flowcontrol.Width {
-	w := flowcontrol.Width{Seats: 1}
-	if op.Target == nil || op.Target.Store == nil || op.Sub != nil && op.Sub.Connect {
-		return w
+// Of returns the width of a request, with at most most seats. Only requests that read many objects or
+// notify many watchers are wider than one seat.
+func Of(info *requestinfo.Info, most int) flowcontrol.Width {
+	width := flowcontrol.Width{Seats: 1}
+	if info.Target == nil || info.Target.Store == nil || info.Sub != nil && info.Sub.Connect {
+		return width
 	}
-	switch op.Verb {
+	switch info.Verb {
 	case "list", "deletecollection":
-		w.Seats = seats(list(op, op.Query, most*objectsPerSeat), objectsPerSeat, most)
+		width.Seats = seatsFor(examinedObjects(info, info.Query, most*objectsPerSeat), objectsPerSeat, most)
 	case "watch":
-		if initial(op.Query) {
-			w.Seats = seats(list(op, op.Query, most*objectsPerSeat), objectsPerSeat, most)
+		if sendsInitialObjects(info.Query) {
+			width.Seats = seatsFor(examinedObjects(info, info.Query, most*objectsPerSeat), objectsPerSeat, most)
 		}
 	case "create", "update", "patch", "delete":
-		if woken := op.Target.Store.Woken(op.Namespace, op.Name); woken > 0 {
-			all := seats(woken, watchersPerSeat, woken)
-			w.Final = min(all, most)
+		if woken := info.Target.Store.Woken(info.Namespace, info.Name); woken > 0 {
+			finalSeats := seatsFor(woken, watchersPerSeat, woken)
+			width.Final = min(finalSeats, most)
 			// Fewer seats for longer are the same work.
-			w.After = time.Duration(float64(perDelivery) * float64(all) / float64(w.Final))
+			width.After = time.Duration(float64(deliverySeatTime) * float64(finalSeats) / float64(width.Final))
 		}
 	}
-	return w
+	return width
 }
 
-// initial reports whether a watch begins with all existing objects.
-func initial(q url.Values) bool {
+// sendsInitialObjects reports whether a watch begins with all existing objects.
+func sendsInitialObjects(q url.Values) bool {
 	if v := q.Get("sendInitialEvents"); v != "" {
 		return requestinfo.Truthy(q, "sendInitialEvents")
 	}
@@ -53,25 +54,25 @@ func initial(q url.Values) bool {
 	return v == "" || v == "0"
 }
 
-// list returns how many objects a list examines, at most most. A page without selectors ends at its
-// limit.
-func list(op *requestinfo.Info, q url.Values, most int) int {
-	sel := watchcache.Selection{Namespace: op.Namespace, Name: op.Name, Readable: true}
-	if op.FieldSelector != "" && !op.Crowded() {
-		if s, err := op.OwnSelectors().Fields(); err == nil {
+// examinedObjects returns how many objects a list examines, at most most. A page without selectors
+// ends at its limit.
+func examinedObjects(info *requestinfo.Info, q url.Values, most int) int {
+	sel := watchcache.Selection{Namespace: info.Namespace, Name: info.Name, Readable: true}
+	if info.FieldSelector != "" && !info.Crowded() {
+		if s, err := info.OwnSelectors().Fields(); err == nil {
 			sel.Fields = s
 		}
 	}
-	if op.LabelSelector != "" && !op.Crowded() {
-		if s, err := op.OwnSelectors().Labels(); err == nil {
+	if info.LabelSelector != "" && !info.Crowded() {
+		if s, err := info.OwnSelectors().Labels(); err == nil {
 			sel.Labels = s
 		}
 	}
-	n := op.Target.Store.Snapshot().Walked(sel, most)
-	if limit, err := strconv.Atoi(q.Get("limit")); err == nil && limit > 0 && op.FieldSelector == "" && op.LabelSelector == "" {
+	n := info.Target.Store.Snapshot().Walked(sel, most)
+	if limit, err := strconv.Atoi(q.Get("limit")); err == nil && limit > 0 && info.FieldSelector == "" && info.LabelSelector == "" {
 		n = min(n, limit)
 	}
 	return n
 }
 
-func seats(n, each, most int) int { return min(max((n+each-1)/each, 1), max(most, 1)) }
+func seatsFor(n, each, most int) int { return min(max((n+each-1)/each, 1), max(most, 1)) }
