@@ -31,7 +31,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 // Validate returns all errors.
 func (o *Options) Validate() []error {
 	errs := o.OIDC.Validate()
-	if o.File != "" && o.OIDC.Given() {
+	if o.File != "" && o.OIDC.IsSet() {
 		errs = append(errs, errors.New("--authentication-config and --oidc-* flags are mutually exclusive"))
 	}
 	return errs
@@ -67,7 +67,7 @@ type Source struct {
 }
 
 // IsSet reports whether the flags configure any issuer.
-func (o *Options) IsSet() bool { return o.File != "" || o.OIDC.Given() }
+func (o *Options) IsSet() bool { return o.File != "" || o.OIDC.IsSet() }
 
 // Source returns the configured source, or nil if no flag was given. c.File is ignored.
 func (o *Options) Source(c Config) (*Source, error) {

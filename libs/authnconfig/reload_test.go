@@ -127,7 +127,7 @@ func TestReload(t *testing.T) {
 	if got := w.authenticate(t, two.Token(nil)); got != "no opinion" {
 		t.Errorf("unconfigured issuer: %q", got)
 	}
-	asked := one.Asked()
+	asked := one.KeyRequests()
 
 	w.write(t, header+"jwt:\n"+entry(one, named("b:"))+entry(two, named("c:")))
 	w.await(t, reloaded, reachable)
@@ -137,7 +137,7 @@ func TestReload(t *testing.T) {
 	if got := w.authenticate(t, two.Token(nil)); got != "c:ada" {
 		t.Errorf("got %q", got)
 	}
-	if n := one.Asked(); n != asked {
+	if n := one.KeyRequests(); n != asked {
 		t.Errorf("an unchanged issuer got %d more requests", n-asked)
 	}
 	one.Rotate("RS256")

@@ -62,7 +62,7 @@ func (a *Authenticator) authenticate(ctx context.Context, token string) (*authen
 	if err != nil {
 		return nil, err
 	}
-	until, err := a.resolve(ctx, v.claims, v.payload, a.rules.DistributedClaim())
+	expires, err := a.resolve(ctx, v.claims, v.payload, a.rules.DistributedClaim())
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +70,10 @@ func (a *Authenticator) authenticate(ctx context.Context, token string) (*authen
 	if err != nil {
 		return nil, err
 	}
-	if until.IsZero() || v.expires.Before(until) {
-		until = v.expires
+	if expires.IsZero() || v.expires.Before(expires) {
+		expires = v.expires
 	}
-	return &authenticator.Response{User: user, Expires: until}, nil
+	return &authenticator.Response{User: user, Expires: expires}, nil
 }
 
 // verified is the content of a token with valid signature, issuer, audience and times.
@@ -100,7 +100,7 @@ func (a *Authenticator) verify(ctx context.Context, issuer *Provider, token stri
 	if err := t.Claims(&v.payload); err != nil {
 		return nil, fmt.Errorf("parse claims: %w", err)
 	}
-	if err := notYetValid(v.payload, time.Now()); err != nil {
+	if err := checkNotBefore(v.payload, time.Now()); err != nil {
 		return nil, fmt.Errorf("verify token: %w", err)
 	}
 	if err := utiljson.UnmarshalCaseSensitivePreserveInts(v.payload, (*map[string]any)(&v.claims)); err != nil {
@@ -113,8 +113,8 @@ func (a *Authenticator) verify(ctx context.Context, issuer *Provider, token stri
 // minutes, kube-apiserver one.
 const notBeforeLeeway = time.Minute
 
-// notYetValid returns an error if the claim nbf of a token is in the future.
-func notYetValid(payload []byte, now time.Time) error {
+// checkNotBefore returns an error if the claim nbf of a token is in the future.
+func checkNotBefore(payload []byte, now time.Time) error {
 	var claims struct {
 		NotBefore *json.Number `json:"nbf"`
 	}
@@ -136,11 +136,11 @@ func notYetValid(payload []byte, now time.Time) error {
 
 // Issuer returns the unverified issuer of a token, or "" if it is not a JWT.
 func Issuer(token string) string {
-	_, rest, ok := strings.Cut(token, ".")
+	_, payloadAndSignature, ok := strings.Cut(token, ".")
 	if !ok {
 		return ""
 	}
-	payload, signature, ok := strings.Cut(rest, ".")
+	payload, signature, ok := strings.Cut(payloadAndSignature, ".")
 	if !ok || strings.Contains(signature, ".") {
 		return ""
 	}

@@ -76,15 +76,15 @@ func sourceOf(payload []byte, name string) (source claimSource, err error) {
 	if claims[claimSources] == nil {
 		return source, fmt.Errorf("token has %s without %s", claimNames, claimSources)
 	}
-	var all map[string]claimSource
-	if err := json.Unmarshal(claims[claimSources], &all); err != nil {
+	var sources map[string]claimSource
+	if err := json.Unmarshal(claims[claimSources], &sources); err != nil {
 		return source, fmt.Errorf("parse %s: %w", claimSources, err)
 	}
 	id, ok := byClaim[name]
 	if !ok {
 		return source, nil
 	}
-	source, ok = all[id]
+	source, ok = sources[id]
 	if !ok {
 		return source, fmt.Errorf("%s names source %q, which %s lacks", claimNames, id, claimSources)
 	}
@@ -95,8 +95,8 @@ func sourceOf(payload []byte, name string) (source claimSource, err error) {
 // because the URL may contain secrets. A failed fetch says nothing about the ID token, so it is an
 // authenticator.Unavailable error.
 func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, error) {
-	at, err := url.Parse(source.Endpoint)
-	if err != nil || at.Scheme != "https" || at.Host == "" {
+	endpoint, err := url.Parse(source.Endpoint)
+	if err != nil || endpoint.Scheme != "https" || endpoint.Host == "" {
 		return "", errors.New("the endpoint of the claim source is not an https URL")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source.Endpoint, nil)
@@ -111,18 +111,18 @@ func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, 
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return "", authenticator.Unavailable(fmt.Errorf("request to claim source %s: %w", at.Host, err))
+		return "", authenticator.Unavailable(fmt.Errorf("request to claim source %s: %w", endpoint.Host, err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusIMUsed {
-		return "", authenticator.Unavailable(fmt.Errorf("claim source %s returned status %d", at.Host, resp.StatusCode))
+		return "", authenticator.Unavailable(fmt.Errorf("claim source %s returned status %d", endpoint.Host, resp.StatusCode))
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes+1))
 	switch {
 	case err != nil:
-		return "", authenticator.Unavailable(fmt.Errorf("read from claim source %s: %w", at.Host, err))
-	case len(body) > maxAnswerBytes:
-		return "", fmt.Errorf("claim source %s returned more than %d bytes", at.Host, maxAnswerBytes)
+		return "", authenticator.Unavailable(fmt.Errorf("read from claim source %s: %w", endpoint.Host, err))
+	case len(body) > maxResponseBytes:
+		return "", fmt.Errorf("claim source %s returned more than %d bytes", endpoint.Host, maxResponseBytes)
 	}
 	return strings.TrimSpace(string(body)), nil
 }
@@ -130,9 +130,9 @@ func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, 
 // sourceIssuers are the issuers of claim tokens other than the provider. They run as long as the
 // provider, or until maxSourceIssuers newer ones are in use.
 type sourceIssuers struct {
-	mu    sync.Mutex
-	known *simplelru.LRU[string, *sourceIssuer]
-	run   func(*Provider) (stop context.CancelFunc) // nil while the provider does not run
+	mu        sync.Mutex
+	providers *simplelru.LRU[string, *sourceIssuer]     // by issuer URL
+	run       func(*Provider) (stop context.CancelFunc) // nil while the provider does not run
 }
 
 // sourceIssuer is the issuer of distributed claims. stop ends its discovery.
@@ -179,23 +179,23 @@ func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
 func (s *sourceIssuers) find(p *Provider, url string) (*Provider, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known == nil {
-		known, err := simplelru.NewLRU(maxSourceIssuers, func(_ string, old *sourceIssuer) { old.stop() })
+	if s.providers == nil {
+		cache, err := simplelru.NewLRU(maxSourceIssuers, func(_ string, old *sourceIssuer) { old.stop() })
 		if err != nil {
 			return nil, err
 		}
-		s.known = known
+		s.providers = cache
 	}
-	if found, ok := s.known.Get(url); ok {
+	if found, ok := s.providers.Get(url); ok {
 		return found.Provider, nil
 	}
 	if s.run == nil {
 		return nil, authenticator.Unavailable(fmt.Errorf("issuer %q is %w", url, ErrNotInitialized))
 	}
-	made, err := NewProvider(ProviderConfig{IssuerURL: url, CA: p.config.CA, Algorithms: p.config.Algorithms, Withdrawn: p.config.Withdrawn}, p.log)
+	provider, err := NewProvider(ProviderConfig{IssuerURL: url, CA: p.config.CA, Algorithms: p.config.Algorithms, Withdrawn: p.config.Withdrawn}, p.log)
 	if err != nil {
 		return nil, err
 	}
-	s.known.Add(url, &sourceIssuer{made, s.run(made)})
-	return made, nil
+	s.providers.Add(url, &sourceIssuer{provider, s.run(provider)})
+	return provider, nil
 }

@@ -16,50 +16,50 @@ import (
 
 const (
 	wellKnown = "/.well-known/openid-configuration"
-	// maxAnswerBytes and maxKeys limit the memory that a provider can use.
-	maxAnswerBytes = 1 << 20
-	maxKeys        = 256
-	maxRedirects   = 5
+	// maxResponseBytes and maxKeys limit the memory that a provider can use.
+	maxResponseBytes = 1 << 20
+	maxKeys          = 256
+	maxRedirects     = 5
 )
 
 var errNoKey = errors.New("no key of the issuer verifies the signature")
 
 // discover reads the provider's metadata and returns the URL of the keys.
 func (p *Provider) discover(ctx context.Context) (string, error) {
-	at := p.config.DiscoveryURL
-	if at == "" {
-		at = strings.TrimSuffix(p.config.IssuerURL, "/") + wellKnown
+	discoveryURL := p.config.DiscoveryURL
+	if discoveryURL == "" {
+		discoveryURL = strings.TrimSuffix(p.config.IssuerURL, "/") + wellKnown
 	}
 	var metadata struct {
 		Issuer  string `json:"issuer"`
 		JWKSURI string `json:"jwks_uri"`
 	}
-	if err := p.get(ctx, at, &metadata); err != nil {
+	if err := p.get(ctx, discoveryURL, &metadata); err != nil {
 		return "", err
 	}
 	if metadata.Issuer != p.config.IssuerURL {
-		return "", fmt.Errorf("%s is of issuer %q, want %q", at, metadata.Issuer, p.config.IssuerURL)
+		return "", fmt.Errorf("%s is of issuer %q, want %q", discoveryURL, metadata.Issuer, p.config.IssuerURL)
 	}
 	if err := checkURL(metadata.JWKSURI); err != nil {
-		return "", fmt.Errorf("jwks_uri of %s: %w", at, err)
+		return "", fmt.Errorf("jwks_uri of %s: %w", discoveryURL, err)
 	}
 	return metadata.JWKSURI, nil
 }
 
 // readKeys reads the keys published at a URL.
-func (p *Provider) readKeys(ctx context.Context, at string) ([]jose.JSONWebKey, error) {
+func (p *Provider) readKeys(ctx context.Context, keysURL string) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := p.get(ctx, at, &set); err != nil {
+	if err := p.get(ctx, keysURL, &set); err != nil {
 		return nil, err
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("%s has %d keys, want at most %d", at, len(set.Keys), maxKeys)
+		return nil, fmt.Errorf("%s has %d keys, want at most %d", keysURL, len(set.Keys), maxKeys)
 	}
 	keys := signingKeys(set.Keys)
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("%s has no signing key", at)
+		return nil, fmt.Errorf("%s has no signing key", keysURL)
 	}
 	return keys, nil
 }
@@ -100,14 +100,14 @@ func (p *Provider) get(ctx context.Context, url string, into any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read %s: %w", url, err)
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("%s returned status %d", url, resp.StatusCode)
-	case len(body) > maxAnswerBytes:
-		return fmt.Errorf("%s returned more than %d bytes", url, maxAnswerBytes)
+	case len(body) > maxResponseBytes:
+		return fmt.Errorf("%s returned more than %d bytes", url, maxResponseBytes)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("%s: %w", url, err)

@@ -218,13 +218,13 @@ func TestKeysRotate(t *testing.T) {
 	if !accepted(old) {
 		t.Fatal("the first key was rejected")
 	}
-	asked := issuer.Asked()
+	asked := issuer.KeyRequests()
 	for range 10 {
 		if !accepted(old) {
 			t.Fatal("the token was rejected")
 		}
 	}
-	if n := issuer.Asked(); n != asked {
+	if n := issuer.KeyRequests(); n != asked {
 		t.Errorf("known keys caused %d requests", n-asked)
 	}
 	issuer.Rotate("RS256")
@@ -257,7 +257,7 @@ func TestUnknownKeysAreRateLimited(t *testing.T) {
 	a := ready(t, issuer, bySubject)
 	stranger := oidctest.New(t)
 	forged := stranger.Token(map[string]any{"iss": issuer.URL()})
-	before := issuer.Asked()
+	before := issuer.KeyRequests()
 	var wg sync.WaitGroup
 	for range 200 {
 		wg.Go(func() {
@@ -272,7 +272,7 @@ func TestUnknownKeysAreRateLimited(t *testing.T) {
 			t.Error("the token was accepted")
 		}
 	}
-	if n := issuer.Asked() - before; n > 40 {
+	if n := issuer.KeyRequests() - before; n > 40 {
 		t.Errorf("400 forged tokens caused %d requests", n)
 	}
 }
@@ -294,7 +294,7 @@ func TestUnknownKeyWaitsNoLongerThanItsRequest(t *testing.T) {
 func TestKeysAreReadWithFirstToken(t *testing.T) {
 	issuer := oidctest.New(t)
 	a := ready(t, issuer, bySubject)
-	if n := issuer.Asked(); n != 0 {
+	if n := issuer.KeyRequests(); n != 0 {
 		t.Errorf("keys were read %d times before the first token", n)
 	}
 	issuer.Rotate("RS256")
@@ -303,7 +303,7 @@ func TestKeysAreReadWithFirstToken(t *testing.T) {
 			t.Errorf("got %v, %v", ok, err)
 		}
 	}
-	if n := issuer.Asked(); n != 1 {
+	if n := issuer.KeyRequests(); n != 1 {
 		t.Errorf("keys were read %d times, want once", n)
 	}
 }

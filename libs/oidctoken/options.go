@@ -38,32 +38,32 @@ func NewOptions() *Options {
 
 // AddFlags adds the flags to the section "authentication".
 func (o *Options) AddFlags(s *options.Sections) {
-	own := pflag.NewFlagSet("oidc", pflag.ContinueOnError)
-	own.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "HTTPS URL of the OpenID Connect provider whose ID tokens are accepted.")
-	own.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "Client ID that must be an audience of ID tokens.")
-	own.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "Claim with the user name.")
-	own.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "Prefix of usernames; '-' for none; when not given, the issuer URL and '#' for all claims but email.")
-	own.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "Claim with the user's groups, a string or a list of strings.")
-	own.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "Prefix of groups.")
-	own.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "KEY=VALUE that the token's claims must contain; may be repeated.")
-	own.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "CA bundle that verifies the provider's server certificate; empty for the host's roots.")
-	own.StringSliceVar(&o.Algorithms, "oidc-signing-algs", o.Algorithms, "Signing algorithms that are accepted: "+strings.Join(SigningAlgorithms(), ", ")+".")
-	o.flags = own
-	s.Set("authentication").AddFlagSet(own)
+	f := pflag.NewFlagSet("oidc", pflag.ContinueOnError)
+	f.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "HTTPS URL of the OpenID Connect provider whose ID tokens are accepted.")
+	f.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "Client ID that must be an audience of ID tokens.")
+	f.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "Claim with the user name.")
+	f.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "Prefix of usernames; '-' for none; when not given, the issuer URL and '#' for all claims but email.")
+	f.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "Claim with the user's groups, a string or a list of strings.")
+	f.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "Prefix of groups.")
+	f.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "KEY=VALUE that the token's claims must contain; may be repeated.")
+	f.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "CA bundle that verifies the provider's server certificate; empty for the host's roots.")
+	f.StringSliceVar(&o.Algorithms, "oidc-signing-algs", o.Algorithms, "Signing algorithms that are accepted: "+strings.Join(SigningAlgorithms(), ", ")+".")
+	o.flags = f
+	s.Set("authentication").AddFlagSet(f)
 }
 
-// Given reports whether any of the flags was given.
-func (o *Options) Given() bool {
-	given := false
+// IsSet reports whether any of the flags was set.
+func (o *Options) IsSet() bool {
+	set := false
 	if o.flags != nil {
-		o.flags.VisitAll(func(f *pflag.Flag) { given = given || f.Changed })
+		o.flags.VisitAll(func(f *pflag.Flag) { set = set || f.Changed })
 	}
-	return given || o.IssuerURL != "" || o.ClientID != ""
+	return set || o.IssuerURL != "" || o.ClientID != ""
 }
 
 // Validate returns all errors.
 func (o *Options) Validate() []error {
-	if !o.Given() {
+	if !o.IsSet() {
 		return nil
 	}
 	var errs []error
@@ -94,8 +94,8 @@ func (o *Options) Validate() []error {
 	return errs
 }
 
-// Authenticator returns the authenticator that the flags configure, or nil if none was given. The
-// caller runs its Provider. withdrawn is used as ProviderConfig.Withdrawn.
+// Authenticator returns the authenticator that the flags configure, or nil if --oidc-issuer-url is
+// not set. The caller runs its Provider. withdrawn is used as ProviderConfig.Withdrawn.
 func (o *Options) Authenticator(log *slog.Logger, withdrawn func()) (*Authenticator, error) {
 	if o.IssuerURL == "" {
 		return nil, nil

@@ -110,8 +110,8 @@ func TestOptionsAuthenticator(t *testing.T) {
 func TestNoFlagsNoAuthenticator(t *testing.T) {
 	o := oidctoken.NewOptions()
 	a, err := o.Authenticator(slog.New(slog.DiscardHandler), nil)
-	if a != nil || err != nil || o.Given() {
-		t.Errorf("got %v, %v, %v", a, err, o.Given())
+	if a != nil || err != nil || o.IsSet() {
+		t.Errorf("got %v, %v, %v", a, err, o.IsSet())
 	}
 	o.IssuerURL, o.ClientID, o.CAFile = "https://x", "y", "/no/such"
 	if _, err := o.Authenticator(slog.New(slog.DiscardHandler), nil); !errors.Is(err, os.ErrNotExist) {
@@ -125,7 +125,7 @@ func TestNoFlagsNoAuthenticator(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, half := range []oidctoken.Options{{IssuerURL: "https://x"}, {ClientID: "y"}} {
-		if !half.Given() || len(half.Validate()) == 0 {
+		if !half.IsSet() || len(half.Validate()) == 0 {
 			t.Errorf("%+v counts as no flags", half)
 		}
 	}

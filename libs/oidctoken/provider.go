@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// The delay after a failed discovery starts at retryFirst and doubles up to retryLast.
-	retryFirst = 100 * time.Millisecond
-	retryLast  = 10 * time.Second
+	// The delay after a failed discovery starts at minRetryDelay and doubles up to maxRetryDelay.
+	minRetryDelay = 100 * time.Millisecond
+	maxRetryDelay = 10 * time.Second
 	// refreshInterval is the longest time after which a withdrawn key becomes invalid.
 	refreshInterval = 10 * time.Minute
 	// Tokens with unknown keys cause at most unknownKeyBurst requests to the provider in a row, and
@@ -213,8 +213,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.sources.start(ctx)()
 	defer cancel()
-	pause := retryFirst
-	needed := false // the keys are needed
+	pause := minRetryDelay
+	needed := false // a token has needed the keys
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -237,12 +237,12 @@ func (p *Provider) Run(ctx context.Context) error {
 		switch {
 		case err != nil:
 			timer.Reset(pause)
-			pause = min(2*pause, retryLast)
+			pause = min(2*pause, maxRetryDelay)
 		case needed:
-			pause = retryFirst
+			pause = minRetryDelay
 			timer.Reset(refreshInterval)
 		default: // the first token wakes Run
-			pause = retryFirst
+			pause = minRetryDelay
 			timer.Stop()
 		}
 	}
@@ -251,7 +251,7 @@ func (p *Provider) Run(ctx context.Context) error {
 // update reads the metadata, and the keys if tokens need them. An issuer may publish its metadata
 // before its keys, so keys are not read earlier.
 func (p *Provider) update(ctx context.Context, needed bool) error {
-	at, err := p.discover(ctx)
+	keysURL, err := p.discover(ctx)
 	if err != nil {
 		return err
 	}
@@ -261,12 +261,12 @@ func (p *Provider) update(ctx context.Context, needed bool) error {
 	if !needed {
 		return nil
 	}
-	keys, err := p.readKeys(ctx, at)
+	keys, err := p.readKeys(ctx, keysURL)
 	if err != nil {
 		return err
 	}
-	before := p.keys.Swap(&keys)
-	if before != nil && p.config.Withdrawn != nil && !containsAll(keys, *before) {
+	previous := p.keys.Swap(&keys)
+	if previous != nil && p.config.Withdrawn != nil && !containsAll(keys, *previous) {
 		p.config.Withdrawn()
 	}
 	return nil
@@ -275,13 +275,13 @@ func (p *Provider) update(ctx context.Context, needed bool) error {
 // recordResult records the result of a request, and logs it if it differs from the previous one.
 func (p *Provider) recordResult(err error) {
 	p.mu.Lock()
-	before := p.failure
+	previous := p.failure
 	p.failure = err
 	p.mu.Unlock()
 	switch {
-	case err == nil && before != nil:
+	case err == nil && previous != nil:
 		p.log.Info("OIDC issuer is reachable")
-	case err != nil && (before == nil || before.Error() != err.Error()):
+	case err != nil && (previous == nil || previous.Error() != err.Error()):
 		p.log.Warn("cannot read metadata or signing keys of the OIDC issuer, retrying", "error", err)
 	}
 }
@@ -327,8 +327,8 @@ func (p *Provider) ready(ctx context.Context) bool {
 	return p.isInitialized()
 }
 
-// takeWaiters returns the channel to close when the keys were read, or nil if no caller waits for
-// it. Later callers wait for the next refresh.
+// takeWaiters returns the channel that the caller must close when the keys were read, or nil if no
+// token waits for them. Tokens that arrive later wait for the next refresh.
 func (p *Provider) takeWaiters() chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -29,7 +29,7 @@ func (c Command) Suggest(words []string, last string) []string {
 	}
 	var (
 		sections Sections
-		shared   common
+		shared   commonFlags
 	)
 	c.Options.AddFlags(&sections)
 	shared.addFlags(&sections)

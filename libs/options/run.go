@@ -49,14 +49,14 @@ type Command struct {
 	Commands []Command
 }
 
-// common holds the flags of every command.
-type common struct {
+// commonFlags holds the flags of every command.
+type commonFlags struct {
 	logs    logging
 	version versionFlag
 	config  string
 }
 
-func (c *common) addFlags(s *Sections) {
+func (c *commonFlags) addFlags(s *Sections) {
 	c.logs.addFlags(s)
 	global := s.Set("global")
 	global.BoolP("help", "h", false, "print this help and exit")
@@ -96,7 +96,7 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 	}
 	var (
 		sections Sections
-		shared   common
+		shared   commonFlags
 		running  bool
 	)
 	o.AddFlags(&sections)

@@ -1,5 +1,5 @@
-// Package podqos computes the quality of service class of pods. Validation, admission and quotas
-// call it.
+// Package podqos computes the quality of service class of pods. Validation, admission and quotas use
+// it.
 package podqos
 
 import (
@@ -9,7 +9,7 @@ import (
 // Class returns the class of a pod: Guaranteed if the limits of every container for cpu and
 // memory equal its requests, BestEffort if no container has either, otherwise Burstable.
 func Class(s *corev1.PodSpec) corev1.PodQOSClass {
-	asks, guaranteed := false, true
+	hasResources, guaranteed := false, true
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
 		for i := range list {
 			r := &list[i].Resources
@@ -20,13 +20,13 @@ func Class(s *corev1.PodSpec) corev1.PodQOSClass {
 					// A limit without a request is also the request.
 					request = limit
 				}
-				asks = asks || request.Sign() > 0 || limit.Sign() > 0
+				hasResources = hasResources || request.Sign() > 0 || limit.Sign() > 0
 				guaranteed = guaranteed && limit.Sign() > 0 && request.Cmp(limit) == 0
 			}
 		}
 	}
 	switch {
-	case !asks:
+	case !hasResources:
 		return corev1.PodQOSBestEffort
 	case guaranteed:
 		return corev1.PodQOSGuaranteed

@@ -34,28 +34,28 @@ func Plus(a, b Amounts) Amounts {
 	return sum
 }
 
-// Minus returns the positive amounts of a - b.
+// Minus returns a - b without amounts that are zero or negative.
 func Minus(a, b Amounts) Amounts {
-	rest := Amounts{}
+	difference := Amounts{}
 	for name, q := range a {
-		left := q.DeepCopy()
-		left.Sub(b[name])
-		if left.Sign() > 0 {
-			rest[name] = left
+		amount := q.DeepCopy()
+		amount.Sub(b[name])
+		if amount.Sign() > 0 {
+			difference[name] = amount
 		}
 	}
-	return rest
+	return difference
 }
 
 // Only returns the amounts of a whose names are in keep.
 func Only(a Amounts, keep Amounts) Amounts {
-	part := Amounts{}
+	selected := Amounts{}
 	for name, q := range a {
 		if _, ok := keep[name]; ok {
-			part[name] = q
+			selected[name] = q
 		}
 	}
-	return part
+	return selected
 }
 
 // Pick returns the sorted names of a for which f returns true.

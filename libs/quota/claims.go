@@ -10,17 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ofStorageClass separates the name of a storage class from the limited resource.
-const ofStorageClass = ".storageclass.storage.k8s.io/"
+// storageClassSeparator separates the name of a storage class from the limited resource, as in
+// gold.storageclass.storage.k8s.io/requests.storage.
+const storageClassSeparator = ".storageclass.storage.k8s.io/"
 
 // claimEvaluator counts volume claims and their requests, in total and by storage class.
 func claimEvaluator(g Gates) *Evaluator {
 	count := countName(schema.GroupResource{Resource: "persistentvolumeclaims"})
 	e := &Evaluator{
 		Counts: func(name corev1.ResourceName) bool {
-			_, what, byClass := strings.Cut(string(name), ofStorageClass)
+			_, resourceName, byClass := strings.Cut(string(name), storageClassSeparator)
 			if byClass {
-				name = corev1.ResourceName(what)
+				name = corev1.ResourceName(resourceName)
 			}
 			return name == count && !byClass || name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
 		},
@@ -33,11 +34,11 @@ func claimEvaluator(g Gates) *Evaluator {
 			charge := func(name corev1.ResourceName, q resource.Quantity) {
 				used[name] = q
 				if class := storageClass(c); class != "" {
-					used[corev1.ResourceName(class+ofStorageClass)+name] = q.DeepCopy()
+					used[corev1.ResourceName(class+storageClassSeparator)+name] = q.DeepCopy()
 				}
 			}
 			charge(corev1.ResourcePersistentVolumeClaims, One())
-			if q, ok := storage(c); ok {
+			if q, ok := requestedStorage(c); ok {
 				charge(corev1.ResourceRequestsStorage, q)
 			}
 			return used, nil
@@ -65,23 +66,23 @@ func claimOf(obj runtime.Object) (*corev1.PersistentVolumeClaim, error) {
 	if c, ok := obj.(*corev1.PersistentVolumeClaim); ok {
 		return c, nil
 	}
-	return nil, fmt.Errorf("a claim of a volume is a %T", obj)
+	return nil, fmt.Errorf("got %T, want a PersistentVolumeClaim", obj)
 }
 
-// storage returns the requested storage of a claim, or the allocated one if that is more, in whole
-// bytes.
-func storage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
+// requestedStorage returns the requested storage of a claim, or the allocated storage if that is
+// more, in whole bytes. It returns false if the claim requests no storage.
+func requestedStorage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	q, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	if given, has := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && has && given.Cmp(q) > 0 {
-		q = given
+	if allocated, hasAllocated := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && hasAllocated && allocated.Cmp(q) > 0 {
+		q = allocated
 	}
 	q = q.DeepCopy()
 	q.RoundUp(0)
 	return q, ok
 }
 
-// claimInScope supports the scope of volume attributes classes: the requested, the current and the
-// target class of a claim.
+// claimInScope reports whether a claim is in a scope of volume attributes classes. The classes of a
+// claim are the requested, the current and the target one.
 func claimInScope(s Requirement, obj runtime.Object) (bool, error) {
 	c, err := claimOf(obj)
 	if err != nil || s.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {

@@ -24,7 +24,7 @@ type devices struct {
 	count       int64
 }
 
-// number returns the maximum number of devices. An unknown mode counts as 0.
+// number returns the largest number of devices that the request can get. It is 0 for an unknown mode.
 func (d devices) number() int64 {
 	switch d.mode {
 	case string(resourcev1beta1.DeviceAllocationModeExactCount):
@@ -43,17 +43,17 @@ func deviceEvaluator() *Evaluator {
 			return name == count || strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass)
 		},
 		Usage: func(obj runtime.Object) (Amounts, error) {
-			asked, err := asked(obj)
+			requests, err := deviceRequests(obj)
 			if err != nil {
 				return nil, err
 			}
 			used := Amounts{count: One()}
-			for _, alternatives := range asked {
-				most := map[string]int64{}
+			for _, alternatives := range requests {
+				maxByClass := map[string]int64{}
 				for _, d := range alternatives {
-					most[d.class] = max(most[d.class], d.number())
+					maxByClass[d.class] = max(maxByClass[d.class], d.number())
 				}
-				for class, n := range most {
+				for class, n := range maxByClass {
 					name := corev1.ResourceName(class + corev1.ResourceClaimsPerClass)
 					q := used[name]
 					q.Add(*resource.NewQuantity(n, resource.DecimalSI))
@@ -65,44 +65,44 @@ func deviceEvaluator() *Evaluator {
 	}
 }
 
-// asked returns the requests of a claim, each with its alternatives.
-func asked(obj runtime.Object) (all [][]devices, err error) {
+// deviceRequests returns the requests of a claim, each with its alternatives.
+func deviceRequests(obj runtime.Object) (all [][]devices, err error) {
 	switch c := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:
 		for _, r := range c.Spec.Devices.Requests {
-			one := []devices{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
+			alternatives := []devices{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
 			if len(r.FirstAvailable) > 0 {
-				one = nil
+				alternatives = nil
 			}
 			for _, s := range r.FirstAvailable {
-				one = append(one, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
+				alternatives = append(alternatives, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
 			}
-			all = append(all, one)
+			all = append(all, alternatives)
 		}
 	case *resourcev1alpha3.ResourceClaim:
 		for _, r := range c.Spec.Devices.Requests {
-			one := []devices{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
+			alternatives := []devices{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
 			if len(r.FirstAvailable) > 0 {
-				one = nil
+				alternatives = nil
 			}
 			for _, s := range r.FirstAvailable {
-				one = append(one, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
+				alternatives = append(alternatives, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
 			}
-			all = append(all, one)
+			all = append(all, alternatives)
 		}
 	case *resourcev1beta2.ResourceClaim:
 		for _, r := range c.Spec.Devices.Requests {
-			var one []devices
+			var alternatives []devices
 			if e := r.Exactly; e != nil {
-				one = append(one, devices{e.DeviceClassName, string(e.AllocationMode), e.Count})
+				alternatives = append(alternatives, devices{e.DeviceClassName, string(e.AllocationMode), e.Count})
 			}
 			for _, s := range r.FirstAvailable {
-				one = append(one, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
+				alternatives = append(alternatives, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
 			}
-			all = append(all, one)
+			all = append(all, alternatives)
 		}
 	default:
-		return nil, fmt.Errorf("a claim of devices is a %T", obj)
+		return nil, fmt.Errorf("got %T, want a ResourceClaim", obj)
 	}
 	return all, nil
 }

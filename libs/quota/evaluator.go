@@ -96,7 +96,7 @@ func Scopes(q *corev1.ResourceQuota) []Requirement {
 
 // ScopesOf returns the requirements that an object meets.
 func (e *Evaluator) ScopesOf(obj runtime.Object, all []Requirement) ([]Requirement, error) {
-	var in []Requirement
+	var met []Requirement
 	for _, s := range all {
 		if e.InScope == nil {
 			break
@@ -106,8 +106,8 @@ func (e *Evaluator) ScopesOf(obj runtime.Object, all []Requirement) ([]Requireme
 			return nil, err
 		}
 		if ok {
-			in = append(in, s)
+			met = append(met, s)
 		}
 	}
-	return in, nil
+	return met, nil
 }

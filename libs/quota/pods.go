@@ -28,7 +28,7 @@ func podEvaluator(g Gates, now func() time.Time) *Evaluator {
 				return nil, err
 			}
 			used := Amounts{podCount(): One()}
-			if ended(pod, now()) {
+			if hasEnded(pod, now()) {
 				return used, nil
 			}
 			o := resource.PodResourcesOptions{UseStatusResources: g.InPlaceResize, SkipPodLevelResources: !g.PodLevel}
@@ -42,7 +42,7 @@ func podOf(obj runtime.Object) (*corev1.Pod, error) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		return p, nil
 	}
-	return nil, fmt.Errorf("a pod is a %T", obj)
+	return nil, fmt.Errorf("got %T, want a Pod", obj)
 }
 
 // countsOfPods reports whether a name in a quota applies to pods.
@@ -69,9 +69,9 @@ func extended(name corev1.ResourceName) bool {
 }
 
 // Compute converts requests and limits to the names of quotas.
-func Compute(asked, limits Amounts) Amounts {
+func Compute(requested, limits Amounts) Amounts {
 	used := Amounts{corev1.ResourcePods: One()}
-	for name, q := range asked {
+	for name, q := range requested {
 		switch {
 		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
 			strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
@@ -89,8 +89,8 @@ func Compute(asked, limits Amounts) Amounts {
 	return used
 }
 
-// ended reports whether a pod no longer runs, so that its resources do not count.
-func ended(pod *corev1.Pod, now time.Time) bool {
+// hasEnded reports whether a pod no longer runs, so that its resources do not count.
+func hasEnded(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return true
 	}

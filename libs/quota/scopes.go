@@ -31,7 +31,7 @@ func podInScope(s Requirement, obj runtime.Object) (bool, error) {
 		}
 		return selects(s, class)
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
-		return acrossNamespaces(pod.Spec.Affinity), nil
+		return isCrossNamespace(pod.Spec.Affinity), nil
 	}
 	return false, nil
 }
@@ -67,8 +67,8 @@ func selects(s Requirement, values []string) (bool, error) {
 	return false, nil
 }
 
-// acrossNamespaces reports whether an affinity refers to pods of other namespaces.
-func acrossNamespaces(a *corev1.Affinity) bool {
+// isCrossNamespace reports whether an affinity refers to pods of other namespaces.
+func isCrossNamespace(a *corev1.Affinity) bool {
 	if a == nil {
 		return false
 	}

@@ -23,7 +23,7 @@ func serviceEvaluator() *Evaluator {
 		Usage: func(obj runtime.Object) (Amounts, error) {
 			s, ok := obj.(*corev1.Service)
 			if !ok {
-				return nil, fmt.Errorf("a service is a %T", obj)
+				return nil, fmt.Errorf("got %T, want a Service", obj)
 			}
 			used := Amounts{count: One(), corev1.ResourceServices: One()}
 			if s.Spec.Type == corev1.ServiceTypeLoadBalancer {

@@ -25,14 +25,14 @@ func (e *Engine) Authorize(_ context.Context, a *authorizer.Attributes) (authori
 func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, string) {
 	q := newQuery(a)
 	var missing missingRoles
-	var asked evaluatedRoles
+	var evaluated evaluatedRoles
 	for b := range s.bindingsOf(a.User, a.Namespace) {
 		r, ok := s.image.roles.Get(b.role)
 		if !ok {
 			missing.add(b)
 			continue
 		}
-		if asked.isNew(r) && r.allows(&q) {
+		if evaluated.isNew(r) && r.allows(&q) {
 			return authorizer.Allow, b.reason(a.User)
 		}
 		if q.evaluated >= rulesPerYield {
@@ -46,12 +46,13 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 	return authorizer.NoOpinion, ""
 }
 
-// evaluatedRoles holds the roles that did not allow a request: thousands of bindings may refer to
-// one role with thousands of rules.
+// evaluatedRoles is the set of roles that did not allow a request. Each role is evaluated once,
+// because thousands of bindings may refer to one role with thousands of rules. The first eight roles
+// need no allocation.
 type evaluatedRoles struct {
 	few  [8]*role
 	n    int
-	many map[*role]bool // used for more than few
+	many map[*role]bool // holds all roles if there are more than fit into few
 }
 
 // isNew reports whether a role has not been evaluated yet, and adds it.
@@ -232,24 +233,24 @@ func (s *Snapshot) RulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.Polic
 }
 
 const (
-	// maxListed and maxListedBytes bound the rules that are listed for a user.
-	maxListed      = 10_000
+	// maxListedRules and maxListedBytes bound the rules that are listed for a user.
+	maxListedRules = 10_000
 	maxListedBytes = 1 << 20
 )
 
-// errMore means that a user has more rules than are listed.
-var errMore = fmt.Errorf("incomplete: the user has more than %d rules, or rules of more than %d bytes", maxListed, maxListedBytes)
+// errTruncated means that a user has more rules than are listed.
+var errTruncated = fmt.Errorf("incomplete: the user has more than %d rules, or rules of more than %d bytes", maxListedRules, maxListedBytes)
 
 // RulesFor implements authorizer.RuleResolver. Like Kubernetes it lists the rules of a role once
 // for each binding, but only within the bounds above.
 func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
 	var rules []rbacv1.PolicyRule
 	bytes := 0
-	more := false
+	truncated := false
 	errs := e.Snapshot().rolesOf(u, namespace, func(r *role) {
 		for i := range r.rules {
-			more = more || len(rules) == maxListed || bytes > maxListedBytes
-			if more {
+			truncated = truncated || len(rules) == maxListedRules || bytes > maxListedBytes
+			if truncated {
 				return
 			}
 			rules = append(rules, r.rules[i])
@@ -257,12 +258,12 @@ func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace strin
 		}
 	})
 	if bytes > maxListedBytes { // the last rule alone may exceed the bound
-		rules, more = rules[:len(rules)-1], true
+		rules, truncated = rules[:len(rules)-1], true
 	}
 	out := RulesOf(rules)
-	out.Incomplete = more
-	if more {
-		errs = append(errs, errMore)
+	out.Incomplete = truncated
+	if truncated {
+		errs = append(errs, errTruncated)
 	}
 	if len(errs) > 0 {
 		return out, utilerrors.NewAggregate(errs)

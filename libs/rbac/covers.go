@@ -54,7 +54,7 @@ func (s *Snapshot) Escalation(u *authorizer.User, namespace string, rules []rbac
 	if len(c.missing) == 0 && !c.truncated {
 		return nil
 	}
-	return &EscalationError{User: u, Missing: c.missing, More: c.truncated || c.valuesLeft < 0, Unresolved: unresolved}
+	return &EscalationError{User: u, Missing: c.missing, More: c.truncated || c.remainingValues < 0, Unresolved: unresolved}
 }
 
 // EscalationValues returns the number of values that Escalation compares. Its time is proportional
@@ -77,7 +77,7 @@ func (s *Snapshot) EscalationValues(u *authorizer.User, namespace string, rules 
 // compact merges the verbs of rules for the same resource.
 func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	type key struct{ group, resource, name string }
-	at := map[key]int{}
+	indexes := map[key]int{}
 	var out []rbacv1.PolicyRule
 	for _, r := range rules {
 		if len(r.NonResourceURLs) > 0 || len(r.APIGroups) != 1 || len(r.Resources) != 1 || len(r.ResourceNames) > 1 {
@@ -88,9 +88,9 @@ func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 		if len(r.ResourceNames) == 1 {
 			k.name = r.ResourceNames[0]
 		}
-		i, ok := at[k]
+		i, ok := indexes[k]
 		if !ok {
-			at[k] = len(out)
+			indexes[k] = len(out)
 			r.Verbs = slices.Clone(r.Verbs)
 			out = append(out, r)
 			continue

@@ -42,7 +42,7 @@ type image struct {
 // Snapshot is the policy at one time. It is immutable.
 type Snapshot struct{ image image }
 
-// Position returns up to which change of each kind the snapshot includes changes.
+// Position returns the revision, for each kind, up to which the snapshot includes all changes.
 func (s *Snapshot) Position() Position { return s.image.position }
 
 // binding is a compiled RoleBinding or ClusterRoleBinding.
@@ -122,7 +122,7 @@ const (
 func (e *Engine) Update(set func(*Tx)) Change {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	tx := &Tx{image: &e.working, owned: map[string]bool{}}
+	tx := &Tx{image: &e.working, ownLists: map[string]bool{}}
 	set(tx)
 	tx.change.Position = e.working.position
 	e.published.Store(&Snapshot{image: image{
@@ -137,9 +137,9 @@ func (e *Engine) Snapshot() *Snapshot { return e.published.Load() }
 
 // Tx is a set of pending changes. It is valid during the call of Update.
 type Tx struct {
-	image  *image
-	owned  map[string]bool // keys of index whose lists this Tx created
-	change Change
+	image    *image
+	ownLists map[string]bool // keys of index whose lists this Tx created, and may therefore change
+	change   Change
 }
 
 // Advance sets the revision up to which all changes of a kind are included. Except through Clear it
@@ -204,7 +204,7 @@ func (t *Tx) Clear(kind string) {
 		t.image.position[i] = 0
 	}
 	var keys []string
-	note := func(key string) bool {
+	collect := func(key string) bool {
 		if namespaced := key[0] != '/'; namespaced == (kind == KindRole || kind == KindRoleBinding) {
 			keys = append(keys, key)
 		}
@@ -212,9 +212,9 @@ func (t *Tx) Clear(kind string) {
 	}
 	switch kind {
 	case KindRole, KindClusterRole:
-		t.image.roles.Scan(func(k string, _ *role) bool { return note(k) })
+		t.image.roles.Scan(func(k string, _ *role) bool { return collect(k) })
 	case KindRoleBinding, KindClusterRoleBinding:
-		t.image.bindings.Scan(func(k string, _ *binding) bool { return note(k) })
+		t.image.bindings.Scan(func(k string, _ *binding) bool { return collect(k) })
 	}
 	if len(keys) > 0 { // objects may be deleted, or differ at the same resourceVersion
 		t.change.All = true
@@ -241,9 +241,9 @@ func (t *Tx) setBinding(b *binding) {
 	t.image.bindings.Set(bindingKey(b.namespace, b.name), b)
 	for _, key := range b.keys {
 		list, _ := t.image.index.Get(key)
-		if !t.owned[key] {
+		if !t.ownLists[key] {
 			list = slices.Clone(list)
-			t.owned[key] = true
+			t.ownLists[key] = true
 		}
 		t.image.index.Set(key, append(list, b))
 	}
@@ -257,19 +257,19 @@ func (t *Tx) deleteBinding(namespace, name string) *binding {
 	}
 	for _, key := range old.keys {
 		list, _ := t.image.index.Get(key)
-		left := make([]*binding, 0, len(list))
+		remaining := make([]*binding, 0, len(list))
 		for _, b := range list {
 			if b != old {
-				left = append(left, b)
+				remaining = append(remaining, b)
 			}
 		}
-		if len(left) == 0 {
+		if len(remaining) == 0 {
 			t.image.index.Delete(key)
-			delete(t.owned, key)
+			delete(t.ownLists, key)
 			continue
 		}
-		t.owned[key] = true
-		t.image.index.Set(key, left)
+		t.ownLists[key] = true
+		t.image.index.Set(key, remaining)
 	}
 	return old
 }

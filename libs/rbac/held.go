@@ -20,20 +20,20 @@ const (
 	maxHeldValues = 1 << 20
 )
 
-// comparison finds the parts of wanted rules that held rules lack. For each wanted value it keeps
-// the set of rules that contain it, as bits.
+// comparison finds the parts of wanted rules that held rules lack. A part is one verb for one resource
+// or path. For each wanted value, comparison keeps the set of held rules that contain the value.
 type comparison struct {
-	rules []rbacv1.PolicyRule
-	words int // size of a ruleBits
+	rules    []rbacv1.PolicyRule
+	setWords int // size of a ruleBits
 
 	groups, resources, names, verbs, paths map[string]ruleBits
 	patterns                               []string // held paths that end with a star
 	unnamed                                ruleBits // held rules for all names
 
-	wordsLeft  int // words of bits that may still be compared
-	valuesLeft int // values of held rules that may still be compared
-	missing    []rbacv1.PolicyRule
-	maxMissing int // maximum number of missing parts
+	remainingWords  int // words of bits that may still be compared
+	remainingValues int // values of held rules that may still be compared
+	missing         []rbacv1.PolicyRule
+	maxMissing      int // maximum number of missing parts
 	// truncated means that more parts may be missing or were not compared.
 	truncated bool
 }
@@ -41,9 +41,9 @@ type comparison struct {
 // ruleBits is a set of rules.
 type ruleBits []uint64
 
-func (b ruleBits) add(more ruleBits) {
-	for i := range more {
-		b[i] |= more[i]
+func (b ruleBits) add(other ruleBits) {
+	for i := range other {
+		b[i] |= other[i]
 	}
 }
 
@@ -64,16 +64,17 @@ func (b ruleBits) intersects(other ruleBits) bool {
 	return false
 }
 
-// compare compares wanted rules with held ones.
+// compare compares wanted rules with held ones. The limits bound the number of missing parts, of
+// compared words of bits, and of values of held rules.
 func compare(held, wanted []rbacv1.PolicyRule, missing, words, values int) *comparison {
 	c := &comparison{
-		rules: held, words: (len(held) + bits.UintSize - 1) / bits.UintSize, wordsLeft: words, valuesLeft: values, maxMissing: missing,
+		rules: held, setWords: (len(held) + bits.UintSize - 1) / bits.UintSize, remainingWords: words, remainingValues: values, maxMissing: missing,
 		groups: map[string]ruleBits{}, resources: map[string]ruleBits{}, names: map[string]ruleBits{}, verbs: map[string]ruleBits{}, paths: map[string]ruleBits{},
 	}
 	if !c.spend(1) {
 		return c
 	}
-	c.unnamed = make(ruleBits, c.words)
+	c.unnamed = make(ruleBits, c.setWords)
 	if c.addWanted(wanted) {
 		c.indexHeld(slices.ContainsFunc(wanted, func(w rbacv1.PolicyRule) bool { return len(w.NonResourceURLs) > 0 }))
 	}
@@ -90,12 +91,12 @@ func compare(held, wanted []rbacv1.PolicyRule, missing, words, values int) *comp
 func (c *comparison) addWanted(wanted []rbacv1.PolicyRule) bool {
 	for i := range wanted {
 		w := &wanted[i]
-		for _, of := range []struct {
-			by     map[string]ruleBits
+		for _, list := range []struct {
+			sets   map[string]ruleBits
 			values []string
 		}{{c.groups, w.APIGroups}, {c.resources, w.Resources}, {c.names, w.ResourceNames}, {c.verbs, w.Verbs}} {
-			for _, v := range of.values {
-				if !c.addSet(of.by, v) || !c.addSet(of.by, wildcard) {
+			for _, v := range list.values {
+				if !c.addSet(list.sets, v) || !c.addSet(list.sets, wildcard) {
 					return false
 				}
 			}
@@ -110,14 +111,14 @@ func (c *comparison) addWanted(wanted []rbacv1.PolicyRule) bool {
 }
 
 // addSet allocates the set of rules that contain a value.
-func (c *comparison) addSet(by map[string]ruleBits, value string) bool {
-	if _, ok := by[value]; ok {
+func (c *comparison) addSet(sets map[string]ruleBits, value string) bool {
+	if _, ok := sets[value]; ok {
 		return true
 	}
 	if !c.spend(1) {
 		return false
 	}
-	by[value] = make(ruleBits, c.words)
+	sets[value] = make(ruleBits, c.setWords)
 	return true
 }
 
@@ -126,8 +127,8 @@ func (c *comparison) addSet(by map[string]ruleBits, value string) bool {
 func (c *comparison) indexHeld(paths bool) {
 	for i := range c.rules {
 		r := &c.rules[i]
-		c.valuesLeft -= valuesOf(r)
-		if c.valuesLeft < 0 {
+		c.remainingValues -= valuesOf(r)
+		if c.remainingValues < 0 {
 			return
 		}
 		addRule(c.groups, r.APIGroups, i)
@@ -157,9 +158,9 @@ func valuesOf(r *rbacv1.PolicyRule) int {
 }
 
 // addRule adds a rule to the sets of values that have one.
-func addRule(by map[string]ruleBits, values []string, rule int) {
+func addRule(sets map[string]ruleBits, values []string, rule int) {
 	for _, v := range values {
-		if held := by[v]; held != nil {
+		if held := sets[v]; held != nil {
 			held.set(rule)
 		}
 	}
@@ -169,15 +170,12 @@ func (b ruleBits) set(rule int) { b[rule/bits.UintSize] |= 1 << (rule % bits.Uin
 
 // spend counts the comparison of some sets, and reports whether the limit permits it.
 func (c *comparison) spend(sets int) bool {
-	c.wordsLeft -= sets * max(1, c.words)
-	if c.wordsLeft < 0 {
+	c.remainingWords -= sets * max(1, c.setWords)
+	if c.remainingWords < 0 {
 		c.truncated = true
 	}
-	return c.wordsLeft >= 0
+	return c.remainingWords >= 0
 }
-
-// isTruncated reports whether a limit was reached.
-func (c *comparison) isTruncated() bool { return c.truncated }
 
 // findMissing records the parts of a wanted rule that are not held.
 func (c *comparison) findMissing(w *rbacv1.PolicyRule) {
@@ -189,7 +187,7 @@ func (c *comparison) findMissing(w *rbacv1.PolicyRule) {
 	paths := c.setsOf(w.NonResourceURLs, c.byPath)
 	for i := range paths {
 		for j := range verbs {
-			if c.isTruncated() || !c.spend(1) {
+			if c.truncated || !c.spend(1) {
 				return
 			}
 			if !paths[i].intersects(verbs[j]) {
@@ -208,18 +206,18 @@ func (c *comparison) findMissingResources(w *rbacv1.PolicyRule, verbs []ruleBits
 	if len(w.ResourceNames) > 0 {
 		names = c.setsOf(w.ResourceNames, c.byName)
 	}
-	if c.isTruncated() || c.heldByOne(groups, resources, verbs, names) {
+	if c.truncated || c.heldByOne(groups, resources, verbs, names) {
 		return
 	}
-	ofResource := make(ruleBits, c.words) // rules for the group and the resource
-	ofVerb := make(ruleBits, c.words)     // those that also have the verb
+	ofResource := make(ruleBits, c.setWords) // rules for the group and the resource
+	ofVerb := make(ruleBits, c.setWords)     // those that also have the verb
 	for g := range groups {
 		for r := range resources {
 			ofResource.intersect(groups[g], resources[r])
 			for v := range verbs {
 				ofVerb.intersect(ofResource, verbs[v])
 				for n := range names {
-					if c.isTruncated() || !c.spend(1) {
+					if c.truncated || !c.spend(1) {
 						return
 					}
 					if ofVerb.intersects(names[n]) {
@@ -238,7 +236,7 @@ func (c *comparison) findMissingResources(w *rbacv1.PolicyRule, verbs []ruleBits
 
 // heldByOne reports whether a single rule contains all values of each kind.
 func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
-	every := slices.Repeat(ruleBits{^uint64(0)}, c.words)
+	every := slices.Repeat(ruleBits{^uint64(0)}, c.setWords)
 	held := slices.Clone(every)
 	for _, values := range kinds {
 		for _, v := range values {
@@ -250,14 +248,14 @@ func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
 
 // setsOf returns, for each value, the set of rules that contain it, or nil if that exceeds the
 // limit.
-func (c *comparison) setsOf(values []string, by func(ruleBits, string)) []ruleBits {
-	if len(values) == 0 || c.isTruncated() || !c.spend(len(values)) {
+func (c *comparison) setsOf(values []string, addRules func(ruleBits, string)) []ruleBits {
+	if len(values) == 0 || c.truncated || !c.spend(len(values)) {
 		return nil
 	}
 	out := make([]ruleBits, len(values))
 	for i, v := range values {
-		out[i] = make(ruleBits, c.words)
-		by(out[i], v)
+		out[i] = make(ruleBits, c.setWords)
+		addRules(out[i], v)
 	}
 	return out
 }

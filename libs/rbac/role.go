@@ -64,8 +64,8 @@ func compile(rules []rbacv1.PolicyRule) *role {
 		r.sets[i] = ruleSets{newValueSet(rules[i].Verbs), newValueSet(rules[i].APIGroups), newValueSet(rules[i].ResourceNames)}
 		n := int32(i)
 		for _, res := range rules[i].Resources {
-			if at := r.byResource[res]; len(at) == 0 || at[len(at)-1] != n {
-				r.byResource[res] = append(at, n)
+			if indexes := r.byResource[res]; len(indexes) == 0 || indexes[len(indexes)-1] != n {
+				r.byResource[res] = append(indexes, n)
 			}
 		}
 		if len(rules[i].NonResourceURLs) > 0 {
@@ -78,16 +78,16 @@ func compile(rules []rbacv1.PolicyRule) *role {
 // query is a request in the form used to evaluate rules.
 type query struct {
 	*authorizer.Attributes
-	resource  string // includes the subresource
-	anyScope  string // "*/subresource", or empty
-	evaluated int    // number of rules evaluated so far
+	resource    string // includes the subresource
+	anyResource string // "*/subresource", or "" for a request without a subresource
+	evaluated   int    // number of rules evaluated so far
 }
 
 func newQuery(a *authorizer.Attributes) query {
 	q := query{Attributes: a, resource: a.ResourceName}
 	if a.Subresource != "" {
 		q.resource += "/" + a.Subresource
-		q.anyScope = "*/" + a.Subresource
+		q.anyResource = "*/" + a.Subresource
 	}
 	return q
 }
@@ -104,7 +104,7 @@ func (r *role) allows(q *query) bool {
 		return false
 	}
 	return r.anyAllows(r.byResource[q.resource], q) ||
-		q.anyScope != "" && r.anyAllows(r.byResource[q.anyScope], q) ||
+		q.anyResource != "" && r.anyAllows(r.byResource[q.anyResource], q) ||
 		r.anyAllows(r.byResource[wildcard], q)
 }
 

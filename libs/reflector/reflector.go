@@ -28,9 +28,9 @@ const (
 var ErrNotServed = errors.New("it is not served")
 
 var (
-	errLost       = errors.New("the position in the watch history is lost")
-	errShort      = errors.New("the watch ended at once")
-	errUnanswered = errors.New("the API server did not answer")
+	errRevisionLost  = errors.New("the position in the watch history is lost")
+	errWatchTooShort = errors.New("the watch ended at once")
+	errUnanswered    = errors.New("the API server did not respond")
 )
 
 // Config describes a resource and how it is followed.
@@ -55,16 +55,17 @@ type Config struct {
 
 // Sink receives the objects of a resource. One goroutine calls its methods.
 type Sink interface {
-	// BeginList announces a list. Listed follows for each object, and then EndList with the
-	// revision of the list, after which no other objects exist. If the list fails, another one
-	// begins.
+	// BeginList begins a list. Listed is called for each object, and then EndList with the revision
+	// of the list. Objects that were not listed do not exist. If the list fails, BeginList is called
+	// again instead of EndList.
 	BeginList()
 	Listed(metav1.Object)
 	EndList(revision string)
 
+	// Set is called for each created or changed object, and Remove for each deleted one.
 	Set(metav1.Object)
 	Remove(metav1.Object)
-	// Advance reports a revision up to which there are no other changes.
+	// Advance is called with a revision when all changes up to it were reported.
 	Advance(revision string)
 }
 
@@ -90,8 +91,8 @@ func (r *Reflector) Synced() bool {
 // Listed returns a channel that is closed when Synced becomes true.
 func (r *Reflector) Listed() <-chan struct{} { return r.listed }
 
-// sync makes Synced true, and reports whether it was false.
-func (r *Reflector) sync() bool {
+// markSynced makes Synced true, and reports whether it was false.
+func (r *Reflector) markSynced() bool {
 	if r.Synced() {
 		return false
 	}
@@ -105,7 +106,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 	listed := false
 	pause := r.MinRetry
 	for {
-		begun := time.Now()
+		started := time.Now()
 		var err error
 		if listed {
 			revision, err = r.watch(ctx, revision)
@@ -120,7 +121,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 		case err == nil:
 			pause = r.MinRetry
 			continue
-		case errors.Is(err, errLost):
+		case errors.Is(err, errRevisionLost):
 			r.Log.Log(ctx, min(r.Level, slog.LevelInfo), "relisting", "resource", r.Resource, "reason", err)
 		case errors.Is(err, ErrNotServed):
 			r.clear()
@@ -128,7 +129,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 		default:
 			r.Log.Log(ctx, r.Level, "list or watch failed", "resource", r.Resource, "error", err)
 		}
-		if time.Since(begun) > r.MaxRetry { // it worked for a while
+		if time.Since(started) > r.MaxRetry { // it worked for a while
 			pause = r.MinRetry
 		}
 		select {
@@ -144,7 +145,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 func (r *Reflector) clear() {
 	r.Sink.BeginList()
 	r.Sink.EndList("")
-	if r.sync() {
+	if r.markSynced() {
 		r.Log.Debug("resource not served; skipping", "resource", r.Resource)
 	}
 }
@@ -175,25 +176,24 @@ func (r *Reflector) list(ctx context.Context) (string, error) {
 		options.Continue = page.GetContinue()
 		if options.Continue == "" {
 			r.Sink.EndList(page.GetResourceVersion())
-			r.sync()
+			r.markSynced()
 			return page.GetResourceVersion(), nil
 		}
 	}
 }
 
-// watch applies changes after a revision. It returns the revision that it reached, or "" and an
-// error if the objects must be listed again. A lost place is an error too, so that a server that
-// rejects every watch does not cause one list after another without a pause.
+// watch reports the changes after a revision to the sink. It returns the revision of the last change.
+// If the objects must be listed again, it returns "" and an error, so that Run pauses before the list.
 func (r *Reflector) watch(ctx context.Context, after string) (string, error) {
-	begun := time.Now()
+	started := time.Now()
 	seconds := int64((watchTime + rand.N(watchTime)).Seconds())
 	w, err := r.Watch(ctx, metav1.ListOptions{Watch: true, ResourceVersion: after, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
 	if err != nil {
-		return r.place(after, err)
+		return r.revisionAfterError(after, err)
 	}
 	defer w.Stop()
-	if _, answered := w.(*watch.StreamWatcher); !answered && r.RelistUnanswered { // the connection was closed before a response
-		return r.place(after, errUnanswered)
+	if _, hasResponse := w.(*watch.StreamWatcher); !hasResponse && r.RelistUnanswered { // the connection was closed before a response
+		return r.revisionAfterError(after, errUnanswered)
 	}
 	for {
 		select {
@@ -201,13 +201,13 @@ func (r *Reflector) watch(ctx context.Context, after string) (string, error) {
 			return after, ctx.Err()
 		case ev, ok := <-w.ResultChan():
 			if !ok {
-				if time.Since(begun) < r.MinRetry {
-					return after, errShort
+				if time.Since(started) < r.MinRetry {
+					return after, errWatchTooShort
 				}
 				return after, nil
 			}
 			if ev.Type == watch.Error {
-				return r.place(after, apierrors.FromObject(ev.Object))
+				return r.revisionAfterError(after, apierrors.FromObject(ev.Object))
 			}
 			o, err := meta.Accessor(ev.Object)
 			if err != nil {
@@ -226,13 +226,14 @@ func (r *Reflector) watch(ctx context.Context, after string) (string, error) {
 	}
 }
 
-// place returns the revision, unless the error means that its place in the history is lost. A
-// server that has not reached the revision may never do so: its store's revision went backwards.
-func (r *Reflector) place(after string, err error) (string, error) {
-	var answer apierrors.APIStatus
+// revisionAfterError returns the revision at which to resume a watch that failed, and the error. It
+// returns "" if the objects must be listed again: the server has compacted the revision, or has not
+// reached it, because its store was restored from a backup.
+func (r *Reflector) revisionAfterError(after string, err error) (string, error) {
+	var apiErr apierrors.APIStatus
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, ErrNotServed) ||
-		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) || r.RelistUnanswered && !errors.As(err, &answer) {
-		return "", fmt.Errorf("%w: %w", errLost, err)
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) || r.RelistUnanswered && !errors.As(err, &apiErr) {
+		return "", fmt.Errorf("%w: %w", errRevisionLost, err)
 	}
 	return after, err
 }

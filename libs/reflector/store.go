@@ -57,16 +57,16 @@ func (s *Store[V]) Listed(o metav1.Object) { s.listed[keyOf(o)] = s.value(o) }
 // EndList implements Sink.
 func (s *Store[V]) EndList(string) {
 	s.mu.Lock()
-	before := s.values
+	previous := s.values
 	s.values = s.listed
 	s.mu.Unlock()
-	after := s.listed // not changed concurrently: all changes are made by this goroutine
+	current := s.listed // not changed concurrently: all changes are made by this goroutine
 	s.listed = nil
-	for key, v := range after {
-		s.changed(valueAt(before, key), &v)
+	for key, v := range current {
+		s.changed(valueAt(previous, key), &v)
 	}
-	for key, v := range before {
-		if valueAt(after, key) == nil {
+	for key, v := range previous {
+		if valueAt(current, key) == nil {
 			s.changed(&v, nil)
 		}
 	}

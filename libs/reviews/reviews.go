@@ -20,28 +20,28 @@ import (
 // retryAfter is the value of the header Retry-After, in seconds.
 const retryAfter = "1"
 
-// Refusal is the response to an invalid or unanswerable review.
-type Refusal struct {
+// Rejection is the error response to a review that is invalid or cannot be evaluated.
+type Rejection struct {
 	Code    int
 	Reason  metav1.StatusReason
 	Message string
 }
 
 // Invalid returns the rejection of an invalid body.
-func Invalid(format string, args ...any) *Refusal {
-	return &Refusal{http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf(format, args...)}
+func Invalid(format string, args ...any) *Rejection {
+	return &Rejection{http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf(format, args...)}
 }
 
 // Read reads the body of a review. It must be JSON of at most limit bytes.
-func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *Refusal) {
+func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *Rejection) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != api.MediaJSON {
-		return nil, &Refusal{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body must be of type " + api.MediaJSON}
+		return nil, &Rejection{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body must be of type " + api.MediaJSON}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return nil, &Refusal{http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
+		return nil, &Rejection{http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
 	}
 	if err != nil {
 		return nil, Invalid("the body cannot be read")
@@ -49,8 +49,8 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *Refusal
 	return body, nil
 }
 
-// Refuse responds with a Status.
-func Refuse(c *gin.Context, r Refusal) {
+// Reject responds with a Status.
+func Reject(c *gin.Context, r Rejection) {
 	c.Header("Cache-Control", "no-store")
 	c.JSON(r.Code, &metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
@@ -61,20 +61,21 @@ func Refuse(c *gin.Context, r Refusal) {
 // Unavailable responds that the client should retry.
 func Unavailable(c *gin.Context, message string) {
 	c.Header("Retry-After", retryAfter)
-	Refuse(c, Refusal{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message})
+	Reject(c, Rejection{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message})
 }
 
-// NotAllowed rejects requests with methods other than POST. what is the plural name of the reviews.
-func NotAllowed(c *gin.Context, what string) {
+// MethodNotAllowed rejects requests with methods other than POST. kinds is the plural name of the
+// reviews.
+func MethodNotAllowed(c *gin.Context, kinds string) {
 	c.Header("Allow", http.MethodPost)
-	Refuse(c, Refusal{http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, what + " are sent by POST"})
+	Reject(c, Rejection{http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, kinds + " are sent by POST"})
 }
 
 // Mount serves reviews at paths to authorized callers.
 func Mount(engine *gin.Engine, clients *callerauth.Guard, serve, notAllowed gin.HandlerFunc, paths ...string) {
 	guard := func(c *gin.Context) {
 		if clients.Check(c.Request) != nil {
-			Refuse(c, Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"})
+			Reject(c, Rejection{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"})
 			c.Abort()
 		}
 	}

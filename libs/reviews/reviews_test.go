@@ -47,9 +47,9 @@ func TestRefusalsAreNotCacheable(t *testing.T) {
 		code          int
 		header, value string
 	}{
-		"/refused": {answer: func(c *gin.Context) { reviews.Refuse(c, *reviews.Invalid("no %s", "good")) }, code: 400, header: "Content-Type", value: "application/json; charset=utf-8"},
+		"/refused": {answer: func(c *gin.Context) { reviews.Reject(c, *reviews.Invalid("no %s", "good")) }, code: 400, header: "Content-Type", value: "application/json; charset=utf-8"},
 		"/later":   {answer: func(c *gin.Context) { reviews.Unavailable(c, "not now") }, code: 503, header: "Retry-After", value: "1"},
-		"/method":  {answer: func(c *gin.Context) { reviews.NotAllowed(c, "reviews") }, code: 405, header: "Allow", value: "POST"},
+		"/method":  {answer: func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, code: 405, header: "Allow", value: "POST"},
 	} {
 		e := gin.New()
 		e.GET(path, c.answer)
@@ -70,7 +70,7 @@ func TestUnauthorizedClientsAreRejected(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := gin.New()
-		reviews.Mount(e, clients, func(c *gin.Context) { c.String(http.StatusOK, "secret") }, func(c *gin.Context) { reviews.NotAllowed(c, "reviews") }, "/", "/review")
+		reviews.Mount(e, clients, func(c *gin.Context) { c.String(http.StatusOK, "secret") }, func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, "/", "/review")
 		for _, path := range []string{"/", "/review"} {
 			for i, method := range []string{http.MethodPost, http.MethodGet} {
 				w := httptest.NewRecorder()

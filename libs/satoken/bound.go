@@ -44,7 +44,7 @@ func (a *Authenticator) authenticateBound(ctx context.Context, c *Claims) (*auth
 // stillExists looks up the account and the bound objects. It reduces until to the time when the
 // first of them counts as deleted.
 func (a *Authenticator) stillExists(ctx context.Context, b *Binding, now time.Time, until *time.Time) error {
-	check := func(kind string, ref Ref, o metav1.Object, err error) error {
+	check := func(kind string, ref Ref, o metav1.Object, err error) error { // err is the error of the lookup
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("%s %q of the token does not exist", kind, ref.Name)
 		}
@@ -55,12 +55,12 @@ func (a *Authenticator) stillExists(ctx context.Context, b *Binding, now time.Ti
 			return fmt.Errorf("%s UID (%s) does not match claim (%s)", kind, o.GetUID(), ref.UID)
 		}
 		if d := o.GetDeletionTimestamp(); d != nil {
-			end := d.Add(Leeway)
-			if now.After(end) {
+			deletedAt := d.Add(Leeway)
+			if now.After(deletedAt) {
 				return fmt.Errorf("%s %q of the token has been deleted", kind, ref.Name)
 			}
-			if end.Before(*until) {
-				*until = end
+			if deletedAt.Before(*until) {
+				*until = deletedAt
 			}
 		}
 		return nil

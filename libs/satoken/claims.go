@@ -39,11 +39,11 @@ func Groups(namespace string) []string { return []string{groupAll, groupPrefix +
 // SplitUsername is the inverse of Username. It returns false for other user names, including those
 // that no service account can have.
 func SplitUsername(user string) (namespace, name string, ok bool) {
-	rest, ok := strings.CutPrefix(user, userPrefix)
+	namespacedName, ok := strings.CutPrefix(user, userPrefix)
 	if !ok {
 		return "", "", false
 	}
-	namespace, name, ok = strings.Cut(rest, ":")
+	namespace, name, ok = strings.Cut(namespacedName, ":")
 	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return "", "", false
 	}

@@ -41,11 +41,11 @@ type Hint struct {
 
 // HintOf parses a token. It returns an empty Hint for other values.
 func HintOf(token string) Hint {
-	_, rest, ok := strings.Cut(token, ".")
+	_, payloadAndSignature, ok := strings.Cut(token, ".")
 	if !ok || len(token) > authenticator.MaxTokenBytes {
 		return Hint{}
 	}
-	payload, _, ok := strings.Cut(rest, ".")
+	payload, _, ok := strings.Cut(payloadAndSignature, ".")
 	if !ok {
 		return Hint{}
 	}

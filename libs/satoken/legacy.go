@@ -48,7 +48,7 @@ func (a *Authenticator) authenticateLegacy(ctx context.Context, token string, c 
 	}
 	annotations := map[string]string{legacyToken: c.Subject}
 	if a.Lookup {
-		use, err := a.secretHolds(ctx, token, c)
+		use, err := a.checkSecret(ctx, token, c)
 		if err != nil {
 			return nil, err
 		}
@@ -68,9 +68,9 @@ func (a *Authenticator) authenticateLegacy(ctx context.Context, token string, c 
 	return r, nil
 }
 
-// secretHolds checks that the token equals the one in its secret and that the account is unchanged.
+// checkSecret checks that the token equals the one in its secret and that the account is unchanged.
 // It returns how the secret was created.
-func (a *Authenticator) secretHolds(ctx context.Context, token string, c *Claims) (Use, error) {
+func (a *Authenticator) checkSecret(ctx context.Context, token string, c *Claims) (Use, error) {
 	secret, err := a.Objects.Secret(ctx, c.LegacyNamespace, c.LegacySecretName)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && secret.DeletionTimestamp != nil:

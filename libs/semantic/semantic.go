@@ -39,17 +39,17 @@ const (
 	unknown
 )
 
-// deepest is the maximum nesting of values. Deeper ones, such as values that contain themselves,
-// are unknown.
-const deepest = 1000
+// maxDepth is the maximum nesting of values. The comparison of deeper values, such as values that
+// contain themselves, has the verdict unknown.
+const maxDepth = 1000
 
 var (
-	quantities = reflect.TypeFor[resource.Quantity]()
-	times      = reflect.TypeFor[metav1.Time]()
-	microTimes = reflect.TypeFor[metav1.MicroTime]()
+	quantityType  = reflect.TypeFor[resource.Quantity]()
+	timeType      = reflect.TypeFor[metav1.Time]()
+	microTimeType = reflect.TypeFor[metav1.MicroTime]()
 )
 
-func of(equal bool) verdict {
+func verdictOf(equal bool) verdict {
 	if equal {
 		return same
 	}
@@ -59,12 +59,12 @@ func of(equal bool) verdict {
 // compare compares two values of the same type.
 func compare(x, y reflect.Value, depth int) verdict {
 	depth++
-	if depth > deepest {
+	if depth > maxDepth {
 		return unknown
 	}
 	switch x.Kind() {
 	case reflect.Struct:
-		return structs(x, y, depth)
+		return compareStructs(x, y, depth)
 	case reflect.Pointer:
 		switch {
 		case x.UnsafePointer() == y.UnsafePointer():
@@ -74,38 +74,38 @@ func compare(x, y reflect.Value, depth int) verdict {
 		}
 		return compare(x.Elem(), y.Elem(), depth)
 	case reflect.Slice:
-		return slices(x, y, depth)
+		return compareSlices(x, y, depth)
 	case reflect.Map:
-		return mapsOf(x, y, depth)
+		return compareMaps(x, y, depth)
 	case reflect.Interface:
-		return interfaces(x, y, depth)
+		return compareInterfaces(x, y, depth)
 	case reflect.String:
-		return of(x.String() == y.String())
+		return verdictOf(x.String() == y.String())
 	case reflect.Bool:
-		return of(x.Bool() == y.Bool())
+		return verdictOf(x.Bool() == y.Bool())
 	case reflect.Float32, reflect.Float64:
-		return of(x.Float() == y.Float())
+		return verdictOf(x.Float() == y.Float())
 	}
 	switch {
 	case x.CanInt():
-		return of(x.Int() == y.Int())
+		return verdictOf(x.Int() == y.Int())
 	case x.CanUint():
-		return of(x.Uint() == y.Uint())
+		return verdictOf(x.Uint() == y.Uint())
 	}
 	return unknown
 }
 
-// structs compares structs. Quantities and times are compared by their value.
-func structs(x, y reflect.Value, depth int) verdict {
+// compareStructs compares structs. Quantities and times are compared by their value.
+func compareStructs(x, y reflect.Value, depth int) verdict {
 	switch x.Type() {
-	case quantities:
-		a := *pointer[resource.Quantity](x)
-		b := *pointer[resource.Quantity](y)
-		return of(a.Cmp(b) == 0) // on copies: Cmp changes its receiver
-	case times:
-		return of(pointer[metav1.Time](x).UTC() == pointer[metav1.Time](y).UTC())
-	case microTimes:
-		return of(pointer[metav1.MicroTime](x).UTC() == pointer[metav1.MicroTime](y).UTC())
+	case quantityType:
+		a := *pointerTo[resource.Quantity](x)
+		b := *pointerTo[resource.Quantity](y)
+		return verdictOf(a.Cmp(b) == 0) // on copies: Cmp changes its receiver
+	case timeType:
+		return verdictOf(pointerTo[metav1.Time](x).UTC() == pointerTo[metav1.Time](y).UTC())
+	case microTimeType:
+		return verdictOf(pointerTo[metav1.MicroTime](x).UTC() == pointerTo[metav1.MicroTime](y).UTC())
 	}
 	for i := range x.NumField() {
 		f := x.Field(i)
@@ -119,8 +119,8 @@ func structs(x, y reflect.Value, depth int) verdict {
 	return same
 }
 
-// pointer returns a pointer to the value, or to a copy if it is not addressable.
-func pointer[T any](v reflect.Value) *T {
+// pointerTo returns a pointer to the value, or to a copy if it is not addressable.
+func pointerTo[T any](v reflect.Value) *T {
 	if v.CanAddr() {
 		return v.Addr().Interface().(*T)
 	}
@@ -128,8 +128,8 @@ func pointer[T any](v reflect.Value) *T {
 	return &t
 }
 
-// slices compares slices. An empty slice equals nil.
-func slices(x, y reflect.Value, depth int) verdict {
+// compareSlices compares slices. An empty slice equals nil.
+func compareSlices(x, y reflect.Value, depth int) verdict {
 	n := x.Len()
 	switch {
 	case n != y.Len():
@@ -137,7 +137,7 @@ func slices(x, y reflect.Value, depth int) verdict {
 	case n == 0, x.UnsafePointer() == y.UnsafePointer():
 		return same
 	case x.Type().Elem().Kind() == reflect.Uint8:
-		return of(bytes.Equal(x.Bytes(), y.Bytes()))
+		return verdictOf(bytes.Equal(x.Bytes(), y.Bytes()))
 	}
 	for i := range n {
 		if v := compare(x.Index(i), y.Index(i), depth); v != same {
@@ -147,8 +147,8 @@ func slices(x, y reflect.Value, depth int) verdict {
 	return same
 }
 
-// mapsOf compares maps. An empty map equals nil.
-func mapsOf(x, y reflect.Value, depth int) verdict {
+// compareMaps compares maps. An empty map equals nil.
+func compareMaps(x, y reflect.Value, depth int) verdict {
 	switch {
 	case x.Len() != y.Len():
 		return different
@@ -157,11 +157,11 @@ func mapsOf(x, y reflect.Value, depth int) verdict {
 	}
 	switch a := x.Interface().(type) { // common types without reflection, which copies keys and values
 	case map[string]string:
-		return of(maps.Equal(a, y.Interface().(map[string]string)))
+		return verdictOf(maps.Equal(a, y.Interface().(map[string]string)))
 	case map[string][]byte:
-		return of(maps.EqualFunc(a, y.Interface().(map[string][]byte), bytes.Equal))
+		return verdictOf(maps.EqualFunc(a, y.Interface().(map[string][]byte), bytes.Equal))
 	case corev1.ResourceList:
-		return of(maps.EqualFunc(a, y.Interface().(corev1.ResourceList), func(q, r resource.Quantity) bool { return q.Cmp(r) == 0 }))
+		return verdictOf(maps.EqualFunc(a, y.Interface().(corev1.ResourceList), func(q, r resource.Quantity) bool { return q.Cmp(r) == 0 }))
 	}
 	for it := x.MapRange(); it.Next(); {
 		other := y.MapIndex(it.Key())
@@ -175,10 +175,10 @@ func mapsOf(x, y reflect.Value, depth int) verdict {
 	return same
 }
 
-func interfaces(x, y reflect.Value, depth int) verdict {
+func compareInterfaces(x, y reflect.Value, depth int) verdict {
 	switch {
 	case x.IsNil() || y.IsNil():
-		return of(x.IsNil() == y.IsNil())
+		return verdictOf(x.IsNil() == y.IsNil())
 	case x.NumMethod() > 0: // selectors are compared by their text
 		return unknown
 	case x.Elem().Type() != y.Elem().Type():

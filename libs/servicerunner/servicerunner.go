@@ -67,8 +67,8 @@ type Service struct {
 	// Traces is nil without tracing. Requests of Client continue the trace of the request that they
 	// are sent for.
 	Traces *tracing.Provider
-	// Follow reports whether to continue the traces of a caller: only those of the suite's
-	// services, so that other clients do not decide on sampling. nil continues none.
+	// Follow reports whether a request continues the trace of its caller. It should be true only for
+	// the suite's services, so that other clients do not decide on sampling. nil continues no trace.
 	Follow func(*http.Request) bool
 }
 
@@ -102,14 +102,14 @@ func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.trace(name, o); err != nil {
+	if err := s.enableTracing(name, o); err != nil {
 		return nil, errors.Join(err, s.Server.Close())
 	}
 	return s, nil
 }
 
-// trace enables tracing of incoming and outgoing requests, if configured.
-func (s *Service) trace(name string, o *Options) error {
+// enableTracing enables tracing of incoming and outgoing requests, if it is configured.
+func (s *Service) enableTracing(name string, o *Options) error {
 	config, err := o.Tracing.Read()
 	if config == nil || err != nil {
 		return err

@@ -14,11 +14,11 @@ const (
 	maxRest = 250 * time.Millisecond
 )
 
-// Rest delays repeated work that processes everything after each change. It waits four times as
-// long as the work has taken since begun, at most a quarter of a second, or until ctx ends. Changes
-// in the meantime are processed together.
-func Rest(ctx context.Context, begun time.Time) {
-	d := min(restFactor*time.Since(begun), maxRest)
+// Rest delays the next run of work that processes everything after each change. It waits four times
+// as long as the work has taken since started, at most a quarter of a second, or until ctx ends.
+// Changes in the meantime are processed together.
+func Rest(ctx context.Context, started time.Time) {
+	d := min(restFactor*time.Since(started), maxRest)
 	if d < minRest {
 		return
 	}

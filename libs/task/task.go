@@ -48,7 +48,8 @@ func (g *Group) Go(name string, run func(ctx context.Context) error) {
 		if err == nil || isEnd(g.ctx, err) {
 			return
 		}
-		g.fail(fmt.Errorf("%s: %w", name, err))
+		g.record(fmt.Errorf("%s: %w", name, err))
+		g.cancel()
 	})
 }
 
@@ -62,12 +63,6 @@ func (g *Group) Wait() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err
-}
-
-// fail records an error and ends the context of the tasks.
-func (g *Group) fail(err error) {
-	g.record(err)
-	g.cancel()
 }
 
 // Run runs tasks in one group and waits for them.

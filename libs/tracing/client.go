@@ -20,9 +20,9 @@ import (
 const (
 	defaultEndpoint = "localhost:4317"
 	exportPath      = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-	// The pause after an attempt that may succeed later is firstRetry, and doubles up to lastRetry.
-	firstRetry = time.Second
-	lastRetry  = 4 * time.Second
+	// The pause after a temporary failure starts at minRetryDelay and doubles up to maxRetryDelay.
+	minRetryDelay = time.Second
+	maxRetryDelay = 4 * time.Second
 	// connectTimeout bounds the time until the collector accepts a connection, idleTimeout is how
 	// long an unused one is kept.
 	connectTimeout = 5 * time.Second
@@ -109,9 +109,9 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracev1.ResourceSpan
 	frame = append(frame, message...)
 	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
-	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
-		again, err := c.export(ctx, frame)
-		if err == nil || !again {
+	for pause := minRetryDelay; ; pause = min(2*pause, maxRetryDelay) {
+		temporary, err := c.export(ctx, frame)
+		if err == nil || !temporary {
 			return err
 		}
 		select {
@@ -123,31 +123,31 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracev1.ResourceSpan
 }
 
 // export sends a frame once. It reports whether a failure may be temporary.
-func (c *client) export(ctx context.Context, frame []byte) (again bool, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(frame))
+func (c *client) export(ctx context.Context, frame []byte) (temporary bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(frame))
 	if err != nil {
 		return false, err
 	}
-	r.Header.Set("Content-Type", "application/grpc")
-	r.Header.Set("Te", "trailers")
-	got, err := c.transport.RoundTrip(r)
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Te", "trailers")
+	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
 		return true, err
 	}
-	defer got.Body.Close()
-	n, err := io.Copy(io.Discard, io.LimitReader(got.Body, maxResponse+1))
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxResponse+1))
 	switch {
 	case err != nil:
 		return true, err
 	case n > maxResponse:
 		return false, errors.New("the response of the trace collector is too long")
-	case got.StatusCode != http.StatusOK:
-		return got.StatusCode == http.StatusTooManyRequests || got.StatusCode >= http.StatusBadGateway,
-			fmt.Errorf("the trace collector returned status %d", got.StatusCode)
+	case resp.StatusCode != http.StatusOK:
+		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusBadGateway,
+			fmt.Errorf("the trace collector returned status %d", resp.StatusCode)
 	}
-	trailer := got.Trailer
-	if got.Header.Get("Grpc-Status") != "" { // a response of headers only
-		trailer = got.Header
+	trailer := resp.Trailer
+	if resp.Header.Get("Grpc-Status") != "" { // a response of headers only
+		trailer = resp.Header
 	}
 	code := trailer.Get("Grpc-Status")
 	if code == codeOK {

@@ -42,11 +42,11 @@ func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 		name = name[:min(len(name), maxName)]
 		ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
-		from := trace.SpanContextFromContext(ctx)
-		if !from.IsValid() || in.Follow == nil || !in.Follow(r) {
+		parent := trace.SpanContextFromContext(ctx)
+		if !parent.IsValid() || in.Follow == nil || !in.Follow(r) {
 			opts = append(opts, trace.WithNewRoot())
-			if from.IsValid() && from.IsRemote() {
-				opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from}))
+			if parent.IsValid() && parent.IsRemote() {
+				opts = append(opts, trace.WithLinks(trace.Link{SpanContext: parent}))
 			}
 		}
 		if in.Start != nil {
@@ -58,8 +58,8 @@ func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		span.SetAttributes(asked(r)...)
-		written := &answer{ResponseWriter: w}
+		span.SetAttributes(requestAttributes(r)...)
+		written := &responseRecorder{ResponseWriter: w}
 		defer func() {
 			code := written.code
 			if code == 0 {
@@ -75,15 +75,15 @@ func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 	})
 }
 
-// asked returns the attributes of a request, under the names of Kubernetes.
-func asked(r *http.Request) []attribute.KeyValue {
+// requestAttributes returns the attributes of a request, under the names of Kubernetes.
+func requestAttributes(r *http.Request) []attribute.KeyValue {
 	out := []attribute.KeyValue{
 		attribute.String("http.method", r.Method), attribute.String("http.scheme", "https"),
 		attribute.String("net.protocol.version", strconv.Itoa(r.ProtoMajor)+"."+strconv.Itoa(r.ProtoMinor)),
 		attribute.String("http.target", r.URL.RequestURI()),
 	}
-	out = append(out, address("net.host.name", "net.host.port", r.Host)...)
-	out = append(out, address("net.sock.peer.addr", "net.sock.peer.port", r.RemoteAddr)...)
+	out = append(out, hostAttributes("net.host.name", "net.host.port", r.Host)...)
+	out = append(out, hostAttributes("net.sock.peer.addr", "net.sock.peer.port", r.RemoteAddr)...)
 	if agent := r.UserAgent(); agent != "" {
 		out = append(out, attribute.String("user_agent.original", agent))
 	}
@@ -93,11 +93,12 @@ func asked(r *http.Request) []attribute.KeyValue {
 	return out
 }
 
-// address returns the attributes of a host and its port, if any.
-func address(host, port, of string) []attribute.KeyValue {
-	name, number, err := net.SplitHostPort(of)
+// hostAttributes returns the attributes host and port with the parts of hostPort, which may lack a
+// port.
+func hostAttributes(host, port, hostPort string) []attribute.KeyValue {
+	name, number, err := net.SplitHostPort(hostPort)
 	if err != nil {
-		return []attribute.KeyValue{attribute.String(host, strings.Trim(of, "[]"))}
+		return []attribute.KeyValue{attribute.String(host, strings.Trim(hostPort, "[]"))}
 	}
 	out := []attribute.KeyValue{attribute.String(host, name)}
 	if n, err := strconv.Atoi(number); err == nil {
@@ -106,21 +107,21 @@ func address(host, port, of string) []attribute.KeyValue {
 	return out
 }
 
-// answer records the status and size of a response.
-type answer struct {
+// responseRecorder records the status and size of a response.
+type responseRecorder struct {
 	http.ResponseWriter
 	code  int
 	bytes int64
 }
 
-func (w *answer) WriteHeader(code int) {
+func (w *responseRecorder) WriteHeader(code int) {
 	if w.code == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
 		w.code = code
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *answer) Write(b []byte) (int, error) {
+func (w *responseRecorder) Write(b []byte) (int, error) {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
@@ -130,20 +131,20 @@ func (w *answer) Write(b []byte) (int, error) {
 }
 
 // Flush implements http.Flusher.
-func (w *answer) Flush() {
+func (w *responseRecorder) Flush() {
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}
 }
 
 // Hijack supports upgrades.
-func (w *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *responseRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.code = http.StatusSwitchingProtocols
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
 // Unwrap supports http.ResponseController.
-func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *responseRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Transport creates a span for each outgoing request within a traced one, and propagates the trace.
 // Without a provider it returns next.
@@ -181,20 +182,20 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String("http.method", r.Method), attribute.String("http.url", r.URL.Redacted()))
-		span.SetAttributes(address("net.peer.name", "net.peer.port", r.URL.Host)...)
+		span.SetAttributes(hostAttributes("net.peer.name", "net.peer.port", r.URL.Host)...)
 	}
-	got, err := t.next.RoundTrip(r)
+	resp, err := t.next.RoundTrip(r)
 	switch {
 	case err != nil:
 		span.RecordError(err)
 		span.SetStatus(codes.Error, err.Error())
 	default:
-		span.SetAttributes(attribute.Int("http.status_code", got.StatusCode))
-		if got.StatusCode >= http.StatusBadRequest {
+		span.SetAttributes(attribute.Int("http.status_code", resp.StatusCode))
+		if resp.StatusCode >= http.StatusBadRequest {
 			span.SetStatus(codes.Error, "")
 		}
 	}
-	return got, err
+	return resp, err
 }
 
 // WrappedRoundTripper returns the wrapped transport.

@@ -75,7 +75,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		return nil, fmt.Errorf("traces: metrics: %w", err)
 	}
 	e := &exporter{next: otlp, log: c.Logger, exported: counts.WithLabelValues("exported"), lost: counts.WithLabelValues("lost")}
-	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
+	e.exportCtx, e.cancelExports = context.WithCancel(context.WithoutCancel(ctx))
 	batches := sdk.NewBatchSpanProcessor(e,
 		sdk.WithMaxQueueSize(maxQueue),
 		sdk.WithMaxExportBatchSize(maxBatch),
@@ -118,7 +118,7 @@ func (p *Provider) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	err := p.roots.Shutdown(ctx)
-	p.exporter.end()
+	p.exporter.cancelExports()
 	if err != nil {
 		p.exporter.log.Warn("failed to export all spans at shutdown", "error", err)
 	}
@@ -145,8 +145,8 @@ type exporter struct {
 	next           sdk.SpanExporter
 	log            *slog.Logger
 	exported, lost prometheus.Counter
-	life           context.Context // bounds the exports
-	end            context.CancelFunc
+	exportCtx      context.Context // ends exports in progress when Close gives up waiting for them
+	cancelExports  context.CancelFunc
 	failing        bool // used by the goroutine of the queue only
 	closed         sync.Once
 }
@@ -155,7 +155,7 @@ type exporter struct {
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(e.life, cancel)()
+	defer context.AfterFunc(e.exportCtx, cancel)()
 	err := e.next.ExportSpans(ctx, spans)
 	if err != nil {
 		e.lost.Add(float64(len(spans)))

@@ -42,9 +42,9 @@ type Issuer struct {
 	issuer   string
 	metadata any // replaces the metadata; nil for the real one
 	status   int
-	asked    map[string]int
-	hold     chan struct{}
-	served   map[string]http.HandlerFunc
+	requests map[string]int
+	held     chan struct{}
+	handlers map[string]http.HandlerFunc
 }
 
 // key is a signing key of the issuer.
@@ -57,7 +57,7 @@ type key struct {
 // New starts a provider with one RS256 key.
 func New(t testing.TB) *Issuer {
 	t.Helper()
-	i := &Issuer{t: t, status: http.StatusOK, asked: map[string]int{}}
+	i := &Issuer{t: t, status: http.StatusOK, requests: map[string]int{}}
 	i.server = httptest.NewTLSServer(http.HandlerFunc(i.serve))
 	t.Cleanup(i.server.Close)
 	i.issuer = i.server.URL
@@ -101,10 +101,10 @@ func (i *Issuer) RotateSecretly(algorithm string) (publish func()) {
 func (i *Issuer) Serve(path string, h http.HandlerFunc) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.served == nil {
-		i.served = map[string]http.HandlerFunc{}
+	if i.handlers == nil {
+		i.handlers = map[string]http.HandlerFunc{}
 	}
-	i.served[path] = h
+	i.handlers[path] = h
 }
 
 // SetStatus sets the status of all responses; 200 is normal.
@@ -128,11 +128,11 @@ func (i *Issuer) SetMetadata(v any) {
 	i.metadata = v
 }
 
-// Asked returns how often the keys were read.
-func (i *Issuer) Asked() int {
+// KeyRequests returns the number of requests for the keys.
+func (i *Issuer) KeyRequests() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.asked[keysPath]
+	return i.requests[keysPath]
 }
 
 // Hold blocks all responses until release is called.
@@ -140,10 +140,10 @@ func (i *Issuer) Hold() (release func()) {
 	hold := make(chan struct{})
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.hold = hold
+	i.held = hold
 	return sync.OnceFunc(func() {
 		i.mu.Lock()
-		i.hold = nil
+		i.held = nil
 		i.mu.Unlock()
 		close(hold)
 	})
@@ -212,8 +212,8 @@ func newKey(t testing.TB, algorithm string) key {
 // serve serves the metadata and the keys of the issuer.
 func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
-	i.asked[r.URL.Path]++
-	hold, status := i.hold, i.status
+	i.requests[r.URL.Path]++
+	hold, status := i.held, i.status
 	i.mu.Unlock()
 	if hold != nil {
 		select {
@@ -227,7 +227,7 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	i.mu.Lock()
-	h := i.served[r.URL.Path]
+	h := i.handlers[r.URL.Path]
 	i.mu.Unlock()
 	if h != nil {
 		h(w, r)

@@ -73,12 +73,12 @@ func (c *Collector) Export(ctx context.Context, r *collector.ExportTraceServiceR
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, rs := range r.GetResourceSpans() {
-		about := values(rs.GetResource().GetAttributes())
+		resourceAttributes := values(rs.GetResource().GetAttributes())
 		for _, ss := range rs.GetScopeSpans() {
 			for _, s := range ss.GetSpans() {
 				span := Span{
 					Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
-					Service: about["service.name"], Instance: about["service.instance.id"], Name: s.GetName(), Attributes: values(s.GetAttributes()),
+					Service: resourceAttributes["service.name"], Instance: resourceAttributes["service.instance.id"], Name: s.GetName(), Attributes: values(s.GetAttributes()),
 				}
 				for _, l := range s.GetLinks() {
 					span.Links = append(span.Links, hex.EncodeToString(l.GetTraceId()))
@@ -120,8 +120,8 @@ func (c *Collector) Spans() []Span {
 // Wait blocks until the received spans satisfy a condition, and returns them.
 func (c *Collector) Wait(t testing.TB, enough func([]Span) bool) []Span {
 	t.Helper()
-	limit := time.NewTimer(time.Minute)
-	defer limit.Stop()
+	timeout := time.NewTimer(time.Minute)
+	defer timeout.Stop()
 	for {
 		c.mu.Lock()
 		spans, more := append([]Span(nil), c.spans...), c.more
@@ -131,7 +131,7 @@ func (c *Collector) Wait(t testing.TB, enough func([]Span) bool) []Span {
 		}
 		select {
 		case <-more:
-		case <-limit.C:
+		case <-timeout.C:
 			t.Fatalf("timed out; received spans: %+v", spans)
 		}
 	}

@@ -37,7 +37,7 @@ func (o *Options) WarnInsecure(log *slog.Logger) {
 func (o *Options) authenticatesClients() bool {
 	a := &o.Authentication
 	return o.Serving.ClientCAFile != "" || a.TokenFile != "" || a.BootstrapTokens || a.Webhook.Kubeconfig != "" || a.Proxy.CAFile != "" ||
-		a.ServiceAccountSigner != "" || a.ServiceAccountSigningEndpoint != "" || a.JWT.File != "" || a.JWT.OIDC.Given()
+		a.ServiceAccountSigner != "" || a.ServiceAccountSigningEndpoint != "" || a.JWT.File != "" || a.JWT.OIDC.IsSet()
 }
 
 // Hostname returns the name of this machine.

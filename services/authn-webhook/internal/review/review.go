@@ -58,7 +58,7 @@ func (h *Handler) Serve(c *gin.Context) {
 func (h *Handler) serve(c *gin.Context) result {
 	version, spec, bad := read(c.Writer, c.Request)
 	if bad != nil {
-		reviews.Refuse(c, *bad)
+		reviews.Reject(c, *bad)
 		return resultInvalid
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), h.c.Timeout)
@@ -99,7 +99,7 @@ func (h *Handler) authenticate(ctx context.Context, spec *authenticationv1.Token
 }
 
 // read parses the review in a request. Errors do not quote the body, which contains a token.
-func read(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, bad *reviews.Refusal) {
+func read(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, bad *reviews.Rejection) {
 	body, bad := reviews.Read(w, r, maxBodyBytes)
 	if bad != nil {
 		return "", nil, bad
@@ -144,7 +144,7 @@ func inVersion(version string, s authenticationv1.TokenReviewStatus) any {
 }
 
 // NotAllowed rejects requests with methods other than POST.
-func NotAllowed(c *gin.Context) { reviews.NotAllowed(c, "token reviews") }
+func NotAllowed(c *gin.Context) { reviews.MethodNotAllowed(c, "token reviews") }
 
 func answer(c *gin.Context, code int, body any) {
 	c.Header("Cache-Control", "no-store")

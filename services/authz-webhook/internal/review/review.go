@@ -57,7 +57,7 @@ func (h *Handler) Serve(c *gin.Context) {
 func (h *Handler) serve(c *gin.Context) string {
 	review, bad := read(c.Writer, c.Request)
 	if bad != nil {
-		reviews.Refuse(c, *bad)
+		reviews.Reject(c, *bad)
 		return resultInvalid
 	}
 	// Before the policy is loaded, everything would be rejected, and callers might cache that.
@@ -89,7 +89,7 @@ func (h *Handler) serve(c *gin.Context) string {
 }
 
 // read reads and decodes a review. It returns the response for an invalid one.
-func read(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAccessReview, *reviews.Refusal) {
+func read(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAccessReview, *reviews.Rejection) {
 	body, bad := reviews.Read(w, r, maxBodyBytes)
 	if bad != nil {
 		return nil, bad
@@ -136,4 +136,4 @@ func Decode(body []byte) (*authorizationv1.SubjectAccessReview, error) {
 }
 
 // NotAllowed rejects requests with methods other than POST.
-func NotAllowed(c *gin.Context) { reviews.NotAllowed(c, "access reviews") }
+func NotAllowed(c *gin.Context) { reviews.MethodNotAllowed(c, "access reviews") }

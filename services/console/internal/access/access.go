@@ -73,7 +73,7 @@ type key [sha256.Size]byte
 
 // decision is a cached decision. refusal is nil for an allowed client.
 type decision struct {
-	refusal *reviews.Refusal
+	refusal *reviews.Rejection
 	until   time.Time
 }
 
@@ -94,17 +94,17 @@ func NewAuthorizer(tokens TokenReviews, access SubjectAccessReviews, verify func
 }
 
 // reject returns a rejection.
-func reject(code int, reason metav1.StatusReason, message string) *reviews.Refusal {
-	return &reviews.Refusal{Code: code, Reason: reason, Message: message}
+func reject(code int, reason metav1.StatusReason, message string) *reviews.Rejection {
+	return &reviews.Rejection{Code: code, Reason: reason, Message: message}
 }
 
 // unauthorized returns the rejection of an unauthenticated caller.
-func unauthorized(message string) *reviews.Refusal {
+func unauthorized(message string) *reviews.Rejection {
 	return reject(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, message)
 }
 
 // Check returns why a caller is rejected, or nil.
-func (d *Authorizer) Check(r *http.Request) *reviews.Refusal {
+func (d *Authorizer) Check(r *http.Request) *reviews.Rejection {
 	token, isToken := bearer(r)
 	var leaf *x509.Certificate
 	switch {
@@ -135,7 +135,7 @@ func (d *Authorizer) Check(r *http.Request) *reviews.Refusal {
 	defer limiter.Release(slot)
 	user := userOf(leaf)
 	if leaf == nil {
-		var refusal *reviews.Refusal
+		var refusal *reviews.Rejection
 		user, refusal = d.review(ctx, token)
 		if refusal != nil {
 			return d.cache(k, refusal)
@@ -189,7 +189,7 @@ func keyOf(token string, leaf *x509.Certificate) key {
 }
 
 // cached returns a valid cached result, and whether the caller was admitted before.
-func (d *Authorizer) cached(k key) (refusal *reviews.Refusal, ok, wasAdmitted bool) {
+func (d *Authorizer) cached(k key) (refusal *reviews.Rejection, ok, wasAdmitted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a, wasAdmitted := d.admitted.Get(k)
@@ -203,7 +203,7 @@ func (d *Authorizer) cached(k key) (refusal *reviews.Refusal, ok, wasAdmitted bo
 }
 
 // cache caches a definite result. It does not cache the unavailability of the API server.
-func (d *Authorizer) cache(k key, refusal *reviews.Refusal) *reviews.Refusal {
+func (d *Authorizer) cache(k key, refusal *reviews.Rejection) *reviews.Rejection {
 	if refusal != nil && refusal.Code == http.StatusServiceUnavailable {
 		return refusal
 	}
@@ -219,7 +219,7 @@ func (d *Authorizer) cache(k key, refusal *reviews.Refusal) *reviews.Refusal {
 }
 
 // review requests the user of a token.
-func (d *Authorizer) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Refusal) {
+func (d *Authorizer) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Rejection) {
 	got, err := d.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
@@ -231,7 +231,7 @@ func (d *Authorizer) review(ctx context.Context, token string) (authenticationv1
 }
 
 // authorize requests whether a user may access the console.
-func (d *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo) *reviews.Refusal {
+func (d *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo) *reviews.Rejection {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: u.Username, UID: u.UID, Groups: u.Groups,
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
@@ -253,6 +253,6 @@ func (d *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo)
 }
 
 // unavailable returns the rejection while the API server is unavailable.
-func unavailable(error) *reviews.Refusal {
+func unavailable(error) *reviews.Rejection {
 	return reject(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API server cannot authorize the request")
 }

@@ -29,7 +29,7 @@ const lookedAt = 30 * time.Second
 // Config configures a Page.
 type Config struct {
 	// Check returns why a caller may not see the state, or nil.
-	Check func(*http.Request) *reviews.Refusal
+	Check func(*http.Request) *reviews.Rejection
 	// Scrape reads the samples of all replicas.
 	Scrape func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.Missing)
 	// Interval is the interval of scrapes while the page is in use, IdleInterval otherwise.
@@ -98,7 +98,7 @@ func (p *Page) state(c *gin.Context) {
 		if refusal.Code == http.StatusUnauthorized {
 			c.Header("WWW-Authenticate", "Bearer")
 		}
-		reviews.Refuse(c, *refusal)
+		reviews.Reject(c, *refusal)
 		return
 	}
 	p.asked.Store(p.c.Now().UnixNano())
@@ -108,7 +108,7 @@ func (p *Page) state(c *gin.Context) {
 	}
 	state, ok := p.history.State()
 	if !ok {
-		reviews.Refuse(c, reviews.Refusal{Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no replica has been scraped yet"})
+		reviews.Reject(c, reviews.Rejection{Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no replica has been scraped yet"})
 		return
 	}
 	c.JSON(http.StatusOK, state)

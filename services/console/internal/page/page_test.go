@@ -29,14 +29,14 @@ type scrapes struct {
 	Page    *Page
 	handler http.Handler
 	n       atomic.Int64
-	refusal *reviews.Refusal
+	refusal *reviews.Rejection
 }
 
 func newScrapes(t *testing.T) *scrapes {
 	t.Helper()
 	l := &scrapes{}
 	l.Page = New(Config{
-		Check: func(*http.Request) *reviews.Refusal { return l.refusal },
+		Check: func(*http.Request) *reviews.Rejection { return l.refusal },
 		Scrape: func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.Missing) {
 			l.n.Add(1)
 			return map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {At: time.Now(), Ready: true}}, nil
@@ -60,7 +60,7 @@ func (l *scrapes) get(path string) *httptest.ResponseRecorder {
 
 func TestPageHasNoData(t *testing.T) {
 	l := newScrapes(t)
-	l.refusal = &reviews.Refusal{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "not signed in"}
+	l.refusal = &reviews.Rejection{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "not signed in"}
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
 		w := l.get(path)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
