@@ -38,8 +38,8 @@ func newProber(ca string) (*prober, error) {
 }
 
 // state returns the state of an instance, given as host:port.
-func (a *prober) state(ctx context.Context, instance string) balancer.State {
-	code, _, err := a.readyz(ctx, instance)
+func (p *prober) state(ctx context.Context, instance string) balancer.State {
+	code, _, err := p.readyz(ctx, instance)
 	switch {
 	case err != nil:
 		return balancer.Silent
@@ -50,12 +50,12 @@ func (a *prober) state(ctx context.Context, instance string) balancer.State {
 }
 
 // readyz requests /readyz of an instance.
-func (a *prober) readyz(ctx context.Context, instance string) (code int, body string, err error) {
+func (p *prober) readyz(ctx context.Context, instance string) (code int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+instance+"/readyz", nil)
 	if err != nil {
 		return 0, "", err
 	}
-	resp, err := a.client.Do(req)
+	resp, err := p.client.Do(req)
 	if err != nil {
 		return 0, "", err
 	}
@@ -71,33 +71,33 @@ func check(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return ignoreHelp(err)
 	}
-	a, err := newProber(*ca)
+	p, err := newProber(*ca)
 	if err != nil {
 		return err
 	}
 	var group sync.WaitGroup
-	why := make([]string, flags.NArg())
+	problems := make([]string, flags.NArg())
 	for i, instance := range flags.Args() {
 		group.Go(func() {
-			if err := a.ready(ctx, instance); err != nil {
-				why[i] = instance + ": " + err.Error()
+			if err := p.ready(ctx, instance); err != nil {
+				problems[i] = instance + ": " + err.Error()
 			}
 		})
 	}
 	group.Wait()
-	why = slices.DeleteFunc(why, func(s string) bool { return s == "" })
-	if len(why) == 0 {
+	problems = slices.DeleteFunc(problems, func(s string) bool { return s == "" })
+	if len(problems) == 0 {
 		return nil
 	}
-	for _, line := range why {
+	for _, line := range problems {
 		fmt.Fprintln(os.Stdout, line)
 	}
 	return errNotReady
 }
 
 // ready returns an error with the failing checks if an instance is not ready.
-func (a *prober) ready(ctx context.Context, instance string) error {
-	code, body, err := a.readyz(ctx, instance)
+func (p *prober) ready(ctx context.Context, instance string) error {
+	code, body, err := p.readyz(ctx, instance)
 	if err != nil || code == http.StatusOK {
 		return err
 	}

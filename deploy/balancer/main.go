@@ -17,9 +17,9 @@ import (
 	"binnacle/deploy/internal/balancer"
 )
 
-// patience is how long an instance may not respond before its connections are closed: longer than
-// delays on a busy machine, shorter than client timeouts.
-const patience = 10 * time.Second
+// unresponsiveTimeout is how long an instance may not respond before its connections are closed:
+// longer than delays on a busy machine, shorter than client timeouts.
+const unresponsiveTimeout = 10 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -66,28 +66,28 @@ func balance(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return ignoreHelp(err)
 	}
-	a, err := newProber(*ca)
+	p, err := newProber(*ca)
 	if err != nil {
 		return err
 	}
-	var all []*balancer.Balancer
+	var balancers []*balancer.Balancer
 	for _, text := range *texts {
 		s, err := parse(text)
 		if err != nil {
 			return err
 		}
-		b, err := balancer.New(balancer.Config{Listen: s.listen, Backends: s.instances, Patience: patience, Ready: a.state})
+		b, err := balancer.New(balancer.Config{Listen: s.listen, Backends: s.instances, UnresponsiveTimeout: unresponsiveTimeout, Ready: p.state})
 		if err != nil {
 			return err
 		}
-		all = append(all, b)
+		balancers = append(balancers, b)
 		fmt.Printf("connections to %s go to those of %s that are ready\n", b.Addr(), strings.Join(s.instances, ", "))
 	}
-	if len(all) == 0 {
+	if len(balancers) == 0 {
 		return errors.New("--balance is not given")
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, b := range all {
+	for _, b := range balancers {
 		group.Go(func() error { return b.Run(ctx) })
 	}
 	return group.Wait()

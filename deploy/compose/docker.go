@@ -34,11 +34,11 @@ func findCompose(ctx context.Context) ([]string, error) {
 
 // run runs a compose command with the variables of the compose file.
 func (c *config) run(ctx context.Context, compose, env []string, args ...string) error {
-	all := append(append([]string{}, compose[1:]...), "--project-name", c.Project, "--file", c.File)
+	composeArgs := append(append([]string{}, compose[1:]...), "--project-name", c.Project, "--file", c.File)
 	if c.etcdctl {
-		all = append(all, "--file", filepath.Join(filepath.Dir(c.File), "etcd-health.yaml"))
+		composeArgs = append(composeArgs, "--file", filepath.Join(filepath.Dir(c.File), "etcd-health.yaml"))
 	}
-	cmd := exec.CommandContext(ctx, compose[0], append(all, args...)...)
+	cmd := exec.CommandContext(ctx, compose[0], append(composeArgs, args...)...)
 	cmd.Env = append(append(os.Environ(), env...), c.variables()...)
 	cmd.Stdout = c.out
 	cmd.Stderr = c.out
@@ -90,12 +90,12 @@ func stockImages() map[string][2]string {
 	}
 }
 
-// images builds or finds all images, and returns the variables with the images of etcd and NATS.
-func (c *config) images(ctx context.Context) (env []string, err error) {
+// findImages builds or finds all images, and returns the variables with the images of etcd and NATS.
+func (c *config) findImages(ctx context.Context) (env []string, err error) {
 	var missing []string
 	for variable, image := range stockImages() {
 		name := image[0]
-		if !c.has(ctx, name) {
+		if !c.hasImage(ctx, name) {
 			name = c.Images + "/" + image[1] + ":" + c.Tag
 			missing = append(missing, image[1])
 		}
@@ -119,8 +119,8 @@ func (c *config) images(ctx context.Context) (env []string, err error) {
 	return env, c.goRun(ctx, append(args, "--out=bin/images-stock", "--service="+strings.Join(missing, ","))...)
 }
 
-// has reports whether a third-party image exists here, or can be pulled.
-func (c *config) has(ctx context.Context, image string) bool {
+// hasImage reports whether a third-party image exists on this machine, or can be pulled.
+func (c *config) hasImage(ctx context.Context, image string) bool {
 	if _, err := docker(ctx, "image", "inspect", image); err == nil {
 		return true
 	}

@@ -82,7 +82,7 @@ func (c *config) up(ctx context.Context) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	env, err := c.images(ctx)
+	env, err := c.findImages(ctx)
 	if err != nil {
 		return err
 	}

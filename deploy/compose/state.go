@@ -22,29 +22,29 @@ func (c *config) prepare() error {
 		}
 	}
 	// Docker checks mounted folders as root, so they may be private.
-	return own(filepath.Join(c.State, "data"))
+	return chown(filepath.Join(c.State, "data"))
 }
 
 // certificates creates missing certificates and prints the written files.
 func (c *config) certificates() error {
 	l := c.layout()
-	made, err := certs.Ensure(certs.Options{Dir: l.Dir})
+	written, err := certs.Ensure(certs.Options{Dir: l.Dir})
 	if err != nil {
 		return err
 	}
-	if len(made) > 0 {
-		c.printf("made %d certificates and keys in %s", len(made), l.Dir)
+	if len(written) > 0 {
+		c.printf("made %d certificates and keys in %s", len(written), l.Dir)
 	}
 	for _, program := range certs.Programs() {
-		if err := own(l.Folder(program)); err != nil {
+		if err := chown(l.Folder(program)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// own changes the owner of files to the user of the containers, if that is not the current user.
-func own(dir string) error {
+// chown changes the owner of files to the user of the containers, if that is not the current user.
+func chown(dir string) error {
 	uid, gid := owner()
 	if uid == os.Getuid() {
 		return nil

@@ -31,9 +31,9 @@ type Config struct {
 	Backends []string // host:port
 	// Ready returns the state of a backend.
 	Ready func(ctx context.Context, backend string) State
-	// Patience is how long a backend may not respond before its connections are closed; 0 means
-	// unlimited.
-	Patience time.Duration
+	// UnresponsiveTimeout is how long a backend may not respond before its connections are closed; 0
+	// means unlimited.
+	UnresponsiveTimeout time.Duration
 }
 
 // State is the state of a backend.
@@ -76,7 +76,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 	defer group.Wait()
 	defer b.closeAll()
 	for _, backend := range b.Backends {
-		group.Go(func() { b.follow(ctx, backend) })
+		group.Go(func() { b.monitor(ctx, backend) })
 	}
 	stop := context.AfterFunc(ctx, func() { _ = b.listener.Close() })
 	defer stop()
@@ -96,9 +96,9 @@ func (b *Balancer) Run(ctx context.Context) error {
 func (b *Balancer) Await(ctx context.Context, backend string, ready bool) error {
 	for {
 		b.mu.Lock()
-		now, changed := b.ready[backend], b.changed
+		isReady, changed := b.ready[backend], b.changed
 		b.mu.Unlock()
-		if now == ready {
+		if isReady == ready {
 			return nil
 		}
 		select {
@@ -109,17 +109,17 @@ func (b *Balancer) Await(ctx context.Context, backend string, ready bool) error 
 	}
 }
 
-// follow checks a backend at each interval. It closes the connections of a backend that was silent
-// for Patience.
-func (b *Balancer) follow(ctx context.Context, backend string) {
+// monitor checks the state of a backend at each interval. It closes the connections of a backend that
+// did not respond for UnresponsiveTimeout.
+func (b *Balancer) monitor(ctx context.Context, backend string) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	answered := time.Now()
+	lastResponse := time.Now()
 	for {
 		state := b.Ready(ctx, backend)
 		if state != Silent {
-			answered = time.Now()
-		} else if b.Patience > 0 && time.Since(answered) > b.Patience {
+			lastResponse = time.Now()
+		} else if b.UnresponsiveTimeout > 0 && time.Since(lastResponse) > b.UnresponsiveTimeout {
 			b.closeAll(backend)
 		}
 		ready := state == Ready
@@ -170,33 +170,33 @@ func (b *Balancer) serve(ctx context.Context, client net.Conn) {
 			continue
 		}
 		defer server.Close()
-		if b.keep(ctx, backend, client, server) {
-			join(client, server)
-			b.forget(client, server)
+		if b.register(ctx, backend, client, server) {
+			splice(client, server)
+			b.unregister(client, server)
 		}
 		return
 	}
 }
 
-// join copies in both directions until both ends are closed.
-func join(client, server net.Conn) {
+// splice copies data in both directions until both ends are closed.
+func splice(client, server net.Conn) {
 	var group sync.WaitGroup
-	for _, way := range [2][2]net.Conn{{client, server}, {server, client}} {
+	for _, direction := range [2][2]net.Conn{{client, server}, {server, client}} {
 		group.Go(func() {
-			_, err := io.Copy(way[1], way[0])
-			if half, ok := way[1].(interface{ CloseWrite() error }); ok && err == nil {
+			_, err := io.Copy(direction[1], direction[0])
+			if half, ok := direction[1].(interface{ CloseWrite() error }); ok && err == nil {
 				_ = half.CloseWrite()
 				return
 			}
-			_ = errors.Join(way[0].Close(), way[1].Close())
+			_ = errors.Join(direction[0].Close(), direction[1].Close())
 		})
 	}
 	group.Wait()
 }
 
-// keep registers connections until they are forgotten or all are closed. It returns false if all
-// were closed.
-func (b *Balancer) keep(ctx context.Context, backend string, conns ...net.Conn) bool {
+// register registers open connections, so that closeAll closes them. It returns false if ctx has
+// ended.
+func (b *Balancer) register(ctx context.Context, backend string, conns ...net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() != nil {
@@ -208,7 +208,7 @@ func (b *Balancer) keep(ctx context.Context, backend string, conns ...net.Conn) 
 	return true
 }
 
-func (b *Balancer) forget(conns ...net.Conn) {
+func (b *Balancer) unregister(conns ...net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range conns {

@@ -66,7 +66,7 @@ func start(t *testing.T) *fixture {
 		b.ready[b.addrs[i]] = true
 	}
 	var err error
-	b.Balancer, err = balancer.New(balancer.Config{Listen: "127.0.0.1:0", Backends: b.addrs[:], Patience: time.Nanosecond, Ready: func(_ context.Context, addr string) balancer.State {
+	b.Balancer, err = balancer.New(balancer.Config{Listen: "127.0.0.1:0", Backends: b.addrs[:], UnresponsiveTimeout: time.Nanosecond, Ready: func(_ context.Context, addr string) balancer.State {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		switch {

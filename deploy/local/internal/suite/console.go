@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	ownName     = "binnacle"
-	nameWidth   = 15
-	keptLines   = 20
-	maxLineSize = 64 << 10
+	supervisorName = "binnacle"
+	nameWidth      = 15
+	keptLines      = 20
+	maxLineSize    = 64 << 10
 )
 
 // console writes whole lines of several sources, prefixed with their names.
@@ -46,7 +46,7 @@ func (c *console) line(name string, colour int, text []byte) {
 func (c *console) printf(format string, args ...any) {
 	const bold = 1
 	elapsed := fmt.Sprintf("%6.1fs  ", time.Since(c.begin).Seconds())
-	c.line(ownName, bold, append([]byte(elapsed), fmt.Sprintf(format, args...)...))
+	c.line(supervisorName, bold, append([]byte(elapsed), fmt.Sprintf(format, args...)...))
 }
 
 // lines is the output of one service: it forwards whole lines and keeps the last ones.

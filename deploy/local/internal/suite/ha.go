@@ -46,34 +46,34 @@ const shutdownDelay = "--shutdown-delay-duration=1s"
 
 // replicated returns a plan with several instances of everything.
 func replicated(c Config) plan {
-	out := plan{
+	p := plan{
 		services: table(c),
 		groups:   [][]instance{etcdMembers(c), natsMembers(c)},
 	}
-	next := c.Port + instanceOffset
-	for _, s := range out.services {
+	port := c.Port + instanceOffset
+	for _, s := range p.services {
 		if s.name == consoleService { // one is enough, without a balancer
-			out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, c.Port+s.offset, out.shown(s)...)})
+			p.groups = append(p.groups, []instance{serviceInstance(s, s.name, c, c.Port+s.offset, p.shown(s)...)})
 			continue
 		}
-		n, more := replicas, []string(nil)
+		n, extraArgs := replicas, []string(nil)
 		switch {
 		case s.name == apiserver:
-			n, more = apiservers, append(clusterFlags(c), shutdownDelay, "--shutdown-send-retry-after")
+			n, extraArgs = apiservers, append(clusterFlags(c), shutdownDelay, "--shutdown-send-retry-after")
 		case isAuthority(s.name):
-			more = []string{shutdownDelay}
+			extraArgs = []string{shutdownDelay}
 		}
 		var group []instance
 		for i := range n {
-			group = append(group, serviceInstance(s, fmt.Sprintf("%s-%d", s.name, i), c, next, more...))
-			next++
+			group = append(group, serviceInstance(s, fmt.Sprintf("%s-%d", s.name, i), c, port, extraArgs...))
+			port++
 		}
-		out.groups = append(out.groups, group)
+		p.groups = append(p.groups, group)
 		if s.name == apiserver || isAuthority(s.name) {
-			out.balancers = append(out.balancers, balanced{name: s.name, port: c.Port + s.offset, instances: group})
+			p.balancers = append(p.balancers, balanced{name: s.name, port: c.Port + s.offset, instances: group})
 		}
 	}
-	return out
+	return p
 }
 
 func member(name string, i int) string { return fmt.Sprintf("%s-%d", name, i) }
@@ -95,17 +95,17 @@ func natsPort(c Config, i int) (client, route int) {
 // clusterFlags returns the flags with which an API server connects to etcd and NATS.
 func clusterFlags(c Config) []string {
 	l := paths{dir: c.Dir}.certs()
-	var etcds, natses []string
+	var etcdURLs, natsURLs []string
 	for i := range members {
 		client, _, _ := etcdPort(c, i)
-		etcds = append(etcds, address(client))
+		etcdURLs = append(etcdURLs, address(client))
 		client, _ = natsPort(c, i)
-		natses = append(natses, "tls://"+loopback(client))
+		natsURLs = append(natsURLs, "tls://"+loopback(client))
 	}
 	return []string{
-		"--etcd-servers=" + strings.Join(etcds, ","), "--etcd-cafile=" + l.Trust(apiserver, certs.EtcdCA),
+		"--etcd-servers=" + strings.Join(etcdURLs, ","), "--etcd-cafile=" + l.Trust(apiserver, certs.EtcdCA),
 		"--etcd-certfile=" + l.EtcdClient().Cert, "--etcd-keyfile=" + l.EtcdClient().Key,
-		"--nats-servers=" + strings.Join(natses, ","), "--nats-ca-file=" + l.Trust(apiserver, certs.NATSCA),
+		"--nats-servers=" + strings.Join(natsURLs, ","), "--nats-ca-file=" + l.Trust(apiserver, certs.NATSCA),
 		"--nats-cert-file=" + l.NATSClient().Cert, "--nats-key-file=" + l.NATSClient().Key,
 		"--cluster-id=" + clusterID,
 	}
@@ -218,7 +218,7 @@ func writeNATSConfigs(c Config) error {
 
 // balance starts the balancers, which end with ctx.
 func (r *run) balance(ctx context.Context) error {
-	for _, s := range r.todo.balancers {
+	for _, s := range r.plan.balancers {
 		instances := map[string]instance{}
 		var backends []string
 		for _, i := range s.instances {
@@ -250,7 +250,7 @@ func (r *run) restart(ctx, killNow context.Context) error {
 	r.out.printf("rolling restart ...")
 	for n, g := range r.groups {
 		for k, old := range g {
-			r.end(killNow, old)
+			r.stopProcess(killNow, old)
 			p, err := r.restarted(old.instance)
 			if err != nil {
 				return err

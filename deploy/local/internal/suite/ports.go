@@ -9,10 +9,10 @@ import (
 )
 
 // usedPorts returns the ports of a plan, in ascending order.
-func usedPorts(c Config, todo plan) (out []int) {
+func usedPorts(c Config, p plan) (out []int) {
 	n := Ports
 	if !c.HA {
-		n = len(todo.groups)
+		n = len(p.groups)
 	}
 	for i := range n {
 		out = append(out, c.Port+i)
@@ -21,10 +21,10 @@ func usedPorts(c Config, todo plan) (out []int) {
 }
 
 // checkPorts returns an error that names the ports of a plan on which other processes listen.
-func checkPorts(c Config, todo plan) error {
+func checkPorts(c Config, p plan) error {
 	var busy []string
-	all := usedPorts(c, todo)
-	for _, port := range all {
+	ports := usedPorts(c, p)
+	for _, port := range ports {
 		l, err := net.Listen("tcp", loopback(port))
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
@@ -39,5 +39,5 @@ func checkPorts(c Config, todo plan) error {
 		return nil
 	}
 	return fmt.Errorf("ports in use by other processes: %s; choose others with --port: the suite needs %d consecutive ports, now %d to %d",
-		strings.Join(busy, ", "), len(all), all[0], all[len(all)-1])
+		strings.Join(busy, ", "), len(ports), ports[0], ports[len(ports)-1])
 }

@@ -43,40 +43,40 @@ type prober struct {
 // newProber returns a prober with the certificates of the administrator and, for a replicated
 // suite, of an API server.
 func newProber(l certs.Layout, replicated bool) (*prober, error) {
-	a := &prober{}
-	admin, err := a.tlsConfig(l.AdminTrust(), l.Admin())
+	pr := &prober{}
+	admin, err := pr.tlsConfig(l.AdminTrust(), l.Admin())
 	if err != nil {
 		return nil, err
 	}
-	a.admin = newClient(admin)
+	pr.admin = newClient(admin)
 	if !replicated {
-		return a, nil
+		return pr, nil
 	}
-	member, err := a.tlsConfig(l.Trust(apiserver, certs.EtcdCA), l.EtcdClient())
+	etcdClient, err := pr.tlsConfig(l.Trust(apiserver, certs.EtcdCA), l.EtcdClient())
 	if err != nil {
 		return nil, err
 	}
-	a.etcd = newClient(member)
-	if a.nats, err = a.tlsConfig(l.Trust(apiserver, certs.NATSCA), l.NATSClient()); err != nil {
+	pr.etcd = newClient(etcdClient)
+	if pr.nats, err = pr.tlsConfig(l.Trust(apiserver, certs.NATSCA), l.NATSClient()); err != nil {
 		return nil, err
 	}
-	a.nats.ServerName = "localhost"
-	return a, nil
+	pr.nats.ServerName = "localhost"
+	return pr, nil
 }
 
 // reload reads the client certificates again.
-func (a *prober) reload() error {
+func (pr *prober) reload() error {
 	var errs []error
-	for _, p := range a.pairs {
+	for _, p := range pr.pairs {
 		_, err := p.Reload()
 		errs = append(errs, err)
 	}
-	a.close() // new connections present the new certificates
+	pr.close() // new connections present the new certificates
 	return errors.Join(errs...)
 }
 
-func (a *prober) close() {
-	for _, c := range []*http.Client{a.admin, a.etcd} {
+func (pr *prober) close() {
+	for _, c := range []*http.Client{pr.admin, pr.etcd} {
 		if c != nil {
 			c.CloseIdleConnections()
 		}
@@ -84,18 +84,18 @@ func (a *prober) close() {
 }
 
 // tlsConfig returns the TLS configuration of a client with a certificate.
-func (a *prober) tlsConfig(ca string, files certs.Pair) (*tls.Config, error) {
+func (pr *prober) tlsConfig(ca string, files certs.Pair) (*tls.Config, error) {
 	bundle, err := tlsfiles.LoadBundle(ca)
 	if err != nil {
 		return nil, err
 	}
-	own, err := tlsfiles.LoadPair(files.Cert, files.Key)
+	pair, err := tlsfiles.LoadPair(files.Cert, files.Key)
 	if err != nil {
 		return nil, err
 	}
-	a.pairs = append(a.pairs, own)
+	pr.pairs = append(pr.pairs, pair)
 	return &tls.Config{RootCAs: bundle.Pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		return own.Certificate(), nil
+		return pair.Certificate(), nil
 	}}, nil
 }
 
@@ -105,28 +105,28 @@ func newClient(c *tls.Config) *http.Client {
 
 // awaitReady gives processes time to become ready, so that those started next find them. Later
 // processes wait for slower ones themselves.
-func (a *prober) awaitReady(group []*process) {
+func (pr *prober) awaitReady(group []*process) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
-	ask := time.NewTicker(probeInterval)
-	defer ask.Stop()
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
 	for _, p := range group {
-		for ready := false; !ready; ready, _ = a.ready(ctx, p.instance) {
+		for ready := false; !ready; ready, _ = pr.ready(ctx, p.instance) {
 			select {
 			case <-ctx.Done():
 				return
 			case <-p.done:
 				return
-			case <-ask.C:
+			case <-tick.C:
 			}
 		}
 	}
 }
 
 // wait polls a service until it is ready, and periodically logs the state.
-func (a *prober) wait(ctx context.Context, c *console, p *process) error {
-	ask := time.NewTicker(probeInterval)
-	defer ask.Stop()
+func (pr *prober) wait(ctx context.Context, c *console, p *process) error {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
 	report := time.NewTicker(reportInterval)
 	defer report.Stop()
 	state := "not checked yet"
@@ -137,32 +137,32 @@ func (a *prober) wait(ctx context.Context, c *console, p *process) error {
 		case <-report.C:
 			c.printf("waiting for %s: %s", p.name, state)
 			continue
-		case <-ask.C:
+		case <-tick.C:
 		}
-		ready, now := a.ready(ctx, p.instance)
+		ready, reason := pr.ready(ctx, p.instance)
 		if ready {
 			return nil
 		}
 		if ctx.Err() == nil {
-			state = now
+			state = reason
 		}
 	}
 }
 
 // ready checks once. If the instance is not ready, it returns the reason.
-func (a *prober) ready(ctx context.Context, i instance) (ready bool, why string) {
+func (pr *prober) ready(ctx context.Context, i instance) (ready bool, reason string) {
 	switch i.identity {
 	case identityNATS:
-		return a.isNATS(ctx, i.health)
+		return pr.isNATS(ctx, i.health)
 	case identityEtcdClient:
-		return isOK(ctx, a.etcd, i.health)
+		return isOK(ctx, pr.etcd, i.health)
 	}
-	return isOK(ctx, a.admin, i.health)
+	return isOK(ctx, pr.admin, i.health)
 }
 
 // isNATS reports whether NATS accepts clients: it sends a greeting, then both change to TLS. A
 // client that ends the connection before would leave an error in NATS' log.
-func (a *prober) isNATS(ctx context.Context, address string) (ready bool, why string) {
+func (pr *prober) isNATS(ctx context.Context, address string) (ready bool, reason string) {
 	const greeting = "INFO "
 	dialer := net.Dialer{Timeout: probeTimeout}
 	c, err := dialer.DialContext(ctx, "tcp", address)
@@ -183,7 +183,7 @@ func (a *prober) isNATS(ctx context.Context, address string) (ready bool, why st
 	if err := skipLine(c); err != nil {
 		return false, err.Error()
 	}
-	if err := tls.Client(c, a.nats).HandshakeContext(ctx); err != nil {
+	if err := tls.Client(c, pr.nats).HandshakeContext(ctx); err != nil {
 		return false, err.Error()
 	}
 	return true, ""
@@ -200,7 +200,7 @@ func skipLine(r io.Reader) error {
 }
 
 // isOK reports whether a URL answers 200.
-func isOK(ctx context.Context, client *http.Client, url string) (ready bool, why string) {
+func isOK(ctx context.Context, client *http.Client, url string) (ready bool, reason string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false, err.Error()

@@ -9,14 +9,14 @@ import (
 // renew replaces the certificates that expire soon. Services and etcd read new files themselves.
 // NATS reads them when it reloads its configuration.
 func (r *run) renew() {
-	made, err := certs.Ensure(certs.Options{Dir: r.paths.certs().Dir})
+	renewed, err := certs.Ensure(certs.Options{Dir: r.paths.certs().Dir})
 	if err != nil {
 		r.out.printf("certificates cannot be renewed: %v", err)
 	}
-	if len(made) == 0 {
+	if len(renewed) == 0 {
 		return
 	}
-	r.out.printf("renewed %d certificates and keys", len(made))
+	r.out.printf("renewed %d certificates and keys", len(renewed))
 	if err := r.prober.reload(); err != nil {
 		r.out.printf("the renewed certificates cannot be read: %v", err)
 	}

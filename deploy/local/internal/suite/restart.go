@@ -29,12 +29,12 @@ func newRestarts(instances int) *restarts {
 }
 
 // after returns the restart delay of an instance that has just exited.
-func (v *restarts) after(p *process) (wait time.Duration, attempt int) {
+func (rs *restarts) after(p *process) (wait time.Duration, attempt int) {
 	if time.Since(p.begin) >= stableAfter {
-		v.exits[p.name] = 0
+		rs.exits[p.name] = 0
 	}
-	v.exits[p.name]++
-	attempt = v.exits[p.name]
+	rs.exits[p.name]++
+	attempt = rs.exits[p.name]
 	wait = maxRestartDelay
 	if shift := attempt - 1; shift < 5 {
 		wait = min(maxRestartDelay, firstRestartDelay<<shift)
@@ -43,20 +43,20 @@ func (v *restarts) after(p *process) (wait time.Duration, attempt int) {
 }
 
 // schedule makes an instance due after a delay.
-func (v *restarts) schedule(i instance, wait time.Duration) {
-	if old := v.timers[i.name]; old != nil {
+func (rs *restarts) schedule(i instance, wait time.Duration) {
+	if old := rs.timers[i.name]; old != nil {
 		old.Stop()
 	}
-	v.timers[i.name] = time.AfterFunc(wait, func() {
+	rs.timers[i.name] = time.AfterFunc(wait, func() {
 		select {
-		case v.due <- i:
+		case rs.due <- i:
 		default: // it is due already
 		}
 	})
 }
 
-func (v *restarts) stop() {
-	for _, t := range v.timers {
+func (rs *restarts) stop() {
+	for _, t := range rs.timers {
 		t.Stop()
 	}
 }
@@ -64,7 +64,7 @@ func (v *restarts) stop() {
 // handleExit handles the unexpected exit of a process. It ends a suite with one instance of each.
 // In a replicated suite it schedules a restart.
 func (r *run) handleExit(p *process) error {
-	if !r.c.HA {
+	if !r.config.HA {
 		return r.exitError(p)
 	}
 	wait, attempt := r.restarts.after(p)
@@ -131,11 +131,11 @@ func (r *run) watchQuorum(ctx context.Context, members []instance) {
 			last, said = time.Now(), false
 		case ctx.Err() != nil:
 			return
-		case missing >= r.c.QuorumPatience:
+		case missing >= r.config.QuorumPatience:
 			r.fatal <- fmt.Errorf("etcd has had no quorum for %s", missing.Round(time.Second))
 			return
 		case !said:
-			r.out.printf("etcd has no quorum: writes wait; all services stop in %s unless it returns", r.c.QuorumPatience)
+			r.out.printf("etcd has no quorum: writes wait; all services stop in %s unless it returns", r.config.QuorumPatience)
 			said = true
 		}
 	}

@@ -148,11 +148,11 @@ func writeFile(path string, data []byte) error {
 
 // run is the state of a running suite.
 type run struct {
-	c         Config
+	config    Config
 	out       *console
 	paths     paths
 	prober    *prober
-	todo      plan
+	plan      plan
 	groups    [][]*process // like those of the plan, as far as they are started
 	outputs   map[string]*lines
 	balancers map[string]*balancer.Balancer // by service
@@ -170,7 +170,7 @@ func newRun(c Config, out *console, todo plan) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{c: c, out: out, paths: p, prober: asker, todo: todo, outputs: map[string]*lines{}, balancers: map[string]*balancer.Balancer{}}
+	r := &run{config: c, out: out, paths: p, prober: asker, plan: todo, outputs: map[string]*lines{}, balancers: map[string]*balancer.Balancer{}}
 	n := 0
 	for _, g := range todo.groups {
 		n += len(g)
@@ -189,17 +189,17 @@ func (r *run) start(balancing context.Context) error {
 		return err
 	}
 	colours := []int{36, 32, 33, 35, 34}
-	for n, g := range r.todo.groups {
+	for n, g := range r.plan.groups {
 		r.groups = append(r.groups, nil)
 		for _, i := range g {
 			r.outputs[i.name] = &lines{console: r.out, name: i.name, colour: colours[n%len(colours)]}
-			proc, err := start(i, r.c, r.outputs[i.name], r.exited)
+			proc, err := start(i, r.config, r.outputs[i.name], r.exited)
 			if err != nil {
 				return err
 			}
 			r.groups[n] = append(r.groups[n], proc)
 		}
-		if n+1 < len(r.todo.groups) {
+		if n+1 < len(r.plan.groups) {
 			r.prober.awaitReady(r.groups[n])
 		}
 	}
@@ -208,7 +208,7 @@ func (r *run) start(balancing context.Context) error {
 
 // restarted starts an instance that has ended.
 func (r *run) restarted(i instance) (*process, error) {
-	proc, err := start(i, r.c, r.outputs[i.name], r.exited)
+	proc, err := start(i, r.config, r.outputs[i.name], r.exited)
 	if err == nil {
 		r.out.printf("started %s", proc)
 	}
@@ -241,7 +241,7 @@ func (r *run) waitReady(ctx context.Context) error {
 // whileAllLive runs wait and handles exits until it returns. It fails if the suite cannot continue
 // or the timeout expires.
 func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.c.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- wait(ctx) }()
@@ -277,7 +277,7 @@ func (r *run) printUsage() {
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()
 	fmt.Fprintf(r.out.out, "\n    export KUBECONFIG=%s\n    kubectl get namespaces\n\nThe console is at %s; the link in %s signs you in.\nCtrl-C stops everything and keeps the data.\n",
-		r.paths.adminKubeconfig(), address(r.todo.consolePort(r.c)), r.paths.consoleLink())
+		r.paths.adminKubeconfig(), address(r.plan.consolePort(r.config)), r.paths.consoleLink())
 }
 
 // exitError logs the unexpected exit of a process and returns it as an error.
@@ -291,14 +291,14 @@ func (r *run) stop(killNow context.Context) {
 	for _, g := range slices.Backward(r.groups) {
 		var group sync.WaitGroup
 		for _, p := range g {
-			group.Go(func() { r.end(killNow, p) })
+			group.Go(func() { r.stopProcess(killNow, p) })
 		}
 		group.Wait()
 	}
 }
 
 // end ends one process, unless it has ended.
-func (r *run) end(killNow context.Context, p *process) {
+func (r *run) stopProcess(killNow context.Context, p *process) {
 	select {
 	case <-p.done:
 		return

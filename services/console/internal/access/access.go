@@ -59,38 +59,39 @@ type Authorizer struct {
 	access SubjectAccessReviews
 	verify func() (x509.VerifyOptions, bool)
 	now    func() time.Time
-	// Callers with unknown credentials can delay only each other.
+	// known limits the reviews of callers that were admitted before or have a certificate, and unknown
+	// those of other callers, which can therefore delay only each other.
 	known, unknown *limit.Queue[string]
 
 	mu sync.Mutex // a leaf lock
-	// admitted caches admitted callers, also after their result has expired, and rejected the
-	// rejected ones. However many are rejected, admitted callers are cached.
+	// admitted caches decisions on admitted callers, also after they have expired. rejected caches
+	// rejections separately, so that they do not displace admitted callers.
 	admitted, rejected *simplelru.LRU[key, decision]
 }
 
 // key is a digest of a caller's credentials.
 type key [sha256.Size]byte
 
-// decision is a cached decision. refusal is nil for an allowed client.
+// decision is a cached decision. rejection is nil for an allowed client.
 type decision struct {
-	refusal *reviews.Rejection
-	until   time.Time
+	rejection *reviews.Rejection
+	expires   time.Time
 }
 
 // NewAuthorizer returns an Authorizer. verify is called with each request and returns the options
 // to verify client certificates; false means that none is accepted.
 func NewAuthorizer(tokens TokenReviews, access SubjectAccessReviews, verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
-	d := &Authorizer{
+	a := &Authorizer{
 		tokens: tokens, access: access, verify: verify, now: time.Now,
 		known: limit.New[string](limit.Options{Size: maxConcurrent}), unknown: limit.New[string](limit.Options{Size: maxConcurrent, Share: true}),
 	}
-	for _, kept := range []**simplelru.LRU[key, decision]{&d.admitted, &d.rejected} {
+	for _, cache := range []**simplelru.LRU[key, decision]{&a.admitted, &a.rejected} {
 		var err error
-		if *kept, err = simplelru.NewLRU[key, decision](maxDecisions, nil); err != nil {
+		if *cache, err = simplelru.NewLRU[key, decision](maxDecisions, nil); err != nil {
 			return nil, fmt.Errorf("cache of decisions: %w", err)
 		}
 	}
-	return d, nil
+	return a, nil
 }
 
 // reject returns a rejection.
@@ -103,8 +104,8 @@ func unauthorized(message string) *reviews.Rejection {
 	return reject(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, message)
 }
 
-// Check returns why a caller is rejected, or nil.
-func (d *Authorizer) Check(r *http.Request) *reviews.Rejection {
+// Check returns the rejection of a caller, or nil if the caller is admitted.
+func (a *Authorizer) Check(r *http.Request) *reviews.Rejection {
 	token, isToken := bearer(r)
 	var leaf *x509.Certificate
 	switch {
@@ -113,35 +114,35 @@ func (d *Authorizer) Check(r *http.Request) *reviews.Rejection {
 	case isToken:
 	default:
 		var err error
-		if leaf, err = d.certificate(r); err != nil {
+		if leaf, err = a.certificate(r); err != nil {
 			return unauthorized(err.Error())
 		}
 	}
 	k := keyOf(token, leaf)
-	refusal, ok, wasAdmitted := d.cached(k)
+	rejection, ok, wasAdmitted := a.cached(k)
 	if ok {
-		return refusal
+		return rejection
 	}
-	limiter := d.unknown
-	slot := limit.Claim[string]{Key: conns.NetworkOf(r)}
+	limiter := a.unknown
+	claim := limit.Claim[string]{Key: conns.NetworkOf(r)}
 	if wasAdmitted || leaf != nil {
-		limiter = d.known
+		limiter = a.known
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
-	if err := limiter.Acquire(ctx, slot); err != nil {
+	if err := limiter.Acquire(ctx, claim); err != nil {
 		return unavailable(err)
 	}
-	defer limiter.Release(slot)
+	defer limiter.Release(claim)
 	user := userOf(leaf)
 	if leaf == nil {
-		var refusal *reviews.Rejection
-		user, refusal = d.review(ctx, token)
-		if refusal != nil {
-			return d.cache(k, refusal)
+		var rejection *reviews.Rejection
+		user, rejection = a.review(ctx, token)
+		if rejection != nil {
+			return a.cache(k, rejection)
 		}
 	}
-	return d.cache(k, d.authorize(ctx, user))
+	return a.cache(k, a.authorize(ctx, user))
 }
 
 // bearer returns the token of a request, and false if there is none.
@@ -154,13 +155,13 @@ func bearer(r *http.Request) (string, bool) {
 }
 
 // certificate returns the verified certificate of a caller.
-func (d *Authorizer) certificate(r *http.Request) (*x509.Certificate, error) {
-	options, ok := d.verify()
+func (a *Authorizer) certificate(r *http.Request) (*x509.Certificate, error) {
+	options, ok := a.verify()
 	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, errors.New("authentication required: bearer token or client certificate")
 	}
 	leaf := r.TLS.PeerCertificates[0]
-	options.CurrentTime, options.Intermediates = d.now(), x509.NewCertPool()
+	options.CurrentTime, options.Intermediates = a.now(), x509.NewCertPool()
 	for _, c := range r.TLS.PeerCertificates[1:] {
 		options.Intermediates.AddCert(c)
 	}
@@ -189,49 +190,49 @@ func keyOf(token string, leaf *x509.Certificate) key {
 }
 
 // cached returns a valid cached result, and whether the caller was admitted before.
-func (d *Authorizer) cached(k key) (refusal *reviews.Rejection, ok, wasAdmitted bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	a, wasAdmitted := d.admitted.Get(k)
+func (a *Authorizer) cached(k key) (rejection *reviews.Rejection, ok, wasAdmitted bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	cached, wasAdmitted := a.admitted.Get(k)
 	if !wasAdmitted {
-		a, ok = d.rejected.Get(k)
+		cached, ok = a.rejected.Get(k)
 	}
-	if ok = (ok || wasAdmitted) && d.now().Before(a.until); !ok {
+	if ok = (ok || wasAdmitted) && a.now().Before(cached.expires); !ok {
 		return nil, false, wasAdmitted
 	}
-	return a.refusal, true, wasAdmitted
+	return cached.rejection, true, wasAdmitted
 }
 
 // cache caches a definite result. It does not cache the unavailability of the API server.
-func (d *Authorizer) cache(k key, refusal *reviews.Rejection) *reviews.Rejection {
-	if refusal != nil && refusal.Code == http.StatusServiceUnavailable {
-		return refusal
+func (a *Authorizer) cache(k key, rejection *reviews.Rejection) *reviews.Rejection {
+	if rejection != nil && rejection.Code == http.StatusServiceUnavailable {
+		return rejection
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	kept, other := d.admitted, d.rejected
-	if refusal != nil {
-		kept, other = other, kept
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	cache, other := a.admitted, a.rejected
+	if rejection != nil {
+		cache, other = other, cache
 	}
 	other.Remove(k)
-	kept.Add(k, decision{refusal, d.now().Add(decisionTTL)})
-	return refusal
+	cache.Add(k, decision{rejection, a.now().Add(decisionTTL)})
+	return rejection
 }
 
 // review requests the user of a token.
-func (d *Authorizer) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Rejection) {
-	got, err := d.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+func (a *Authorizer) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Rejection) {
+	reviewed, err := a.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
 		return authenticationv1.UserInfo{}, unavailable(err)
-	case !got.Status.Authenticated || got.Status.User.Username == "":
+	case !reviewed.Status.Authenticated || reviewed.Status.User.Username == "":
 		return authenticationv1.UserInfo{}, unauthorized("the bearer token is not valid")
 	}
-	return got.Status.User, nil
+	return reviewed.Status.User, nil
 }
 
 // authorize requests whether a user may access the console.
-func (d *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo) *reviews.Rejection {
+func (a *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo) *reviews.Rejection {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: u.Username, UID: u.UID, Groups: u.Groups,
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
@@ -242,11 +243,11 @@ func (d *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo)
 		}
 		spec.Extra[k] = authorizationv1.ExtraValue(v)
 	}
-	got, err := d.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	reviewed, err := a.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
 		return unavailable(err)
-	case !got.Status.Allowed || got.Status.Denied:
+	case !reviewed.Status.Allowed || reviewed.Status.Denied:
 		return reject(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("User %q cannot get path %q of the API server, as the console requires", u.Username, path))
 	}
 	return nil

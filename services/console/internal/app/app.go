@@ -85,7 +85,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return s.Run(ctx, task.Task{Name: "look at the suite", Run: p.Run})
+	return s.Run(ctx, task.Task{Name: "scrape the suite", Run: p.Run})
 }
 
 // build creates the service and binds its port.

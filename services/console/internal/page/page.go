@@ -23,8 +23,8 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// lookedAt is how long after a request the page counts as in use.
-const lookedAt = 30 * time.Second
+// activePeriod is how long after a request the page counts as in use.
+const activePeriod = 30 * time.Second
 
 // Config configures a Page.
 type Config struct {
@@ -40,10 +40,10 @@ type Config struct {
 
 // Page serves the console.
 type Page struct {
-	c       Config
-	history *view.History
-	asked   atomic.Int64  // time of the last request, in nanoseconds since 1970
-	wake    chan struct{} // has capacity for one
+	config      Config
+	history     *view.History
+	lastRequest atomic.Int64  // time of the last request, in nanoseconds since 1970
+	wake        chan struct{} // has capacity for one
 }
 
 // New returns a page.
@@ -51,7 +51,7 @@ func New(c Config) *Page {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Page{c: c, history: view.NewHistory(), wake: make(chan struct{}, 1)}
+	return &Page{config: c, history: view.NewHistory(), wake: make(chan struct{}, 1)}
 }
 
 // files returns the served assets.
@@ -94,14 +94,14 @@ func protect(h http.Header) {
 func (p *Page) state(c *gin.Context) {
 	protect(c.Writer.Header())
 	c.Header("Cache-Control", "no-store")
-	if refusal := p.c.Check(c.Request); refusal != nil {
-		if refusal.Code == http.StatusUnauthorized {
+	if rejection := p.config.Check(c.Request); rejection != nil {
+		if rejection.Code == http.StatusUnauthorized {
 			c.Header("WWW-Authenticate", "Bearer")
 		}
-		reviews.Reject(c, *refusal)
+		reviews.Reject(c, *rejection)
 		return
 	}
-	p.asked.Store(p.c.Now().UnixNano())
+	p.lastRequest.Store(p.config.Now().UnixNano())
 	select {
 	case p.wake <- struct{}{}:
 	default: // a wake-up is pending
@@ -125,17 +125,17 @@ func (p *Page) Run(ctx context.Context) error {
 			return nil
 		case <-p.wake:
 			// The page is in use: scrape soon.
-			if soon := p.c.Interval - p.c.Now().Sub(last); soon > 0 {
-				timer.Reset(soon)
+			if wait := p.config.Interval - p.config.Now().Sub(last); wait > 0 {
+				timer.Reset(wait)
 				continue
 			}
 		case <-timer.C:
 		}
-		samples, missing := p.c.Scrape(ctx)
+		samples, missing := p.config.Scrape(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		last = p.c.Now()
+		last = p.config.Now()
 		p.history.Add(last, samples, missing)
 		timer.Reset(p.pause(last))
 	}
@@ -143,8 +143,8 @@ func (p *Page) Run(ctx context.Context) error {
 
 // pause returns the time until the next scrape.
 func (p *Page) pause(now time.Time) time.Duration {
-	if now.Sub(time.Unix(0, p.asked.Load())) < lookedAt {
-		return p.c.Interval
+	if now.Sub(time.Unix(0, p.lastRequest.Load())) < activePeriod {
+		return p.config.Interval
 	}
-	return p.c.IdleInterval
+	return p.config.IdleInterval
 }

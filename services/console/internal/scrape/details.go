@@ -10,17 +10,17 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// bucketSums sums the buckets of a histogram over all series, by their upper bound in seconds.
+// bucketSums holds the sums of a histogram's buckets over all series, by upper bound in seconds.
 type bucketSums map[float64]float64
 
-// add adds the value in a line of the text format. Lines that cannot be read are left out.
+// add adds the value of a line of the text format. It ignores lines that it cannot parse.
 func (b bucketSums) add(line []byte) {
-	_, rest, ok := bytes.Cut(line, []byte(`le="`))
+	_, afterBound, ok := bytes.Cut(line, []byte(`le="`))
 	if !ok {
 		return
 	}
-	bound, rest, _ := bytes.Cut(rest, []byte(`"`))
-	_, value, _ := bytes.Cut(rest, []byte("} "))
+	bound, afterBound, _ := bytes.Cut(afterBound, []byte(`"`))
+	_, value, _ := bytes.Cut(afterBound, []byte("} "))
 	seconds, err := strconv.ParseFloat(string(bound), 64)
 	if err != nil {
 		return
@@ -42,28 +42,28 @@ func (s *Sample) details(families map[string]*dto.MetricFamily) {
 	for _, m := range families[build].GetMetric() {
 		s.Version = labels(m)["git_version"]
 	}
-	by := func(name, label string) map[string]float64 {
+	sumBy := func(name, label string) map[string]float64 {
 		out := map[string]float64{}
 		for _, m := range families[name].GetMetric() {
 			out[labels(m)[label]] += value(m)
 		}
 		return out
 	}
-	only := func(name string) (out float64) {
+	lastValue := func(name string) (out float64) {
 		for _, m := range families[name].GetMetric() {
 			out = value(m)
 		}
 		return out
 	}
-	s.Objects, s.Bytes, s.Clients = by(objects, "resource"), by(objectBytes, "resource"), by(clients, "client")
-	s.Connected, s.Disconnects, s.SlowConsumers = only(connected) > 0, only(disconnects), by(gaps, "reason")["slow_consumer"]
-	s.DiskSize, s.DiskFree = only(embedded+"disk_size_bytes"), only(embedded+"disk_free_bytes")
-	if quota := only(embedded + "quota_bytes"); quota > 0 {
-		own := Member{Endpoint: "embedded", Up: true, Leader: true, Size: only(embedded + "size_bytes"), Used: only(embedded + "used_bytes"), Quota: quota}
-		if only(embedded+"full") > 0 {
-			own.Alarms = []string{"NOSPACE"}
+	s.Objects, s.Bytes, s.Clients = sumBy(objects, "resource"), sumBy(objectBytes, "resource"), sumBy(clients, "client")
+	s.Connected, s.Disconnects, s.SlowConsumers = lastValue(connected) > 0, lastValue(disconnects), sumBy(gaps, "reason")["slow_consumer"]
+	s.DiskSize, s.DiskFree = lastValue(embedded+"disk_size_bytes"), lastValue(embedded+"disk_free_bytes")
+	if quota := lastValue(embedded + "quota_bytes"); quota > 0 {
+		embeddedMember := Member{Endpoint: "embedded", Up: true, Leader: true, Size: lastValue(embedded + "size_bytes"), Used: lastValue(embedded + "used_bytes"), Quota: quota}
+		if lastValue(embedded+"full") > 0 {
+			embeddedMember.Alarms = []string{"NOSPACE"}
 		}
-		s.Members = []Member{own}
+		s.Members = []Member{embeddedMember}
 	}
 	s.members(families)
 }

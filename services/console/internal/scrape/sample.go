@@ -22,12 +22,12 @@ type Sample struct {
 	Ready bool
 	// Failing holds the failing checks of /readyz.
 	Failing []string
-	// Err is why there are no figures.
+	// Err is the error of the scrape; the figures are unknown then.
 	Err error
 
 	Started, Memory, CPU float64 // seconds since 1970, bytes, seconds
 	Requests             map[Request]float64
-	Refusals             map[Refusal]float64
+	Rejections           map[Rejection]float64
 	Deliveries           []Bucket
 	Watchers, InFlight   float64
 	Certificates         []Certificate
@@ -66,7 +66,7 @@ type Member struct {
 type Request struct{ Verb, Code string }
 
 // Refusal is a counted class of rejections: its subject and its reason.
-type Refusal struct{ What, Why string }
+type Rejection struct{ What, Why string }
 
 // Bucket counts the observations up to a number of seconds.
 type Bucket struct{ Seconds, Count float64 }
@@ -74,7 +74,7 @@ type Bucket struct{ Seconds, Count float64 }
 // Certificate is a certificate that a replica presents or trusts.
 type Certificate struct {
 	Use, File string
-	Ends      time.Time
+	NotAfter  time.Time
 }
 
 // Names of the used metrics.
@@ -104,7 +104,7 @@ const (
 	clients       = "binnacle_client_requests_total"
 )
 
-// wanted returns the used metric families: those above and those of rejections.
+// wanted returns the metric families that a Sample uses.
 func wanted() []string {
 	out := []string{requestsTotal, watchers, deliveries, inFlight, source, publisher, lagRevisions, lagSeconds, leader, certificates, started, memory, cpu, build, connected, disconnects, gaps, objects, objectBytes, clients}
 	for _, name := range []string{"up", "leader", "size_bytes", "used_bytes", "quota_bytes", "alarm"} {
@@ -113,7 +113,7 @@ func wanted() []string {
 	for _, name := range []string{"size_bytes", "used_bytes", "quota_bytes", "full", "disk_size_bytes", "disk_free_bytes"} {
 		out = append(out, embedded+name)
 	}
-	for _, f := range refusals() {
+	for _, f := range rejectionMetrics() {
 		out = append(out, f.metric)
 	}
 	return out
@@ -125,13 +125,13 @@ const (
 	maxLabel   = 200
 )
 
-// ErrTooMuch means that the metrics of a replica exceed the bounds.
-var ErrTooMuch = errors.New("the metrics exceed the size limit")
+// ErrTooLarge means that the metrics of a replica exceed the bounds.
+var ErrTooLarge = errors.New("the metrics exceed the size limit")
 
 // read reads the wanted metrics in the text format.
 func (s *Sample) read(r io.Reader) error {
 	sums := bucketSums{}
-	text, err := pick(io.LimitReader(r, maxMetrics+1), wanted(), sums)
+	text, err := filterFamilies(io.LimitReader(r, maxMetrics+1), wanted(), sums)
 	if err != nil {
 		return err
 	}
@@ -144,16 +144,16 @@ func (s *Sample) read(r io.Reader) error {
 	s.gauges(families)
 	s.details(families)
 	s.Requests = map[Request]float64{}
-	s.Refusals = map[Refusal]float64{}
+	s.Rejections = map[Rejection]float64{}
 	for _, m := range families[requestsTotal].GetMetric() {
 		if l := labels(m); !isProbe(l) {
 			s.Requests[Request{l["verb"], l["code"]}] += value(m)
 		}
 	}
-	for _, f := range refusals() {
+	for _, f := range rejectionMetrics() {
 		for _, m := range families[f.metric].GetMetric() {
-			if what, why, ok := f.tell(labels(m)); ok {
-				s.Refusals[Refusal{what, why}] += value(m)
+			if what, why, ok := f.classify(labels(m)); ok {
+				s.Rejections[Rejection{what, why}] += value(m)
 			}
 		}
 	}
@@ -213,9 +213,9 @@ func value(m *dto.Metric) float64 {
 	return m.GetUntyped().GetValue()
 }
 
-// pick returns the lines of some families: scanning a line costs less than parsing it. The many
-// series of latencies are only summed.
-func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
+// filterFamilies returns the lines of some families, because scanning a line costs less than parsing
+// it. The many series of latencies are added to sums instead.
+func filterFamilies(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 	var out bytes.Buffer
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
@@ -224,27 +224,27 @@ func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 		line := lines.Bytes()
 		total += len(line) + 1
 		if total > maxMetrics {
-			return nil, ErrTooMuch
+			return nil, ErrTooLarge
 		}
 		name, isType := nameOf(line)
 		if name == latencies && !isType {
 			sums.add(line)
 			continue
 		}
-		if !slices.Contains(families, name) && !slices.Contains(families, base(name)) {
+		if !slices.Contains(families, name) && !slices.Contains(families, familyOf(name)) {
 			continue
 		}
 		if !isType {
 			series++
 			if series > maxSeries {
-				return nil, ErrTooMuch
+				return nil, ErrTooLarge
 			}
 		}
 		out.Write(line)
 		out.WriteByte('\n')
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return nil, ErrTooMuch
+		return nil, ErrTooLarge
 	}
 	return out.Bytes(), lines.Err()
 }
@@ -252,9 +252,9 @@ func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 // nameOf returns the name of the metric in a line with a value or a type. It is empty for help
 // lines.
 func nameOf(line []byte) (name string, isType bool) {
-	if rest, ok := bytes.CutPrefix(line, []byte("# TYPE ")); ok {
-		before, _, _ := bytes.Cut(rest, []byte(" "))
-		return string(before), true
+	if typeLine, ok := bytes.CutPrefix(line, []byte("# TYPE ")); ok {
+		metric, _, _ := bytes.Cut(typeLine, []byte(" "))
+		return string(metric), true
 	}
 	if end := bytes.IndexAny(line, "{ "); end > 0 && line[0] != '#' {
 		return string(line[:end]), false
@@ -262,8 +262,8 @@ func nameOf(line []byte) (name string, isType bool) {
 	return "", false
 }
 
-// base returns the family of a histogram's series.
-func base(name string) string {
+// familyOf returns the name of the family to which a series of a histogram belongs.
+func familyOf(name string) string {
 	for _, end := range []string{"_bucket", "_sum", "_count"} {
 		if b, ok := strings.CutSuffix(name, end); ok {
 			return b

@@ -129,18 +129,18 @@ func TestSamples(t *testing.T) {
 	if s.Requests[Request{"LIST", "200"}] != 10 || s.Requests[Request{"GET", "500"}] != 0 || s.Watchers != 5 || s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
 		t.Errorf("got %+v", s)
 	}
-	if len(s.Certificates) != 1 || s.Certificates[0].Use != "serving" || !s.Certificates[0].Ends.Equal(time.Unix(1.8e9, 0)) {
+	if len(s.Certificates) != 1 || s.Certificates[0].Use != "serving" || !s.Certificates[0].NotAfter.Equal(time.Unix(1.8e9, 0)) {
 		t.Errorf("got %+v", s.Certificates)
 	}
 	if len(s.Deliveries) != 3 || s.Deliveries[2].Count != 10 {
 		t.Errorf("got %+v", s.Deliveries)
 	}
-	want := map[Refusal]float64{
-		{"CREATE pods exec", "403: not permitted, or refused by admission"}: 2,
+	want := map[Rejection]float64{
+		{"CREATE pods exec", "403: not permitted, or rejected by admission"}: 2,
 		{"authentication", "the credentials are not valid"}:                 3,
 	}
-	if fmt.Sprint(s.Refusals) != fmt.Sprint(want) {
-		t.Errorf("got %v, want %v", s.Refusals, want)
+	if fmt.Sprint(s.Rejections) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", s.Rejections, want)
 	}
 	members := []Member{
 		{Cluster: "etcd-0", Endpoint: "https://a:2379", Up: true, Leader: true, Used: 300, Quota: 1000, Alarms: []string{"NOSPACE"}},
@@ -173,8 +173,8 @@ func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 func TestInvalidMetrics(t *testing.T) {
 	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n", maxSeries+1)
 	for what, c := range map[string]struct{ text, want string }{
-		"too many series": {large, ErrTooMuch.Error()},
-		"a long line":     {"apiserver_request_total" + strings.Repeat("x", 2<<20), ErrTooMuch.Error()},
+		"too many series": {large, ErrTooLarge.Error()},
+		"a long line":     {"apiserver_request_total" + strings.Repeat("x", 2<<20), ErrTooLarge.Error()},
 		"not a number":    {"apiserver_request_total{verb=\"LIST\"} many\n", "cannot be read"},
 		"truncated":       {"apiserver_request_total{verb=\"LI", "cannot be read"},
 		"nothing":         {"", ""},
@@ -192,7 +192,7 @@ func FuzzMetrics(f *testing.F) {
 	f.Add("# TYPE apiserver_request_total histogram\napiserver_request_total_bucket{le=\"x\"} 1\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		var s Sample
-		if err := s.read(strings.NewReader(text)); err == nil && (s.Requests == nil || s.Refusals == nil) {
+		if err := s.read(strings.NewReader(text)); err == nil && (s.Requests == nil || s.Rejections == nil) {
 			t.Error("got neither a sample nor an error")
 		}
 	})
@@ -234,7 +234,7 @@ func TestScrape(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.find = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
+	s.lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
 	samples, missing := s.Scrape(t.Context())
 	if len(missing) != 1 || missing[0].Service != "example.com" {
 		t.Errorf("got missing %v", missing)

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// atOnce is how many replicas are scraped concurrently.
-	atOnce = 16
-	// patience bounds the scrape of one replica.
-	patience   = 2 * time.Second
-	maxChecks  = 64 << 10 // bytes of a response of /readyz
-	maxFailing = 20
+	// maxConcurrentScrapes is the number of replicas that are scraped concurrently.
+	maxConcurrentScrapes = 16
+	// scrapeTimeout bounds the scrape of one replica.
+	scrapeTimeout = 2 * time.Second
+	maxChecks     = 64 << 10 // bytes of a response of /readyz
+	maxFailing    = 20
 )
 
 // Replica is a replica of a service, at an address with port.
@@ -30,27 +30,27 @@ type Replica struct{ Service, Address string }
 type Scraper struct {
 	targets []Target
 	clients map[string]*http.Client // by service
-	find    lookup
+	lookup  lookup
 	now     func() time.Time
 }
 
 // New returns a scraper that uses the client certificate and the trusted CAs of a configuration. It
 // sends no other credentials.
 func New(targets []Target, config *rest.Config) (*Scraper, error) {
-	s := &Scraper{targets: targets, clients: map[string]*http.Client{}, find: net.DefaultResolver.LookupNetIP, now: time.Now}
+	s := &Scraper{targets: targets, clients: map[string]*http.Client{}, lookup: net.DefaultResolver.LookupNetIP, now: time.Now}
 	for _, t := range targets {
 		if s.clients[t.Service] != nil {
 			continue
 		}
-		own := rest.AnonymousClientConfig(config)
-		own.TLSClientConfig.CertFile = config.CertFile
-		own.TLSClientConfig.KeyFile = config.KeyFile
-		own.TLSClientConfig.CertData = config.CertData
-		own.TLSClientConfig.KeyData = config.KeyData
-		own.TLSClientConfig.ServerName = t.Service
-		own.QPS = -1
-		own.Timeout = patience
-		client, err := rest.HTTPClientFor(own)
+		clientConfig := rest.AnonymousClientConfig(config)
+		clientConfig.TLSClientConfig.CertFile = config.CertFile
+		clientConfig.TLSClientConfig.KeyFile = config.KeyFile
+		clientConfig.TLSClientConfig.CertData = config.CertData
+		clientConfig.TLSClientConfig.KeyData = config.KeyData
+		clientConfig.TLSClientConfig.ServerName = t.Service
+		clientConfig.QPS = -1
+		clientConfig.Timeout = scrapeTimeout
+		client, err := rest.HTTPClientFor(clientConfig)
 		if err != nil {
 			return nil, fmt.Errorf("client of %s: %w", t.Service, err)
 		}
@@ -68,11 +68,11 @@ type Missing struct {
 
 // Scrape scrapes all current replicas. Errors of a replica are in its sample.
 func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []Missing) {
-	out := map[Replica]*Sample{}
+	samples := map[Replica]*Sample{}
 	var missing []Missing
 	for _, t := range s.targets {
-		looking, cancel := context.WithTimeout(ctx, patience)
-		addresses, err := t.replicas(looking, s.find)
+		lookupCtx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+		addresses, err := t.replicas(lookupCtx, s.lookup)
 		cancel()
 		if err == nil && len(addresses) == 0 {
 			err = errors.New("no replica found")
@@ -81,29 +81,29 @@ func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []Missing) {
 			missing = append(missing, Missing{t.Service, err})
 		}
 		for _, a := range addresses {
-			out[Replica{t.Service, a}] = &Sample{}
+			samples[Replica{t.Service, a}] = &Sample{}
 		}
 	}
 	var group sync.WaitGroup
-	turns := make(chan struct{}, atOnce)
-	for r, sample := range out {
+	slots := make(chan struct{}, maxConcurrentScrapes)
+	for r, sample := range samples {
 		group.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			s.ask(ctx, r, sample)
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			s.scrapeReplica(ctx, r, sample)
 		})
 	}
 	group.Wait()
-	return out, missing
+	return samples, missing
 }
 
-// ask fills a sample.
-func (s *Scraper) ask(ctx context.Context, r Replica, sample *Sample) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// scrapeReplica fills in the sample of a replica.
+func (s *Scraper) scrapeReplica(ctx context.Context, r Replica, sample *Sample) {
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
 	sample.Err = s.get(ctx, r, "/metrics", func(resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
-			return errors.New("it does not show its metrics: " + resp.Status)
+			return errors.New("/metrics returned " + resp.Status)
 		}
 		return sample.read(resp.Body)
 	})

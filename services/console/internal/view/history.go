@@ -15,27 +15,27 @@ import (
 const (
 	// window is how long samples are kept; rates are computed over it.
 	window = time.Minute
-	// kept is how many rejections are shown.
-	kept = 200
-	// slowest is the quantile of delivery latency that is shown.
-	slowest = 0.99
+	// maxRejections is the number of rejections that are shown.
+	maxRejections = 200
+	// p99 is the quantile of latencies that is shown.
+	p99 = 0.99
 	// seriesAge is how long points are kept, and pointInterval their least distance: the console
 	// scrapes more often only while clients view it.
 	seriesAge     = 15 * time.Minute
 	pointInterval = 14 * time.Second
-	// current is the delay of the change feed up to which a replica that knows of no missing change
-	// counts as current.
-	current = 3 * time.Second
-	// most is how many resources and clients are shown.
-	most = 15
+	// maxCurrentLag is the delay of the change feed up to which a replica counts as current if it has
+	// received all changes that it knows of.
+	maxCurrentLag = 3 * time.Second
+	// maxRows is the number of resources and of clients that are shown.
+	maxRows = 15
 )
 
 // History keeps the samples of the last minute, and the last rejections.
 type History struct {
-	mu       sync.Mutex // a leaf lock
-	rounds   []round    // oldest first
-	refusals []Refusal  // newest last
-	series   []Point    // oldest first
+	mu         sync.Mutex  // a leaf lock
+	rounds     []round     // oldest first
+	rejections []Rejection // newest last
+	series     []Point     // oldest first
 	// last is the last successful sample of each replica. It stays while a replica is unreachable,
 	// so that rejections in the meantime are reported afterwards.
 	last map[scrape.Replica]*scrape.Sample
@@ -57,21 +57,21 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 	defer h.mu.Unlock()
 	h.rounds = append(h.rounds, round{at, samples, missing})
 	h.rounds = slices.DeleteFunc(h.rounds, func(r round) bool { return r.at.Before(at.Add(-window)) })
-	var fresh []Refusal
+	var newRejections []Rejection
 	for r, s := range samples {
 		if s.Err != nil {
 			continue
 		}
-		if before := h.last[r]; before != nil {
-			fresh = append(fresh, refused(at, r, before, s)...)
+		if previous := h.last[r]; previous != nil {
+			newRejections = append(newRejections, newRejectionsOf(at, r, previous, s)...)
 		}
 		h.last[r] = s
 	}
-	slices.SortFunc(fresh, func(a, b Refusal) int {
+	slices.SortFunc(newRejections, func(a, b Rejection) int {
 		return strings.Compare(a.Service+a.Address+a.What+a.Why, b.Service+b.Address+b.What+b.Why)
 	})
-	h.refusals = append(h.refusals, fresh...)
-	h.refusals = slices.Delete(h.refusals, 0, max(0, len(h.refusals)-kept))
+	h.rejections = append(h.rejections, newRejections...)
+	h.rejections = slices.Delete(h.rejections, 0, max(0, len(h.rejections)-maxRejections))
 	if n := len(h.series); n == 0 || at.Sub(h.series[n-1].At) >= pointInterval {
 		h.series = append(h.series, h.point(at, samples))
 		h.series = slices.DeleteFunc(h.series, func(p Point) bool { return p.At.Before(at.Add(-seriesAge)) })
@@ -79,20 +79,20 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 	maps.DeleteFunc(h.last, func(_ scrape.Replica, s *scrape.Sample) bool { return s.At.Before(at.Add(-10 * window)) })
 }
 
-// refused returns the rejections between two samples of a replica.
-func refused(at time.Time, r scrape.Replica, before, now *scrape.Sample) (out []Refusal) {
-	for what, n := range now.Refusals {
-		if more := n - since(before, now)*before.Refusals[what]; more > 0 {
-			out = append(out, Refusal{At: at, Service: r.Service, Address: r.Address, What: what.What, Why: what.Why, Count: more})
+// newRejectionsOf returns the rejections between two samples of a replica.
+func newRejectionsOf(at time.Time, r scrape.Replica, previous, current *scrape.Sample) (out []Rejection) {
+	for class, n := range current.Rejections {
+		if more := n - sameProcess(previous, current)*previous.Rejections[class]; more > 0 {
+			out = append(out, Rejection{At: at, Service: r.Service, Address: r.Address, What: class.What, Why: class.Why, Count: more})
 		}
 	}
 	return out
 }
 
-// since returns 1 if the counters of now include those of before, and 0 if the process has
-// restarted.
-func since(before, now *scrape.Sample) float64 {
-	if before == nil || before.Started != now.Started {
+// sameProcess returns 1 if both samples are of the same process, so that the counters of current
+// include those of previous, and 0 otherwise. previous may be nil.
+func sameProcess(previous, current *scrape.Sample) float64 {
+	if previous == nil || previous.Started != current.Started {
 		return 0
 	}
 	return 1
@@ -108,12 +108,12 @@ func (h *History) State() (State, bool) {
 	last, first := h.rounds[len(h.rounds)-1], h.rounds[0]
 	out := State{
 		At: last.at, Seconds: last.at.Sub(first.at).Seconds(),
-		Replicas: []Replica{}, Requests: []Rate{}, Certificates: []Certificate{}, Refusals: slices.Clone(h.refusals),
+		Replicas: []Replica{}, Requests: []Rate{}, Certificates: []Certificate{}, Rejections: slices.Clone(h.rejections),
 		Etcd: etcdMembers(last.samples), Resources: resources(last.samples), Clients: h.clients(last.samples), Series: slices.Clone(h.series),
 	}
-	slices.Reverse(out.Refusals)
-	if out.Refusals == nil {
-		out.Refusals = []Refusal{}
+	slices.Reverse(out.Rejections)
+	if out.Rejections == nil {
+		out.Rejections = []Rejection{}
 	}
 	for _, m := range last.missing {
 		out.Missing = append(out.Missing, Missing{m.Service, m.Err.Error()})
@@ -121,14 +121,14 @@ func (h *History) State() (State, bool) {
 	rates := map[scrape.Request]*Rate{}
 	certificates := map[Certificate]bool{}
 	for r, s := range last.samples {
-		before := h.oldest(r)
-		out.Replicas = append(out.Replicas, replica(r, before, s))
+		earliest := h.oldest(r)
+		out.Replicas = append(out.Replicas, replica(r, earliest, s))
 		if s.Err != nil {
 			continue
 		}
-		addRates(rates, before, s)
+		addRates(rates, earliest, s)
 		for _, c := range s.Certificates {
-			certificates[Certificate{r.Service, c.Use, c.File, c.Ends.UTC()}] = true
+			certificates[Certificate{r.Service, c.Use, c.File, c.NotAfter.UTC()}] = true
 		}
 	}
 	slices.SortFunc(out.Replicas, func(a, b Replica) int { return strings.Compare(a.Service+" "+a.Address, b.Service+" "+b.Address) })
@@ -160,29 +160,29 @@ func (h *History) oldest(r scrape.Replica) *scrape.Sample {
 	return nil
 }
 
-// span returns the number of seconds over which a rate is computed; 0 for none.
-func span(before, now *scrape.Sample) float64 {
-	if since(before, now) == 0 {
+// rateSeconds returns the time between two samples of the same process, in seconds, and 0 otherwise.
+func rateSeconds(previous, current *scrape.Sample) float64 {
+	if sameProcess(previous, current) == 0 {
 		return 0
 	}
-	return now.At.Sub(before.At).Seconds()
+	return current.At.Sub(previous.At).Seconds()
 }
 
-func addRates(rates map[scrape.Request]*Rate, before, now *scrape.Sample) {
-	seconds := span(before, now)
-	for q, n := range now.Requests {
+func addRates(rates map[scrape.Request]*Rate, previous, current *scrape.Sample) {
+	seconds := rateSeconds(previous, current)
+	for q, n := range current.Requests {
 		if rates[q] == nil {
 			rates[q] = &Rate{Verb: q.Verb, Code: q.Code}
 		}
 		rates[q].Total += n
 		if seconds > 0 {
-			rates[q].PerSecond += max(0, n-before.Requests[q]) / seconds
+			rates[q].PerSecond += max(0, n-previous.Requests[q]) / seconds
 		}
 	}
 }
 
 // replica returns the state of a replica. Rates compare the sample with an earlier one.
-func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
+func replica(r scrape.Replica, previous, s *scrape.Sample) Replica {
 	out := Replica{Service: r.Service, Address: r.Address, Ready: s.Ready, Failing: s.Failing}
 	if s.Err != nil {
 		out.Error = s.Err.Error()
@@ -193,33 +193,33 @@ func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 	out.Source = s.Source
 	out.Memory = s.Memory
 	if s.Started > 0 {
-		began := time.Unix(int64(s.Started), 0).UTC()
-		out.Started = &began
+		started := time.Unix(int64(s.Started), 0).UTC()
+		out.Started = &started
 	}
 	out.Version = s.Version
 	out.DiskSize = s.DiskSize
 	out.DiskFree = s.DiskFree
-	seconds := span(before, s)
+	seconds := rateSeconds(previous, s)
 	if seconds > 0 {
-		cpus := max(0, s.CPU-before.CPU) / seconds
+		cpus := max(0, s.CPU-previous.CPU) / seconds
 		out.CPU = &cpus
 	}
 	if s.Source == "" {
 		return out // not an API server
 	}
-	behind := lag(s)
+	lagSeconds := lag(s)
 	out.NATS = &NATS{s.Connected, s.Disconnects, s.SlowConsumers}
 	out.LagRevisions = &s.LagRevisions
-	out.LagSeconds = &behind
+	out.LagSeconds = &lagSeconds
 	out.Watchers = &s.Watchers
 	out.InFlight = &s.InFlight
 	if seconds > 0 {
 		perSecond := 0.0
 		for q, n := range s.Requests {
-			perSecond += max(0, n-before.Requests[q]) / seconds
+			perSecond += max(0, n-previous.Requests[q]) / seconds
 		}
 		out.Requests = &perSecond
-		if q, ok := quantile(slowest, before.Deliveries, s.Deliveries); ok {
+		if q, ok := quantile(p99, previous.Deliveries, s.Deliveries); ok {
 			out.DeliveryP99 = &q
 		}
 	}
@@ -228,32 +228,32 @@ func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 
 // quantile returns the quantile of the observations between two states of a histogram, as in
 // Prometheus: linear within a bucket, and the last bound for observations beyond it.
-func quantile(q float64, before, now []scrape.Bucket) (float64, bool) {
-	if len(now) == 0 || len(before) != len(now) {
+func quantile(q float64, previous, current []scrape.Bucket) (float64, bool) {
+	if len(current) == 0 || len(previous) != len(current) {
 		return 0, false
 	}
-	count := func(i int) float64 { return now[i].Count - before[i].Count }
-	last := len(now) - 1
+	count := func(i int) float64 { return current[i].Count - previous[i].Count }
+	last := len(current) - 1
 	total := count(last)
 	if total <= 0 {
 		return 0, false
 	}
 	rank := q * total
-	for i := range now {
+	for i := range current {
 		if count(i) < rank {
 			continue
 		}
-		if math.IsInf(now[i].Seconds, 1) {
+		if math.IsInf(current[i].Seconds, 1) {
 			if i == 0 {
 				return 0, false
 			}
-			return now[i-1].Seconds, true
+			return current[i-1].Seconds, true
 		}
-		lower, below := 0.0, 0.0
+		lower, lowerCount := 0.0, 0.0
 		if i > 0 {
-			lower, below = now[i-1].Seconds, count(i-1)
+			lower, lowerCount = current[i-1].Seconds, count(i-1)
 		}
-		return lower + (now[i].Seconds-lower)*(rank-below)/(count(i)-below), true
+		return lower + (current[i].Seconds-lower)*(rank-lowerCount)/(count(i)-lowerCount), true
 	}
 	return 0, false
 }

@@ -22,7 +22,7 @@ func sample(at time.Time, requests float64) *scrape.Sample {
 	return &scrape.Sample{
 		At: at, Ready: true, Started: 1_600_000_000, Source: "nats", CPU: requests / 100,
 		Requests:   map[scrape.Request]float64{{Verb: "LIST", Code: "200"}: requests},
-		Refusals:   map[scrape.Refusal]float64{},
+		Rejections: map[scrape.Rejection]float64{},
 		Deliveries: []scrape.Bucket{{Seconds: 0.1, Count: requests / 2}, {Seconds: 1, Count: requests}, {Seconds: math.Inf(1), Count: requests}},
 	}
 }
@@ -76,9 +76,9 @@ func TestRatesCoverTheLastMinute(t *testing.T) {
 // TestRestartedReplica: counters from before a restart are not compared with those after it.
 func TestRestartedReplica(t *testing.T) {
 	h := view.NewHistory()
-	why := scrape.Refusal{What: "LIST pods", Why: "403: not permitted"}
+	why := scrape.Rejection{What: "LIST pods", Why: "403: not permitted"}
 	before := sample(begin, 1000)
-	before.Refusals[why] = 5
+	before.Rejections[why] = 5
 	h.Add(begin, round(one, before), nil)
 	gone := begin.Add(10 * time.Second)
 	h.Add(gone, round(one, &scrape.Sample{At: gone, Err: errors.New("connection refused")}), nil)
@@ -86,14 +86,14 @@ func TestRestartedReplica(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	after := sample(begin.Add(20*time.Second), 30)
-	after.Started, after.Refusals[why] = 1_700_000_015, 2
+	after.Started, after.Rejections[why] = 1_700_000_015, 2
 	h.Add(after.At, round(one, after), nil)
 	s := state(t, h)
 	if r := s.Replicas[0]; r.Requests != nil || r.CPU != nil || r.DeliveryP99 != nil {
 		t.Errorf("single sample: got rates %+v", r)
 	}
-	if len(s.Refusals) != 1 || s.Refusals[0].Count != 2 {
-		t.Errorf("got %+v", s.Refusals)
+	if len(s.Rejections) != 1 || s.Rejections[0].Count != 2 {
+		t.Errorf("got %+v", s.Rejections)
 	}
 }
 
@@ -103,11 +103,11 @@ func TestRefusalsAreListedOnce(t *testing.T) {
 		at := begin.Add(time.Duration(i) * time.Second)
 		s := sample(at, 0)
 		for k := range 2 {
-			s.Refusals[scrape.Refusal{What: fmt.Sprint("what ", k), Why: "why"}] = float64(i / 2) // every other second
+			s.Rejections[scrape.Rejection{What: fmt.Sprint("what ", k), Why: "why"}] = float64(i / 2) // every other second
 		}
 		h.Add(at, round(one, s), nil)
 	}
-	got := state(t, h).Refusals
+	got := state(t, h).Rejections
 	if len(got) != 200 {
 		t.Fatalf("got %d refusals", len(got))
 	}
@@ -120,7 +120,7 @@ func TestMissingReplicas(t *testing.T) {
 	h := view.NewHistory()
 	ends := begin.Add(time.Hour)
 	s := sample(begin, 0)
-	s.Certificates = []scrape.Certificate{{Use: "serving", File: "b.crt", Ends: ends}, {Use: "client-ca", File: "a.crt", Ends: begin}}
+	s.Certificates = []scrape.Certificate{{Use: "serving", File: "b.crt", NotAfter: ends}, {Use: "client-ca", File: "a.crt", NotAfter: begin}}
 	s.Failing, s.Ready = []string{"fan-out"}, false
 	h.Add(begin, round(one, s, two, s), []scrape.Missing{{Service: "console", Err: errors.New("no such host")}})
 	got := state(t, h)

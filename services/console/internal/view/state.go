@@ -24,7 +24,7 @@ type State struct {
 	// Series holds the last 15 minutes, oldest first.
 	Series []Point `json:"series"`
 	// Refusals holds the last rejections, newest first.
-	Refusals []Refusal `json:"refusals"`
+	Rejections []Rejection `json:"refusals"`
 }
 
 // Replica is a replica of a service.
@@ -128,7 +128,7 @@ type Certificate struct {
 }
 
 // Refusal is the number of rejections of a class between two scrapes.
-type Refusal struct {
+type Rejection struct {
 	At      time.Time `json:"at"`
 	Service string    `json:"service"`
 	Address string    `json:"address"`

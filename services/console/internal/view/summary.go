@@ -9,10 +9,10 @@ import (
 	"binnacle/services/console/internal/scrape"
 )
 
-// lag returns how far an API server is behind the change feed, in seconds. Between two signs of
-// life of the feed nothing is known to be missing.
+// lag returns how far an API server is behind the change feed, in seconds. The time since the last
+// heartbeat of the feed does not count while no change is missing.
 func lag(s *scrape.Sample) float64 {
-	if s.LagRevisions == 0 && s.LagSeconds < current.Seconds() {
+	if s.LagRevisions == 0 && s.LagSeconds < maxCurrentLag.Seconds() {
 		return 0
 	}
 	return s.LagSeconds
@@ -21,7 +21,7 @@ func lag(s *scrape.Sample) float64 {
 // point summarizes the samples of a time.
 func (h *History) point(at time.Time, samples map[scrape.Replica]*scrape.Sample) Point {
 	p := Point{At: at}
-	var before, now []scrape.Bucket
+	var previous, current []scrape.Bucket
 	for r, s := range samples {
 		if s.Err != nil {
 			continue
@@ -32,24 +32,24 @@ func (h *History) point(at time.Time, samples map[scrape.Replica]*scrape.Sample)
 		for _, m := range s.Members {
 			p.EtcdSize = max(p.EtcdSize, m.Size)
 		}
-		old := h.oldest(r)
-		seconds := span(old, s)
+		earliest := h.oldest(r)
+		seconds := rateSeconds(earliest, s)
 		if seconds == 0 {
 			continue
 		}
 		for q, n := range s.Requests {
-			p.Requests += max(0, n-old.Requests[q]) / seconds
+			p.Requests += max(0, n-earliest.Requests[q]) / seconds
 		}
-		if len(old.Latencies) == len(s.Latencies) {
-			before, now = merged(before, old.Latencies), merged(now, s.Latencies)
+		if len(earliest.Latencies) == len(s.Latencies) {
+			previous, current = addBuckets(previous, earliest.Latencies), addBuckets(current, s.Latencies)
 		}
 	}
-	p.LatencyP99, _ = quantile(slowest, before, now)
+	p.LatencyP99, _ = quantile(p99, previous, current)
 	return p
 }
 
-// merged returns the sum of two histograms, which have the same bounds.
-func merged(a, b []scrape.Bucket) []scrape.Bucket {
+// addBuckets adds histogram b to a and returns the sum. Both have the same bounds; a may be nil.
+func addBuckets(a, b []scrape.Bucket) []scrape.Bucket {
 	if a == nil {
 		return slices.Clone(b)
 	}
@@ -100,18 +100,18 @@ func resources(samples map[scrape.Replica]*scrape.Sample) []Resource {
 	slices.SortFunc(out, func(a, b Resource) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Objects, a.Objects), cmp.Compare(a.Resource, b.Resource))
 	})
-	return out[:min(len(out), most)]
+	return out[:min(len(out), maxRows)]
 }
 
 // clients returns the most active clients of all API servers.
 func (h *History) clients(samples map[scrape.Replica]*scrape.Sample) []Client {
 	found := map[string]Client{}
 	for r, s := range samples {
-		old := h.oldest(r)
-		seconds := span(old, s)
+		earliest := h.oldest(r)
+		seconds := rateSeconds(earliest, s)
 		var previous map[string]float64
 		if seconds > 0 {
-			previous = old.Clients
+			previous = earliest.Clients
 		}
 		for name, n := range s.Clients {
 			c := found[name]
@@ -128,5 +128,5 @@ func (h *History) clients(samples map[scrape.Replica]*scrape.Sample) []Client {
 	slices.SortFunc(out, func(a, b Client) int {
 		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Client, b.Client))
 	})
-	return out[:min(len(out), most)]
+	return out[:min(len(out), maxRows)]
 }

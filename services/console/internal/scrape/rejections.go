@@ -2,17 +2,17 @@ package scrape
 
 import "strings"
 
-// refusalFamily is a metric that counts rejections. tell returns the subject and the reason of a
-// series, or false if it counts something else.
-type refusalFamily struct {
-	metric string
-	tell   func(l map[string]string) (what, why string, ok bool)
+// rejectionMetric is a metric that counts rejections. classify returns what was rejected and why for a
+// series, or false if the series does not count rejections.
+type rejectionMetric struct {
+	metric   string
+	classify func(l map[string]string) (what, why string, ok bool)
 }
 
-// refusals returns the metrics that count rejections.
-func refusals() []refusalFamily {
-	return []refusalFamily{
-		{requestsTotal, answered},
+// rejectionMetrics returns the metrics that count rejections.
+func rejectionMetrics() []rejectionMetric {
+	return []rejectionMetric{
+		{requestsTotal, classifyResponse},
 		{"apiserver_flowcontrol_rejected_requests_total", func(l map[string]string) (string, string, bool) {
 			return "priority and fairness, level " + l["priority_level"] + ", schema " + l["flow_schema"], l["reason"], true
 		}},
@@ -34,18 +34,18 @@ func refusals() []refusalFamily {
 	}
 }
 
-// reasons returns the meanings of status codes that count as rejections. Other codes are ordinary:
-// 404, 409, and 410, after which clients list again.
-func reasons() map[string]string {
+// rejectionCodes returns the meanings of the status codes that count as rejections. 404, 409 and 410
+// do not count, because clients handle them in normal operation.
+func rejectionCodes() map[string]string {
 	return map[string]string{
-		"400": "it cannot be read", "401": "no valid credentials", "403": "not permitted, or refused by admission",
-		"405": "no such method", "406": "no such form of answers", "408": "its body came too slowly", "413": "too large", "415": "no such form of bodies",
-		"422": "the object is not valid", "429": "too many requests, or a budget is used up",
-		"500": "internal error", "501": "not implemented", "502": "another server does not answer", "503": "not available", "504": "it took too long",
+		"400": "malformed request", "401": "no valid credentials", "403": "not permitted, or rejected by admission",
+		"405": "method not allowed", "406": "unsupported response media type", "408": "timeout of the request body", "413": "request too large", "415": "unsupported request media type",
+		"422": "invalid object", "429": "too many requests, or a disruption budget is used up",
+		"500": "internal error", "501": "not implemented", "502": "another server does not respond", "503": "unavailable", "504": "timeout",
 	}
 }
 
-// isProbe reports whether a class of requests is that of health probes.
+// isProbe reports whether a series counts health probes.
 func isProbe(l map[string]string) bool {
 	switch l["subresource"] {
 	case "/healthz", "/livez", "/readyz":
@@ -54,20 +54,20 @@ func isProbe(l map[string]string) bool {
 	return false
 }
 
-// answered describes a rejected request by its code.
-func answered(l map[string]string) (what, why string, ok bool) {
+// classifyResponse describes requests that were rejected with an error code.
+func classifyResponse(l map[string]string) (subject, reason string, ok bool) {
 	if isProbe(l) { // a probe that finds a server not ready is no rejection
 		return "", "", false
 	}
-	why, ok = reasons()[l["code"]]
+	reason, ok = rejectionCodes()[l["code"]]
 	if !ok {
 		return "", "", false
 	}
-	what = l["verb"]
+	subject = l["verb"]
 	for _, part := range []string{l["resource"], l["subresource"]} {
 		if part != "" {
-			what += " " + strings.TrimPrefix(part, "/")
+			subject += " " + strings.TrimPrefix(part, "/")
 		}
 	}
-	return what, l["code"] + ": " + why, true
+	return subject, l["code"] + ": " + reason, true
 }
