@@ -45,7 +45,7 @@ func helpTexts(t *testing.T) (out []help) {
 			command := strings.Fields(c.Name + " " + sub)
 			var text bytes.Buffer
 			if code := options.Main(t.Context(), name+" "+c.Name, c.Short, c.Options, c.Run, append(command[1:], "--help"), &text, io.Discard, c.Commands...); code != 0 {
-				t.Fatalf("%s: got exit code %d", command, code)
+				t.Fatalf("%s: got exit code %d, want 0", command, code)
 			}
 			out = append(out, help{strings.Join(command, " "), text.String()})
 		}
@@ -95,17 +95,17 @@ func TestDocumentedCommandsExist(t *testing.T) {
 			found++
 			i := slices.IndexFunc(texts, func(h help) bool { return strings.HasPrefix(m[1]+" ", h.command+" ") })
 			if i < 0 {
-				t.Errorf("%s: got unknown command binnacle %.40q", page, m[1])
+				t.Errorf("%s: got unknown command binnacle %.40q, want i at least 0", page, m[1])
 				continue
 			}
 			for _, f := range documentedFlag.FindAllString(m[1], -1) {
 				if !strings.Contains(texts[i].text, f+" ") {
-					t.Errorf("%s: binnacle %s: got unknown flag %s", page, texts[i].command, f)
+					t.Errorf("%s: binnacle %s: got unknown flag %s, want text with %q", page, texts[i].command, f, f+" ")
 				}
 			}
 		}
 	}
 	if found < 10 {
-		t.Errorf("got only %d documented commands", found)
+		t.Errorf("got only %d documented commands, want at least 10", found)
 	}
 }

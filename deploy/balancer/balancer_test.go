@@ -24,7 +24,7 @@ func TestServices(t *testing.T) {
 	} {
 		s, err := parse(text)
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 		if text == ":6443=a:1,b:2" && (s.listen != ":6443" || !slices.Equal(s.instances, []string{"a:1", "b:2"})) {
 			t.Errorf("%s: got %+v", text, s)
@@ -65,7 +65,7 @@ func TestStates(t *testing.T) {
 		}
 	}
 	if err := a.ready(t.Context(), busy); err == nil || err.Error() != "500, failing checks: shutdown" {
-		t.Errorf("busy: got %v", err)
+		t.Errorf("busy: got %v, want error \"500, failing checks: shutdown\"", err)
 	}
 	if err := check(t.Context(), []string{"--ca-file=" + ca, ready}); err != nil {
 		t.Errorf("ready: got %v", err)
@@ -84,9 +84,9 @@ func TestUnknownCAIsNotTrusted(t *testing.T) {
 	defer a.client.CloseIdleConnections()
 	_, port, _ := strings.Cut(address, ":")
 	if got := a.state(t.Context(), "localhost:"+port); got != balancer.Silent { // not in the certificate
-		t.Errorf("got state %d", got)
+		t.Errorf("got state %d, want %v", got, balancer.Silent)
 	}
 	if _, err := newProber(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "--ca-file") {
-		t.Errorf("without CA: got %v", err)
+		t.Errorf("without CA: got %v, want an error with \"--ca-file\"", err)
 	}
 }

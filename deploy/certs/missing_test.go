@@ -91,7 +91,7 @@ func TestLifetimes(t *testing.T) {
 		}
 	}
 	if made := ensure(t, o); len(made) > 0 {
-		t.Errorf("short-lived certificates were replaced at once: %v", made)
+		t.Errorf("short-lived certificates were replaced at once: %v, want len(made) = 0", made)
 	}
 }
 
@@ -163,18 +163,18 @@ func TestExternalCASignsRequests(t *testing.T) {
 		ca.sign(t, path)
 	}
 	if made := ensure(t, o); len(made) > 0 {
-		t.Errorf("got files %v", made)
+		t.Errorf("got files %v, want len(made) = 0", made)
 	}
 	for _, path := range unsigned.Requests {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s was not removed: %v", path, err)
+			t.Errorf("%s was not removed: %v, want error %v", path, err, fs.ErrNotExist)
 		}
 	}
 	if _, err := os.Stat(l.Trust("apiserver", certs.FrontProxyCA)); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(l.CA(certs.FrontProxyCA).Key); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got a key of the external CA: %v", err)
+		t.Errorf("got a key of the external CA: %v, want error %v", err, fs.ErrNotExist)
 	}
 
 	before := leaf(t, l.FrontProxy())
@@ -204,22 +204,22 @@ func TestCheckReportsProblems(t *testing.T) {
 		return out
 	}
 	if found := problems(now, 30*24*time.Hour); len(found) > 0 {
-		t.Errorf("new suite: got problems %v", found)
+		t.Errorf("new suite: got problems %v, want len(found) = 0", found)
 	}
 	if found := problems(now, 400*24*time.Hour); found["admin/admin.crt"] != "expires soon" || found["ca/client-ca.crt"] != "" {
-		t.Errorf("within 400 days: got %v", found)
+		t.Errorf("within 400 days: got %v, want found[\"admin/admin.crt\"] = \"expires soon\", found[\"ca/client-ca.crt\"] = \"\"", found)
 	}
 	if found := problems(now.Add(366*24*time.Hour), 0); found["admin/admin.crt"] != "expired" || found["ca/client-ca.crt"] != "" {
-		t.Errorf("after a year: got %v", found)
+		t.Errorf("after a year: got %v, want found[\"admin/admin.crt\"] = \"expired\", found[\"ca/client-ca.crt\"] = \"\"", found)
 	}
 	if err := errors.Join(os.RemoveAll(filepath.Join(o.Dir, "ca")), os.Remove(filepath.Join(o.Dir, "etcd/etcd.crt"))); err != nil {
 		t.Fatal(err)
 	}
 	if found := problems(now, 0); len(found) != 1 || found["etcd/etcd.crt"] != "missing" {
-		t.Errorf("without the folder of CAs: got %v", found)
+		t.Errorf("without the folder of CAs: got %v, want len(found) = 1, found[\"etcd/etcd.crt\"] = \"missing\"", found)
 	}
 	o.Names = []string{"other.example.org"}
 	if found := problems(now, 0); !strings.Contains(found["apiserver/apiserver.crt"], "names differ") {
-		t.Errorf("with another name: got %v", found)
+		t.Errorf("with another name: got %v, want text with \"names differ\"", found)
 	}
 }

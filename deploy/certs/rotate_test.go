@@ -83,7 +83,7 @@ func TestRotationKeepsTrust(t *testing.T) {
 			t.Fatalf("%s: %v", step, err)
 		}
 		if made := ensure(t, o); len(made) != 0 {
-			t.Errorf("after %s: got files %v", step, made)
+			t.Errorf("after %s: got files %v, want len(made) = 0", step, made)
 		}
 		for ca, pair := range pairsOf(l) {
 			for pool, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trust(t, l)} {
@@ -102,7 +102,7 @@ func TestRotationKeepsTrust(t *testing.T) {
 		roots.AddCert(before)
 		if pair, ok := pairsOf(l)[ca]; ok {
 			if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
-				t.Errorf("the former %s signed %s", ca, pair.Cert)
+				t.Errorf("the former %s signed %s, want an error", ca, pair.Cert)
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
 		"admin-certs":         nil,
 	} {
 		if !slices.Equal(keys[name], want) {
-			t.Errorf("%s: got %v", name, keys[name])
+			t.Errorf("%s: got %v, want %v", name, keys[name], want)
 		}
 	}
 }

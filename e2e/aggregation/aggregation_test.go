@@ -26,13 +26,13 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	k := harness.NewCLI(t, s.servers[0])
 	k.RunWith(t, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"}}`, "create", "--validate=strict", "-f", "-")
 	if out := k.Run(t, "get", "wd", "a", "-o", `jsonpath={.spec.color} {.metadata.annotations.made-by}`); out != "red admin" {
-		t.Errorf("get: %q", out)
+		t.Errorf("get: %q, want \"red admin\"", out)
 	}
 	if out := k.Run(t, "explain", "widgets.spec"); !strings.Contains(out, "desired state") || !strings.Contains(out, "displayed color") {
-		t.Errorf("explain: %s", out)
+		t.Errorf("explain: %s, want out with \"desired state\", out with \"displayed color\"", out)
 	}
 	if out := k.Run(t, "api-resources", "--api-group=ext.example.com", "-o", "name"); !strings.Contains(out, "widgets.ext.example.com") {
-		t.Errorf("api-resources: %s", out)
+		t.Errorf("api-resources: %s, want text with \"widgets.ext.example.com\"", out)
 	}
 	if out := s.must("GET", "/openapi/v2", ""); !strings.Contains(out, "com.example.ext.v1.Widget") {
 		t.Error("the v2 document lacks widgets")
@@ -141,11 +141,11 @@ func upgrade(t *testing.T, s *suite) {
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("%v %v", resp, err)
+		t.Fatalf("got %v %v, want no error, resp.StatusCode = %d", resp, err, http.StatusSwitchingProtocols)
 	}
 	fmt.Fprint(conn, "hello\n")
 	if line, err := r.ReadString('\n'); line != "hello\n" {
-		t.Errorf("%q %v", line, err)
+		t.Errorf("got %q %v, want \"hello\\n\"", line, err)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 	cancel()
 	running.Wait()
 	if b.requests < 100 || len(b.wrong) > 0 {
-		t.Errorf("of %d probe requests %d failed: %.2000v", b.requests, len(b.wrong), b.wrong)
+		t.Errorf("of %d probe requests %d failed: %.2000v, want b.requests at least 100, len(b.wrong) = 0", b.requests, len(b.wrong), b.wrong)
 	}
 	for _, c := range []*suite{s, others, widgetClient} {
 		c.client.CloseIdleConnections()
@@ -353,6 +353,6 @@ func TestReplicasAgreeOnAvailability(t *testing.T) {
 		harness.Eventually(t, 60*time.Second, "a response", func() error { return s.ok(i, widgets) })
 	}
 	if got := strings.Join(events(), ", "); got != "MODIFIED False, MODIFIED True" {
-		t.Errorf("got events %s", got)
+		t.Errorf("got events %s, want \"MODIFIED False, MODIFIED True\"", got)
 	}
 }

@@ -76,7 +76,7 @@ func TestSampleServer(t *testing.T) {
 	cancel()
 	_ = watch.Wait()
 	if out := k.Run(t, "get", "flunders", "-l", "x=y", "-o", "jsonpath={.items[*].metadata.name}"); out != "a" {
-		t.Errorf("get: %q", out)
+		t.Errorf("get: %q, want \"a\"", out)
 	}
 	k.RunWith(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Fischer","metadata":{"name":"no-a"},"disallowedFlunders":["b"]}`, "create", "-f", "-")
 	harness.Eventually(t, 20*time.Second, "its own admission", func() error {

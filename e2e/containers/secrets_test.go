@@ -160,6 +160,6 @@ func eachLayerFile(t *testing.T, image string, each func(name string, data []byt
 		err = drainErr
 	}
 	if err = errors.Join(err, cmd.Wait()); err != nil || layers < 2 {
-		t.Fatalf("%s: %d layers, %v", image, layers, err)
+		t.Fatalf("%s: %d layers, %v, want no error, layers at least 2", image, layers, err)
 	}
 }

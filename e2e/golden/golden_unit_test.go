@@ -87,7 +87,7 @@ func TestKnownDifferencesAreChecked(t *testing.T) {
 		{1, false, false}, {1, true, true}, {2, true, false}, {2, false, true},
 	} {
 		if err := known.Check(Result{Case: c, Step: tc.step, Equivalent: tc.equivalent}); (err != nil) != tc.wantErr {
-			t.Errorf("step %d, agrees %v: got %v", tc.step, tc.equivalent, err)
+			t.Errorf("step %d, agrees %v: got %v, want (err != nil) = %v", tc.step, tc.equivalent, err, tc.wantErr)
 		}
 	}
 	if strays := known.Unknown([]*Case{c}); len(strays) != 1 || strays[0] != "b step 3" {

@@ -175,7 +175,7 @@ func (a *aggregation) register(client *ClientRequest, status any) (name string, 
 	a.t.Helper()
 	code, _, body := a.send(client, false)
 	if code != http.StatusCreated {
-		a.t.Fatalf("%d %s", code, text(body))
+		a.t.Fatalf("got %d %s, want %d", code, text(body), http.StatusCreated)
 	}
 	name = body.(map[string]any)["metadata"].(map[string]any)["name"].(string)
 	deadline := time.Now().Add(30 * time.Second)

@@ -197,7 +197,7 @@ func (p *player) configure(all []map[string]any) (remove func()) {
 		filled := fill(generic(c), p.values).(map[string]any)
 		status, _, got := p.do(&ClientRequest{Method: "POST", Path: path, Body: filled})
 		if status != 201 {
-			p.t.Errorf("configure: %d %s", status, text(got))
+			p.t.Errorf("configure: %d %s, want 201", status, text(got))
 			continue
 		}
 		paths = append(paths, path+"/"+c["metadata"].(map[string]any)["name"].(string))

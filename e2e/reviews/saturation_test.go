@@ -247,7 +247,7 @@ func (p *player) page(want page) {
 	path := want.Path
 	status, _, body := p.do(&ClientRequest{Method: "GET", Path: path})
 	if status != want.Status {
-		p.t.Errorf("%s: %d %v", want.Name, status, body)
+		p.t.Errorf("%s: %d %v, want %v", want.Name, status, body, want.Status)
 		return
 	}
 	got, _ := body.(string)

@@ -46,7 +46,7 @@ func TestOverloadIsReported(t *testing.T) {
 		{"the same over ten replicas", Suite{Broad: 400, Replicas: 10, Cores: 2, Etcds: 1, Writes: 1000}, false},
 	} {
 		if r := Simulate(c.s, u, short, 1); r.Behind != c.behind {
-			t.Errorf("%s: got behind %t, p50 %v", c.name, r.Behind, r.P50)
+			t.Errorf("%s: got behind %t, p50 %v, want %v", c.name, r.Behind, r.P50, c.behind)
 		}
 	}
 }
@@ -64,6 +64,6 @@ func TestTwoEtcdsHoldHalfTheDataEach(t *testing.T) {
 	two.Etcds = 2
 	u := Measured()
 	if a, b := one.Computed(u), two.Computed(u); a.WithHistory != 2*b.WithHistory || a.ReplicaMemory != b.ReplicaMemory {
-		t.Errorf("one etcd: got %+v; two: %+v", a, b)
+		t.Errorf("one etcd: got %+v; two: %+v, want a.WithHistory = %v, a.ReplicaMemory = %v", a, b, 2*b.WithHistory, b.ReplicaMemory)
 	}
 }

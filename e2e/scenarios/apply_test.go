@@ -96,7 +96,7 @@ func kubectlMigration(t *testing.T, cli *harness.CLI) {
 	contains(t, "the annotation", cli.Run(t, "apply", "view-last-applied", "deployment/web"), "web:2")
 	cli.RunWith(t, web("web:3", "3"), "apply", "-f", "-")
 	if got := cli.Run(t, "get", "deployment/web", "-o", "jsonpath={..image} {.spec.replicas}"); got != "web:3 3" {
-		t.Errorf("client-side apply again: got %q", got)
+		t.Errorf("client-side apply again: got %q, want \"web:3 3\"", got)
 	}
 }
 
@@ -126,7 +126,7 @@ func kubectlEdit(t *testing.T, cli *harness.CLI) {
 	editor := cli.WithEnv("KUBE_EDITOR=" + script)
 	contains(t, "edit", editor.Run(t, "edit", "configmap", "e"), "configmap/e edited")
 	if got := cli.Run(t, "get", "configmap", "e", "-o", "jsonpath={.data.a}"); got != "value-two" {
-		t.Errorf("after edit: got %q", got)
+		t.Errorf("after edit: got %q, want \"value-two\"", got)
 	}
 	contains(t, "managers", managers(t, cli, "configmap/e"), "kubectl-edit:Update:")
 	r := editor.Try(t, "", "edit", "configmap", "e")
@@ -150,7 +150,7 @@ func kubectlPatch(t *testing.T, cli *harness.CLI) {
 		t.Error("a patch of the name was accepted")
 	}
 	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"replicas":"many"}}`); r.Err == nil || !strings.Contains(r.Stderr, "patch: Invalid value") {
-		t.Errorf("patch that does not decode: got %s", r.Stderr)
+		t.Errorf("patch that does not decode: got %s, want r.Err set, r.Stderr with \"patch: Invalid value\"", r.Stderr)
 	}
 	contains(t, "managers", managers(t, cli, "deployment/web"), "kubectl-create:Update: ", "kubectl-patch:Update: ", "kubectl-patch:Update:status ")
 }
@@ -171,7 +171,7 @@ func kubectlValidate(t *testing.T, cli *harness.CLI) {
 	}
 	// Server-side apply rejects unknown fields in any case.
 	if r := cli.Try(t, manifest, "apply", "--server-side", "--validate=ignore", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, ".spec: field not declared in schema") {
-		t.Errorf("server-side apply: got %s", r.Stderr)
+		t.Errorf("server-side apply: got %s, want r.Err set, r.Stderr with \".spec: field not declared in schema\"", r.Stderr)
 	}
 }
 
@@ -210,14 +210,14 @@ func kubectlScaled(t *testing.T, cli *harness.CLI) {
 	without := strings.Replace(web("web:1", "1"), "  replicas: 1\n", "", 1)
 	cli.RunWith(t, without, "apply", "--server-side", "-f", "-")
 	if got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={.spec.replicas}"); got != "3" {
-		t.Errorf("replicas: got %s", got)
+		t.Errorf("replicas: got %s, want \"3\"", got)
 	}
 }
 
 func kubectlDiff(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
 	if r := cli.Try(t, web("web:1", "1"), "diff", "--server-side", "-f", "-"); r.Err != nil || r.Stdout != "" {
-		t.Errorf("diff: got %v %s", r.Err, r.Stdout)
+		t.Errorf("diff: got %v %s, want r.Err = nil, r.Stdout = \"\"", r.Err, r.Stdout)
 	}
 	r := cli.Try(t, web("web:2", "1"), "diff", "--server-side", "-f", "-")
 	if r.Err == nil {
@@ -258,7 +258,7 @@ func typedApply(t *testing.T, client kubernetes.Interface) {
 			return
 		}
 		if len(managers) != 1 || managers[0].Manager != "typed" || managers[0].Operation != metav1.ManagedFieldsOperationApply {
-			t.Errorf("%s: managers %v", kind, managers)
+			t.Errorf("%s: managers %v, want len(managers) = 1, managers[0].Manager = \"typed\", managers[0].Operation = %v", kind, managers, metav1.ManagedFieldsOperationApply)
 		}
 	}
 	cm, err := client.CoreV1().ConfigMaps(ns).Apply(ctx, applycore.ConfigMap("a", ns).WithData(map[string]string{"a": "1", "b": "2"}), o)
@@ -311,16 +311,16 @@ func applyExtracted(t *testing.T, client kubernetes.Interface, deployment *appsv
 	deployments := client.AppsV1().Deployments(typedNamespace)
 	config, err := applyapps.ExtractDeployment(deployment, "typed")
 	if err != nil || config.Spec == nil || *config.Spec.Replicas != 2 || *config.Spec.Template.Spec.Containers[0].Image != "c:1" || config.Spec.RevisionHistoryLimit != nil {
-		t.Fatalf("extract: got %v %+v", err, config.Spec)
+		t.Fatalf("extract: got %v %+v, want no error, config.Spec set, *config.Spec.Replicas = 2, *config.Spec.Template.Spec.Containers[0].Image = \"c:1\", config.Spec.RevisionHistoryLimit = nil", err, config.Spec)
 	}
 	config.Spec.Template.Spec.Containers[0].WithImage("c:2").Ports = nil
 	deployment, err = deployments.Apply(t.Context(), config, typedOptions)
 	if err != nil || deployment.Spec.Template.Spec.Containers[0].Image != "c:2" || len(deployment.Spec.Template.Spec.Containers[0].Ports) != 0 {
-		t.Fatalf("second apply: got %v %+v", err, deployment.Spec)
+		t.Fatalf("second apply: got %v %+v, want no error, deployment.Spec.Template.Spec.Containers[0].Image = \"c:2\", len(deployment.Spec.Template.Spec.Containers[0].Ports) = 0", err, deployment.Spec)
 	}
 	same, err := deployments.Apply(t.Context(), config, typedOptions)
 	if err != nil || same.ResourceVersion != deployment.ResourceVersion {
-		t.Errorf("same apply again: got %v, version %s after %s", err, same.ResourceVersion, deployment.ResourceVersion)
+		t.Errorf("same apply again: got %v, version %s after %s, want no error, same.ResourceVersion = %v", err, same.ResourceVersion, deployment.ResourceVersion, deployment.ResourceVersion)
 	}
 }
 
@@ -334,7 +334,7 @@ func applyStatus(t *testing.T, client kubernetes.Interface) {
 	))
 	deployment, err := deployments.ApplyStatus(ctx, status, typedOptions)
 	if err != nil || deployment.Status.Replicas != 2 || len(deployment.ManagedFields) != 2 {
-		t.Errorf("apply status: got %v %+v", err, deployment.ManagedFields)
+		t.Errorf("apply status: got %v %+v, want no error, deployment.Status.Replicas = 2, len(deployment.ManagedFields) = 2", err, deployment.ManagedFields)
 	}
 	changed := status.WithStatus(applyapps.DeploymentStatus().WithReplicas(3))
 	if _, err := deployments.ApplyStatus(ctx, changed, metav1.ApplyOptions{FieldManager: "other"}); !apierrors.IsConflict(err) {

@@ -130,7 +130,7 @@ func startLoad(t *testing.T, b *bearers, tokens []string) *load {
 					return
 				}
 				if err != nil || code != http.StatusCreated {
-					t.Errorf("known token: got %d, %v", code, err)
+					t.Errorf("known token: got %d, %v, want no error, code = %d", code, err, http.StatusCreated)
 					return
 				}
 				l.requests.Add(1)

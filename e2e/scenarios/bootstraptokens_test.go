@@ -188,7 +188,7 @@ func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
 	}
 	parts := strings.Split(m.Data["jws-kubeconfig-"+id], ".")
 	if len(parts) != 3 {
-		t.Fatalf("signature: got %q", parts)
+		t.Fatalf("signature: got %q, want len(parts) = 3", parts)
 	}
 	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
 	if err != nil {
@@ -199,7 +199,7 @@ func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
 		t.Errorf("verify the signature: %v", err)
 	}
 	if r := anonymous.Try(t, "", username, "get", "--raw="+configMaps); r.Err == nil {
-		t.Errorf("anonymous list of ConfigMaps succeeded: %s", r.Stdout)
+		t.Errorf("anonymous list of ConfigMaps succeeded: %s, want r.Err set", r.Stdout)
 	}
 }
 

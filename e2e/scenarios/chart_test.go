@@ -304,7 +304,7 @@ func TestChartRejectsConflictingValues(t *testing.T) {
 		{namespace: "binnacle", values: "apisever: {replicas: 2}", want: "apisever"},
 	} {
 		if _, err := helm(t, "template", c.namespace, c.values); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", c.values, err)
+			t.Errorf("%s: %v, want an error with %q", c.values, err, c.want)
 		}
 	}
 }

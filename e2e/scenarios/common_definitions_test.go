@@ -97,7 +97,7 @@ func TestDefinitionsOfCommonProjects(t *testing.T) {
 			}
 			t.Logf("%d definitions, %d kinds and versions, %d objects", len(files), len(kinds), tried)
 			if tried < 5 {
-				t.Errorf("got only %d objects", tried)
+				t.Errorf("got only %d objects, want at least 5", tried)
 			}
 		})
 	}

@@ -105,13 +105,13 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	}
 	for identity, pair := range with(unauthorized, "the API server, to NATS", "apiserver/apiserver-nats-client") {
 		if err := version(client, pair); err == nil {
-			t.Errorf("etcd serves %s", identity)
+			t.Errorf("etcd serves %s, want an error", identity)
 		}
 	}
 	// A client is not a member, although etcd's CA signed its certificate.
 	for pair, want := range map[string]bool{"etcd/etcd": true, "apiserver/apiserver-etcd-client": false, "tokencleaner/tokencleaner-client": false} {
 		if err := version(peer, pair); (err == nil) != want {
-			t.Errorf("as a member with %s: got %v", pair, err)
+			t.Errorf("as a member with %s: got %v, want (err == nil) = %v", pair, err, want)
 		}
 	}
 }
@@ -294,7 +294,7 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line, err := replicas[0].await("-ERR"); err != nil || !strings.Contains(line, "Permissions Violation") {
-			t.Errorf("%s: got %s %v", command, line, err)
+			t.Errorf("%s: got %s %v, want no error, line with \"Permissions Violation\"", command, line, err)
 		}
 	}
 	unauthorized := with(unauthorized, "the API server, to etcd", "apiserver/apiserver-etcd-client")
@@ -307,7 +307,7 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 	// An API server is not a member, although NATS' CA signed its certificate.
 	for pair, want := range map[string]bool{"nats/nats": true, "apiserver/apiserver-nats-client": false, "tokencleaner/tokencleaner-client": false} {
 		if err := join(routes[0], credential(t, certs, "nats-ca", pair)); (err == nil) != want {
-			t.Errorf("as a member with %s: got %v", pair, err)
+			t.Errorf("as a member with %s: got %v, want (err == nil) = %v", pair, err, want)
 		}
 	}
 }

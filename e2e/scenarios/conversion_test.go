@@ -275,10 +275,10 @@ func (c *conversionTest) testVerbs() watch.Interface {
 		c.Errorf("patch: got %v, %v", o, err)
 	}
 	if o, err := patch(`{"status":{"n":3}}`, "status"); err != nil || fmt.Sprint(o.Object["status"]) != "map[n:3]" {
-		c.Errorf("status: got %v, %v", o, err)
+		c.Errorf("status: got %v, %v, want no error, fmt.Sprint(o.Object[\"status\"]) = \"map[n:3]\"", o, err)
 	}
 	if o, err := patch(`{"spec":{"replicas":4}}`, "scale"); err != nil || fmt.Sprint(o.Object["spec"]) != "map[replicas:4]" {
-		c.Errorf("scale: got %v, %v", o, err)
+		c.Errorf("scale: got %v, %v, want no error, fmt.Sprint(o.Object[\"spec\"]) = \"map[replicas:4]\"", o, err)
 	}
 	applied, err := c.newer.Apply(c.Context(), "b", ep("v2", "b", map[string]any{"host": "b", "port": "9"}), metav1.ApplyOptions{FieldManager: "me"})
 	if err != nil || specOf(applied) != `{"host":"b","port":"9"}` {
@@ -305,7 +305,7 @@ func (c *conversionTest) testSharedCalls(watching watch.Interface) {
 	for range 10 {
 		group.Go(func() {
 			if l, err := c.newer.List(c.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 102 {
-				c.Errorf("list: %v", err)
+				c.Errorf("list: %v, want no error, len(l.Items) = 102", err)
 			}
 		})
 	}
@@ -357,7 +357,7 @@ func (c *conversionTest) checkRejected(name, want string) {
 		c.Error("create without conversion succeeded")
 	}
 	if l, err := c.older.List(c.Context(), metav1.ListOptions{}); err != nil || len(l.Items) < 103 {
-		c.Errorf("list of the stored version: got %v", err)
+		c.Errorf("list of the stored version: got %v, want no error, len(l.Items) at least 103", err)
 	}
 	if err := c.older.Delete(c.Context(), name, metav1.DeleteOptions{}); err != nil {
 		c.Errorf("delete in the stored version: got %v", err)
@@ -376,12 +376,12 @@ func (c *conversionTest) testHangingWebhook() {
 	}
 	cancel()
 	if code := getWithTimeout(c.T, c.server, "/apis/conv.test/v2/namespaces/f/eps/slow?timeout=1s"); code != http.StatusGatewayTimeout {
-		c.Errorf("timed-out request: got %d", code)
+		c.Errorf("timed-out request: got %d, want %d", code, http.StatusGatewayTimeout)
 	}
 	begin := time.Now()
 	code, err := readWithTimeout(c.T, c.server, "/apis/conv.test/v2/namespaces/f/eps?watch=1&timeoutSeconds=2")
 	if code != http.StatusOK || err != nil || time.Since(begin) > 10*time.Second {
-		c.Errorf("watch of 2 s: got %d after %v: %v", code, time.Since(begin), err)
+		c.Errorf("watch of 2 s: got %d after %v: %v, want code = %d, no error, time.Since(begin) at most %v", code, time.Since(begin), err, http.StatusOK, 10*time.Second)
 	}
 	close(hold)
 	c.hook.set(nil, nil)
@@ -398,7 +398,7 @@ func (c *conversionTest) testChangedCA() {
 	c.hook.serve(other.Serving("hook"))
 	c.mustCreateOlder("rotated")
 	if _, err := c.newer.Get(c.Context(), "rotated", metav1.GetOptions{}); !strings.Contains(fmt.Sprint(err), "certificate") {
-		c.Errorf("certificate of another CA: got %v", err)
+		c.Errorf("certificate of another CA: got %v, want text with \"certificate\"", err)
 	}
 	config := map[string]any{"caBundle": readFile(c.T, other.CA)}
 	body, _ := json.Marshal(map[string]any{"spec": map[string]any{"conversion": map[string]any{"webhook": map[string]any{"clientConfig": config}}}})

@@ -124,12 +124,12 @@ func TestManifests(t *testing.T) {
 			checkPods(t, server, s.Name, &s.Spec.Template)
 		}
 		if !maps.Equal(got, c.replicas) {
-			t.Errorf("%s: got replicas %v", c.overlay, got)
+			t.Errorf("%s: got replicas %v, want %v", c.overlay, got, c.replicas)
 		}
 	}
 	budgets, err := client.PolicyV1().PodDisruptionBudgets("binnacle").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(budgets.Items) != 8 {
-		t.Errorf("got %d disruption budgets, %v", len(budgets.Items), err)
+		t.Errorf("got %d disruption budgets, %v, want no error, len(budgets.Items) = 8", len(budgets.Items), err)
 	}
 }
 
@@ -139,7 +139,7 @@ func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTempla
 	bad := func(ok bool, format string, args ...any) {
 		t.Helper()
 		if !ok {
-			t.Errorf("%s: %s", name, fmt.Sprintf(format, args...))
+			t.Errorf("%s: %s, want ok = true", name, fmt.Sprintf(format, args...))
 		}
 	}
 	yes := func(b *bool) bool { return b != nil && *b }
@@ -168,7 +168,7 @@ func checkEtcdMemory(t *testing.T, c corev1.Container) {
 		}
 		quota, err := strconv.ParseInt(value, 10, 64)
 		if limit := c.Resources.Limits.Memory().Value(); err != nil || limit < quota+1<<30 {
-			t.Errorf("%s: memory limit %d, quota %s, %v", c.Name, limit, value, err)
+			t.Errorf("%s: memory limit %d, quota %s, %v, want no error, limit at least %v", c.Name, limit, value, err, quota+1<<30)
 		}
 		if c.StartupProbe == nil {
 			t.Errorf("%s has no startup probe", c.Name)
@@ -215,7 +215,7 @@ func TestManifestComponents(t *testing.T) {
 		t.Errorf("got arguments %s", args)
 	}
 	if monitors := strings.Fields(cli.In("binnacle").Run(t, "get", "servicemonitors", "-o", "name")); len(monitors) != 8 {
-		t.Errorf("got %v", monitors)
+		t.Errorf("got %v, want len(monitors) = 8", monitors)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestCompose(t *testing.T) {
 			source := filepath.Join(folder, parts[0])
 			if sub, ok := strings.CutPrefix(parts[0], "./certs/"); ok {
 				if sub != program {
-					t.Errorf("%s mounts the folder of %s", name, sub)
+					t.Errorf("%s mounts the folder of %s, want %v", name, sub, program)
 				}
 				source = filepath.Join(dir, sub)
 			}
@@ -344,7 +344,7 @@ func TestCompose(t *testing.T) {
 		number[imageName.FindStringSubmatch(s.Image)[1]]++
 	}
 	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "controllers": 2, "balancer": 1, "console": 1}; !maps.Equal(number, want) {
-		t.Errorf("got services %v", number)
+		t.Errorf("got services %v, want %v", number, want)
 	}
 	for _, conf := range []string{filepath.Join(folder, "nats.conf"), filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", "ha", "nats.conf")} {
 		text, err := os.ReadFile(conf)
@@ -367,7 +367,7 @@ func checkKubeconfigs(t *testing.T, certs string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(harness.Project(t), "deploy", "manifests", "base", "kubeconfigs", "*.kubeconfig"))
 	if err != nil || len(files) != 8 {
-		t.Fatalf("got %d kubeconfigs, %v", len(files), err)
+		t.Fatalf("got %d kubeconfigs, %v, want no error, len(files) = 8", len(files), err)
 	}
 	for _, f := range files {
 		c, err := clientcmd.LoadFromFile(f)

@@ -48,7 +48,7 @@ func TestEverySecurityStatementIsTested(t *testing.T) {
 		}
 	}
 	if checked < 30 {
-		t.Errorf("got only %d statements", checked)
+		t.Errorf("got only %d statements, want at least 30", checked)
 	}
 }
 
@@ -121,6 +121,6 @@ func TestDocumentation(t *testing.T) {
 		}
 	}
 	if named < 20 {
-		t.Errorf("the documentation names only %d tests", named)
+		t.Errorf("the documentation names only %d tests, want at least 20", named)
 	}
 }

@@ -53,7 +53,7 @@ func TestImages(t *testing.T) {
 		}
 		bills, err := filepath.Glob(filepath.Join(out, service+"-*.cdx.json"))
 		if err != nil || len(bills) != 1 {
-			t.Errorf("%s: got bills of materials %v, %v", service, bills, err)
+			t.Errorf("%s: got bills of materials %v, %v, want no error, len(bills) = 1", service, bills, err)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func checkImage(t *testing.T, archive, service string) {
 		return json.NewDecoder(r).Decode(&manifest)
 	})
 	if len(manifest) != 1 {
-		t.Fatalf("%s: got manifest %v", service, manifest)
+		t.Fatalf("%s: got manifest %v, want len(manifest) = 1", service, manifest)
 	}
 	var image struct {
 		Config struct {

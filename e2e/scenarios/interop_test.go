@@ -134,7 +134,7 @@ func TestStoredLayout(t *testing.T) {
 			}
 			resp, err := kv.Get(t.Context(), "/registry/"+s.key)
 			if err != nil || len(resp.Kvs) != 1 {
-				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q", s.key, resp.Count, err, keys(t, kv, o.GetName()))
+				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q, want no error, len(resp.Kvs) = 1", s.key, resp.Count, err, keys(t, kv, o.GetName()))
 			}
 			harness.Eventually(t, patience, "the revision as resourceVersion", func() error {
 				// The conditions of a definition are written after its creation.
@@ -194,7 +194,7 @@ func decodeStored(t *testing.T, s stored, value []byte) (string, runtime.Object)
 	}
 	body, ok := bytes.CutPrefix(value, envelope)
 	if !ok {
-		t.Fatalf("no protobuf envelope: %.60q", value)
+		t.Fatalf("no protobuf envelope: %.60q, want ok = true", value)
 	}
 	var unknown runtime.Unknown
 	if err := unknown.Unmarshal(body); err != nil {
@@ -244,11 +244,11 @@ func TestForeignObjects(t *testing.T) {
 			client := harness.ClientFor(t, config)
 			c, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
 			if err != nil || c.Data["k"] != "v" || c.UID != "u-1" || c.ResourceVersion == "" {
-				t.Errorf("config map: got %v, %v", c, err)
+				t.Errorf("config map: got %v, %v, want no error, c.Data[\"k\"] = \"v\", c.UID = \"u-1\", a non-empty c.ResourceVersion", c, err)
 			}
 			n, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.unschedulable=true"})
 			if err != nil || len(n.Items) != 1 || n.Items[0].Name != "node" {
-				t.Errorf("nodes: got %v, %v", n, err)
+				t.Errorf("nodes: got %v, %v, want no error, len(n.Items) = 1, n.Items[0].Name = \"node\"", n, err)
 			}
 			a, err := client.NetworkingV1().IPAddresses().Get(t.Context(), "10.9.8.7", metav1.GetOptions{})
 			if err != nil || a.Spec.ParentRef == nil || a.Spec.ParentRef.Name != "s" || name == "JSON" && a.APIVersion != "" && a.APIVersion != "networking.k8s.io/v1" {
@@ -279,6 +279,6 @@ func TestForeignObjects(t *testing.T) {
 	// The API can change the object.
 	c, err := client.CoreV1().ConfigMaps("default").Patch(t.Context(), "during", types.MergePatchType, []byte(`{"data":{"x":"y"}}`), metav1.PatchOptions{})
 	if err != nil || c.Data["x"] != "y" || c.UID != "u-4" {
-		t.Errorf("patch: got %v, %v", c, err)
+		t.Errorf("patch: got %v, %v, want no error, c.Data[\"x\"] = \"y\", c.UID = \"u-4\"", c, err)
 	}
 }

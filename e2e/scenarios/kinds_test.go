@@ -208,7 +208,7 @@ func (l *kindTest) testLabelsAndAnnotations(t *testing.T) {
 	}
 	l.expect(t, l.cli.Run(t, "label", l.ref, "e2e-"), ` unlabeled$`)
 	if got := l.cli.Run(t, "get", l.Resource, "-l", "e2e", "-o", "name"); got != "" {
-		t.Errorf("get -l after the label is removed: got %q", got)
+		t.Errorf("get -l after the label is removed: got %q, want \"\"", got)
 	}
 	l.expect(t, l.cli.Run(t, "annotate", l.ref, "e2e/note=some words"), ` annotated$`)
 	l.wantAt(t, `{.metadata.annotations.e2e/note}`, "some words")
@@ -277,6 +277,6 @@ func (l *kindTest) testDelete(t *testing.T) {
 		t.Errorf("get after delete: got %v %s, want NotFound", r.Err, r.Stderr)
 	}
 	if out := l.cli.Run(t, "delete", l.ref, "--ignore-not-found"); out != "" {
-		t.Errorf("second delete: got %q", out)
+		t.Errorf("second delete: got %q, want \"\"", out)
 	}
 }

@@ -74,20 +74,20 @@ func kubectlDiscovery(t *testing.T, cli *harness.CLI) {
 	version := cli.Try(t, "", "version")
 	contains(t, "version", version.Stdout, "Client Version: v1.33", "Server Version: v1.33")
 	if version.Stderr != "" {
-		t.Errorf("version: got warning %s", version.Stderr)
+		t.Errorf("version: got warning %s, want \"\"", version.Stderr)
 	}
 	contains(t, "whoami", cli.Run(t, "auth", "whoami"), "e2e-admin", harness.SystemMasters, "system:authenticated")
 	contains(t, "can-i", cli.Run(t, "auth", "can-i", "delete", "nodes"), "yes")
 	contains(t, "cluster-info", cli.Run(t, "cluster-info"), "Kubernetes control plane")
 	if out := cli.Run(t, "get", "--raw", "/readyz"); out != "ok" {
-		t.Errorf("get --raw /readyz: got %q", out)
+		t.Errorf("get --raw /readyz: got %q, want \"ok\"", out)
 	}
 	contains(t, "get --raw", cli.Run(t, "get", "--raw", "/api/v1/namespaces/default"), `"kind":"Namespace"`)
 	contains(t, "explain a field", cli.Run(t, "explain", "pod.spec.containers.image"), "KIND:       Pod", "FIELD: image <string>")
 	contains(t, "explain a version", cli.Run(t, "explain", "hpa", "--api-version=autoscaling/v1"), "VERSION:    v1")
 	contains(t, "explain --recursive", cli.Run(t, "explain", "deployment.spec", "--recursive"), "terminationGracePeriodSeconds\t<integer>")
 	if r := cli.Try(t, "", "explain", "pod.spec.nothing"); r.Err == nil {
-		t.Errorf("explain an unknown field: got %s", r.Stdout)
+		t.Errorf("explain an unknown field: got %s, want r.Err set", r.Stdout)
 	}
 	if r := cli.Try(t, "", "get", "nothings"); r.Err == nil || !strings.Contains(r.Stderr, `the server doesn't have a resource type "nothings"`) {
 		t.Errorf("get nothings: got %v %s", r.Err, r.Stderr)
@@ -205,15 +205,15 @@ func kubectlWait(t *testing.T, cli *harness.CLI) {
 
 func kubectlDryRun(t *testing.T, cli *harness.CLI) {
 	if out := cli.Run(t, "create", "configmap", "ghost", "--dry-run=server"); out != "configmap/ghost created (server dry run)\n" {
-		t.Errorf("create: got %q", out)
+		t.Errorf("create: got %q, want \"configmap/ghost created (server dry run)\\n\"", out)
 	}
 	if out := cli.Run(t, "get", "configmaps", "--field-selector=metadata.name=ghost", "-o", "name"); out != "" {
-		t.Errorf("dry run created %q", out)
+		t.Errorf("dry run created %q, want \"\"", out)
 	}
 	cli.Run(t, "create", "configmap", "real", "--from-literal=a=1")
 	cli.Run(t, "patch", "configmap", "real", "--dry-run=server", "--type=merge", "-p", `{"data":{"a":"2"}}`)
 	if got := cli.Run(t, "get", "configmap", "real", "-o", "jsonpath={.data.a}"); got != "1" {
-		t.Errorf("dry run patched: got %q", got)
+		t.Errorf("dry run patched: got %q, want \"1\"", got)
 	}
 	cli.Run(t, "delete", "configmap", "real", "--dry-run=server")
 	cli.Run(t, "get", "configmap", "real")
@@ -240,7 +240,7 @@ func kubectlMany(t *testing.T, cli *harness.CLI) {
 		}
 	}
 	if got := strings.Fields(cli.Run(t, "get", "configmaps", "-l", "set=many,half!=odd", "--sort-by=.metadata.name", "-o", "jsonpath={.items[*].metadata.name}")); len(got) != objects/2 || got[0] != "m00" {
-		t.Errorf("selector and sort: got %q", got)
+		t.Errorf("selector and sort: got %q, want len(got) = %v, got[0] = \"m00\"", got, objects/2)
 	}
 	cli.Run(t, "delete", "configmaps", "-l", "half=odd")
 	if got := strings.Count(cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name"), "\n"); got != objects/2 {
@@ -251,7 +251,7 @@ func kubectlMany(t *testing.T, cli *harness.CLI) {
 	}
 	cli.Run(t, "delete", "-f", dir, "--ignore-not-found")
 	if out := cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name"); out != "" {
-		t.Errorf("after delete -f: got %q", out)
+		t.Errorf("after delete -f: got %q, want \"\"", out)
 	}
 }
 
@@ -264,7 +264,7 @@ func kubectlRollout(t *testing.T, cli *harness.CLI) {
 		t.Error("rollout restart set no annotation")
 	}
 	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.metadata.generation}"); got != "4" {
-		t.Errorf("generation after three changes of the spec: got %s", got)
+		t.Errorf("generation after three changes of the spec: got %s, want \"4\"", got)
 	}
 }
 
@@ -289,7 +289,7 @@ func kubectlUnknownFields(t *testing.T, cli *harness.CLI) {
 	}
 	cli.Run(t, "delete", "configmap", "u")
 	if r := cli.Try(t, manifest, "create", "-f", "-", "--validate=ignore"); r.Err != nil || r.Stderr != "" {
-		t.Errorf("ignore: %v %s", r.Err, r.Stderr)
+		t.Errorf("ignore: %v %s, want r.Err = nil, r.Stderr = \"\"", r.Err, r.Stderr)
 	}
 }
 
@@ -302,14 +302,14 @@ func kubectlServerSideApply(t *testing.T, cli *harness.CLI) {
 	version := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}")
 	cli.RunWith(t, manifest("1"), "apply", "--server-side", "-f", "-")
 	if again := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}"); again != version {
-		t.Errorf("the same apply again changed the version: %s then %s", version, again)
+		t.Errorf("the same apply again changed the version: %s then %s, want %v", version, again, version)
 	}
 	if r := cli.Try(t, manifest("2"), "apply", "--server-side", "--field-manager=other", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "Apply failed with 1 conflict") || !strings.Contains(r.Stderr, ".data.a") {
-		t.Errorf("conflict: %v %s", r.Err, r.Stderr)
+		t.Errorf("conflict: %v %s, want r.Err set, r.Stderr with \"Apply failed with 1 conflict\", r.Stderr with \".data.a\"", r.Err, r.Stderr)
 	}
 	cli.RunWith(t, manifest("2"), "apply", "--server-side", "--force-conflicts", "--field-manager=other", "-f", "-")
 	if got := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.data.a}"); got != "2" {
-		t.Errorf("forced: %q", got)
+		t.Errorf("forced: %q, want \"2\"", got)
 	}
 	if got := cli.Run(t, "get", "configmap", "owned", "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields[*].manager}"); got != "other" && got != "kubectl other" {
 		t.Errorf("managers: %q", got)
@@ -351,7 +351,7 @@ func kubectlFinalizers(t *testing.T, cli *harness.CLI) {
 	// The object may be gone before the second delete reads it.
 	_ = waiting.Wait()
 	if r := cli.Try(t, "", "get", "configmap", "held"); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
-		t.Errorf("after the last finalizer: %v %s", r.Err, r.Stderr)
+		t.Errorf("after the last finalizer: %v %s, want r.Err set, r.Stderr with \"(NotFound)\"", r.Err, r.Stderr)
 	}
 }
 
@@ -359,16 +359,16 @@ func kubectlSubresource(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "create", "deployment", "d", "--image=x", "--replicas=2")
 	contains(t, "scale as a table", cli.Run(t, "get", "deployment", "d", "--subresource=scale"), "DESIRED", "AVAILABLE")
 	if got := cli.Run(t, "get", "deployment", "d", "--subresource=scale", "-o", "jsonpath={.kind} {.spec.replicas}"); got != "Scale 2" {
-		t.Errorf("scale: %q", got)
+		t.Errorf("scale: %q, want \"Scale 2\"", got)
 	}
 	cli.Run(t, "patch", "deployment", "d", "--subresource=scale", "--type=merge", "-p", `{"spec":{"replicas":7}}`)
 	cli.Run(t, "patch", "deployment", "d", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":1,"observedGeneration":9},"spec":{"replicas":100}}`)
 	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.spec.replicas} {.status.replicas} {.status.observedGeneration} {.metadata.generation}"); got != "7 1 9 2" {
-		t.Errorf("spec, status and generation: %q", got)
+		t.Errorf("spec, status and generation: %q, want \"7 1 9 2\"", got)
 	}
 	cli.Run(t, "patch", "deployment", "d", "--type=merge", "-p", `{"status":{"replicas":100}}`)
 	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.status.replicas}"); got != "1" {
-		t.Errorf("an update of the object changed its status: got %q", got)
+		t.Errorf("an update of the object changed its status: got %q, want \"1\"", got)
 	}
 }
 
@@ -377,13 +377,13 @@ func kubectlReplace(t *testing.T, cli *harness.CLI) {
 	old := cli.Run(t, "get", "configmap", "r", "-o", "json")
 	cli.Run(t, "patch", "configmap", "r", "--type=merge", "-p", `{"data":{"a":"2"}}`)
 	if r := cli.Try(t, old, "replace", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(Conflict)") {
-		t.Errorf("replace with an old resourceVersion: %v %s", r.Err, r.Stderr)
+		t.Errorf("replace with an old resourceVersion: %v %s, want r.Err set, r.Stderr with \"(Conflict)\"", r.Err, r.Stderr)
 	}
 	uid := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.metadata.uid}")
 	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: r}\ndata: {b: \"3\"}\n"
 	cli.RunWith(t, manifest, "replace", "-f", "-")
 	if got := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.data} {.metadata.uid}"); got != `{"b":"3"} `+uid {
-		t.Errorf("replaced: %q", got)
+		t.Errorf("replaced: %q, want %v", got, `{"b":"3"} `+uid)
 	}
 	cli.RunWith(t, manifest, "replace", "--force", "-f", "-")
 	if got := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.metadata.uid}"); got == uid {

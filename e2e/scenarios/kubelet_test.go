@@ -64,10 +64,10 @@ func TestKubectlReachesPods(t *testing.T) {
 		t.Run("exec over "+name, func(t *testing.T) {
 			t.Parallel()
 			if out := cli.Run(t, "exec", "p", "--", "echo", "a b"); out != "a b\n" {
-				t.Errorf("echo: %q", out)
+				t.Errorf("echo: %q, want \"a b\\n\"", out)
 			}
 			if out := cli.RunWith(t, "from here", "exec", "-i", "p", "--", "cat"); out != "from here" {
-				t.Errorf("cat: %q", out)
+				t.Errorf("cat: %q, want \"from here\"", out)
 			}
 			failed := cli.Try(t, "", "exec", "p", "--", "sh", "-c", "echo bad >&2; exit 3")
 			var exit *exec.ExitError
@@ -76,7 +76,7 @@ func TestKubectlReachesPods(t *testing.T) {
 			}
 			contains(t, "stderr", failed.Stderr, "bad\n", "command terminated with exit code 3")
 			if out := cli.RunWith(t, "attached", "attach", "-i", "p"); !strings.Contains(out, "attached") {
-				t.Errorf("attach: %q", out)
+				t.Errorf("attach: %q, want text with \"attached\"", out)
 			}
 		})
 		t.Run("port-forward over "+name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestKubectlReachesPods(t *testing.T) {
 			back := filepath.Join(t.TempDir(), "back")
 			cli.Run(t, "cp", "p:"+to, back)
 			if got, err := os.ReadFile(back); err != nil || string(got) != "some content" {
-				t.Errorf("%v %q", err, got)
+				t.Errorf("got %v %q, want no error, string(got) = \"some content\"", err, got)
 			}
 		})
 	}
@@ -125,7 +125,7 @@ func kubectlPortForward(t *testing.T, cli *harness.CLI) {
 	}
 	local := regexp.MustCompile(`127\.0\.0\.1:(\d+)`).FindStringSubmatch(lines.Text())
 	if local == nil {
-		t.Fatalf("port-forward: got %q", lines.Text())
+		t.Fatalf("port-forward: got %q, want local set", lines.Text())
 	}
 	go func() { // so that its output does not block
 		for lines.Scan() {
@@ -139,7 +139,7 @@ func kubectlPortForward(t *testing.T, cli *harness.CLI) {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if want := fmt.Sprintf("here /%d", i); err != nil || string(body) != want {
-			t.Errorf("%v %q, want %q", err, body, want)
+			t.Errorf("got %v %q, want %q", err, body, want)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestKubectlServices(t *testing.T) {
 	contains(t, "describe deployment", cli.Run(t, "describe", "deployment", "web"), "5 desired")
 	cli.Run(t, "create", "serviceaccount", "a")
 	if token := cli.Run(t, "create", "token", "a"); strings.Count(token, ".") != 2 {
-		t.Errorf("token: got %q", token)
+		t.Errorf("token: got %q, want strings.Count(token, \".\") = 2", token)
 	}
 	contains(t, "addresses", cli.Run(t, "get", "ipaddresses"), "services/default/kubernetes", "services/s/web")
 	contains(t, "ranges", cli.Run(t, "get", "servicecidrs"), "kubernetes", harness.ServiceRange)

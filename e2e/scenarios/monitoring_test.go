@@ -132,7 +132,7 @@ func expressions(t *testing.T) map[string]string {
 		}
 	}
 	if len(out) < 30 {
-		t.Errorf("got only %d expressions", len(out))
+		t.Errorf("got only %d expressions, want at least 30", len(out))
 	}
 	return out
 }

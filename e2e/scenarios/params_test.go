@@ -213,7 +213,7 @@ func (c *churnTest) testWrites(t *testing.T) {
 	stop()
 	clients.Wait()
 	if n := requests.Load(); n < churnWrites {
-		t.Errorf("got only %d requests", n)
+		t.Errorf("got only %d requests, want at least %v", n, churnWrites)
 	}
 	t.Logf("%d requests during %d writes", requests.Load(), churnWrites)
 }
@@ -252,7 +252,7 @@ func (c *churnTest) testPolicyChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := c.decide(ctx, here); err == nil {
-			t.Fatalf("round %d: still denied without %s", round, resource)
+			t.Fatalf("round %d: still denied without %s, want an error", round, resource)
 		}
 		harness.Eventually(t, 10*time.Second, "permission by the other replica", func() error {
 			if _, _, err := c.decide(ctx, there); err == nil {

@@ -140,7 +140,7 @@ func (r *restored) round(n int, name string, passed bool) {
 		}
 		for _, m := range []string{kept, removed} {
 			if got, err := maps.Get(r.Context(), m, metav1.GetOptions{}); err != nil || got.Data["value"] != "saved" {
-				r.Errorf("%s: saved object: got %v, %v", reader.name, got, err)
+				r.Errorf("%s: saved object: got %v, %v, want no error, got.Data[\"value\"] = \"saved\"", reader.name, got, err)
 			}
 		}
 		for i := range r.replicas {

@@ -157,7 +157,7 @@ func (k *requester) noSecrets(supervisor *harness.Process, cli *harness.CLI) {
 		}
 	}
 	if len(places) != suiteSize+1 {
-		k.t.Errorf("got %d places to search", len(places))
+		k.t.Errorf("got %d places to search, want %v", len(places), suiteSize+1)
 	}
 	for where, text := range places {
 		for what, secret := range map[string]string{"token": signature, "wrong token": wrong, "secret": hidden} {

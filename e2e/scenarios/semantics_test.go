@@ -152,7 +152,7 @@ func deleteOptions(t *testing.T, s subject) {
 		// A garbage collector would remove the finalizer; none runs here.
 		c, err := s.maps.Get(ctx, name, metav1.GetOptions{})
 		if err != nil || c.DeletionTimestamp == nil || len(c.Finalizers) != 1 || c.Finalizers[0] != finalizer {
-			t.Errorf("%s: %v, %v", policy, c, err)
+			t.Errorf("%s: %v, %v, want no error, c.DeletionTimestamp set, len(c.Finalizers) = 1, c.Finalizers[0] = %v", policy, c, err, finalizer)
 		}
 	}
 	nonsense := metav1.DeletionPropagation("Sideways")
@@ -171,7 +171,7 @@ func finalizers(t *testing.T, s subject) {
 	}
 	c, err := s.maps.Get(ctx, "held", metav1.GetOptions{})
 	if err != nil || c.DeletionTimestamp == nil {
-		t.Fatalf("held: %v, %v", c, err)
+		t.Fatalf("held: %v, %v, want no error, c.DeletionTimestamp set", c, err)
 	}
 	first := c.DeletionTimestamp.DeepCopy()
 	if err := s.maps.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
@@ -220,7 +220,7 @@ func dryRun(t *testing.T, s subject) {
 	ctx, all := t.Context(), []string{metav1.DryRunAll}
 	c, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all})
 	if err != nil || c.UID == "" || c.ResourceVersion != "" {
-		t.Errorf("create: %v, %v", c, err)
+		t.Errorf("create: %v, %v, want no error, a non-empty c.UID, c.ResourceVersion = \"\"", c, err)
 	}
 	if _, err := s.maps.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after a dry-run create: got %v", err)
@@ -228,7 +228,7 @@ func dryRun(t *testing.T, s subject) {
 	real := s.create(t, configMap("a", "1"))
 	c, err = s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{DryRun: all})
 	if err != nil || c.Data["value"] != "2" {
-		t.Errorf("patch: %v, %v", c, err)
+		t.Errorf("patch: %v, %v, want no error, c.Data[\"value\"] = \"2\"", c, err)
 	}
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{DryRun: all}); err != nil {
 		t.Errorf("delete: %v", err)
@@ -415,7 +415,7 @@ func bookmarks(t *testing.T, s subject) {
 	for e := range w.ResultChan() {
 		o, ok := e.Object.(*corev1.ConfigMap)
 		if !ok {
-			t.Fatalf("got event %v", e)
+			t.Fatalf("got event %v, want ok = true", e)
 		}
 		switch {
 		case e.Type == watch.Bookmark:
@@ -486,7 +486,7 @@ func metadataOnly(t *testing.T, s subject) {
 	}
 	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: "k=v"})
 	if err != nil || len(list.Items) != 1 || list.Items[0].UID != c.UID {
-		t.Errorf("list: %v, %v", list, err)
+		t.Errorf("list: %v, %v, want no error, len(list.Items) = 1, list.Items[0].UID = %v", list, err, c.UID)
 	}
 	w, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	if err != nil {
@@ -498,6 +498,6 @@ func metadataOnly(t *testing.T, s subject) {
 	}
 	e := next(t, w)
 	if m, ok := e.Object.(*metav1.PartialObjectMetadata); !ok || e.Type != watch.Deleted || m.UID != c.UID {
-		t.Errorf("watch: %v", e)
+		t.Errorf("watch: %v, want ok = true, e.Type = %v, m.UID = %v", e, watch.Deleted, c.UID)
 	}
 }

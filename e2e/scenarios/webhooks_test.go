@@ -143,7 +143,7 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 		err = w.write()
 	}
 	if err == nil || !strings.Contains(err.Error(), "x509") {
-		t.Errorf("with a certificate of another CA: got %v", err)
+		t.Errorf("with a certificate of another CA: got %v, want an error with \"x509\"", err)
 	}
 	patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle(t, second)}})
 	if err != nil {
@@ -189,7 +189,7 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	}
 	before := hook.asked.Load()
 	if err := w.write(); err != nil || hook.asked.Load()-before != many {
-		t.Errorf("%d webhooks: got %v and %d calls", many, err, hook.asked.Load()-before)
+		t.Errorf("%d webhooks: got %v and %d calls, want no error, hook.asked.Load() - before = %v", many, err, hook.asked.Load()-before, many)
 	}
 }
 

@@ -73,7 +73,7 @@ func TestDecisions(t *testing.T) {
 	}
 	rules, err := z.RulesFor(context.Background(), &authorizer.User{Name: "kubelet", Groups: []string{authenticated, "dev"}}, "b")
 	if err != nil || len(rules.Resource) != 1 || len(rules.Resource[0].Verbs) != 3 || len(rules.NonResource) != 2 {
-		t.Errorf("rules are %+v, %v", rules, err)
+		t.Errorf("rules are %+v, %v, want no error, len(rules.Resource) = 1, len(rules.Resource[0].Verbs) = 3, len(rules.NonResource) = 2", rules, err)
 	}
 }
 
@@ -97,13 +97,13 @@ func TestInvalidFiles(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "policy.jsonl")
 	if _, err := abac.Load(file, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("absent file: %v", err)
+		t.Errorf("absent file: %v, want an error with %q", err, file)
 	}
 	if err := os.WriteFile(file, []byte(good+"x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := abac.Load(file, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file+": line 2") {
-		t.Errorf("broken file: %v", err)
+		t.Errorf("broken file: %v, want an error with %q", err, file+": line 2")
 	}
 }
 
@@ -135,7 +135,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, a := range []*authorizer.Attributes{{User: &authorizer.User{}, Path: "/a"}, {User: &authorizer.User{}, Resource: true}, {}} {
 			if d, _, _ := z.Authorize(context.Background(), a); d != authorizer.NoOpinion {
-				t.Errorf("a user without a name is allowed: %q", data)
+				t.Errorf("a user without a name is allowed: %q, want d = %v", data, authorizer.NoOpinion)
 			}
 		}
 	})
@@ -214,7 +214,7 @@ func TestUnversionedPoliciesAreLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(logged.String(), "unversioned form"); got != want {
-			t.Errorf("%s: logged %q", content, logged.String())
+			t.Errorf("%s: logged %q, want got = %v", content, logged.String(), want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestUnion(t *testing.T) {
 			}
 			for _, want := range c.errs {
 				if !errors.Is(err, want) {
-					t.Errorf("error %v lacks %v", err, want)
+					t.Errorf("error %v lacks %v, want error %v", err, want, want)
 				}
 			}
 			if len(c.errs) == 0 && err != nil {
@@ -70,7 +70,7 @@ func TestForAudiences(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, ok, err := authenticator.ForAudiences(own, fixed("a", true, nil)).AuthenticateToken(t.Context(), "t", c.asked)
 			if err != nil || ok != c.ok {
-				t.Fatalf("%v, %v, want %v", ok, err, c.ok)
+				t.Fatalf("got %v, %v, want %v", ok, err, c.ok)
 			}
 			if ok && (!slices.Equal(r.Audiences, c.want) || r.Expires.IsZero()) {
 				t.Errorf("response %+v, want audiences %v and the expiry", r, c.want)
@@ -78,10 +78,10 @@ func TestForAudiences(t *testing.T) {
 		})
 	}
 	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, nil)).AuthenticateToken(t.Context(), "t", own); ok || err != nil {
-		t.Errorf("unknown token: %v, %v", ok, err)
+		t.Errorf("unknown token: %v, %v, want ok = false, no error", ok, err)
 	}
 	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
-		t.Errorf("rejected token: %v, %v", ok, err)
+		t.Errorf("rejected token: %v, %v, want ok = false, an error", ok, err)
 	}
 }
 
@@ -105,6 +105,6 @@ func TestUnreserved(t *testing.T) {
 		}
 	}
 	if _, ok, err := authenticator.Unreserved(fixed("", false, down)).AuthenticateToken(t.Context(), "t", nil); ok || !errors.Is(err, down) {
-		t.Errorf("rejected token: %v, %v", ok, err)
+		t.Errorf("rejected token: %v, %v, want ok = false, error %v", ok, err, down)
 	}
 }

@@ -199,7 +199,7 @@ func TestAnonymousAllows(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := tt.a.Allows(tt.path); got != tt.want {
-			t.Errorf("%+v allows %s: %v", tt.a, tt.path, got)
+			t.Errorf("%+v allows %s: %v, want %v", tt.a, tt.path, got, tt.want)
 		}
 	}
 }

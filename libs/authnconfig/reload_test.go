@@ -61,7 +61,7 @@ func start(t *testing.T, content string) *fixture {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run() = %v, want error %v", err, context.Canceled)
 		}
 	})
 	return w
@@ -122,52 +122,52 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.authenticate(t, one.Token(nil)); got != "a:ada" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"a:ada\"", got)
 	}
 	if got := w.authenticate(t, two.Token(nil)); got != "no opinion" {
-		t.Errorf("unconfigured issuer: %q", got)
+		t.Errorf("unconfigured issuer: %q, want \"no opinion\"", got)
 	}
 	asked := one.KeyRequests()
 
 	w.write(t, header+"jwt:\n"+entry(one, named("b:"))+entry(two, named("c:")))
 	w.await(t, reloaded, reachable)
 	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"b:ada\"", got)
 	}
 	if got := w.authenticate(t, two.Token(nil)); got != "c:ada" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"c:ada\"", got)
 	}
 	if n := one.KeyRequests(); n != asked {
-		t.Errorf("an unchanged issuer got %d more requests", n-asked)
+		t.Errorf("an unchanged issuer got %d more requests, want n = %v", n-asked, asked)
 	}
 	one.Rotate("RS256")
 	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" {
-		t.Errorf("unchanged issuer with a new key: %q", got)
+		t.Errorf("unchanged issuer with a new key: %q, want \"b:ada\"", got)
 	}
 
 	w.write(t, header+"jwt:\n"+entry(two, named("")))
 	w.await(t, reloaded)
 	if got := w.authenticate(t, one.Token(nil)); got != "no opinion" {
-		t.Errorf("removed issuer: %q", got)
+		t.Errorf("removed issuer: %q, want \"no opinion\"", got)
 	}
 	if got := w.authenticate(t, two.Token(nil)); got != "ada" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"ada\"", got)
 	}
 	// Stopping an issuer must not affect others.
 	two.Rotate("RS256")
 	if got := w.authenticate(t, two.Token(nil)); got != "ada" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"ada\"", got)
 	}
 	w.write(t, header+"jwt:\n"+entry(two, named("d:")))
 	w.await(t, reloaded)
 	if got := w.authenticate(t, two.Token(nil)); got != "d:ada" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"d:ada\"", got)
 	}
 	if got := w.count(t, "automatic_reloads_total", "success"); got != 3 || w.reloads.Load() != 3 {
-		t.Errorf("reload metric = %v, %d calls of Reloaded", got, w.reloads.Load())
+		t.Errorf("reload metric = %v, %d calls of Reloaded, want got = 3, w.reloads.Load() = 3", got, w.reloads.Load())
 	}
 	if got := w.count(t, "automatic_reload_last_timestamp_seconds", "success"); got < 1e9 {
-		t.Errorf("last reload = %v", got)
+		t.Errorf("last reload = %v, want at least 1e9", got)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestReloadRejectsNoValidToken(t *testing.T) {
 			for !stop.Load() {
 				r, ok, err := w.AuthenticateToken(t.Context(), token, nil)
 				if !ok || !strings.HasSuffix(r.User.Name, ":ada") {
-					t.Errorf("got %+v, %v, %v", r, ok, err)
+					t.Errorf("got %+v, %v, %v, want ok = true, r.User.Name suffix \":ada\"", r, ok, err)
 					return
 				}
 			}
@@ -234,7 +234,7 @@ func TestReloadRejectsNoValidToken(t *testing.T) {
 	stop.Store(true)
 	wg.Wait()
 	if got := w.authenticate(t, token); got != "4:ada" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"4:ada\"", got)
 	}
 }
 
@@ -244,10 +244,10 @@ func TestUnreachableIssuerIsNotInitialized(t *testing.T) {
 	w := start(t, header+"jwt:\n"+entry(one, named(""))+entry(down, named("")))
 	w.await(t, reachable, "cannot read metadata")
 	if got := w.authenticate(t, one.Token(nil)); got != "ada" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"ada\"", got)
 	}
 	if got := w.authenticate(t, down.Token(nil)); !strings.Contains(got, "is not initialized") {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want text with \"is not initialized\"", got)
 	}
 	if err := w.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) || !strings.Contains(err.Error(), down.URL()) {
 		t.Errorf("Check() = %v", err)
@@ -332,10 +332,10 @@ func TestRules(t *testing.T) {
 				return
 			}
 			if err != nil || !ok {
-				t.Fatalf("got %v, %v", ok, err)
+				t.Fatalf("got %v, %v, want no error, ok = true", ok, err)
 			}
 			if !reflect.DeepEqual(r.User, tt.want) {
-				t.Errorf("got %+v", r.User)
+				t.Errorf("got %+v, want %v", r.User, tt.want)
 			}
 		})
 	}
@@ -357,7 +357,7 @@ func TestTokensAreNeverLogged(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, _, err := a.AuthenticateToken(t.Context(), strings.Repeat("a", authenticator.MaxTokenBytes+1), nil); !errors.Is(err, authenticator.ErrTooLong) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want error %v", err, authenticator.ErrTooLong)
 	}
 }
 

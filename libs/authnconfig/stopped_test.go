@@ -53,12 +53,12 @@ func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
 	<-s.asked
 	w.await(t, reloaded)
 	if got := w.authenticate(t, one.Token(nil)) + ", " + w.authenticate(t, two.Token(nil)); got != "no opinion, b:ada" {
-		t.Errorf("while an issuer does not respond: %s", got)
+		t.Errorf("while an issuer does not respond: %s, want \"no opinion, b:ada\"", got)
 	}
 	w.write(t, header+"jwt:\n"+s.entry())
 	w.await(t, reloaded)
 	if got := w.authenticate(t, two.Token(nil)); got != "no opinion" {
-		t.Errorf("while the issuer still does not respond: %s", got)
+		t.Errorf("while the issuer still does not respond: %s, want \"no opinion\"", got)
 	}
 	if len(s.left) > 0 {
 		t.Error("the silent issuer got no request, so the test proves nothing")
@@ -80,19 +80,19 @@ func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 		w.await(t, reloaded)
 		r, ok, err := w.AuthenticateToken(t.Context(), one.Token(nil), nil)
 		if err != nil || !ok || r.User.Name != prefix+"ada" {
-			t.Fatalf("got %+v, %v, %v", r, ok, err)
+			t.Fatalf("got %+v, %v, %v, want no error, ok = true, r.User.Name = %v", r, ok, err, prefix+"ada")
 		}
 		ends[r.Expires] = true
 		if time.Until(r.Expires) > time.Minute {
-			t.Errorf("former keys are valid until %v", r.Expires)
+			t.Errorf("former keys are valid until %v, want time.Until(r.Expires) at most %v", r.Expires, time.Minute)
 		}
 	}
 	if len(ends) != 1 {
-		t.Errorf("a further reload extends the validity of former keys: %v", ends)
+		t.Errorf("a further reload extends the validity of former keys: %v, want len(ends) = 1", ends)
 	}
 	other := oidctest.New(t).Token(map[string]any{"iss": one.URL()})
 	if _, ok, err := w.AuthenticateToken(t.Context(), other, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("unknown key while the new keys are unknown: %v, %v", ok, err)
+		t.Errorf("unknown key while the new keys are unknown: %v, %v, want ok = false, error %v", ok, err, authenticator.ErrUnavailable)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 			}
 			cancel()
 			if err := <-done; !errors.Is(err, context.Canceled) {
-				t.Errorf("Run() = %v", err)
+				t.Errorf("Run() = %v, want error %v", err, context.Canceled)
 			}
 		})
 	}
@@ -154,7 +154,7 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 				}
 				reloaded++
 				if l.GetValue() != "" {
-					t.Errorf("metric %s has label %q", f.GetName(), l.GetValue())
+					t.Errorf("metric %s has label %q, want \"\"", f.GetName(), l.GetValue())
 				}
 			}
 		}

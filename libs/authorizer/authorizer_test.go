@@ -50,7 +50,7 @@ func TestChain(t *testing.T) {
 			text = err.Error()
 		}
 		if d != c.d || reason != c.reason || text != c.err {
-			t.Errorf("%v: %v %q %q", c.chain, d, reason, text)
+			t.Errorf("%v: %v %q %q, want d = %v, reason = %v, text = %v", c.chain, d, reason, text, c.d, c.reason, c.err)
 		}
 	}
 	rules, err := authorizer.Chain{no, authorizer.SystemMasters{}, broken, authorizer.AlwaysDeny{}, authorizer.AlwaysAllow{}}.RulesFor(t.Context(), &authorizer.User{}, "a")
@@ -90,7 +90,7 @@ func TestReviewRoundTrip(t *testing.T) {
 		}
 	}
 	if st := authorizer.StatusOf(authorizer.Allow, "", errors.New("x"), []*authorizer.SelectorError{{Field: "labelSelector"}}); st.EvaluationError != "x; spec.resourceAttributes.labelSelector ignored due to parse error" {
-		t.Errorf("evaluation error %q", st.EvaluationError)
+		t.Errorf("evaluation error %q, want \"x; spec.resourceAttributes.labelSelector ignored due to parse error\"", st.EvaluationError)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestLongSelectorsAreIgnored(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: long},
 	}, nil)
 	if len(a.FieldSelector)+len(a.LabelSelector) > 0 || len(problems) != 2 {
-		t.Errorf("got %d and %d requirements, problems: %v", len(a.FieldSelector), len(a.LabelSelector), problems)
+		t.Errorf("got %d and %d requirements, problems: %v, want len(a.FieldSelector) + len(a.LabelSelector) = 0, len(problems) = 2", len(a.FieldSelector), len(a.LabelSelector), problems)
 	}
 	short := long[:1<<14-1]
 	a, problems = authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
@@ -110,6 +110,6 @@ func TestLongSelectorsAreIgnored(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: short},
 	}, nil)
 	if len(a.FieldSelector) != 4096 || len(a.LabelSelector) != 4096 || len(problems) > 0 {
-		t.Errorf("got %d and %d requirements, problems: %v", len(a.FieldSelector), len(a.LabelSelector), problems)
+		t.Errorf("got %d and %d requirements, problems: %v, want len(a.FieldSelector) = 4096, len(a.LabelSelector) = 4096, len(problems) = 0", len(a.FieldSelector), len(a.LabelSelector), problems)
 	}
 }

@@ -78,7 +78,7 @@ func TestEval(t *testing.T) {
 				return
 			}
 			if err != nil || got != tt.want {
-				t.Errorf("got %v, %v", got, err)
+				t.Errorf("got %v, %v, want no error, got = %v", got, err, tt.want)
 			}
 		})
 	}
@@ -124,7 +124,7 @@ func TestEvalIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.Eval(t.Context(), longVariables(), nil); err == nil || !strings.Contains(err.Error(), "cost limit exceeded") {
-		t.Errorf("expensive expression: %v", err)
+		t.Errorf("expensive expression: %v, want an error with \"cost limit exceeded\"", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -134,14 +134,14 @@ func TestEvalIsBounded(t *testing.T) {
 	}
 	many := map[string]any{"claims": map[string]any{"many": make([]int64, 1000)}}
 	if _, err := loop.Eval(ctx, many, nil); err == nil || !strings.Contains(err.Error(), "interrupted") {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("cancelled: %v, want an error with \"interrupted\"", err)
 	}
 	pattern, err := env.Compile(`claims.text.find(claims.part) == ""`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pattern.Eval(t.Context(), longVariables(), nil); err == nil || !strings.Contains(err.Error(), "cost limit exceeded") {
-		t.Errorf("long pattern on long text: %v", err)
+		t.Errorf("long pattern on long text: %v, want an error with \"cost limit exceeded\"", err)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestBudgetIsShared(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, celenv.ErrBudget) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want error %v", err, celenv.ErrBudget)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := p.Reads("claims", "email"); got != want {
-			t.Errorf("%s: %v", expression, got)
+			t.Errorf("%s: %v, want %v", expression, got, want)
 		}
 	}
 }

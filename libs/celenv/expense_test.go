@@ -33,7 +33,7 @@ func TestExpense(t *testing.T) {
 	ctx := celenv.NewCostSum(bound, func() { calls++ }).With(t.Context())
 	run := func(p *celenv.Program) {
 		if ok, err := p.Bool(ctx, values, nil); err != nil || !ok {
-			t.Fatalf("%v, %v", ok, err)
+			t.Fatalf("got %v, %v, want no error, ok = true", ok, err)
 		}
 	}
 	times := 0
@@ -41,7 +41,7 @@ func TestExpense(t *testing.T) {
 		run(few)
 	}
 	if times < 5 || times > 50 {
-		t.Errorf("costly was called after %d evaluations", times)
+		t.Errorf("costly was called after %d evaluations, want times at least 5, times at most 50", times)
 	}
 	run(many)
 	if calls != 1 {
@@ -53,13 +53,13 @@ func TestExpense(t *testing.T) {
 	ctx = celenv.NewCostSum(bound, func() { calls++ }).With(t.Context())
 	values["user"] = func() any { // evaluated last
 		if calls != 1 {
-			t.Errorf("costly was called %d times before the end", calls)
+			t.Errorf("costly was called %d times before the end, want 1", calls)
 		}
 		return map[string]any{"username": "ada"}
 	}
 	run(many)
 	if calls != 1 {
-		t.Errorf("costly was called %d times", calls)
+		t.Errorf("costly was called %d times, want 1", calls)
 	}
 }
 
@@ -98,6 +98,6 @@ func TestStandardCosts(t *testing.T) {
 		t.Errorf("upperAscii costs %d and %d, want 11 and 2", strict, standard)
 	}
 	if strict, standard := cost(base, `text.contains("a")`), cost(lenient, `text.contains("a")`); strict != standard {
-		t.Errorf("contains costs %d and %d", strict, standard)
+		t.Errorf("contains costs %d and %d, want %v", strict, standard, standard)
 	}
 }

@@ -158,7 +158,7 @@ func TestRunnerIsReusableAfterStop(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := run(ended, 1000); err == nil || !strings.Contains(err.Error(), "interrupted") {
-		t.Errorf("after the end of the context: %v", err)
+		t.Errorf("after the end of the context: %v, want an error with \"interrupted\"", err)
 	}
 	if over, err := run(t.Context(), 1_000_000); err == nil || !strings.HasPrefix(err.Error(), "operation cancelled: actual cost limit exceeded") || over <= celenv.PerCallLimit {
 		t.Errorf("cost %d, %v", over, err)

@@ -50,7 +50,7 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := p.Eval(t.Context(), object, nil); err == nil || !strings.Contains(err.Error(), "actual cost limit exceeded") {
-				t.Errorf("error = %v", err)
+				t.Errorf("error = %v, want an error with \"actual cost limit exceeded\"", err)
 			}
 		})
 	}
@@ -61,7 +61,7 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 		"types of two as keys": chain("{1: 1}", ".transformMap(k, v, {k: v, v: k})", many) + ".size() == 1",
 	} {
 		if _, err := env.Compile(expression); err == nil || !strings.Contains(err.Error(), "more than 6 maps with computed keys") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want an error with \"more than 6 maps with computed keys\"", name, err)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestComparisonOfLargeObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ok, err := p.Bool(t.Context(), values, celenv.NewBudget(10_000_000)); !ok || err != nil {
-			t.Errorf("%s: %t, %v", expression, ok, err)
+			t.Errorf("%s: %t, %v, want ok = true, no error", expression, ok, err)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestExpressionsWithManyGenericPartsAreRejected(t *testing.T) {
 	} {
 		expression := func(n int) string { return "[" + strings.Repeat(part+", ", n) + part + "].size() > 0" }
 		if _, issues := env.Check(expression(20)); issues.Err() != nil {
-			t.Errorf("%s: %v", name, issues.Err())
+			t.Errorf("%s: %v, want nil", name, issues.Err())
 		}
 		if _, issues := env.Check(expression(4000)); issues.Err() == nil || !strings.Contains(issues.Err().Error(), "too many operators") {
 			t.Errorf("%s: got %.200v, want an error about too many operators", name, issues.Err())
@@ -140,6 +140,6 @@ func TestExpressionsOfOneObjectAreLimited(t *testing.T) {
 		t.Error("an expression beyond the limit was checked")
 	}
 	if _, issues := env.Within(&celenv.CheckBudget{}).Check("x == x"); issues.Err() != nil {
-		t.Errorf("another object: %v", issues.Err())
+		t.Errorf("another object: %v, want nil", issues.Err())
 	}
 }

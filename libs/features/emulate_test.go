@@ -70,9 +70,9 @@ func TestEmulateMetric(t *testing.T) {
 		stages[m.Label[0].GetValue()] = m.Label[1].GetValue()
 	}
 	if _, ok := stages["DeclarativeValidation"]; ok || stages["ClusterTrustBundle"] != "ALPHA" || stages["SidecarContainers"] != "BETA" {
-		t.Errorf("errors = %v", stages)
+		t.Errorf("errors = %v, want ok = false, stages[\"ClusterTrustBundle\"] = \"ALPHA\", stages[\"SidecarContainers\"] = \"BETA\"", stages)
 	}
 	if n, err := testutil.GatherAndCount(reg, "kubernetes_feature_enabled"); n < 100 || err != nil {
-		t.Errorf("%d series, %v", n, err)
+		t.Errorf("%d series, %v, want n at least 100, no error", n, err)
 	}
 }

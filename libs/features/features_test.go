@@ -111,7 +111,7 @@ func TestHelp(t *testing.T) {
 	help := features.Help()
 	for _, line := range []string{"kube:AllAlpha=true|false (ALPHA - default=false)", "kube:WatchList=true|false (BETA - default=false)"} {
 		if !strings.Contains(help, line) {
-			t.Errorf("no %q", line)
+			t.Errorf("no %q, want text with %q", line, line)
 		}
 	}
 	if strings.Contains(help, "AnyVolumeDataSource") {

@@ -35,7 +35,7 @@ func follow(t *testing.T, file, known string) <-chan string {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Follow() = %v", err)
+			t.Errorf("Follow() = %v, want error %v", err, context.Canceled)
 		}
 	})
 	return got
@@ -58,13 +58,13 @@ func TestFollow(t *testing.T) {
 	}
 	write(t, file, "three")
 	if s := <-got; s != "three" {
-		t.Errorf("got %q", s)
+		t.Errorf("got %q, want \"three\"", s)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	if s := <-got; !strings.HasPrefix(s, "error: open ") {
-		t.Errorf("got %q", s)
+		t.Errorf("got %q, want prefix \"error: open \"", s)
 	}
 	write(t, file, "three")
 	write(t, file, "four")
@@ -73,7 +73,7 @@ func TestFollow(t *testing.T) {
 			break
 		}
 		if s != "three" {
-			t.Errorf("got %q", s)
+			t.Errorf("got %q, want \"three\"", s)
 		}
 	}
 }
@@ -94,13 +94,13 @@ func TestFollowSymbolicLinks(t *testing.T) {
 	}
 	got := follow(t, file, "")
 	if s := <-got; s != "1" {
-		t.Errorf("got %q", s)
+		t.Errorf("got %q, want \"1\"", s)
 	}
 	if err := errors.Join(os.Symlink("v2", link+".next"), os.Rename(link+".next", link)); err != nil {
 		t.Fatal(err)
 	}
 	if s := <-got; s != "2" {
-		t.Errorf("got %q", s)
+		t.Errorf("got %q, want \"2\"", s)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestFollowRecreatedFolder(t *testing.T) {
 			write(t, file, "one")
 			got := follow(t, file, "")
 			if s := <-got; s != "one" {
-				t.Errorf("got %q", s)
+				t.Errorf("got %q, want \"one\"", s)
 			}
 			if err := replace(dir); err != nil {
 				t.Fatal(err)
@@ -145,7 +145,7 @@ func TestReadIsLimited(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "big")
 	write(t, file, strings.Repeat("a", 5<<20))
 	if _, err := filewatch.Read(file); err == nil || !strings.Contains(err.Error(), "larger than") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want an error with \"larger than\"", err)
 	}
 }
 
@@ -180,6 +180,6 @@ func TestContentIsReportedUntilApplied(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("FollowUntilApplied() = %v", err)
+		t.Errorf("FollowUntilApplied() = %v, want error %v", err, context.Canceled)
 	}
 }

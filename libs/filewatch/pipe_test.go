@@ -71,6 +71,6 @@ func TestPipeIsReadToEnd(t *testing.T) {
 	}()
 	data, err := filewatch.Read(pipe)
 	if err != nil || string(data) != "one two" {
-		t.Errorf("got %q, %v", data, err)
+		t.Errorf("got %q, %v, want no error, string(data) = \"one two\"", data, err)
 	}
 }

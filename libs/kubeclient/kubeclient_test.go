@@ -75,7 +75,7 @@ func TestConfig(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.Host != tt.host || c.BearerToken != tt.token || !strings.HasPrefix(c.UserAgent, "tokencleaner/") {
-				t.Errorf("host %q, token %q, agent %q", c.Host, c.BearerToken, c.UserAgent)
+				t.Errorf("host %q, token %q, agent %q, want c.Host = %v, c.BearerToken = %v, c.UserAgent prefix \"tokencleaner/\"", c.Host, c.BearerToken, c.UserAgent, tt.host, tt.token)
 			}
 		})
 	}
@@ -84,11 +84,11 @@ func TestConfig(t *testing.T) {
 func TestValidate(t *testing.T) {
 	o := kubeclient.NewOptions()
 	if errs := o.Validate(); len(errs) != 0 {
-		t.Errorf("defaults: %v", errs)
+		t.Errorf("defaults: %v, want len(errs) = 0", errs)
 	}
 	o.QPS, o.Burst = 0, 0
 	if errs := o.Validate(); len(errs) != 2 {
-		t.Errorf("no requests at all: %v", errs)
+		t.Errorf("no requests at all: %v, want len(errs) = 2", errs)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestProbe(t *testing.T) {
 			again := make(chan struct{})
 			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/readyz" || r.Header.Get("Authorization") != "Bearer secret" {
-					t.Errorf("asked %s with %v", r.URL, r.Header)
+					t.Errorf("asked %s with %v, want r.URL.Path = \"/readyz\", r.Header.Get(\"Authorization\") = \"Bearer secret\"", r.URL, r.Header)
 				}
 				if asked.Add(1) == 3 {
 					close(again)
@@ -138,7 +138,7 @@ func TestProbe(t *testing.T) {
 			}
 			cancel()
 			if err := <-ended; !errors.Is(err, context.Canceled) {
-				t.Errorf("Run() = %v", err)
+				t.Errorf("Run() = %v, want error %v", err, context.Canceled)
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func TestProbeReportsFailure(t *testing.T) {
 	server.Close()
 	p := probe(t, kubeconfig(t, server.URL, nil))
 	if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "waiting for the API server") {
-		t.Errorf("Check() = %v", err)
+		t.Errorf("Check() = %v, want an error with \"waiting for the API server\"", err)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestProbeBackoff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := p.Run(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run() = %v, want error %v", err, context.Canceled)
 		}
 		want := []time.Duration{0, 200, 600, 1400, 3000, 6200, 12600, 22600, 32600, 42600, 52600, 62600, 62700, 62900}
 		for i := range want {
@@ -104,7 +104,7 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 		}
 		_ = p.Run(ctx)
 		if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "truncated") {
-			t.Errorf("Check() = %v", err)
+			t.Errorf("Check() = %v, want an error with \"truncated\"", err)
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestNewProbeErrors(t *testing.T) {
 		"address of the API server:": {Host: "http://a b"},
 	} {
 		if _, err := kubeclient.NewProbe(c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }
@@ -158,10 +158,10 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := usesOf(kubeclient.CertificatesOf("y", path)); got != "y" {
-		t.Errorf("from a file: %s", got)
+		t.Errorf("from a file: %s, want \"y\"", got)
 	}
 	if got := usesOf(kubeclient.CertificatesOf("y", "/no/such")); !strings.HasPrefix(got, "client configuration: ") {
-		t.Errorf("from a missing file: %s", got)
+		t.Errorf("from a missing file: %s, want prefix \"client configuration: \"", got)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestBreakerFollowsServer(t *testing.T) {
 				synctest.Wait()
 				mu.Lock()
 				if is := b.Open() != nil; is != open {
-					rt.Errorf("after %s: open = %t, reported %t", step, is, open)
+					rt.Errorf("after %s: open = %t, reported %t, want %v", step, is, open, open)
 				}
 				if !before && open && (verify || step == "suspect") && !down {
 					rt.Errorf("after %s: the breaker is open for a server that responds to probes", step)

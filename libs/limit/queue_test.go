@@ -160,7 +160,7 @@ func TestQueueServesKeysInTurn(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := strings.Join(order, " "); got != "many few many few many" {
-			t.Errorf("order = %s", got)
+			t.Errorf("order = %s, want \"many few many few many\"", got)
 		}
 		if q.InUse() != 0 {
 			t.Errorf("%d units are in use at the end, want 0", q.InUse())

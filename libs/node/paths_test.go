@@ -76,7 +76,7 @@ func TestPodPaths(t *testing.T) {
 			t.Errorf("%s: a pod with the listed fields only has other references", name)
 		}
 		if mirror := name == "a mirror"; (n == 0) != mirror {
-			t.Errorf("%s references %d objects", name, n)
+			t.Errorf("%s references %d objects, want (n == 0) = %v", name, n, mirror)
 		}
 	}
 }

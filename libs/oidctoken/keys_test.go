@@ -68,7 +68,7 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 			}
 			token := oidctest.Sign(t, jwt.SigningMethodES256, key, c.kid, issuer.Claims(nil))
 			if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != c.accepted {
-				t.Errorf("authenticated = %v, error: %v", ok, err)
+				t.Errorf("authenticated = %v, error: %v, want %v", ok, err, c.accepted)
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func TestBrokenKeySets(t *testing.T) {
 			_, ok, err := a.AuthenticateToken(t.Context(), token, nil)
 			if c.want == "" {
 				if !ok || err != nil {
-					t.Errorf("authenticated = %v, error: %v", ok, err)
+					t.Errorf("authenticated = %v, error: %v, want ok = true, no error", ok, err)
 				}
 				return
 			}

@@ -35,7 +35,7 @@ func run(t testing.TB, p *oidctoken.Provider) {
 	go func() {
 		defer close(done)
 		if err := p.Run(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run() = %v, want error %v", err, context.Canceled)
 		}
 	}()
 	t.Cleanup(func() {
@@ -97,13 +97,13 @@ func TestGoodTokens(t *testing.T) {
 			a := ready(t, issuer, tt.rules)
 			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(tt.changes), nil)
 			if err != nil || !ok {
-				t.Fatalf("got %v, %v", ok, err)
+				t.Fatalf("got %v, %v, want no error, ok = true", ok, err)
 			}
 			if left := time.Until(r.Expires); left < 50*time.Minute || left > time.Hour {
-				t.Errorf("expires in %v", left)
+				t.Errorf("expires in %v, want left at least %v, left at most %v", left, 50*time.Minute, time.Hour)
 			}
 			if r.User.Name != tt.want.Name || !slices.Equal(r.User.Groups, tt.want.Groups) || !reflect.DeepEqual(r.User.Extra, tt.want.Extra) {
-				t.Errorf("got %+v", r.User)
+				t.Errorf("got %+v, want r.User.Name = %v, r.User.Groups = %v, r.User.Extra = %v", r.User, tt.want.Name, tt.want.Groups, tt.want.Extra)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestBrokenTokens(t *testing.T) {
 			a := ready(t, issuer, tt.rules)
 			r, ok, err := a.AuthenticateToken(t.Context(), tt.token, nil)
 			if r != nil || ok {
-				t.Fatalf("got %+v", r)
+				t.Fatalf("got %+v, want r = nil, ok = false", r)
 			}
 			switch {
 			case tt.want == "" && err != nil:
@@ -200,7 +200,7 @@ func TestAlgorithms(t *testing.T) {
 			issuer.Rotate(algorithm)
 			a := ready(t, issuer, bySubject, algorithm)
 			if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
-				t.Errorf("got %v, %v", ok, err)
+				t.Errorf("got %v, %v, want ok = true, no error", ok, err)
 			}
 		})
 	}
@@ -225,7 +225,7 @@ func TestKeysRotate(t *testing.T) {
 		}
 	}
 	if n := issuer.KeyRequests(); n != asked {
-		t.Errorf("known keys caused %d requests", n-asked)
+		t.Errorf("known keys caused %d requests, want n = %v", n-asked, asked)
 	}
 	issuer.Rotate("RS256")
 	if !accepted(issuer.Token(nil)) {
@@ -273,7 +273,7 @@ func TestUnknownKeysAreRateLimited(t *testing.T) {
 		}
 	}
 	if n := issuer.KeyRequests() - before; n > 40 {
-		t.Errorf("400 forged tokens caused %d requests", n)
+		t.Errorf("400 forged tokens caused %d requests, want at most 40", n)
 	}
 }
 
@@ -286,7 +286,7 @@ func TestUnknownKeyWaitsNoLongerThanItsRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, ok, err := a.AuthenticateToken(ctx, issuer.Token(nil), nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("got %v, %v", ok, err)
+		t.Errorf("got %v, %v, want ok = false, error %v", ok, err, authenticator.ErrUnavailable)
 	}
 }
 
@@ -295,12 +295,12 @@ func TestKeysAreReadWithFirstToken(t *testing.T) {
 	issuer := oidctest.New(t)
 	a := ready(t, issuer, bySubject)
 	if n := issuer.KeyRequests(); n != 0 {
-		t.Errorf("keys were read %d times before the first token", n)
+		t.Errorf("keys were read %d times before the first token, want 0", n)
 	}
 	issuer.Rotate("RS256")
 	for range 2 {
 		if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
-			t.Errorf("got %v, %v", ok, err)
+			t.Errorf("got %v, %v, want ok = true, no error", ok, err)
 		}
 	}
 	if n := issuer.KeyRequests(); n != 1 {
@@ -321,24 +321,24 @@ func TestDiscoveryIsRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); ok || !errors.Is(err, oidctoken.ErrNotInitialized) || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("before the first discovery: %v, %v", ok, err)
+		t.Errorf("before the first discovery: %v, %v, want ok = false, error %v, error %v", ok, err, oidctoken.ErrNotInitialized, authenticator.ErrUnavailable)
 	}
 	if err := p.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) {
-		t.Errorf("Check() = %v", err)
+		t.Errorf("Check() = %v, want error %v", err, oidctoken.ErrNotInitialized)
 	}
 	run(t, p)
 	if got := <-logged; !strings.Contains(got, "status 502") {
-		t.Errorf("first discovery: %s", got)
+		t.Errorf("first discovery: %s, want text with \"status 502\"", got)
 	}
 	issuer.SetStatus(http.StatusOK)
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
-		t.Errorf("a token caused no other discovery: %v, %v", ok, err)
+		t.Errorf("a token caused no other discovery: %v, %v, want ok = true, no error", ok, err)
 	}
 	if err := p.Check(); err != nil {
 		t.Errorf("Check() = %v", err)
 	}
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
-		t.Errorf("after discovery: %v, %v", ok, err)
+		t.Errorf("after discovery: %v, %v, want ok = true, no error", ok, err)
 	}
 }
 
@@ -421,7 +421,7 @@ func TestDiscoveryURL(t *testing.T) {
 	run(t, p)
 	<-p.Initialized()
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(map[string]any{"iss": url}), nil); !ok || err != nil {
-		t.Errorf("got %v, %v", ok, err)
+		t.Errorf("got %v, %v, want ok = true, no error", ok, err)
 	}
 }
 

@@ -115,14 +115,14 @@ func TestNoFlagsNoAuthenticator(t *testing.T) {
 	}
 	o.IssuerURL, o.ClientID, o.CAFile = "https://x", "y", "/no/such"
 	if _, err := o.Authenticator(slog.New(slog.DiscardHandler), nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want error %v", err, os.ErrNotExist)
 	}
 	o.CAFile = filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(o.CAFile, []byte("none"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := o.Authenticator(slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "certificate authority") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want an error with \"certificate authority\"", err)
 	}
 	for _, half := range []oidctoken.Options{{IssuerURL: "https://x"}, {ClientID: "y"}} {
 		if !half.IsSet() || len(half.Validate()) == 0 {

@@ -199,7 +199,7 @@ func TestEmptyConfigFileKeepsDefaults(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "---\n"} {
 		o := &testOptions{}
 		if r := run(t, o, nil, "--config", config(t, text)); r.code != 0 || o.port != 6443 {
-			t.Errorf("%q: %+v, %+v", text, r, o)
+			t.Errorf("%q: %+v, %+v, want r.code = 0, o.port = 6443", text, r, o)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func FuzzConfigFile(f *testing.F) {
 			return nil
 		}, []string{"--config", config(t, text)}, &out, &errOut)
 		if (code == options.ExitOK) != ran {
-			t.Errorf("code %d, ran %v", code, ran)
+			t.Errorf("code %d, ran %v, want (code == options.ExitOK) = %v", code, ran, ran)
 		}
 	})
 }
@@ -244,19 +244,19 @@ func TestSubcommands(t *testing.T) {
 		t.Errorf("ran %q, code %d, %+v", ran, code, other)
 	}
 	if ran, code, _, _ := main(); ran != "service" || code != options.ExitOK {
-		t.Errorf("ran %q, code %d", ran, code)
+		t.Errorf("ran %q, code %d, want ran = \"service\", code = %v", ran, code, options.ExitOK)
 	}
 	if ran, code, _, errOut := main("", "--secure-port=8", ""); ran != "service" || code != options.ExitOK {
-		t.Errorf("ran %q, code %d, %s", ran, code, errOut.String())
+		t.Errorf("ran %q, code %d, %s, want ran = \"service\", code = %v", ran, code, errOut.String(), options.ExitOK)
 	}
 	if ran, code, _, errOut := main("other"); ran != "" || code != options.ExitUsage || !strings.Contains(errOut.String(), "unknown command") {
-		t.Errorf("ran %q, code %d, %s", ran, code, errOut.String())
+		t.Errorf("ran %q, code %d, %s, want ran = \"\", code = %v, errOut.String() with \"unknown command\"", ran, code, errOut.String(), options.ExitUsage)
 	}
 	if _, _, out, _ := main("--help"); !strings.Contains(out.String(), "testd save [flags]    Save it.") {
-		t.Errorf("help: %s", out.String())
+		t.Errorf("help: %s, want text with \"testd save [flags]    Save it.\"", out.String())
 	}
 	if _, _, out, _ := main("save", "--help"); !strings.Contains(out.String(), "Save it.\n\nUsage:\n  testd save [flags]\n") {
-		t.Errorf("help of the command: %s", out.String())
+		t.Errorf("help of the command: %s, want text with \"Save it.\\n\\nUsage:\\n  testd save [flags]\\n\"", out.String())
 	}
 }
 

@@ -50,7 +50,7 @@ func TestCovers(t *testing.T) {
 	} {
 		covered, missing := rbac.Covers([]rbacv1.PolicyRule{c.owned}, []rbacv1.PolicyRule{c.wanted})
 		if covered != c.covered || (len(missing) == 0) != covered {
-			t.Errorf("%s: %v, missing %v", name, covered, missing)
+			t.Errorf("%s: %v, missing %v, want covered = %v, (len(missing) == 0) = %v", name, covered, missing, c.covered, covered)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestEmptyNamesMatchNoUser(t *testing.T) {
 	)
 	for _, u := range []*authorizer.User{{}, {Groups: []string{"dev"}}, {Name: "alice"}} {
 		if d, reason := e.Snapshot().Authorize(ask(u, "get :pods a/x")); d != authorizer.NoOpinion {
-			t.Errorf("%v: %v %s", u, d, reason)
+			t.Errorf("%v: %v %s, want %v", u, d, reason, authorizer.NoOpinion)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestReasonNamesSubject(t *testing.T) {
 	)
 	for want, u := range map[string]*authorizer.User{`User "alice"`: {Name: "alice"}, `Group "dev"`: {Name: "bob", Groups: []string{"dev"}}} {
 		if d, reason := e.Snapshot().Authorize(ask(u, "get :pods a/x")); d != authorizer.Allow || !strings.HasSuffix(reason, " to "+want) {
-			t.Errorf("%v: %v %s", u, d, reason)
+			t.Errorf("%v: %v %s, want d = %v, reason suffix %q", u, d, reason, authorizer.Allow, " to "+want)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestRulesFor(t *testing.T) {
 	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
 	rules, err := e.RulesFor(t.Context(), alice, "a")
 	if err != nil || len(rules.Resource) != 2 || len(rules.NonResource) != 1 || rules.Resource[0].ResourceNames[0] != "a" || rules.NonResource[0].NonResourceURLs[0] != "/a" {
-		t.Errorf("%+v, %v", rules, err)
+		t.Errorf("got %+v, %v, want no error, len(rules.Resource) = 2, len(rules.NonResource) = 1, rules.Resource[0].ResourceNames[0] = \"a\", rules.NonResource[0].NonResourceURLs[0] = \"/a\"", rules, err)
 	}
 	rules, err = e.RulesFor(t.Context(), alice, "b")
 	if err == nil || err.Error() != `role.rbac.authorization.k8s.io "none" not found` || len(rules.Resource) != 1 {
@@ -117,7 +117,7 @@ func TestRulesFor(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "b"); err == nil {
-		t.Errorf("role of another namespace: %v", got)
+		t.Errorf("role of another namespace: %v, want an error", got)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestListedRulesAreLimited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules, err := of(c.bindings, c.rules, c.bytes).RulesFor(t.Context(), u, "a")
 			if n := len(rules.Resource); n < c.least || n > c.most || rules.Incomplete != c.more || (err != nil) != c.more {
-				t.Errorf("got %d rules, incomplete = %t, error: %v", n, rules.Incomplete, err)
+				t.Errorf("got %d rules, incomplete = %t, error: %v, want n at least %v, n at most %v, rules.Incomplete = %v, (err != nil) = %v", n, rules.Incomplete, err, c.least, c.most, c.more, c.more)
 			}
 		})
 	}
@@ -168,10 +168,10 @@ func TestManyRolesAreEvaluated(t *testing.T) {
 		s := engine(objs...).Snapshot()
 		u := &authorizer.User{Name: "alice"}
 		if d, reason := s.Authorize(ask(u, "get :pods a/x")); d != authorizer.Allow {
-			t.Errorf("%d other roles: %v %s", n, d, reason)
+			t.Errorf("%d other roles: %v %s, want %v", n, d, reason, authorizer.Allow)
 		}
 		if d, reason := s.Authorize(ask(u, "delete :pods a/x")); d != authorizer.NoOpinion {
-			t.Errorf("%d other roles: %v %s", n, d, reason)
+			t.Errorf("%d other roles: %v %s, want %v", n, d, reason, authorizer.NoOpinion)
 		}
 	}
 }
@@ -183,10 +183,10 @@ func TestInvalidAggregationSelectorKeepsRules(t *testing.T) {
 	broken.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}}
 	s := engine(broken).Snapshot()
 	if rules, err := s.Aggregate("broken", broken.AggregationRule); err == nil {
-		t.Errorf("rules = %v", rules)
+		t.Errorf("rules = %v, want an error", rules)
 	}
 	if stale := s.Stale(); stale != nil {
-		t.Errorf("Stale() = %v", stale)
+		t.Errorf("Stale() = %v, want nil", stale)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestBindingsAreIndependent(t *testing.T) {
 	may := func(text string, want authorizer.Decision) {
 		t.Helper()
 		if d, reason := e.Snapshot().Authorize(ask(alice, text)); d != want {
-			t.Errorf("%s: %v %s", text, d, reason)
+			t.Errorf("%s: %v %s, want %v", text, d, reason, want)
 		}
 	}
 	may("get :pods a/x", authorizer.Allow)

@@ -177,17 +177,17 @@ func TestAggregation(t *testing.T) {
 	e := engine(total, labelled("b", map[string]string{"to": "total"}, jobs, pods), labelled("a", map[string]string{"to": "total"}, pods), labelled("c", nil, rule("*", "*", "*")))
 	stale := e.Snapshot().Stale()
 	if len(stale) != 1 || len(stale["total"]) != 2 || stale["total"][0].Resources[0] != "pods" || stale["total"][1].Resources[0] != "jobs" {
-		t.Fatalf("Stale() = %v", stale)
+		t.Fatalf("Stale() = %v, want len(stale) = 1, len(stale[\"total\"]) = 2, stale[\"total\"][0].Resources[0] = \"pods\", stale[\"total\"][1].Resources[0] = \"jobs\"", stale)
 	}
 	filled := total.DeepCopy()
 	filled.Rules = stale["total"]
 	e.Update(func(tx *rbac.Tx) { tx.Set(filled) })
 	if stale := e.Snapshot().Stale(); stale != nil {
-		t.Errorf("Stale() after the update = %v", stale)
+		t.Errorf("Stale() after the update = %v, want nil", stale)
 	}
 	e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "b") })
 	if stale := e.Snapshot().Stale(); len(stale["total"]) != 1 {
-		t.Errorf("Stale() after a deletion = %v", stale)
+		t.Errorf("Stale() after a deletion = %v, want len(stale[\"total\"]) = 1", stale)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestClearAndPosition(t *testing.T) {
 	e := engine(r, clusterRole("r", rule("", "pods", "get")),
 		binding("a", "b", ref("Role", "r"), user("alice")), clusterBinding("b", ref("ClusterRole", "r"), user("bob")))
 	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=7" {
-		t.Errorf("position = %s", got)
+		t.Errorf("position = %s, want got.String() = \"clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=7\"", got)
 	}
 	before := e.Snapshot()
 	e.Update(func(tx *rbac.Tx) {
@@ -206,7 +206,7 @@ func TestClearAndPosition(t *testing.T) {
 		tx.Advance(rbac.KindRoleBinding, 8)
 	})
 	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=9,roles=7" {
-		t.Errorf("position = %s", got)
+		t.Errorf("position = %s, want got.String() = \"clusterrolebindings=0,clusterroles=0,rolebindings=9,roles=7\"", got)
 	}
 	get := func(s *rbac.Snapshot, name string) authorizer.Decision {
 		d, _ := s.Authorize(ask(&authorizer.User{Name: name}, "get :pods a/p"))
@@ -295,7 +295,7 @@ func TestReasonsAreLimited(t *testing.T) {
 	}
 	rules, err := engine(objs...).RulesFor(context.Background(), &authorizer.User{Name: "u"}, "ns")
 	if err == nil || len(err.Error()) > most || len(rules.Resource) != 1 {
-		t.Errorf("%d rules, %.100v", len(rules.Resource), err)
+		t.Errorf("%d rules, %.100v, want an error, len(err.Error()) at most %v, len(rules.Resource) = 1", len(rules.Resource), err, most)
 	}
 }
 

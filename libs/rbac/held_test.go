@@ -110,7 +110,7 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 			e := engine(clusterRole("held", c.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
 			err := e.Snapshot().Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{large})
 			if (err != nil) != c.refused {
-				t.Fatalf("%v", err)
+				t.Fatalf("got %v, want (err != nil) = %v", err, c.refused)
 			}
 			var refused *rbac.EscalationError
 			if errors.As(err, &refused) && (!refused.More || len(refused.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
@@ -143,7 +143,7 @@ func TestManyHeldRulesCostLittle(t *testing.T) {
 		err := s.Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{c.wanted})
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; (err == nil) != c.held || took > 32<<20 {
-			t.Errorf("%s: %d bytes, %v", name, took, err)
+			t.Errorf("%s: %d bytes, %v, want (err == nil) = %v, took at most %v", name, took, err, c.held, 32<<20)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestLongListsOfRulesMatch(t *testing.T) {
 	}
 	rules, err := e.Snapshot().RulesOf(ref("Role", "r"), "a")
 	if err != nil || rules[0].ResourceNames[0] != "n99" {
-		t.Errorf("the rules of the role are not in its order: %v, %v", rules[0].ResourceNames[0], err)
+		t.Errorf("the rules of the role are not in its order: %v, %v, want no error, rules[0].ResourceNames[0] = \"n99\"", rules[0].ResourceNames[0], err)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 	alice := &authorizer.User{Name: "alice"}
 	s := engine(objs...).Snapshot()
 	if n := s.EscalationValues(alice, "a", nil); n < 1<<20 || n > 2<<20 {
-		t.Errorf("%d values to compare", n)
+		t.Errorf("%d values to compare, want n at least %v, n at most %v", n, 1<<20, 2<<20)
 	}
 	if err := s.Escalation(alice, "a", []rbacv1.PolicyRule{rule("", "r0", "get", "n1")}); err != nil {
 		t.Errorf("rules within the limit: %v", err)

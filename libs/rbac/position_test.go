@@ -15,7 +15,7 @@ func TestPositions(t *testing.T) {
 	} {
 		p, err := rbac.ParsePosition(text)
 		if (err != nil) != (want == "") || err == nil && p.String() != want {
-			t.Errorf("%q: %s, %v", text, p, err)
+			t.Errorf("%q: %s, %v, want %q", text, p, err, want)
 		}
 	}
 	a := rbac.Position{}.Advance(rbac.KindRole, 5)
@@ -33,7 +33,7 @@ func FuzzParsePosition(f *testing.F) {
 			return
 		}
 		if again, err := rbac.ParsePosition(p.String()); err != nil || again != p {
-			t.Errorf("%q: %s, then %s, %v", text, p, again, err)
+			t.Errorf("%q: %s, then %s, %v, want no error, again = %v", text, p, again, err, p)
 		}
 	})
 }

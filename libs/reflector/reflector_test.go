@@ -110,7 +110,7 @@ func run(t *testing.T, s *server, change func(*reflector.Config)) {
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run returned %v", err)
+			t.Errorf("Run returned %v, want error %v", err, context.Canceled)
 		}
 	})
 }

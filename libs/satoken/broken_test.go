@@ -111,13 +111,13 @@ func TestBrokenTokens(t *testing.T) {
 		})
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, other, key).AuthenticateToken(t.Context(), good, nil); !ok {
-		t.Errorf("the valid token was rejected: %v", err)
+		t.Errorf("the valid token was rejected: %v, want ok = true", err)
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), made(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
-		t.Errorf("a token with an unknown key id was rejected: %v", err)
+		t.Errorf("a token with an unknown key id was rejected: %v, want ok = true", err)
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
-		t.Errorf("token without expiry: %v", err)
+		t.Errorf("token without expiry: %v, want ok = false, error %v", err, authenticator.ErrTooLong)
 	}
 }
 
@@ -164,12 +164,12 @@ func TestLegacy(t *testing.T) {
 			r, ok, err := newAuthenticator(t, w, start, key).AuthenticateToken(t.Context(), tok, nil)
 			if c.err == "" {
 				if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" || len(r.Audiences) != 1 {
-					t.Fatalf("%+v, %v", r, err)
+					t.Fatalf("got %+v, %v, want ok = true, r.User.Name = \"system:serviceaccount:ns:a\", r.User.UID = \"ua\", len(r.Audiences) = 1", r, err)
 				}
 				return
 			}
 			if ok || err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), tok) {
-				t.Fatalf("%v, %v, want %q", ok, err, c.err)
+				t.Fatalf("got %v, %v, want %q", ok, err, c.err)
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestLegacy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(nil), nil); !ok {
-		t.Errorf("without lookup, the token was rejected: %v", err)
+		t.Errorf("without lookup, the token was rejected: %v, want ok = true", err)
 	}
 }
 

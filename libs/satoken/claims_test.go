@@ -97,7 +97,7 @@ func TestLegacyAccounts(t *testing.T) {
 				t.Errorf("authenticated = %v, error: %v, uses = %q, want %q", ok, err, seen, c.uses)
 			}
 			if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
-				t.Errorf("%v, want %q", err, c.err)
+				t.Errorf("got %v, want %q", err, c.err)
 			}
 			if ok && !r.Expires.Equal(c.expires) {
 				t.Errorf("expires %v, want %v", r.Expires, c.expires)
@@ -148,7 +148,7 @@ func TestHintsOfClaims(t *testing.T) {
 func TestSplitUsernameRejectsOtherUsers(t *testing.T) {
 	for _, user := range []string{"ns:a", "system:node:a", "system:serviceaccounts:ns:a"} {
 		if ns, name, ok := satoken.SplitUsername(user); ok {
-			t.Errorf("SplitUsername(%s) = account %s in %s", user, name, ns)
+			t.Errorf("SplitUsername(%s) = account %s in %s, want ok = false", user, name, ns)
 		}
 	}
 }
@@ -167,18 +167,18 @@ func TestDefaultClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(r.User.Extra) != 1 {
-		t.Errorf("extra %v", r.User.Extra)
+		t.Errorf("extra %v, want len(r.User.Extra) = 1", r.User.Extra)
 	}
 	nameless := made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
 		c.ID, c.ExpiresAt = "", jwt.NewNumericDate(now.Add(time.Hour))
 	})
 	r, ok, err = a.AuthenticateToken(t.Context(), nameless, nil)
 	if !ok || r.User.Extra != nil {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got %+v, %v, want ok = true, r.User.Extra = nil", r, err)
 	}
 	noAccount := sign(t, key, func(r *satoken.Request) { r.IssuedAt, r.Binding.ServiceAccount.Name = now, "" })
 	if _, ok, err := a.AuthenticateToken(t.Context(), noAccount, nil); ok || err == nil || !strings.Contains(err.Error(), "names no service account") {
-		t.Errorf("%v, %v", ok, err)
+		t.Errorf("got %v, %v, want ok = false, an error with \"names no service account\"", ok, err)
 	}
 }
 
@@ -189,15 +189,15 @@ func TestDamagedKeyFiles(t *testing.T) {
 	for _, kind := range []string{"PUBLIC KEY", "CERTIFICATE", "RSA PUBLIC KEY", "EC PRIVATE KEY"} {
 		bad := block(kind, []byte("x"), nil)
 		if keys, err := satoken.ParsePublicKeys(append(bad, good...)); err == nil {
-			t.Errorf("%s: %d keys", kind, len(keys))
+			t.Errorf("%s: %d keys, want an error", kind, len(keys))
 		}
 	}
 	none := filepath.Join(t.TempDir(), "none")
 	if _, err := satoken.LoadPublicKeys(none); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want error %v", err, fs.ErrNotExist)
 	}
 	if _, err := satoken.LoadPrivateKey(none); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want error %v", err, fs.ErrNotExist)
 	}
 	der, err := x509.MarshalECPrivateKey(key)
 	path := filepath.Join(t.TempDir(), "key.pem")
@@ -235,6 +235,6 @@ func TestUsesAreCounted(t *testing.T) {
 	count(satoken.UseValid) // not registered
 	families, err := reg.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "serviceaccount_stale_tokens_total" || families[0].GetMetric()[0].GetCounter().GetValue() != 1 {
-		t.Errorf("%v, %v", families, err)
+		t.Errorf("got %v, %v, want no error, len(families) = 1, families[0].GetName() = \"serviceaccount_stale_tokens_total\", families[0].GetMetric()[0].GetCounter().GetValue() = 1", families, err)
 	}
 }

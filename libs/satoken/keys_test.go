@@ -77,7 +77,7 @@ func TestLoadPublicKeys(t *testing.T) {
 			}
 			s, err := satoken.LoadPrivateKey(path)
 			if (err == nil) != c.private {
-				t.Fatalf("private key: %v", err)
+				t.Fatalf("private key: %v, want (err == nil) = %v", err, c.private)
 			}
 			if c.private && !s.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.want[0].Public()) {
 				t.Error("the wrong private key was loaded")
@@ -104,7 +104,7 @@ func TestPublishedKeysVerify(t *testing.T) {
 		k := set.Keys[0]
 		sig, err := jose.ParseSigned(sign(t, key, nil), []jose.SignatureAlgorithm{jose.SignatureAlgorithm(k.Algorithm)})
 		if err != nil || sig.Signatures[0].Header.KeyID != k.KeyID {
-			t.Fatalf("key id %q: %v", k.KeyID, err)
+			t.Fatalf("key id %q: %v, want no error, sig.Signatures[0].Header.KeyID = %v", k.KeyID, err, k.KeyID)
 		}
 		if _, err := sig.Verify(k); err != nil {
 			t.Error(err)
@@ -118,7 +118,7 @@ func TestDiscovery(t *testing.T) {
 	doc, err := satoken.Discovery("https://issuer", "https://issuer/openid/v1/jwks", keys)
 	want := `{"issuer":"https://issuer","jwks_uri":"https://issuer/openid/v1/jwks","response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256","RS256"]}`
 	if err != nil || string(doc) != want {
-		t.Errorf("%s, %v", doc, err)
+		t.Errorf("got %s, %v, want no error, string(doc) = %v", doc, err, want)
 	}
 	for _, bad := range []string{"http://issuer", "issuer", "https://", "https://issuer?x=y", "https://issuer#x", "%"} {
 		if _, err := satoken.Discovery(bad, "https://issuer", keys); err == nil {

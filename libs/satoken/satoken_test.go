@@ -132,7 +132,7 @@ func sign(t testing.TB, key crypto.Signer, change func(*satoken.Request)) string
 	}
 	token, id, err := s.Sign(r)
 	if err != nil || id == "" {
-		t.Fatalf("sign: %v, id %q", err, id)
+		t.Fatalf("sign: %v, id %q, want no error, a non-empty id", err, id)
 	}
 	return token
 }
@@ -145,20 +145,20 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 			token := sign(t, key, nil)
 			parsed, _, err := jwt.NewParser().ParseUnverified(token, &satoken.Claims{})
 			if err != nil || parsed.Header["alg"] != name || parsed.Header["kid"] == "" {
-				t.Fatalf("header %v, %v", parsed.Header, err)
+				t.Fatalf("header %v, %v, want no error, parsed.Header[\"alg\"] = %v, a non-empty parsed.Header[\"kid\"]", parsed.Header, err, name)
 			}
 			r, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), token, nil)
 			if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" {
-				t.Fatalf("%+v, %v", r, err)
+				t.Fatalf("got %+v, %v, want ok = true, r.User.Name = \"system:serviceaccount:ns:a\", r.User.UID = \"ua\"", r, err)
 			}
 			if ids := r.User.Extra[authenticator.ExtraCredentialID]; len(ids) != 1 || !strings.HasPrefix(ids[0], "JTI=") {
-				t.Errorf("credential id %q", ids)
+				t.Errorf("credential id %q, want len(ids) = 1, ids[0] prefix \"JTI=\"", ids)
 			}
 			if want := start.Add(time.Hour + satoken.Leeway); !r.Expires.Equal(want) {
 				t.Errorf("expires %v, want %v", r.Expires, want)
 			}
 			if _, ok, err := newAuthenticator(t, full(), start, ecKey(t, elliptic.P256()), ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())).AuthenticateToken(t.Context(), token, nil); ok || err == nil {
-				t.Errorf("another key verified the token: %v", err)
+				t.Errorf("another key verified the token: %v, want ok = false, an error", err)
 			}
 		})
 	}
@@ -215,7 +215,7 @@ func TestBound(t *testing.T) {
 			r, ok, err := newAuthenticator(t, w, start.Add(c.at), key).AuthenticateToken(t.Context(), sign(t, key, c.request), nil)
 			if c.err != "" {
 				if ok || err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Fatalf("%v, %v, want %q", ok, err, c.err)
+					t.Fatalf("got %v, %v, want %q", ok, err, c.err)
 				}
 				if got := errors.Is(err, authenticator.ErrUnavailable); got != (w.down != nil) {
 					t.Errorf("error %v is unavailable: %v", err, got)
@@ -223,7 +223,7 @@ func TestBound(t *testing.T) {
 				return
 			}
 			if !ok || err != nil {
-				t.Fatalf("%v, %v", ok, err)
+				t.Fatalf("got %v, %v, want ok = true, no error", ok, err)
 			}
 			life := time.Hour
 			if c.expires != 0 {
@@ -257,11 +257,11 @@ func TestAudiences(t *testing.T) {
 	a := newAuthenticator(t, full(), start, key)
 	token := sign(t, key, func(r *satoken.Request) { r.Audiences = []string{"x", "y"} })
 	if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok || err == nil {
-		t.Errorf("token for the server: %v", err)
+		t.Errorf("token for the server: %v, want ok = false, an error", err)
 	}
 	r, ok, err := a.AuthenticateToken(t.Context(), token, []string{"z", "y"})
 	if !ok || len(r.Audiences) != 1 || r.Audiences[0] != "y" {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got %+v, %v, want ok = true, len(r.Audiences) = 1, r.Audiences[0] = \"y\"", r, err)
 	}
 }
 
@@ -287,7 +287,7 @@ func TestUsesAreObserved(t *testing.T) {
 		}
 	}
 	if len(seen) != 2 || seen[0] != satoken.UseValid || seen[1] != satoken.UseStale {
-		t.Errorf("uses %v", seen)
+		t.Errorf("uses %v, want len(seen) = 2, seen[0] = %v, seen[1] = %v", seen, satoken.UseValid, satoken.UseStale)
 	}
 }
 

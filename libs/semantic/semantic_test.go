@@ -128,7 +128,7 @@ func TestEqualAgreesWithApimachinery(t *testing.T) {
 		}
 	}
 	if count[true] < 80 || count[false] < 80 {
-		t.Errorf("%d equal and %d different pairs are too few", count[true], count[false])
+		t.Errorf("%d equal and %d different pairs are too few, want count[true] at least 80, count[false] at least 80", count[true], count[false])
 	}
 }
 

@@ -85,21 +85,21 @@ func TestReadinessFollowsAPIServer(t *testing.T) {
 		}})
 	}()
 	if code, _ := get(t, s, "/livez"); code != 200 {
-		t.Errorf("livez: %d", code)
+		t.Errorf("livez: %d, want 200", code)
 	}
 	if code, body := get(t, s, "/readyz"); code != 500 || !strings.Contains(body, "[-]apiserver failed") {
-		t.Errorf("readyz before: %d %s", code, body)
+		t.Errorf("readyz before: %d %s, want code = 500, body with \"[-]apiserver failed\"", code, body)
 	}
 	if code, body := get(t, s, "/readyz/apiserver"); code != 500 || !strings.Contains(body, "waiting for the API server") {
-		t.Errorf("readyz/apiserver: %d %s", code, body)
+		t.Errorf("readyz/apiserver: %d %s, want code = 500, body with \"waiting for the API server\"", code, body)
 	}
 	ready.Store(true)
 	<-s.APIServer.Reached()
 	if code, body := get(t, s, "/readyz?verbose"); code != 200 || body != "[+]ping ok\n[+]apiserver ok\n[+]shutdown ok\nreadyz check passed\n" {
-		t.Errorf("readyz after: %d %s", code, body)
+		t.Errorf("readyz after: %d %s, want code = 200, body = \"[+]ping ok\\n[+]apiserver ok\\n[+]shutdown ok\\nreadyz check passed\\n\"", code, body)
 	}
 	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, "kubernetes_build_info{") {
-		t.Errorf("metrics: %d", code)
+		t.Errorf("metrics: %d, want code = 200, body with \"kubernetes_build_info{\"", code)
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -164,7 +164,7 @@ func TestServiceContinuesTraces(t *testing.T) {
 		answer.Body.Close()
 		mu.Lock()
 		if !strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, flag) {
-			t.Errorf("with %s the API server got %s", flag, seen)
+			t.Errorf("with %s the API server got %s, want seen prefix %q, seen suffix %q", flag, seen, "00-"+trace, flag)
 		}
 		mu.Unlock()
 	}
@@ -190,12 +190,12 @@ func TestServiceContinuesTraces(t *testing.T) {
 	names := map[string]string{}
 	for _, span := range collector.Spans() {
 		if span.Trace != trace || span.Service != "testd" {
-			t.Errorf("span = %+v", span)
+			t.Errorf("span = %+v, want span.Trace = %v, span.Service = \"testd\"", span, trace)
 		}
 		names[span.Name] = span.Parent
 	}
 	if len(names) != 2 || names["GET /ask"] != "b7ad6b7169203331" || names["HTTP GET"] == "" {
-		t.Errorf("spans = %v", names)
+		t.Errorf("spans = %v, want len(names) = 2, names[\"GET /ask\"] = \"b7ad6b7169203331\", a non-empty names[\"HTTP GET\"]", names)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestFailedTaskEndsService(t *testing.T) {
 	s := service(t, "http://127.0.0.1:1")
 	err := s.Run(t.Context(), task.Task{Name: "controller", Run: func(context.Context) error { return errors.New("lost the lease") }})
 	if err == nil || err.Error() != "controller: lost the lease" {
-		t.Errorf("Run() = %v", err)
+		t.Errorf("Run() = %v, want error \"controller: lost the lease\"", err)
 	}
 }
 
@@ -215,6 +215,6 @@ func TestNewNeedsAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := servicerunner.New("testd", o, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
-		t.Errorf("New() = %v", err)
+		t.Errorf("New() = %v, want an error with \"--kubeconfig\"", err)
 	}
 }

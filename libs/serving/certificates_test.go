@@ -79,7 +79,7 @@ func TestConfiguredCertificateIsUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "created")
 	o.CertFile, o.KeyFile, o.CertDir = "a", "b", dir
 	if err := o.Complete(); err != nil || o.CertFile != "a" || o.KeyFile != "b" {
-		t.Errorf("Complete() = %v, files %s, %s", err, o.CertFile, o.KeyFile)
+		t.Errorf("Complete() = %v, files %s, %s, want no error, o.CertFile = \"a\", o.KeyFile = \"b\"", err, o.CertFile, o.KeyFile)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%v", err)
@@ -279,7 +279,7 @@ func TestNamedPairs(t *testing.T) {
 		fs.AddFlagSet(sections.Set("secure serving"))
 		err := fs.Parse([]string{"--tls-sni-cert-key=" + value})
 		if got := fs.Lookup("tls-sni-cert-key").Value.String(); (err == nil) != (want != "") || got != want {
-			t.Errorf("%s: %q, %v", value, got, err)
+			t.Errorf("%s: %q, %v, want %q", value, got, err, want)
 		}
 	}
 }

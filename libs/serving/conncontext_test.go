@@ -18,7 +18,7 @@ func TestRequestContextHasConnectionValues(t *testing.T) {
 		if want != nil {
 			s.connection = func(ctx context.Context, c net.Conn) context.Context {
 				if c != conn {
-					t.Errorf("Connection was called with %v", c)
+					t.Errorf("Connection was called with %v, want %v", c, conn)
 				}
 				return context.WithValue(ctx, key{}, want)
 			}

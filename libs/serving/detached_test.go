@@ -94,7 +94,7 @@ func (l *detachedFixture) request(t *testing.T) (*http.Response, *bufio.Reader) 
 	t.Cleanup(func() { resp.Body.Close() })
 	body := bufio.NewReader(resp.Body)
 	if line, err := body.ReadString('\n'); line != "begun\n" || resp.Header.Get("Content-Type") != "text/lasting" {
-		t.Fatalf("began with %q, %v, %q", line, err, resp.Header)
+		t.Fatalf("began with %q, %v, %q, want line = \"begun\\n\", resp.Header.Get(\"Content-Type\") = \"text/lasting\"", line, err, resp.Header)
 	}
 	return resp, body
 }
@@ -162,7 +162,7 @@ func TestSendFlushesAtOnce(t *testing.T) {
 		}()
 		resp := <-began
 		if !strings.HasPrefix(resp.Proto, name) {
-			t.Errorf("%s: protocol is %s", name, resp.Proto)
+			t.Errorf("%s: protocol is %s, want prefix %q", name, resp.Proto, name)
 		}
 		body := bufio.NewReader(resp.Body)
 		if name == "HTTP/2" {
@@ -190,7 +190,7 @@ func TestDetachedResponseFails(t *testing.T) {
 	<-l.returned
 	(<-l.end)(errors.New("failure"))
 	if rest, err := io.ReadAll(body); err == nil {
-		t.Errorf("the response is complete with %q", rest)
+		t.Errorf("the response is complete with %q, want an error", rest)
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner with failure", "outer with failure"}) {
 		t.Errorf("ended = %q", ended)
@@ -203,7 +203,7 @@ func TestPanicAfterDetachFailsResponse(t *testing.T) {
 	l := startDetached(t, func() { panic(errors.New("after all")) })
 	_, body := l.request(t)
 	if rest, err := io.ReadAll(body); err == nil {
-		t.Errorf("the response is complete with %q", rest)
+		t.Errorf("the response is complete with %q, want an error", rest)
 	}
 	select {
 	case <-l.returned:
@@ -224,7 +224,7 @@ func TestHTTP1ResponseCannotDetach(t *testing.T) {
 	}
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.Contains(string(answer), "does not last") || strings.Count(string(answer), "HTTP/1.1 200") != 1 {
-		t.Errorf("%v: %s", err, answer)
+		t.Errorf("%v: %s, want no error, string(answer) with \"does not last\", strings.Count(string(answer), \"HTTP/1.1 200\") = 1", err, answer)
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
 		t.Errorf("ended = %q", ended)
@@ -270,11 +270,11 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 			}
 			<-ended
 			if failure, _ := (<-failures).(error); failure == nil || failure.Error() != c.want {
-				t.Errorf("failure = %v", failure)
+				t.Errorf("failure = %v, want failure set, failure.Error() = %v", failure, c.want)
 			}
 			r.stop() // must not wait
 			if err := <-r.done; err != nil || len(failures) > 0 {
-				t.Errorf("Run() = %v, %d more failures", err, len(failures))
+				t.Errorf("Run() = %v, %d more failures, want no error, len(failures) = 0", err, len(failures))
 			}
 			r.done <- nil
 		})
@@ -335,6 +335,6 @@ func TestPanicBeforeDetachGets500(t *testing.T) {
 		t.Fatal(err)
 	}
 	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 500 ") {
-		t.Errorf("%v: %s", err, answer)
+		t.Errorf("%v: %s, want no error, string(answer) prefix \"HTTP/1.1 500 \"", err, answer)
 	}
 }

@@ -56,7 +56,7 @@ func TestGateDrains(t *testing.T) {
 		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		g.requests.Close()
 		if n := g.requests.Wait(drain.Short, 0) + g.requests.Wait(drain.Long, 0); n > 0 || w.Code != http.StatusNotFound {
-			t.Errorf("status %d, %d requests left", w.Code, n)
+			t.Errorf("status %d, %d requests left, want n = 0, w.Code = %d", w.Code, n, http.StatusNotFound)
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestServerOptions(t *testing.T) {
 		go func() { _, _ = io.WriteString(c, all+"Content-Length: 100\r\n\r\n") }()
 		begin := time.Now()
 		if _, err := io.ReadAll(r); time.Since(begin) > 2*time.Minute {
-			t.Errorf("a client that sends no body is kept for %v: %v", time.Since(begin), err)
+			t.Errorf("a client that sends no body is kept for %v: %v, want at most %v", time.Since(begin), err, 2*time.Minute)
 		}
 	})
 }

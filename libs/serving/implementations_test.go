@@ -229,7 +229,7 @@ func TestNoAcceptedRequestIsLost(t *testing.T) {
 						continue
 					}
 					if body, err := io.ReadAll(resp.Body); err != nil || string(body) != path {
-						t.Errorf("%s: %q, %v", path, body, err)
+						t.Errorf("%s: %q, %v, want no error, string(body) = %v", path, body, err, path)
 					}
 					resp.Body.Close()
 				}

@@ -134,7 +134,7 @@ func TestServesHTTP2WithASelfSignedCertificate(t *testing.T) {
 	r := start(t, testOptions(t), nil, hello)
 	resp, body := r.get(t, "/x")
 	if resp.ProtoMajor != 2 || body != "hello" {
-		t.Errorf("%s %q", resp.Proto, body)
+		t.Errorf("got %s %q, want resp.ProtoMajor = 2, body = \"hello\"", resp.Proto, body)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestConnectionContext(t *testing.T) {
 		go func() {
 			done <- s.Run(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Context().Value(key{}); got != r.RemoteAddr {
-					t.Errorf("%s: context value for %s = %v", r.Proto, r.RemoteAddr, got)
+					t.Errorf("%s: context value for %s = %v, want %v", r.Proto, r.RemoteAddr, got, r.RemoteAddr)
 				}
 			}), nil)
 		}()
@@ -176,7 +176,7 @@ func TestHTTP2CanBeDisabled(t *testing.T) {
 	o := testOptions(t)
 	o.DisableHTTP2 = true
 	if resp, _ := start(t, o, nil, hello).get(t, "/x"); resp.ProtoMajor != 1 {
-		t.Errorf("%s", resp.Proto)
+		t.Errorf("got %s, want resp.ProtoMajor = 1", resp.Proto)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				return mux
 			})
 			if resp, body := r.get(t, "/readyz?verbose"); resp.StatusCode != 200 || !strings.Contains(body, "[+]shutdown ok\n") {
-				t.Fatalf("readyz before: %d %s", resp.StatusCode, body)
+				t.Fatalf("readyz before: %d %s, want resp.StatusCode = 200, body with \"[+]shutdown ok\\n\"", resp.StatusCode, body)
 			}
 			watch, err := r.client.Get(r.url + "/watch")
 			if err != nil {
@@ -214,7 +214,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			defer watch.Body.Close()
 			lines := bufio.NewReader(watch.Body)
 			if line, err := lines.ReadString('\n'); err != nil || line != "begin\n" {
-				t.Fatalf("%q, %v", line, err)
+				t.Fatalf("got %q, %v, want no error, line = \"begin\\n\"", line, err)
 			}
 			answered := make(chan string, 1)
 			go func() {
@@ -227,10 +227,10 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			r.stop()
 			<-tl.ShutdownInitiated.Signaled()
 			if resp, body := r.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
-				t.Errorf("readyz during the delay: %d %s", resp.StatusCode, body)
+				t.Errorf("readyz during the delay: %d %s, want resp.StatusCode = 500, body with \"[-]shutdown failed: reason withheld\\n\"", resp.StatusCode, body)
 			}
 			if resp, _ := r.get(t, "/livez"); resp.StatusCode != 200 {
-				t.Errorf("livez during the delay: %d", resp.StatusCode)
+				t.Errorf("livez during the delay: %d, want 200", resp.StatusCode)
 			}
 			<-tl.NotAcceptingNewRequest.Signaled()
 			if !tl.AfterShutdownDelayDuration.Happened() || tl.InFlightRequestsDrained.Happened() {
@@ -240,7 +240,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				t.Errorf("requests were refused after %v, want at least the delay", after)
 			}
 			if rest, err := io.ReadAll(lines); err != nil || string(rest) != "end\n" {
-				t.Errorf("watch ended with %q, %v", rest, err)
+				t.Errorf("watch ended with %q, %v, want no error, string(rest) = \"end\\n\"", rest, err)
 			}
 			if retryAfter {
 				fresh := newClient(t, o.CertFile, nil)
@@ -378,14 +378,14 @@ func TestClientCertificates(t *testing.T) {
 		return body
 	}
 	if got := as(old); got != "jane" {
-		t.Errorf("known CA: %q", got)
+		t.Errorf("known CA: %q, want \"jane\"", got)
 	}
 	if got := as(next); got != "anonymous" {
-		t.Errorf("unknown CA: %q", got)
+		t.Errorf("unknown CA: %q, want \"anonymous\"", got)
 	}
 	r.client = newClient(t, o.CertFile, nil)
 	if _, got := r.get(t, "/whoami"); got != "anonymous" {
-		t.Errorf("no certificate: %q", got)
+		t.Errorf("no certificate: %q, want \"anonymous\"", got)
 	}
 	if err := tlsfiles.WriteFile(o.ClientCAFile, next.pem, 0o600); err != nil {
 		t.Fatal(err)
@@ -394,10 +394,10 @@ func TestClientCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := as(next); got != "jane" {
-		t.Errorf("rotated CA: %q", got)
+		t.Errorf("rotated CA: %q, want \"jane\"", got)
 	}
 	if got := as(old); got != "anonymous" {
-		t.Errorf("retired CA: %q", got)
+		t.Errorf("retired CA: %q, want \"anonymous\"", got)
 	}
 }
 

@@ -17,7 +17,7 @@ func TestRest(t *testing.T) {
 			at := time.Now()
 			task.Rest(t.Context(), begun)
 			if got := time.Since(at); got != want {
-				t.Errorf("rest after %v = %v", took, got)
+				t.Errorf("rest after %v = %v, want %v", took, got, want)
 			}
 		}
 		ctx, stop := context.WithCancel(t.Context())

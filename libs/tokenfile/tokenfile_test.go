@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 			}
 			r, ok, err := a.AuthenticateToken(t.Context(), c.token, nil)
 			if err != nil || ok != (c.want != nil) {
-				t.Fatalf("%v, %v, want %v", ok, err, c.want)
+				t.Fatalf("got %v, %v, want %v", ok, err, c.want)
 			}
 			if ok && (r.User.Name != c.want.Name || r.User.UID != c.want.UID || !slices.Equal(r.User.Groups, c.want.Groups)) {
 				t.Errorf("user %+v, want %+v", r.User, *c.want)
@@ -62,10 +62,10 @@ func TestParse(t *testing.T) {
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	if _, _, err := tokenfile.Load(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing file: %v", err)
+		t.Errorf("missing file: %v, want error %v", err, os.ErrNotExist)
 	}
 	if _, _, err := tokenfile.Load(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), "read ") {
-		t.Errorf("folder: %v", err)
+		t.Errorf("folder: %v, want an error with \"read \"", err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := tokenfile.Load(path); err == nil || !strings.Contains(err.Error(), "is larger than") {
-		t.Errorf("too large a file: %v", err)
+		t.Errorf("too large a file: %v, want an error with \"is larger than\"", err)
 	}
 	if err := os.WriteFile(path, []byte("tok,alice,u1\nbad\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestLoad(t *testing.T) {
 	}
 	a, _, err := tokenfile.Load(path)
 	if err != nil || a.Len() != 1 {
-		t.Errorf("loaded %v, %v", a, err)
+		t.Errorf("loaded %v, %v, want no error, a.Len() = 1", a, err)
 	}
 }
 

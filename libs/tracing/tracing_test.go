@@ -53,7 +53,7 @@ func TestConfigurations(t *testing.T) {
 		t.Errorf("missing file: %v", err)
 	}
 	if c, err := (&tracing.Options{}).Read(); c != nil || err != nil {
-		t.Errorf("no file: %v, %v", c, err)
+		t.Errorf("no file: %v, %v, want c = nil, no error", c, err)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestSamplingDecision(t *testing.T) {
 			p.Close()
 			spans := collector.Spans()
 			if len(spans) != 2*c.spans {
-				t.Fatalf("%d spans: %+v", len(spans), spans)
+				t.Fatalf("%d spans: %+v, want %v", len(spans), spans, 2*c.spans)
 			}
 			if flag := strings.HasSuffix(sent, "-01"); sent == "" || flag != (c.spans > 0) {
 				t.Errorf("propagated: %q", sent)
@@ -131,7 +131,7 @@ func TestSamplingDecision(t *testing.T) {
 			for _, s := range spans {
 				const trace = "0af7651916cd43dd8448eb211c80319c"
 				if (s.Trace == trace) != c.goesOn {
-					t.Errorf("span %s has trace %s", s.Name, s.Trace)
+					t.Errorf("span %s has trace %s, want (s.Trace == trace) = %v", s.Name, s.Trace, c.goesOn)
 				}
 				if s.Name == "GET" && (len(s.Links) == 1 && s.Links[0] == trace) != c.linked {
 					t.Errorf("links = %v", s.Links)
@@ -140,7 +140,7 @@ func TestSamplingDecision(t *testing.T) {
 					t.Errorf("propagated %s, want span %s", sent, s.ID)
 				}
 				if s.Service != "testd" || s.Instance != "one" {
-					t.Errorf("span has service %s, instance %s", s.Service, s.Instance)
+					t.Errorf("span has service %s, instance %s, want s.Service = \"testd\", s.Instance = \"one\"", s.Service, s.Instance)
 				}
 			}
 		})
@@ -164,11 +164,11 @@ func TestSpanTextsAreLimited(t *testing.T) {
 			size += len(v)
 		}
 		if size > 16<<10 {
-			t.Errorf("a span has %d bytes", size)
+			t.Errorf("a span has %d bytes, want at most %v", size, 16<<10)
 		}
 	}
 	if len(collector.Spans()) != 1 {
-		t.Errorf("got %d spans", len(collector.Spans()))
+		t.Errorf("got %d spans, want 1", len(collector.Spans()))
 	}
 }
 
@@ -206,7 +206,7 @@ func TestUnavailableCollectorDoesNotBlock(t *testing.T) {
 				counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 			}
 			if counts["ended"] != many || counts["exported"] != 0 || counts["lost"] > many/2 {
-				t.Errorf("counts = %v", counts)
+				t.Errorf("counts = %v, want counts[\"ended\"] = %v, counts[\"exported\"] = 0, counts[\"lost\"] at most %v", counts, many, many/2)
 			}
 		})
 	}
@@ -220,7 +220,7 @@ func TestNilProviderCostsNothing(t *testing.T) {
 		t.Errorf("Handler() = %T", got)
 	}
 	if got := p.Transport(http.DefaultTransport); got != http.DefaultTransport {
-		t.Errorf("Transport() = %T", got)
+		t.Errorf("Transport() = %T, want %v", got, http.DefaultTransport)
 	}
 	if p.Inner() != nil {
 		t.Error("Inner() is not nil")

@@ -86,7 +86,7 @@ func start(t *testing.T) *fixture {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want error %v", err, context.Canceled)
 		}
 	})
 	b.await(0, true)
@@ -151,7 +151,7 @@ func (b *fixture) spread(n int) map[string]int {
 func TestRoundRobinOfReadyBackends(t *testing.T) {
 	b := start(t)
 	if got := b.spread(6); got["a"] != 3 || got["b"] != 3 {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want got[\"a\"] = 3, got[\"b\"] = 3", got)
 	}
 	stays := map[string]*client{}
 	for len(stays) < 2 {
@@ -160,16 +160,16 @@ func TestRoundRobinOfReadyBackends(t *testing.T) {
 	}
 	b.set(0, false)
 	if got := b.spread(4); got["b"] != 4 {
-		t.Errorf("a not ready: got %v", got)
+		t.Errorf("a not ready: got %v, want got[\"b\"] = 4", got)
 	}
 	for name, c := range stays {
 		if got := c.request(); got != name {
-			t.Errorf("connection to %s: got response of %q", name, got)
+			t.Errorf("connection to %s: got response of %q, want %v", name, got, name)
 		}
 	}
 	b.set(1, false)
 	if got := b.spread(4); got[""] != 0 {
-		t.Errorf("none ready: got %v", got)
+		t.Errorf("none ready: got %v, want got[\"\"] = 0", got)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestUnreachableBackendIsSkipped(t *testing.T) {
 	b := start(t)
 	b.lns[0].Close() // still ready for the balancer
 	if got := b.spread(4); got["b"] != 4 {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want got[\"b\"] = 4", got)
 	}
 }
 
@@ -195,10 +195,10 @@ func TestUnresponsiveBackendIsDisconnected(t *testing.T) {
 		t.Error("got a response from a")
 	}
 	if got := clients["b"].request(); got != "b" {
-		t.Errorf("connection to b: got response of %q", got)
+		t.Errorf("connection to b: got response of %q, want \"b\"", got)
 	}
 	if got := b.dial().request(); got != "b" {
-		t.Errorf("new connection: got %q", got)
+		t.Errorf("new connection: got %q, want \"b\"", got)
 	}
 }
 
@@ -213,6 +213,6 @@ func TestHalfCloseIsForwarded(t *testing.T) {
 	}
 	rest, err := io.ReadAll(c.r)
 	if err != nil || string(rest) != "bye\n" {
-		t.Errorf("got %q, %v", rest, err)
+		t.Errorf("got %q, %v, want no error, string(rest) = \"bye\\n\"", rest, err)
 	}
 }

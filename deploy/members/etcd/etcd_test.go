@@ -44,7 +44,7 @@ func TestFlags(t *testing.T) {
 		}
 	}
 	if _, err := configure([]string{"--help"}, io.Discard); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("help: got %v", err)
+		t.Errorf("help: got %v, want error %v", err, flag.ErrHelp)
 	}
 }
 
@@ -55,6 +55,6 @@ func TestConfigFileReplacesFlags(t *testing.T) {
 	}
 	c, err := configure([]string{"--name=flagged", "--config-file=" + path}, io.Discard)
 	if err != nil || c.Name != "filed" {
-		t.Errorf("got %v %v", c, err)
+		t.Errorf("got %v %v, want no error, c.Name = \"filed\"", c, err)
 	}
 }

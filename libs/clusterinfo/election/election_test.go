@@ -110,7 +110,7 @@ func TestFailedWorkEndsRun(t *testing.T) {
 		client, wrong := fake.NewClientset(), errors.New("wrong")
 		a := stand(t, client, "a", func(context.Context) error { return wrong })
 		if err := <-a.done; !errors.Is(err, wrong) {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run() = %v, want error %v", err, wrong)
 		}
 		b := stand(t, client, "b", untilTheEnd)
 		after(5 * time.Second)
@@ -131,7 +131,7 @@ func TestReadyWaitsForTheLease(t *testing.T) {
 		a := stand(t, client, "a", untilTheEnd)
 		after(time.Minute)
 		if err := a.Ready(nil); err == nil || err.Error() != "waiting for the lease kube-system/test: not read yet" {
-			t.Errorf("Ready() = %v", err)
+			t.Errorf("Ready() = %v, want error \"waiting for the lease kube-system/test: not read yet\"", err)
 		}
 		a.stop()
 		if err := <-a.done; err != nil {
@@ -146,7 +146,7 @@ func TestRunWithoutElection(t *testing.T) {
 	e := election.NewWithClient(o, nil, "a", slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	wrong := errors.New("wrong")
 	if err := e.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) || e.Ready(nil) != nil {
-		t.Errorf("Run() = %v, Ready() = %v", err, e.Ready(nil))
+		t.Errorf("Run() = %v, Ready() = %v, want error %v, e.Ready(nil) = nil", err, e.Ready(nil), wrong)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestValidate(t *testing.T) {
 			c.change(o)
 			err := errors.Join(o.Validate()...)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%v, want %q", err, c.want)
+				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}

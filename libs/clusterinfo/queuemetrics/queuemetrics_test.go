@@ -21,7 +21,7 @@ func gather(t *testing.T, r *prometheus.Registry) map[string]*dto.Metric {
 	out := map[string]*dto.Metric{}
 	for _, f := range families {
 		if len(f.Metric) != 1 || f.Metric[0].GetLabel()[0].GetName() != "name" || f.Metric[0].GetLabel()[0].GetValue() != "q" {
-			t.Errorf("%s: %v", f.GetName(), f.Metric)
+			t.Errorf("%s: %v, want len(f.Metric) = 1, f.Metric[0].GetLabel()[0].GetName() = \"name\", f.Metric[0].GetLabel()[0].GetValue() = \"q\"", f.GetName(), f.Metric)
 		}
 		out[strings.TrimPrefix(f.GetName(), "workqueue_")] = f.Metric[0]
 	}
@@ -42,7 +42,7 @@ func TestQueueMetrics(t *testing.T) {
 	q.Add("a")
 	q.Add("b")
 	if m := gather(t, r); m["depth"].GetGauge().GetValue() != 2 || m["adds_total"].GetCounter().GetValue() != 2 {
-		t.Errorf("two items: %v", m)
+		t.Errorf("two items: %v, want m[\"depth\"].GetGauge().GetValue() = 2, m[\"adds_total\"].GetCounter().GetValue() = 2", m)
 	}
 	item, _ := q.Get()
 	q.AddRateLimited("c")
@@ -50,15 +50,15 @@ func TestQueueMetrics(t *testing.T) {
 	m := gather(t, r)
 	for _, name := range []string{"queue_duration_seconds", "work_duration_seconds"} {
 		if n := m[name].GetHistogram().GetSampleCount(); n != 1 {
-			t.Errorf("%s: %d samples", name, n)
+			t.Errorf("%s: %d samples, want 1", name, n)
 		}
 	}
 	if m["retries_total"].GetCounter().GetValue() != 1 {
-		t.Errorf("retries: %v", m["retries_total"])
+		t.Errorf("retries: %v, want m[\"retries_total\"].GetCounter().GetValue() = 1", m["retries_total"])
 	}
 	for _, name := range []string{"unfinished_work_seconds", "longest_running_processor_seconds"} {
 		if m[name] == nil {
-			t.Errorf("missing metric %s", name)
+			t.Errorf("missing metric %s, want m[name] set", name)
 		}
 	}
 	q.ShutDown()
@@ -66,6 +66,6 @@ func TestQueueMetrics(t *testing.T) {
 	again := queue(p)
 	defer again.ShutDown()
 	if m := gather(t, r); m["depth"].GetGauge().GetValue() != 0 {
-		t.Errorf("a new queue starts at %v", m["depth"])
+		t.Errorf("a new queue starts at %v, want m[\"depth\"].GetGauge().GetValue() = 0", m["depth"])
 	}
 }

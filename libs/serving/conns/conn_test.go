@@ -75,7 +75,7 @@ func TestCorkedWritesLeaveTogether(t *testing.T) {
 	write("f")
 	uncork()
 	if got := string(bytes.Join(below.writes, []byte(" "))); got != "a bcd e f" {
-		t.Errorf("writes = %s", got)
+		t.Errorf("writes = %s, want \"a bcd e f\"", got)
 	}
 
 	gone := errors.New("gone")
@@ -83,14 +83,14 @@ func TestCorkedWritesLeaveTogether(t *testing.T) {
 	c.Cork()
 	write("g")
 	if err := c.Uncork(); !errors.Is(err, gone) {
-		t.Errorf("uncork() after a failed write = %v", err)
+		t.Errorf("uncork() after a failed write = %v, want error %v", err, gone)
 	}
 	below.err = nil
 	if _, err := c.Write([]byte("h")); !errors.Is(err, gone) {
-		t.Errorf("Write() after a failed write = %v", err)
+		t.Errorf("Write() after a failed write = %v, want error %v", err, gone)
 	}
 	if err := c.Uncork(); !errors.Is(err, gone) {
-		t.Errorf("uncork() without held bytes = %v", err)
+		t.Errorf("uncork() without held bytes = %v, want error %v", err, gone)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestCorkedBytesAreLimited(t *testing.T) {
 		}
 		all += len(record)
 		if cap(c.corkedBytes) > maxCorked {
-			t.Fatalf("after %d bytes, the buffer has %d", all, cap(c.corkedBytes))
+			t.Fatalf("after %d bytes, the buffer has %d, want at most %v", all, cap(c.corkedBytes), maxCorked)
 		}
 	}
 	if err := c.Uncork(); err != nil {
@@ -129,7 +129,7 @@ func TestCorkedBytesAreLimited(t *testing.T) {
 	below.err = nil
 	writes := len(below.writes)
 	if err := c.Uncork(); !errors.Is(err, gone) || len(below.writes) != writes {
-		t.Errorf("uncork() after a failed write = %v, %d more writes", err, len(below.writes)-writes)
+		t.Errorf("uncork() after a failed write = %v, %d more writes, want error %v, len(below.writes) = %v", err, len(below.writes)-writes, gone, writes)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestBelowTLS(t *testing.T) {
 		"without TLS":                 {below, nil},
 	} {
 		if got := BelowTLS(tc.conn); got != tc.want {
-			t.Errorf("%s: got %v", name, got)
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 		test(f)
 		synctest.Wait()
 		if f.limits.reserved != 0 || len(f.limits.byAddress) > 0 || f.limits.limiter.InUse() != 0 {
-			t.Errorf("at the end %d bytes are reserved, by address %v, and %d permits are in use", f.limits.reserved, f.limits.byAddress, f.limits.limiter.InUse())
+			t.Errorf("at the end %d bytes are reserved, by address %v, and %d permits are in use, want f.limits.reserved = 0, len(f.limits.byAddress) = 0, f.limits.limiter.InUse() = 0", f.limits.reserved, f.limits.byAddress, f.limits.limiter.InUse())
 		}
 		if err := server.Close(); err != nil {
 			t.Error(err)
@@ -199,7 +199,7 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 		h.reserve(from, -n)
 	}
 	if h.reserved != 0 || len(h.byAddress) > 0 {
-		t.Errorf("at the end %d bytes are reserved, by address %v", h.reserved, h.byAddress)
+		t.Errorf("at the end %d bytes are reserved, by address %v, want h.reserved = 0, len(h.byAddress) = 0", h.reserved, h.byAddress)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 			synctest.Wait()
 		}
 		if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/8 {
-			t.Errorf("%d bytes are reserved for one address", f.limits.reserved)
+			t.Errorf("%d bytes are reserved for one address, want f.limits.reserved at most %v, f.limits.reserved at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/8)
 		}
 		rest := MaxReservedHeaders/2 - f.limits.reserved
 		if !f.limits.reserve(Network(netip.Addr{}), rest) {
@@ -267,7 +267,7 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 					}
 				}
 				if more := heap() - before; more > conns*size/4 {
-					t.Errorf("%d bytes are retained by %d connections", more, conns)
+					t.Errorf("%d bytes are retained by %d connections, want at most %v", more, conns, conns*size/4)
 				}
 			})
 		})
@@ -382,7 +382,7 @@ func TestLargeHeadersInFlightAreLimited(t *testing.T) {
 					synctest.Wait()
 				}
 				if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/2-2*size {
-					t.Errorf("%d bytes are reserved for one address", f.limits.reserved)
+					t.Errorf("%d bytes are reserved for one address, want f.limits.reserved at most %v, f.limits.reserved at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/2-2*size)
 				}
 				small := f.connect()
 				small.send(getLine + endOfHeader)

@@ -142,7 +142,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		must(other.WriteHeaders(http2.HeadersFrameParam{StreamID: other.id + 2, BlockFragment: []byte(strings.Repeat("\x88", 12<<10))}))
 		heard()
 		if all.reserved < largeHeader {
-			t.Errorf("%d bytes are reserved for an unfinished header section", all.reserved)
+			t.Errorf("%d bytes are reserved for an unfinished header section, want at least %v", all.reserved, largeHeader)
 		}
 		must(large.Acquire(t.Context(), limit.Claim[string]{}))
 		must(one.request(long))
@@ -155,7 +155,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		large.Release(limit.Claim[string]{})
 		synctest.Wait()
 		if large.InUse() != 0 || all.reserved > 0 {
-			t.Errorf("at the end %d permits are in use, %d bytes are reserved", large.InUse(), all.reserved)
+			t.Errorf("at the end %d permits are in use, %d bytes are reserved, want large.InUse() = 0, all.reserved = 0", large.InUse(), all.reserved)
 		}
 	})
 }

@@ -68,7 +68,7 @@ func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *Li
 		}
 		time.Sleep(handshakeGrace + rejectLinger) // in synctest time; rejected clients are read for rejectLinger
 		if n := h.limiter.InUse(); n != 0 {
-			t.Errorf("%d of %d permits are in use at the end", n, handshakePermits())
+			t.Errorf("%d of %d permits are in use at the end, want 0", n, handshakePermits())
 		}
 	})
 }
@@ -145,7 +145,7 @@ func TestHandshakeMetrics(t *testing.T) {
 		count("good handshake", 1, 0, 0)
 		go func() { _, _ = good.Write([]byte("x")) }()
 		if _, err := conn.Read(make([]byte, 1)); err != nil || h.limiter.InUse() != 0 {
-			t.Errorf("%d permits are in use after the handshake, error: %v", h.limiter.InUse(), err)
+			t.Errorf("%d permits are in use after the handshake, error: %v, want no error, h.limiter.InUse() = 0", h.limiter.InUse(), err)
 		}
 		_ = good.NetConn().Close()
 		_ = conn.Close()
@@ -226,7 +226,7 @@ func TestPlaintextHTTPGets400(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, _ := io.ReadAll(c); (string(got) == notTLS) != answered {
-				t.Errorf("%q got %q", request, got)
+				t.Errorf("%q got %q, want (string(got) == notTLS) = %v", request, got, answered)
 			}
 			silent := l.dial()
 			if _, err := io.WriteString(silent, request[:5]); err != nil {

@@ -25,7 +25,7 @@ func TestClientNetwork(t *testing.T) {
 		{a: "192.0.2.1", b: "192.0.2.2", same: false},
 	} {
 		if same := clientNetwork(addrConn{addr: tc.a}) == clientNetwork(addrConn{addr: tc.b}); same != tc.same {
-			t.Errorf("%s and %s count as one: %t", tc.a, tc.b, same)
+			t.Errorf("%s and %s count as one: %t, want %v", tc.a, tc.b, same, tc.same)
 		}
 	}
 }

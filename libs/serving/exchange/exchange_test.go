@@ -331,7 +331,7 @@ func TestResponseControllerReachesWriter(t *testing.T) {
 		x, _ := l.Begin(w, request(1, nil), false)
 		at := time.Now().Add(time.Second)
 		if err := http.NewResponseController(x).SetReadDeadline(at); err != nil || formatDeadlines(w.readDeadlines) != "1s" {
-			t.Errorf("%v, %s", err, formatDeadlines(w.readDeadlines))
+			t.Errorf("got %v, %s, want no error, formatDeadlines(w.readDeadlines) = \"1s\"", err, formatDeadlines(w.readDeadlines))
 		}
 		if err := x.FlushError(); err != nil || !w.Flushed {
 			t.Errorf("%v, flushed %t", err, w.Flushed)
@@ -361,7 +361,7 @@ func TestLargeWriteIsCorked(t *testing.T) {
 			w := newFakeWriter()
 			w.write = func(p []byte) (int, error) {
 				if c.corked != tc.held {
-					t.Errorf("%s: corked = %t", name, !tc.held)
+					t.Errorf("%s: corked = %t, want c.corked = %v", name, !tc.held, tc.held)
 				}
 				_, _ = c.Write(p)
 				return len(p), tc.fails

@@ -72,7 +72,7 @@ func TestLateReaderBuffersOnlyUnread(t *testing.T) {
 		<-read
 	}
 	if more := heap() - before; more > parts*part/4 {
-		t.Errorf("%d bytes are retained for a body with %d unread bytes", more, part)
+		t.Errorf("%d bytes are retained for a body with %d unread bytes, want at most %v", more, part, parts*part/4)
 	}
 	read <- struct{}{}
 	<-read
@@ -89,7 +89,7 @@ func TestReadAfterBodyClose(t *testing.T) {
 			begun, came, got := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			client := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 				if n, err := r.Body.Read(nil); n != 0 || err != nil { // before any data arrives
-					t.Errorf("Read(nil) = %d, %v", n, err)
+					t.Errorf("Read(nil) = %d, %v, want n = 0, no error", n, err)
 				}
 				close(begun)
 				<-came

@@ -105,7 +105,7 @@ func TestTruncatedHeadersAreIgnored(t *testing.T) {
 				client := dialRaw(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
 				client.writeFrame(http2.FrameHeaders, endFlags, 1, c.list)
 				if got := client.readResponse(1); got != "200; content-length=0" {
-					t.Fatalf("response = %s", got)
+					t.Fatalf("response = %s, want \"200; content-length=0\"", got)
 				}
 				n := len(c.list) + c.more
 				_, err := client.Conn.Write(append([]byte{0, byte(n >> 8), byte(n), byte(http2.FrameHeaders), byte(endFlags), 0, 0, 0, 3}, c.list[:len(c.list)-c.cut]...))

@@ -152,10 +152,10 @@ func TestWritesAfterTheHandlerFail(t *testing.T) {
 	for range 50 {
 		_, body := get(t, c, "/leaves")
 		if len(bytes.ReplaceAll([]byte(body), []byte("late"), nil)) > 0 {
-			t.Errorf("the body is %q", body)
+			t.Errorf("the body is %q, want len(bytes.ReplaceAll([]byte(body), []byte(\"late\"), nil)) = 0", body)
 		}
 		if _, body := get(t, c, "/other"); body != "own" {
-			t.Errorf("another response has the body %q", body)
+			t.Errorf("another response has the body %q, want \"own\"", body)
 		}
 		if err := <-failed; err == nil {
 			t.Error("a late write succeeded")
@@ -196,7 +196,7 @@ func TestTinyWindowsComplete(t *testing.T) {
 			c.openWindows(d)
 		}
 		if owed := w.control.Load() - 2*w.frames.Load(); owed > 10 {
-			t.Errorf("%d control frames exceed those allowed for %d DATA frames", owed, w.frames.Load())
+			t.Errorf("%d control frames exceed those allowed for %d DATA frames, want at most 10", owed, w.frames.Load())
 		}
 	})
 }

@@ -93,7 +93,7 @@ func TestDetachedPanicIsLogged(t *testing.T) {
 		t.Error("the response is complete, want an error")
 	}
 	if line := <-logged; !strings.Contains(line, "panic=odd") || !strings.Contains(line, "recoverPanic") {
-		t.Errorf("logged %s", line)
+		t.Errorf("logged %s, want line with \"panic=odd\", line with \"recoverPanic\"", line)
 	}
 }
 

@@ -115,14 +115,14 @@ func TestHeaderFrameErrors(t *testing.T) {
 		"of one that is closed": {func(c *rawClient) {
 			c.writeFrame(headers, endsHeaders|endsStream, 3, "\x83\x87\x44\x02/x\x41\x01a")
 			if got := c.readEvent(); got != "200" {
-				c.t.Errorf("response = %s", got)
+				c.t.Errorf("response = %s, want \"200\"", got)
 			}
 			c.writeFrame(headers, endsHeaders, 3, postBlock)
 		}, "away STREAM_CLOSED"},
 		"after the client left": {func(c *rawClient) {
 			c.writeFrame(http2.FrameGoAway, 0, 0, "\x00\x00\x00\x00\x00\x00\x00\x00")
 			if got := c.readEvent(); got != "away NO_ERROR" {
-				c.t.Errorf("got %s", got)
+				c.t.Errorf("got %s, want \"away NO_ERROR\"", got)
 			}
 			c.writeFrame(headers, endsHeaders, 3, postBlock)
 			c.writeFrame(http2.FrameData, 0, 3, "x")

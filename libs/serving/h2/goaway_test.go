@@ -76,7 +76,7 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 		})
 	}
 	if away != conns || accepted < conns {
-		t.Errorf("%d requests were accepted before %d GOAWAYs", accepted, away)
+		t.Errorf("%d requests were accepted before %d GOAWAYs, want away = %v, accepted at least %v", accepted, away, conns, conns)
 	}
 }
 

@@ -153,11 +153,11 @@ func TestResponsesWithTransport(t *testing.T) {
 		}
 	}
 	if resp, _ := get(t, c, "/short"); resp.ContentLength != 5 || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
-		t.Errorf("header = %v", resp.Header)
+		t.Errorf("header = %v, want resp.ContentLength = 5, resp.Header.Get(\"Content-Type\") = \"text/plain; charset=utf-8\"", resp.Header)
 	}
 	resp, err := c.Head("https://example.com/counted")
 	if err != nil || resp.ContentLength != 20000 {
-		t.Errorf("%v %v", resp, err)
+		t.Errorf("got %v %v, want no error, resp.ContentLength = 20000", resp, err)
 	}
 	resp, err = c.Get("https://example.com/missing")
 	if err == nil {
@@ -169,7 +169,7 @@ func TestResponsesWithTransport(t *testing.T) {
 	}
 	resp, body := get(t, c, "/trailers")
 	if body != "body" || resp.Trailer.Get("X-Sum") != "4" {
-		t.Errorf("%q %v", body, resp.Trailer)
+		t.Errorf("got %q %v, want body = \"body\", resp.Trailer.Get(\"X-Sum\") = \"4\"", body, resp.Trailer)
 	}
 	if _, err := c.Get("https://example.com/panic"); err == nil {
 		t.Error("a panic got a response")
@@ -225,7 +225,7 @@ func TestManyStreams(t *testing.T) {
 		all.Go(func() {
 			for range 100 {
 				if _, b := get(t, c, "/"); b != "ok" {
-					t.Errorf("%q", b)
+					t.Errorf("got %q, want \"ok\"", b)
 				}
 			}
 		})
@@ -297,6 +297,6 @@ func TestShutdownCompletesRequests(t *testing.T) {
 	s.Shutdown()
 	close(end)
 	if b := <-got; b != "whole" {
-		t.Errorf("%q", b)
+		t.Errorf("got %q, want \"whole\"", b)
 	}
 }

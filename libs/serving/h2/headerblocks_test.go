@@ -75,7 +75,7 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 				}
 			}
 			if more := heap() - before; more > conns*f.most {
-				t.Errorf("%d bytes are retained by %d connections", more, conns)
+				t.Errorf("%d bytes are retained by %d connections, want at most %v", more, conns, conns*f.most)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 				conn.must(conn.WriteContinuation(1, len(rest) == 0, part))
 			}
 			if n := <-asked; n != c.bytes {
-				t.Errorf("got %d bytes", n)
+				t.Errorf("got %d bytes, want %v", n, c.bytes)
 			}
 			if w.acquired != c.turn {
 				t.Errorf("acquired a permit: %t, want %t", w.acquired, c.turn)

@@ -224,7 +224,7 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 			case *http2.RSTStreamFrame:
 				reset = true
 				if f.StreamID != late || f.ErrCode != http2.ErrCodeInternal {
-					t.Fatalf("stream %d was reset: %v", f.StreamID, f.ErrCode)
+					t.Fatalf("stream %d was reset: %v, want f.StreamID = %v, f.ErrCode = %v", f.StreamID, f.ErrCode, late, http2.ErrCodeInternal)
 				}
 			case *http2.GoAwayFrame:
 				t.Fatal(f)
@@ -311,7 +311,7 @@ func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 			case *http2.RSTStreamFrame:
 				reset = true
 				if f.StreamID != shut {
-					t.Fatalf("stream %d was reset", f.StreamID)
+					t.Fatalf("stream %d was reset, want %v", f.StreamID, shut)
 				}
 			case *http2.GoAwayFrame:
 				t.Fatal(f)
@@ -342,7 +342,7 @@ func TestLongResponseNeedsMinRate(t *testing.T) {
 				c.post("/", true)
 				defer c.readInBackground()()
 				if err := <-failed; (err == nil) != whole {
-					t.Errorf("Write() = %v", err)
+					t.Errorf("Write() = %v, want (err == nil) = %v", err, whole)
 				}
 			})
 		})

@@ -88,7 +88,7 @@ func dialServer(t *testing.T, s *h2.Server, wire func(net.Conn) h2.Wire, handler
 	t.Cleanup(func() {
 		_ = client.Close()
 		if v := <-c.ended; v != nil {
-			t.Errorf("the server panicked: %v", v)
+			t.Errorf("the server panicked: %v, want nil", v)
 		}
 	})
 	_, err := io.WriteString(client, http2.ClientPreface)
@@ -285,7 +285,7 @@ func TestStreamsShareConnection(t *testing.T) {
 		}
 	}
 	if least := min(came[one], came[other]); least < size/8 { // the other may have started late
-		t.Errorf("one response is complete after %d bytes of the other", least)
+		t.Errorf("one response is complete after %d bytes of the other, want at least %v", least, size/8)
 	}
 }
 

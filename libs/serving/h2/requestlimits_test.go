@@ -21,7 +21,7 @@ func TestTooManyFieldsGet431(t *testing.T) {
 		c.MaxHeaderBytes = 1 << 20
 		client := dialServer(t, h2.NewServer(c), func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(w http.ResponseWriter, r *http.Request) {
 			if len(r.Header["X"]) != 10_000-4 {
-				t.Errorf("got %d fields", len(r.Header["X"]))
+				t.Errorf("got %d fields, want %v", len(r.Header["X"]), 10_000-4)
 			}
 		})
 		list := encodeRequest(client.hpack, &client.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "y"}}, n)...)
@@ -88,7 +88,7 @@ func TestHandlersAreLimited(t *testing.T) {
 	var running atomic.Int64
 	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(_ http.ResponseWriter, r *http.Request) {
 		if n := running.Add(1); n > most {
-			t.Errorf("%d handlers are running", n)
+			t.Errorf("%d handlers are running, want at most %v", n, most)
 		}
 		began <- r.URL.Path
 		<-end // even if the client resets the stream
@@ -108,11 +108,11 @@ func TestHandlersAreLimited(t *testing.T) {
 	}
 	close(end)
 	if got := client.readResponse(kept); got != "200; content-length=0" {
-		t.Errorf("waiting request got %s", got)
+		t.Errorf("waiting request got %s, want \"200; content-length=0\"", got)
 	}
 	client.ping()
 	if path := <-began; path != "/kept" || len(began) > 0 {
-		t.Errorf("%s started, and %d more", path, len(began))
+		t.Errorf("%s started, and %d more, want path = \"/kept\", len(began) = 0", path, len(began))
 	}
 }
 

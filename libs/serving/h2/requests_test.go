@@ -161,11 +161,11 @@ func TestMalformedRequestResetsStream(t *testing.T) {
 			}
 			c.sendHeaders(3, endsStream, getFields())
 			if got := c.readEvent(); got != "200" {
-				t.Errorf("next request got %s", got)
+				t.Errorf("next request got %s, want \"200\"", got)
 			}
 			<-saw
 			if len(saw) > 0 {
-				t.Errorf("the handler got %s", <-saw)
+				t.Errorf("the handler got %s, want len(saw) = 0", <-saw)
 			}
 		})
 	}
@@ -216,7 +216,7 @@ func TestRequestFields(t *testing.T) {
 				code = client.readEvent()
 			}
 			if code != "200" {
-				t.Fatalf("response = %s", code)
+				t.Fatalf("response = %s, want \"200\"", code)
 			}
 			if got := <-saw; got != c.want {
 				t.Errorf("request =\n%s, want\n%s", got, c.want)

@@ -147,7 +147,7 @@ func TestResponseHeaders(t *testing.T) {
 				func() {
 					defer func() {
 						if recover() == nil {
-							t.Errorf("WriteHeader(%d) did not panic", code)
+							t.Errorf("WriteHeader(%d) did not panic, want recover() set", code)
 						}
 					}()
 					w.WriteHeader(code)
@@ -159,7 +159,7 @@ func TestResponseHeaders(t *testing.T) {
 	c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
 	c.sendHeaders(1, endsStream, getFields())
 	if got := c.readResponse(1); got != "away NO_ERROR; 200; content-length=0" {
-		t.Errorf("response with Connection: close = %s", got)
+		t.Errorf("response with Connection: close = %s, want \"away NO_ERROR; 200; content-length=0\"", got)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestWritesFailAfterHandlerReturns(t *testing.T) {
 	for id := uint32(1); id < 5; id += 2 {
 		c.sendHeaders(id, 0, getFields()) // the handler's end is known by the reset
 		if got := c.readResponse(id); got != "200; content-length=0" {
-			t.Errorf("response = %s", got)
+			t.Errorf("response = %s, want \"200; content-length=0\"", got)
 		}
 		if got := c.readEvent(); got != fmt.Sprint("reset ", id, " NO_ERROR") {
 			t.Errorf("next event = %s", got)
@@ -293,7 +293,7 @@ func TestWritesFailAfterHandlerReturns(t *testing.T) {
 		w := <-kept
 		w.WriteHeader(http.StatusEarlyHints)
 		if n, err := w.Write([]byte("text")); err == nil || n > 0 {
-			t.Errorf("Write() = %d without an error", n)
+			t.Errorf("Write() = %d without an error, want an error, n = 0", n)
 		}
 		if http.NewResponseController(w).Flush() == nil || w.(interface{ Send([]byte) error }).Send(nil) == nil {
 			t.Error("Flush() or Send() succeeded")

@@ -55,7 +55,7 @@ func TestAcquireWriteToken(t *testing.T) {
 	}
 	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.fail(errSilent) })
 	if err == nil || len(c.writers) > 0 {
-		t.Errorf("after fail: %d waiting, error: %v", len(c.writers), err)
+		t.Errorf("after fail: %d waiting, error: %v, want an error, len(c.writers) = 0", len(c.writers), err)
 	}
 	c = &conn{server: NewServer(Config{}), schedule: schedule{writers: []*stream{{}}, queue: backlog{size: maxPending}}}
 	if c.canQueue(1) {
@@ -77,7 +77,7 @@ func TestRefundSkipsEndedStreams(t *testing.T) {
 		}
 		c.refund(s, 2)
 		if c.queue.size != of.frames*(frameHeaderLen+4) {
-			t.Errorf("queued %d bytes for a stream that is %s", c.queue.size, name)
+			t.Errorf("queued %d bytes for a stream that is %s, want %v", c.queue.size, name, of.frames*(frameHeaderLen+4))
 		}
 	}
 }
@@ -156,11 +156,11 @@ func TestWriteFramesInOrder(t *testing.T) {
 			w.writes++ // frame headers need space
 		}
 		if err := (&conn{wire: w, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
-			t.Errorf("writing %d bytes succeeded although the last write failed", n)
+			t.Errorf("writing %d bytes succeeded although the last write failed, want an error", n)
 		}
 		w = &fakeWire{released: errSilent}
 		if err := (&conn{wire: w, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
-			t.Errorf("writing %d bytes succeeded although Uncork failed", n)
+			t.Errorf("writing %d bytes succeeded although Uncork failed, want an error", n)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func TestCheckSeesTheRequest(t *testing.T) {
 	r.Add("q", func(req *http.Request) error { seen = req.URL.Query().Get("x"); return nil })
 	get(r, "/readyz?x=1")
 	if seen != "1" {
-		t.Errorf("check saw %q", seen)
+		t.Errorf("check saw %q, want \"1\"", seen)
 	}
 }
 

@@ -70,10 +70,10 @@ func TestASharedRunIsBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := ask(ctx, check); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("caller whose context ended got %v", err)
+			t.Errorf("caller whose context ended got %v, want error %v", err, context.DeadlineExceeded)
 		}
 		if err := ask(t.Context(), check); !errors.Is(err, errDown) {
-			t.Errorf("waiting caller got %v", err)
+			t.Errorf("waiting caller got %v, want error %v", err, errDown)
 		}
 	})
 }

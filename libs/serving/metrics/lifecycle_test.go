@@ -109,7 +109,7 @@ func TestWhatIsShown(t *testing.T) {
 	} {
 		l := parsed(t, c.args...)
 		if errs := l.Validate(); len(errs) > 0 {
-			t.Errorf("%s: errors = %v", name, errs)
+			t.Errorf("%s: errors = %v, want len(errs) = 0", name, errs)
 			continue
 		}
 		got := lines(t, l, sampleCount())
@@ -140,7 +140,7 @@ func TestCountersNeverFall(t *testing.T) {
 		text := scrape(t, g, slog.New(slog.DiscardHandler))
 		for _, want := range []string{"cardinality_enforcement_unexpected_categorizations_total 7\n", `registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 1`} {
 			if !strings.Contains(text, want) {
-				t.Errorf("no %q in %s", want, text)
+				t.Errorf("no %q in %s, want text with %q", want, text, want)
 			}
 		}
 		c.DeleteLabelValues("bob")

@@ -20,7 +20,7 @@ func scrape(t *testing.T, g prometheus.Gatherer, log *slog.Logger) string {
 	w := httptest.NewRecorder()
 	metrics.Handler(g, log).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 200 {
-		t.Fatalf("status %d", w.Code)
+		t.Fatalf("status %d, want 200", w.Code)
 	}
 	return w.Body.String()
 }
@@ -29,7 +29,7 @@ func TestEveryProcessHasItsBasicMetrics(t *testing.T) {
 	body := scrape(t, metrics.New(), slog.New(slog.DiscardHandler))
 	for _, want := range []string{"go_goroutines ", "kubernetes_build_info{", `git_version="v1.33.`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("no %q", want)
+			t.Errorf("no %q, want text with %q", want, want)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestABrokenCollectorIsLoggedAndLeftOut(t *testing.T) {
 		t.Error("the other metrics are missing")
 	}
 	if !strings.Contains(logged.String(), "no such gauge") {
-		t.Errorf("log: %s", logged.String())
+		t.Errorf("log: %s, want text with \"no such gauge\"", logged.String())
 	}
 }
 
@@ -70,6 +70,6 @@ func TestDisconnectedClientsAreNotLogged(t *testing.T) {
 	h := metrics.Handler(r, slog.New(slog.NewTextHandler(&logged, nil)))
 	h.ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest("GET", "/metrics", nil))
 	if logged.Len() > 0 {
-		t.Errorf("logged: %.300s", logged.String())
+		t.Errorf("logged: %.300s, want logged.Len() = 0", logged.String())
 	}
 }

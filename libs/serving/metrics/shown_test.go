@@ -54,7 +54,7 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 		}
 		for i, user := range []string{"ann", "bob", "eve"} {
 			if got := series[i].Label[0].GetValue(); got != user {
-				t.Errorf("%s: series of %s changed to %s", kind, user, got)
+				t.Errorf("%s: series of %s changed to %s, want %v", kind, user, got, user)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func TestStabilityAndDeprecationAreParsed(t *testing.T) {
 		`registered_metrics_total{deprecated_version="2.1.0",stability_level="ALPHA"} 1`: true,
 	} {
 		if got[line] != want {
-			t.Errorf("%s: exported = %t", line, got[line])
+			t.Errorf("%s: exported = %t, want %v", line, got[line], want)
 		}
 	}
 	for line := range got {
@@ -103,7 +103,7 @@ func TestManifestsThatCannotBeRead(t *testing.T) {
 			t.Error(err)
 		}
 		if strings.Contains(logged.String(), "cannot be read") != logs {
-			t.Errorf("%q: logged %s", file, logged.String())
+			t.Errorf("%q: logged %s, want strings.Contains(logged.String(), \"cannot be read\") = %v", file, logged.String(), logs)
 		}
 	}
 }

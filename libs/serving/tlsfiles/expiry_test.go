@@ -69,7 +69,7 @@ func TestCertificateExpiryIsLogged(t *testing.T) {
 				defer cancel()
 				err := WarnOfExpiry(ctx, log, []Certificate{{Use: "serving", Source: newPair(t, tt.life)}})
 				if !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%v", err)
+					t.Errorf("got %v, want error %v", err, context.DeadlineExceeded)
 				}
 				soon, ended := strings.Count(out.String(), "expires soon"), strings.Count(out.String(), "certificate expired")
 				if soon != tt.soon || ended != tt.ended {
@@ -130,7 +130,7 @@ func TestCertificateExpiryMetric(t *testing.T) {
 		r.MustRegister(ExpiryCollector{short, short, {Use: "api-client", Source: newPair(t, 2*time.Hour)}})
 		families, err := r.Gather()
 		if err != nil || len(families) != 1 || families[0].GetName() != "binnacle_certificate_expiration_timestamp_seconds" {
-			t.Fatalf("%v, %v", families, err)
+			t.Fatalf("got %v, %v, want no error, len(families) = 1, families[0].GetName() = \"binnacle_certificate_expiration_timestamp_seconds\"", families, err)
 		}
 		got := map[string]float64{}
 		for _, m := range families[0].Metric {
@@ -138,7 +138,7 @@ func TestCertificateExpiryMetric(t *testing.T) {
 		}
 		now := float64(time.Now().Unix())
 		if want := map[string]float64{"serving": now + 3600, "api-client": now + 7200}; !maps.Equal(got, want) {
-			t.Errorf("%v, want %v", got, want)
+			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }

@@ -37,7 +37,7 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	} {
 		p, err := tlsfiles.LoadPair(c.cert, c.key)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("LoadPair(%s, %s) = %v", c.cert, c.key, err)
+			t.Errorf("LoadPair(%s, %s) = %v, want %q", c.cert, c.key, err, c.want)
 		}
 		if err == nil && (len(p.Files()) != 2 || p.FirstExpiring() != p.Certificate().Leaf) {
 			t.Errorf("files %v", p.Files())
@@ -46,7 +46,7 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	for file, want := range map[string]string{cert: "", none: none, huge: huge + " is larger than", key: key} {
 		b, err := tlsfiles.LoadBundle(file)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || (b == nil) != (want != "") {
-			t.Errorf("%s: %v", file, err)
+			t.Errorf("%s: %v, want %q", file, err, want)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 func TestFailedWriteLeavesNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := tlsfiles.WriteFile(filepath.Join(dir, "none", "f"), []byte("x"), 0o600); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("missing folder: %v", err)
+		t.Errorf("missing folder: %v, want error %v", err, fs.ErrNotExist)
 	}
 	taken := filepath.Join(dir, "taken")
 	if err := os.MkdirAll(filepath.Join(taken, "by"), 0o700); err != nil {
@@ -66,7 +66,7 @@ func TestFailedWriteLeavesNoFiles(t *testing.T) {
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 {
-		t.Errorf("files left: %v, %v", left, err)
+		t.Errorf("files left: %v, %v, want no error, len(left) = 1", left, err)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestFirstExpiring(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := p.FirstExpiring().Subject.CommonName; !strings.HasPrefix(got, c.want+"-self-signed@") {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: %s, want prefix %q", name, got, c.want+"-self-signed@")
 		}
 		if changed, err := p.Reload(); changed || err != nil || p.Files() != nil {
 			t.Errorf("FixedPair: Reload() = %v, %v, Files() = %v", changed, err, p.Files())
@@ -169,6 +169,6 @@ func TestFoldersThatCannotBeWatched(t *testing.T) {
 	<-l.reloaded
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(log.String(), "polling files") || !strings.Contains(log.String(), "file not found") {
-		t.Errorf("%v, logged %s", err, &log)
+		t.Errorf("%v, logged %s, want error %v, log.String() with \"polling files\", log.String() with \"file not found\"", err, &log, context.Canceled)
 	}
 }

@@ -67,7 +67,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	}
 	info, err := os.Stat(key)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("key file: %v, %v", info.Mode(), err)
+		t.Errorf("key file: %v, %v, want no error, info.Mode().Perm() = 0o600", info.Mode(), err)
 	}
 	// Old clients offer only cipher suites without ephemeral keys.
 	suites := []uint16{tls.TLS_RSA_WITH_AES_256_CBC_SHA}
@@ -241,7 +241,7 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("Watch() = %v", err)
+		t.Errorf("Watch() = %v, want error %v", err, context.Canceled)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	for _, name := range instances {
 		if n := strings.Count(u.out.String(), name+" stopped in"); n != 2 {
-			t.Errorf("%s: got %d stops", name, n)
+			t.Errorf("%s: got %d stops, want 2", name, n)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestSuiteEndsWithoutQuorum(t *testing.T) {
 		}
 	}
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "etcd has had no quorum for") {
-		t.Errorf("got Up() = %v", err)
+		t.Errorf("got Up() = %v, want an error with \"etcd has had no quorum for\"", err)
 	}
 	for _, want := range []string{"etcd has no quorum", "(attempt 2)"} {
 		if !strings.Contains(u.out.String(), want) {

@@ -34,7 +34,7 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 		}
 		t.Logf("%s: GOAWAY accepted %d of %d requests that raced with it", i.name, accepted, runs)
 		if lost > 0 {
-			t.Errorf("%s: %d of %d accepted requests got no response", i.name, lost, accepted)
+			t.Errorf("%s: %d of %d accepted requests got no response, want 0", i.name, lost, accepted)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func goAwayOutcome(t *testing.T, p []byte) (accepted, answered bool) {
 		switch frame := frame.(type) {
 		case *http2.GoAwayFrame:
 			if frame.ErrCode != http2.ErrCodeNo {
-				t.Errorf("GOAWAY %s", frame.ErrCode)
+				t.Errorf("GOAWAY %s, want %v", frame.ErrCode, http2.ErrCodeNo)
 			}
 			accepted = frame.LastStreamID >= 3
 		case *http2.DataFrame:

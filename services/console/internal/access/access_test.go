@@ -168,7 +168,7 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	if got := newAuthorizer(t, newServer(), nil).Check(ask("", looker)); got == nil || got.Code != 401 {
-		t.Errorf("without a client CA: got %+v", got)
+		t.Errorf("without a client CA: got %+v, want got set, got.Code = 401", got)
 	}
 }
 
@@ -185,20 +185,20 @@ func TestDecisionsAreCached(t *testing.T) {
 		}
 	}
 	if s.asked != 2 {
-		t.Errorf("got %d requests", s.asked)
+		t.Errorf("got %d requests, want 2", s.asked)
 	}
 	s.fails, s.asked = false, 0
 	for range 3 {
 		if got := d.Check(ask("Bearer ada")); got != nil {
-			t.Errorf("got %+v", got)
+			t.Errorf("got %+v, want nil", got)
 		}
 	}
 	if s.asked != 2 { // a token review and an access review
-		t.Errorf("got %d requests", s.asked)
+		t.Errorf("got %d requests, want 2", s.asked)
 	}
 	s.fails = true
 	now = now.Add(decisionTTL)
 	if got := d.Check(ask("Bearer ada")); got == nil || got.Code != 503 {
-		t.Errorf("expired cache entry: got %+v", got)
+		t.Errorf("expired cache entry: got %+v, want got set, got.Code = 503", got)
 	}
 }

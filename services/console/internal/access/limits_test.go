@@ -67,11 +67,11 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 		"client certificate": from(unknownClient, ask("", ours.client(x509.ExtKeyUsageClientAuth, time.Hour, "eve", "lookers"))),
 	} {
 		if got := d.Check(r); got != nil {
-			t.Errorf("%s: got %+v", what, got)
+			t.Errorf("%s: got %+v, want nil", what, got)
 		}
 	}
 	if got := d.Check(from(elsewhere, ask("Bearer bob"))); got == nil || got.Code != 403 {
-		t.Errorf("another network: got %+v", got)
+		t.Errorf("another network: got %+v, want got set, got.Code = 403", got)
 	}
 	select {
 	case <-s.asked:

@@ -64,19 +64,19 @@ func TestPageHasNoData(t *testing.T) {
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
 		w := l.get(path)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
-			t.Errorf("%s: got %d %v", path, w.Code, w.Header())
+			t.Errorf("%s: got %d %v, want w.Code = %d, prefix %q, w.Body.Len() at least 200", path, w.Code, w.Header(), http.StatusOK, media)
 		}
 		protected(t, path, w.Header())
 	}
 	w := l.get("/state")
 	var s metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "not signed in" || w.Header().Get("WWW-Authenticate") != "Bearer" {
-		t.Errorf("got %d %v %s", w.Code, err, w.Body)
+		t.Errorf("got %d %v %s, want no error, w.Code = 401, s.Message = \"not signed in\", w.Header().Get(\"WWW-Authenticate\") = \"Bearer\"", w.Code, err, w.Body)
 	}
 	protected(t, "/state", w.Header())
 	for _, path := range []string{"/assets/index.html", "/index.html", "/../page.go", "/state/"} {
 		if w := l.get(path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: got %d", path, w.Code)
+			t.Errorf("%s: got %d, want %d", path, w.Code, http.StatusNotFound)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestPageFitsItsPolicy(t *testing.T) {
 		text, err := assets.ReadFile(path)
 		for _, bad := range []string{`https?://`, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`, `\son[a-z]+=`, `<script>`, `<style>`, `\sstyle=`, `localStorage|sessionStorage|document\.cookie`} {
 			if found := regexp.MustCompile(bad).Find(text); found != nil {
-				t.Errorf("%s: got %q", path, found)
+				t.Errorf("%s: got %q, want nil", path, found)
 			}
 		}
 		return err
@@ -112,7 +112,7 @@ func TestPageFitsItsPolicy(t *testing.T) {
 func TestState(t *testing.T) {
 	l := newScrapes(t)
 	if w := l.get("/state"); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("before the first scrape: got %d", w.Code)
+		t.Errorf("before the first scrape: got %d, want %d", w.Code, http.StatusServiceUnavailable)
 	}
 	l.Page.history.Add(time.Now(), map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {At: time.Now(), Ready: true}}, nil)
 	w := l.get("/state")
@@ -122,7 +122,7 @@ func TestState(t *testing.T) {
 	}
 	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`, `"etcd":[]`, `"resources":[]`, `"clients":[]`, `"series":[{`} { // never null
 		if !strings.Contains(w.Body.String(), list) {
-			t.Errorf("got no %s in %s", list, w.Body)
+			t.Errorf("got no %s in %s, want text with %q", list, w.Body, list)
 		}
 	}
 }
@@ -143,10 +143,10 @@ func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := l.n.Load(); n != 1 {
-			t.Errorf("at the start: got %d scrapes", n)
+			t.Errorf("at the start: got %d scrapes, want 1", n)
 		}
 		if n := looked(time.Minute); n != 4 {
-			t.Errorf("in a minute without clients: got %d scrapes", n)
+			t.Errorf("in a minute without clients: got %d scrapes, want 4", n)
 		}
 		n := int64(0)
 		for range 60 { // two clients that poll about every two seconds
@@ -156,11 +156,11 @@ func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 			n += looked(500 * time.Millisecond)
 		}
 		if n < 29 || n > 31 {
-			t.Errorf("in a minute with clients: got %d scrapes", n)
+			t.Errorf("in a minute with clients: got %d scrapes, want n at least 29, n at most 31", n)
 		}
 		looked(time.Minute) // until the page counts as unused
 		if n := looked(time.Minute); n != 4 {
-			t.Errorf("in a later minute without clients: got %d scrapes", n)
+			t.Errorf("in a later minute without clients: got %d scrapes, want 4", n)
 		}
 		cancel()
 		if err := <-ended; err != nil {
@@ -196,7 +196,7 @@ func TestPageIsAccessible(t *testing.T) {
 		}
 	}
 	if found := regexp.MustCompile(`[^-]color: #[0-9a-f]+`).FindAllString(string(css), -1); len(found) > 0 {
-		t.Errorf("got colours without a variable: %q", found)
+		t.Errorf("got colours without a variable: %q, want len(found) = 0", found)
 	}
 	html, err := assets.ReadFile("assets/index.html")
 	if err != nil {

@@ -23,7 +23,7 @@ func TestTargets(t *testing.T) {
 		"a=https://h:1/metrics": false, "a=https://h:1?x=y": false, "A b=https://h:1": false, "a=https://h:1#f": false, "a=://": false,
 	} {
 		if got, err := ParseTarget(text); (err == nil) != ok {
-			t.Errorf("%q: got %+v %v", text, got, err)
+			t.Errorf("%q: got %+v %v, want (err == nil) = %v", text, got, err, ok)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestEachAddressIsOneReplica(t *testing.T) {
 		}
 	}
 	if got, _ := (Target{"s", "many", "1"}).replicas(t.Context(), find); len(got) != maxReplicas {
-		t.Errorf("got %d replicas", len(got))
+		t.Errorf("got %d replicas, want %v", len(got), maxReplicas)
 	}
 }
 
@@ -133,11 +133,11 @@ func TestSamples(t *testing.T) {
 		t.Errorf("got %+v", s.Certificates)
 	}
 	if len(s.Deliveries) != 3 || s.Deliveries[2].Count != 10 {
-		t.Errorf("got %+v", s.Deliveries)
+		t.Errorf("got %+v, want len(s.Deliveries) = 3, s.Deliveries[2].Count = 10", s.Deliveries)
 	}
 	want := map[Rejection]float64{
 		{"CREATE pods exec", "403: not permitted, or rejected by admission"}: 2,
-		{"authentication", "the credentials are not valid"}:                 3,
+		{"authentication", "the credentials are not valid"}:                  3,
 	}
 	if fmt.Sprint(s.Rejections) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", s.Rejections, want)
@@ -150,7 +150,7 @@ func TestSamples(t *testing.T) {
 		t.Errorf("got %+v, want %+v", s.Members, members)
 	}
 	if fmt.Sprint(s.Latencies) != "[{0.05 6} {+Inf 10}]" {
-		t.Errorf("got latencies %v", s.Latencies)
+		t.Errorf("got latencies %v, want fmt.Sprint(s.Latencies) = \"[{0.05 6} {+Inf 10}]\"", s.Latencies)
 	}
 	if s.Version != "v1.33.13" || !s.Connected || s.SlowConsumers != 2 || s.Objects["pods"] != 12 || s.Bytes["pods"] != 4000 || s.Clients["user ada"] != 41 {
 		t.Errorf("got %+v", s)
@@ -237,7 +237,7 @@ func TestScrape(t *testing.T) {
 	s.lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
 	samples, missing := s.Scrape(t.Context())
 	if len(missing) != 1 || missing[0].Service != "example.com" {
-		t.Errorf("got missing %v", missing)
+		t.Errorf("got missing %v, want len(missing) = 1, missing[0].Service = \"example.com\"", missing)
 	}
 	for r, want := range map[Replica]string{
 		{"example.com", good}: "", {"example.com", closed}: "403 Forbidden", {"other", good}: "x509", {"example.com", gone.Addr().String()}: "refused",
@@ -248,7 +248,7 @@ func TestScrape(t *testing.T) {
 			continue
 		}
 		if want == "" && (got.Ready || !slices.Equal(got.Failing, []string{"fan-out"}) || got.Watchers != 5) {
-			t.Errorf("%v: got %+v", r, got)
+			t.Errorf("%v: got %+v, want %q", r, got, want)
 		}
 	}
 }

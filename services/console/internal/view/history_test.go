@@ -58,18 +58,18 @@ func TestRatesCoverTheLastMinute(t *testing.T) {
 	}
 	s := state(t, h)
 	if len(s.Replicas) != 2 || len(s.Requests) != 1 || s.Seconds != 60 {
-		t.Fatalf("got %+v", s)
+		t.Fatalf("got %+v, want len(s.Replicas) = 2, len(s.Requests) = 1, s.Seconds = 60", s)
 	}
 	q, r := s.Requests[0], s.Replicas[0]
 	if q.Verb != "LIST" || q.Code != "200" || math.Abs(q.PerSecond-40) > 0.5 || q.Total != 2*1780 {
-		t.Errorf("all replicas: got %+v", q)
+		t.Errorf("all replicas: got %+v, want q.Verb = \"LIST\", q.Code = \"200\", math.Abs(q.PerSecond - 40) at most 0.5, q.Total = %v", q, 2*1780)
 	}
 	if math.Abs(*r.Requests-20) > 0.5 || math.Abs(*r.CPU-0.2) > 0.01 {
 		t.Errorf("one replica: got %v requests, %v CPUs", *r.Requests, *r.CPU)
 	}
 	// Half of the deliveries took at most 0.1 s, the rest up to 1 s.
 	if math.Abs(*r.DeliveryP99-0.982) > 0.001 {
-		t.Errorf("got p99 %v", *r.DeliveryP99)
+		t.Errorf("got p99 %v, want math.Abs(*r.DeliveryP99 - 0.982) at most 0.001", *r.DeliveryP99)
 	}
 }
 
@@ -90,10 +90,10 @@ func TestRestartedReplica(t *testing.T) {
 	h.Add(after.At, round(one, after), nil)
 	s := state(t, h)
 	if r := s.Replicas[0]; r.Requests != nil || r.CPU != nil || r.DeliveryP99 != nil {
-		t.Errorf("single sample: got rates %+v", r)
+		t.Errorf("single sample: got rates %+v, want r.Requests = nil, r.CPU = nil, r.DeliveryP99 = nil", r)
 	}
 	if len(s.Rejections) != 1 || s.Rejections[0].Count != 2 {
-		t.Errorf("got %+v", s.Rejections)
+		t.Errorf("got %+v, want len(s.Rejections) = 1, s.Rejections[0].Count = 2", s.Rejections)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestRefusalsAreListedOnce(t *testing.T) {
 	}
 	got := state(t, h).Rejections
 	if len(got) != 200 {
-		t.Fatalf("got %d refusals", len(got))
+		t.Fatalf("got %d refusals, want 200", len(got))
 	}
 	if r := got[0]; !r.At.Equal(begin.Add(298*time.Second)) || r.Count != 1 || r.Service != "apiserver" || r.Address != one.Address {
 		t.Errorf("newest: got %+v", r)
@@ -125,7 +125,7 @@ func TestMissingReplicas(t *testing.T) {
 	h.Add(begin, round(one, s, two, s), []scrape.Missing{{Service: "console", Err: errors.New("no such host")}})
 	got := state(t, h)
 	if len(got.Missing) != 1 || got.Missing[0].Error != "no such host" {
-		t.Errorf("got %+v", got.Missing)
+		t.Errorf("got %+v, want len(got.Missing) = 1, got.Missing[0].Error = \"no such host\"", got.Missing)
 	}
 	if r := got.Replicas[1]; r.Ready || len(r.Failing) != 1 || r.Address != two.Address {
 		t.Errorf("got %+v", r)
@@ -161,11 +161,11 @@ func TestSeriesCoverFifteenMinutes(t *testing.T) {
 	}
 	got := state(t, h).Series
 	if len(got) < 50 || len(got) > 70 || got[len(got)-1].At.Sub(got[0].At) > 15*time.Minute {
-		t.Fatalf("got %d points from %s to %s", len(got), got[0].At, got[len(got)-1].At)
+		t.Fatalf("got %d points from %s to %s, want len(got) at least 50, len(got) at most 70, got[len(got)-1].At.Sub(got[0].At) at most %v", len(got), got[0].At, got[len(got)-1].At, 15*time.Minute)
 	}
 	p := got[len(got)-1]
 	if math.Abs(p.Requests-20) > 0.5 || p.Watchers != 7 || p.Memory != 300 || p.Lag != 7 || p.EtcdSize != 5000 || p.LatencyP99 < 0.9 || p.LatencyP99 > 1 {
-		t.Errorf("got %+v", p)
+		t.Errorf("got %+v, want math.Abs(p.Requests - 20) at most 0.5, p.Watchers = 7, p.Memory = 300, p.Lag = 7, p.EtcdSize = 5000, p.LatencyP99 at least 0.9, p.LatencyP99 at most 1", p)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestIdleReplicaIsNotBehind(t *testing.T) {
 		s.LagRevisions, s.LagSeconds = c.revisions, c.seconds
 		h.Add(begin, round(one, s), nil)
 		if got := *state(t, h).Replicas[0].LagSeconds; got != c.want {
-			t.Errorf("%+v: got %v", c, got)
+			t.Errorf("%+v: got %v, want %v", c, got, c.want)
 		}
 	}
 }
