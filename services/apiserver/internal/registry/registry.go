@@ -196,6 +196,9 @@ type Delete struct {
 	// header when the client sets no policy.
 	Orphan        bool
 	OrphanWarning string
+	// NoDependents means that propagation policies have no effect, because objects of the kind own
+	// no other objects.
+	NoDependents bool
 }
 
 // Presentation defines how objects are selected and displayed.

@@ -159,14 +159,15 @@ func (w *Writer) tryCreate(
 	if err != nil {
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
-	if errs := w.validateCreate(ctx, r, obj, text); len(errs) > 0 {
-		return Result{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
-	}
-	r.warn(ctx, obj)
 	claim, err := w.allocate(ctx, r, obj, nil)
 	if err != nil {
 		return Result{}, err
 	}
+	if errs := w.validateCreate(ctx, r, obj, text); len(errs) > 0 {
+		claim.Drop(ctx)
+		return Result{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
+	}
+	r.warn(ctx, obj)
 	claim, err = w.admit(ctx, attrs, claim)
 	if err != nil {
 		return Result{}, err

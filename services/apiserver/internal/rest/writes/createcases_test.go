@@ -82,10 +82,11 @@ func createCases() []writeCase {
 			want: "gone",
 		},
 		{
-			name: "create invalid object",
-			do:   create(func() *corev1.ConfigMap { c := wanted(); c.Name = "C"; return c }()),
-			code: 422,
-			want: "gone",
+			name:    "create invalid object",
+			do:      create(func() *corev1.ConfigMap { c := wanted(); c.Name = "C"; return c }()),
+			code:    422,
+			want:    "gone",
+			dropped: 1,
 		},
 		{
 			name:    "create with a generated name that exists",

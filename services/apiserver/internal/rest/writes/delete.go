@@ -268,6 +268,7 @@ func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOption
 	has := func(f string) bool { return slices.Contains(obj.GetFinalizers(), f) }
 	var orphan, foreground bool
 	switch {
+	case r.Resource.Delete.NoDependents:
 	case o.OrphanDependents != nil: //nolint:staticcheck // clients still send it
 		orphan = *o.OrphanDependents //nolint:staticcheck // clients still send it
 	case o.PropagationPolicy != nil:

@@ -33,6 +33,7 @@ func events() *registry.Kind {
 			Creates:  true,
 			Validate: declare.GetChange(func(e, _ *corev1.Event) field.ErrorList { return validateCoreEvent(e) }),
 		},
+		Delete: registry.Delete{NoDependents: true},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{
 				{Label: "involvedObject.kind"},

@@ -26,6 +26,7 @@ func events() *registry.Kind {
 		},
 		Create: registry.Create{Validate: declare.Get(validate)},
 		Update: registry.Update{Creates: true, Validate: declare.GetChange(validateUpdate)},
+		Delete: registry.Delete{NoDependents: true},
 		Presentation: registry.Presentation{
 			// The labels are those of the core group, which apply to events of both groups. This
 			// group's names are aliases.

@@ -57,17 +57,15 @@ func runtimeClassRules(at validate.At, c *nodev1.RuntimeClass) {
 	validate.Optional(at, "scheduling", c.Scheduling, func(at validate.At, s *nodev1.Scheduling) {
 		at.Labels("nodeSelector", s.NodeSelector)
 		validate.Each(at.Child("tolerations"), "tolerations", s.Tolerations, podspec.TolerationRules)
-		seen := validate.Set[string]{}
-		for i := range s.Tolerations {
-			if t := s.Tolerations[i]; !seen.Add(tolerationKey(&s.Tolerations[i])) {
+		seen := validate.Set[corev1.Toleration]{}
+		for i, t := range s.Tolerations {
+			// The seconds are not part of the list's key.
+			if !seen.Add(corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}) {
 				at.Index("tolerations", i).Duplicate("", t)
 			}
 		}
 	})
 }
-
-// tolerationKey returns equal keys for equal tolerations.
-func tolerationKey(t *corev1.Toleration) string { return t.String() }
 
 func runtimeClassWarnings(c *nodev1.RuntimeClass) (texts []string) {
 	if c.Scheduling == nil {
