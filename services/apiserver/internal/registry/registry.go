@@ -327,9 +327,8 @@ type Subresource struct {
 	Scale *Scale
 
 	// Resets are the dotted paths of fields that a write through the subresource does not change. A
-	// manager that sends them does not own them. Nil for "status" means spec. Owns, if set, holds
-	// the only paths that it changes; * matches any element of a list or map.
-	Resets, Owns []string
+	// manager that sends them does not own them. Nil for "status" means spec.
+	Resets []string
 }
 
 // AllVerbs are the verbs of an ordinary kind.

@@ -153,13 +153,6 @@ func (f *Fields) Standalone(kind *registry.Kind, subresource string) *Manager {
 
 // filterOf returns a filter that removes from sets the fields that a path does not change, or nil.
 func filterOf(k *registry.Kind, sub *registry.Subresource) fieldpath.Filter {
-	if sub != nil && len(sub.Owns) > 0 {
-		var matchers []*fieldpath.SetMatcher
-		for _, p := range sub.Owns {
-			matchers = append(matchers, matcherOf(p))
-		}
-		return fieldpath.NewIncludeMatcherFilter(matchers...)
-	}
 	resets := k.ResetFields(sub)
 	if len(resets) == 0 {
 		return nil
@@ -178,23 +171,6 @@ func pathOf(dotted string) fieldpath.Path {
 		p = append(p, fieldpath.PathElement{FieldName: &name})
 	}
 	return p
-}
-
-// matcherOf parses a dotted path in which * matches any element.
-func matcherOf(dotted string) *fieldpath.SetMatcher {
-	var parts []any
-	for name := range strings.SplitSeq(dotted, ".") {
-		if name == "*" {
-			parts = append(parts, fieldpath.MatchAnyPathElement())
-			continue
-		}
-		parts = append(parts, name)
-	}
-	m, err := fieldpath.PrefixMatcher(parts...)
-	if err != nil { // only for parts that are neither names nor elements
-		panic(err)
-	}
-	return m
 }
 
 // keptBytes is the maximum total size in bytes of encodings whose parsed sets are cached. A parsed

@@ -143,13 +143,6 @@ func Resetting(s registry.Subresource, paths ...string) registry.Subresource {
 	return s
 }
 
-// Owning sets the dotted paths of the only fields that a subresource changes; * matches any
-// element.
-func Owning(s registry.Subresource, paths ...string) registry.Subresource {
-	s.Owns = paths
-	return s
-}
-
 // Warning sets the warnings of a subresource.
 func Warning[T registry.Object](s registry.Subresource, warnings func(T) []string) registry.Subresource {
 	s.Warnings = Get(warnings)

@@ -56,9 +56,11 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPo
 	var others []autoscalingv1.MetricSpec
 	for i := range h.Spec.Metrics {
 		m := &h.Spec.Metrics[i]
-		if isCPUUtilization(m) && out.Spec.TargetCPUUtilizationPercentage == nil {
-			out.Spec.TargetCPUUtilizationPercentage = m.Resource.Target.AverageUtilization
-			continue
+		if isCPUUtilization(m) {
+			if out.Spec.TargetCPUUtilizationPercentage == nil {
+				out.Spec.TargetCPUUtilizationPercentage = m.Resource.Target.AverageUtilization
+			}
+			continue // as in Kubernetes, v1 has the first one only
 		}
 		others = append(others, specToV1(m))
 	}

@@ -145,7 +145,8 @@ func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
 	}
 }
 
-// TestV2ThroughV1: a v1 client that writes back what it read loses nothing of v2.
+// TestV2ThroughV1: a v1 client that writes back what it read loses nothing of v2, except a second CPU
+// utilization.
 func TestV2ThroughV1(t *testing.T) {
 	metrics := map[autoscalingv2.MetricSourceType]bool{}
 	for seed := int64(0); seed < 400; seed++ {
@@ -193,14 +194,16 @@ func text(t testing.TB, o any) string {
 	return string(b)
 }
 
-// percentLast moves the first CPU utilization to the end, which is its position after a conversion.
+// percentLast moves the first CPU utilization to the end, which is its position after a conversion,
+// and removes the others.
 func percentLast(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
 	out := h.DeepCopy()
-	for i, m := range out.Spec.Metrics {
-		if m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil {
-			out.Spec.Metrics = append(slices.Delete(out.Spec.Metrics, i, i+1), m)
-			break
-		}
+	percent := func(m autoscalingv2.MetricSpec) bool {
+		return m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil
+	}
+	if first := slices.IndexFunc(out.Spec.Metrics, percent); first >= 0 {
+		m := out.Spec.Metrics[first]
+		out.Spec.Metrics = append(slices.DeleteFunc(out.Spec.Metrics, percent), m)
 	}
 	return out
 }
@@ -297,6 +300,34 @@ func TestDefaultMetric(t *testing.T) {
 				t.Errorf("got v2\n%s", text(t, got))
 			}
 		})
+	}
+}
+
+// TestDefaultSetsAnnotationsOfConversions: an object that a client sends gets the annotations with which
+// it is served later.
+func TestDefaultSetsAnnotationsOfConversions(t *testing.T) {
+	percent := int32(44)
+	h := &autoscalingv1.HorizontalPodAutoscaler{
+		TypeMeta: metav1.TypeMeta{Kind: "HorizontalPodAutoscaler"},
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+			"mine":                "stays",
+			prefix + "behavior":   "broken",
+			prefix + "conditions": "[]",
+			prefix + "metrics":    `[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"1000m"}}]`,
+		}},
+		Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentCPUUtilizationPercentage: &percent},
+	}
+	served(t, "v1").Default(h)
+	want := map[string]string{
+		"mine":                     "stays",
+		prefix + "metrics":         `[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"1"}}]`,
+		prefix + "current-metrics": `[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":44,"currentAverageValue":"0"}}]`,
+	}
+	if !maps.Equal(h.Annotations, want) {
+		t.Errorf("Default: got annotations %v, want %v", h.Annotations, want)
+	}
+	if h.Kind == "" || h.Spec.TargetCPUUtilizationPercentage != nil || *h.Spec.MinReplicas != 1 {
+		t.Errorf("Default: got %s", text(t, h))
 	}
 }
 

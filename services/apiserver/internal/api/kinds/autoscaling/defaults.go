@@ -26,12 +26,17 @@ func defaultBehavior(b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
 	defaultScaleDown(&b.ScaleDown)
 }
 
-// defaultAutoscalerV1 sets the default utilization unless the annotation has other metrics.
+// defaultAutoscalerV1 sets the defaults, and the annotations of conversions as a conversion to v2 and
+// back sets them: invalid ones are dropped, and those for the status are added. Admission and field
+// ownership then see the annotations that are served later, as in Kubernetes.
 func defaultAutoscalerV1(h *autoscalingv1.HorizontalPodAutoscaler) {
 	declare.FillPtr(&h.Spec.MinReplicas, 1)
-	if others, _ := annotation[[]autoscalingv1.MetricSpec](h, metricsAnnotation); len(others) == 0 {
-		declare.FillPtr(&h.Spec.TargetCPUUtilizationPercentage, defaultCPUUtilization)
+	converted, err := toV1(toV2(h))
+	if err != nil { // the stored form cannot be served either
+		return
 	}
+	converted.TypeMeta = h.TypeMeta
+	*h = *converted
 }
 
 // defaultScaleUp sets the defaults: no stabilization, at most four more pods or twice as many in a

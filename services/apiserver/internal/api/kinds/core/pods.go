@@ -88,7 +88,7 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 			Name: "binding", Verbs: []string{"create"}, GVK: own("Binding"),
 			New: declare.New[corev1.Binding],
 		},
-		declare.WithoutTable(declare.Owning(declare.CheckedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers), "spec.ephemeralContainers")),
+		declare.WithoutTable(declare.CheckedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers)),
 		{
 			Name: "eviction", Verbs: []string{"create"},
 			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
@@ -107,8 +107,7 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 			Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
 			New: declare.New[corev1.PodProxyOptions],
 		},
-		declare.WithoutTable(declare.Owning(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize),
-			"spec.containers.*.resources", "spec.containers.*.resizePolicy", "spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy")),
+		declare.WithoutTable(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize)),
 		declare.Warning(declare.Resetting(declare.CheckedView("status", "Pod", func(p, old *corev1.Pod) {
 			preparePodStatus(p, old)
 			rules.DropStatus(p, old)
