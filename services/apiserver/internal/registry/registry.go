@@ -187,7 +187,8 @@ type Delete struct {
 	// whether anything other than metadata.finalizers keeps it (a namespace's spec.finalizers).
 	Begin func(Object)
 	Held  func(Object) bool
-	// TwoSteps means that the first deletion never removes the object.
+	// TwoSteps means that the first deletion never removes the object, and that deletions have no
+	// effect while Held, which must be set, reports true.
 	TwoSteps bool
 	// Mark, if set, is the only effect of the first deletion: it marks an object that remains,
 	// regardless of the options. It sets finalizers, grace period and generation itself.

@@ -125,8 +125,8 @@ func (r *Request) Preconditions(obj registry.Object) error {
 		return nil
 	}
 	p := o.Preconditions
-	if r.Resource.Delete.Mark != nil {
-		return r.preconditionsOfMark(p, obj)
+	if r.Resource.Delete.Mark != nil || r.Resource.Delete.TwoSteps {
+		return r.preconditionsOfSteps(p, obj)
 	}
 	kind := schema.GroupResource{Group: r.Resource.GroupKind().Group, Resource: r.Resource.Kind.Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
@@ -140,9 +140,9 @@ func (r *Request) Preconditions(obj registry.Object) error {
 	return nil
 }
 
-// preconditionsOfMark is Preconditions with the messages that Kubernetes has for kinds with
-// Delete.Mark.
-func (r *Request) preconditionsOfMark(p *metav1.Preconditions, obj registry.Object) error {
+// preconditionsOfSteps is Preconditions with the messages that Kubernetes has for kinds with
+// Delete.Mark or Delete.TwoSteps.
+func (r *Request) preconditionsOfSteps(p *metav1.Preconditions, obj registry.Object) error {
 	failed := func(what string, want, is any) error {
 		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v",
 			what, want, what, is)) //nolint:staticcheck // the wording is the API's
@@ -177,6 +177,9 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 	terminating := obj.GetDeletionTimestamp() != nil
 	marked := false
 	ends := true
+	if r.Resource.Delete.TwoSteps && terminating && r.Resource.Delete.Held(obj) {
+		return deletion{pending: true}
+	}
 	held := r.Resource.Delete.Held != nil && r.Resource.Delete.Held(obj) || r.Resource.Delete.TwoSteps && !terminating
 	if r.Resource.Delete.GracePeriod != nil {
 		marked, ends = r.markGraceful(obj, o, now)
@@ -260,37 +263,6 @@ func (r *Request) mark(obj registry.Object, grace int64, held bool, now time.Tim
 	if r.Resource.Delete.Begin != nil {
 		r.Resource.Delete.Begin(obj)
 	}
-}
-
-// deletionFinalizers returns the finalizers of the object with those of the garbage collector added
-// or removed as the propagation policy requires.
-func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOptions) []string {
-	has := func(f string) bool { return slices.Contains(obj.GetFinalizers(), f) }
-	var orphan, foreground bool
-	switch {
-	case r.Resource.Delete.NoDependents:
-	case o.OrphanDependents != nil: //nolint:staticcheck // clients still send it
-		orphan = *o.OrphanDependents //nolint:staticcheck // clients still send it
-	case o.PropagationPolicy != nil:
-		orphan = *o.PropagationPolicy == metav1.DeletePropagationOrphan
-		foreground = *o.PropagationPolicy == metav1.DeletePropagationForeground
-	default:
-		orphan = has(metav1.FinalizerOrphanDependents) || r.Resource.Delete.Orphan && obj.GetDeletionTimestamp() == nil
-		foreground = has(metav1.FinalizerDeleteDependents)
-	}
-	var out []string
-	for _, f := range obj.GetFinalizers() {
-		if f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
-			out = append(out, f)
-		}
-	}
-	if orphan {
-		out = append(out, metav1.FinalizerOrphanDependents)
-	}
-	if foreground {
-		out = append(out, metav1.FinalizerDeleteDependents)
-	}
-	return out
 }
 
 // The option of an unsafe deletion, and the verb that the user must be allowed.

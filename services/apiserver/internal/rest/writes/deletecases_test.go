@@ -50,6 +50,20 @@ func deleteCases() []writeCase {
 			want:     "marked orphan",
 			swaps:    1,
 		},
+		{
+			name:     "delete keeps the order of finalizers",
+			existing: withFinalizers(config(), metav1.FinalizerOrphanDependents, "a/b"),
+			do:       remove(metav1.DeleteOptions{}),
+			want:     "marked orphan a/b",
+			swaps:    1,
+		},
+		{
+			name:     "delete an object with both finalizers of the garbage collector",
+			existing: withFinalizers(config(), metav1.FinalizerDeleteDependents, "a/b", metav1.FinalizerOrphanDependents),
+			do:       remove(metav1.DeleteOptions{}),
+			want:     "marked a/b foregroundDeletion",
+			swaps:    1,
+		},
 		{name: "delete with matching preconditions", existing: config(), do: remove(precondition("uid", "2")), want: "gone", swaps: 1},
 		{
 			name:     "delete another object",

@@ -1,0 +1,88 @@
+package writes
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// deletionFinalizers returns the finalizers of the object with those of the garbage collector added
+// or removed as the propagation policy requires. It keeps the order if none is added or removed.
+func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOptions) []string {
+	had := obj.GetFinalizers()
+	wanted := r.collectorFinalizer(obj, o)
+	if r.Resource.Delete.TwoSteps && obj.GetDeletionTimestamp() == nil {
+		wanted = firstStepFinalizers(had, o)
+	}
+	unwanted := func(f string) bool { return isCollectorFinalizer(f) && !slices.Contains(wanted, f) }
+	missing := func(f string) bool { return !slices.Contains(had, f) }
+	if !slices.ContainsFunc(had, unwanted) && !slices.ContainsFunc(wanted, missing) {
+		return had
+	}
+	return append(slices.DeleteFunc(slices.Clone(had), isCollectorFinalizer), wanted...)
+}
+
+// isCollectorFinalizer reports whether the garbage collector removes a finalizer after it has orphaned
+// or deleted the dependents of an object.
+func isCollectorFinalizer(f string) bool {
+	return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+}
+
+// collectorFinalizer returns the finalizer by which the garbage collector learns what to do with the
+// dependents of an object, or none for a deletion in the background. The options come first, then the
+// first such finalizer of the object, then the default of its kind.
+func (r *Request) collectorFinalizer(obj registry.Object, o *metav1.DeleteOptions) []string {
+	if r.Resource.Delete.NoDependents {
+		return nil
+	}
+	if orphan, foreground, set := propagation(o); set {
+		switch {
+		case orphan:
+			return []string{metav1.FinalizerOrphanDependents}
+		case foreground:
+			return []string{metav1.FinalizerDeleteDependents}
+		}
+		return nil
+	}
+	if i := slices.IndexFunc(obj.GetFinalizers(), isCollectorFinalizer); i >= 0 {
+		return obj.GetFinalizers()[i : i+1]
+	}
+	if r.Resource.Delete.Orphan {
+		return []string{metav1.FinalizerOrphanDependents}
+	}
+	return nil
+}
+
+// firstStepFinalizers is collectorFinalizer for the first step of a deletion in two steps. As in
+// Kubernetes, not to orphan dependents means to delete them in the foreground there, and an object may
+// have both finalizers.
+func firstStepFinalizers(had []string, o *metav1.DeleteOptions) (wanted []string) {
+	orphan, foreground, set := propagation(o)
+	if !set {
+		orphan = slices.Contains(had, metav1.FinalizerOrphanDependents)
+		foreground = slices.Contains(had, metav1.FinalizerDeleteDependents)
+	}
+	if o.OrphanDependents != nil { //nolint:staticcheck // clients still send it
+		foreground = !orphan
+	}
+	if orphan {
+		wanted = append(wanted, metav1.FinalizerOrphanDependents)
+	}
+	if foreground {
+		wanted = append(wanted, metav1.FinalizerDeleteDependents)
+	}
+	return wanted
+}
+
+// propagation returns the propagation policy of the options. set reports whether they have one.
+func propagation(o *metav1.DeleteOptions) (orphan, foreground, set bool) {
+	switch {
+	case o.OrphanDependents != nil: //nolint:staticcheck // clients still send it
+		return *o.OrphanDependents, false, true //nolint:staticcheck // clients still send it
+	case o.PropagationPolicy != nil:
+		return *o.PropagationPolicy == metav1.DeletePropagationOrphan, *o.PropagationPolicy == metav1.DeletePropagationForeground, true
+	}
+	return false, false, false
+}
