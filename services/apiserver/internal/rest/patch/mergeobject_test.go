@@ -180,7 +180,8 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old regist
 	to := target(c, k, old)
 	to.FieldValidation = "Ignore"
 	got, gotErr := p.Apply(t.Context(), to)
-	tree, wantErr := p.strategy.(*strategic).change(t.Context(), to, old, k.New())
+	s := p.strategy.(*strategic)
+	tree, wantErr := s.change(t.Context(), to, old, k.New(), s.tree)
 	want := k.New()
 	if wantErr == nil {
 		wantErr = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, want, false)

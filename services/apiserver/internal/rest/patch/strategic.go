@@ -58,11 +58,13 @@ func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, erro
 		current = t.New()
 		copyFields(current, t.Object, named)
 	}
-	tree, err := p.change(ctx, t, current, out)
+	merged := runtime.DeepCopyJSON(p.tree)
+	tree, err := p.change(ctx, t, current, out, merged)
 	if err != nil {
 		return nil, err
 	}
-	invalid := func(err error) error { return invalidResult(fmt.Sprintf("%+v", p.tree), err) }
+	// As in Kubernetes, errors show the patch without the nulls and directives that the merge removes.
+	invalid := func(err error) error { return invalidResult(fmt.Sprintf("%+v", merged), err) }
 	var unknown []error
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, t.strict())
 	if found, ok := runtime.AsStrictDecodingError(err); ok {
@@ -83,8 +85,9 @@ func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, erro
 // costPerPair is the cost of comparing two list elements, in bytes of a document.
 const costPerPair = 12
 
-// change returns the tree of an object after the merge. shape is a value of its Go type.
-func (p *strategic) change(ctx context.Context, t *Target, obj, shape runtime.Object) (out map[string]any, err error) {
+// change returns the tree of an object after the merge of patch, a copy of the tree of p that the merge
+// changes. shape is a value of the object's Go type.
+func (p *strategic) change(ctx context.Context, t *Target, obj, shape runtime.Object, patch map[string]any) (out map[string]any, err error) {
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err
@@ -102,12 +105,12 @@ func (p *strategic) change(ctx context.Context, t *Target, obj, shape runtime.Ob
 			err = status.Unprocessable(errors.New("the patch cannot be applied"))
 		}
 	}()
-	return p.mergeTree(tree, shape)
+	return mergeTree(tree, patch, shape)
 }
 
-// mergeTree merges the patch into the tree of an object.
-func (p *strategic) mergeTree(tree map[string]any, shape runtime.Object) (map[string]any, error) {
-	out, err := strategicpatch.StrategicMergeMapPatch(tree, runtime.DeepCopyJSON(p.tree), shape)
+// mergeTree merges a patch into the tree of an object. It may change both.
+func mergeTree(tree, patch map[string]any, shape runtime.Object) (map[string]any, error) {
+	out, err := strategicpatch.StrategicMergeMapPatch(tree, patch, shape)
 	switch {
 	case err == nil:
 		return out, nil

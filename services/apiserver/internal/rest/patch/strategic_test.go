@@ -173,7 +173,8 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = p.strategy.(*strategic).change(t.Context(), unlimited(), patchedPod(), &corev1.Pod{})
+			s := p.strategy.(*strategic)
+			_, err = s.change(t.Context(), unlimited(), patchedPod(), &corev1.Pod{}, s.tree)
 			if len(c.rejected) == 0 {
 				if err != nil {
 					t.Fatal(err)
@@ -306,11 +307,12 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := checkStrategic(p.strategy.(*strategic).tree, live, shape); err != nil {
+		patch := p.strategy.(*strategic).tree
+		if _, err := checkStrategic(patch, live, shape); err != nil {
 			rejected++
 			return
 		}
-		out, err := p.strategy.(*strategic).mergeTree(live, shape)
+		out, err := mergeTree(live, patch, shape)
 		if err != nil {
 			return
 		}
@@ -319,6 +321,27 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 	})
 	if rejected == 0 || merged == 0 {
 		t.Errorf("%d rejected, %d merged, want some of both", rejected, merged)
+	}
+}
+
+// TestErrorOfStrategicPatchShowsMergedPatch checks that the error of a result that cannot be decoded shows
+// the patch without the nulls and directives that the merge removes.
+func TestErrorOfStrategicPatchShowsMergedPatch(t *testing.T) {
+	catalog, c := builtinCodec(t)
+	pods := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
+	for patch, want := range map[string]string{
+		`{"spec":{"nodeSelector":{"a":null,"b":"c"},"hostNetwork":"x"}}`:               `"map[spec:map[hostNetwork:x nodeSelector:map[b:c]]]"`,
+		`{"spec":{"$retainKeys":["hostNetwork"],"hostNetwork":"x"}}`:                   `"map[spec:map[hostNetwork:x]]"`,
+		`{"spec":{"$setElementOrder/containers":[{"name":"b"}],"hostNetwork":"x"}}`:    `"map[spec:map[hostNetwork:x]]"`,
+		`{"metadata":{"labels":{"a":null},"generation":"x"},"spec":{"priority":null}}`: `"map[metadata:map[generation:x labels:map[a:<nil>]] spec:map[priority:<nil>]]"`,
+	} {
+		p, err := Decode(types.StrategicMergePatchType, []byte(patch), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = p.Apply(t.Context(), target(c, pods, patchedPod())); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Apply(%s) = %v, want an error with %s", patch, err, want)
+		}
 	}
 }
 
@@ -350,7 +373,8 @@ func TestLongListsAreRejected(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = p.strategy.(*strategic).change(t.Context(), unlimited(), patchedPod(), &corev1.Pod{})
+			s := p.strategy.(*strategic)
+			_, err = s.change(t.Context(), unlimited(), patchedPod(), &corev1.Pod{}, s.tree)
 			if got := apierrors.IsRequestEntityTooLargeError(err); got != c.rejected || err != nil && !got {
 				t.Errorf("got %.200v, want rejected %t", err, c.rejected)
 			}
