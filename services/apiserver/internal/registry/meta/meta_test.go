@@ -224,6 +224,26 @@ func TestValidateUpdate(t *testing.T) {
 	}
 }
 
+// TestUpdateValidatesUnchangedGenerateName: a kind that validates the metadata of each update like that of a
+// new object rejects a generateName that was written through a subresource.
+func TestUpdateValidatesUnchangedGenerateName(t *testing.T) {
+	kind := &registry.Kind{Names: registry.Names{Kind: "ConfigMap", Namespaced: true}}
+	object := func() *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", GenerateName: "A_b", ResourceVersion: "1"}}
+	}
+	for _, test := range []struct {
+		order registry.Order
+		want  string
+	}{
+		{order: nil},
+		{order: registry.Order{registry.Meta, registry.Rules}, want: `metadata.generateName: Invalid value: "A_b": ` + badSubdomain},
+	} {
+		if got := texts(meta.ValidateUpdate(kind, test.order, object(), object(), noRules)); got != test.want {
+			t.Errorf("ValidateUpdate(order %v) = %s, want %s", test.order, got, test.want)
+		}
+	}
+}
+
 func noRules(field.ErrorList) field.ErrorList { return nil }
 
 func TestServerFields(t *testing.T) {

@@ -33,10 +33,11 @@ func ValidateUpdate(
 	change := validation.ValidateObjectMetaAccessorUpdate(light(obj), old, at)
 	finalizers := validateFinalizers(k, obj, at)
 	invalidFinalizers := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
-	// complete holds the errors of the metadata as of a new object. Unchanged metadata is valid.
+	// An unchanged generateName may be invalid for the kind if it was written through a subresource.
+	prefix := obj.GetGenerateName() != old.GetGenerateName() || obj.GetGenerateName() != "" && slices.Contains(order, registry.Meta)
+	// complete holds the errors of the metadata as of a new object. Other unchanged metadata is valid.
 	var errs, complete field.ErrorList
-	if len(change) > 0 || len(finalizers) > 0 || len(invalidFinalizers) > 0 ||
-		obj.GetGenerateName() != old.GetGenerateName() || k.ValidateNameOf != nil {
+	if len(change) > 0 || len(finalizers) > 0 || len(invalidFinalizers) > 0 || prefix || k.ValidateNameOf != nil {
 		errs = slices.Concat(ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at), change)
 		complete = append(ValidateObject(obj, k.Namespaced, nameRule(k, obj), at), finalizers...)
 	}
