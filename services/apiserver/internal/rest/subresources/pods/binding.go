@@ -12,6 +12,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/status"
@@ -31,13 +32,12 @@ func (p *service) bind(c *handlers.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is not a Binding", obj)
 	}
-	if b.Namespace != "" && b.Namespace != c.Info.Namespace {
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
-	}
-	b.Namespace = c.Info.Namespace
-	owners := p.bindings
+	owners, prepare := p.bindings, meta.SetNamespace // the subresource needs the uid
 	if c.Sub == nil {
-		owners = c.Owner(nil)
+		owners, prepare = c.Owner(nil), meta.SetSent
+	}
+	if err := prepare(b, c.Info.Namespace); err != nil {
+		return err
 	}
 	p.Writes.OwnSent(c.Context(), req, owners, b)
 	err = c.AdmitValid(req.Admission(admission.Create, b, nil), func() error {

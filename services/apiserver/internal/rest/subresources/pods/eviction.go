@@ -19,6 +19,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/writes"
@@ -42,10 +43,9 @@ func (p *service) evict(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	if e.Namespace != "" && e.Namespace != c.Info.Namespace {
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	if err := meta.SetSent(e, c.Info.Namespace); err != nil {
+		return err
 	}
-	e.Namespace = c.Info.Namespace
 	p.Writes.OwnSent(c.Context(), req, p.evictions, e)
 	dryRun := req.Options.(*metav1.CreateOptions).DryRun
 	var deletion *metav1.DeleteOptions

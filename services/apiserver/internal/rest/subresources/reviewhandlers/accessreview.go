@@ -55,10 +55,10 @@ func validate(c *handlers.Call, obj runtime.Object) error {
 	case *authorizationv1.SubjectAccessReview:
 		errs = append(validateReview(&r.Spec, at), noMetadata(&r.ObjectMeta)...)
 	case *authorizationv1.LocalSubjectAccessReview:
-		if r.Namespace == "" {
-			r.Namespace = c.Info.Namespace
+		errs = validateLocal(r)
+		if len(errs) == 0 && r.Namespace != c.Info.Namespace { // a webhook has changed it
+			return apierrors.NewBadRequest("spec.resourceAttributes.namespace must match namespace: " + c.Info.Namespace)
 		}
-		errs = validateLocal(r, c.Info.Namespace)
 	case *authorizationv1.SelfSubjectRulesReview:
 		if request.UserFrom(c.Context()) == nil {
 			return apierrors.NewBadRequest("no user present on request")
@@ -141,15 +141,12 @@ func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) 
 	return errs
 }
 
-// validateLocal validates a LocalSubjectAccessReview in a namespace.
-func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string) field.ErrorList {
+// validateLocal validates a LocalSubjectAccessReview.
+func validateLocal(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := validateReview(&r.Spec, at)
 	errs = append(errs, onlyMetadata(&r.ObjectMeta, metav1.ObjectMeta{Namespace: r.Namespace}, "must be empty except for namespace")...)
-	if r.Namespace != namespace {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), r.Namespace, "must match the namespace of the request"))
-	}
-	if ra := r.Spec.ResourceAttributes; ra != nil && ra.Namespace != namespace {
+	if ra := r.Spec.ResourceAttributes; ra != nil && ra.Namespace != r.Namespace {
 		errs = append(errs, field.Invalid(at.Child("resourceAttributes", "namespace"), ra.Namespace, "must match metadata.namespace"))
 	}
 	if na := r.Spec.NonResourceAttributes; na != nil {

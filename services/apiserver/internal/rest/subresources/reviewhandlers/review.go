@@ -19,6 +19,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
@@ -70,8 +71,8 @@ func (a *service) review(c *handlers.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is not a review", body)
 	}
-	if !c.Namespaced {
-		obj.SetNamespace("") // cluster-scoped: the client's value is ignored
+	if err := meta.SetSent(obj, c.Info.Namespace); err != nil {
+		return err
 	}
 	a.Writes.OwnSent(c.Context(), write, c.Owner(nil), obj)
 	ctx := c.Context()

@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
@@ -109,6 +110,9 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is not a TokenRequest", obj)
 	}
+	if err := meta.SetSent(req, c.Info.Namespace); err != nil {
+		return err
+	}
 	setDefaults(req)
 	t.Writes.OwnSent(c.Context(), write, t.sent, req)
 	attributes := write.Admission(admission.Create, req, nil)
@@ -155,15 +159,19 @@ func setDefaults(req *authenticationv1.TokenRequest) {
 	}
 }
 
-// checkName returns an error if the name or namespace of the body differs from that of the path.
+// checkName returns an error if the name of the body, or the namespace after mutating admission, differs
+// from that of the path.
 func checkName(c *handlers.Call, req *authenticationv1.TokenRequest) error {
-	if req.Namespace != "" && req.Namespace != c.Info.Namespace {
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
-	}
-	if req.Name == "" || req.Name == c.Info.Name {
+	var err *field.Error
+	at := field.NewPath("metadata")
+	switch {
+	case req.Name != "" && req.Name != c.Info.Name:
+		err = field.Invalid(at.Child("name"), req.Name, "must match the service account name if specified")
+	case req.Namespace != "" && req.Namespace != c.Info.Namespace:
+		err = field.Invalid(at.Child("namespace"), req.Namespace, "must match the service account namespace if specified")
+	default:
 		return nil
 	}
-	err := field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified")
 	return status.Invalid(tokenRequestGVK.GroupKind(), c.Info.Name, field.ErrorList{err})
 }
 

@@ -1,0 +1,42 @@
+package meta_test
+
+import (
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+// TestSetSent checks that an object that is not stored keeps no metadata that only the server sets, and
+// gets the namespace of the path.
+func TestSetSent(t *testing.T) {
+	for _, c := range []struct {
+		name, sent, path, want string
+		rejected               bool
+	}{
+		{name: "no namespace", path: "a", want: "a"},
+		{name: "same namespace", sent: "a", path: "a", want: "a"},
+		{name: "another namespace", sent: "b", path: "a", rejected: true},
+		{name: "namespace of a cluster-scoped kind", sent: "b"},
+	} {
+		r := &authorizationv1.SubjectAccessReview{ObjectMeta: metav1.ObjectMeta{
+			Name: "n", Namespace: c.sent, UID: "u", SelfLink: "/x", CreationTimestamp: metav1.Unix(1, 0),
+			DeletionTimestamp: ptr.To(metav1.Unix(1, 0)), DeletionGracePeriodSeconds: ptr.To(int64(1)),
+		}}
+		err := meta.SetSent(r, c.path)
+		if c.rejected {
+			if !apierrors.IsBadRequest(err) {
+				t.Errorf("%s: SetSent = %v, want BadRequest", c.name, err)
+			}
+			continue
+		}
+		want := metav1.ObjectMeta{Name: "n", Namespace: c.want}
+		if err != nil || r.ObjectMeta.String() != want.String() {
+			t.Errorf("%s: SetSent = %v with %v, want %v", c.name, err, r.ObjectMeta, want)
+		}
+	}
+}
