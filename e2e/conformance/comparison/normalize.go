@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -41,8 +42,9 @@ var buildFields = []string{"buildDate", "gitCommit", "gitTreeState", "goVersion"
 const longestGenerated = 58
 
 // normalize returns the compared parts of a response. Values that differ between any two runs become
-// placeholders.
-func normalize(resp *http.Response, body any, vars map[string]string) Answer {
+// placeholders. The placeholder of the version of an object that the session created shows whether it is
+// the one that the session received last, so that a write without an effect differs from another one.
+func (s *Session) normalize(resp *http.Response, body any) Answer {
 	a := Answer{Status: resp.StatusCode, headers: map[string]string{}}
 	for name, values := range resp.Header {
 		switch {
@@ -50,10 +52,10 @@ func normalize(resp *http.Response, body any, vars map[string]string) Answer {
 		case slices.Contains(presentHeaders, name):
 			a.headers[name] = "<present>"
 		default:
-			a.headers[name] = scrub(strings.Join(values, "\n"), vars)
+			a.headers[name] = scrub(strings.Join(values, "\n"), s.Vars)
 		}
 	}
-	a.body = normalTree(body, vars)
+	a.body = s.normalTree(body)
 	return a
 }
 
@@ -85,16 +87,42 @@ func scrub(s string, vars map[string]string) string {
 	return s
 }
 
+// follow remembers the version of an object that the session created. Controllers of the servers change
+// some kinds of objects at any time.
+func (s *Session) follow(body any) {
+	uid, _ := Lookup(body, "metadata.uid").(string)
+	if kind := Lookup(body, "kind"); uid == "" || kind == "CustomResourceDefinition" || kind == "APIService" {
+		return
+	}
+	version, _ := Lookup(body, "metadata.resourceVersion").(string)
+	if n, err := strconv.ParseInt(version, 10, 64); err == nil {
+		s.versions[uid] = n
+	}
+}
+
+// version returns the placeholder of the version of an object with a uid, or of a list. An older version is
+// that of a cache.
+func (s *Session) version(uid, version string) string {
+	last, followed := s.versions[uid]
+	n, err := strconv.ParseInt(version, 10, 64)
+	if !followed || err != nil || n <= last {
+		return "<rv>"
+	}
+	s.versions[uid] = n
+	return "<new rv>"
+}
+
 // normalTree replaces values that differ between runs by placeholders.
-func normalTree(v any, vars map[string]string) any {
+func (s *Session) normalTree(v any) any {
 	switch t := v.(type) {
 	case map[string]any:
 		generated, _ := t["generateName"].(string)
+		uid, _ := t["uid"].(string)
 		for k, x := range t {
 			text, isText := x.(string)
 			switch {
 			case isText && k == "resourceVersion" && text != "" && text != "0":
-				t[k] = "<rv>"
+				t[k] = s.version(uid, text)
 			case slices.Contains(buildFields, k):
 				t[k] = "<build>"
 			case isText && k == "continue" && text != "":
@@ -106,13 +134,13 @@ func normalTree(v any, vars map[string]string) any {
 			case isText && k == "name" && generated != "" && strings.HasPrefix(text, generated[:min(len(generated), longestGenerated)]):
 				t[k] = generated + "<random>"
 			case k == "resourceRules" || k == "nonResourceRules": // in random order
-				rules, _ := normalTree(x, vars).([]any)
+				rules, _ := s.normalTree(x).([]any)
 				slices.SortFunc(rules, func(a, b any) int { return strings.Compare(JSONText(a), JSONText(b)) })
 				t[k] = rules
 			case k == "nodePort" || k == "healthCheckNodePort":
 				t[k] = json.Number(nodePorts.ReplaceAllString(JSONText(x), "0"))
 			default:
-				t[k] = normalTree(x, vars)
+				t[k] = s.normalTree(x)
 			}
 		}
 		if resources, ok := t["resources"].([]any); ok && t["kind"] == "APIResourceList" { // in random order, if custom
@@ -133,10 +161,10 @@ func normalTree(v any, vars map[string]string) any {
 		}
 	case []any:
 		for i := range t {
-			t[i] = normalTree(t[i], vars)
+			t[i] = s.normalTree(t[i])
 		}
 	case string:
-		return scrub(t, vars)
+		return scrub(t, s.Vars)
 	}
 	return v
 }

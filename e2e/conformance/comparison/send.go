@@ -26,6 +26,8 @@ const retryTimeout = 3 * time.Minute
 type Session struct {
 	*Server
 	Vars map[string]string
+	// versions holds the last version of each object that the session created, by its uid.
+	versions map[string]int64
 }
 
 // newSession starts a conversation in a namespace.
@@ -34,7 +36,7 @@ func newSession(s *Server, namespace string) *Session {
 	if _, port, err := net.SplitHostPort(strings.TrimPrefix(s.url, "https://")); err == nil {
 		vars["port"] = ":" + port
 	}
-	return &Session{Server: s, Vars: vars}
+	return &Session{Server: s, Vars: vars, versions: map[string]int64{}}
 }
 
 // send sends a step and returns the response as it is.
@@ -92,7 +94,10 @@ func (s *Session) perform(st Step) Answer {
 				s.Vars[name] = fmt.Sprint(v)
 			}
 		}
-		return normalize(resp, body, s.Vars)
+		if resp.StatusCode == http.StatusCreated && s.versions != nil {
+			s.follow(body)
+		}
+		return s.normalize(resp, body)
 	}
 }
 

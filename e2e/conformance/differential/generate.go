@@ -82,7 +82,7 @@ func aboutKind(r *rand.Rand, k *kind) *comparison.Conversation {
 			Save: map[string]string{"rv": "metadata.resourceVersion", "uid": "metadata.uid"}}
 		c.Steps = append(c.Steps, s.Query(run.dry))
 	}
-	makers := []func() comparison.Step{run.create, run.create, run.create, run.create, run.put, run.put, run.put, run.patch, run.patch, run.patch, run.patch, run.subresource, run.subresource, run.get, run.list, run.odd, run.remove, run.watch}
+	makers := run.makers()
 	for range stepsPerKind {
 		run.n++
 		s := makers[r.IntN(len(makers))]()
@@ -99,6 +99,17 @@ func aboutKind(r *rand.Rand, k *kind) *comparison.Conversation {
 		c.Steps = append(c.Steps, comparison.Step{Label: "delete the base", Method: http.MethodDelete, Path: run.object()}.Query(run.dry))
 	}
 	return c
+}
+
+// makers returns the functions that make random requests. Each is as frequent as its number.
+func (k *kindRun) makers() []func() comparison.Step {
+	if k.has("create") && !k.has("get") { // a review
+		return []func() comparison.Step{k.create, k.create, k.create, k.create, k.create, k.create, k.list, k.odd}
+	}
+	return []func() comparison.Step{
+		k.create, k.create, k.create, k.create, k.put, k.put, k.put, k.patch, k.patch, k.patch, k.patch, k.subresource, k.subresource,
+		k.get, k.list, k.odd, k.remove, k.watch, k.annotate, k.pages,
+	}
 }
 
 func (k *kindRun) object() string { return k.collection() + "/" + k.name }

@@ -58,7 +58,8 @@ func (k *kindRun) listParameter() string {
 }
 
 func (k *kindRun) watch() comparison.Step {
-	s := comparison.Step{Label: "watch", Method: http.MethodGet, Path: k.collection()}
+	path := faults.Pick(k.r, k.collection(), k.collection(), k.collection(), k.object(), strings.Replace(k.object(), k.prefix(), k.prefix()+"/watch", 1), strings.Replace(k.collection(), k.prefix(), k.prefix()+"/watch", 1))
+	s := comparison.Step{Label: "watch", Method: http.MethodGet, Path: path}
 	parts := []string{faults.Pick(k.r, "watch=1", "watch=true", "watch=t", "watch", "watch=yes"), "timeoutSeconds=1"}
 	if !k.namespaced {
 		parts = append(parts, "fieldSelector=metadata.name%3D"+k.name)
