@@ -20,7 +20,7 @@ import (
 type config struct {
 	BinDir, Out, Builder, Prefix, Tag, CABundle string
 	Services, Architectures                     []string
-	Dockerfile                                  string
+	Dockerfile, Version                         string
 	log                                         io.Writer
 }
 
@@ -31,6 +31,7 @@ func main() {
 	pflag.StringVar(&c.Builder, "builder", "", "docker, podman or buildah; if empty, the first that works; none creates only contexts and bills of materials")
 	pflag.StringVar(&c.Prefix, "prefix", "localhost/binnacle", "prefix of image names")
 	pflag.StringVar(&c.Tag, "tag", "latest", "tag of the images")
+	pflag.StringVar(&c.Version, "version", "", "version of the suite that built binaries report; devel if empty")
 	pflag.StringVar(&c.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt", "public CAs that the services trust, for example for OpenID Connect providers")
 	pflag.StringVar(&c.Dockerfile, "dockerfile", "deploy/images/Dockerfile", "template of the Dockerfiles")
 	pflag.StringSliceVar(&c.Services, "service", append(suite(), "balancer"), "services to build; also kube-apiserver (for kubeadm), etcd and nats-server")
@@ -147,7 +148,7 @@ func (c *config) binary(ctx context.Context, p program, arch, path string) error
 		fmt.Fprintf(c.log, "%s does not exist\n", from)
 	}
 	fmt.Fprintf(c.log, "build %s for %s\n", p.name, arch)
-	return p.build(ctx, arch, path)
+	return p.build(ctx, arch, c.Version, path)
 }
 
 // image builds the images of a service, and a manifest list for several architectures.

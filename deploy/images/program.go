@@ -57,14 +57,18 @@ func findProgram(name string) (program, error) {
 	return all[i], nil
 }
 
-// build builds a static binary. The tag nomsgpack excludes an unused encoding of gin, which saves
-// some MiB.
-func (p program) build(ctx context.Context, arch, path string) error {
+// build builds a static binary that reports a version of the suite, if version is not empty. The tag
+// nomsgpack excludes an unused encoding of gin, which saves some MiB.
+func (p program) build(ctx context.Context, arch, version, path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=nomsgpack", "-ldflags=-s -w", "-o", path, p.pkg)
+	ldflags := "-s -w"
+	if version != "" {
+		ldflags += " -X binnacle/libs/version.release=" + version
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=nomsgpack", "-ldflags="+ldflags, "-o", path, p.pkg)
 	cmd.Dir = p.module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
