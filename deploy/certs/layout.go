@@ -99,7 +99,7 @@ func (l Layout) Monitoring() Pair { return l.pair(monitoringFolder, "monitoring"
 func (l Layout) FrontProxy() Pair { return l.pair(frontProxyFolder, "front-proxy-client") }
 
 // ControllerManager and Scheduler return the client certificates of Kubernetes' own controllers,
-// which can run beside the suite.
+// which can run together with the suite.
 func (l Layout) ControllerManager() Pair { return l.pair(managerFolder, managerFolder) }
 func (l Layout) Scheduler() Pair         { return l.pair(schedulerFolder, schedulerFolder) }
 

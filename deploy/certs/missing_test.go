@@ -80,7 +80,7 @@ func TestEnsureRefusesToReplaceCA(t *testing.T) {
 	}
 }
 
-func TestLifetimes(t *testing.T) {
+func TestCertificatesHaveConfiguredLifetimes(t *testing.T) {
 	o := folder(t)
 	o.Lifetime, o.CALifetime = 48*time.Hour, 96*time.Hour
 	ensure(t, o)

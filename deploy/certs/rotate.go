@@ -21,9 +21,9 @@ type Step string
 const (
 	// Prepare creates the next CA and adds it to the trusted CAs.
 	Prepare Step = "prepare"
-	// Switch signs all certificates with the next CA. The former CA is still trusted.
+	// Switch signs all certificates with the next CA. The previous CA is still trusted.
 	Switch Step = "switch"
-	// Finish removes the former CA from the trusted CAs.
+	// Finish removes the previous CA from the trusted CAs.
 	Finish Step = "finish"
 )
 

@@ -115,7 +115,7 @@ func (c *config) findImages(ctx context.Context) (env []string, err error) {
 	if len(missing) == 0 {
 		return env, nil
 	}
-	c.printf("no registry has the stock images of etcd and NATS for us: make %s from their Go modules", strings.Join(missing, " and "))
+	c.printf("cannot pull the stock images of etcd and NATS; building %s from their Go modules", strings.Join(missing, " and "))
 	return env, c.goRun(ctx, append(args, "--out=bin/images-stock", "--service="+strings.Join(missing, ","))...)
 }
 

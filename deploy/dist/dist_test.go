@@ -100,7 +100,7 @@ func TestSumsHaveTheFormatOfSha256sum(t *testing.T) {
 
 const bsd = "Redistribution ... Neither the name nor ... may be used to endorse or\npromote products ..."
 
-func TestLicences(t *testing.T) {
+func TestLicencesOfAllPackagesAreCollected(t *testing.T) {
 	dir := t.TempDir()
 	one := module{path: "example.com/one", dir: filepath.Join(dir, "one"), packages: []string{filepath.Join(dir, "one", "a", "b"), filepath.Join(dir, "one", "c")}}
 	for name, text := range map[string]string{

@@ -18,10 +18,10 @@ const (
 // growObjects sends the same requests as the number of objects grows. It restarts the server for
 // each size.
 func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
-	const objects = "pods that there are"
-	cost := &figure{file: "curve-objects.svg", title: "What a request costs that asks for the same", x: objects, y: "CPU ms a request"}
-	memory := &figure{file: "curve-memory.svg", title: "Memory of the process, etcd in it", x: objects, y: "MiB"}
-	restart := &figure{file: "curve-restart.svg", title: "From a start to ready, etcd included", x: objects, y: "CPU s"}
+	const objects = "stored pods"
+	cost := &figure{file: "curve-objects.svg", title: "CPU per request with a response of constant size", x: objects, y: "CPU ms per request"}
+	memory := &figure{file: "curve-memory.svg", title: "Memory of the process, including etcd", x: objects, y: "MiB"}
+	restart := &figure{file: "curve-restart.svg", title: "CPU from start to ready, including etcd", x: objects, y: "CPU s"}
 	socket := filepath.Join(b.dir, "etcd.sock")
 	before := 0
 	for _, n := range []int{1000, 10000, 100000, 300000} {

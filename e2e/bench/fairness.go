@@ -51,7 +51,7 @@ type answer struct {
 	Code   int
 }
 
-// A trouble is the load beside the probe clients.
+// A trouble is the load under which the probe clients are measured.
 type trouble struct {
 	how, plot string
 	fair      bool
@@ -259,7 +259,7 @@ func spinning() {
 	wg.Wait()
 }
 
-// split separates the responses during the storm from the others.
+// split separates the responses during the storm from those before and after it.
 func split(all []answer) (quiet, during []answer) {
 	for _, a := range all {
 		if a.At > calm && a.At < calm+storm {

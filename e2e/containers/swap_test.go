@@ -25,7 +25,7 @@ func TestPartsAreSwappedByConfiguration(t *testing.T) {
 	t.Run("controllers", func(t *testing.T) { controllersElsewhere(t, c) })
 }
 
-// run runs a container beside those of the compose file, with the same restrictions.
+// run runs an additional container with the same restrictions as those of the compose file.
 func (c *composition) run(t *testing.T, name, program string, mounts []string, args ...string) {
 	t.Helper()
 	// The labels let them be removed with the others.

@@ -36,7 +36,8 @@ type aggregation struct {
 	ext       *Extension
 	anonymous *http.Client
 	token     string // of a service account with the rights of an administrator
-	// usual are the responses of the extension server to requests of the API server itself.
+	// usual holds the responses of the extension server, by path, to requests that the API server sends
+	// for itself, such as discovery.
 	usual map[string]proxiedAnswer
 }
 
@@ -150,6 +151,7 @@ func (a *aggregation) ports() map[string]string {
 	return out
 }
 
+// same returns the differences between two values, with ports replaced by their recorded names.
 func (a *aggregation) same(at string, want, got any) []string {
 	return differences(at, normalized(generic(want), a.ports()), normalized(generic(got), a.ports()))
 }
@@ -215,6 +217,7 @@ func TestProxied(t *testing.T) {
 	}
 }
 
+// proxied replays a request that is proxied, and returns the differences from the recorded response.
 func (a *aggregation) proxied(e *Aggregated) []string {
 	if e.RawAnswer != "" {
 		return a.raw(e)
@@ -304,7 +307,7 @@ var availability = map[string]string{
 	"endpoints, port of another name":            `{"addresses":[{"ip":"10.9.9.9"}],"ports":[{"name":"other","port":8443}]}`,
 }
 
-// around creates these objects.
+// around creates the objects that existed while the exchange with a name was recorded.
 func (a *aggregation) around(name string) (remove func()) {
 	at, body := "", ""
 	more, ok := availability[name]
@@ -386,7 +389,7 @@ func (a *aggregation) available(e *Aggregated) (diff []string) {
 	return diff
 }
 
-// shown compares the responses to clients.
+// shown compares the responses to clients with the recorded ones.
 func (a *aggregation) shown(e *Aggregated) (diff []string) {
 	for at, x := range map[string]*Exchange{"request": e.Request, "resources": e.Resources} {
 		if x == nil || x.Client.Path == "/version" {

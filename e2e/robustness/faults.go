@@ -202,7 +202,7 @@ func etcdFaults() []fault {
 	}
 }
 
-// linkFaults are faults that can occur beside any other.
+// linkFaults are faults that can occur together with any other fault.
 func linkFaults() []fault {
 	return []fault{
 		{"a replica cut from NATS", onSome(fromNATS(harness.Cut)), brief},

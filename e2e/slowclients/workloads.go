@@ -17,7 +17,7 @@ const (
 	smallObject, largeObject = 10 << 10, 100 << 10
 	// uploadSize is the size of a created object, just below the limit of ConfigMaps.
 	uploadSize = 1000 << 10
-	// watchers is the number of watches beside lists.
+	// watchers is the number of watches that run during the lists.
 	watchers = 3
 )
 

@@ -17,8 +17,8 @@ func line(spec string) string {
 	return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}` + "\n"
 }
 
-// TestDecisions checks which requests policies allow.
-func TestDecisions(t *testing.T) {
+// TestPoliciesAllowMatchingRequests checks which requests policies allow.
+func TestPoliciesAllowMatchingRequests(t *testing.T) {
 	z, err := abac.Parse(strings.NewReader("# policies\n\n" +
 		line(`"user":"alice","namespace":"*","resource":"*","apiGroup":"*"`) +
 		line(`"user":"kubelet","namespace":"*","resource":"pods","readonly":true`) +

@@ -20,8 +20,8 @@ func fixed(name string, ok bool, err error) authenticator.Token {
 	})
 }
 
-// TestUnion uses the first member that authenticates a token, and joins the errors of the others.
-func TestUnion(t *testing.T) {
+// TestUnionReturnsFirstUserOrAllErrors uses the first member that authenticates a token, and joins the errors of the others.
+func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 	bad, worse := errors.New("bad"), errors.New("worse")
 	never := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
 		t.Error("a member after the deciding one was called")
@@ -85,7 +85,7 @@ func TestForAudiences(t *testing.T) {
 	}
 }
 
-func TestUnreserved(t *testing.T) {
+func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 	down := errors.New("down")
 	for name, c := range map[string]struct {
 		user authenticator.User

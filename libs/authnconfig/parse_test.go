@@ -23,7 +23,7 @@ func issuer(more ...string) string {
 
 const byName = "  claimMappings:\n    username: {claim: sub, prefix: ''}\n"
 
-func TestParseGood(t *testing.T) {
+func TestParseAcceptsValidConfigurations(t *testing.T) {
 	full, err := os.ReadFile(filepath.Join("testdata", "full.yaml"))
 	if err != nil {
 		t.Fatal(err)

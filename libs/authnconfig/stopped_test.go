@@ -65,7 +65,7 @@ func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
 	}
 }
 
-// TestFormerKeysAreValidUntilSwapTimeout checks that the keys of the former place are used with the
+// TestFormerKeysAreValidUntilSwapTimeout checks that the keys of the previous URL are used with the
 // current rules, for a limited time, while the new keys are unknown.
 func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 	one, s := oidctest.New(t), newSilent(t)

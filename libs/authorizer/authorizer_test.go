@@ -26,7 +26,7 @@ func (s says) RulesFor(context.Context, *authorizer.User, string) (authorizer.Ru
 	return authorizer.Rules{Resource: []authorizationv1.ResourceRule{{Verbs: []string{s.reason}}}, Incomplete: s.err != nil}, s.err
 }
 
-func TestChain(t *testing.T) {
+func TestChainReturnsFirstDecision(t *testing.T) {
 	no := says{reason: "a"}
 	yes := says{d: authorizer.Allow, reason: "yes"}
 	never := says{d: authorizer.Deny, reason: "never"}

@@ -6,8 +6,8 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-// TestMasters allows everything to members of system:masters, and has no opinion on other users.
-func TestMasters(t *testing.T) {
+// TestSystemMastersAllowsItsGroupOnly allows everything to members of system:masters, and has no opinion on other users.
+func TestSystemMastersAllowsItsGroupOnly(t *testing.T) {
 	for _, c := range []struct {
 		user *authorizer.User
 		want authorizer.Decision

@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 	api := ours.client("api", later)
 	server := ours.sign(&x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "api"}, NotAfter: later, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ours.cert)
 	plain := httptest.NewRequest(http.MethodPost, "/", nil)
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		request *http.Request
 		options Options
 		ok      bool
@@ -103,7 +103,7 @@ func TestCheck(t *testing.T) {
 		g := guard(t, c.options, ours.verify)
 		for range 2 { // the second result may be cached
 			if err := g.Check(c.request); (err == nil) != c.ok {
-				t.Errorf("%s: %v, want (err == nil) = %v", what, err, c.ok)
+				t.Errorf("%s: %v, want (err == nil) = %v", name, err, c.ok)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func TestCheckAfterClockChange(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestOptionsValidateClientCA(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		ca   string

@@ -159,7 +159,7 @@ func requireNonEmpty(argument, value string) string {
 	return ""
 }
 
-// asServiceAccount returns an authorizer that checks the same for a service account.
+// asServiceAccount returns an authorizer that checks what a service account may do.
 func asServiceAccount(args ...ref.Val) ref.Val {
 	c, ok := args[0].(*check)
 	namespace, ok1 := args[1].(types.String)

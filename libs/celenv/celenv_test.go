@@ -34,8 +34,8 @@ func variables() map[string]any {
 	}
 }
 
-// TestEval evaluates expressions over plain values.
-func TestEval(t *testing.T) {
+// TestExpressionsOverPlainValues evaluates expressions over plain values.
+func TestExpressionsOverPlainValues(t *testing.T) {
 	tests := []struct {
 		expression string
 		want       any // a value, or an error whose text the result must contain

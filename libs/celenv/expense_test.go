@@ -10,9 +10,9 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// TestExpense checks that costly is called once, during the expression that exceeds the budget, and
+// TestCostSumReportsExcessOnce checks that costly is called once, during the expression that exceeds the budget, and
 // that results do not change.
-func TestExpense(t *testing.T) {
+func TestCostSumReportsExcessOnce(t *testing.T) {
 	const bound = 20_000
 	env := userEnv(t)
 	compile := func(expression string) *celenv.Program {

@@ -12,8 +12,8 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// TestFunctions evaluates the functions of the Kubernetes libraries.
-func TestFunctions(t *testing.T) {
+// TestKubernetesLibraryFunctions evaluates the functions of the Kubernetes libraries.
+func TestKubernetesLibraryFunctions(t *testing.T) {
 	tests := []struct {
 		expression string
 		want       any // a value, or an error whose text the result must contain

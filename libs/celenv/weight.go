@@ -32,7 +32,8 @@ const (
 	smallWeight = 64
 	// textPerWeight is the number of bytes of text that weigh as much as one value.
 	textPerWeight = 32
-	// madePerWeight is the same for text that a call creates, which occupies memory.
+	// madePerWeight is the number of bytes of text created by a call that weigh as much as one value.
+	// It is lower than textPerWeight, because created text occupies memory.
 	madePerWeight = 2
 	// smallText is the size in bytes up to which a concatenation of dynamically typed texts costs
 	// no more than any other call.

@@ -11,8 +11,8 @@ import (
 	"binnacle/libs/features"
 )
 
-// TestEmulate checks the gates of emulated versions, for any order of the flags.
-func TestEmulate(t *testing.T) {
+// TestEmulatedVersionSetsGates checks the gates of emulated versions, for any order of the flags.
+func TestEmulatedVersionSetsGates(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		minor int

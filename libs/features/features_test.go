@@ -68,7 +68,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-func TestMetric(t *testing.T) {
+func TestMetricReportsEnabledGates(t *testing.T) {
 	g := features.New()
 	if err := g.Set("WatchList=true,AllAlpha=true,CBORServingAndStorage=false"); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestWarn(t *testing.T) {
 	}
 }
 
-func TestHelp(t *testing.T) {
+func TestHelpListsChangeableGates(t *testing.T) {
 	help := features.Help()
 	for _, line := range []string{"kube:AllAlpha=true|false (ALPHA - default=false)", "kube:WatchList=true|false (BETA - default=false)"} {
 		if !strings.Contains(help, line) {

@@ -49,7 +49,7 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
-func TestFollow(t *testing.T) {
+func TestFollowReportsEachChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	write(t, file, "two")
 	got := follow(t, file, "one")

@@ -38,8 +38,8 @@ func kubeconfig(t *testing.T, server string, ca []byte) string {
 	return path
 }
 
-// TestConfig checks the address and the credentials for --kubeconfig and --master.
-func TestConfig(t *testing.T) {
+// TestConfigUsesKubeconfigAndMaster checks the address and the credentials for --kubeconfig and --master.
+func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 	path := kubeconfig(t, "https://one:6443", nil)
 	t.Setenv("KUBECONFIG", path) // must be ignored
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
@@ -92,8 +92,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestProbe uses an API server that is not ready at first.
-func TestProbe(t *testing.T) {
+// TestProbeReportsReachability uses an API server that is not ready at first.
+func TestProbeReportsReachability(t *testing.T) {
 	tests := []struct {
 		name    string
 		status  int

@@ -233,8 +233,8 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 	})
 }
 
-// TestDecisions checks what the authorizer of nodes allows, and its reasons.
-func TestDecisions(t *testing.T) {
+// TestAuthorizerDecisionsAndReasons checks what the authorizer of nodes allows, and its reasons.
+func TestAuthorizerDecisionsAndReasons(t *testing.T) {
 	g := node.NewGraph()
 	g.Set(pod("p", "n1", everything))
 	z := node.NewAuthorizer(g, features.New().Enabled)
@@ -358,7 +358,7 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 	}
 }
 
-func TestNodeOf(t *testing.T) {
+func TestAuthorizerIgnoresOtherUsers(t *testing.T) {
 	z := node.NewAuthorizer(node.NewGraph(), features.New().Enabled)
 	nodes := []string{"system:nodes"}
 	for _, c := range []struct {

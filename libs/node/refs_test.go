@@ -46,8 +46,8 @@ func TestVolumeSecrets(t *testing.T) {
 	}
 }
 
-// TestNames checks which references a mirror pod must not have.
-func TestNames(t *testing.T) {
+// TestForbiddenMirrorPodReferences checks which references a mirror pod must not have.
+func TestForbiddenMirrorPodReferences(t *testing.T) {
 	projected := func(s corev1.VolumeProjection) []corev1.Volume {
 		return []corev1.Volume{{Name: "v"}, {VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}, s}}}}}
 	}

@@ -222,7 +222,7 @@ func FuzzConfigFile(f *testing.F) {
 	})
 }
 
-func TestLevel(t *testing.T) {
+func TestVerbositySelectsLogLevel(t *testing.T) {
 	for v, want := range map[int]slog.Level{-1: slog.LevelInfo, 0: slog.LevelInfo, 1: slog.LevelDebug, 4: slog.LevelDebug - 3} {
 		if got := options.Level(v); got != want {
 			t.Errorf("Level(%d) = %v, want %v", v, got, want)

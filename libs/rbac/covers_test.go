@@ -14,8 +14,8 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// TestCovers checks that each part of a rule is compared separately.
-func TestCovers(t *testing.T) {
+// TestCoversComparesEachPartOfARule checks that each part of a rule is compared separately.
+func TestCoversComparesEachPartOfARule(t *testing.T) {
 	with := func(r rbacv1.PolicyRule, change func(*rbacv1.PolicyRule)) rbacv1.PolicyRule {
 		change(&r)
 		return r

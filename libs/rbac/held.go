@@ -260,8 +260,8 @@ func (c *comparison) setsOf(values []string, addRules func(ruleBits, string)) []
 	return out
 }
 
-// byGroup adds the rules for a group to b. The other functions do the same for other kinds of
-// values.
+// byGroup adds the held rules for an API group to b. byVerb, byName, byResource and byPath add those
+// for values of other kinds.
 func (c *comparison) byGroup(b ruleBits, v string) {
 	b.add(c.groups[v])
 	b.add(c.groups[wildcard])

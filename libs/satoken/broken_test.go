@@ -121,8 +121,8 @@ func TestBrokenTokens(t *testing.T) {
 	}
 }
 
-// TestLegacy checks tokens in secrets: with the secret, without it, and without lookup.
-func TestLegacy(t *testing.T) {
+// TestLegacyTokenRequiresItsSecret checks tokens in secrets: with the secret, without it, and without lookup.
+func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 	key := rsaKey()
 	token := func(change func(*satoken.Claims)) string {
 		return made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
@@ -182,7 +182,7 @@ func TestLegacy(t *testing.T) {
 	}
 }
 
-func TestHint(t *testing.T) {
+func TestHintHoldsObjectsAndExpiry(t *testing.T) {
 	token := sign(t, rsaKey(), func(r *satoken.Request) {
 		r.Binding.Pod = &satoken.Ref{Name: "p", UID: "up"}
 		r.Binding.Secret = &satoken.Ref{Name: "s", UID: "us"}

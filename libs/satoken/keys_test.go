@@ -112,8 +112,8 @@ func TestPublishedKeysVerify(t *testing.T) {
 	}
 }
 
-// TestDiscovery checks the discovery document, and the errors for invalid URLs.
-func TestDiscovery(t *testing.T) {
+// TestDiscoveryRejectsInvalidURLs checks the discovery document, and the errors for invalid URLs.
+func TestDiscoveryRejectsInvalidURLs(t *testing.T) {
 	keys := public(t, ecKey(t, elliptic.P256()), rsaKey(), ecKey(t, elliptic.P256()))
 	doc, err := satoken.Discovery("https://issuer", "https://issuer/openid/v1/jwks", keys)
 	want := `{"issuer":"https://issuer","jwks_uri":"https://issuer/openid/v1/jwks","response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256","RS256"]}`

@@ -164,8 +164,8 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 	}
 }
 
-// TestBound checks bound tokens whose account or object exists, is replaced or is deleted.
-func TestBound(t *testing.T) {
+// TestBoundTokenIsInvalidAfterItsObjectsAreDeleted checks bound tokens whose account or object exists, is replaced or is deleted.
+func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 	key := rsaKey()
 	pod := func(r *satoken.Request) {
 		r.Binding.Pod = &satoken.Ref{Name: "p", UID: "up"}
@@ -252,7 +252,7 @@ func TestExtraOfBoundTokens(t *testing.T) {
 	}
 }
 
-func TestAudiences(t *testing.T) {
+func TestTokenIsValidOnlyForItsAudiences(t *testing.T) {
 	key := rsaKey()
 	a := newAuthenticator(t, full(), start, key)
 	token := sign(t, key, func(r *satoken.Request) { r.Audiences = []string{"x", "y"} })

@@ -452,8 +452,8 @@ func TestPortSharing(t *testing.T) {
 	s.Close()
 }
 
-// TestFlags checks the errors for invalid flags.
-func TestFlags(t *testing.T) {
+// TestInvalidFlagsAreRejected checks the errors for invalid flags.
+func TestInvalidFlagsAreRejected(t *testing.T) {
 	tests := []struct {
 		name string
 		args []string

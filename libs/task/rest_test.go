@@ -9,7 +9,7 @@ import (
 	"binnacle/libs/task"
 )
 
-func TestRest(t *testing.T) {
+func TestRestIsProportionalToWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for took, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond / 5: 0, 10 * time.Millisecond: 40 * time.Millisecond, time.Second: 250 * time.Millisecond} {
 			begun := time.Now()

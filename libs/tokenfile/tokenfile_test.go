@@ -12,8 +12,8 @@ import (
 	"binnacle/libs/tokenfile"
 )
 
-// TestParse checks the users of a token file, and its errors and warnings.
-func TestParse(t *testing.T) {
+// TestParseUsersErrorsAndWarnings checks the users of a token file, and its errors and warnings.
+func TestParseUsersErrorsAndWarnings(t *testing.T) {
 	for name, c := range map[string]struct {
 		text     string
 		token    string
@@ -59,7 +59,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestLoad(t *testing.T) {
+func TestLoadRejectsUnreadableFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	if _, _, err := tokenfile.Load(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing file: %v, want error %v", err, os.ErrNotExist)

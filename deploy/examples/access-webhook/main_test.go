@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestHandler checks the responses to access reviews.
-func TestHandler(t *testing.T) {
+// TestAccessReviewResponses checks the responses to access reviews.
+func TestAccessReviewResponses(t *testing.T) {
 	server := httptest.NewTLSServer(handler(&rules{Users: map[string][]string{"ada": {"*"}}, Groups: map[string][]string{"dev": {"get", "list"}}}))
 	defer server.Close()
 	review := func(version, spec string) string {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestHandler checks the responses to token reviews.
-func TestHandler(t *testing.T) {
+// TestTokenReviewResponses checks the responses to token reviews.
+func TestTokenReviewResponses(t *testing.T) {
 	digest := sha256.Sum256([]byte("secret"))
 	server := httptest.NewTLSServer(handler(map[string]user{
 		hex.EncodeToString(digest[:]): {Username: "ada", UID: "7", Groups: []string{"dev"}},

@@ -12,9 +12,9 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
 
-// TestFlags accepts the flags with which suites start members, and rejects invalid ones.
-func TestFlags(t *testing.T) {
-	for what, c := range map[string]struct {
+// TestInvalidFlagsAreRejected accepts the flags with which suites start members, and rejects invalid ones.
+func TestInvalidFlagsAreRejected(t *testing.T) {
+	for name, c := range map[string]struct {
 		args []string
 		want string // part of the error
 	}{
@@ -35,11 +35,11 @@ func TestFlags(t *testing.T) {
 	} {
 		config, err := configure(c.args, io.Discard)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
-		if what == "a member as suites start it" && err == nil {
+		if name == "a member as suites start it" && err == nil {
 			if len(config.PeerTLSInfo.AllowedCNs) != 1 || types.URLs(config.ListenPeerUrls).String() != "https://127.0.0.1:2" || !config.ClientTLSInfo.ClientCertAuth {
-				t.Errorf("%s: got %+v", what, config)
+				t.Errorf("%s: got %+v", name, config)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(good, []byte("max_payload: 8388608"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		args      []string
 		help      bool
 		want, out string // parts of the error and of the output
@@ -41,11 +41,11 @@ func TestRun(t *testing.T) {
 		err := Run(t.Context(), c.args, &out)
 		switch {
 		case c.help != errors.Is(err, flag.ErrHelp):
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", name, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%s: got %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		case !strings.Contains(out.String(), c.out):
-			t.Errorf("%s: got no %q in %q", what, c.out, out.String())
+			t.Errorf("%s: got no %q in %q", name, c.out, out.String())
 		}
 	}
 }

@@ -242,8 +242,8 @@ func TestWriteFailsAfterClientCloses(t *testing.T) {
 	}
 }
 
-// TestBelowTLS checks that only a connection that a Listener accepted is found below TLS.
-func TestBelowTLS(t *testing.T) {
+// TestBelowTLSFindsOnlyAcceptedConnections checks that only a connection that a Listener accepted is found below TLS.
+func TestBelowTLSFindsOnlyAcceptedConnections(t *testing.T) {
 	_, server := tcpPair(t)
 	below := newConn(t.Context(), &Listener{}, server)
 	for name, tc := range map[string]struct {

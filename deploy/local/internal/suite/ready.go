@@ -189,7 +189,7 @@ func (pr *prober) isNATS(ctx context.Context, address string) (ready bool, reaso
 	return true, ""
 }
 
-// skipLine reads the rest of a line, and nothing after it.
+// skipLine reads up to the end of a line, and no byte after it.
 func skipLine(r io.Reader) error {
 	for b := make([]byte, 1); b[0] != '\n'; {
 		if _, err := io.ReadFull(r, b); err != nil {

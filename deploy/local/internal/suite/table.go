@@ -189,7 +189,7 @@ func clientArgs(name string) func(paths, int) []string {
 }
 
 // managerKubeconfig and schedulerKubeconfig return the kubeconfigs of Kubernetes' own controllers,
-// which can run beside the suite.
+// which can run together with the suite.
 func (p paths) managerKubeconfig() string   { return p.kubeconfig("kube-controller-manager") }
 func (p paths) schedulerKubeconfig() string { return p.kubeconfig("kube-scheduler") }
 

@@ -90,8 +90,8 @@ func newServer() *server {
 		}
 		r := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		for _, g := range r.Spec.Groups {
-			what := r.Spec.NonResourceAttributes
-			r.Status.Allowed = r.Status.Allowed || g == "lookers" && what.Path == "/metrics" && what.Verb == "get"
+			name := r.Spec.NonResourceAttributes
+			r.Status.Allowed = r.Status.Allowed || g == "lookers" && name.Path == "/metrics" && name.Verb == "get"
 			r.Status.Denied = r.Status.Denied || g == "denied"
 		}
 		return true, r, nil
@@ -131,7 +131,7 @@ func TestAccess(t *testing.T) {
 	looker := ours.client(client, time.Hour, "eve", "lookers")
 	plain := ask("")
 	plain.TLS = nil
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		request *http.Request
 		want    int // status code; 0 if permitted
 		says    string
@@ -163,7 +163,7 @@ func TestAccess(t *testing.T) {
 				continue
 			}
 			if got == nil || got.Code != c.want || !strings.Contains(got.Message, c.says) {
-				t.Errorf("%s: got %+v, want %d %q", what, got, c.want, c.says)
+				t.Errorf("%s: got %+v, want %d %q", name, got, c.want, c.says)
 			}
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"binnacle/libs/options"
 )
 
-func TestOptions(t *testing.T) {
+func TestOptionsValidateTargetsAndIntervals(t *testing.T) {
 	good := []string{"apiserver=https://127.0.0.1:6443"}
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		change func(*Options)
 		want   string
 	}{
@@ -31,7 +31,7 @@ func TestOptions(t *testing.T) {
 			err = errors.Join(o.Validate()...)
 		}
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestTargets(t *testing.T) {
+func TestParseTargetRejectsInvalidTargets(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"apiserver=https://apiserver-replicas:6443": true, "a=https://[::1]:1": true, "a=https://10.0.0.1:1/": true,
 		"apiserver": false, "=https://h:1": false, "a=http://h:1": false, "a=https://h": false, "a=https://:1": false, "a=https://u@h:1": false,
@@ -120,8 +120,8 @@ binnacle_watch_cache_value_bytes{resource="pods"} 4000
 binnacle_client_requests_total{client="user ada"} 41
 `
 
-// TestSamples reads the metrics that the console shows.
-func TestSamples(t *testing.T) {
+// TestSampleHoldsShownMetrics reads the metrics that the console shows.
+func TestSampleHoldsShownMetrics(t *testing.T) {
 	var s Sample
 	if err := s.read(strings.NewReader(metricsText)); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 
 func TestInvalidMetrics(t *testing.T) {
 	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n", maxSeries+1)
-	for what, c := range map[string]struct{ text, want string }{
+	for name, c := range map[string]struct{ text, want string }{
 		"too many series": {large, ErrTooLarge.Error()},
 		"a long line":     {"apiserver_request_total" + strings.Repeat("x", 2<<20), ErrTooLarge.Error()},
 		"not a number":    {"apiserver_request_total{verb=\"LIST\"} many\n", "cannot be read"},
@@ -182,7 +182,7 @@ func TestInvalidMetrics(t *testing.T) {
 	} {
 		var s Sample
 		if err := s.read(strings.NewReader(c.text)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 }
@@ -198,8 +198,8 @@ func FuzzMetrics(f *testing.F) {
 	})
 }
 
-// TestScrape covers a server with a wrong certificate and one that is not reachable.
-func TestScrape(t *testing.T) {
+// TestScrapeReportsUnreachableReplicas covers a server with a wrong certificate and one that is not reachable.
+func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 	server := func(metrics int) string {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
