@@ -52,7 +52,7 @@ func (e *MissingCAError) Unwrap() error { return e.Cause }
 // a *MissingCAError, and writes nothing, if it would have to replace a CA and
 // Options.NewCA is not set. It returns an *UnsignedError after everything else was
 // written if an external CA has to sign.
-func Ensure(o Options) (made []string, err error) {
+func Ensure(o Options) (created []string, err error) {
 	l := Layout{o.Dir}
 	now := time.Now()
 	programs := o.programs()
@@ -70,21 +70,21 @@ func Ensure(o Options) (made []string, err error) {
 			continue
 		}
 		if signers[ca], err = createAuthority(l.CA(ca), "binnacle-"+string(ca), now, o.caLifetime()); err != nil {
-			return made, err
+			return created, err
 		}
-		made = append(made, l.CA(ca).Cert)
+		created = append(created, l.CA(ca).Cert)
 	}
 	var unsigned UnsignedError
 	for _, p := range programs {
 		issued, err := o.ensureProgram(p, signers, now, &unsigned)
-		made = append(made, issued...)
+		created = append(created, issued...)
 		if err != nil {
-			return made, err
+			return created, err
 		}
 	}
 	isNew, err := ensureServiceAccountKeys(l)
 	if isNew {
-		made = append(made, l.ServiceAccountKey())
+		created = append(created, l.ServiceAccountKey())
 	}
 	for ca, a := range signers {
 		if a.cert == nil {
@@ -95,7 +95,7 @@ func Ensure(o Options) (made []string, err error) {
 	if err == nil && len(unsigned.Requests)+len(unsigned.Missing) > 0 {
 		err = &unsigned
 	}
-	return made, err
+	return created, err
 }
 
 // loadAuthorities reads the CAs. The result has no entry for a CA that Ensure has to
@@ -152,37 +152,37 @@ func signedBy(programs []program, ca CA) (out []string) {
 
 // ensureProgram fills the folder of a program. It adds to unsigned what an external
 // CA has to sign.
-func (o Options) ensureProgram(p program, signers map[CA]*authority, now time.Time, unsigned *UnsignedError) (made []string, err error) {
+func (o Options) ensureProgram(p program, signers map[CA]*authority, now time.Time, unsigned *UnsignedError) (created []string, err error) {
 	l := Layout{o.Dir}
 	for _, ca := range p.trusts {
 		if signers[ca].cert == nil {
 			continue
 		}
 		if err := copyFile(l.CA(ca).Cert, l.Trust(p.name, ca)); err != nil {
-			return made, err
+			return created, err
 		}
 	}
 	for _, s := range p.certs {
 		signer := signers[s.by]
 		if !o.Renew && signer.fits(s, now) {
 			if err := os.Remove(s.pair.requestPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return made, err
+				return created, err
 			}
 			continue
 		}
 		if signer.key == nil {
 			if err := writeRequest(s); err != nil {
-				return made, err
+				return created, err
 			}
 			unsigned.Requests = append(unsigned.Requests, s.pair.requestPath())
 			continue
 		}
 		if err := signer.issue(s, now, o.lifetime()); err != nil {
-			return made, err
+			return created, err
 		}
-		made = append(made, s.pair.Cert)
+		created = append(created, s.pair.Cert)
 	}
-	return made, nil
+	return created, nil
 }
 
 // copyFile copies a public file, unless the copy is equal already.

@@ -15,11 +15,11 @@ import (
 
 func ensure(t *testing.T, o certs.Options) []string {
 	t.Helper()
-	made, err := certs.Ensure(o)
+	created, err := certs.Ensure(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made
+	return created
 }
 
 func leaf(t *testing.T, p certs.Pair) *x509.Certificate {
@@ -158,8 +158,8 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 		}
 	}
 	all := func(dir string, t *testing.T) int {
-		made := ensure(t, certs.Options{Dir: dir})
-		return len(made) - 1 // without the token key
+		created := ensure(t, certs.Options{Dir: dir})
+		return len(created) - 1 // without the token key
 	}(t.TempDir(), t)
 	tests := []struct {
 		name   string
@@ -187,12 +187,12 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 			o := folder(t)
 			ensure(t, o)
 			tt.change(t, &o)
-			made := ensure(t, o)
-			for i, p := range made {
-				made[i] = filepath.Base(p)
+			created := ensure(t, o)
+			for i, p := range created {
+				created[i] = filepath.Base(p)
 			}
-			if len(made) != tt.number || (tt.want != nil && !slices.Equal(made, tt.want)) {
-				t.Errorf("got files %v, want %d: %v", made, tt.number, tt.want)
+			if len(created) != tt.number || (tt.want != nil && !slices.Equal(created, tt.want)) {
+				t.Errorf("got files %v, want %d: %v", created, tt.number, tt.want)
 			}
 			if again := ensure(t, o); len(again) != 0 {
 				t.Errorf("got files %v in the next run", again)

@@ -62,10 +62,10 @@ func TestEnsureRefusesToReplaceCA(t *testing.T) {
 			}
 			before := snapshot(t, o.Dir)
 			o.Renew = c.renew
-			made, err := certs.Ensure(o)
+			created, err := certs.Ensure(o)
 			var missing *certs.MissingCAError
-			if !errors.As(err, &missing) || len(made) > 0 || !strings.Contains(err.Error(), "--new-ca") || !strings.Contains(err.Error(), missing.Key) {
-				t.Fatalf("got files %v, error %v", made, err)
+			if !errors.As(err, &missing) || len(created) > 0 || !strings.Contains(err.Error(), "--new-ca") || !strings.Contains(err.Error(), missing.Key) {
+				t.Fatalf("got files %v, error %v", created, err)
 			}
 			after := snapshot(t, o.Dir)
 			if len(after) != len(before) {
@@ -86,12 +86,12 @@ func TestCertificatesHaveConfiguredLifetimes(t *testing.T) {
 	ensure(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	for p, want := range map[certs.Pair]time.Duration{l.Admin(): o.Lifetime, l.CA(certs.ClientCA): o.CALifetime} {
-		if left := time.Until(leaf(t, p).NotAfter); left > want || left < want-time.Hour {
-			t.Errorf("%s: got expiry in %s, want %s", p.Cert, left, want)
+		if remaining := time.Until(leaf(t, p).NotAfter); remaining > want || remaining < want-time.Hour {
+			t.Errorf("%s: got expiry in %s, want %s", p.Cert, remaining, want)
 		}
 	}
-	if made := ensure(t, o); len(made) > 0 {
-		t.Errorf("short-lived certificates were replaced at once: %v, want len(made) = 0", made)
+	if created := ensure(t, o); len(created) > 0 {
+		t.Errorf("short-lived certificates were replaced at once: %v, want len(made) = 0", created)
 	}
 }
 
@@ -162,8 +162,8 @@ func TestExternalCASignsRequests(t *testing.T) {
 	for _, path := range unsigned.Requests {
 		ca.sign(t, path)
 	}
-	if made := ensure(t, o); len(made) > 0 {
-		t.Errorf("got files %v, want len(made) = 0", made)
+	if created := ensure(t, o); len(created) > 0 {
+		t.Errorf("got files %v, want len(made) = 0", created)
 	}
 	for _, path := range unsigned.Requests {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {

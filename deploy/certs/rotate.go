@@ -33,7 +33,7 @@ func Steps() []Step { return []Step{Prepare, Switch, Finish} }
 // Rotate takes one step in the rotation of the given CAs, or of all CAs if none is
 // given, and returns the paths that it wrote. It returns an error and changes nothing
 // if the step is out of order for one of the CAs.
-func Rotate(o Options, step Step, which ...CA) (made []string, err error) {
+func Rotate(o Options, step Step, which ...CA) (created []string, err error) {
 	if len(which) == 0 {
 		which = CAs()
 	}
@@ -55,12 +55,12 @@ func Rotate(o Options, step Step, which ...CA) (made []string, err error) {
 	for _, r := range all {
 		paths, err := r.take(step, o.caLifetime())
 		if err != nil {
-			return made, err
+			return created, err
 		}
-		made = append(made, paths...)
+		created = append(created, paths...)
 	}
 	more, err := Ensure(o)
-	return append(made, more...), err
+	return append(created, more...), err
 }
 
 // rotation is a CA between two steps.
@@ -114,7 +114,7 @@ func (r *rotation) check(step Step) error {
 }
 
 // take performs a step of the rotation and returns the written files.
-func (r *rotation) take(step Step, lifetime time.Duration) (made []string, err error) {
+func (r *rotation) take(step Step, lifetime time.Duration) (created []string, err error) {
 	switch step {
 	case Prepare:
 		a, err := createAuthority(r.next, "binnacle-"+string(r.ca), time.Now(), lifetime)

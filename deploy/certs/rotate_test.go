@@ -82,8 +82,8 @@ func TestRotationKeepsTrust(t *testing.T) {
 		if _, err := certs.Rotate(o, step); err != nil {
 			t.Fatalf("%s: %v", step, err)
 		}
-		if made := ensure(t, o); len(made) != 0 {
-			t.Errorf("after %s: got files %v, want len(made) = 0", step, made)
+		if created := ensure(t, o); len(created) != 0 {
+			t.Errorf("after %s: got files %v, want len(made) = 0", step, created)
 		}
 		for ca, pair := range pairsOf(l) {
 			for pool, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trust(t, l)} {
@@ -146,8 +146,8 @@ func TestRenewReissuesLeafCertificates(t *testing.T) {
 	l := certs.Layout{Dir: o.Dir}
 	ca, before := leaf(t, l.CA(certs.ClientCA)), leaf(t, l.Admin())
 	o.Renew = true
-	if made := ensure(t, o); len(made) != len(all)-len(certs.CAs()) {
-		t.Errorf("got %d of %d files", len(made), len(all))
+	if created := ensure(t, o); len(created) != len(all)-len(certs.CAs()) {
+		t.Errorf("got %d of %d files", len(created), len(all))
 	}
 	if !leaf(t, l.CA(certs.ClientCA)).Equal(ca) || leaf(t, l.Admin()).Equal(before) {
 		t.Error("got other renewed files than expected")

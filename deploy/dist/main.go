@@ -68,19 +68,19 @@ func (c *config) run(ctx context.Context) error {
 	if err := os.MkdirAll(c.Out, 0o755); err != nil {
 		return err
 	}
-	var made []string
+	var created []string
 	for _, arch := range c.Architectures {
 		names, err := c.release(ctx, arch)
 		if err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
-		made = append(made, names...)
+		created = append(created, names...)
 	}
 	goVersion, err := output(ctx, "go", "env", "GOVERSION")
 	if err != nil {
 		return err
 	}
-	text, err := c.statement(made, goVersion)
+	text, err := c.statement(created, goVersion)
 	if err != nil {
 		return fmt.Errorf("provenance: %w", err)
 	}
@@ -88,7 +88,7 @@ func (c *config) run(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(c.Out, statement), text, 0o644); err != nil {
 		return err
 	}
-	return writeSums(c.Out, append(made, statement))
+	return writeSums(c.Out, append(created, statement))
 }
 
 // complete fills in missing values from the checkout.

@@ -207,9 +207,9 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 	if issuer == nil {
 		return nil, false, nil
 	}
-	began := time.Now()
+	started := time.Now()
 	r, ok, err := issuer.AuthenticateToken(ctx, token, audiences)
-	a.config.Metrics.recordAuthentication(url, ok, time.Since(began))
+	a.config.Metrics.recordAuthentication(url, ok, time.Since(started))
 	return r, ok, err
 }
 

@@ -54,8 +54,8 @@ func TestCompatibilityTable(t *testing.T) {
 	want := string(page)
 	for _, s := range sections {
 		begin, end := "<!-- begin: "+s.Section+" -->\n", "<!-- end -->\n"
-		head, rest, ok := strings.Cut(want, begin)
-		_, tail, ended := strings.Cut(rest, end)
+		head, remaining, ok := strings.Cut(want, begin)
+		_, tail, ended := strings.Cut(remaining, end)
 		if !ok || !ended {
 			t.Fatalf("%s has no place for the table %q", file, s.Section)
 		}

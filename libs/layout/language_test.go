@@ -118,9 +118,9 @@ func constant(e ast.Expr) (text string, ok bool) {
 			return text, err == nil
 		}
 	case *ast.BinaryExpr:
-		left, ok := constant(e.X)
+		remaining, ok := constant(e.X)
 		right, too := constant(e.Y)
-		return left + right, ok && too && e.Op == token.ADD
+		return remaining + right, ok && too && e.Op == token.ADD
 	}
 	return "", false
 }

@@ -78,11 +78,11 @@ func internal(name string) string { return module + "/services/apiserver/interna
 // group returns the index in groups of the group of a package. It is -1 for a package outside the
 // API server, and the number of groups for one in an unknown group.
 func group(importPath string) int {
-	rest, ok := strings.CutPrefix(importPath, internal(""))
+	remaining, ok := strings.CutPrefix(importPath, internal(""))
 	if !ok {
 		return -1
 	}
-	name, _, _ := strings.Cut(rest, "/")
+	name, _, _ := strings.Cut(remaining, "/")
 	if i := slices.Index(groups(), name); i >= 0 {
 		return i
 	}
@@ -171,11 +171,11 @@ func mayNotImport(importer, imported string) string {
 
 // serviceOf returns the service that a package belongs to, or "".
 func serviceOf(importPath string) string {
-	rest, ok := strings.CutPrefix(importPath, module+"/services/")
+	remaining, ok := strings.CutPrefix(importPath, module+"/services/")
 	if !ok {
 		return ""
 	}
-	name, _, _ := strings.Cut(rest, "/")
+	name, _, _ := strings.Cut(remaining, "/")
 	return name
 }
 

@@ -34,7 +34,7 @@ func local(name string) *corev1.LocalObjectReference { return &corev1.LocalObjec
 func everything(p *corev1.Pod) {
 	ref := func(n string) corev1.LocalObjectReference { return *local(n) }
 	claim := "named"
-	made, other := "made", "others"
+	created, other := "made", "others"
 	p.Spec.ServiceAccountName = "sa"
 	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull"), ref("")}
 	env := func(suffix string) corev1.Container {
@@ -72,7 +72,7 @@ func everything(p *corev1.Pod) {
 	}
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &claim}, {Name: "y"}, {Name: "z"}}
-	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "other", ResourceClaimName: &other}, {Name: "y", ResourceClaimName: &made}, {Name: "z"}}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "other", ResourceClaimName: &other}, {Name: "y", ResourceClaimName: &created}, {Name: "z"}}
 }
 
 func volume(name, claim string, source corev1.PersistentVolumeSource) *corev1.PersistentVolume {
@@ -284,11 +284,11 @@ func TestAuthorizerDecisionsAndReasons(t *testing.T) {
 			a.Path = f[1]
 		} else {
 			a.Resource = true
-			rest := f[1]
-			if g, r, ok := strings.Cut(rest, ":"); ok {
-				a.Group, rest = g, r
+			remaining := f[1]
+			if g, r, ok := strings.Cut(remaining, ":"); ok {
+				a.Group, remaining = g, r
 			}
-			a.ResourceName, a.Subresource, _ = strings.Cut(rest, "/")
+			a.ResourceName, a.Subresource, _ = strings.Cut(remaining, "/")
 			if len(f) > 2 {
 				a.Namespace, a.Name, _ = strings.Cut(f[2], "/")
 				a.Namespace = strings.TrimPrefix(a.Namespace, "-")

@@ -23,15 +23,15 @@ func keep(v any, paths [][]string) any {
 		out := map[string]any{}
 		for name, in := range v {
 			var below [][]string
-			whole := false
+			complete := false
 			for _, p := range paths {
 				if p[0] == name {
-					whole = whole || len(p) == 1
+					complete = complete || len(p) == 1
 					below = append(below, p[1:])
 				}
 			}
 			switch {
-			case whole:
+			case complete:
 				out[name] = in
 			case len(below) > 0:
 				out[name] = keep(in, below)
@@ -55,8 +55,8 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 		},
 	} {
-		whole := pod("p", "n1", change)
-		text, err := json.Marshal(whole)
+		complete := pod("p", "n1", change)
+		text, err := json.Marshal(complete)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,8 +71,8 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 		if err := json.Unmarshal(text, part); err != nil {
 			t.Fatal(err)
 		}
-		n, same := node.RefCount(whole, part)
-		if !same || part.Name != whole.Name || part.Namespace != whole.Namespace || part.Spec.NodeName != whole.Spec.NodeName {
+		n, same := node.RefCount(complete, part)
+		if !same || part.Name != complete.Name || part.Namespace != complete.Namespace || part.Spec.NodeName != complete.Spec.NodeName {
 			t.Errorf("%s: a pod with the listed fields only has other references", name)
 		}
 		if mirror := name == "a mirror"; (n == 0) != mirror {

@@ -99,8 +99,8 @@ func TestGoodTokens(t *testing.T) {
 			if err != nil || !ok {
 				t.Fatalf("got %v, %v, want no error, ok = true", ok, err)
 			}
-			if left := time.Until(r.Expires); left < 50*time.Minute || left > time.Hour {
-				t.Errorf("expires in %v, want left at least %v, left at most %v", left, 50*time.Minute, time.Hour)
+			if remaining := time.Until(r.Expires); remaining < 50*time.Minute || remaining > time.Hour {
+				t.Errorf("expires in %v, want at least %v and at most %v", remaining, 50*time.Minute, time.Hour)
 			}
 			if r.User.Name != tt.want.Name || !slices.Equal(r.User.Groups, tt.want.Groups) || !reflect.DeepEqual(r.User.Extra, tt.want.Extra) {
 				t.Errorf("got %+v, want r.User.Name = %v, r.User.Groups = %v, r.User.Extra = %v", r.User, tt.want.Name, tt.want.Groups, tt.want.Extra)
@@ -128,8 +128,8 @@ func TestBrokenTokens(t *testing.T) {
 	email := oidctoken.ClaimRules{UsernameClaim: "email"}
 	required := oidctoken.ClaimRules{UsernameClaim: "sub", Required: map[string]string{"hd": "example.org"}}
 	hour := time.Hour
-	whole := `{"iss":"` + issuer.URL() + `"}`
-	whole += strings.Repeat(" ", (3-len(whole)%3)%3)
+	complete := `{"iss":"` + issuer.URL() + `"}`
+	complete += strings.Repeat(" ", (3-len(complete)%3)%3)
 	// An empty want means that the token is not of this issuer, which is no error.
 	tests := []struct {
 		name  string
@@ -159,7 +159,7 @@ func TestBrokenTokens(t *testing.T) {
 		{name: "two parts", rules: bySubject, token: "a." + payload, want: ""},
 		{name: "four parts", rules: bySubject, token: good + ".x", want: ""},
 		{name: "not base64", rules: bySubject, token: "a.!.c", want: ""},
-		{name: "half base64", rules: bySubject, token: "a." + base64.RawURLEncoding.EncodeToString([]byte(whole)) + "!.c", want: ""},
+		{name: "half base64", rules: bySubject, token: "a." + base64.RawURLEncoding.EncodeToString([]byte(complete)) + "!.c", want: ""},
 		{name: "not JSON", rules: bySubject, token: "a." + base64.RawURLEncoding.EncodeToString([]byte("{")) + ".c", want: ""},
 		{name: "opaque", rules: bySubject, token: "abcdef.0123456789abcdef", want: ""},
 		{name: "empty", rules: bySubject, token: "", want: ""},

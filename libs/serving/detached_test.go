@@ -122,8 +122,8 @@ func TestDetachedResponseContinues(t *testing.T) {
 	<-l.Timeline().NotAcceptingNewRequest.Signaled()
 	_, _ = io.WriteString(w, "last")
 	end(nil)
-	if rest, err := io.ReadAll(body); string(rest) != "last" || err != nil {
-		t.Errorf("rest = %q, %v, want last", rest, err)
+	if remaining, err := io.ReadAll(body); string(remaining) != "last" || err != nil {
+		t.Errorf("rest = %q, %v, want last", remaining, err)
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
 		t.Errorf("ended = %q", ended)
@@ -145,14 +145,14 @@ func TestSendFlushesAtOnce(t *testing.T) {
 	large := strings.Repeat("x", 1<<20) + "\n"
 	for name, r := range map[string]*testServer{"HTTP/2": l.testServer, "HTTP/1.1": old} {
 		ctx, cancel := context.WithCancel(t.Context())
-		began := make(chan *http.Response, 1)
+		started := make(chan *http.Response, 1)
 		go func() {
 			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/lasting", nil)
 			resp, err := r.client.Do(req)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			began <- resp
+			started <- resp
 		}()
 		w := <-l.returned
 		sent := make(chan error, 1)
@@ -160,7 +160,7 @@ func TestSendFlushesAtOnce(t *testing.T) {
 			_, _ = io.WriteString(w, "written ")
 			sent <- errors.Join(exchange.Send(w, []byte("sent\n")), exchange.Send(w, []byte(large)), exchange.Send(w, []byte("short\n")))
 		}()
-		resp := <-began
+		resp := <-started
 		if !strings.HasPrefix(resp.Proto, name) {
 			t.Errorf("%s: protocol is %s, want prefix %q", name, resp.Proto, name)
 		}
@@ -189,8 +189,8 @@ func TestDetachedResponseFails(t *testing.T) {
 	_, body := l.request(t)
 	<-l.returned
 	(<-l.end)(errors.New("failure"))
-	if rest, err := io.ReadAll(body); err == nil {
-		t.Errorf("the response is complete with %q, want an error", rest)
+	if remaining, err := io.ReadAll(body); err == nil {
+		t.Errorf("the response is complete with %q, want an error", remaining)
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner with failure", "outer with failure"}) {
 		t.Errorf("ended = %q", ended)
@@ -202,8 +202,8 @@ func TestDetachedResponseFails(t *testing.T) {
 func TestPanicAfterDetachFailsResponse(t *testing.T) {
 	l := startDetached(t, func() { panic(errors.New("after all")) })
 	_, body := l.request(t)
-	if rest, err := io.ReadAll(body); err == nil {
-		t.Errorf("the response is complete with %q, want an error", rest)
+	if remaining, err := io.ReadAll(body); err == nil {
+		t.Errorf("the response is complete with %q, want an error", remaining)
 	}
 	select {
 	case <-l.returned:

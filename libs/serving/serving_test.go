@@ -70,11 +70,11 @@ func start(t testing.TB, o *serving.Options, long func(*http.Request) bool, hand
 		t.Fatal(err)
 	}
 	h.Mount(engine)
-	rest := handler(s)
+	remaining := handler(s)
 	mux := http.NewServeMux()
 	mux.Handle("/readyz", engine)
 	mux.Handle("/livez", engine)
-	mux.Handle("/", rest)
+	mux.Handle("/", remaining)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &testServer{Server: s, url: "https://" + s.Addr().String(), stop: cancel, counts: counts, done: make(chan error, 1), connect: (&net.Dialer{}).DialContext}
 	r.client = newClient(t, o.CertFile, nil)
@@ -239,8 +239,8 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			if after := time.Since(begin); after < o.ShutdownDelay {
 				t.Errorf("requests were refused after %v, want at least the delay", after)
 			}
-			if rest, err := io.ReadAll(lines); err != nil || string(rest) != "end\n" {
-				t.Errorf("watch ended with %q, %v, want no error, string(rest) = \"end\\n\"", rest, err)
+			if remaining, err := io.ReadAll(lines); err != nil || string(remaining) != "end\n" {
+				t.Errorf("watch ended with %q, %v, want no error, string(rest) = \"end\\n\"", remaining, err)
 			}
 			if retryAfter {
 				fresh := newClient(t, o.CertFile, nil)

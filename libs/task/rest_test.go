@@ -11,13 +11,13 @@ import (
 
 func TestRestIsProportionalToWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for took, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond / 5: 0, 10 * time.Millisecond: 40 * time.Millisecond, time.Second: 250 * time.Millisecond} {
+		for elapsed, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond / 5: 0, 10 * time.Millisecond: 40 * time.Millisecond, time.Second: 250 * time.Millisecond} {
 			begun := time.Now()
-			time.Sleep(took)
+			time.Sleep(elapsed)
 			at := time.Now()
 			task.Rest(t.Context(), begun)
 			if got := time.Since(at); got != want {
-				t.Errorf("rest after %v = %v, want %v", took, got, want)
+				t.Errorf("rest after %v = %v, want %v", elapsed, got, want)
 			}
 		}
 		ctx, stop := context.WithCancel(t.Context())

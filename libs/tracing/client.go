@@ -70,15 +70,15 @@ func newClient(endpoint string, dial func(ctx context.Context, network, addr str
 // target returns the network and the address of an endpoint: host:port, or the name of a gRPC
 // target, SCHEME:[//AUTHORITY/]ADDRESS. The authority of dns, a name server, is not used.
 func target(endpoint string) (network, address string) {
-	scheme, rest, ok := strings.Cut(endpoint, ":")
+	scheme, remaining, ok := strings.Cut(endpoint, ":")
 	switch {
 	case ok && scheme == "unix":
-		return "unix", strings.TrimPrefix(rest, "//")
+		return "unix", strings.TrimPrefix(remaining, "//")
 	case ok && scheme == "unix-abstract":
-		return "unix", "@" + strings.TrimPrefix(rest, "//")
+		return "unix", "@" + strings.TrimPrefix(remaining, "//")
 	case ok && scheme == "dns":
-		endpoint = rest
-		if after, ok := strings.CutPrefix(rest, "//"); ok {
+		endpoint = remaining
+		if after, ok := strings.CutPrefix(remaining, "//"); ok {
 			_, endpoint, _ = strings.Cut(after, "/")
 		}
 	}

@@ -140,17 +140,17 @@ func (f *flags) ensure(out io.Writer) error {
 	if err := f.validate(); err != nil {
 		return err
 	}
-	made, err := certs.Ensure(f.Options)
+	created, err := certs.Ensure(f.Options)
 	if err == nil && f.step != "" {
 		var more []string
 		cas, _ := parseCAs("ca", f.rotate)
 		more, err = certs.Rotate(f.Options, certs.Step(f.step), cas...)
-		made = append(made, more...)
+		created = append(created, more...)
 	}
 	if err == nil && f.secrets != "" {
 		err = writeSecrets(f.Options, f.secrets)
 	}
-	for _, path := range made {
+	for _, path := range created {
 		fmt.Fprintln(out, describe(path))
 	}
 	return err

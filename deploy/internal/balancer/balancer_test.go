@@ -211,8 +211,8 @@ func TestHalfCloseIsForwarded(t *testing.T) {
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	rest, err := io.ReadAll(c.r)
-	if err != nil || string(rest) != "bye\n" {
-		t.Errorf("got %q, %v, want no error, string(rest) = \"bye\\n\"", rest, err)
+	remaining, err := io.ReadAll(c.r)
+	if err != nil || string(remaining) != "bye\n" {
+		t.Errorf("got %q, %v, want no error, string(rest) = \"bye\\n\"", remaining, err)
 	}
 }

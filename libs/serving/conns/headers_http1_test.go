@@ -118,7 +118,7 @@ const getLine, postLine, endOfHeader = "GET / HTTP/1.1\r\nHost: a\r\n", "POST / 
 
 func TestHTTP1HeaderLimits(t *testing.T) {
 	empty := strings.Repeat("\r\n\n", 40_000) // a body, not header lines
-	whole := func(body string) string {
+	complete := func(body string) string {
 		return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", postLine, len(body), body)
 	}
 	for name, c := range map[string]struct {
@@ -132,8 +132,8 @@ func TestHTTP1HeaderLimits(t *testing.T) {
 		"too many lines, unfinished":                  {getLine + headerLines(11_000, 1), []string{"431"}},
 		"too many bytes":                              {getLine + headerLines(20, 60_000) + endOfHeader, []string{"431"}},
 		"many lines, body, more requests":             {postLine + headerLines(2_000, 10) + "Content-Length: 10\r\n\r\n" + "0123456789" + getLine + headerLines(3_000, 5) + endOfHeader + getLine + endOfHeader, []string{"2001 10", "3000 0", "0 0"}},
-		"a body of empty lines":                       {whole(empty) + getLine + headerLines(2_000, 10) + endOfHeader, []string{fmt.Sprint("1 ", len(empty)), "2000 0"}},
-		"empty lines before the request":              {whole("x") + endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader, []string{"1 1", "431"}},
+		"a body of empty lines":                       {complete(empty) + getLine + headerLines(2_000, 10) + endOfHeader, []string{fmt.Sprint("1 ", len(empty)), "2000 0"}},
+		"empty lines before the request":              {complete("x") + endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader, []string{"1 1", "431"}},
 		"chunked body":                                {postLine + "Transfer-Encoding: chunked\r\n" + headerLines(1_000, 10) + "\r\n3\r\nabc\r\n0\r\n\r\n" + getLine + endOfHeader, []string{"1000 3", "0 0"}},
 		"pipelined large headers":                     {getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(9_000, 5) + endOfHeader + getLine + headerLines(2_000, 5) + endOfHeader + getLine + endOfHeader, []string{"1 0", "9000 0", "2000 0", "0 0"}},
 		"pipelined large headers, too many lines":     {getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(11_000, 5) + endOfHeader, []string{"1 0", "431"}},
@@ -218,8 +218,8 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 		if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/8 {
 			t.Errorf("%d bytes are reserved for one address, want f.limits.reserved at most %v, f.limits.reserved at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/8)
 		}
-		rest := MaxReservedHeaders/2 - f.limits.reserved
-		if !f.limits.reserve(Network(netip.Addr{}), rest) {
+		remaining := MaxReservedHeaders/2 - f.limits.reserved
+		if !f.limits.reserve(Network(netip.Addr{}), remaining) {
 			t.Fatal("cannot reserve the rest")
 		}
 		c := f.connect()
@@ -230,7 +230,7 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 		small.send(getLine + endOfHeader)
 		small.expect(http.StatusOK, "0 0")
 		small.hangUp()
-		f.limits.reserve(Network(netip.Addr{}), -rest)
+		f.limits.reserve(Network(netip.Addr{}), -remaining)
 		for _, c := range all[:10] {
 			c.hangUp()
 		}

@@ -114,7 +114,7 @@ func TestFinishSetsDeadlines(t *testing.T) {
 		none body = iota
 		unread
 		part
-		whole
+		complete
 		broken
 	)
 	for name, tc := range map[string]struct {
@@ -126,7 +126,7 @@ func TestFinishSetsDeadlines(t *testing.T) {
 		"HTTP/1":                   {proto: 1, long: false, body: none, read: "", wrote: "2m0s"},
 		"HTTP/1, unread body":      {proto: 1, long: false, body: unread, read: "1m0s", wrote: "2m0s"},
 		"HTTP/1, partly read body": {proto: 1, long: false, body: part, read: "1m0s", wrote: "2m0s"},
-		"HTTP/1, read body":        {proto: 1, long: false, body: whole, read: "", wrote: "2m0s"},
+		"HTTP/1, read body":        {proto: 1, long: false, body: complete, read: "", wrote: "2m0s"},
 		"HTTP/1, failing body":     {proto: 1, long: false, body: broken, read: "1m0s", wrote: "2m0s"},
 		"HTTP/1 long-running":      {proto: 1, long: true, body: none, read: "", wrote: "none 2m0s"},
 		"HTTP/2":                   {proto: 2, long: false, body: none, read: "", wrote: "2m0s"},
@@ -147,7 +147,7 @@ func TestFinishSetsDeadlines(t *testing.T) {
 			switch tc.body {
 			case part:
 				_, _ = r.Body.Read(make([]byte, 1))
-			case whole, broken:
+			case complete, broken:
 				_, _ = io.ReadAll(r.Body)
 			}
 			x.Finish()

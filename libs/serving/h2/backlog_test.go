@@ -68,8 +68,8 @@ func testQueueBound(t *testing.T, part int) {
 	for _, c := range conns {
 		c.fail(errGone)
 	}
-	if left := s.extra.taken.Load(); left != 0 {
-		t.Errorf("%d bytes are reserved after all connections ended, want 0", left)
+	if remaining := s.extra.taken.Load(); remaining != 0 {
+		t.Errorf("%d bytes are reserved after all connections ended, want 0", remaining)
 	}
 }
 

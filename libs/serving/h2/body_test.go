@@ -77,8 +77,8 @@ func TestBodiesArriveComplete(t *testing.T) {
 				}
 				got, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
-				if whole := string(got) == fmt.Sprint(hash.Sum64()); err != nil || !whole && !leaves {
-					t.Errorf("%d bytes: complete = %t, error: %v", len(body), whole, err)
+				if complete := string(got) == fmt.Sprint(hash.Sum64()); err != nil || !complete && !leaves {
+					t.Errorf("%d bytes: complete = %t, error: %v", len(body), complete, err)
 				}
 			}
 		})

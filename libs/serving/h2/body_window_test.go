@@ -26,11 +26,11 @@ func TestClosedBodyIsRefunded(t *testing.T) {
 	})
 	const size = 1 << 20 // more than the window of a stream
 	id := o.open("/", size)
-	for left := size; left > 0; {
-		o.await(func() bool { return o.sendable(id, left) > 0 })
-		n := o.sendableNow(id, left)
-		left -= n
-		o.send(id, left == 0, make([]byte, n), nil)
+	for remaining := size; remaining > 0; {
+		o.await(func() bool { return o.sendable(id, remaining) > 0 })
+		n := o.sendableNow(id, remaining)
+		remaining -= n
+		o.send(id, remaining == 0, make([]byte, n), nil)
 	}
 	close(end)
 	o.await(func() bool { return o.ended[id] })
@@ -57,10 +57,10 @@ func TestLateReaderBuffersOnlyUnread(t *testing.T) {
 	}
 	id := o.open("/", (parts+1)*part)
 	one := func() {
-		for left := part; left > 0; {
-			o.await(func() bool { return o.sendable(id, left) > 0 })
-			n := o.sendableNow(id, left)
-			left -= n
+		for remaining := part; remaining > 0; {
+			o.await(func() bool { return o.sendable(id, remaining) > 0 })
+			n := o.sendableNow(id, remaining)
+			remaining -= n
 			o.send(id, false, make([]byte, n), nil)
 		}
 	}
@@ -86,13 +86,13 @@ func TestReadAfterBodyClose(t *testing.T) {
 		want  error
 	}{"some of it": {2, http.ErrBodyReadAfterClose}, "all of it": {4, io.EOF}} {
 		t.Run(name, func(t *testing.T) {
-			begun, came, got := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			begun, received, got := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			client := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 				if n, err := r.Body.Read(nil); n != 0 || err != nil { // before any data arrives
 					t.Errorf("Read(nil) = %d, %v, want n = 0, no error", n, err)
 				}
 				close(begun)
-				<-came
+				<-received
 				_, _ = io.ReadFull(r.Body, make([]byte, c.first))
 				_ = r.Body.Close()
 				_, err := r.Body.Read(make([]byte, 1))
@@ -102,7 +102,7 @@ func TestReadAfterBodyClose(t *testing.T) {
 			<-begun
 			client.writeFrame(http2.FrameData, http2.FlagDataEndStream, 1, "text")
 			client.ping()
-			close(came)
+			close(received)
 			if err := <-got; !errors.Is(err, c.want) {
 				t.Errorf("Read() = %v, want %v", err, c.want)
 			}

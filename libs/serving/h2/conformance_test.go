@@ -105,19 +105,19 @@ func TestUnreadBodiesDoNotBlockOthers(t *testing.T) {
 	defer close(end)
 	for range streams {
 		id := o.open("/", 65535)
-		for left := 65535; left > 0; {
-			o.await(func() bool { return o.sendable(id, left) > 0 })
-			n := o.sendableNow(id, left)
-			left -= n
+		for remaining := 65535; remaining > 0; {
+			o.await(func() bool { return o.sendable(id, remaining) > 0 })
+			n := o.sendableNow(id, remaining)
+			remaining -= n
 			o.send(id, false, make([]byte, n), nil)
 		}
 	}
 	id := o.open("/read", 500_000)
-	for left := 500_000; left > 0; {
-		o.await(func() bool { return o.sendable(id, left) > 0 })
-		n := o.sendableNow(id, left)
-		left -= n
-		o.send(id, left == 0, make([]byte, n), nil)
+	for remaining := 500_000; remaining > 0; {
+		o.await(func() bool { return o.sendable(id, remaining) > 0 })
+		n := o.sendableNow(id, remaining)
+		remaining -= n
+		o.send(id, remaining == 0, make([]byte, n), nil)
 	}
 	o.await(func() bool { return o.ended[id] })
 }

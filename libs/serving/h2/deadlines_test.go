@@ -111,8 +111,8 @@ func TestHandlerDeadlines(t *testing.T) {
 					_ = f.WriteData(1, true, []byte("x")) // fails if the connection has ended
 				}()
 				err = <-got
-				if took := time.Since(begin); took != c.after || (err != nil) != c.fails {
-					t.Errorf("ended after %v with %v, want %v", took, err, c.after)
+				if elapsed := time.Since(begin); elapsed != c.after || (err != nil) != c.fails {
+					t.Errorf("ended after %v with %v, want %v", elapsed, err, c.after)
 				}
 				if c.fails && !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("error = %v, want os.ErrDeadlineExceeded", err)

@@ -23,7 +23,7 @@ func TestDetachedResponseReadsBody(t *testing.T) {
 		err     error
 		trailer http.Header
 	}
-	came := make(chan struct{})
+	received := make(chan struct{})
 	result := make(chan read, 1)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -31,7 +31,7 @@ func TestDetachedResponseReadsBody(t *testing.T) {
 		if r.ContentLength == 0 {
 			return
 		}
-		<-came
+		<-received
 		w.(detacher).Detach(func(end func(any)) {
 			go func() {
 				var got read
@@ -67,7 +67,7 @@ func TestDetachedResponseReadsBody(t *testing.T) {
 	} else {
 		t.Fatal(err)
 	}
-	close(came)
+	close(received)
 	if got := <-result; got.body != "body" || got.err != nil || got.trailer.Get("X-Sum") != "1" {
 		t.Errorf("read %+v, want body and trailer", got)
 	}

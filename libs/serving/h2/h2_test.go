@@ -281,9 +281,9 @@ func TestResetCancelsRequest(t *testing.T) {
 
 // TestShutdownCompletesRequests checks that requests in flight complete during a shutdown.
 func TestShutdownCompletesRequests(t *testing.T) {
-	began, end := make(chan struct{}), make(chan struct{})
+	started, end := make(chan struct{}), make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		close(began)
+		close(started)
 		<-end
 		fmt.Fprint(w, "whole")
 	}, nil)
@@ -293,7 +293,7 @@ func TestShutdownCompletesRequests(t *testing.T) {
 		_, b := get(t, c, "/")
 		got <- b
 	}()
-	<-began
+	<-started
 	s.Shutdown()
 	close(end)
 	if b := <-got; b != "whole" {

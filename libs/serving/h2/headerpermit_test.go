@@ -45,17 +45,17 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 			for range c.bytes / c.field {
 				conn.must(conn.hpack.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("~", c.field), Sensitive: true}))
 			}
-			rest := conn.block.Bytes()
+			remaining := conn.block.Bytes()
 			next := func() []byte {
-				part := rest[:min(len(rest), 16<<10)]
-				rest = rest[len(part):]
+				part := remaining[:min(len(remaining), 16<<10)]
+				remaining = remaining[len(part):]
 				return part
 			}
 			part := next()
-			conn.must(conn.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndStream: true, EndHeaders: len(rest) == 0}))
-			for len(rest) > 0 {
+			conn.must(conn.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndStream: true, EndHeaders: len(remaining) == 0}))
+			for len(remaining) > 0 {
 				part = next()
-				conn.must(conn.WriteContinuation(1, len(rest) == 0, part))
+				conn.must(conn.WriteContinuation(1, len(remaining) == 0, part))
 			}
 			if n := <-asked; n != c.bytes {
 				t.Errorf("got %d bytes, want %v", n, c.bytes)

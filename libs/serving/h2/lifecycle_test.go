@@ -86,11 +86,11 @@ func TestUnreadBodiesAreRefunded(t *testing.T) {
 	o := dialFlow(t, func(http.ResponseWriter, *http.Request) { <-turn })
 	for sent := 0; sent < all; sent += size {
 		id := o.open("/", size)
-		for left := size; left > 0; {
-			o.await(func() bool { return o.sendable(id, left) > 0 })
-			n := o.sendableNow(id, left)
-			left -= n
-			o.send(id, left == 0, make([]byte, n), nil)
+		for remaining := size; remaining > 0; {
+			o.await(func() bool { return o.sendable(id, remaining) > 0 })
+			n := o.sendableNow(id, remaining)
+			remaining -= n
+			o.send(id, remaining == 0, make([]byte, n), nil)
 		}
 		o.must(o.WriteSettings()) // follows all data
 		turn <- struct{}{}
@@ -105,12 +105,12 @@ func TestPanicAfterEndFreesOneHandlerSlot(t *testing.T) {
 		conf := config()
 		conf.MaxStreams = 1
 		client, server := net.Pipe()
-		over, end, began := make(chan struct{}), make(chan struct{}), 0
+		over, end, started := make(chan struct{}), make(chan struct{}), 0
 		go func() {
 			defer close(over)
 			h2.NewServer(conf).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				began++
-				if began == 1 {
+				started++
+				if started == 1 {
 					w.(detacher).Detach(func(over func(any)) {
 						over(nil)
 						panic(http.ErrAbortHandler)
@@ -131,8 +131,8 @@ func TestPanicAfterEndFreesOneHandlerSlot(t *testing.T) {
 		c.must(c.WriteRSTStream(3, http2.ErrCodeCancel))
 		c.writeFrame(http2.FrameHeaders, endFlags, 5, postRequest)
 		synctest.Wait()
-		if began != 2 {
-			t.Errorf("%d handlers started, want 2", began)
+		if started != 2 {
+			t.Errorf("%d handlers started, want 2", started)
 		}
 		close(end)
 		synctest.Wait()
@@ -254,15 +254,15 @@ func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
 			c.writeFrame(http2.FrameHeaders, endFlags, 2*i+1, postRequest)
 		}
 		synctest.Wait()
-		for whole := 0; whole < answers; {
+		for complete := 0; complete < answers; {
 			f, err := c.ReadFrame()
 			if err != nil {
-				t.Errorf("got %d responses, then %v", whole, err)
+				t.Errorf("got %d responses, then %v", complete, err)
 				break
 			}
 			if d, ok := f.(*http2.DataFrame); ok && d.StreamEnded() {
-				whole++
-				if whole == answers {
+				complete++
+				if complete == answers {
 					break
 				}
 				time.Sleep(10 * time.Second)

@@ -176,11 +176,11 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 				for range lists {
 					c.post("/list", true)
 				}
-				events, whole, bytes := 0, 0, 0
-				for whole < lists {
+				events, complete, bytes := 0, 0, 0
+				for complete < lists {
 					switch f := c.next().(type) {
 					case *http2.RSTStreamFrame, *http2.GoAwayFrame:
-						t.Fatalf("%v after %d of %d lists", f, whole, lists)
+						t.Fatalf("%v after %d of %d lists", f, complete, lists)
 					case *http2.DataFrame:
 						if f.StreamID == watch {
 							events++
@@ -188,7 +188,7 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 							bytes += len(f.Data())
 						}
 						if f.StreamEnded() {
-							whole++
+							complete++
 						}
 						c.openWindows(f)
 					}
@@ -219,7 +219,7 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 		c.openAllWindows()
 		late, other := c.post("/late", true), c.post("/other", true)
 		reset := false
-		for whole := false; !whole || !reset; {
+		for complete := false; !complete || !reset; {
 			switch f := c.next().(type) {
 			case *http2.RSTStreamFrame:
 				reset = true
@@ -229,7 +229,7 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 			case *http2.GoAwayFrame:
 				t.Fatal(f)
 			case *http2.DataFrame:
-				whole = whole || f.StreamEnded() && f.StreamID == other
+				complete = complete || f.StreamEnded() && f.StreamID == other
 				if reset && f.StreamID == late {
 					t.Fatal("DATA after the reset")
 				}
@@ -249,9 +249,9 @@ func TestDownloadCountsAsLiveness(t *testing.T) {
 		c := dialSlow(t, conf, 20_000, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 400_000)) })
 		c.openAllWindows()
 		c.post("/", true)
-		for whole := false; !whole; {
+		for complete := false; !complete; {
 			if f, ok := c.next().(*http2.DataFrame); ok {
-				whole = f.StreamEnded()
+				complete = f.StreamEnded()
 			}
 		}
 		c.readAll() // until the server closes the connection
@@ -330,7 +330,7 @@ func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 // TestLongResponseNeedsMinRate checks that a response continues after the ResponseTimeout only if
 // its connection acknowledges MinRate.
 func TestLongResponseNeedsMinRate(t *testing.T) {
-	for rate, whole := range map[int]bool{4 << 10: true, 1 << 10: false} {
+	for rate, complete := range map[int]bool{4 << 10: true, 1 << 10: false} {
 		t.Run(strconv.Itoa(rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				failed := make(chan error, 1)
@@ -341,8 +341,8 @@ func TestLongResponseNeedsMinRate(t *testing.T) {
 				c.openAllWindows()
 				c.post("/", true)
 				defer c.readInBackground()()
-				if err := <-failed; (err == nil) != whole {
-					t.Errorf("Write() = %v, want (err == nil) = %v", err, whole)
+				if err := <-failed; (err == nil) != complete {
+					t.Errorf("Write() = %v, want (err == nil) = %v", err, complete)
 				}
 			})
 		})

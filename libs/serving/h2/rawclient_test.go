@@ -252,11 +252,11 @@ func TestResetsOfClosedStreamsAreAccepted(t *testing.T) {
 		}
 		ping := [8]byte{byte(n + 1)}
 		c.must(c.WritePing(false, ping))
-		for came := false; !came; {
+		for received := false; !received; {
 			f, err := c.ReadFrame()
 			c.must(err)
 			p, ok := f.(*http2.PingFrame)
-			came = ok && p.Data == ping
+			received = ok && p.Data == ping
 		}
 	}
 }
@@ -276,15 +276,15 @@ func TestStreamsShareConnection(t *testing.T) {
 	<-begun
 	<-begun
 	c.must(c.WriteWindowUpdate(0, 2*size)) // until now neither has received much
-	came := map[uint32]int{}
-	for came[one] < size && came[other] < size {
+	received := map[uint32]int{}
+	for received[one] < size && received[other] < size {
 		f, err := c.ReadFrame()
 		c.must(err)
 		if d, ok := f.(*http2.DataFrame); ok {
-			came[d.StreamID] += len(d.Data())
+			received[d.StreamID] += len(d.Data())
 		}
 	}
-	if least := min(came[one], came[other]); least < size/8 { // the other may have started late
+	if least := min(received[one], received[other]); least < size/8 { // the other may have started late
 		t.Errorf("one response is complete after %d bytes of the other, want at least %v", least, size/8)
 	}
 }

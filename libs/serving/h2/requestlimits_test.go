@@ -84,35 +84,35 @@ func TestHandlersAreLimited(t *testing.T) {
 	const most = 2
 	conf := config()
 	conf.MaxStreams = most
-	end, began := make(chan struct{}), make(chan string, 1000)
+	end, started := make(chan struct{}), make(chan string, 1000)
 	var running atomic.Int64
 	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(_ http.ResponseWriter, r *http.Request) {
 		if n := running.Add(1); n > most {
 			t.Errorf("%d handlers are running, want at most %v", n, most)
 		}
-		began <- r.URL.Path
+		started <- r.URL.Path
 		<-end // even if the client resets the stream
 		running.Add(-1)
 	})
 	for range most {
 		client.must(client.WriteRSTStream(client.post("/first", true), http2.ErrCodeCancel))
-		<-began
+		<-started
 	}
 	kept := client.post("/kept", true)
 	for range 20 * most {
 		client.must(client.WriteRSTStream(client.post("/given-up", true), http2.ErrCodeCancel))
 	}
 	client.ping()
-	if len(began) > 0 {
-		t.Errorf("%s started while the limit is reached", <-began)
+	if len(started) > 0 {
+		t.Errorf("%s started while the limit is reached", <-started)
 	}
 	close(end)
 	if got := client.readResponse(kept); got != "200; content-length=0" {
 		t.Errorf("waiting request got %s, want \"200; content-length=0\"", got)
 	}
 	client.ping()
-	if path := <-began; path != "/kept" || len(began) > 0 {
-		t.Errorf("%s started, and %d more, want path = \"/kept\", len(began) = 0", path, len(began))
+	if path := <-started; path != "/kept" || len(started) > 0 {
+		t.Errorf("%s started, and %d more, want path = \"/kept\", len(began) = 0", path, len(started))
 	}
 }
 
@@ -121,20 +121,20 @@ func TestHandlersAreLimited(t *testing.T) {
 func TestQueuedRequestOfClosedConnectionDoesNotRun(t *testing.T) {
 	conf := config()
 	conf.MaxStreams = 1
-	began, end := make(chan struct{}, 10), make(chan struct{})
+	started, end := make(chan struct{}, 10), make(chan struct{})
 	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(_ http.ResponseWriter, r *http.Request) {
-		began <- struct{}{}
+		started <- struct{}{}
 		<-end
 	})
 	client.must(client.WriteRSTStream(client.post("/", true), http2.ErrCodeCancel))
-	<-began
+	<-started
 	client.post("/", true)
 	client.ping()
 	_ = client.Conn.Close()
 	over := <-client.ended
 	close(end)
 	client.ended <- over
-	if len(began) > 0 {
+	if len(started) > 0 {
 		t.Error("the request was started")
 	}
 }

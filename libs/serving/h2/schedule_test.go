@@ -136,15 +136,15 @@ func TestWriteFramesInOrder(t *testing.T) {
 				if fails > 0 {
 					continue
 				}
-				rest, whole := bytes.CutPrefix(w.written, want)
-				for end := false; whole && n > 0 && !end; {
-					h := parseFrameHeader(rest)
+				remaining, complete := bytes.CutPrefix(w.written, want)
+				for end := false; complete && n > 0 && !end; {
+					h := parseFrameHeader(remaining)
 					end = h.has(http2.FlagDataEndStream)
-					rest = rest[frameHeaderLen:]
-					whole = h.kind == http2.FrameData && string(rest[:h.length]) == strings.Repeat("d", h.length)
-					rest, n = rest[h.length:], n-h.length
+					remaining = remaining[frameHeaderLen:]
+					complete = h.kind == http2.FrameData && string(remaining[:h.length]) == strings.Repeat("d", h.length)
+					remaining, n = remaining[h.length:], n-h.length
 				}
-				if !whole || len(rest) != 0 || n != 0 {
+				if !complete || len(remaining) != 0 || n != 0 {
 					t.Errorf("records %v: wrong bytes, %d bytes missing", sizes, n)
 				}
 			}

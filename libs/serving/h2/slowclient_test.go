@@ -232,18 +232,18 @@ func TestWatchesDoNotBlockLargeResponse(t *testing.T) {
 		c.post("/", true)
 	}
 	large := c.post("/large", true)
-	came := map[uint32]int{}
-	for total := 0; len(came) < watches+1 || came[large] < 1<<20; {
+	received := map[uint32]int{}
+	for total := 0; len(received) < watches+1 || received[large] < 1<<20; {
 		f, err := c.ReadFrame()
 		c.must(err)
 		d, ok := f.(*http2.DataFrame)
 		if !ok {
 			continue
 		}
-		came[d.StreamID] += len(d.Data())
+		received[d.StreamID] += len(d.Data())
 		total += len(d.Data())
 		if total > most {
-			t.Fatalf("of %d bytes, %d belong to the large response, and %d of %d streams received some", total, came[large], len(came), watches+1)
+			t.Fatalf("of %d bytes, %d belong to the large response, and %d of %d streams received some", total, received[large], len(received), watches+1)
 		}
 	}
 }

@@ -210,8 +210,8 @@ func TestMissingPrefaceTimesOut(t *testing.T) {
 				go func() { _, _ = io.Copy(io.Discard, client) }()
 				begin := time.Now()
 				h2.NewServer(config()).ServeConn(t.Context(), newFakeWire(server), http.NotFoundHandler())
-				if took := time.Since(begin); took != 10*time.Second {
-					t.Errorf("the connection ended after %v, want 10s", took)
+				if elapsed := time.Since(begin); elapsed != 10*time.Second {
+					t.Errorf("the connection ended after %v, want 10s", elapsed)
 				}
 				_ = client.Close()
 			})

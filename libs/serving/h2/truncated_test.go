@@ -50,10 +50,10 @@ func TestDataAfterResetIsRefunded(t *testing.T) {
 	for sent := 0; sent < all; sent += size {
 		id := o.open("/", size)
 		o.await(func() bool { return o.ended[id] })
-		for left := size; left > 0; {
-			o.await(func() bool { return o.sendable(id, left) > 0 })
-			n := o.sendableNow(id, left)
-			left -= n
+		for remaining := size; remaining > 0; {
+			o.await(func() bool { return o.sendable(id, remaining) > 0 })
+			n := o.sendableNow(id, remaining)
+			remaining -= n
 			o.send(id, false, make([]byte, n), nil)
 		}
 	}

@@ -131,36 +131,36 @@ func TestWaitingBodiesDoNotBlockOthers(t *testing.T) {
 	o := dialFlow(t, bodyReader(turn))
 	const size = 3 << 20
 	body := make([]byte, size)
-	left := map[uint32]int{}
+	remaining := map[uint32]int{}
 	for range 99 {
 		id := o.open("/waits", size)
-		for left[id] = size; ; {
-			n := o.sendableNow(id, left[id])
+		for remaining[id] = size; ; {
+			n := o.sendableNow(id, remaining[id])
 			if n <= 0 {
 				break
 			}
 			o.send(id, false, body[:n], nil)
-			left[id] -= n
+			remaining[id] -= n
 		}
 	}
-	whole := func(id uint32) {
-		for left[id] > 0 {
-			o.await(func() bool { return o.sendable(id, left[id]) > 0 })
-			n := o.sendableNow(id, left[id])
-			left[id] -= n
-			o.send(id, left[id] == 0, body[:n], nil)
+	complete := func(id uint32) {
+		for remaining[id] > 0 {
+			o.await(func() bool { return o.sendable(id, remaining[id]) > 0 })
+			n := o.sendableNow(id, remaining[id])
+			remaining[id] -= n
+			o.send(id, remaining[id] == 0, body[:n], nil)
 		}
 		o.await(func() bool { return o.ended[id] })
 	}
 	id := o.open("/", size)
-	left[id] = size
+	remaining[id] = size
 	if o.sendableNow(id, size) <= 0 {
 		t.Fatal("waiting bodies used up the connection window")
 	}
-	whole(id)
+	complete(id)
 	close(turn)
-	for id := range left {
-		whole(id)
+	for id := range remaining {
+		complete(id)
 	}
 }
 
@@ -170,10 +170,10 @@ func TestPaddingIsRefunded(t *testing.T) {
 	const size, part = 60_000, 100
 	body, padding := make([]byte, part), make([]byte, 255)
 	id := o.open("/", size)
-	for left := size; left > 0; {
+	for remaining := size; remaining > 0; {
 		o.await(func() bool { return o.sendable(id, part+256) == part+256 })
-		left -= part
-		o.send(id, left == 0, body, padding)
+		remaining -= part
+		o.send(id, remaining == 0, body, padding)
 	}
 	o.await(func() bool { return o.ended[id] })
 }

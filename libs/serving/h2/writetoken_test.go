@@ -111,8 +111,8 @@ func TestStalledClientIsClosed(t *testing.T) {
 		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}), c.WriteWindowUpdate(0, 1<<30)))
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		<-over
-		if took := time.Since(begin); <-failed == nil || took < bound/2 || took > bound {
-			t.Errorf("the connection ended after %v, want %v", took, bound)
+		if elapsed := time.Since(begin); <-failed == nil || elapsed < bound/2 || elapsed > bound {
+			t.Errorf("the connection ended after %v, want %v", elapsed, bound)
 		}
 		_ = client.Close()
 	})

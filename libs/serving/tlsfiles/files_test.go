@@ -64,9 +64,9 @@ func TestFailedWriteLeavesNoFiles(t *testing.T) {
 	if err := tlsfiles.WriteFile(taken, []byte("x"), 0o600); err == nil {
 		t.Error("WriteFile replaced a folder")
 	}
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 {
-		t.Errorf("files left: %v, %v, want no error, len(left) = 1", left, err)
+	remaining, err := os.ReadDir(dir)
+	if err != nil || len(remaining) != 1 {
+		t.Errorf("files left: %v, %v, want no error, len(left) = 1", remaining, err)
 	}
 }
 

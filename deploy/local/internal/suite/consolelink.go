@@ -26,8 +26,8 @@ func writeConsoleLink(p paths, url string) error {
 	if err != nil {
 		return err
 	}
-	token, rest, _ := strings.Cut(string(line), ",")
-	if !strings.HasPrefix(rest, viewer+",") {
+	token, remaining, _ := strings.Cut(string(line), ",")
+	if !strings.HasPrefix(remaining, viewer+",") {
 		return fmt.Errorf("%s does not begin with the token of %s", p.tokens(), viewer)
 	}
 	// Browsers do not send the part after #.

@@ -120,12 +120,12 @@ func prepare(c Config, out *console, todo plan) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
-	made, err := certs.Ensure(certs.Options{Dir: p.certs().Dir})
+	created, err := certs.Ensure(certs.Options{Dir: p.certs().Dir})
 	if err != nil {
 		return fmt.Errorf("certificates: %w", err)
 	}
-	if len(made) > 0 {
-		out.printf("created %d certificates and keys in %s", len(made), p.certs().Dir)
+	if len(created) > 0 {
+		out.printf("created %d certificates and keys in %s", len(created), p.certs().Dir)
 	}
 	if c.HA {
 		if err := writeNATSConfigs(c); err != nil {

@@ -138,8 +138,8 @@ func headerScripts() (scripts []script) {
 				block := c.fields(fields...)
 				first := block[:min(len(block), 16<<10)]
 				c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first, EndHeaders: len(first) == len(block), EndStream: end}))
-				if rest := block[len(first):]; len(rest) > 0 {
-					c.must(c.framer.WriteContinuation(1, true, rest))
+				if remaining := block[len(first):]; len(remaining) > 0 {
+					c.must(c.framer.WriteContinuation(1, true, remaining))
 				}
 				c.probe(3)
 			}})
