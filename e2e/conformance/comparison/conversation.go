@@ -14,6 +14,8 @@ type Conversation struct {
 	Steps     []Step
 	// Shared marks a conversation whose objects affect other conversations. It runs alone.
 	Shared bool
+	// Reviewed compares what admission webhooks are asked about requests in the namespace.
+	Reviewed bool
 	// Needs is a command that prepares a server for the requests. Reproductions start with it.
 	Needs string
 }

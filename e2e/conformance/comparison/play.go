@@ -16,6 +16,8 @@ const settleTimeout = 3 * time.Second
 type Player struct {
 	Reference, Product *Server
 	Found              *Groups
+	// Reviews is the webhook of conversations whose admission reviews are compared; nil compares none.
+	Reviews *Reviews
 	// Cleanup returns the requests that follow a conversation on both servers.
 	Cleanup func(c *Conversation) []Step
 	// alone is held by all conversations; a conversation with shared objects locks it exclusively.
@@ -55,9 +57,16 @@ func (p *Player) play(ctx context.Context, c *Conversation) {
 	}
 	reference := newSession(p.Reference, c.Namespace)
 	product := newSession(p.Product, c.Namespace)
+	reviewed := c.Reviewed && p.Reviews != nil
+	if reviewed {
+		defer p.Reviews.stop(reference, product)
+	}
 	for i, s := range c.Steps {
 		if ctx.Err() != nil {
 			return
+		}
+		if reviewed && i == len(NamespaceSteps()) {
+			p.Reviews.start(reference, product)
 		}
 		want, got := Exchange(reference, product, s)
 		p.sent.Add(1)
@@ -65,6 +74,9 @@ func (p *Player) play(ctx context.Context, c *Conversation) {
 		for began := time.Now(); s.Settles && len(differences) > 0 && time.Since(began) < settleTimeout; differences = compare(want, got) {
 			<-time.After(pollInterval)
 			want, got = Exchange(reference, product, s)
+		}
+		if reviewed {
+			differences = append(differences, p.Reviews.compare(reference, product)...)
 		}
 		for _, d := range differences {
 			p.Found.add(finding{difference: d, conversation: c, step: i})

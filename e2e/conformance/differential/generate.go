@@ -33,7 +33,9 @@ func (g *generator) conversation(n int) *comparison.Conversation {
 	case choice <= 3 && len(g.golden) > 0:
 		c = mutatedGolden(r, g.golden[r.IntN(len(g.golden))])
 	default:
-		c = aboutKind(r, g.kinds[r.IntN(len(g.kinds))])
+		k := g.kinds[r.IntN(len(g.kinds))]
+		c = aboutKind(r, k)
+		c.Reviewed = k.namespaced && r.IntN(4) == 0
 	}
 	c.Namespace = fmt.Sprintf("d%d-%d", g.seed, n)
 	return c

@@ -39,6 +39,8 @@ func main() {
 	defer stop()
 	err := o.Run(ctx, func(p *comparison.Player) error {
 		p.Cleanup = cleanup
+		p.Reviews = comparison.NewReviews()
+		defer p.Reviews.Close()
 		g, err := newGenerator(o, p.Reference, p.Product)
 		if err != nil {
 			return err
