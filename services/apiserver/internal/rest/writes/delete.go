@@ -101,21 +101,33 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 		return nil
 	}
 	attrs := r.Admission(admission.Delete, nil, live)
-	if o, ok := r.Options.(*metav1.DeleteOptions); ok && r.Resource.Delete.Held != nil &&
-		(o.Preconditions == nil || o.Preconditions.UID == nil) {
-		// A deletion in several steps is for one object only, so its options carry the uid.
-		uid := live.GetUID()
-		o = o.DeepCopy()
-		if o.Preconditions == nil {
-			o.Preconditions = &metav1.Preconditions{}
-		}
-		o.Preconditions.UID = &uid
-		attrs.Options = o
+	if o, ok := r.Options.(*metav1.DeleteOptions); ok && !r.Collection {
+		attrs.Options = r.effectiveOptions(live, o)
 	}
 	if err := w.Admission.Mutate(ctx, attrs); err != nil {
 		return err
 	}
 	return w.Admission.Validate(ctx, attrs)
+}
+
+// effectiveOptions returns the options that admission sees of the deletion of a single object: with the
+// grace period that the object gets, and with its uid if the deletion takes several steps.
+func (r *Request) effectiveOptions(live registry.Object, o *metav1.DeleteOptions) *metav1.DeleteOptions {
+	o = o.DeepCopy()
+	if o.GracePeriodSeconds != nil {
+		*o.GracePeriodSeconds = nonNegativeGrace(*o.GracePeriodSeconds)
+	}
+	if period := r.Resource.Delete.GracePeriod; period != nil && live.GetDeletionTimestamp() == nil {
+		o.GracePeriodSeconds = ptr.To(period(live, o.GracePeriodSeconds))
+	}
+	if r.Resource.Delete.Held == nil && r.Resource.Delete.Mark == nil || o.Preconditions != nil && o.Preconditions.UID != nil {
+		return o
+	}
+	if o.Preconditions == nil {
+		o.Preconditions = &metav1.Preconditions{}
+	}
+	o.Preconditions.UID = ptr.To(live.GetUID())
+	return o
 }
 
 // Preconditions checks the preconditions of a deletion against the object.

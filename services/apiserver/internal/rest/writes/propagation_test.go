@@ -7,7 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"binnacle/services/apiserver/internal/registry"
 )
 
 // TestPropagationOfNamespaces checks the finalizers of a namespace after a deletion. Only the first
@@ -57,6 +60,49 @@ func TestPropagationOfNamespaces(t *testing.T) {
 		}
 		if got := res.Object.GetFinalizers(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: Delete left finalizers %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestAdmissionSeesEffectiveDeleteOptions checks the options of a deletion that admission plugins see.
+func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
+	b := newBase(t)
+	meta := metav1.ObjectMeta{Namespace: "ns", Name: "n", UID: "u"}
+	pod := func(node string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: ptr.To(int64(20))}}
+	}
+	for _, c := range []struct {
+		name, resource string
+		object         registry.Object
+		asked          *int64
+		collection     bool
+		grace          *int64
+		uid            *types.UID
+	}{
+		{name: "scheduled pod", resource: "pods", object: pod("node"), grace: ptr.To(int64(20))},
+		{name: "scheduled pod, shorter", resource: "pods", object: pod("node"), asked: ptr.To(int64(5)), grace: ptr.To(int64(5))},
+		{name: "pod that is not scheduled", resource: "pods", object: pod(""), asked: ptr.To(int64(5)), grace: ptr.To(int64(0))},
+		{name: "pod of a collection", resource: "pods", object: pod("node"), collection: true},
+		{name: "config map", resource: "configmaps", object: &corev1.ConfigMap{ObjectMeta: meta}},
+		{name: "negative period", resource: "configmaps", object: &corev1.ConfigMap{ObjectMeta: meta}, asked: ptr.To(int64(-5)), grace: ptr.To(int64(1))},
+		{name: "namespace", resource: "namespaces", object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, uid: ptr.To(types.UID("u"))},
+	} {
+		w := b.fixture(t)
+		w.put(w.kind(c.resource), c.object)
+		w.syncCache()
+		r := w.request(c.resource, "n")
+		r.Namespace, r.Collection = c.object.GetNamespace(), c.collection
+		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: c.asked}
+		if _, err := w.writer.Delete(t.Context(), r); err != nil || len(w.requests) == 0 {
+			t.Fatalf("%s: Delete = %v, with %d admission requests", c.name, err, len(w.requests))
+		}
+		got := w.requests[0].Options.(*metav1.DeleteOptions)
+		var uid *types.UID
+		if got.Preconditions != nil {
+			uid = got.Preconditions.UID
+		}
+		if !ptr.Equal(got.GracePeriodSeconds, c.grace) || !ptr.Equal(uid, c.uid) {
+			t.Errorf("%s: admission saw options %v, want grace period %v and uid %v", c.name, got, c.grace, c.uid)
 		}
 	}
 }
