@@ -216,7 +216,7 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 			}})
 	}
 	for _, k := range b.catalog.Kinds() {
-		if slices.Contains([]string{"configmaps", "pods", "limitranges", "replicationcontrollers", "namespaces"}, k.Resource) && k.Version == "v1" {
+		if slices.Contains([]string{"configmaps", "pods", "limitranges", "replicationcontrollers", "namespaces", "events"}, k.Resource) && k.Group == "" {
 			resource(k, w.codec.Of(k))
 		}
 	}

@@ -64,6 +64,24 @@ func TestPropagationOfNamespaces(t *testing.T) {
 	}
 }
 
+// TestEventsIgnorePropagation: events own no objects, so no policy keeps them.
+func TestEventsIgnorePropagation(t *testing.T) {
+	b := newBase(t)
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {
+		w := b.fixture(t)
+		w.put(w.kind("events"), &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n", UID: "u", Finalizers: []string{metav1.FinalizerOrphanDependents}}})
+		w.syncCache()
+		r := w.request("events", "n")
+		r.Options = &metav1.DeleteOptions{PropagationPolicy: &policy}
+		if _, err := w.writer.Delete(t.Context(), r); err != nil {
+			t.Fatalf("%s: %v", policy, err)
+		}
+		if left := w.stored(w.kind("events"), "n"); left != nil {
+			t.Errorf("%s: Delete left an event with finalizers %q, want none", policy, left.GetFinalizers())
+		}
+	}
+}
+
 // TestAdmissionSeesEffectiveDeleteOptions checks the options of a deletion that admission plugins see.
 func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
 	b := newBase(t)
