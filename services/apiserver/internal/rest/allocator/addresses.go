@@ -28,35 +28,37 @@ var (
 	errOtherNetwork = errors.New("the provided network does not match the current range")
 )
 
-func errOutside(addr netip.Addr, valid netip.Prefix) error {
+func errOutOfRange(addr netip.Addr, valid netip.Prefix) error {
 	return fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v", addr, valid)
 }
 
-// claimAddresses allocates the addresses that a service lacks: all of them if it had none before,
-// or a second one when it becomes dual-stack.
-func (a *Allocator) claimAddresses(ctx context.Context, c *claim, was *corev1.Service, dryRun bool) error {
+// claimAddresses allocates the addresses that a service lacks and sets clusterIPs and clusterIP. old
+// is the live service, or nil at creation. claimAddresses records in c which addresses were acquired
+// and which are no longer needed.
+func (a *Allocator) claimAddresses(ctx context.Context, c *claim, old *corev1.Service, dryRun bool) error {
 	s := c.service
-	var had []netip.Addr
-	if was != nil {
-		if keepsPreference(s, was) || headless(was) {
+	var oldAddresses []netip.Addr
+	if old != nil {
+		if keepsDualStackPreference(s, old) || headless(old) {
 			return nil
 		}
-		had = addressesOf(was)
+		oldAddresses = addressesOf(old)
 	}
 	if !hasAddress(s) {
-		c.left.addresses = had
+		c.released.addresses = oldAddresses
 		return nil
 	}
 	if headless(s) {
 		return nil
 	}
+	// 1. Allocate an address for each family whose address is new.
 	ips := slices.Clone(s.Spec.ClusterIPs)
 	for i, family := range s.Spec.IPFamilies {
 		if i >= len(ips) {
 			ips = append(ips, "")
 		}
 		wanted, given := parseAddress(ips[i])
-		if given && slices.Contains(had, wanted) {
+		if given && slices.Contains(oldAddresses, wanted) {
 			continue
 		}
 		if given {
@@ -70,16 +72,17 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *claim, was *corev1.Se
 			}
 			wanted, ips[i] = next, next.String()
 		}
-		c.taken.addresses = append(c.taken.addresses, wanted)
+		c.acquired.addresses = append(c.acquired.addresses, wanted)
 	}
+	// 2. Set the addresses, and release those that the service had and no longer has.
 	s.Spec.ClusterIPs = ips
 	if len(ips) > 0 {
 		s.Spec.ClusterIP = ips[0]
 	}
 	now := addressesOf(s)
-	for _, addr := range had {
+	for _, addr := range oldAddresses {
 		if !slices.Contains(now, addr) {
-			c.left.addresses = append(c.left.addresses, addr)
+			c.released.addresses = append(c.released.addresses, addr)
 		}
 	}
 	return nil
@@ -96,32 +99,32 @@ func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error 
 		fmt.Sprintf("failed to allocate IP %v: %v", ip, err)))
 }
 
-// ready returns the ranges from which addresses of a family can be allocated. A range without a
+// allocatable returns the ranges from which addresses of a family can be allocated. A range without a
 // condition counts, because the controller that sets it may not run.
-func (a *Allocator) ready(family corev1.IPFamily) ([]span, error) {
+func (a *Allocator) allocatable(family corev1.IPFamily) ([]addressRange, error) {
 	if a.Bitmap {
-		return a.bitmapSpans(family), nil
+		return a.bitmapRanges(family), nil
 	}
-	return a.spans(family, func(r *networkingv1.ServiceCIDR) bool { return r.DeletionTimestamp.IsZero() && usable(r) })
+	return a.ranges(family, func(r *networkingv1.ServiceCIDR) bool { return r.DeletionTimestamp.IsZero() && usable(r) })
 }
 
-// spans returns the ranges of a family that use selects.
-func (a *Allocator) spans(family corev1.IPFamily, use func(*networkingv1.ServiceCIDR) bool) ([]span, error) {
+// ranges returns the ranges of a family that use selects.
+func (a *Allocator) ranges(family corev1.IPFamily, use func(*networkingv1.ServiceCIDR) bool) ([]addressRange, error) {
 	ranges, err := a.Ranges.list()
 	if err != nil {
 		return nil, err
 	}
-	var out []span
+	var out []addressRange
 	for _, r := range ranges {
 		if !use(r) {
 			continue
 		}
 		for _, text := range r.Spec.CIDRs {
 			p, err := netip.ParsePrefix(text)
-			if err != nil || familyOf(p.Addr()) != family || slices.ContainsFunc(out, func(s span) bool { return s.prefix == p.Masked() }) {
+			if err != nil || familyOf(p.Addr()) != family || slices.ContainsFunc(out, func(s addressRange) bool { return s.prefix == p.Masked() }) {
 				continue
 			}
-			out = append(out, spanOf(p))
+			out = append(out, addressRangeOf(p))
 		}
 	}
 	return out, nil
@@ -131,17 +134,17 @@ func (a *Allocator) spans(family corev1.IPFamily, use func(*networkingv1.Service
 func (a *Allocator) usage() map[netip.Prefix]usage {
 	out := map[netip.Prefix]usage{}
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
-		spans, err := a.ready(family)
+		ranges, err := a.allocatable(family)
 		if err != nil {
 			continue
 		}
-		for _, s := range spans {
+		for _, s := range ranges {
 			out[s.prefix] = usage{size: s.size}
 		}
 	}
 	if a.Bitmap {
 		for _, b := range a.bits {
-			out[b.span.prefix] = usage{size: out[b.span.prefix].size, taken: b.taken()}
+			out[b.addressRange.prefix] = usage{size: out[b.addressRange.prefix].size, taken: b.taken()}
 		}
 		return out
 	}
@@ -169,44 +172,47 @@ func usable(r *networkingv1.ServiceCIDR) bool {
 // takeAddress allocates the address that a service requests.
 func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr netip.Addr, dryRun bool) error {
 	start := time.Now()
-	in, err := a.spanWith(addr)
+	rng, err := a.rangeOfAddress(addr)
 	if errors.Is(err, errOtherNetwork) {
 		// The cache may lack a range that was just created.
 		if _, err := a.Cache.MostRecent(ctx); err != nil {
 			return err
 		}
-		in, err = a.spanWith(addr)
+		rng, err = a.rangeOfAddress(addr)
 	}
 	if err != nil {
 		return err
 	}
-	if !in.contains(addr) {
-		err = errOutside(addr, in.prefix)
+	if !rng.contains(addr) {
+		err = errOutOfRange(addr, rng.prefix)
 	} else if !dryRun {
 		err = a.reserve(ctx, s, addr)
 	}
 	if !dryRun {
-		a.metrics.address(in.prefix, staticScope, err, time.Since(start))
+		a.metrics.observeAddress(rng.prefix, staticScope, err, time.Since(start))
 	}
 	return err
 }
 
-func (a *Allocator) spanWith(addr netip.Addr) (span, error) {
-	spans, err := a.ready(familyOf(addr))
+// rangeOfAddress returns the range from which an address is allocated. It returns errOtherNetwork if
+// no range contains the address.
+func (a *Allocator) rangeOfAddress(addr netip.Addr) (addressRange, error) {
+	ranges, err := a.allocatable(familyOf(addr))
 	if err != nil {
-		return span{}, err
+		return addressRange{}, err
 	}
-	in, err := containing(spans, addr)
-	if err != nil && a.Bitmap && len(spans) > 0 {
-		err = errOutside(addr, spans[0].prefix)
+	rng, err := containing(ranges, addr)
+	if err != nil && a.Bitmap && len(ranges) > 0 {
+		err = errOutOfRange(addr, ranges[0].prefix)
 	}
-	return in, err
+	return rng, err
 }
 
-// containing returns the range of an address.
-func containing(spans []span, addr netip.Addr) (span, error) {
-	var within []span
-	for _, s := range spans {
+// containing returns the range of an address. The network address of a range counts as part of the
+// range, although it cannot be allocated. It returns errOtherNetwork if no range contains the address.
+func containing(ranges []addressRange, addr netip.Addr) (addressRange, error) {
+	var within []addressRange
+	for _, s := range ranges {
 		if s.contains(addr) {
 			return s, nil
 		}
@@ -214,27 +220,27 @@ func containing(spans []span, addr netip.Addr) (span, error) {
 			within = append(within, s)
 		}
 	}
-	if len(within) > 0 { // the network address of the range
+	if len(within) > 0 {
 		return within[0], nil
 	}
-	return span{}, errOtherNetwork
+	return addressRange{}, errOtherNetwork
 }
 
 // nextAddress allocates any address of a family.
 func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
 	for attempt := range 2 {
-		spans, err := a.ready(family)
+		ranges, err := a.allocatable(family)
 		if err != nil {
 			return netip.Addr{}, err
 		}
-		rand.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
-		for _, in := range spans {
+		rand.Shuffle(len(ranges), func(i, j int) { ranges[i], ranges[j] = ranges[j], ranges[i] })
+		for _, rng := range ranges {
 			if dryRun { // a free address may be taken before the real write
-				return in.prefix.Addr(), nil
+				return rng.prefix.Addr(), nil
 			}
 			start := time.Now()
-			addr, err := a.searchSpan(ctx, s, in)
-			a.metrics.address(in.prefix, dynamicScope, err, time.Since(start))
+			addr, err := a.allocateFrom(ctx, s, rng)
+			a.metrics.observeAddress(rng.prefix, dynamicScope, err, time.Since(start))
 			if !errors.Is(err, errFull) {
 				return addr, err
 			}
@@ -251,9 +257,9 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 	return netip.Addr{}, errFull
 }
 
-// searchSpan allocates an address of a range. It skips addresses that the cache shows as taken.
-func (a *Allocator) searchSpan(ctx context.Context, s *corev1.Service, in span) (netip.Addr, error) {
-	for addr := range in.candidates() {
+// allocateFrom allocates an address of a range. It skips addresses that the cache shows as taken.
+func (a *Allocator) allocateFrom(ctx context.Context, s *corev1.Service, rng addressRange) (netip.Addr, error) {
+	for addr := range rng.candidates() {
 		if !a.Bitmap && a.Addresses.has(addr.String()) || a.marked(addr) {
 			continue
 		}

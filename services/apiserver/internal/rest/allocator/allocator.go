@@ -10,13 +10,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -72,10 +75,10 @@ func New(c Config) *Allocator {
 	a := &Allocator{Config: c}
 	a.metrics = newMetrics(c.Registerer, a.usage)
 	a.ports = newPorts(&bits{
-		store: c.Store,
-		key:   c.Root + "/ranges/servicenodeports",
-		codec: newRangeCodec(c.Scheme),
-		now:   func() uint64 { return c.Cache.Era() },
+		store:      c.Store,
+		key:        c.Root + "/ranges/servicenodeports",
+		codec:      newRangeCodec(c.Scheme),
+		currentEra: func() uint64 { return c.Cache.Era() },
 	}, c.Ports, a.portsInUse, a.metrics)
 	if c.DualWrite || c.Bitmap {
 		a.bits = a.addressBitsOf()
@@ -85,23 +88,23 @@ func New(c Config) *Allocator {
 
 // Complete fills in the fields of a service that need no allocation: allocated values that an
 // update omits and the live service has, address families and their policy. old is nil at creation.
-func (a *Allocator) Complete(obj, old registry.Object) field.ErrorList {
+func (a *Allocator) Complete(obj, oldObj registry.Object) field.ErrorList {
 	s := obj.(*corev1.Service)
-	was := (*corev1.Service)(nil)
-	if old != nil {
-		was = old.(*corev1.Service)
-		keepAllocated(s, was)
+	old := (*corev1.Service)(nil)
+	if oldObj != nil {
+		old = oldObj.(*corev1.Service)
+		keepAllocated(s, old)
 	}
-	syncAddresses(s, was)
-	return a.completeFamilies(s, was)
+	syncAddresses(s, old)
+	return a.completeFamilies(s, old)
 }
 
-// claim holds the values that an object acquires and frees with its write. Exactly one of its
-// methods must be called, once.
+// claim holds the values that a service acquires, and those that it no longer needs, with one write.
+// It implements admission.Claim. The caller of Allocate must call exactly one of Keep and Drop, once.
 type claim struct {
-	a           *Allocator
-	service     *corev1.Service
-	taken, left allocations
+	a                  *Allocator
+	service            *corev1.Service
+	acquired, released allocations
 }
 
 // allocations holds addresses and ports.
@@ -111,27 +114,27 @@ type allocations struct {
 }
 
 // Keep is called after the object was written. It frees the values that the object no longer needs.
-func (c *claim) Keep(ctx context.Context) { c.a.release(ctx, c.service, c.left) }
+func (c *claim) Keep(ctx context.Context) { c.a.release(ctx, c.service, c.released) }
 
 // Drop is called if the object was not written. It frees the acquired values.
-func (c *claim) Drop(ctx context.Context) { c.a.release(ctx, c.service, c.taken) }
+func (c *claim) Drop(ctx context.Context) { c.a.release(ctx, c.service, c.acquired) }
 
 // Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
 // creation. A dry run allocates nothing.
-func (a *Allocator) Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (admission.Claim, error) {
+func (a *Allocator) Allocate(ctx context.Context, obj, oldObj registry.Object, dryRun bool) (admission.Claim, error) {
 	s := obj.(*corev1.Service)
 	c := &claim{a: a, service: s}
-	var was *corev1.Service
-	if old != nil {
-		was = old.(*corev1.Service)
+	var old *corev1.Service
+	if oldObj != nil {
+		old = oldObj.(*corev1.Service)
 	}
-	err := a.claimAddresses(ctx, c, was, dryRun)
+	err := a.claimAddresses(ctx, c, old, dryRun)
 	if err == nil {
-		err = a.claimPorts(ctx, c, was, dryRun)
+		err = a.claimPorts(ctx, c, old, dryRun)
 	}
 	if dryRun {
-		c.taken = allocations{}
-		c.left = allocations{}
+		c.acquired = allocations{}
+		c.released = allocations{}
 	}
 	if err != nil {
 		c.Drop(ctx)
@@ -178,10 +181,10 @@ func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
 
 // invalid returns the error of one field.
 func invalid(s *corev1.Service, err *field.Error) error {
-	return newInvalid(s.Name, field.ErrorList{err})
+	return status.Invalid(schema.GroupKind{Kind: "Service"}, s.Name, field.ErrorList{err})
 }
 
 // exhausted returns the error of a range without free values.
 func exhausted(what string, err error) error {
-	return newInternal(fmt.Errorf("failed to allocate a %s: %w", what, err))
+	return apierrors.NewInternalError(fmt.Errorf("failed to allocate a %s: %w", what, err))
 }

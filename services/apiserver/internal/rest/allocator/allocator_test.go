@@ -28,10 +28,10 @@ func TestAddressSpans(t *testing.T) {
 		{prefix: "fd00::/120", first: "fd00::1", last: "fd00::ff", size: 255, static: 16},
 		{prefix: "fd00::/64", first: "fd00::1", last: "fd00::ffff:ffff:ffff:ffff", size: 1<<64 - 1, static: 256},
 	} {
-		s := spanOf(netip.MustParsePrefix(c.prefix))
-		if s.size != c.size || s.static != c.static || s.first.String() != c.first || plus(s.first, s.size-1).String() != c.last {
+		s := addressRangeOf(netip.MustParsePrefix(c.prefix))
+		if s.size != c.size || s.static != c.static || s.first.String() != c.first || addressAfter(s.first, s.size-1).String() != c.last {
 			t.Errorf("%s: got %d addresses from %s to %s, %d static, want %d from %s to %s, %d static",
-				c.prefix, s.size, s.first, plus(s.first, s.size-1), s.static, c.size, c.first, c.last,
+				c.prefix, s.size, s.first, addressAfter(s.first, s.size-1), s.static, c.size, c.first, c.last,
 				c.static)
 		}
 		if s.contains(s.prefix.Addr()) || !s.contains(s.first) ||
@@ -44,7 +44,7 @@ func TestAddressSpans(t *testing.T) {
 			if !s.contains(addr) || seen[addr] {
 				t.Fatalf("%s: candidate %s is outside the span or repeated", c.prefix, addr)
 			}
-			if static := addr.Compare(plus(s.first, s.static)) < 0; static != (uint64(n) >= s.size-s.static) {
+			if static := addr.Compare(addressAfter(s.first, s.static)) < 0; static != (uint64(n) >= s.size-s.static) {
 				t.Fatalf("%s: candidate %d is %s, want static addresses last", c.prefix, n, addr)
 			}
 			seen[addr] = true
@@ -66,10 +66,10 @@ func testPorts(t *testing.T, size int) *ports {
 
 func portsOver(store storage.Interface, size int) *ports {
 	return newPorts(&bits{
-		store: store,
-		key:   "/registry/ranges/servicenodeports",
-		codec: newRangeCodec(builtin.Scheme()),
-		now:   func() uint64 { return 0 },
+		store:      store,
+		key:        "/registry/ranges/servicenodeports",
+		codec:      newRangeCodec(builtin.Scheme()),
+		currentEra: func() uint64 { return 0 },
 	}, utilnet.PortRange{Base: 30000, Size: size}, func(context.Context) ([]int, error) { return []int{30002, 80}, nil },
 		newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }))
 }

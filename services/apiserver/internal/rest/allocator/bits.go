@@ -15,26 +15,26 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// bits is a range allocation. Its state is one value in the store: the range, and a number. Bit i
-// of the number, counted from the lowest, is set if position i of the range is taken. Every change
-// is a compare-and-swap of that value.
+// bits is a range allocation. Its stored value is a RangeAllocation: the text of the range, and a
+// big-endian number. Bit i of the number, counted from the lowest, is set if position i of the range
+// is taken. Every change is a compare-and-swap of that value.
 type bits struct {
-	store storage.Interface
-	key   string
-	text  string // the range in stored form
-	codec rangeCodec
-	// rebuild returns the positions that services have. It is called if the store has no value yet,
-	// or one of another range.
+	store     storage.Interface
+	key       string
+	rangeText string // the range in stored form
+	codec     rangeCodec
+	// rebuild returns the positions that existing services hold. It is called if the store has no
+	// value yet, or the value of another range.
 	rebuild func(context.Context) ([]int, error)
-	// seen, if not nil, is called with each state of the store.
-	seen func(*bitSet)
+	// observe, if not nil, is called with each state of the store.
+	observe func(*bitSet)
 
 	mu sync.Mutex // held during a change: only replicas compete, requests of one replica queue
-	// known is the last known state of the store, in an era of the watch cache. It may be outdated.
-	known *bitSet
-	era   uint64
-	// now returns the current era.
-	now func() uint64
+	// cached is the last known state of the store, in an era of the watch cache. It may be outdated.
+	cached *bitSet
+	era    uint64
+	// currentEra returns the current era.
+	currentEra func() uint64
 }
 
 // bitSet is one version of the state. Revision 0 means not stored yet.
@@ -47,15 +47,15 @@ func (s *bitSet) clone() *bitSet {
 	return &bitSet{taken: new(big.Int).Set(s.taken), revision: s.revision}
 }
 
-func (s *bitSet) set(at int, taken bool) {
+func (s *bitSet) set(position int, taken bool) {
 	bit := uint(0)
 	if taken {
 		bit = 1
 	}
-	s.taken.SetBit(s.taken, at, bit)
+	s.taken.SetBit(s.taken, position, bit)
 }
 
-func (s *bitSet) has(at int) bool { return s.taken.Bit(at) == 1 }
+func (s *bitSet) has(position int) bool { return s.taken.Bit(position) == 1 }
 
 // count returns the number of taken positions.
 func (s *bitSet) count() (n int) {
@@ -68,47 +68,48 @@ func (s *bitSet) count() (n int) {
 // maxAttempts is how many write conflicts with other replicas a change retries.
 const maxAttempts = 50
 
-// change applies compute to the stored state. An error that was computed from a state that may be
-// outdated counts only after the state is confirmed. The same applies if compute changes nothing.
+// change applies compute to the state and writes the result. It starts with the cached state, which
+// may be outdated. If compute then fails or changes nothing, change reads the state from the store
+// and calls compute again. After maxAttempts it returns storage.ErrUnavailable.
 func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if era := b.now(); era != b.era { // the store's revision went backwards: the same revision may be another state
-		b.known = nil
+	if era := b.currentEra(); era != b.era { // the store's revision went backwards: the same revision may be another state
+		b.cached = nil
 		b.era = era
 	}
-	sure := b.known == nil
+	confirmed := b.cached == nil
 	for range maxAttempts {
-		if b.known == nil {
+		if b.cached == nil {
 			live, err := b.load(ctx)
 			if err != nil {
 				return err
 			}
-			b.known = live
-			sure = true
+			b.cached = live
+			confirmed = true
 		}
-		next := b.known.clone()
+		next := b.cached.clone()
 		if err := compute(next); err != nil {
-			if sure {
+			if confirmed {
 				return err
 			}
-			b.known = nil
+			b.cached = nil
 			continue
 		}
-		if next.taken.Cmp(b.known.taken) == 0 {
-			if sure {
+		if next.taken.Cmp(b.cached.taken) == 0 {
+			if confirmed {
 				return nil
 			}
-			b.known = nil
+			b.cached = nil
 			continue
 		}
 		err := b.write(ctx, next)
 		if err == nil {
-			b.keep(next)
+			b.setCached(next)
 			return nil
 		}
-		b.known = nil
-		if !moved(err) {
+		b.cached = nil
+		if !isConflict(err) {
 			return err
 		}
 	}
@@ -119,25 +120,25 @@ func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 func (b *bits) refresh(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	era := b.now() // before the read
+	era := b.currentEra() // before the read
 	live, err := b.load(ctx)
 	if err == nil {
-		b.known = live
+		b.cached = live
 		b.era = era
 	}
 	return err
 }
 
-// keep records the state of the store.
-func (b *bits) keep(s *bitSet) {
-	b.known = s
-	if b.seen != nil {
-		b.seen(s)
+// setCached records the state of the store.
+func (b *bits) setCached(s *bitSet) {
+	b.cached = s
+	if b.observe != nil {
+		b.observe(s)
 	}
 }
 
-// moved reports whether a compare-and-swap failed because of another replica's change.
-func moved(err error) bool {
+// isConflict reports whether a compare-and-swap failed because of another replica's change.
+func isConflict(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
 	return errors.As(err, &conflict) || errors.As(err, &exists) || errors.Is(err, storage.ErrNotFound)
@@ -146,7 +147,7 @@ func moved(err error) bool {
 // load reads the state. Without a state for this range, it rebuilds the state from the services.
 func (b *bits) load(ctx context.Context) (*bitSet, error) {
 	s, text, err := b.read(ctx)
-	if err != nil || text == b.text {
+	if err != nil || text == b.rangeText {
 		return s, err
 	}
 	used, err := b.rebuild(ctx)
@@ -154,8 +155,8 @@ func (b *bits) load(ctx context.Context) (*bitSet, error) {
 		return nil, err
 	}
 	s.taken = new(big.Int)
-	for _, at := range used {
-		s.set(at, true)
+	for _, position := range used {
+		s.set(position, true)
 	}
 	return s, nil
 }
@@ -176,61 +177,64 @@ func (b *bits) read(ctx context.Context) (*bitSet, string, error) {
 	return &bitSet{taken: new(big.Int).SetBytes(r.Data), revision: kv.ModRevision}, r.Range, nil
 }
 
-// forget clears a stored state of another range, whose bits stand for other values.
-func (b *bits) forget(old *bitSet, text string) {
-	if text != "" && text != b.text {
+// beginRepair returns the stored state, an empty state that replaces it, and the text of the stored
+// range, which is empty if nothing is stored. The old state is empty if it belongs to another range,
+// because its bits stand for other values.
+func (b *bits) beginRepair(ctx context.Context) (old, next *bitSet, text string, err error) {
+	old, text, err = b.read(ctx)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if text != b.rangeText {
 		old.taken = new(big.Int)
 	}
-}
-
-// empty returns an empty state that replaces the old one.
-func (b *bits) empty(old *bitSet) *bitSet {
-	return &bitSet{taken: new(big.Int), revision: old.revision}
+	return old, &bitSet{taken: new(big.Int), revision: old.revision}, text, nil
 }
 
 // replace writes a repaired state in place of the old one, whose stored range is text. The caller
-// holds mu. If the state has changed since it was read, replace writes nothing and the next repair
+// holds mu. If the state has changed since beginRepair, replace writes nothing and the next repair
 // retries.
 func (b *bits) replace(ctx context.Context, old, next *bitSet, text string) error {
-	if old.revision != 0 && text == b.text && old.taken.Cmp(next.taken) == 0 {
-		if b.seen != nil {
-			b.seen(next)
+	if old.revision != 0 && text == b.rangeText && old.taken.Cmp(next.taken) == 0 {
+		if b.observe != nil {
+			b.observe(next)
 		}
 		return nil
 	}
-	b.known = nil
+	b.cached = nil
 	err := b.write(ctx, next)
-	if moved(err) {
+	if isConflict(err) {
 		return nil
 	}
 	if err == nil {
-		b.keep(next)
+		b.setCached(next)
 	}
 	return err
 }
 
-// copyUnused copies positions from old to next that no service has, until they were found so often that
-// no service in creation can have them. found holds how often each was found so far. givenUp is the
-// number of positions not copied.
-func copyUnused(old, next *bitSet, found map[int]int) (now map[int]int, givenUp int) {
-	now = map[int]int{}
-	for at := range old.taken.BitLen() {
-		if !old.has(at) || next.has(at) {
+// copyUnused copies taken positions that no service holds from old to next, because a service that
+// is being created may hold them. It drops positions that leakGrace earlier repairs found unused, and
+// returns their number. sightings holds how many repairs in a row found each position unused;
+// copyUnused returns the counts for the next repair.
+func copyUnused(old, next *bitSet, sightings map[int]int) (counts map[int]int, dropped int) {
+	counts = map[int]int{}
+	for position := range old.taken.BitLen() {
+		if !old.has(position) || next.has(position) {
 			continue
 		}
-		times := found[at] + 1
+		times := sightings[position] + 1
 		if times > leakGrace {
-			givenUp++
+			dropped++
 			continue
 		}
-		now[at] = times
-		next.set(at, true)
+		counts[position] = times
+		next.set(position, true)
 	}
-	return now, givenUp
+	return counts, dropped
 }
 
 func (b *bits) write(ctx context.Context, s *bitSet) (err error) {
-	value, err := b.codec.encode(&corev1.RangeAllocation{Range: b.text, Data: s.taken.Bytes()})
+	value, err := b.codec.encode(&corev1.RangeAllocation{Range: b.rangeText, Data: s.taken.Bytes()})
 	if err != nil {
 		return err
 	}

@@ -26,51 +26,52 @@ const (
 // another service.
 type addressBits struct {
 	*bits
-	span    span
-	maximum uint64
-	leaked  map[int]int // how often each position was found without a service
+	addressRange addressRange
+	maximum      uint64
+	leaked       map[int]int // how often each position was found without a service
 }
 
 // addressBitsOf returns the addressBits of the configured ranges.
 func (a *Allocator) addressBitsOf() (out []*addressBits) {
 	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
-		b := &addressBits{span: spanOf(p), maximum: maxBitsIPv6}
+		b := &addressBits{addressRange: addressRangeOf(p), maximum: maxBitsIPv6}
 		if p.Addr().Is4() {
 			b.maximum = maxBitsIPv4
 		}
 		b.bits = &bits{
-			store: a.Store,
-			key:   a.Root + bitKeys[i],
-			text:  p.Masked().String(),
-			codec: newRangeCodec(a.Scheme),
-			now:   func() uint64 { return a.Cache.Era() },
+			store:      a.Store,
+			key:        a.Root + bitKeys[i],
+			rangeText:  p.Masked().String(),
+			codec:      newRangeCodec(a.Scheme),
+			currentEra: func() uint64 { return a.Cache.Era() },
 		}
-		b.rebuild = func(ctx context.Context) (places []int, err error) {
-			services, err := (&run{Allocator: a}).newest(ctx)
+		b.rebuild = func(ctx context.Context) (positions []int, err error) {
+			services, err := (&repairRun{Allocator: a}).currentServices(ctx)
 			for _, s := range services {
-				places = append(places, b.places(addressesOf(s))...)
+				positions = append(positions, b.positions(addressesOf(s))...)
 			}
-			return places, err
+			return positions, err
 		}
 		out = append(out, b)
 	}
 	return out
 }
 
-// position returns the position of an address, or false if the range allocation does not cover it.
+// position returns the position of an address in the range. It returns false if the range allocation
+// does not cover the address.
 func (b *addressBits) position(addr netip.Addr) (int, bool) {
-	if !b.span.contains(addr) {
+	if !b.addressRange.contains(addr) {
 		return 0, false
 	}
-	n := distance(b.span.first, addr)
+	n := offsetBetween(b.addressRange.first, addr)
 	return int(n), n < b.maximum
 }
 
-// places returns the positions of the addresses that have one.
-func (b *addressBits) places(addrs []netip.Addr) (out []int) {
+// positions returns the positions of the addresses that have one.
+func (b *addressBits) positions(addrs []netip.Addr) (out []int) {
 	for _, addr := range addrs {
-		if at, ok := b.position(addr); ok {
-			out = append(out, at)
+		if position, ok := b.position(addr); ok {
+			out = append(out, position)
 		}
 	}
 	return out
@@ -78,36 +79,36 @@ func (b *addressBits) places(addrs []netip.Addr) (out []int) {
 
 // mark marks an address as taken. It returns errAddressTaken if it is taken.
 func (b *addressBits) mark(ctx context.Context, addr netip.Addr) error {
-	at, ok := b.position(addr)
+	position, ok := b.position(addr)
 	if !ok {
 		return nil
 	}
 	return b.change(ctx, func(s *bitSet) error {
-		if s.has(at) {
+		if s.has(position) {
 			return errAddressTaken
 		}
-		s.set(at, true)
+		s.set(position, true)
 		return nil
 	})
 }
 
 func (b *addressBits) unmark(ctx context.Context, addr netip.Addr) error {
-	at, ok := b.position(addr)
+	position, ok := b.position(addr)
 	if !ok {
 		return nil
 	}
 	return b.change(ctx, func(s *bitSet) error {
-		s.set(at, false)
+		s.set(position, false)
 		return nil
 	})
 }
 
 // marked reports whether an address is taken in the last known state, which may be outdated.
 func (b *addressBits) marked(addr netip.Addr) bool {
-	at, ok := b.position(addr)
+	position, ok := b.position(addr)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return ok && b.known != nil && b.known.has(at)
+	return ok && b.cached != nil && b.cached.has(position)
 }
 
 // marked reports whether any range has marked the address; see addressBits.marked.
@@ -151,12 +152,12 @@ func (a *Allocator) markBits(ctx context.Context, addr netip.Addr) error {
 	return nil
 }
 
-// bitmapSpans returns the configured ranges of a family, limited to the part that a range
+// bitmapRanges returns the configured ranges of a family, limited to the part that a range
 // allocation covers.
-func (a *Allocator) bitmapSpans(family corev1.IPFamily) (out []span) {
+func (a *Allocator) bitmapRanges(family corev1.IPFamily) (out []addressRange) {
 	for _, b := range a.bits {
-		if familyOf(b.span.first) == family {
-			s := b.span
+		if familyOf(b.addressRange.first) == family {
+			s := b.addressRange
 			s.size = min(s.size, b.maximum)
 			s.static = staticBand(s.size, 16, 256)
 			out = append(out, s)
@@ -169,10 +170,10 @@ func (a *Allocator) bitmapSpans(family corev1.IPFamily) (out []span) {
 func (b *addressBits) taken() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.known == nil {
+	if b.cached == nil {
 		return 0
 	}
-	return uint64(b.known.count())
+	return uint64(b.cached.count())
 }
 
 // unmark frees an address in the range allocations. It is called before the object is deleted.
@@ -187,30 +188,28 @@ func (a *Allocator) unmark(ctx context.Context, addr netip.Addr) error {
 
 // rebuildAddressBits rebuilds a range allocation of addresses from the services. The stored
 // state is read before the services, so an allocation in between makes the write fail.
-func (r *run) rebuildAddressBits(ctx context.Context, b *addressBits) error {
+func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBits) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old, text, err := b.read(ctx)
+	old, next, text, err := b.beginRepair(ctx)
 	if err != nil {
 		return err
 	}
-	b.forget(old, text)
-	services, err := r.newest(ctx)
+	services, err := r.currentServices(ctx)
 	if err != nil {
 		return err
 	}
-	next := b.empty(old)
 	for _, s := range services {
 		for _, addr := range addressesOf(s) {
-			if familyOf(addr) != familyOf(b.span.first) {
+			if familyOf(addr) != familyOf(b.addressRange.first) {
 				continue
 			}
-			at, ok := b.position(addr)
+			position, ok := b.position(addr)
 			if r.Bitmap {
 				r.reportBit(ctx, b, s, addr, old, next, text == "")
 			}
 			if ok {
-				next.set(at, true)
+				next.set(position, true)
 			}
 		}
 	}
@@ -224,39 +223,39 @@ func (r *run) rebuildAddressBits(ctx context.Context, b *addressBits) error {
 
 // reportBit reports an address of a service that the stored state lacks, that another
 // service has in next, or that is out of range. fresh means that nothing was stored.
-func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, addr netip.Addr, old, next *bitSet, fresh bool) {
-	at, ok := b.position(addr)
+func (r *repairRun) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, addr netip.Addr, old, next *bitSet, nothingStored bool) {
+	position, ok := b.position(addr)
 	p := problem{action: "ClusterIPAllocation"}
 	family := familyOf(addr)
 	switch {
 	case !ok:
 		p.kind = "outOfRange"
 		p.reason = "ClusterIPOutOfRange"
-		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service", family, addr, b.span.prefix)
-	case next.has(at):
+		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service", family, addr, b.addressRange.prefix)
+	case next.has(position):
 		p.kind = "duplicate"
 		p.reason = "ClusterIPAlreadyAllocated"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr)
-	case !old.has(at) && !fresh:
+	case !old.has(position) && !nothingStored:
 		p.kind = "repair"
 		p.reason = "ClusterIPNotAllocated"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not allocated; repairing", family, addr)
 	default:
 		return
 	}
-	r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, p)
+	r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, p)
 }
 
 // reportUnconfigured reports addresses of families that the cluster has no range for.
-func (r *run) reportUnconfigured(ctx context.Context) error {
-	services, err := r.newest(ctx)
+func (r *repairRun) reportUnconfigured(ctx context.Context) error {
+	services, err := r.currentServices(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range services {
 		for _, addr := range addressesOf(s) {
 			if family := familyOf(addr); !r.configured(family) {
-				r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+				r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 					"invalid", "ClusterIPNotValid", "ClusterIPValidation",
 					fmt.Sprintf("Cluster IP %s(%s) is of ip family that is no longer configured on cluster; please recreate service",
 						addr, family),
@@ -267,8 +266,8 @@ func (r *run) reportUnconfigured(ctx context.Context) error {
 	return nil
 }
 
-// distance returns the difference between two addresses of a span.
-func distance(from, to netip.Addr) uint64 {
+// offsetBetween returns the difference between two addresses of a span.
+func offsetBetween(from, to netip.Addr) uint64 {
 	if from.Is4() {
 		a := from.As4()
 		b := to.As4()

@@ -39,17 +39,17 @@ func setPolicy(s *corev1.Service, p corev1.IPFamilyPolicy) { s.Spec.IPFamilyPoli
 
 // completeFamilies sets ipFamilyPolicy and ipFamilies if the client did not, and rejects
 // contradictory and unsupported values (KEP-563).
-func (a *Allocator) completeFamilies(s, was *corev1.Service) field.ErrorList {
-	if !hasAddress(s) || keepsPreference(s, was) {
+func (a *Allocator) completeFamilies(s, old *corev1.Service) field.ErrorList {
+	if !hasAddress(s) || keepsDualStackPreference(s, old) {
 		return nil
 	}
 	spec := &s.Spec
-	choosePolicy(s, was)
+	choosePolicy(s, old)
 	if errs := core.ValidateClusterIPs(s); len(errs) > 0 {
 		return errs
 	}
-	errs := shrink(s, was)
-	errs = append(errs, singleHasOne(s)...)
+	errs := dropSecondary(s, old)
+	errs = append(errs, checkSingleStack(s)...)
 	errs = append(errs, a.inferFamilies(s)...)
 	if len(errs) > 0 {
 		return errs
@@ -59,7 +59,7 @@ func (a *Allocator) completeFamilies(s, was *corev1.Service) field.ErrorList {
 	// allocated: the cluster's own families do not matter.
 	unmanaged := spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0
 	if !unmanaged {
-		if errs := a.familiesExist(s); len(errs) > 0 {
+		if errs := a.checkFamilies(s); len(errs) > 0 {
 			return errs
 		}
 	}
@@ -72,20 +72,22 @@ func (a *Allocator) completeFamilies(s, was *corev1.Service) field.ErrorList {
 	return nil
 }
 
-// keepsPreference reports whether a service prefers two families and does not change the relevant
+// keepsDualStackPreference reports whether a service prefers two families and does not change the relevant
 // fields. Such a service is neither upgraded nor downgraded when the cluster changes.
-func keepsPreference(s, was *corev1.Service) bool {
+func keepsDualStackPreference(s, old *corev1.Service) bool {
 	const prefer = corev1.IPFamilyPolicyPreferDualStack
-	return was != nil && s.Spec.Type == was.Spec.Type && policyOf(s) == prefer &&
-		(was.Spec.IPFamilyPolicy == nil || policyOf(was) == prefer) &&
-		slices.Equal(s.Spec.ClusterIPs, was.Spec.ClusterIPs) && slices.Equal(s.Spec.IPFamilies, was.Spec.IPFamilies)
+	return old != nil && s.Spec.Type == old.Spec.Type && policyOf(s) == prefer &&
+		(old.Spec.IPFamilyPolicy == nil || policyOf(old) == prefer) &&
+		slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies)
 }
 
-func choosePolicy(s, was *corev1.Service) {
+// choosePolicy sets the family policy if the client did not: to that of the live service, otherwise to
+// the default for the service.
+func choosePolicy(s, old *corev1.Service) {
 	switch {
 	case s.Spec.IPFamilyPolicy != nil:
-	case was != nil && was.Spec.IPFamilyPolicy != nil:
-		setPolicy(s, *was.Spec.IPFamilyPolicy)
+	case old != nil && old.Spec.IPFamilyPolicy != nil:
+		setPolicy(s, *old.Spec.IPFamilyPolicy)
 	case s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.Selector) == 0:
 		setPolicy(s, corev1.IPFamilyPolicyRequireDualStack)
 	default:
@@ -93,34 +95,34 @@ func choosePolicy(s, was *corev1.Service) {
 	}
 }
 
-// shrink drops the second address and family of a service whose policy becomes single-stack.
+// dropSecondary drops the second address and family of a service whose policy becomes single-stack.
 // Removing them without that policy is an error.
-func shrink(s, was *corev1.Service) (errs field.ErrorList) {
-	if was == nil {
+func dropSecondary(s, old *corev1.Service) (errs field.ErrorList) {
+	if old == nil {
 		return nil
 	}
 	spec := &s.Spec
 	if policyOf(s) == corev1.IPFamilyPolicySingleStack {
-		if len(spec.ClusterIPs) > 1 && slices.Equal(spec.ClusterIPs, was.Spec.ClusterIPs) {
+		if len(spec.ClusterIPs) > 1 && slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs) {
 			spec.ClusterIPs = slices.Clone(spec.ClusterIPs[:1])
 		}
-		if len(spec.IPFamilies) > 1 && slices.Equal(spec.IPFamilies, was.Spec.IPFamilies) {
+		if len(spec.IPFamilies) > 1 && slices.Equal(spec.IPFamilies, old.Spec.IPFamilies) {
 			spec.IPFamilies = slices.Clone(spec.IPFamilies[:1])
 		}
 		return nil
 	}
 	policy := field.NewPath("spec", "ipFamilyPolicy")
-	if n := len(spec.ClusterIPs); n > 0 && n < len(was.Spec.ClusterIPs) {
+	if n := len(spec.ClusterIPs); n > 0 && n < len(old.Spec.ClusterIPs) {
 		errs = append(errs, field.Invalid(policy, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP"))
 	}
-	if n := len(spec.IPFamilies); n > 0 && n < len(was.Spec.IPFamilies) {
+	if n := len(spec.IPFamilies); n > 0 && n < len(old.Spec.IPFamilies) {
 		errs = append(errs, field.Invalid(policy, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family"))
 	}
 	return errs
 }
 
-// singleHasOne rejects a single-stack service with two addresses or families.
-func singleHasOne(s *corev1.Service) (errs field.ErrorList) {
+// checkSingleStack rejects a single-stack service with two addresses or families.
+func checkSingleStack(s *corev1.Service) (errs field.ErrorList) {
 	if policyOf(s) != corev1.IPFamilyPolicySingleStack {
 		return nil
 	}
@@ -153,7 +155,7 @@ func (a *Allocator) inferFamilies(s *corev1.Service) (errs field.ErrorList) {
 	return errs
 }
 
-func (a *Allocator) familiesExist(s *corev1.Service) (errs field.ErrorList) {
+func (a *Allocator) checkFamilies(s *corev1.Service) (errs field.ErrorList) {
 	if policyOf(s) == corev1.IPFamilyPolicyRequireDualStack && len(a.Prefixes) < 2 {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), s.Spec.IPFamilyPolicy,
 			"this cluster is not configured for dual-stack services"))

@@ -2,15 +2,11 @@ package allocator
 
 import (
 	"errors"
-	"math/big"
 	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
-
-// newBits returns an empty bit set.
-func newBits() *big.Int { return new(big.Int) }
 
 // Scopes of an allocation: the client or the server chose the value.
 const (
@@ -18,14 +14,14 @@ const (
 	dynamicScope = "dynamic"
 )
 
-// metrics holds metrics with the names of Kubernetes.
+// metrics holds the metrics of allocations and repairs. Their names are those of Kubernetes.
 type metrics struct {
-	addressCount, addressErrors        *prometheus.CounterVec
-	addressTime                        *prometheus.HistogramVec
-	portsAllocated, portsAvailable     prometheus.Gauge
-	portCount, portErrors              *prometheus.CounterVec
-	addressRepairs, portRepairs        prometheus.Counter
-	addressRepairKinds, portRepairKind *prometheus.CounterVec
+	addressCount, addressErrors         *prometheus.CounterVec
+	addressTime                         *prometheus.HistogramVec
+	portsAllocated, portsAvailable      prometheus.Gauge
+	portCount, portErrors               *prometheus.CounterVec
+	addressRepairs, portRepairs         prometheus.Counter
+	addressRepairKinds, portRepairKinds *prometheus.CounterVec
 }
 
 // newMetrics registers the metrics. count returns the usage of each range when metrics are
@@ -63,18 +59,18 @@ func newMetrics(r prometheus.Registerer, count func() map[netip.Prefix]usage) *m
 		addressRepairKinds: counters("apiserver_clusterip_repair_ip_errors_total",
 			"[ALPHA] Number of errors detected on clusterips by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown, invalid",
 			"type"),
-		portRepairKind: counters("apiserver_nodeport_repair_port_errors_total",
+		portRepairKinds: counters("apiserver_nodeport_repair_port_errors_total",
 			"[ALPHA] Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown",
 			"type"),
 	}
 	r.MustRegister(newUsageGauges(ip, count), m.addressCount, m.addressErrors, m.addressTime,
 		m.portsAllocated, m.portsAvailable, m.portCount, m.portErrors,
-		m.addressRepairs, m.portRepairs, m.addressRepairKinds, m.portRepairKind)
+		m.addressRepairs, m.portRepairs, m.addressRepairKinds, m.portRepairKinds)
 	return m
 }
 
-// address records an attempt to allocate an address.
-func (m *metrics) address(cidr netip.Prefix, scope string, err error, took time.Duration) {
+// observeAddress records an attempt to allocate an address.
+func (m *metrics) observeAddress(cidr netip.Prefix, scope string, err error, took time.Duration) {
 	label := cidr.String()
 	if err != nil {
 		m.addressErrors.WithLabelValues(label, scope).Inc()
@@ -84,8 +80,9 @@ func (m *metrics) address(cidr netip.Prefix, scope string, err error, took time.
 	m.addressTime.WithLabelValues(label).Observe(took.Seconds())
 }
 
-// ports records an attempt to allocate ports.
-func (m *metrics) ports(wanted []int, err error) {
+// observePorts records an attempt to allocate ports. wanted holds the requested port numbers; 0
+// means any port.
+func (m *metrics) observePorts(wanted []int, err error) {
 	scope := func(port int) string {
 		if port == 0 {
 			return dynamicScope
@@ -103,7 +100,8 @@ func (m *metrics) ports(wanted []int, err error) {
 	}
 }
 
-func (m *metrics) portsTaken(n, size int) {
+// setPortUsage records that n of size ports are allocated.
+func (m *metrics) setPortUsage(n, size int) {
 	m.portsAllocated.Set(float64(n))
 	m.portsAvailable.Set(float64(size - n))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 
@@ -12,36 +13,38 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// wantedPort is a port that a service needs, and the field that receives it.
-type wantedPort struct {
-	port int // 0 for any
-	path *field.Path
-	what string // name in the error of an exhausted range
-	set  func(int32)
+// portRequest is a port that a service needs, and the field that receives it.
+type portRequest struct {
+	port  int // 0 for any
+	path  *field.Path
+	label string // name in the error of an exhausted range
+	set   func(int32)
 }
 
-// claimPorts allocates all node ports that a service lacks in one change.
-func (a *Allocator) claimPorts(ctx context.Context, c *claim, was *corev1.Service, dryRun bool) error {
+// claimPorts allocates all node ports that a service lacks in one change of the range allocation.
+// All or none of them are allocated. It records in c which ports were acquired and which are no
+// longer needed.
+func (a *Allocator) claimPorts(ctx context.Context, c *claim, old *corev1.Service, dryRun bool) error {
 	s := c.service
-	var had []int
-	if was != nil {
-		had = portsOf(was)
+	var oldPorts []int
+	if old != nil {
+		oldPorts = portsOf(old)
 	}
-	var wishes []wantedPort
-	share := func() {}
+	var requests []portRequest
+	copyToFollowers := func() {}
 	if hasNodePorts(s) {
-		wishes, share = wishesOf(s, had, was == nil)
+		requests, copyToFollowers = portRequestsOf(s, oldPorts, old == nil)
 	}
-	if hasHealthCheck(s) && !slices.Contains(had, int(s.Spec.HealthCheckNodePort)) {
-		wishes = append(wishes, wantedPort{
-			port: int(s.Spec.HealthCheckNodePort),
-			path: field.NewPath("spec", "healthCheckNodePort"),
-			what: "HealthCheck NodePort",
-			set:  func(n int32) { s.Spec.HealthCheckNodePort = n },
+	if hasHealthCheck(s) && !slices.Contains(oldPorts, int(s.Spec.HealthCheckNodePort)) {
+		requests = append(requests, portRequest{
+			port:  int(s.Spec.HealthCheckNodePort),
+			path:  field.NewPath("spec", "healthCheckNodePort"),
+			label: "HealthCheck NodePort",
+			set:   func(n int32) { s.Spec.HealthCheckNodePort = n },
 		})
 	}
-	wanted := make([]int, len(wishes))
-	for i, w := range wishes {
+	wanted := make([]int, len(requests))
+	for i, w := range requests {
 		wanted[i] = w.port
 	}
 	take := a.ports.allocate
@@ -50,40 +53,40 @@ func (a *Allocator) claimPorts(ctx context.Context, c *claim, was *corev1.Servic
 	}
 	got, err := take(ctx, wanted)
 	if err != nil {
-		return portFault(s, wishes, err)
+		return portFieldError(s, requests, err)
 	}
-	for i, w := range wishes {
+	for i, w := range requests {
 		w.set(int32(got[i]))
 	}
-	share()
-	c.taken.ports = got
+	copyToFollowers()
+	c.acquired.ports = got
 	now := portsOf(s)
-	for _, port := range had {
+	for _, port := range oldPorts {
 		// A service of a type without node ports loses its ports.
 		if !hasNodePorts(s) || !slices.Contains(now, port) {
-			c.left.ports = append(c.left.ports, port)
+			c.released.ports = append(c.released.ports, port)
 		}
 	}
 	return nil
 }
 
-// portFault converts an allocation error to the error of the field that requested the port.
-func portFault(s *corev1.Service, wishes []wantedPort, err error) error {
+// portFieldError converts an allocation error to the error of the field that requested the port.
+func portFieldError(s *corev1.Service, requests []portRequest, err error) error {
 	var p *portError
 	if !errors.As(err, &p) {
 		return err
 	}
-	w := wishes[p.index]
+	w := requests[p.index]
 	if errors.Is(err, errFull) {
-		return exhausted(w.what, err)
+		return exhausted(w.label, err)
 	}
 	return invalid(s, field.Invalid(w.path, w.port, p.err.Error()))
 }
 
-// wishesOf returns the ports to allocate for a service's ports, in addition to those it had. A new
+// portRequestsOf returns the ports to allocate for a service's ports, in addition to those it had. A new
 // service gets one node port for all its ports with the same number, independent of the protocol,
-// unless the client requests otherwise. share copies the port to them after the allocation.
-func wishesOf(s *corev1.Service, had []int, fresh bool) (wishes []wantedPort, share func()) {
+// unless the client requests otherwise. copyToFollowers copies the port to them after the allocation.
+func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests []portRequest, copyToFollowers func()) {
 	type follower struct{ port, leader *corev1.ServicePort }
 	var followers []follower
 	leaders := map[int32]*corev1.ServicePort{} // by port
@@ -93,39 +96,39 @@ func wishesOf(s *corev1.Service, had []int, fresh bool) (wishes []wantedPort, sh
 			continue
 		}
 		leader := leaders[p.Port]
-		if fresh && leader == nil {
+		if creating && leader == nil {
 			leaders[p.Port] = p
 			if p.NodePort == 0 {
-				p.NodePort = requested(s, p.Port)
+				p.NodePort = requestedNodePort(s, p.Port)
 			}
 		}
 		switch {
-		case fresh && leader != nil && p.NodePort == 0:
+		case creating && leader != nil && p.NodePort == 0:
 			followers = append(followers, follower{p, leader})
 			continue
-		case fresh && leader != nil && p.NodePort == leader.NodePort:
+		case creating && leader != nil && p.NodePort == leader.NodePort:
 			continue
-		case slices.Contains(had, int(p.NodePort)):
+		case slices.Contains(oldPorts, int(p.NodePort)):
 			continue
-		case !fresh && p.NodePort != 0 && slices.ContainsFunc(wishes, func(w wantedPort) bool { return w.port == int(p.NodePort) }):
+		case !creating && p.NodePort != 0 && slices.ContainsFunc(requests, func(w portRequest) bool { return w.port == int(p.NodePort) }):
 			continue
 		}
-		wishes = append(wishes, wantedPort{
-			port: int(p.NodePort),
-			path: field.NewPath("spec", "ports").Index(i).Child("nodePort"),
-			what: "nodePort",
-			set:  func(n int32) { p.NodePort = n },
+		requests = append(requests, portRequest{
+			port:  int(p.NodePort),
+			path:  field.NewPath("spec", "ports").Index(i).Child("nodePort"),
+			label: "nodePort",
+			set:   func(n int32) { p.NodePort = n },
 		})
 	}
-	return wishes, func() {
+	return requests, func() {
 		for _, f := range followers {
 			f.port.NodePort = f.leader.NodePort
 		}
 	}
 }
 
-// requested returns the node port that the client chose for any of the ports with a given number.
-func requested(s *corev1.Service, port int32) int32 {
+// requestedNodePort returns the node port that the client chose for any of the ports with a given number.
+func requestedNodePort(s *corev1.Service, port int32) int32 {
 	for i := range s.Spec.Ports {
 		if p := &s.Spec.Ports[i]; p.Port == port && p.NodePort != 0 {
 			return p.NodePort
@@ -134,11 +137,10 @@ func requested(s *corev1.Service, port int32) int32 {
 	return 0
 }
 
-// allocateDryRun is take for a dry run. It allocates nothing and does not check whether a port is
-// free, because that may change before the real write.
+// allocateDryRun returns ports as allocate does, but records nothing. It does not check whether a
+// port is free, because that may change before the real write.
 func (p *ports) allocateDryRun(_ context.Context, wanted []int) ([]int, error) {
-	got, err := p.mark(&bitSet{taken: newBits()}, slices.Clone(wanted))
-	return got, err
+	return p.mark(&bitSet{taken: new(big.Int)}, wanted)
 }
 
 var errPortTaken = errors.New("provided port is already allocated")
@@ -155,30 +157,32 @@ func (e *portError) Unwrap() error { return e.err }
 // ports is the range allocation of node ports.
 type ports struct {
 	*bits
-	span    utilnet.PortRange
-	metrics *metrics
+	portRange utilnet.PortRange
+	metrics   *metrics
 }
 
 // newPorts returns the ports stored in b. inUse returns the ports that services have; it may return
 // ports outside of the range.
-func newPorts(b *bits, span utilnet.PortRange, inUse func(context.Context) ([]int, error), m *metrics) *ports {
-	p := &ports{bits: b, span: span, metrics: m}
-	b.text = span.String()
-	b.seen = func(s *bitSet) { m.portsTaken(s.count(), span.Size) }
-	b.rebuild = func(ctx context.Context) (places []int, err error) {
+func newPorts(b *bits, portRange utilnet.PortRange, inUse func(context.Context) ([]int, error), m *metrics) *ports {
+	p := &ports{bits: b, portRange: portRange, metrics: m}
+	b.rangeText = portRange.String()
+	b.observe = func(s *bitSet) { m.setPortUsage(s.count(), portRange.Size) }
+	b.rebuild = func(ctx context.Context) (positions []int, err error) {
 		used, err := inUse(ctx)
 		for _, port := range used {
-			if at, ok := p.offset(port); ok {
-				places = append(places, at)
+			if position, ok := p.offset(port); ok {
+				positions = append(positions, position)
 			}
 		}
-		return places, err
+		return positions, err
 	}
 	return p
 }
 
 // offset returns the position of a port, or false if it is out of the range.
-func (p *ports) offset(port int) (int, bool) { return port - p.span.Base, p.span.Contains(port) }
+func (p *ports) offset(port int) (int, bool) {
+	return port - p.portRange.Base, p.portRange.Contains(port)
+}
 
 // allocate allocates all wanted ports or none; 0 means any port. It returns them in the same order.
 func (p *ports) allocate(ctx context.Context, wanted []int) ([]int, error) {
@@ -190,7 +194,7 @@ func (p *ports) allocate(ctx context.Context, wanted []int) ([]int, error) {
 		got, err = p.mark(s, wanted)
 		return err
 	})
-	p.metrics.ports(wanted, err)
+	p.metrics.observePorts(wanted, err)
 	if err != nil {
 		return nil, err
 	}
@@ -209,20 +213,20 @@ func (p *ports) mark(s *bitSet, wanted []int) ([]int, error) {
 			}
 			offset = free
 		} else {
-			at, ok := p.offset(port)
+			position, ok := p.offset(port)
 			switch {
 			case !ok:
 				return nil, &portError{
 					i,
-					fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.span.String()),
+					fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.portRange.String()),
 				}
-			case s.has(at):
+			case s.has(position):
 				return nil, &portError{i, errPortTaken}
 			}
-			offset = at
+			offset = position
 		}
 		s.set(offset, true)
-		got[i] = p.span.Base + offset
+		got[i] = p.portRange.Base + offset
 	}
 	return got, nil
 }
@@ -230,16 +234,16 @@ func (p *ports) mark(s *bitSet, wanted []int) ([]int, error) {
 // anyFree returns a free position. It prefers the dynamic band, so that the static band stays free
 // for clients that choose their ports (KEP-3668).
 func (p *ports) anyFree(s *bitSet) (int, bool) {
-	static := int(staticBand(uint64(p.span.Size), 32, 128))
-	for _, band := range [][2]int{{static, p.span.Size - static}, {0, static}} {
+	static := int(staticBand(uint64(p.portRange.Size), 32, 128))
+	for _, band := range [][2]int{{static, p.portRange.Size - static}, {0, static}} {
 		from, n := band[0], band[1]
 		if n == 0 {
 			continue
 		}
 		start := rand.IntN(n)
 		for i := range n {
-			if at := from + (start+i)%n; !s.has(at) {
-				return at, true
+			if position := from + (start+i)%n; !s.has(position) {
+				return position, true
 			}
 		}
 	}
@@ -253,8 +257,8 @@ func (p *ports) free(ctx context.Context, given []int) error {
 	}
 	return p.change(ctx, func(s *bitSet) error {
 		for _, port := range given {
-			if at, ok := p.offset(port); ok {
-				s.set(at, false)
+			if position, ok := p.offset(port); ok {
+				s.set(position, false)
 			}
 		}
 		return nil

@@ -45,7 +45,7 @@ type repairs struct {
 func (a *Allocator) Repair(ctx context.Context) error {
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
-	r := &run{Allocator: a, seen: map[string]bool{}}
+	r := &repairRun{Allocator: a, reported: map[string]bool{}}
 	check := r.repairAddresses
 	if a.Bitmap {
 		check = r.reportUnconfigured
@@ -61,18 +61,18 @@ func (a *Allocator) Repair(ctx context.Context) error {
 	if ports != nil {
 		a.metrics.portRepairs.Inc()
 	}
-	a.repairs.reported = r.seen
+	a.repairs.reported = r.reported
 	return errors.Join(addresses, ports)
 }
 
-// run is one repair.
-type run struct {
+// repairRun is one repair.
+type repairRun struct {
 	*Allocator
-	seen map[string]bool // the reported problems
+	reported map[string]bool // the problems that this repair found
 }
 
-// newest returns the current services.
-func (r *run) newest(ctx context.Context) ([]*corev1.Service, error) {
+// currentServices returns the current services.
+func (r *repairRun) currentServices(ctx context.Context) ([]*corev1.Service, error) {
 	if _, err := r.Cache.MostRecent(ctx); err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (r *run) newest(ctx context.Context) ([]*corev1.Service, error) {
 
 // repairAddresses repairs both directions: each service has its addresses, and each address has its
 // service.
-func (r *run) repairAddresses(ctx context.Context) error {
-	services, err := r.newest(ctx)
+func (r *repairRun) repairAddresses(ctx context.Context) error {
+	services, err := r.currentServices(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,15 +108,15 @@ func (r *run) repairAddresses(ctx context.Context) error {
 }
 
 // repairAddress ensures that the IPAddress object of a service's address refers to the service.
-func (r *run) repairAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	family := familyOf(addr)
 	// A range that is being deleted still contains addresses of services.
-	spans, err := r.spans(family, func(*networkingv1.ServiceCIDR) bool { return true })
+	ranges, err := r.ranges(family, func(*networkingv1.ServiceCIDR) bool { return true })
 	if err != nil {
 		return err
 	}
-	if _, err := containing(spans, addr); err != nil {
-		r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+	if _, err := containing(ranges, addr); err != nil {
+		r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 			"outOfRange", "ClusterIPOutOfRange", "ClusterIPAllocation",
 			fmt.Sprintf("Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", family, addr),
 		})
@@ -127,7 +127,7 @@ func (r *run) repairAddress(ctx context.Context, s *corev1.Service, addr netip.A
 		return err
 	}
 	if !found {
-		r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+		r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 			"repair", "ClusterIPNotAllocated", "ClusterIPAllocation", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing",
 				family, addr),
 		})
@@ -137,36 +137,36 @@ func (r *run) repairAddress(ctx context.Context, s *corev1.Service, addr netip.A
 		return nil
 	}
 	if refersTo(live, s.Namespace, s.Name) {
-		if labelled(live, family) {
+		if hasLabels(live, family) {
 			return nil
 		}
 		return r.recreate(ctx, s, addr, live)
 	}
-	owner, err := r.ownerNow(live)
+	owner, err := r.ownerOf(live)
 	if err != nil {
 		return err
 	}
 	if owner != nil && slices.Contains(addressesOf(owner), addr) {
-		r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+		r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 			"duplicate", "ClusterIPAlreadyAllocated", "ClusterIPAllocation",
 			fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr),
 		})
 		return nil
 	}
-	r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+	r.report(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
 		"repair", "ClusterIPNotAllocated", "ClusterIPAllocation",
 		fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, addr, s.Namespace, s.Name),
 	})
 	return r.recreate(ctx, s, addr, live)
 }
 
-// labelled reports whether an address has the labels of this allocator.
-func labelled(addr *networkingv1.IPAddress, family corev1.IPFamily) bool {
+// hasLabels reports whether an address has the labels of this allocator.
+func hasLabels(addr *networkingv1.IPAddress, family corev1.IPFamily) bool {
 	return addr.Labels[networkingv1.LabelIPAddressFamily] == string(family) && addr.Labels[networkingv1.LabelManagedBy] == managedBy
 }
 
-// ownerNow returns the Service that an IPAddress refers to, or nil if it does not exist.
-func (r *run) ownerNow(addr *networkingv1.IPAddress) (*corev1.Service, error) {
+// ownerOf returns the Service that an IPAddress refers to, or nil if it does not exist.
+func (r *repairRun) ownerOf(addr *networkingv1.IPAddress) (*corev1.Service, error) {
 	if !refersToService(addr) {
 		return nil, nil
 	}
@@ -178,8 +178,8 @@ func (r *run) ownerNow(addr *networkingv1.IPAddress) (*corev1.Service, error) {
 }
 
 // recreate replaces an IPAddress object by one that refers to the service.
-func (r *run) recreate(ctx context.Context, s *corev1.Service, addr netip.Addr, live *networkingv1.IPAddress) error {
-	if err := r.deleteSeen(ctx, live); err != nil {
+func (r *repairRun) recreate(ctx context.Context, s *corev1.Service, addr netip.Addr, live *networkingv1.IPAddress) error {
+	if err := r.deleteUnchanged(ctx, live); err != nil {
 		return err
 	}
 	if err := r.createAddress(ctx, s, addr); !errors.Is(err, errAddressTaken) {
@@ -188,8 +188,8 @@ func (r *run) recreate(ctx context.Context, s *corev1.Service, addr netip.Addr, 
 	return nil // the next repair reports it
 }
 
-// deleteSeen deletes an address, unless it was recreated since it was read.
-func (r *run) deleteSeen(ctx context.Context, seen *networkingv1.IPAddress) error {
+// deleteUnchanged deletes an address, unless it was recreated since it was read.
+func (r *repairRun) deleteUnchanged(ctx context.Context, seen *networkingv1.IPAddress) error {
 	uid := seen.UID
 	err := r.API.Delete(ctx, addressPath().Named(seen.Name), &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsConflict(err) {
@@ -198,19 +198,20 @@ func (r *run) deleteSeen(ctx context.Context, seen *networkingv1.IPAddress) erro
 	return ignoreNotFound(err)
 }
 
-// deleteUnowned deletes an address without a service.
-func (r *run) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddress) error {
-	about := aboutAddress(addr)
+// deleteUnowned deletes an IPAddress object that refers to no service, or to a service that does not
+// exist or does not have the address. It keeps objects younger than addressGrace.
+func (r *repairRun) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddress) error {
+	subject := addressReference(addr)
 	if !refersToService(addr) {
-		r.report(ctx, about, r.metrics.addressRepairKinds, problem{
+		r.report(ctx, subject, r.metrics.addressRepairKinds, problem{
 			"repair", "IPAddressNotAllocated", "IPAddressAllocation",
 			fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up",
 				addr.Name, addr.Spec.ParentRef),
 		})
-		return r.deleteSeen(ctx, addr)
+		return r.deleteUnchanged(ctx, addr)
 	}
 	ref := addr.Spec.ParentRef
-	owner, err := r.ownerNow(addr)
+	owner, err := r.ownerOf(addr)
 	if err != nil { // an undecodable Service may own it
 		return err
 	}
@@ -218,26 +219,26 @@ func (r *run) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddress) e
 		if r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
 			return nil
 		}
-		r.report(ctx, about, r.metrics.addressRepairKinds, problem{
+		r.report(ctx, subject, r.metrics.addressRepairKinds, problem{
 			"leak", "IPAddressNotAllocated", "IPAddressAllocation",
 			fmt.Sprintf("IPAddress: %s for Service %s/%s appears to have leaked: cleaning up", addr.Name, ref.Namespace, ref.Name),
 		})
-		return r.deleteSeen(ctx, addr)
+		return r.deleteUnchanged(ctx, addr)
 	}
 	ip, err := netip.ParseAddr(addr.Name)
 	if err == nil && slices.Contains(addressesOf(owner), ip) || r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
 		return nil
 	}
-	r.report(ctx, about, r.metrics.addressRepairKinds, problem{
+	r.report(ctx, subject, r.metrics.addressRepairKinds, problem{
 		"leak", "IPAddressWrongReference", "IPAddressAllocation",
 		fmt.Sprintf("IPAddress: %s for Service %s/%s has a wrong reference; cleaning up", addr.Name, ref.Namespace, ref.Name),
 	})
-	return r.deleteSeen(ctx, addr)
+	return r.deleteUnchanged(ctx, addr)
 }
 
 // portsInUse returns the ports that services have.
 func (a *Allocator) portsInUse(ctx context.Context) (out []int, err error) {
-	services, err := (&run{Allocator: a}).newest(ctx)
+	services, err := (&repairRun{Allocator: a}).currentServices(ctx)
 	for _, s := range services {
 		out = append(out, portsOf(s)...)
 	}
@@ -246,98 +247,91 @@ func (a *Allocator) portsInUse(ctx context.Context) (out []int, err error) {
 
 // repairPorts rebuilds the range allocation from the services. The stored state is read before the
 // services, so an allocation in between makes the write fail.
-func (r *run) repairPorts(ctx context.Context) error {
+func (r *repairRun) repairPorts(ctx context.Context) error {
 	p := r.Allocator.ports
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, text, err := p.read(ctx)
+	old, next, text, err := p.beginRepair(ctx)
 	if err != nil {
 		return err
 	}
-	p.forget(old, text)
-	services, err := r.newest(ctx)
+	services, err := r.currentServices(ctx)
 	if err != nil {
 		return err
 	}
-	next := p.empty(old)
 	for _, s := range services {
 		for _, port := range portsOf(s) {
 			r.addPort(ctx, s, port, old, next, text == "")
 		}
 	}
-	found, leaked := copyUnused(old, next, r.repairs.leaked)
-	r.repairs.leaked = found
+	var leaked int
+	r.repairs.leaked, leaked = copyUnused(old, next, r.repairs.leaked)
 	if leaked > 0 {
-		r.metrics.portRepairKind.WithLabelValues("leak").Add(float64(leaked))
+		r.metrics.portRepairKinds.WithLabelValues("leak").Add(float64(leaked))
 	}
 	return p.replace(ctx, old, next, text)
 }
 
 // addPort adds a service's port to the new state.
-func (r *run) addPort(ctx context.Context, s *corev1.Service, port int, old, next *bitSet, fresh bool) {
+func (r *repairRun) addPort(ctx context.Context, s *corev1.Service, port int, old, next *bitSet, nothingStored bool) {
 	p := r.Allocator.ports
-	at, ok := p.offset(port)
+	position, ok := p.offset(port)
 	switch {
 	case !ok:
-		r.report(ctx, aboutService(s), r.metrics.portRepairKind, problem{
+		r.report(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
 			"outOfRange", "PortOutOfRange", "PortAllocation",
-			fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, p.span.String()),
+			fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, p.portRange.String()),
 		})
-	case next.has(at):
-		r.report(ctx, aboutService(s), r.metrics.portRepairKind, problem{
+	case next.has(position):
+		r.report(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
 			"duplicate", "PortAlreadyAllocated", "PortAllocation",
 			fmt.Sprintf("Port %d was assigned to multiple services; please recreate service", port),
 		})
 	default:
-		if !old.has(at) && !fresh {
-			r.report(ctx, aboutService(s), r.metrics.portRepairKind, problem{
+		if !old.has(position) && !nothingStored {
+			r.report(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
 				"repair", "PortNotAllocated", "PortAllocation", fmt.Sprintf("Port %d is not allocated; repairing", port),
 			})
 		}
-		next.set(at, true)
+		next.set(position, true)
 	}
 }
 
 // problem is a finding of a repair: its kind in metrics, and its event.
 type problem struct{ kind, reason, action, note string }
 
-// about is the object that an event is about.
-type about struct {
-	corev1.ObjectReference
-}
-
-func aboutService(s *corev1.Service) about {
-	return about{corev1.ObjectReference{
+func serviceReference(s *corev1.Service) corev1.ObjectReference {
+	return corev1.ObjectReference{
 		APIVersion:      "v1",
 		Kind:            "Service",
 		Namespace:       s.Namespace,
 		Name:            s.Name,
 		UID:             s.UID,
 		ResourceVersion: s.ResourceVersion,
-	}}
+	}
 }
 
-func aboutAddress(a *networkingv1.IPAddress) about {
-	return about{corev1.ObjectReference{
+func addressReference(a *networkingv1.IPAddress) corev1.ObjectReference {
+	return corev1.ObjectReference{
 		APIVersion:      networkingv1.SchemeGroupVersion.String(),
 		Kind:            "IPAddress",
 		Name:            a.Name,
 		UID:             a.UID,
 		ResourceVersion: a.ResourceVersion,
-	}}
+	}
 }
 
-// report counts a problem and creates an event for it, unless the previous repair reported the same
-// problem.
-func (r *run) report(ctx context.Context, on about, count *prometheus.CounterVec, p problem) {
-	count.WithLabelValues(p.kind).Inc()
-	key := fmt.Sprintf("%s %s %s", on.UID, p.reason, p.note)
-	r.seen[key] = true
+// report counts a problem. It also logs the problem and creates an event about subject, unless the
+// previous repair reported the same problem.
+func (r *repairRun) report(ctx context.Context, subject corev1.ObjectReference, counter *prometheus.CounterVec, p problem) {
+	counter.WithLabelValues(p.kind).Inc()
+	key := fmt.Sprintf("%s %s %s", subject.UID, p.reason, p.note)
+	r.reported[key] = true
 	if r.repairs.reported[key] {
 		return
 	}
-	r.Logger.Warn("service allocation", "kind", on.Kind, "namespace", on.Namespace, "name", on.Name, "reason", p.reason, "note", p.note)
-	namespace := on.Namespace
+	r.Logger.Warn("service allocation", "kind", subject.Kind, "namespace", subject.Namespace, "name", subject.Name, "reason", p.reason, "note", p.note)
+	namespace := subject.Namespace
 	if namespace == "" {
 		namespace = api.DefaultNamespace
 	}
@@ -349,7 +343,7 @@ func (r *run) report(ctx context.Context, on about, count *prometheus.CounterVec
 	event := &eventsv1.Event{
 		TypeMeta: metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      fmt.Sprintf("%s.%x", strings.ReplaceAll(on.Name, ":", "."), now.UnixNano()),
+			Name:      fmt.Sprintf("%s.%x", strings.ReplaceAll(subject.Name, ":", "."), now.UnixNano()),
 			Namespace: namespace,
 		},
 		EventTime:           metav1.NewMicroTime(now),
@@ -357,7 +351,7 @@ func (r *run) report(ctx context.Context, on about, count *prometheus.CounterVec
 		ReportingInstance:   controller + "-" + r.Identity,
 		Action:              p.action,
 		Reason:              p.reason,
-		Regarding:           on.ObjectReference,
+		Regarding:           subject,
 		Note:                p.note,
 		Type:                corev1.EventTypeWarning,
 	}

@@ -9,20 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
 	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
-	"binnacle/services/apiserver/internal/status"
 )
-
-func newInvalid(name string, errs field.ErrorList) error {
-	return status.Invalid(schema.GroupKind{Kind: "Service"}, name, errs)
-}
-
-func newInternal(err error) error { return apierrors.NewInternalError(err) }
 
 func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
@@ -116,7 +107,7 @@ func portsOf(s *corev1.Service) []int {
 	return out
 }
 
-// keepAllocated copies allocated values that s lacks from was, the live service, so
+// keepAllocated copies allocated values that s lacks from old, the live service, so
 // that writing the same manifest again changes nothing.
 func keepAllocated(s, was *corev1.Service) {
 	if hasAddress(s) && hasAddress(was) {
@@ -199,7 +190,7 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 	}
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
-	r := &run{Allocator: a, seen: map[string]bool{}}
+	r := &repairRun{Allocator: a, reported: map[string]bool{}}
 	var errs []error
 	for _, addr := range addressesOf(s) {
 		errs = append(errs, r.repairAddress(ctx, s, addr))

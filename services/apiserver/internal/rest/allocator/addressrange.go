@@ -1,0 +1,100 @@
+package allocator
+
+import (
+	"encoding/binary"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+)
+
+// addressRange is the addresses of a prefix that can be allocated. The network address and, for IPv4,
+// the broadcast address cannot.
+type addressRange struct {
+	prefix netip.Prefix
+	first  netip.Addr
+	size   uint64 // number of addresses, at most 2^64-1
+	// static is the number of addresses at the beginning that the allocator uses last, so that they
+	// stay free for clients that choose their addresses (KEP-3070).
+	static uint64
+}
+
+// addressRangeOf returns the addresses of a prefix that can be allocated.
+func addressRangeOf(p netip.Prefix) addressRange {
+	p = p.Masked()
+	s := addressRange{prefix: p, first: p.Addr().Next(), size: math.MaxUint64}
+	hosts := p.Addr().BitLen() - p.Bits()
+	reserved := uint64(1)
+	if p.Addr().Is4() {
+		reserved = 2
+	}
+	if hosts < 64 {
+		s.size = uint64(1) << hosts
+		s.size -= min(s.size, reserved)
+	}
+	s.static = staticBand(s.size, 16, 256)
+	return s
+}
+
+// staticBand returns the size of the band that stays free for clients that choose values themselves:
+// size/part, but at least 16 and at most maximum (KEP-3070, KEP-3668). A range of 16 values or fewer
+// has no such band.
+func staticBand(size, part, maximum uint64) uint64 {
+	const minimum = 16
+	if size <= minimum {
+		return 0
+	}
+	return min(max(size/part, minimum), maximum)
+}
+
+func (s addressRange) contains(a netip.Addr) bool {
+	if !s.prefix.Contains(a) || s.size == 0 {
+		return false
+	}
+	return a.Compare(s.first) >= 0 && a.Compare(addressAfter(s.first, s.size-1)) <= 0
+}
+
+// candidates returns all addresses in the order in which the allocator tries them: first those of the
+// dynamic band, then those of the static band, each band from a random position on.
+func (s addressRange) candidates() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		_ = fromRandom(s.static, s.size-s.static, s.first, yield) && fromRandom(0, s.static, s.first, yield)
+	}
+}
+
+// fromRandom yields the n addresses from base+offset on, beginning at a random one of them. It returns
+// false if yield returned false.
+func fromRandom(offset, n uint64, base netip.Addr, yield func(netip.Addr) bool) bool {
+	if n == 0 {
+		return true
+	}
+	start := rand.Uint64N(n)
+	for i := range n {
+		index := start + i
+		if index >= n || index < start { // wrapped around
+			index -= n
+		}
+		if !yield(addressAfter(base, offset+index)) {
+			return false
+		}
+	}
+	return true
+}
+
+// addressAfter returns the address n after a. It must exist.
+func addressAfter(a netip.Addr, n uint64) netip.Addr {
+	if a.Is4() {
+		b := a.As4()
+		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
+		return netip.AddrFrom4(b)
+	}
+	b := a.As16()
+	high := binary.BigEndian.Uint64(b[:8])
+	low := binary.BigEndian.Uint64(b[8:])
+	if low+n < low {
+		high++
+	}
+	binary.BigEndian.PutUint64(b[:8], high)
+	binary.BigEndian.PutUint64(b[8:], low+n)
+	return netip.AddrFrom16(b)
+}
