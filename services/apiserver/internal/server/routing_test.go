@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/routing"
 )
 
 // TestAuditIDs checks that the ids of clients are kept up to 1 KiB. Longer ones are replaced.
@@ -148,7 +149,7 @@ func TestDelegatesResolveByPath(t *testing.T) {
 		{path: "/apis/none.test//xs"},
 	} {
 		for what, want := range map[string]string{"all": test.all, "extension": test.extension, "peer": test.peer, "": ""} {
-			var f server.Delegates
+			var f routing.Delegates
 			if what == "all" || what == "extension" {
 				f.Extension = extension
 			}
@@ -192,7 +193,7 @@ func textHandler(what string) http.Handler {
 
 func TestMuxRoutesPaths(t *testing.T) {
 	kinds := newAPISet(t)
-	full := &server.Mux{
+	full := &routing.Mux{
 		API:       newErrorAPI(t),
 		Discovery: documents{},
 		Health:    textHandler("health"),
@@ -204,7 +205,7 @@ func TestMuxRoutesPaths(t *testing.T) {
 		LogFiles:  t.TempDir(),
 		Flow:      flowcontrol.New(flowcontrol.Options{Seats: 1, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)}),
 	}
-	bare := &server.Mux{
+	bare := &routing.Mux{
 		API:       full.API,
 		Discovery: documents{},
 		Health:    full.Health,
@@ -312,7 +313,7 @@ func TestMuxRoutesPaths(t *testing.T) {
 		if test.bare == "" {
 			test.bare = test.full
 		}
-		for m, want := range map[*server.Mux]string{full: test.full, bare: test.bare} {
+		for m, want := range map[*routing.Mux]string{full: test.full, bare: test.bare} {
 			r := httptest.NewRequest(test.method, "/", nil)
 			r.URL.Path = test.path
 			r = r.WithContext(requesttest.WithInfo(r.Context(), requestinfo.Resolve(r, kinds)))
