@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -76,7 +77,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 			},
 			page: page,
 		}
-		r := newRig(t, newMemStore(), func(c *watchcache.Config) { varied(c); c.Source = src })
+		r := newRig(t, newMemStore(), func(c *watchcache.Config) { withVariantField(c); c.Source = src })
 		w, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{After: first})
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +108,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return states, texts(evs)
+		return states, formatEvents(evs)
 	}
 	states, watched := after(1, 1)
 	if len(states[0]) < 100 || len(states[1]) < 100 || len(watched) < 100 {
@@ -126,17 +127,17 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 	}
 }
 
-// varied configures withDefinitions resources whose attributes depend
+// withVariantField configures withDefinitions resources whose attributes depend
 // on the variant of the definition.
-func varied(c *watchcache.Config) {
+func withVariantField(c *watchcache.Config) {
 	withDefinitions(c)
 	defines := c.Resources[0].Defines
 	c.Resources[0].Defines = func(value []byte) (watchcache.ResourceConfig, bool) {
 		out, is := defines(value)
 		plain := out.Attributes
-		out.Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
+		out.Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 			a, err := plain(key, value)
-			a.Fields = watchcache.SetOf(map[string]string{nodeField: a.Fields.Get(nodeField), "variant": out.Variant})
+			a.Fields = attributes.SetOf(map[string]string{nodeField: a.Fields.Get(nodeField), "variant": out.Variant})
 			return a, err
 		}
 		return out, is

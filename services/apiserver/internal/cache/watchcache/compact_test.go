@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -76,18 +77,18 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			r := newRig(t, newMemStore(), func(cfg *watchcache.Config) {
-				cfg.Resources[0].Attributes = func(string, []byte) (watchcache.Attributes, error) {
-					return watchcache.Attributes{
+				cfg.Resources[0].Attributes = func(string, []byte) (attributes.Attributes, error) {
+					return attributes.Attributes{
 						Namespace: c.namespace,
 						Name:      c.name,
-						Labels:    watchcache.SetOf(c.labels),
-						Fields:    watchcache.SetOf(c.fields),
+						Labels:    attributes.SetOf(c.labels),
+						Fields:    attributes.SetOf(c.fields),
 					}, nil
 				}
 			})
 			e := r.pods.Entry(storage.KeyValue{Key: c.key, Value: []byte("{}"), ModRevision: 7, CreateRevision: 5})
 			if e.Key() != c.key || e.Namespace() != c.namespace || e.Name() != c.name {
-				t.Errorf("got key %.50q, namespace %.50q, name %.50q", e.Key(), e.Namespace(), e.Name())
+				t.Errorf("got key %.50q, namespace %.50q, name %.50q, want %.50q, %.50q, %.50q", e.Key(), e.Namespace(), e.Name(), c.key, c.namespace, c.name)
 			}
 			if got := maps.Collect(e.Labels().All()); !maps.Equal(got, c.labels) {
 				t.Errorf("got labels %.200v, want %.200v", got, c.labels)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/storage"
@@ -37,25 +38,25 @@ func (o object) String() string {
 	return string(b)
 }
 
-func attributes(prefix string) func(string, []byte) (watchcache.Attributes, error) {
-	return func(key string, value []byte) (watchcache.Attributes, error) {
+func attributesBelow(prefix string) func(string, []byte) (attributes.Attributes, error) {
+	return func(key string, value []byte) (attributes.Attributes, error) {
 		ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 		if !ok {
 			ns, name = "", ns
 		}
 		var o object
 		if err := json.Unmarshal(value, &o); err != nil {
-			return watchcache.Attributes{}, err
+			return attributes.Attributes{}, err
 		}
-		return watchcache.Attributes{Namespace: ns, Name: name, Labels: watchcache.SetOf(o.Labels), Fields: watchcache.SetOf(o.Fields)}, nil
+		return attributes.Attributes{Namespace: ns, Name: name, Labels: attributes.SetOf(o.Labels), Fields: attributes.SetOf(o.Fields)}, nil
 	}
 }
 
 const nodeField = "spec.nodeName"
 
-func resource(name string) watchcache.ResourceConfig {
+func resourceConfig(name string) watchcache.ResourceConfig {
 	prefix := "/registry/" + name + "/"
-	return watchcache.ResourceConfig{Name: name, Prefix: prefix, Attributes: attributes(prefix), Index: []string{nodeField}}
+	return watchcache.ResourceConfig{Name: name, Prefix: prefix, Attributes: attributesBelow(prefix), Index: []string{nodeField}}
 }
 
 // rig is a running cache on an in-memory store.
@@ -86,7 +87,7 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 		Older:      store,
 		// Tests count reads and confirm the revision explicitly.
 		ConfirmEvery: time.Hour,
-		Resources:    []watchcache.ResourceConfig{resource("pods"), resource("nodes")},
+		Resources:    []watchcache.ResourceConfig{resourceConfig("pods"), resourceConfig("nodes")},
 	}
 	if change != nil {
 		change(&cfg)
@@ -162,15 +163,15 @@ func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]w
 	return all, nil
 }
 
-// ending returns the error with which a watcher without unread events ends.
-func ending(ctx context.Context, w *watchcache.Watcher) error {
+// finalError returns the error with which a watcher without unread events ends.
+func finalError(ctx context.Context, w *watchcache.Watcher) error {
 	for {
 		evs, err := next(ctx, w, nil)
 		if err != nil {
 			return err
 		}
 		if len(evs) > 0 { // empty after a leftover nudge of drain
-			return fmt.Errorf("unexpected events %q", texts(evs))
+			return fmt.Errorf("unexpected events %q", formatEvents(evs))
 		}
 	}
 }
@@ -181,11 +182,11 @@ func (r *rig) drain(w *watchcache.Watcher) []string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return texts(evs)
+	return formatEvents(evs)
 }
 
-// texts formats events as "ADDED pods/a/b@5 {…}".
-func texts(evs []watchcache.Event) []string {
+// formatEvents formats events as "ADDED pods/a/b@5 {…}".
+func formatEvents(evs []watchcache.Event) []string {
 	out := []string{}
 	for i, ev := range evs {
 		if ev.Type == watchcache.Bookmark {
@@ -221,12 +222,12 @@ func selection(t interface{ Fatal(...any) }, namespace, labelSelector, fieldSele
 	return s
 }
 
-func expired(err error) bool {
+func isExpired(err error) bool {
 	var e *watchcache.ExpiredError
 	return errors.As(err, &e)
 }
 
-func onNode(node string) string {
+func podOnNode(node string) string {
 	return object{Fields: map[string]string{nodeField: node}}.String()
 }
 

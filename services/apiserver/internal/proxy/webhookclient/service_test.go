@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func kubeconfig(t *testing.T, s *httptest.Server, url string, user *clientcmdapi.AuthInfo, change ...func(*clientcmdapi.Cluster)) string {
 	t.Helper()
 	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: ca(s)}
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: caBundle(s)}
 	for _, f := range change {
 		f(c.Clusters["c"])
 	}
@@ -85,7 +85,7 @@ func TestCredentialsAreSent(t *testing.T) {
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/asked" {
-			t.Errorf("got a request for %s", r.URL.Path)
+			t.Errorf("got a request for %s, want /asked", r.URL.Path)
 		}
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	}))
@@ -151,7 +151,7 @@ func TestProxy(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if got := <-through; err != nil || string(body) != "asked example.com" || got != "CONNECT example.com:443" {
-		t.Errorf("got %q through %q: %v", body, got, err)
+		t.Errorf("got %q through %q, %v, want the response of example.com through CONNECT example.com:443", body, got, err)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestNewClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	client, release, err := webhookclient.NewClient(&rest.Config{BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{
-		CAData: ca(s), CertFile: "/absent", CertData: ca(s), KeyFile: "/absent", KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+		CAData: caBundle(s), CertFile: "/absent", CertData: caBundle(s), KeyFile: "/absent", KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
 	}}, at, 100, nil)
 	if err != nil {
 		t.Fatal(err)

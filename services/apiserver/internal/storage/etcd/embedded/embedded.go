@@ -4,8 +4,8 @@
 //
 // States: Start → serving → Stop. The client of the Server calls the server directly, without
 // sockets or encoding. While it serves, Maintain keeps its database small and below its quota
-// (maintain.go). Stock tools can reach it at ListenClient, if configured. app starts it if no etcd
-// servers are given; tests start it through etcdtest.
+// (maintain.go). Stock tools can reach it at ListenClient, if configured. Package build starts
+// it if no etcd servers are given; tests start it through etcdtest.
 package embedded
 
 import (
@@ -231,8 +231,8 @@ func (s *Server) Stop() {
 	s.lock.Close()
 }
 
-// clearElections deletes the elections of earlier processes. Their leaders have ended, because only this
-// process reaches the server.
+// clearElections deletes the elections of earlier processes. Their leaders have ended, because only
+// this process reaches the server.
 func (s *Server) clearElections(ctx context.Context) error {
 	resp, err := s.client.Get(ctx, etcd.ElectionPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil || resp.Count == 0 {
