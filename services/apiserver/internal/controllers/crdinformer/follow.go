@@ -130,7 +130,7 @@ func (s *Syncer) update(e *watchcache.Entry) {
 		s.remove(e.Key())
 		return
 	}
-	definition, err := kind.Read(
+	definition, err := kind.NewCRD(
 		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(outline, revision) },
 		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(e.Stored(), revision) },
 	)
@@ -141,7 +141,7 @@ func (s *Syncer) update(e *watchcache.Entry) {
 		return
 	}
 	definition.Sum = e.Sum(s.seed)
-	if !definition.Has(apiextensionsv1.Established) {
+	if !definition.HasCondition(apiextensionsv1.Established) {
 		s.remove(e.Key())
 		return
 	}
