@@ -23,6 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/routing"
 )
 
 // apiServer is the assembled server.
@@ -167,7 +168,7 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	})
 	if path := o.Debug.Socket; path != "" {
 		b.life.whileServing("debug socket", func(ctx context.Context) error {
-			if err := server.ServeProfiles(ctx, path); err != nil {
+			if err := routing.ServeProfiles(ctx, path); err != nil {
 				return fmt.Errorf("--debug-socket-path: %w", err)
 			}
 			return nil

@@ -1,6 +1,8 @@
 package build
 
 import (
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 	"context"
 	"fmt"
 	"net/http"
@@ -176,19 +178,19 @@ func operations(b *base, sets *apiSets, sec *security, w *writes.Writer, up *kub
 	)
 }
 
-// routing finds the handler of a request that has passed all filters.
-type routing struct {
+// router finds the handler of a request that has passed all filters.
+type router struct {
 	mux             http.Handler
 	updateDocuments func(http.Handler) http.Handler
 }
 
-// newMux creates the routing.
-func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *security, api *handlers.API, docs *documents) (*routing, error) {
+// newMux returns the router.
+func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *security, api *handlers.API, docs *documents) (*router, error) {
 	shown, err := o.Metrics.Gatherer(stores.overrideClusters.gatherer(b.metrics), b.log)
 	if err != nil {
 		return nil, err
 	}
-	mux := &server.Mux{
+	mux := &routing.Mux{
 		Flow:      sec.flow.Control,
 		API:       api,
 		Discovery: docs.discovery,
@@ -204,7 +206,7 @@ func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *se
 	if o.Debug.LogFiles {
 		mux.LogFiles = "/var/log"
 	}
-	return &routing{mux, docs.custom.WithRefresh}, nil
+	return &router{mux, docs.custom.WithRefresh}, nil
 }
 
 // newHandler creates the handler of all requests: the filters before the routes.
@@ -212,7 +214,7 @@ func newHandler(
 	b *base,
 	o *config.Options,
 	front *serving.Server,
-	routes *routing,
+	routes *router,
 	sets *apiSets,
 	sec *security,
 	custom *customResources,
@@ -230,7 +232,7 @@ func newHandler(
 		Responder:               sets.respond,
 		Authenticator:           users,
 		Authorizer:              sec.authz.metrics.Requests(sec.authz.chain),
-		Metrics:                 server.NewMetrics(b.metrics),
+		Metrics:                 telemetry.NewMetrics(b.metrics),
 		Kinds:                   sets.kinds,
 		Delegates:               d.foreign(),
 		Reloading:               reloading,
@@ -277,13 +279,13 @@ func paths(o *config.Options, h *health.Registry, issuer []string) []string {
 }
 
 // zpages adds /flagz and /statusz to the mux if their gates are enabled.
-func zpages(mux *server.Mux, o *config.Options) {
+func zpages(mux *routing.Mux, o *config.Options) {
 	const name = "kube-apiserver"
 	if o.Features.Enabled("ComponentFlagz") {
-		mux.Flagz = server.Flagz(name, o.FlagValues())
+		mux.Flagz = routing.Flagz(name, o.FlagValues())
 	}
 	if o.Features.Enabled("ComponentStatusz") {
-		mux.Statusz = server.Statusz(name, time.Now(), server.Versions{
+		mux.Statusz = routing.Statusz(name, time.Now(), routing.Versions{
 			Binary:    strings.TrimPrefix(version.Kubernetes, "v"),
 			Emulation: fmt.Sprintf("%s.%d", version.Major, o.Compatibility.Emulation().Minor),
 		})

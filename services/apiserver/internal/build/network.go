@@ -1,6 +1,8 @@
 package build
 
 import (
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -36,7 +38,6 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/internalclient"
-	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/server/peers"
 )
 
@@ -63,7 +64,7 @@ func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Regist
 		Health:          l.health,
 		Clients:         clients,
 		Metrics:         metrics,
-		HandshakeErrors: server.NewHandshakeErrors(metrics),
+		HandshakeErrors: telemetry.NewHandshakeErrors(metrics),
 	})
 	if err != nil {
 		return nil, err
@@ -215,8 +216,8 @@ func (d *delegates) certificate() *tls.Certificate {
 }
 
 // foreign returns the delegates for requests that this server does not serve.
-func (d *delegates) foreign() server.Delegates {
-	return server.Delegates{Extension: d.extensions.Handler, Peer: d.peer}
+func (d *delegates) foreign() routing.Delegates {
+	return routing.Delegates{Extension: d.extensions.Handler, Peer: d.peer}
 }
 
 // peer returns a handler that proxies a request to a replica that serves its resource; nil if there

@@ -26,6 +26,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // levelPolicy is a policy that records all requests at one level.
@@ -112,7 +113,7 @@ func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), m
 		Responder:      responsewriters.Responder{Codec: c},
 		Authenticator:  fixedUser{&request.User{Name: "ada"}},
 		Authorizer:     &impersonationRules{},
-		Metrics:        server.NewMetrics(a.registry),
+		Metrics:        telemetry.NewMetrics(a.registry),
 		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger:         slog.New(slog.DiscardHandler),
 		RequestTimeout: time.Minute,

@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // execInfo is the request info of a pod exec.
@@ -31,7 +32,7 @@ var execInfo = &requestinfo.Info{
 
 // Without flow control, a proxied connection does not count against MaxInFlight.
 func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
-	c := &Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry()), MaxInFlight: 1}
+	c := &Config{Bounds: testBounds, Metrics: telemetry.NewMetrics(prometheus.NewRegistry()), MaxInFlight: 1}
 	var inside http.HandlerFunc
 	h := c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
 	ask := func(op *requestinfo.Info) int {
@@ -103,7 +104,7 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 			reg := prometheus.NewRegistry()
 			c := &Config{
 				Bounds:  testBounds,
-				Metrics: NewMetrics(reg),
+				Metrics: telemetry.NewMetrics(reg),
 				Flow: flowcontrol.New(flowcontrol.Options{
 					Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 				}),

@@ -66,7 +66,7 @@ func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handl
 				return
 			}
 			received = len(body)
-			c.Metrics.bodies.observe(op, received)
+			c.Metrics.ObserveBody(op, received)
 			request.Step(ctx, request.StepBody)
 			cost += bodyCost(body, r)
 			mayGrow = true // the decoded object may be far larger than the text

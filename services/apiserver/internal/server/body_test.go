@@ -24,6 +24,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // hasBody reports bodies that a handler reads and that end.
@@ -68,7 +69,7 @@ func TestHasBody(t *testing.T) {
 
 func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	asked := make(chan string, 1)
-	c := &Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}
+	c := &Config{Bounds: testBounds, Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}
 	h := c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		asked <- fmt.Sprintf("%s, %v", body, err)
@@ -167,7 +168,7 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	large := newShared(2 * testBounds.LargeBytesPerCPU)
 	h := (&Config{
 		Bounds:  testBounds,
-		Metrics: NewMetrics(prometheus.NewRegistry()),
+		Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
 	}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
@@ -222,7 +223,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 		taken := make(chan bool, 1)
 		h := (&Config{
 			Bounds:  testBounds,
-			Metrics: NewMetrics(prometheus.NewRegistry()),
+			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
 		}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.InUse() == 0 {
 				t.Errorf("%s: the handler runs without bytes", name)
@@ -256,7 +257,7 @@ func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 		u := newClient("a")
 		h := (&Config{
 			Bounds:  testBounds,
-			Metrics: NewMetrics(prometheus.NewRegistry()),
+			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
 		}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler was called")
 		}))
@@ -310,7 +311,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 		var weigh []int
 		h := (&Config{
 			Bounds:  testBounds,
-			Metrics: NewMetrics(prometheus.NewRegistry()),
+			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
 		}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for _, n := range weigh {
 				if request.Estimate(r.Context(), n) != nil {
@@ -376,7 +377,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := &Config{
 		Bounds:  testBounds,
-		Metrics: NewMetrics(reg),
+		Metrics: telemetry.NewMetrics(reg),
 		Flow: flowcontrol.New(flowcontrol.Options{
 			Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 		}),
@@ -408,7 +409,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 		used := large.InUse
 		h := (&Config{
 			Bounds:  testBounds,
-			Metrics: NewMetrics(prometheus.NewRegistry()),
+			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
 		}).withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			came.Add(1)
 			if used() == 0 {
@@ -441,7 +442,7 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		c := &Config{
 			Bounds:  testBounds,
-			Metrics: NewMetrics(reg),
+			Metrics: telemetry.NewMetrics(reg),
 			Flow: flowcontrol.New(flowcontrol.Options{
 				Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 			}),

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
@@ -40,7 +41,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		budget := levels.of("")
 		h := (&Config{
 			Bounds:  testBounds,
-			Metrics: NewMetrics(prometheus.NewRegistry()),
+			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
 		}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
@@ -85,7 +86,7 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 		acquireAll(levels.of("workload-low").Queue, newClient("a"))
 		h := (&Config{
 			Bounds:  testBounds,
-			Metrics: NewMetrics(prometheus.NewRegistry()),
+			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
 		}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 		}))

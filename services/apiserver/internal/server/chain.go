@@ -19,6 +19,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authn"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // Config holds the dependencies of Handler.
@@ -31,14 +33,14 @@ type Config struct {
 	Responder       responsewriters.Responder
 	Authenticator   authn.Authenticator
 	Authorizer      authz.Authorizer
-	Metrics         *Metrics
+	Metrics         *telemetry.Metrics
 	// Kinds is the API set. Each request sees the set that was current when the request arrived.
 	Kinds *apiset.Live
 	// Refresh, if set, returns the newest API set of all replicas. It is called for requests about
 	// resources that Kinds does not contain yet, and may read the store.
 	Refresh func(context.Context) *apiset.Set
 	// Delegates finds other servers that answer for resources that this server does not serve.
-	Delegates Delegates
+	Delegates routing.Delegates
 	// Reloading, if set, reports whether the cache of the requested resource is being reloaded because
 	// the store's history was replaced, for example by a restored backup.
 	Reloading func(*requestinfo.Info) bool
@@ -108,34 +110,35 @@ func Handler(c Config) (http.Handler, error) {
 		return nil, err
 	}
 	if c.Kinds != nil {
-		c.Metrics.keepWhileServed(c.Kinds)
+		c.Metrics.KeepWhileServed(c.Kinds)
 	}
+	observe := c.telemetry()
 	limit := c.withInFlightLimit
 	if c.Flow != nil {
 		limit = c.withFlowControl
 	}
 	filters := []func(http.Handler) http.Handler{
-		engine,                 // gin: a panic in a later filter becomes a 500
-		c.withRequestInfo,      // all later filters need the request info
-		c.withMetrics,          // access log and metrics cover the responses of all later filters
-		c.withSecurityHeaders,  // on every response, also on rejections
-		c.withGoaway,           // before work for a connection that will close
-		cors,                   // preflight requests carry no credentials
-		c.withNegotiationLimit, // 431: later filters negotiate their responses
-		c.withDeadline,         // limits the time of all later filters
-		c.withReloadCheck,      // 429: authentication and authorization need loaded objects
-		c.withWarnings,         // authentication and handlers add Warning headers
-		c.withAuthentication,   // 401
-		c.withTracing,          // needs the user: privileged users continue their own traces
-		c.withAudit,            // records all later filters; reject records the earlier ones
-		c.withImpersonation,    // 403: later filters see the impersonated user
-		c.withUnknownResource,  // repeats the request with the API set of withAPISetRefresh
-		limit,                  // 429, before the cost of authorization
-		c.withAuthorization,    // 403
-		c.withAPISetRefresh,    // reads the newest API set for an authorized request
-		c.withStorageVersion,   // 503: the storage version is not registered yet
-		c.withOperationSpan,    // the span of the operation
-		c.withBody,             // only bodies of authorized requests are read; limits large ones
+		engine,                    // gin: a panic in a later filter becomes a 500
+		c.withRequestInfo,         // all later filters need the request info
+		observe.WithMetrics,       // access log and metrics cover the responses of all later filters
+		c.withSecurityHeaders,     // on every response, also on rejections
+		c.withGoaway,              // before work for a connection that will close
+		cors,                      // preflight requests carry no credentials
+		c.withNegotiationLimit,    // 431: later filters negotiate their responses
+		c.withDeadline,            // limits the time of all later filters
+		c.withReloadCheck,         // 429: authentication and authorization need loaded objects
+		c.withWarnings,            // authentication and handlers add Warning headers
+		c.withAuthentication,      // 401
+		observe.WithTracing,       // needs the user: privileged users continue their own traces
+		c.withAudit,               // records all later filters; reject records the earlier ones
+		c.withImpersonation,       // 403: later filters see the impersonated user
+		c.withUnknownResource,     // repeats the request with the API set of withAPISetRefresh
+		limit,                     // 429, before the cost of authorization
+		c.withAuthorization,       // 403
+		c.withAPISetRefresh,       // reads the newest API set for an authorized request
+		c.withStorageVersion,      // 503: the storage version is not registered yet
+		observe.WithOperationSpan, // the span of the operation
+		c.withBody,                // only bodies of authorized requests are read; limits large ones
 	}
 	if c.UpdateDocuments != nil {
 		filters = append(filters, c.UpdateDocuments) // discovery and OpenAPI include the newest definitions
@@ -145,6 +148,11 @@ func Handler(c Config) (http.Handler, error) {
 		h = filters[i](h)
 	}
 	return h, nil
+}
+
+// telemetry returns the filters that record requests.
+func (c *Config) telemetry() *telemetry.Filters {
+	return &telemetry.Filters{Metrics: c.Metrics, Logger: c.Logger, Slow: c.Slow, Traces: c.Traces}
 }
 
 // engineFilter returns a filter that passes requests through gin. The paths of the API are data,

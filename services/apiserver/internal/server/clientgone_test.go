@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // A failure after the client has gone counts as 499, not as a server error.
@@ -27,7 +28,7 @@ func TestCanceledRequestCountsAs499(t *testing.T) {
 		Mux:            http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
 		Authenticator:  headerAuthenticator{},
 		Authorizer:     &impersonationRules{},
-		Metrics:        server.NewMetrics(registry),
+		Metrics:        telemetry.NewMetrics(registry),
 		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger:         slog.New(slog.DiscardHandler),
 		RequestTimeout: time.Minute,

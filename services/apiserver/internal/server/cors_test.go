@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 func TestCheckOriginsRequiresAnchors(t *testing.T) {
@@ -56,7 +57,7 @@ func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffe
 		Mux:            http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 		Authenticator:  fixedUser{&request.User{Name: "u"}},
 		Authorizer:     authz.AlwaysAllow{},
-		Metrics:        server.NewMetrics(prometheus.NewRegistry()),
+		Metrics:        telemetry.NewMetrics(prometheus.NewRegistry()),
 		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger:         slog.New(slog.NewTextHandler(&log, nil)),
 		RequestTimeout: time.Minute,

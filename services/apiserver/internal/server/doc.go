@@ -1,4 +1,4 @@
-// Package server holds the filters that every request passes, in one list (chain.go),
-// and the routing of paths to handlers (mux.go). Package build constructs it. The
-// handlers, discovery and OpenAPI documents are behind it.
+// Package server holds the filters that every request passes, in one list (chain.go).
+// Package routing then finds the handler of a path, and package telemetry records the
+// request. Package build constructs all of them.
 package server

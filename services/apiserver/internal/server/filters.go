@@ -1,6 +1,8 @@
 package server
 
 import (
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +34,7 @@ const maxParsedQuery = 1 << 10
 // LongRunning returns a function that reports whether a request is long-running.
 // The function does not need the filters. It does not parse long queries,
 // because it runs before large requests need a permit.
-func LongRunning(kinds *apiset.Live, delegates Delegates) func(*http.Request) bool {
+func LongRunning(kinds *apiset.Live, delegates routing.Delegates) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		if len(r.URL.RawQuery) >= maxParsedQuery {
 			short, u := *r, *r.URL
@@ -51,7 +53,7 @@ func LongRunning(kinds *apiset.Live, delegates Delegates) func(*http.Request) bo
 // withRequestInfo attaches the state of the request and resolves its request info. Only
 // withUnknownResource may replace it later.
 func (c *Config) withRequestInfo(next http.Handler) http.Handler {
-	overloaded := c.withMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	overloaded := c.telemetry().WithMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { tooManyRequests(w, 1) })
 	})))
 	limits := newWorkLimits(c.Bounds, c.LargeRequests)
@@ -205,14 +207,14 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 		var span tracing.Span
 		if c.Traces != nil {
 			var ctx context.Context
-			ctx, span = c.beginAuthenticationSpan(r.Context())
+			ctx, span = c.telemetry().BeginAuthenticationSpan(r.Context())
 			r = r.WithContext(ctx)
 		}
 		u, err := c.Authenticator.Authenticate(r)
 		responsewriters.SendWarnings(w, r) // handlers that write plain text do not send them
 		span.End()
 		s := request.From(r.Context())
-		s.AuthenticationTime = observeSince(c.Metrics.filters.authentication, begin)
+		s.AuthenticationTime = telemetry.ObserveSince(c.Metrics.Filters.Authentication, begin)
 		if u == nil {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
@@ -243,7 +245,7 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.From(ctx))
 		rec := audit.From(ctx)
 		begin := time.Now()
-		spanned, span := c.beginSpan(ctx, "authorization")
+		spanned, span := c.telemetry().BeginSpan(ctx, "authorization")
 		decision, reason, err := c.Authorizer.Authorize(spanned, attrs)
 		span.End()
 		took := time.Since(begin)
@@ -251,7 +253,7 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 		if decision == authz.Allow {
 			rec.Annotate(decisionAnnotation, "allow")
 			rec.Annotate(reasonAnnotation, reason)
-			c.Metrics.filters.authorization.Observe(took.Seconds())
+			c.Metrics.Filters.Authorization.Observe(took.Seconds())
 			next.ServeHTTP(w, r)
 			return
 		}

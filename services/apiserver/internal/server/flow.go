@@ -1,6 +1,8 @@
 package server
 
 import (
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 	"context"
 	"errors"
 	"net/http"
@@ -28,13 +30,13 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		u := request.UserFrom(ctx)
 		long := op.LongRunning()
 		begin := time.Now()
-		waiting := c.Metrics.inqueue.gauge(op)
+		waiting := c.Metrics.Queued(op)
 		waiting.Inc()
-		queued, span := c.beginSpan(ctx, "priorityandfairness")
+		queued, span := c.telemetry().BeginSpan(ctx, "priorityandfairness")
 		admitted, class, err := c.Flow.Begin(queued, u, op, func(maximum int) flowcontrol.Width { return c.Width(op, maximum) })
 		span.End()
 		waiting.Dec()
-		took := observeSince(c.Metrics.filters.flow, begin)
+		took := telemetry.ObserveSince(c.Metrics.Filters.FlowControl, begin)
 		audit.From(ctx).Spent(audit.Queueing, took)
 		request.From(ctx).Waits.Add(took)
 		if !long && !op.LooksLongRunning() || op.Verb == "watch" || err != nil { // Kubernetes classifies no other long-running request
@@ -60,7 +62,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		}
 		workOf(ctx).begin(seats, started)
 		if !long {
-			g := c.Metrics.inflight.gauge(op)
+			g := c.Metrics.InFlight(op)
 			g.Inc()
 			defer g.Dec()
 		}
@@ -78,7 +80,7 @@ func streamReset(r *http.Request) bool {
 // failed check restarts the server. The suite's own services are exempt because authentication and
 // authorization of all other requests depend on them.
 func Exempt(u *request.User, op *requestinfo.Info) bool {
-	return !op.IsResource && isHealth(op.Path) || isSuiteService(u)
+	return !op.IsResource && routing.IsHealth(op.Path) || isSuiteService(u)
 }
 
 // setFlowHeaders sets the headers that name the flow schema and priority level of the request.

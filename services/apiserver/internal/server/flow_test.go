@@ -15,13 +15,14 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server/telemetry"
 	"binnacle/services/apiserver/internal/status"
 )
 
 // A stream that is opened and reset at once does not reach the handler.
 func TestResetStreamIsNotServed(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+	c := &Config{Bounds: testBounds, Metrics: telemetry.NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 		Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 	})}
 	for name, x := range map[string]struct {
@@ -59,7 +60,7 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := &Config{
 		Bounds:  testBounds,
-		Metrics: NewMetrics(reg),
+		Metrics: telemetry.NewMetrics(reg),
 		Flow: flowcontrol.New(flowcontrol.Options{
 			Seats:    1,
 			MaxWait:  time.Second,
@@ -107,7 +108,7 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := &Config{
 		Bounds:  testBounds,
-		Metrics: NewMetrics(reg),
+		Metrics: telemetry.NewMetrics(reg),
 		Flow: flowcontrol.New(flowcontrol.Options{
 			Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 		}),

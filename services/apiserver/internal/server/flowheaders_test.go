@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // inFlightRequests returns the number of running requests according to the metrics.
@@ -57,7 +58,7 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 	flow.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{schema}, []*flowcontrolv1.PriorityLevelConfiguration{level}))
 	var inside func(*http.Request)
 	h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) { inside(r) }, func(c *server.Config) {
-		c.Metrics = server.NewMetrics(registry)
+		c.Metrics = telemetry.NewMetrics(registry)
 		c.Flow = flow
 		c.Width = func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 	})

@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/authn"
 	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // Impersonation headers.
@@ -49,7 +50,7 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 			return
 		}
 		if target == nil {
-			c.Metrics.filters.impersonation.Observe(0) // reading the clock would take longer
+			c.Metrics.Filters.Impersonation.Observe(0) // reading the clock would take longer
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -76,7 +77,7 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 			request.From(ctx).Principal = request.PrincipalOf(target.user, r.RemoteAddr)
 		}
 		audit.From(ctx).Impersonate(target.user)
-		observeSince(c.Metrics.filters.impersonation, begin)
+		telemetry.ObserveSince(c.Metrics.Filters.Impersonation, begin)
 		ctx, s := request.Derive(ctx)
 		s.User = target.user
 		next.ServeHTTP(w, r.WithContext(ctx))

@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 type fixedUser struct{ user *request.User }
@@ -183,7 +184,7 @@ func TestImpersonation(t *testing.T) {
 				Responder:      responsewriters.Responder{Codec: c},
 				Authenticator:  fixedUser{&request.User{Name: "boss"}},
 				Authorizer:     z,
-				Metrics:        server.NewMetrics(prometheus.NewRegistry()),
+				Metrics:        telemetry.NewMetrics(prometheus.NewRegistry()),
 				Kinds:          apiset.NewLive(nil),
 				Logger:         slog.New(slog.DiscardHandler),
 				RequestTimeout: time.Minute,

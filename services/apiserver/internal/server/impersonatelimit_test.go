@@ -24,6 +24,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // authorizerFunc is an authorizer that calls decide.
@@ -66,7 +67,7 @@ func newImpersonationFixture(
 		Bounds:        testBounds,
 		Responder:     responsewriters.Responder{Codec: c},
 		LargeRequests: i.permits,
-		Metrics:       NewMetrics(prometheus.NewRegistry()),
+		Metrics:       telemetry.NewMetrics(prometheus.NewRegistry()),
 		Logger:        slog.New(slog.DiscardHandler),
 	}
 	i.c.Authorizer = authorizerFunc{func(ctx context.Context, a *authz.Attributes) authz.Decision {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,7 +27,7 @@ func (c *Config) withInFlightLimit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := requestinfo.From(r.Context())
 		long := op.LongRunning()
-		if long && op.Verb == "watch" || !op.IsResource && isHealth(op.Path) {
+		if long && op.Verb == "watch" || !op.IsResource && routing.IsHealth(op.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -48,9 +50,9 @@ func (c *Config) withInFlightLimit(next http.Handler) http.Handler {
 			release = nil
 		}
 		workOf(r.Context()).begin(nil, release)
-		observeSince(c.Metrics.filters.inflight, begin)
+		telemetry.ObserveSince(c.Metrics.Filters.InFlight, begin)
 		if !long {
-			g := c.Metrics.inflight.gauge(op)
+			g := c.Metrics.InFlight(op)
 			g.Inc()
 			defer g.Dec()
 		}

@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // headerAuthenticator takes the user name from a header.
@@ -47,7 +48,7 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 		Responder:           responsewriters.Responder{Codec: c},
 		Authenticator:       headerAuthenticator{},
 		Authorizer:          &impersonationRules{},
-		Metrics:             server.NewMetrics(prometheus.NewRegistry()),
+		Metrics:             telemetry.NewMetrics(prometheus.NewRegistry()),
 		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger:              slog.New(slog.DiscardHandler),
 		RequestTimeout:      time.Minute,

@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/routing"
 )
 
 // LongRunning returns the same for a long query as a full parse.
@@ -33,7 +34,7 @@ func TestLongRunningOfLongQueries(t *testing.T) {
 					r := httptest.NewRequest(method, path, nil)
 					r.URL.RawQuery = query
 					want := requestinfo.Resolve(r, kinds.Current()).LongRunning()
-					if got := server.LongRunning(kinds, server.Delegates{})(r); got != want || r.URL.RawQuery != query {
+					if got := server.LongRunning(kinds, routing.Delegates{})(r); got != want || r.URL.RawQuery != query {
 						t.Errorf("%s %s?%.40s: got %v, want %v", method, path, query, got, want)
 					}
 				}

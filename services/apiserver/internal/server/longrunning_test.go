@@ -10,6 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/routing"
 )
 
 // Watches, pod streams and upgrades to a delegate are long-running.
@@ -18,7 +19,7 @@ func TestLongRunningRecognizesWatchesStreamsAndUpgrades(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign := server.Delegates{Extension: func(gv schema.GroupVersion) http.Handler {
+	foreign := routing.Delegates{Extension: func(gv schema.GroupVersion) http.Handler {
 		if gv.Group != "ext.test" {
 			return nil
 		}

@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // metricValues returns the values of a metric by the values of some labels.
@@ -62,7 +63,7 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 			_, _ = io.WriteString(w, "x")
 		}
 	}, func(c *server.Config) {
-		c.Metrics = server.NewMetrics(registry)
+		c.Metrics = telemetry.NewMetrics(registry)
 		c.Delegates.Extension = func(gv schema.GroupVersion) http.Handler {
 			if gv.Group == "foreign.test" {
 				return http.NotFoundHandler()
@@ -168,7 +169,7 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		var inside func()
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) { inside() }, func(config *server.Config) {
-			config.Metrics = server.NewMetrics(registry)
+			config.Metrics = telemetry.NewMetrics(registry)
 			config.MaxInFlight = 1
 			config.MaxMutatingInFlight = 1
 		})

@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // overloadedAuthenticator fails because its webhook has too many waiting requests.
@@ -55,7 +56,7 @@ func TestWebhookOverloadReturns429(t *testing.T) {
 				Mux:            http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 				Authenticator:  c.authenticator,
 				Authorizer:     c.authorizer,
-				Metrics:        server.NewMetrics(prometheus.NewRegistry()),
+				Metrics:        telemetry.NewMetrics(prometheus.NewRegistry()),
 				Kinds:          apiset.NewLive(nil),
 				Logger:         slog.New(slog.DiscardHandler),
 				RequestTimeout: time.Minute,

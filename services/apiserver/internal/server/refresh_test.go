@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // refreshFixture is a server whose API set is older than the one that Refresh returns.
@@ -85,7 +86,7 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 		Responder:     responsewriters.Responder{Codec: c},
 		Authenticator: d,
 		Authorizer:    recordingAuthorizer{d: d},
-		Metrics:       server.NewMetrics(prometheus.NewRegistry()),
+		Metrics:       telemetry.NewMetrics(prometheus.NewRegistry()),
 		Kinds:         apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Refresh: func(context.Context) *apiset.Set {
 			d.refreshes.Add(1)

@@ -12,6 +12,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server/routing"
 )
 
 // A request releases its seats once, not after its end. A request with
@@ -80,7 +81,7 @@ func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
 		"/debug/pprof/cmdline": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404,
 	} {
 		w := httptest.NewRecorder()
-		Profiles().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		routing.Profiles().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if w.Code != want {
 			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
@@ -90,7 +91,7 @@ func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
 func TestTimedProfilesAreServed(t *testing.T) {
 	for _, query := range []string{"profile?seconds=1", "trace?seconds=0.01"} {
 		w := httptest.NewRecorder()
-		(&Mux{Profiling: true}).ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/"+query, nil))
+		(&routing.Mux{Profiling: true}).ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/"+query, nil))
 		if name, _, _ := strings.Cut(query, "?"); w.Code != http.StatusOK ||
 			!strings.Contains(w.Header().Get("Content-Disposition"), `"`+name+`"`) {
 			t.Errorf("%s: got status %d: %v, want status %d and a text with %q", query, w.Code, w.Header(), http.StatusOK, `"`+name+`"`)

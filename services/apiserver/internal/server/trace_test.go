@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // newHandler returns the filter chain around a handler.
@@ -40,7 +41,7 @@ func newHandler(t testing.TB, mux http.HandlerFunc, change func(*server.Config))
 		Responder:           responsewriters.Responder{Codec: c},
 		Authenticator:       headerAuthenticator{},
 		Authorizer:          &impersonationRules{},
-		Metrics:             server.NewMetrics(prometheus.NewRegistry()),
+		Metrics:             telemetry.NewMetrics(prometheus.NewRegistry()),
 		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger:              slog.New(slog.DiscardHandler),
 		RequestTimeout:      time.Minute,

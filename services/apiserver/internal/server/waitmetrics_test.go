@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // Waits count in the request duration, but not in the SLI duration.
@@ -35,7 +36,7 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 		Responder:           responsewriters.Responder{Codec: c},
 		Authenticator:       headerAuthenticator{},
 		Authorizer:          &impersonationRules{},
-		Metrics:             server.NewMetrics(registry),
+		Metrics:             telemetry.NewMetrics(registry),
 		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger:              slog.New(slog.DiscardHandler),
 		RequestTimeout:      time.Minute,

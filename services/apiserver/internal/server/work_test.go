@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // Large bodies and small patches of large objects are processed with a permit. They release it
@@ -38,7 +39,7 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				permits := newPermits(1)
-				c := &Config{LargeRequests: permits, Metrics: NewMetrics(prometheus.NewRegistry())}
+				c := &Config{LargeRequests: permits, Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}
 				var at atomic.Value
 				answer := make(chan struct{})
 				h := c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +107,7 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 
 func TestSmallWorkNeedsNoPermit(t *testing.T) {
 	permits := newPermits(1)
-	c := &Config{LargeRequests: permits, Metrics: NewMetrics(prometheus.NewRegistry())}
+	c := &Config{LargeRequests: permits, Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}
 	permits.TryAcquire(permit)
 	for verb, body := range map[string]string{"create": strings.Repeat("x", largeBody-1), "patch": "{}", "get": ""} {
 		came := false
@@ -264,7 +265,7 @@ func TestRequestWithoutPermitIsRejected(t *testing.T) {
 		counts := prometheus.NewRegistry()
 		c := &Config{
 			LargeRequests: permits,
-			Metrics:       NewMetrics(counts),
+			Metrics:       telemetry.NewMetrics(counts),
 			Kinds:         apiset.NewLive(&apiset.Set{}),
 			Logger:        slog.New(slog.DiscardHandler),
 		}
@@ -326,7 +327,7 @@ func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 	var late context.Context
 	h := (&Config{
 		Bounds:  testBounds,
-		Metrics: NewMetrics(prometheus.NewRegistry()),
+		Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
 	}).withBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))

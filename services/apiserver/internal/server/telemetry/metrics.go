@@ -1,4 +1,4 @@
-package server
+package telemetry
 
 import (
 	"bufio"
@@ -16,9 +16,11 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/serving/exchange"
 	"binnacle/libs/serving/metrics"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/server/routing"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -34,8 +36,9 @@ type Metrics struct {
 	sli               *prometheus.HistogramVec
 	validation        map[string]prometheus.Observer
 	bodies            *bodySizes
-	filters           filterTimes
-	requests          *metrics.Series[requestKey, *series]
+	// Filters measures the time from the start of a filter until it calls the next one.
+	Filters  FilterTimes
+	requests *metrics.Series[requestKey, *series]
 }
 
 // requestKey holds the labels of the metrics of a request.
@@ -83,7 +86,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.inqueue = newByKind(r, "apiserver_current_inqueue_requests", "[ALPHA] Number of requests queued by flow control, by kind.")
 	m.validation = newValidationTimes(r)
 	m.bodies = newBodySizes(r)
-	m.filters = newFilterTimes(r)
+	m.Filters = newFilterTimes(r)
 	m.requests = metrics.NewSeries(metrics.SeriesConfig[requestKey, *series]{
 		Limit:    maxRequestSeries,
 		Add:      m.add,
@@ -105,8 +108,27 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// keepWhileServed removes the series of resources that are not served any more.
-func (m *Metrics) keepWhileServed(kinds *apiset.Live) {
+// InFlight returns the gauge of running requests of the kind of op: reading or mutating.
+func (m *Metrics) InFlight(op *requestinfo.Info) prometheus.Gauge { return m.inflight.gauge(op) }
+
+// Queued returns the gauge of requests of the kind of op that wait in flow control.
+func (m *Metrics) Queued(op *requestinfo.Info) prometheus.Gauge { return m.inqueue.gauge(op) }
+
+// ObserveBody records the size of a body in bytes if its resource is served.
+func (m *Metrics) ObserveBody(op *requestinfo.Info, size int) { m.bodies.observe(op, size) }
+
+// Filters holds what the filters of this package use.
+type Filters struct {
+	Metrics *Metrics
+	Logger  *slog.Logger
+	// Slow is the duration from which a request is logged as slow; 0 means half a second.
+	Slow time.Duration
+	// Traces, if set, creates spans for requests.
+	Traces *tracing.Provider
+}
+
+// KeepWhileServed removes the series of resources that are not served any more.
+func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
 	m.requests.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
 	m.longRunning.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
 	m.bodies.KeepWhile(func() func(bodyKey) bool {
@@ -214,38 +236,38 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap serves http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// withMetrics records metrics and the access log of requests.
-func (c *Config) withMetrics(next http.Handler) http.Handler {
+// WithMetrics records metrics and the access log of requests.
+func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
 		request.From(r.Context()).Received = begin
 		i := requestinfo.From(r.Context())
-		if i.LongRunning() && i.Verb == "watch" && i.Delegate == nil && c.Traces == nil { // a span must end with the handler
+		if i.LongRunning() && i.Verb == "watch" && i.Delegate == nil && f.Traces == nil { // a span must end with the handler
 			w = exchange.DetachableWriter(w)
 		}
 		rec := &recorder{ResponseWriter: w}
-		key := c.requestKeyOf(r, i)
+		key := f.requestKeyOf(r, i)
 		done := func() {}
 		if i.LongRunning() {
 			longKey := key
 			longKey.dryRun = ""
-			g := c.Metrics.longRunning.Of(longKey)
+			g := f.Metrics.longRunning.Of(longKey)
 			g.Inc()
 			done = g.Dec
 		}
 		defer func() {
 			id := ""
-			if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
+			if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
 				id = rec.Header().Get("Audit-Id") // a watch drops its header fields
 			}
-			exchange.AtEnd(rec, func(any) { c.record(rec, r, i, key, begin, done, id) })
+			exchange.AtEnd(rec, func(any) { f.record(rec, r, i, key, begin, done, id) })
 		}()
 		next.ServeHTTP(rec, r)
 	})
 }
 
 // record records metrics and logs of a request whose response has ended.
-func (c *Config) record(rec *recorder, r *http.Request, i *requestinfo.Info, key requestKey, begin time.Time, done func(), auditID string) {
+func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, key requestKey, begin time.Time, done func(), auditID string) {
 	done()
 	key.code = rec.code
 	if key.code == 0 {
@@ -255,10 +277,10 @@ func (c *Config) record(rec *recorder, r *http.Request, i *requestinfo.Info, key
 		key.code = status.ClosedRequest // the client is gone, so this is no server error
 	}
 	took := time.Since(begin)
-	s := c.Metrics.requests.Of(key)
+	s := f.Metrics.requests.Of(key)
 	s.total.Inc()
-	if !isHealth(r.URL.Path) {
-		c.Metrics.clients.add(request.Principal(r.Context()))
+	if !routing.IsHealth(r.URL.Path) {
+		f.Metrics.clients.add(request.Principal(r.Context()))
 	}
 	s.duration.Observe(took.Seconds())
 	if s.size != nil {
@@ -268,11 +290,11 @@ func (c *Config) record(rec *recorder, r *http.Request, i *requestinfo.Info, key
 		s.sli.Observe((took - request.From(r.Context()).Waits.Sum()).Seconds())
 	}
 	if i.Target != nil && i.Writes() {
-		c.Metrics.validated(r, took)
+		f.Metrics.validated(r, took)
 	}
-	c.logSlow(rec, r, i, begin, took)
-	if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
-		c.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
+	f.logSlow(rec, r, i, begin, took)
+	if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
+		f.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
 			"audit-ID", auditID, "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)
 	}
 }
@@ -285,7 +307,7 @@ var verbs = map[string]string{
 
 // requestKeyOf returns the labels of a request. Paths without a served resource have none, so that
 // clients cannot create arbitrary series.
-func (c *Config) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey {
+func (f *Filters) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey {
 	k := requestKey{verb: "other"}
 	if v, ok := verbs[i.Verb]; ok {
 		k.verb = v

@@ -1,4 +1,4 @@
-package server
+package routing
 
 import (
 	"net/http"
@@ -54,7 +54,7 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/apis/"), path == "/api", path == "/apis":
 		m.serveAPI(w, r)
-	case isHealth(path):
+	case IsHealth(path):
 		m.Health.ServeHTTP(w, r)
 	case path == "/metrics":
 		m.Metrics.ServeHTTP(w, r)
@@ -122,7 +122,8 @@ func (m *Mux) serveMedia(w http.ResponseWriter, r *http.Request, media string, s
 	}
 }
 
-func isHealth(path string) bool {
+// IsHealth reports whether a path is that of a health check.
+func IsHealth(path string) bool {
 	for _, p := range []string{"/healthz", "/livez", "/readyz"} {
 		if path == p || strings.HasPrefix(path, p+"/") {
 			return true

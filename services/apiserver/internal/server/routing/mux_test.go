@@ -1,4 +1,4 @@
-package server_test
+package routing_test
 
 import (
 	"net/http"
@@ -12,11 +12,11 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
-	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/routing"
 )
 
 // versionDocuments serves only the version.
-type versionDocuments struct{ server.Documents }
+type versionDocuments struct{ routing.Documents }
 
 func (versionDocuments) ServeVersion(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusOK)
@@ -37,7 +37,7 @@ func newErrorAPI(t *testing.T) *handlers.API {
 }
 
 func TestVersionIsReadOnly(t *testing.T) {
-	m := &server.Mux{Discovery: versionDocuments{}, API: newErrorAPI(t)}
+	m := &routing.Mux{Discovery: versionDocuments{}, API: newErrorAPI(t)}
 	for _, test := range []struct {
 		method, path string
 		code         int
@@ -68,7 +68,7 @@ func TestLogsRequireCleanPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := &server.Mux{API: newErrorAPI(t), LogFiles: dir}
+	m := &routing.Mux{API: newErrorAPI(t), LogFiles: dir}
 	for _, test := range []struct {
 		method, path string
 		code         int

@@ -1,4 +1,4 @@
-package server
+package telemetry
 
 import (
 	"net/http"
@@ -39,29 +39,29 @@ func (b *byKind) gauge(op *requestinfo.Info) prometheus.Gauge {
 	return b.reading
 }
 
-// filterTimes holds the histograms of the time from the start of a
+// FilterTimes holds the histograms of the time from the start of a
 // filter until it calls the next one.
-type filterTimes struct{ authentication, impersonation, flow, inflight, authorization prometheus.Observer }
+type FilterTimes struct{ Authentication, Impersonation, FlowControl, InFlight, Authorization prometheus.Observer }
 
 // newFilterTimes registers the histogram of filter latencies.
-func newFilterTimes(r prometheus.Registerer) filterTimes {
+func newFilterTimes(r prometheus.Registerer) FilterTimes {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "apiserver_request_filter_duration_seconds",
 		Help:    "[ALPHA] Latency of a request filter in seconds, by filter.",
 		Buckets: []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0, 10.0, 15.0, 30.0},
 	}, []string{"filter"})
 	r.MustRegister(v)
-	return filterTimes{
-		authentication: v.WithLabelValues("authentication"),
-		impersonation:  v.WithLabelValues("impersonation"),
-		flow:           v.WithLabelValues("priorityandfairness"),
-		inflight:       v.WithLabelValues("maxinflight"),
-		authorization:  v.WithLabelValues("authorization"),
+	return FilterTimes{
+		Authentication: v.WithLabelValues("authentication"),
+		Impersonation:  v.WithLabelValues("impersonation"),
+		FlowControl:    v.WithLabelValues("priorityandfairness"),
+		InFlight:       v.WithLabelValues("maxinflight"),
+		Authorization:  v.WithLabelValues("authorization"),
 	}
 }
 
-// observeSince records and returns the time since begin.
-func observeSince(o prometheus.Observer, begin time.Time) time.Duration {
+// ObserveSince records and returns the time since begin.
+func ObserveSince(o prometheus.Observer, begin time.Time) time.Duration {
 	took := time.Since(begin)
 	o.Observe(took.Seconds())
 	return took

@@ -1,4 +1,4 @@
-package server
+package telemetry
 
 import (
 	"cmp"
@@ -12,14 +12,14 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// slowAfter is the default of Config.Slow, as in Kubernetes.
+// slowAfter is the default of Filters.Slow, as in Kubernetes.
 const slowAfter = 500 * time.Millisecond
 
 // logSlow logs the steps of a slow request in the format of Kubernetes ("Trace[...]"). Long-running
 // requests never count as slow.
-func (c *Config) logSlow(w http.ResponseWriter, r *http.Request, op *requestinfo.Info, begin time.Time, took time.Duration) {
+func (f *Filters) logSlow(w http.ResponseWriter, r *http.Request, op *requestinfo.Info, begin time.Time, took time.Duration) {
 	name := operationNames[op.Verb]
-	if took < cmp.Or(c.Slow, slowAfter) || name == "" || op.Target == nil || op.LongRunning() {
+	if took < cmp.Or(f.Slow, slowAfter) || name == "" || op.Target == nil || op.LongRunning() {
 		return
 	}
 	var b strings.Builder
@@ -38,5 +38,5 @@ func (c *Config) logSlow(w http.ResponseWriter, r *http.Request, op *requestinfo
 		steps = append(steps, fmt.Sprintf("%q %dms (%s)", s.Name, s.At.Sub(last).Milliseconds(), s.At.Format("15:04:05.000")))
 		last = s.At
 	}
-	c.Logger.Info(b.String(), "waited", waits.Sum(), "steps", strings.Join(steps, ", "))
+	f.Logger.Info(b.String(), "waited", waits.Sum(), "steps", strings.Join(steps, ", "))
 }

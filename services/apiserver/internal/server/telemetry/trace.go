@@ -1,4 +1,4 @@
-package server
+package telemetry
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// withTracing creates a span for each authenticated request. Privileged users continue their own
+// WithTracing creates a span for each authenticated request. Privileged users continue their own
 // traces. Every other client starts a trace, which links to the one that the client names
 // (Kubernetes: "Traces For Kubernetes System Components").
-func (c *Config) withTracing(next http.Handler) http.Handler {
-	return c.Traces.Handler(tracing.Incoming{Name: spanName, Follow: privileged, Start: func(r *http.Request) time.Time {
+func (f *Filters) WithTracing(next http.Handler) http.Handler {
+	return f.Traces.Handler(tracing.Incoming{Name: spanName, Follow: privileged, Start: func(r *http.Request) time.Time {
 		return request.From(r.Context()).Received
 	}}, next)
 }
@@ -43,15 +43,15 @@ func spanName(r *http.Request) string {
 	return r.Method
 }
 
-// beginAuthenticationSpan starts the span of authentication. The span has no parent, because the
+// BeginAuthenticationSpan starts the span of authentication. The span has no parent, because the
 // trace of an unauthenticated client is not trusted.
-func (c *Config) beginAuthenticationSpan(ctx context.Context) (context.Context, tracing.Span) {
-	return c.Traces.Begin(ctx, func() string { return "authentication" })
+func (f *Filters) BeginAuthenticationSpan(ctx context.Context) (context.Context, tracing.Span) {
+	return f.Traces.Begin(ctx, func() string { return "authentication" })
 }
 
-// beginSpan starts the span of a filter.
-func (c *Config) beginSpan(ctx context.Context, name string) (context.Context, tracing.Span) {
-	if c.Traces == nil {
+// BeginSpan starts the span of a filter.
+func (f *Filters) BeginSpan(ctx context.Context, name string) (context.Context, tracing.Span) {
+	if f.Traces == nil {
 		return ctx, tracing.Span{}
 	}
 	return tracing.Start(ctx, name, nil)
@@ -62,9 +62,9 @@ var operationNames = map[string]string{
 	"get": "Get", "list": "List", "create": "Create", "update": "Update", "patch": "Patch", "delete": "Delete", "deletecollection": "Delete",
 }
 
-// withOperationSpan creates a span for the operation of an authorized request.
-func (c *Config) withOperationSpan(next http.Handler) http.Handler {
-	if c.Traces == nil {
+// WithOperationSpan creates a span for the operation of an authorized request.
+func (f *Filters) WithOperationSpan(next http.Handler) http.Handler {
+	if f.Traces == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
