@@ -26,7 +26,7 @@ func TestEnabledAdmissionPlugins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, plugin := range plugins.Names() {
 				if on := c.o.Enabled(plugin); on && slices.Contains(c.off, plugin) || !on && slices.Contains(c.on, plugin) {
-					t.Errorf("%s on: %t", plugin, on)
+					t.Errorf("plugin %s: got enabled = %t, want %t", plugin, on, !on)
 				}
 			}
 		})

@@ -110,7 +110,7 @@ func TestEtcdPrefixWithoutNameIsInvalid(t *testing.T) {
 		o := NewOptions()
 		o.Etcd.Prefix = prefix
 		if err := errors.Join(o.Validate()...); err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
-			t.Errorf("%q: error %v", prefix, err)
+			t.Errorf("--etcd-prefix=%q: got error %v, want one about the flag", prefix, err)
 		}
 	}
 }

@@ -106,11 +106,11 @@ func TestFlagsOfKubernetes(t *testing.T) {
 	}
 	for prefix, why := range unsupportedFlags {
 		if !missing[prefix] {
-			t.Errorf("--%s… are all known, and listed as what is not: %s", prefix, why)
+			t.Errorf("--%s… are all known, want none of the unsupported flags known: %s", prefix, why)
 		}
 	}
 	if seen < 150 {
-		t.Fatalf("only %d flags", seen)
+		t.Fatalf("got %d flags, want at least 150", seen)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestUnsupportedFlagsAreRejected(t *testing.T) {
 	} {
 		code, _, errs := asProgram(t, strings.Fields(arg)...)
 		if (code == 0) != (want == "") || !strings.Contains(errs, want) {
-			t.Errorf("%s: %d %s", arg, code, errs)
+			t.Errorf("%s: exits with %d, %s, want error %q", arg, code, errs, want)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestUnusableConfigurationIsLogged(t *testing.T) {
 		var log bytes.Buffer
 		o.WarnInsecure(slog.New(slog.NewTextHandler(&log, nil)))
 		if n := strings.Count(log.String(), "level=WARN"); n > 1 || n == 0 != (len(c.want) == 0) {
-			t.Errorf("%+v: got %d warnings:\n%s", c, n, log.String())
+			t.Errorf("%+v: got %d warnings, want one that names %q:\n%s", c, n, c.want, log.String())
 		}
 		for _, flag := range []string{everything, interfaces, noLogin} {
 			want := strings.Contains(strings.Join(c.want, " ")+" ", flag+" ")

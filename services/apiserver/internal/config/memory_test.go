@@ -37,7 +37,7 @@ func TestMemoryFlags(t *testing.T) {
 			continue
 		}
 		if err != nil || o.Caches.String() != tc.caches || o.History.String() != tc.history {
-			t.Errorf("%s: %s and %s, %v", tc.flags, &o.Caches, &o.History, err)
+			t.Errorf("%s: got caches %s, history %s, error %v, want %s, %s", tc.flags, &o.Caches, &o.History, err, tc.caches, tc.history)
 		}
 	}
 }

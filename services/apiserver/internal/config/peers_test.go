@@ -27,7 +27,7 @@ func TestInvalidPeerFlags(t *testing.T) {
 		"more than all ports": {[]string{gates, "--peer-advertise-port=70000"}, `--peer-advertise-port "70000" is not a port`},
 	} {
 		if code, _, errs := asProgram(t, c.args...); code == 0 || !strings.Contains(errs, c.want) {
-			t.Errorf("%s: %d %s", name, code, errs)
+			t.Errorf("%s: %q exits with %d, %s, want an error with %q", name, c.args, code, errs, c.want)
 		}
 	}
 }

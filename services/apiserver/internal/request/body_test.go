@@ -32,14 +32,14 @@ func TestReadBodyReturnsWholeBody(t *testing.T) {
 				r := httptest.NewRequest("POST", "/", reader)
 				r.ContentLength = length
 				if got, err := request.ReadBody(r); !bytes.Equal(got, text) || err != nil {
-					t.Errorf("%d bytes of %s length in parts %s: got %d bytes, %v", size, name, parts, len(got), err)
+					t.Errorf("%d bytes of %s length in parts %s: got %d bytes, error %v, want the whole body", size, name, parts, len(got), err)
 				}
 			}
 		}
 		r := httptest.NewRequest("POST", "/", bytes.NewReader(text[:size/2]))
 		r.ContentLength = int64(size)
 		if got, err := request.ReadBody(r); !bytes.Equal(got, text[:size/2]) || size > 1 && !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("half of %d bytes: got %d bytes, %v", size, len(got), err)
+			t.Errorf("body that ends after half of %d bytes: got %d bytes, error %v, want %d bytes and ErrUnexpectedEOF", size, len(got), err, size/2)
 		}
 	}
 }

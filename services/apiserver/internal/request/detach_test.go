@@ -26,12 +26,14 @@ func TestDetachedWorkIsIndependentOfRequest(t *testing.T) {
 	cancel()
 	if request.Estimate(detached, request.LargeBody) != nil || detached.Err() != nil ||
 		request.UserFrom(detached) != nil || request.From(detached).AuditEvent != nil {
-		t.Errorf("got context error %v and user %v, want nil and nil", detached.Err(), request.UserFrom(detached))
+		t.Errorf("detached context: got error %v, user %v, audit event %v, want nil for all",
+			detached.Err(), request.UserFrom(detached), request.From(detached).AuditEvent)
 	}
 	request.WorkFrom(detached).ReleaseSeats(true)
 	request.Suspend(detached)()
 	request.Started(detached)
 	if requestinfo.From(detached) != op || !request.From(detached).Startup {
-		t.Error("request info or startup mark is missing")
+		t.Errorf("detached context: got request info %v, startup mark %t, want %v, true",
+			requestinfo.From(detached), request.From(detached).Startup, op)
 	}
 }

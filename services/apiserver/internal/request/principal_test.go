@@ -13,15 +13,15 @@ func TestPrincipalOf(t *testing.T) {
 		user          request.User
 		address, want string
 	}{
-		{request.User{Name: "alice"}, "192.0.2.1:1", "user alice"},
-		{request.User{Name: "system:node:n"}, "192.0.2.1:1", "user system:node:n"},
-		{request.User{Name: "system:serviceaccount:b:one"}, "192.0.2.1:1", "namespace b"},
-		{request.User{Name: "system:serviceaccount:b:two"}, "192.0.2.9:1", "namespace b"},
-		{request.User{Name: "system:serviceaccount:odd"}, "192.0.2.1:1", "user system:serviceaccount:odd"},
-		{request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}, "192.0.2.1:1", "network 192.0.2.1"},
+		{user: request.User{Name: "alice"}, address: "192.0.2.1:1", want: "user alice"},
+		{user: request.User{Name: "system:node:n"}, address: "192.0.2.1:1", want: "user system:node:n"},
+		{user: request.User{Name: "system:serviceaccount:b:one"}, address: "192.0.2.1:1", want: "namespace b"},
+		{user: request.User{Name: "system:serviceaccount:b:two"}, address: "192.0.2.9:1", want: "namespace b"},
+		{user: request.User{Name: "system:serviceaccount:odd"}, address: "192.0.2.1:1", want: "user system:serviceaccount:odd"},
+		{user: request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}, address: "192.0.2.1:1", want: "network 192.0.2.1"},
 	} {
 		if got := request.PrincipalOf(&c.user, c.address); got != c.want {
-			t.Errorf("%s: got %q, want %q", c.user.Name, got, c.want)
+			t.Errorf("PrincipalOf(%q, %q) = %q, want %q", c.user.Name, c.address, got, c.want)
 		}
 	}
 }

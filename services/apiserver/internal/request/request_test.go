@@ -17,7 +17,7 @@ func TestWarningsAreUniqueAndLimited(t *testing.T) {
 		request.Warn(ctx, `say "hi"`+"\r\nX: y")
 	}
 	if got := w.Headers(); len(got) != 1 || got[0] != `299 - "say \"hi\"  X: y"` {
-		t.Errorf("got headers %q", got)
+		t.Errorf("after 3 equal warnings: got headers %q, want one without line breaks", got)
 	}
 	for i := range 100 {
 		request.Warn(ctx, strings.Repeat("x", 100)+string(rune('a'+i%26))+string(rune('a'+i/26)))
@@ -39,13 +39,13 @@ func TestWarningsAreTruncated(t *testing.T) {
 		lengths []int // of the warnings
 		want    []int // of the headers
 	}{
-		"none":                {},
-		"as much as fits":     {[]int{4000, 96}, []int{4000, 96}},
-		"one more":            {[]int{4000, 97}, []int{256, 97}},
-		"and then":            {[]int{4000, 97, 300, 10}, []int{256, 97, 256, 10}},
-		"until all is used":   {slices.Repeat([]int{1000}, 30), slices.Repeat([]int{256}, 16)},
-		"many that are short": {slices.Repeat([]int{100}, 60), slices.Repeat([]int{100}, 41)},
-		"one that is long":    {[]int{5000}, []int{256}},
+		"no warnings":                       {},
+		"at the limit":                      {lengths: []int{4000, 96}, want: []int{4000, 96}},
+		"one character over the limit":      {lengths: []int{4000, 97}, want: []int{256, 97}},
+		"warnings after the limit":          {lengths: []int{4000, 97, 300, 10}, want: []int{256, 97, 256, 10}},
+		"cut warnings fill the limit":       {lengths: slices.Repeat([]int{1000}, 30), want: slices.Repeat([]int{256}, 16)},
+		"short warnings fill the limit":     {lengths: slices.Repeat([]int{100}, 60), want: slices.Repeat([]int{100}, 41)},
+		"one warning longer than the limit": {lengths: []int{5000}, want: []int{256}},
 	} {
 		ctx, w := requesttest.WithWarnings(t.Context())
 		for i, n := range c.lengths {
@@ -56,12 +56,12 @@ func TestWarningsAreTruncated(t *testing.T) {
 			got = append(got, len(h)-len(`299 - ""`))
 		}
 		if !slices.Equal(got, c.want) || len(c.want) == 0 && w.Headers() != nil {
-			t.Errorf("%s: got %d, want %d", name, got, c.want)
+			t.Errorf("%s: warnings of lengths %d: got lengths %d, want %d", name, c.lengths, got, c.want)
 		}
 	}
 }
 
-func TestWarningCharacters(t *testing.T) {
+func TestControlCharactersInWarningsAreReplaced(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\tb\rc\nd": "a b c d", "a\x00b\x1fc\x7fd": "abcd", "ä€": "ä€", "": "", "\x01\x7f": "", " ": " ", "~\u0080": "~\u0080",
 	} {

@@ -15,7 +15,7 @@ func TestDerivedStateIsCopy(t *testing.T) {
 	}
 	ctx, s := request.Derive(t.Context())
 	if u := request.UserFrom(ctx); u != nil {
-		t.Errorf("got user %v before authentication", u)
+		t.Errorf("got user %v before authentication, want nil", u)
 	}
 	ada := &request.User{Name: "ada"}
 	eve := &request.User{Name: "eve"}

@@ -20,16 +20,16 @@ const (
 // record any number.
 const maxSteps = 32
 
-// TakenStep is a point in time that a request reached.
-type TakenStep struct {
+// ReachedStep is a point in time that a request reached.
+type ReachedStep struct {
 	Name string
 	At   time.Time
 }
 
 // steps holds the steps that a request has reached.
 type steps struct {
-	mu    sync.Mutex // leaf lock
-	taken []TakenStep
+	mu      sync.Mutex // leaf lock
+	reached []ReachedStep
 }
 
 // Step records that the request, and the current span, reached a step.
@@ -43,17 +43,17 @@ func Step(ctx context.Context, name string) {
 	}
 	w.steps.mu.Lock()
 	defer w.steps.mu.Unlock()
-	if len(w.steps.taken) < maxSteps {
-		w.steps.taken = append(w.steps.taken, TakenStep{name, time.Now()})
+	if len(w.steps.reached) < maxSteps {
+		w.steps.reached = append(w.steps.reached, ReachedStep{name, time.Now()})
 	}
 }
 
 // Steps returns the recorded steps in order.
-func (w *Waits) Steps() []TakenStep {
+func (w *Waits) Steps() []ReachedStep {
 	if w == nil {
 		return nil
 	}
 	w.steps.mu.Lock()
 	defer w.steps.mu.Unlock()
-	return append([]TakenStep(nil), w.steps.taken...)
+	return append([]ReachedStep(nil), w.steps.reached...)
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// seatHoldTime is how long a waiting request keeps its seats. Replicas differ by about that much.
+// seatHoldTime is how long a waiting request keeps its seats. Most waits are for the lag between
+// replicas, which is about that long.
 const seatHoldTime = 20 * time.Millisecond
 
 // Wait calls wait, which may block for long. While wait runs, the work of the request is suspended.
@@ -17,12 +18,12 @@ func Wait(ctx context.Context, refused error, wait func(context.Context) error) 
 	waitCtx, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
 	work := WorkFrom(ctx)
-	back := func() error { return nil }
+	resumeSeats := func() error { return nil }
 	released := make(chan struct{})
 	timer := time.AfterFunc(seatHoldTime, func() {
 		defer close(released)
-		if b, ok := work.ReleaseSeats(false); ok {
-			back = b
+		if resume, ok := work.ReleaseSeats(false); ok {
+			resumeSeats = resume
 		} else {
 			refuse(refused)
 		}
@@ -33,7 +34,7 @@ func Wait(ctx context.Context, refused error, wait func(context.Context) error) 
 	}
 	switch {
 	case err == nil:
-		return back()
+		return resumeSeats()
 	case ctx.Err() == nil && waitCtx.Err() != nil:
 		return context.Cause(waitCtx)
 	}

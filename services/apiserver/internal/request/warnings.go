@@ -33,9 +33,9 @@ func Warn(ctx context.Context, text string) {
 	}
 }
 
-// Attempt returns a function that removes the warnings added after this call. It is for an attempt
-// that is repeated because a concurrent write came first.
-func Attempt(ctx context.Context) (forget func()) {
+// CheckpointWarnings returns a function that removes the warnings added after this call. It is for a write
+// that is repeated because of a conflict with a concurrent write.
+func CheckpointWarnings(ctx context.Context) (rollback func()) {
 	w := From(ctx).Warnings
 	if w == nil {
 		return func() {}

@@ -283,7 +283,7 @@ func TestSlowRequestHasLatencyAnnotations(t *testing.T) {
 		a.do(httptest.NewRequest("GET", path, nil))
 		annotations := a.events[len(a.events)-1].Annotations
 		if got := annotations.Get("apiserver.latency.k8s.io/mutating-webhook") == "2s"; got != want {
-			t.Errorf("%s: got annotations %v", path, annotations)
+			t.Errorf("GET %s: got annotations %v, want a mutating webhook latency of 2s: %t", path, annotations, want)
 		}
 		for _, part := range []string{"total", "authorization", "response-write"} {
 			if got := annotations.Get("apiserver.latency.k8s.io/"+part) != ""; got != want {
@@ -297,7 +297,7 @@ func TestSlowRequestHasLatencyAnnotations(t *testing.T) {
 func TestLevelNoneRecordsNothing(t *testing.T) {
 	a := newAuditFixture(t, audit.None, nil, func(w http.ResponseWriter, r *http.Request) {
 		if audit.From(r.Context()) != nil || strings.Contains(fmt.Sprintf("%T", w), "audit") {
-			t.Errorf("audited writer %T at level None", w)
+			t.Errorf("level None: got an audit record or the writer %T, want neither a record nor an audited writer", w)
 		}
 	})
 	a.do(httptest.NewRequest("GET", listPath, nil))

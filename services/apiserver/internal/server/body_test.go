@@ -101,7 +101,7 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	long := strings.Repeat("x", largeBody) // without space for Set functions in the context
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(long)).WithContext(r.Context()))
 	if got := <-asked; got != long+", <nil>" {
-		t.Errorf("got long body %.20s", got)
+		t.Errorf("body of %d bytes: got %.20q, want it unchanged and no error", largeBody, got)
 	}
 }
 
@@ -329,7 +329,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
 			if n := used(); n != 0 && n != share {
-				t.Errorf("%s of %.20s: %d bytes are used in the end", verb, target, n)
+				t.Errorf("%s of %.20s: got %d bytes in use at the end, want 0 or %d", verb, target, n, share)
 			}
 			return w.Result()
 		}

@@ -68,7 +68,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		time.Sleep(time.Second) // fake time
 		synctest.Wait()
 		if budget.InUse() > request.InitialBuffer || seats != 0 {
-			t.Errorf("stalled body holds %d bytes and %d seats", budget.InUse(), seats)
+			t.Errorf("stalled body: got %d bytes and %d seats in use, want at most %d bytes and no seats", budget.InUse(), seats, request.InitialBuffer)
 		}
 		send.CloseWithError(io.ErrUnexpectedEOF)
 		<-done

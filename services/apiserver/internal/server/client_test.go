@@ -65,7 +65,7 @@ func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
 	}
 	for i := range 20 {
 		if n := acquireAll(q, newClient(fmt.Sprint("user", i))); n == 0 && i < 3 {
-			t.Errorf("user %d got no unit", i)
+			t.Errorf("user %d: got no unit, want at least 1", i)
 		}
 	}
 	if n := acquireAll(q, newClient("system:binnacle:authn-webhook")); n > 0 {

@@ -93,7 +93,7 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 		}
 	}
 	if log.Len() > 0 {
-		t.Errorf("unexpected log: %s", log)
+		t.Errorf("anchored patterns: got log %s, want none", log)
 	}
 	h, _ = newCORSHandler(t, `^.*$`)
 	w := httptest.NewRecorder()
@@ -102,7 +102,7 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 		t.Errorf("request without Origin: got %d %v, want no CORS headers", w.Code, w.Header())
 	}
 	if h, err := server.Handler(server.Config{AllowedOrigins: []string{`^(`}}); err == nil || h != nil {
-		t.Errorf("invalid pattern: got error %v", err)
+		t.Errorf("pattern %q: got handler %v, error %v, want nil and an error", `^(`, h, err)
 	}
 	_, log = newCORSHandler(t, `^https://example\.com`)
 	if !strings.Contains(log.String(), "level=WARN") {

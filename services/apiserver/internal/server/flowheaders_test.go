@@ -99,7 +99,7 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 	inside = func(*http.Request) {}
 	if w := send("/version"); w.Code != http.StatusOK ||
 		len(w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]) > 0 {
-		t.Errorf("request without flow schema UID: got %d %v", w.Code, w.Header())
+		t.Errorf("GET /version without a flow schema UID: got %d %v, want 200 without the header of the UID", w.Code, w.Header())
 	}
 }
 

@@ -214,7 +214,7 @@ func TestFlushPassesFilters(t *testing.T) {
 			t.Error("the response was not flushed")
 		}
 		if logged := strings.Contains(log.String(), "audit-ID=the-one"); logged != (level == slog.LevelDebug) {
-			t.Errorf("level %v: logged = %t: %s", level, logged, &log)
+			t.Errorf("level %v: got audit id logged = %t, want %t; log: %s", level, logged, level == slog.LevelDebug, &log)
 		}
 	}
 }
@@ -296,6 +296,6 @@ func TestFlushPassesAudit(t *testing.T) {
 	})
 	w, _ := a.do(httptest.NewRequest("GET", listPath, nil))
 	if !w.Flushed || !slices.Contains(a.stages(), "ResponseComplete 200 ada") {
-		t.Errorf("flushed = %t, audit events %v", w.Flushed, a.stages())
+		t.Errorf("GET %s: got flushed = %t, audit events %v, want true, with ResponseComplete 200 ada", listPath, w.Flushed, a.stages())
 	}
 }

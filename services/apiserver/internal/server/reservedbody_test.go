@@ -75,7 +75,7 @@ func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
 		go func() { refused <- second.reserve(5 << 19) }()
 		begin := time.Now()
 		if err := first.reserve(5 << 19); err != nil {
-			t.Errorf("older body: %v", err)
+			t.Errorf("older body: reserve returned %v, want nil", err)
 		}
 		if waited := time.Since(begin); waited > stalledAfter+evictInterval {
 			t.Errorf("older body waited %v, want at most %v", waited, stalledAfter+evictInterval)

@@ -50,7 +50,7 @@ func TestWritesWaitForStorageVersion(t *testing.T) {
 		if c.held &&
 			(!strings.Contains(w.Body.String(), "wait for storage version registration to complete for resource: ") ||
 				!strings.Contains(w.Body.String(), ", last seen error: etcd is gone")) {
-			t.Errorf("%s %s: %s", c.method, c.path, w.Body)
+			t.Errorf("%s %s: got body %s, want the resource and the last error", c.method, c.path, w.Body)
 		}
 	}
 }

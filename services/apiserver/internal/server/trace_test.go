@@ -108,7 +108,7 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		got := log.String()
 		switch {
 		case c.want == "" && strings.Contains(got, "Trace[") && c.path != "/api/v1/namespaces/a/pods/p/eviction":
-			t.Errorf("%s %s: %s", c.method, c.path, got)
+			t.Errorf("%s %s: got log %s, want no trace", c.method, c.path, got)
 		case c.want != "" && !regexp.MustCompile(c.want).MatchString(got):
 			t.Errorf("%s %s: got %s\nwant %s", c.method, c.path, got, c.want)
 		}
@@ -116,7 +116,7 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 	log.Reset()
 	h.ServeHTTP(httptest.NewRecorder(), newRequest("PATCH", "/api/v1/namespaces/a/pods/p"))
 	if !strings.Contains(log.String(), "verb:PATCH ") {
-		t.Errorf("merge patch: got log %s", &log)
+		t.Errorf("merge patch: got log %s, want verb:PATCH", &log)
 	}
 	log.Reset()
 	newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {

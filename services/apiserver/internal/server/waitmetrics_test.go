@@ -84,14 +84,14 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 		switch {
 		case verb == "GET":
 			if counts[all] != 0 {
-				t.Errorf("lists are GETs: %v", counts)
+				t.Errorf("got %v durations of GET, want none: the requests are lists", counts[all])
 			}
 		case verb == "WATCH":
 			if counts[all] != 1 || counts[sli] != 0 {
-				t.Errorf("watches: %v", counts)
+				t.Errorf("watch: got %v durations and %v SLI durations, want 1 and 0", counts[all], counts[sli])
 			}
 		case counts[all] != 1 || counts[sli] != 1 || sums[all] > 1800 || sums[sli] > -1800:
-			t.Errorf("%s: got duration %v s and SLI duration %v s", verb, sums[all], sums[sli])
+			t.Errorf("%s: got duration %v s and SLI duration %v s, want at most 1800 and -1800", verb, sums[all], sums[sli])
 		}
 	}
 	for name, want := range map[string]uint64{
@@ -106,6 +106,6 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 		}
 	}
 	if sums["apiserver_request_body_size_bytes create"] != 5 {
-		t.Errorf("sizes: %v", sums)
+		t.Errorf("create: got body sizes of %v bytes, want 5", sums["apiserver_request_body_size_bytes create"])
 	}
 }

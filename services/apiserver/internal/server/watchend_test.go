@@ -96,7 +96,7 @@ func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 	is("during the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada"}, 1)
 	end(nil)
 	if rest, err := io.ReadAll(body); len(rest) > 0 || err != nil {
-		t.Errorf("%q, %v", rest, err)
+		t.Errorf("end of the watch: got %q, error %v, want the end of the body", rest, err)
 	}
 	is("after the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}, 0)
 }

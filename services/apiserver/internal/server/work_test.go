@@ -163,7 +163,7 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 				more()
 				w.end()
 				if n := permits.InUse(); n != 0 {
-					t.Errorf("%d permits are lost", n)
+					t.Errorf("got %d permits in use after the end, want 0", n)
 				}
 			})
 		})
@@ -218,7 +218,7 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 			end()
 		}
 		if b, s, p := limits.bytes.InUse(), limits.suspended.InUse(), limits.permits.InUse(); b != 0 || s != 0 || p != 0 {
-			t.Errorf("got %d bytes, %d bytes of suspended requests and %d permits in use after the end", b, s, p)
+			t.Errorf("got %d bytes, %d bytes of suspended requests and %d permits in use after the end, want 0 of each", b, s, p)
 		}
 	})
 }
@@ -246,7 +246,7 @@ func TestSlowPermitsReleaseSeats(t *testing.T) {
 				}}).With(t.Context())
 				err := SlowPermits{Permits{permits}}.Acquire(httptest.NewRequest("GET", "/", nil).WithContext(ctx), tc.begun)
 				if apierrors.IsTooManyRequests(err) != tc.rejected || released != tc.taken {
-					t.Errorf("got %v, released = %t", err, released)
+					t.Errorf("Acquire returned %v, seats released = %t, want rejected = %t, released = %t", err, released, tc.rejected, tc.taken)
 				}
 				time.Sleep(2 * time.Second)
 				if held := !isFree(permits); held == tc.rejected {

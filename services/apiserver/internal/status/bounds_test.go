@@ -30,7 +30,7 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 	if err := Invalid(schema.GroupKind{Kind: "Pod"}, "p", medium); len(err.ErrStatus.Details.Causes) > 100 ||
 		len(err.ErrStatus.Message) > MaxMessage+1000 {
-		t.Errorf("got %d formatted causes and a message of %d bytes", len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
+		t.Errorf("200 errors of 1000 bytes: got %d causes and a message of %d bytes, want at most 100 and about 64 KiB", len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
 	}
 	for name, c := range map[string]struct {
 		err error
@@ -67,7 +67,7 @@ func TestStatusIsBounded(t *testing.T) {
 				t.Errorf("got a message of %d bytes, want at most %d", len(st.Message), MaxMessage+100)
 			}
 			if len(st.Message) > MaxMessage && !strings.HasSuffix(st.Message, " more bytes are left out)") {
-				t.Errorf("truncated message has no note")
+				t.Errorf("message of %d bytes: got no note of the omitted bytes, want one", len(st.Message))
 			}
 			var causes []metav1.StatusCause
 			size := 0
@@ -84,7 +84,7 @@ func TestStatusIsBounded(t *testing.T) {
 				size += len(x.Message) + len(x.Field)
 			}
 			if size > MaxMessage+maxCause+100 {
-				t.Errorf("got causes of %d bytes", size)
+				t.Errorf("got causes of %d bytes, want at most %d", size, MaxMessage+maxCause+100)
 			}
 			if got := len(causes); left != c.left || strconv.Itoa(got) != c.kept {
 				t.Errorf("got %d causes, %q, want %s, %q", got, left, c.kept, c.left)

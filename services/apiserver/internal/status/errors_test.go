@@ -53,17 +53,17 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 	}
 	full := Ref{Resource: pods}.Translate(fmt.Errorf("put: %w", storage.ErrFull))
 	if got := short(full); !errors.Is(full, storage.ErrFull) || got != "500 InternalError put: storage is unavailable" {
-		t.Errorf("full store: got %s", got)
+		t.Errorf("full store: got %s, want the error of an unavailable store that wraps ErrFull", got)
 	}
 	if got := short(NotAcceptable([]string{"a/b", "c/d"})); !strings.HasSuffix(got, "accepted: a/b, c/d") {
-		t.Errorf("media types: got %s", got)
+		t.Errorf("NotAcceptable(a/b, c/d): got %s, want both media types", got)
 	}
 	if st := Of(&apierrors.StatusError{}); st.Status != metav1.StatusFailure || st.Code != 500 {
-		t.Errorf("empty Status: got %+v", st)
+		t.Errorf("empty Status: got %+v, want Failure with code 500", st)
 	}
 	other := metav1.Status{Status: "Odd", Code: 299}
 	if st := Of(&apierrors.StatusError{ErrStatus: other}); st.Status != "Odd" || st.Code != 299 {
-		t.Errorf("Status of another server: got %+v", st)
+		t.Errorf("Status of another server: got %+v, want it unchanged", st)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestUnreadableErrors(t *testing.T) {
 		}
 	}
 	if message := Of(named.OfObject(closed)).Message; !strings.Contains(message, "Key: /pods/a,") {
-		t.Errorf("got message %q without the key", message)
+		t.Errorf("got message %q, want the key /pods/a", message)
 	}
 	many := make([]*storage.UnreadableError, 200)
 	for i := range many {
@@ -108,7 +108,7 @@ func TestUnreadableErrors(t *testing.T) {
 	st := Of(named.OfList(pods, many))
 	if causes := st.Details.Causes; st.Reason != metav1.StatusReasonStoreReadError || len(causes) != 101 ||
 		causes[0].Field != closed.Key || causes[100].Type != metav1.CauseTypeTooMany {
-		t.Errorf("list of many: got %s, %d causes", st.Reason, len(causes))
+		t.Errorf("list of 200 unreadable objects: got %s, %d causes, want StorageReadError, 101 causes", st.Reason, len(causes))
 	}
 	for found, want := range map[int]bool{1: false, 100: false, 101: true} {
 		if got := named.Enough(found); got != want || !plain.Enough(found) {
@@ -137,12 +137,12 @@ func TestForeignStatusIsBounded(t *testing.T) {
 	}
 	got := Shortened(foreign)
 	if n := got.Size(); n > MaxMessage+10*(maxCause+100) {
-		t.Errorf("got %d bytes", n)
+		t.Errorf("Status with texts of 1 MiB: got %d bytes, want at most %d", n, MaxMessage+10*(maxCause+100))
 	}
 	if d := got.Details; got.Code != 418 || d == nil || d.UID != "u" || d.RetryAfterSeconds != 3 || len(d.Causes) != 1 {
-		t.Errorf("short fields were changed: got code %d, details %+v", got.Code, d)
+		t.Errorf("short fields: got code %d, details %+v, want code 418, uid u, 3 s, one cause", got.Code, d)
 	}
 	if got := Shortened(&metav1.Status{Message: "m"}); got.Details != nil || got.Message != "m" {
-		t.Errorf("short Status was changed to %+v", got)
+		t.Errorf("short Status: got %+v, want it unchanged", got)
 	}
 }

@@ -27,11 +27,11 @@ const (
 // InvalidValue returns the 422 error for a value whose field the decoder identifies by a path. An
 // empty path stands for the whole object.
 func InvalidValue(kind schema.GroupKind, name, path string, reason error) *apierrors.StatusError {
-	var at *field.Path
+	var fieldPath *field.Path
 	if path != "" {
-		at = field.NewPath(path)
+		fieldPath = field.NewPath(path)
 	}
-	return Invalid(kind, name, field.ErrorList{field.Invalid(at, field.OmitValueType{}, reason.Error())})
+	return Invalid(kind, name, field.ErrorList{field.Invalid(fieldPath, field.OmitValueType{}, reason.Error())})
 }
 
 // Invalid returns the 422 error for the validation errors of an object. It formats only those
@@ -49,8 +49,8 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 		cause := metav1.StatusCause{Type: metav1.CauseType(e.Type), Message: shortened(body, maxCause), Field: shortened(e.Field, maxCause)}
 		size += len(cause.Message) + len(cause.Field)
 		if size > MaxMessage || i == MaxCauses {
-			message.left = len(errs) - i
-			causes = append(causes, leftOut(message.left))
+			message.omitted = len(errs) - i
+			causes = append(causes, omittedCause(message.omitted))
 			break
 		}
 		causes = append(causes, cause)
@@ -70,7 +70,7 @@ func Aggregated[E error](errs []E) error {
 	var all joined
 	for i, e := range errs {
 		if all.text.Len() > MaxMessage {
-			all.left = len(errs) - i
+			all.omitted = len(errs) - i
 			break
 		}
 		all.add(e.Error())
@@ -82,7 +82,7 @@ func Aggregated[E error](errs []E) error {
 type joined struct {
 	text     strings.Builder
 	reported map[string]bool
-	left     int // number of errors left out
+	omitted  int // number of errors that the text does not include
 }
 
 func (j *joined) add(text string) {
@@ -100,8 +100,8 @@ func (j *joined) add(text string) {
 }
 
 func (j *joined) String() string {
-	if j.left > 0 {
-		j.add(leftOut(j.left).Message)
+	if j.omitted > 0 {
+		j.add(omittedCause(j.omitted).Message)
 	}
 	if len(j.reported) == 1 {
 		return j.text.String()
@@ -109,8 +109,8 @@ func (j *joined) String() string {
 	return "[" + j.text.String() + "]"
 }
 
-// leftOut returns a cause that stands for n errors.
-func leftOut(n int) metav1.StatusCause {
+// omittedCause returns a cause that stands for n errors.
+func omittedCause(n int) metav1.StatusCause {
 	return metav1.StatusCause{Message: fmt.Sprintf("%d more errors are left out", n)}
 }
 
@@ -150,12 +150,12 @@ func bounded(st *metav1.Status) *metav1.Status {
 		return st
 	}
 	size, long := 0, len(st.Details.Causes) > MaxCauses+1
-	const ofLeftOut = 64
+	const omittedCauseSize = 64
 	for _, c := range st.Details.Causes {
 		size += len(c.Message) + len(c.Field)
 		long = long || len(c.Message) > maxCause || len(c.Field) > maxCause
 	}
-	if size <= MaxMessage+ofLeftOut && !long && len(st.Details.Name) <= maxCause {
+	if size <= MaxMessage+omittedCauseSize && !long && len(st.Details.Name) <= maxCause {
 		return st
 	}
 	details := *st.Details // they may be shared
@@ -173,7 +173,7 @@ func boundedCauses(causes []metav1.StatusCause) []metav1.StatusCause {
 		c.Message, c.Field = shortened(c.Message, maxCause), shortened(c.Field, maxCause)
 		size += len(c.Message) + len(c.Field)
 		if size > MaxMessage || len(out) == MaxCauses {
-			return append(out, leftOut(len(causes)-i))
+			return append(out, omittedCause(len(causes)-i))
 		}
 		out = append(out, c)
 	}

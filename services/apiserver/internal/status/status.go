@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,19 +42,19 @@ func Method() error {
 // LongFields returns the 431 error for header fields that exceed their limit of most bytes.
 func LongFields(names []string, most int) error {
 	return Error(http.StatusRequestHeaderFieldsTooLarge, "RequestHeaderFieldsTooLarge",
-		fmt.Sprintf("the header fields %s may have %d bytes together", joinComma(names), most), nil)
+		fmt.Sprintf("the header fields %s may have %d bytes together", strings.Join(names, ", "), most), nil)
 }
 
 // NoRepresentation returns the 406 error for an Accept header without a known media type.
 func NoRepresentation(types []string) error {
 	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-		"406: Not Acceptable\n\nAvailable representations: "+joinComma(types), &metav1.StatusDetails{})
+		"406: Not Acceptable\n\nAvailable representations: "+strings.Join(types, ", "), &metav1.StatusDetails{})
 }
 
 // NotAcceptable returns the 406 error for a media type that this response does not have.
 func NotAcceptable(types []string) error {
 	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-		"only the following media types are accepted: "+joinComma(types), nil)
+		"only the following media types are accepted: "+strings.Join(types, ", "), nil)
 }
 
 // NotInForm returns the 406 error for a meta.k8s.io form that the response does not have.
@@ -64,7 +65,7 @@ func NotInForm(text string) error {
 // BodyType returns the 415 error for a body.
 func BodyType(types []string) error {
 	return Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
-		"the body of the request was in an unknown format - accepted media types include: "+joinComma(types),
+		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(types, ", "),
 		nil)
 }
 
@@ -83,17 +84,6 @@ func Gone() error {
 	return Error(ClosedRequest, metav1.StatusReasonUnknown, "the client closed the request", nil)
 }
 
-func joinComma(s []string) string {
-	out := ""
-	for i, x := range s {
-		if i > 0 {
-			out += ", "
-		}
-		out += x
-	}
-	return out
-}
-
 // Unprocessable returns the 422 error for a patch that cannot be applied to this object.
 func Unprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
@@ -106,8 +96,8 @@ func Unmergeable(err error) error {
 
 // TooLargeVersion returns the error of a read at a version that is not reached within the time that
 // a read waits (specification: "Errors").
-func TooLargeVersion(asked, current int64) error {
-	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
+func TooLargeVersion(requested, current int64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", requested, current), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{
 		{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"},
 	}
@@ -115,8 +105,8 @@ func TooLargeVersion(asked, current int64) error {
 }
 
 // ExpiredVersion returns the error of a read of history that is no longer kept.
-func ExpiredVersion(asked, oldest int64) error {
-	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", asked, oldest))
+func ExpiredVersion(requested, oldest int64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", requested, oldest))
 }
 
 // Ref identifies an object in messages.
@@ -184,9 +174,10 @@ func ManyWait() error {
 	return apierrors.NewTooManyRequests("Too many requests wait already, please try again later", 1)
 }
 
+// ErrModified is the reason of a conflict: the object has another resourceVersion.
 var ErrModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// Of returns the Status of any error, within the limits (bounds.go). As in Kubernetes, the Status
+// Of returns the Status of any error, cut to MaxMessage and MaxCauses. As in Kubernetes, the Status
 // of an error without a reason has none.
 func Of(err error) *metav1.Status {
 	var api apierrors.APIStatus

@@ -40,18 +40,18 @@ func corrupt(key string, e *storage.UnreadableError) error {
 		key, detail(e)) //nolint:staticcheck // the wording is the API's
 }
 
-// plain returns an error with the given text. As in Kubernetes, it has no reason if the object
-// cannot be decoded.
-func plain(e *storage.UnreadableError, text string) error {
+// internalError returns a 500 error with the given text. As in Kubernetes, it has no reason if the
+// object cannot be decoded.
+func internalError(e *storage.UnreadableError, text string) error {
 	if e.Undecodable {
 		return Failed(text)
 	}
 	return apierrors.NewInternalError(errors.New(text))
 }
 
-// Unasked returns the error of a request that could not wait long enough for the decryption of an
-// object, which may therefore not be damaged. It returns nil for other errors.
-func Unasked(e *storage.UnreadableError) error {
+// DecryptionRejected returns the error of a request that did not get to decrypt an object because of a limit,
+// so that the object may be intact. It returns nil for all other errors.
+func DecryptionRejected(e *storage.UnreadableError) error {
 	var status *apierrors.StatusError
 	if errors.As(e.Err, &status) {
 		return status
@@ -60,38 +60,38 @@ func Unasked(e *storage.UnreadableError) error {
 }
 
 // OfObject returns the error of reading or deleting one object.
-func (d CorruptObjects) OfObject(e *storage.UnreadableError) error {
-	if err := Unasked(e); err != nil {
+func (c CorruptObjects) OfObject(e *storage.UnreadableError) error {
+	if err := DecryptionRejected(e); err != nil {
 		return err
 	}
-	if !d.Named {
-		return plain(e, e.Error())
+	if !c.Named {
+		return internalError(e, e.Error())
 	}
-	return apierrors.NewInternalError(corrupt(strings.TrimPrefix(e.Key, d.Root), e))
+	return apierrors.NewInternalError(corrupt(strings.TrimPrefix(e.Key, c.Root), e))
 }
 
 // OfWrite returns the error of changing one object.
-func (d CorruptObjects) OfWrite(e *storage.UnreadableError) error {
-	if err := Unasked(e); err != nil {
+func (c CorruptObjects) OfWrite(e *storage.UnreadableError) error {
+	if err := DecryptionRejected(e); err != nil {
 		return err
 	}
-	if !d.Named {
-		return plain(e, e.Error())
+	if !c.Named {
+		return internalError(e, e.Error())
 	}
-	return plain(e, detail(e))
+	return internalError(e, detail(e))
 }
 
 // Enough reports whether a list with the given number of damaged objects can stop looking for more.
-func (d CorruptObjects) Enough(found int) bool { return !d.Named || found > maxCorrupt }
+func (c CorruptObjects) Enough(found int) bool { return !c.Named || found > maxCorrupt }
 
 // OfList returns the error of a list that contains damaged objects.
-func (d CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage.UnreadableError) error {
+func (c CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage.UnreadableError) error {
 	for _, e := range damaged {
-		if err := Unasked(e); err != nil {
+		if err := DecryptionRejected(e); err != nil {
 			return err
 		}
 	}
-	if !d.Named {
+	if !c.Named {
 		e := damaged[0]
 		if e.Undecodable {
 			return Failed(e.Error())

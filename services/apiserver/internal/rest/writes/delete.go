@@ -301,7 +301,7 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 		}
 		// A request that ended before the object was decrypted does not prove that the object is
 		// damaged.
-		if err := cmp.Or(status.Unasked(unreadable), ctx.Err()); err != nil {
+		if err := cmp.Or(status.DecryptionRejected(unreadable), ctx.Err()); err != nil {
 			return err
 		}
 		resume := request.Suspend(ctx)

@@ -256,7 +256,7 @@ func (w *Writer) modifyFrom(
 	compute func(*live) (outcome, error),
 ) (Result, error) {
 	for attempt := 0; ; attempt++ {
-		forget := request.Attempt(ctx)
+		rollbackWarnings := request.CheckpointWarnings(ctx)
 		out, computeErr := compute(l)
 		if (computeErr != nil || out.keep) && !l.confirmed {
 			fresh, err := w.read(ctx, r, true)
@@ -268,7 +268,7 @@ func (w *Writer) modifyFrom(
 			rewrites := computeErr == nil && !r.DryRun && fresh.kv.Stale()
 			if fresh.kv.ModRevision != l.kv.ModRevision || rewrites {
 				out.drop(ctx)
-				forget()
+				rollbackWarnings()
 				l = fresh
 				continue
 			}
@@ -288,7 +288,7 @@ func (w *Writer) modifyFrom(
 		if !errors.As(err, &conflict) || attempt == maxAttempts {
 			return Result{}, w.translate(r, op, err)
 		}
-		forget()
+		rollbackWarnings()
 		l = &live{kv: conflict.Live, confirmed: true}
 		if err := l.decode(ctx, r); err != nil {
 			return Result{}, w.translate(r, op, err)

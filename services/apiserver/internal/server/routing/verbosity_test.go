@@ -25,12 +25,13 @@ func TestVerbosityChangesAtRunTime(t *testing.T) {
 		w := httptest.NewRecorder()
 		m.ServeHTTP(w, httptest.NewRequest(c.method, "/debug/flags/v", strings.NewReader(c.body)))
 		if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.text) || got != c.want {
-			t.Errorf("%s %q: got %d %q, verbosity %d", c.method, c.body, w.Code, w.Body.String(), got)
+			t.Errorf("%s %q: got %d %q, verbosity %d, want %d %q, verbosity %d",
+				c.method, c.body, w.Code, w.Body.String(), got, c.code, c.text, c.want)
 		}
 	}
 	w := httptest.NewRecorder()
 	(&Mux{Verbosity: func(int) {}}).ServeHTTP(w, httptest.NewRequest("PUT", "/debug/flags/v", strings.NewReader("4")))
 	if w.Code != 404 {
-		t.Errorf("without profiling: got %d", w.Code)
+		t.Errorf("PUT without profiling: got %d, want 404", w.Code)
 	}
 }

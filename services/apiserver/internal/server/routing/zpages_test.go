@@ -29,7 +29,7 @@ func TestZpagesRequireFeatureGates(t *testing.T) {
 				t.Errorf("%s with Accept %q: got %d, want %d", path, accept, w.Code, code)
 			}
 			if code == http.StatusOK && !regexp.MustCompile(want).MatchString(w.Body.String()) {
-				t.Errorf("%s: %q", path, w.Body)
+				t.Errorf("%s: got body %q, want a match of %q", path, w.Body, want)
 			}
 		}
 		w := httptest.NewRecorder()

@@ -22,13 +22,13 @@ func TestActiveClientsAreCounted(t *testing.T) {
 	r.MustRegister(c)
 	families, err := r.Gather()
 	if err != nil || len(families) != 1 || len(families[0].Metric) != shownClients {
-		t.Fatalf("got %v, %v", families, err)
+		t.Fatalf("got metrics %v, error %v, want one family of %d clients", families, err, shownClients)
 	}
 	if first := families[0].Metric; !containsClient(first, "user ada?", 2500) {
-		t.Errorf("got %v", first)
+		t.Errorf("got %v, want user ada? with at least 2500 requests", first)
 	}
 	if len(c.counts) > countedClients {
-		t.Errorf("got %d counters", len(c.counts))
+		t.Errorf("got %d counters, want at most %d", len(c.counts), countedClients)
 	}
 }
 
