@@ -35,7 +35,7 @@ func (q *Quotas) Change(ctx context.Context, namespace, name string, change func
 		User:    &request.User{Name: "system:apiserver", Groups: []string{names.GroupMasters, names.GroupAuthenticated}},
 		Options: &metav1.UpdateOptions{},
 		// The next change of the same quota reads from the store anyway.
-		Unnoted: true,
+		SkipWritten: true,
 	}
 	res, err := q.Writer().Modify(ctx, r, func(obj registry.Object) error {
 		change(obj.(*corev1.ResourceQuota))

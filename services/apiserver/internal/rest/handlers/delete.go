@@ -85,7 +85,7 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 		// Typed clients send them in the group version of the deleted object.
 		gvk, err := a.Codec.DecodeInto(media, body, o)
 		if err != nil {
-			return nil, undecodable(err, gvk, "DeleteOptions", body)
+			return nil, undecodableError(err, gvk, "DeleteOptions", body)
 		}
 		if gvk.Kind != "" && gvk.Kind != "DeleteOptions" {
 			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
@@ -155,7 +155,7 @@ func (a *API) deleteCollection(c *Call) error {
 	if err := a.eachInParallel(p, deleteOne); err != nil {
 		return err
 	}
-	return p.show(c, f)
+	return p.write(c, f)
 }
 
 // dryRunCost is the cost in bytes of a dry-run deletion of one object. A dry run never waits for the

@@ -78,7 +78,7 @@ func (c *Call) read(revision int64, version string) (*watchcache.Entry, bool, er
 	} else {
 		span.Event("About to fetch object from cache")
 	}
-	if err := c.reach(ctx, revision); err != nil {
+	if err := c.waitForVersion(ctx, revision); err != nil {
 		return nil, false, err
 	}
 	e, ok := c.Store.Get(c.key())
@@ -95,13 +95,13 @@ func noExport(query string) error {
 	return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 }
 
-// reach waits until the cache can serve a read at a version: any version for 0, the current one for
+// waitForVersion waits until the cache can serve a read at a version: any version for 0, the current one for
 // -1, otherwise at least the given one.
-func (c *Call) reach(ctx context.Context, revision int64) error {
+func (c *Call) waitForVersion(ctx context.Context, revision int64) error {
 	if revision < 0 {
-		return c.newest(ctx, c.Store)
+		return c.waitForCurrent(ctx, c.Store)
 	}
-	if err := c.await(ctx, revision); err != nil {
+	if err := c.waitForRevision(ctx, revision); err != nil {
 		return err
 	}
 	return checkNotGone(c.Store)
@@ -124,8 +124,8 @@ func (c *Call) checkSelectable(o *listOptions, variant string) error {
 	return nil
 }
 
-// await is reach for a version other than the current one.
-func (c *Call) await(ctx context.Context, revision int64) error {
+// waitForRevision is waitForVersion for a version other than the current one.
+func (c *Call) waitForRevision(ctx context.Context, revision int64) error {
 	switch {
 	case revision == 0 && !c.Store.Ready():
 		return watchcache.ErrNotReady // an empty cache is not a valid state
@@ -141,8 +141,8 @@ func (c *Call) await(ctx context.Context, revision int64) error {
 	return err
 }
 
-// newest waits until the cache has the current state of a resource.
-func (c *Call) newest(ctx context.Context, s *watchcache.Store) error {
+// waitForCurrent waits until the cache has the current state of a resource.
+func (c *Call) waitForCurrent(ctx context.Context, s *watchcache.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, cacheWait)
 	defer cancel()
 	defer audit.From(ctx).Track(audit.Store).Done()
@@ -150,13 +150,13 @@ func (c *Call) newest(ctx context.Context, s *watchcache.Store) error {
 	_, err := s.MostRecent(ctx)
 	resume()
 	if err != nil {
-		return errBehind(ctx, err)
+		return consistentReadError(ctx, err)
 	}
 	return checkNotGone(s)
 }
 
-// errBehind replaces the deadline error of a consistent read by the API's timeout error.
-func errBehind(ctx context.Context, err error) error {
+// consistentReadError replaces the deadline error of a consistent read by the API's timeout error.
+func consistentReadError(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError("the newest state could not be confirmed in time", 1)
 	}
@@ -172,8 +172,8 @@ func errBehind(ctx context.Context, err error) error {
 //     decrypted only where errors name objects, as in Kubernetes: the key may become
 //     available again.
 
-// errEnough ends a walk that has found enough objects.
-var errEnough = errors.New("enough")
+// errStopWalk ends a walk that has found enough objects.
+var errStopWalk = errors.New("enough")
 
 // readable returns the entry. If the entry is unreadable for a reason that may have passed, it reads
 // the object from the store again.
@@ -212,13 +212,13 @@ func (a *API) objectError(e *watchcache.Entry, err error) error {
 
 // omitsUnreadable reports whether a list at any version and a watch leave out an object.
 func (a *API) omitsUnreadable(e *watchcache.Entry) bool {
-	var why *storage.UnreadableError
-	return a.CorruptObjects.Named || errors.As(e.Unreadable(), &why) && why.Undecodable
+	var unreadable *storage.UnreadableError
+	return a.CorruptObjects.Named || errors.As(e.Unreadable(), &unreadable) && unreadable.Undecodable
 }
 
-// allReadable returns an error if a list of a snapshot's objects from a key on, up to its limit,
+// checkReadable returns an error if a list of a snapshot's objects from a key on, up to its limit,
 // contains unreadable objects that it does not leave out. It searches a limited list in parts.
-func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
+func (a *API) checkReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
 	sel := selectionOf(c, o)
 	var corrupt []*storage.UnreadableError
 	snap.Unreadable(sel, from, func(e *watchcache.Entry) bool {
@@ -252,9 +252,9 @@ func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 
 // appendCorrupt appends the read error of an entry, if it has one.
 func appendCorrupt(corrupt []*storage.UnreadableError, e *watchcache.Entry) []*storage.UnreadableError {
-	var why *storage.UnreadableError
-	if errors.As(e.Unreadable(), &why) {
-		corrupt = append(corrupt, why)
+	var unreadable *storage.UnreadableError
+	if errors.As(e.Unreadable(), &unreadable) {
+		corrupt = append(corrupt, unreadable)
 	}
 	return corrupt
 }
@@ -273,7 +273,7 @@ func (a *API) listError(c *Call, l *responsewriters.List, err error) error {
 		if errors.As(failed, &undecodable) {
 			corrupt = append(corrupt, &storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 			if a.CorruptObjects.Enough(len(corrupt)) {
-				return errEnough
+				return errStopWalk
 			}
 		}
 		return nil

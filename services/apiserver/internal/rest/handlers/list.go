@@ -27,7 +27,7 @@ func (a *API) list(c *Call) error {
 		return err
 	}
 	tracing.Event(c.Context(), "About to List from storage")
-	if o.served == nil && o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
+	if o.versionedFields == nil && o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
 		snap, ok, err := a.snapshot(c, o)
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func (a *API) list(c *Call) error {
 		return err
 	}
 	tracing.Event(c.Context(), eventListed)
-	return a.listError(c, &p.List, p.show(c, f))
+	return a.listError(c, &p.List, p.write(c, f))
 }
 
 // listForm returns the form and the options of a list. As in Kubernetes, errors of the parameters
@@ -68,19 +68,19 @@ func (a *API) listForm(c *Call) (*responsewriters.Form, *listOptions, error) {
 	return f, o, o.resolve(c.Coder, a.NoCache)
 }
 
-// minConverted is the minimum number of objects that a limited list converts at a time to select
+// minConvertedObjects is the minimum number of objects that a limited list converts at a time to select
 // from them.
-const minConverted = 500
+const minConvertedObjects = 500
 
 // selectedPage is page with the selector applied to the fields of the requested version. It reads
 // candidates until the page is full.
 func (a *API) selectedPage(c *Call, f *responsewriters.Form, o *listOptions) (*page, error) {
-	if o.served == nil {
+	if o.versionedFields == nil {
 		return a.page(c, o)
 	}
 	candidates := *o
 	if o.Limit > 0 {
-		candidates.Limit = max(o.Limit, minConverted)
+		candidates.Limit = max(o.Limit, minConvertedObjects)
 	}
 	p, err := a.page(c, &candidates)
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *API) selectedPage(c *Call, f *responsewriters.Form, o *listOptions) (*p
 		if err := p.Each(func(e *watchcache.Entry) error { all = append(all, e); return nil }); err != nil {
 			return nil, err
 		}
-		matches, err := f.Matching(c.Context(), all, o.served)
+		matches, err := f.Matching(c.Context(), all, o.versionedFields)
 		if err != nil {
 			return nil, err
 		}
@@ -115,8 +115,8 @@ func (a *API) selectedPage(c *Call, f *responsewriters.Form, o *listOptions) (*p
 	}
 }
 
-// reachList is reach for a list.
-func (c *Call) reachList(revision int64) error {
+// waitForListVersion is waitForVersion with the span of a list.
+func (c *Call) waitForListVersion(revision int64) error {
 	ctx, span := tracing.Start(c.Context(), "cacher.GetList", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
 			attribute.String("audit-id", request.From(c.Context()).TracedID),
@@ -124,7 +124,7 @@ func (c *Call) reachList(revision int64) error {
 		}
 	})
 	defer span.End()
-	err := c.reach(ctx, revision)
+	err := c.waitForVersion(ctx, revision)
 	if err == nil {
 		span.Event("Ready")
 	}
@@ -136,7 +136,7 @@ func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, erro
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return watchcache.Snapshot{}, false, nil
 	}
-	if err := c.reachList(o.revision); err != nil {
+	if err := c.waitForListVersion(o.revision); err != nil {
 		return watchcache.Snapshot{}, false, err
 	}
 	return c.Store.Snapshot(), true, nil
@@ -156,7 +156,7 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 	if exact {
 		return a.exactPage(c, o, o.revision, "")
 	}
-	if err := c.reachList(o.revision); err != nil {
+	if err := c.waitForListVersion(o.revision); err != nil {
 		return nil, err
 	}
 	scan := a.ScanLimiter(c.Context())
@@ -185,7 +185,7 @@ func (a *API) checkUsable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 	if err := c.checkSelectable(o, snap.Variant()); err != nil {
 		return err
 	}
-	return a.allReadable(c, o, snap, from, scan)
+	return a.checkReadable(c, o, snap, from, scan)
 }
 
 // nextPage returns the page after a continue token, at the version of the first page.
@@ -198,7 +198,7 @@ func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	if revision < 0 { // inconsistent, as the client accepted
-		if err := c.reach(c.Context(), -1); err != nil {
+		if err := c.waitForVersion(c.Context(), -1); err != nil {
 			return nil, err
 		}
 		scan := a.ScanLimiter(c.Context())
@@ -235,7 +235,7 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 		now, err := c.Store.MostRecent(ctx)
 		resume()
 		if err != nil {
-			return nil, errBehind(ctx, err)
+			return nil, consistentReadError(ctx, err)
 		}
 		if now < revision {
 			return nil, status.TooLargeVersion(revision, now)

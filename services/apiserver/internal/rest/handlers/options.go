@@ -41,9 +41,9 @@ type listOptions struct {
 	metav1.ListOptions
 	label labels.Selector
 	field fields.Selector
-	// served is the part of the field selector that needs objects in the requested version. It is
+	// versionedFields is the part of the field selector that needs objects in the requested version. It is
 	// nil if the watch cache evaluates the whole selector.
-	served fields.Selector
+	versionedFields fields.Selector
 	// revision is the parsed resourceVersion; -1 if it is unset.
 	revision int64
 }
@@ -62,11 +62,11 @@ func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions
 			n, requestinfo.MaxRequirements))
 	}
 	var err error
-	read := op.Selectors(o.LabelSelector, o.FieldSelector)
-	if o.label, err = read.Labels(); err != nil {
+	selectors := op.Selectors(o.LabelSelector, o.FieldSelector)
+	if o.label, err = selectors.Labels(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if o.field, err = read.Fields(); err != nil {
+	if o.field, err = selectors.Fields(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	internal := &internalversion.ListOptions{
@@ -90,7 +90,7 @@ func (o *listOptions) resolve(c *codec.Coder, noCache bool) error {
 	if err != nil {
 		return err
 	}
-	o.field, o.served = splitFields(c, sel)
+	o.field, o.versionedFields = splitFields(c, sel)
 	o.revision, err = parseRevision(o.ResourceVersion)
 	if err != nil && !o.Watch {
 		err = apierrors.NewBadRequest("invalid resource version: " + err.Error())
@@ -113,32 +113,32 @@ func (o *listOptions) resolve(c *codec.Coder, noCache bool) error {
 // splitFields returns the part of a field selector that the watch cache evaluates, and the part
 // that needs the object in the requested version. The second is nil unless a webhook converts.
 // Without a webhook, the selectable fields of all versions are those of the stored document.
-func splitFields(c *codec.Coder, sel fields.Selector) (cached, served fields.Selector) {
+func splitFields(c *codec.Coder, sel fields.Selector) (cached, versioned fields.Selector) {
 	if sel.Empty() || !c.Decl.ConvertsRemotely() {
 		return sel, nil
 	}
-	var known, others []fields.Selector
+	var cachedTerms, versionedTerms []fields.Selector
 	for _, r := range sel.Requirements() {
 		term := fields.OneTermEqualSelector(r.Field, r.Value)
 		if r.Operator == selection.NotEquals {
 			term = fields.OneTermNotEqualSelector(r.Field, r.Value)
 		}
 		if r.Field == watchcache.FieldName || r.Field == watchcache.FieldNamespace {
-			known = append(known, term)
+			cachedTerms = append(cachedTerms, term)
 		} else {
-			others = append(others, term)
+			versionedTerms = append(versionedTerms, term)
 		}
 	}
-	if len(others) == 0 {
+	if len(versionedTerms) == 0 {
 		return sel, nil
 	}
-	return fields.AndSelectors(known...), fields.AndSelectors(others...)
+	return fields.AndSelectors(cachedTerms...), fields.AndSelectors(versionedTerms...)
 }
 
 // checkName rejects a field selector on the watch of a single object unless it selects the name in the
 // path.
 func (o *listOptions) checkName(name string) error {
-	if name == "" || o.field.Empty() && o.served == nil {
+	if name == "" || o.field.Empty() && o.versionedFields == nil {
 		return nil
 	}
 	if selected, ok := o.field.RequiresExactMatch(metav1.ObjectNameField); !ok || selected != name {
@@ -380,7 +380,7 @@ func selectionOf(c *Call, o *listOptions) watchcache.Selection {
 		Labels:    o.label,
 		Fields:    o.field,
 		Readable:  true,
-		Before:    o.served != nil,
+		Before:    o.versionedFields != nil,
 	}
 	if !c.Namespaced {
 		s.Namespace = ""
@@ -399,5 +399,5 @@ func (c *Call) listPrefix() string {
 
 // selectsAll reports whether there is no selector.
 func (o *listOptions) selectsAll() bool {
-	return o.label.Empty() && o.field.Empty() && o.served == nil
+	return o.label.Empty() && o.field.Empty() && o.versionedFields == nil
 }

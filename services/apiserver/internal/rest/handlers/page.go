@@ -26,8 +26,8 @@ type page struct {
 	remaining *int64
 }
 
-// show writes the page.
-func (p *page) show(c *Call, f *responsewriters.Form) error {
+// write writes the page.
+func (p *page) write(c *Call, f *responsewriters.Form) error {
 	p.Meta = metav1.ListMeta{ResourceVersion: fmt.Sprint(p.revision), RemainingItemCount: p.remaining}
 	if p.last != "" {
 		p.Meta.Continue = encodeContinue(p.last, c.listPrefix(), p.revision)
@@ -36,13 +36,13 @@ func (p *page) show(c *Call, f *responsewriters.Form) error {
 }
 
 const (
-	// heldBytes is the maximum size of objects from the store that a request holds in memory.
-	heldBytes = 4 << 20
+	// maxHeldBytes is the maximum size of objects from the store that a request holds in memory.
+	maxHeldBytes = 4 << 20
 	// A read of the store requests as many objects as fill chunkBytes, estimated from the previous
 	// reads.
-	chunkBytes = 4 << 20
-	firstChunk = 16
-	mostChunk  = 500
+	chunkBytes        = 4 << 20
+	firstChunkObjects = 16
+	maxChunkObjects   = 500
 )
 
 // storedPage reads a page at an old version from the store.
@@ -50,17 +50,17 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	p := &page{revision: revision}
 	held := 0
 	var corrupt []*storage.UnreadableError
-	err := a.stored(c, o, revision, from, func(e *watchcache.Entry, left int64) error {
+	err := a.visitStored(c, o, revision, from, func(e *watchcache.Entry, left int64) error {
 		if e.Unreadable() != nil {
 			corrupt = appendCorrupt(corrupt, e)
 			if a.CorruptObjects.Enough(len(corrupt)) {
-				return errEnough
+				return errStopWalk
 			}
 			return nil
 		}
 		p.Count++
 		held += e.Size()
-		if held <= heldBytes {
+		if held <= maxHeldBytes {
 			p.Items = append(p.Items, e)
 		} else {
 			p.Items = nil
@@ -74,26 +74,26 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 				p.remaining = &left
 			}
 		}
-		return errEnough
+		return errStopWalk
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil && !errors.Is(err, errStopWalk) {
 		return nil, err
 	}
 	if len(corrupt) > 0 {
 		return nil, a.CorruptObjects.OfList(c.GroupResource(), corrupt)
 	}
-	if held > heldBytes {
+	if held > maxHeldBytes {
 		n := 0
 		p.Walk = func(visit func(*watchcache.Entry) error) error {
 			n = 0
-			err := a.stored(c, o, revision, from, func(e *watchcache.Entry, _ int64) error {
+			err := a.visitStored(c, o, revision, from, func(e *watchcache.Entry, _ int64) error {
 				n++
 				if n > p.Count {
-					return errEnough
+					return errStopWalk
 				}
 				return visit(e)
 			})
-			if errors.Is(err, errEnough) {
+			if errors.Is(err, errStopWalk) {
 				return nil
 			}
 			return err
@@ -102,16 +102,16 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	return p, nil
 }
 
-// stored visits the objects of an old version that a list selects. visit gets each object, even an
+// visitStored visits the objects of an old version that a list selects. visit gets each object, even an
 // unreadable one, and the number of keys after it.
-func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
+func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
 	if err := c.checkSelectable(o, c.Store.Variant()); err != nil {
 		return err
 	}
 	sel := selectionOf(c, o)
 	sel.Readable = false
 	matches := sel.Matching()
-	chunk := int64(firstChunk)
+	chunk := int64(firstChunkObjects)
 	for {
 		resume := request.Suspend(c.Context())
 		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
@@ -140,7 +140,7 @@ func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit
 			return nil
 		}
 		from = res.Items[len(res.Items)-1].Key + "\x00"
-		chunk = min(max(int64(len(res.Items))*chunkBytes/int64(max(read, 1)), 1), mostChunk)
+		chunk = min(max(int64(len(res.Items))*chunkBytes/int64(max(read, 1)), 1), maxChunkObjects)
 	}
 }
 

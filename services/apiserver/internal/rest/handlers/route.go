@@ -25,7 +25,7 @@ const deprecatedAnnotation = "k8s.io/deprecated"
 // removedReleaseAnnotation names the release that no longer serves the kind.
 const removedReleaseAnnotation = "k8s.io/removed-release"
 
-// ServeHTTP serves a resource request according to its Operation.
+// ServeHTTP serves a resource request according to its request info.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	op := requestinfo.From(r.Context())
 	c, handle, err := a.route(w, r, op)
@@ -93,10 +93,10 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		if _, dry := api.Parameter(r.URL.RawQuery, "dryRun"); dry {
 			return nil, nil, apierrors.NewBadRequest("dryRun is not supported")
 		}
-		if err := validName(op); err != nil {
+		if err := checkPathName(op); err != nil {
 			return nil, nil, err
 		}
-		return c, a.proxied(o), nil
+		return c, a.proxyHandler(o), nil
 	}
 	h := a.handler(c)
 	if h == nil && (op.Verb != "patch" || !c.Custom()) {
@@ -113,7 +113,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 	if accept := r.Header.Get("Accept"); !c.Custom() && !a.Config.Media.Known(accept) {
 		return nil, nil, c.Errors().NotAcceptable(a.Config.Media, op.Verb == "list" || op.Verb == "watch")
 	}
-	if err := validName(op); err != nil {
+	if err := checkPathName(op); err != nil {
 		return nil, nil, err
 	}
 	return c, h, nil
@@ -125,8 +125,8 @@ func (c *Call) createOnly() bool {
 	return c.Sub == nil && c.Virtual && !c.HasVerb("get")
 }
 
-// validName rejects the name of an object that cannot be part of a path, such as "..".
-func validName(op *requestinfo.Info) error {
+// checkPathName rejects the name of an object that cannot be part of a path, such as "..".
+func checkPathName(op *requestinfo.Info) error {
 	if op.Collection || op.Verb == "watch" || op.Verb == "create" && op.Sub == nil {
 		return nil
 	}

@@ -31,20 +31,20 @@ func (a *API) subresourceHandler(c *Call) handler {
 		get = a.getScale
 		update = a.updateScale
 		patch = a.patchScale
-	case c.overParent():
+	case c.isParentView():
 	default:
 		return a.operationHandler(c)
 	}
 	h := map[string]handler{"get": get, "update": update, "patch": patch}[c.Info.Verb]
 	if h != nil && c.Sub.Scale != nil {
-		return a.viewing(h, true)
+		return a.requireView(h, true)
 	}
 	return h
 }
 
-// viewing returns a handler that first rejects an Accept header that its view does not satisfy; see
+// requireView returns a handler that first rejects an Accept header that its view does not satisfy; see
 // responsewriters.View.
-func (a *API) viewing(h handler, table bool) handler {
+func (a *API) requireView(h handler, table bool) handler {
 	return func(c *Call) error {
 		if err := a.AcceptsView(c.R, table); err != nil {
 			return err
@@ -53,8 +53,8 @@ func (a *API) viewing(h handler, table bool) handler {
 	}
 }
 
-// overParent reports whether a subresource is a view of the parent object itself.
-func (c *Call) overParent() bool {
+// isParentView reports whether a subresource is a view of the parent object itself.
+func (c *Call) isParentView() bool {
 	return c.Sub.New == nil && (c.Sub.GVK.Kind == "" || c.Sub.GVK.Kind == c.Kind.Kind)
 }
 
@@ -85,7 +85,7 @@ func (a *API) getScale(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.reach(c.Context(), revision); err != nil {
+	if err := c.waitForVersion(c.Context(), revision); err != nil {
 		return err
 	}
 	e, ok := c.Store.Get(c.key())
@@ -181,16 +181,16 @@ func (a *API) operation(c *Call) *Operation {
 	return a.operations[k]
 }
 
-// operationHandler returns the handler of an operation. A missing operation gets absentOperation.
+// operationHandler returns the handler of an operation. A missing operation gets operationNotOffered.
 func (a *API) operationHandler(c *Call) handler {
 	if o := a.operation(c); o != nil {
-		return a.viewing(o.Serve, false)
+		return a.requireView(o.Serve, false)
 	}
-	return a.absentOperation
+	return a.operationNotOffered
 }
 
-// absentOperation returns the error that this server does not offer the operation.
-func (a *API) absentOperation(c *Call) error {
+// operationNotOffered returns the error that this server does not offer the operation.
+func (a *API) operationNotOffered(c *Call) error {
 	name := c.Resource
 	if c.Sub != nil {
 		name += "/" + c.Sub.Name
@@ -199,12 +199,12 @@ func (a *API) absentOperation(c *Call) error {
 		"the server does not offer "+name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.Info.Name})
 }
 
-// proxied returns the handler of a subresource that is proxied to a kubelet, a pod or a service.
+// proxyHandler returns the handler of a subresource that is proxied to a kubelet, a pod or a service.
 // It accepts and returns any media type, and ends when the server stops. Requests beyond the limit
 // are rejected before anything is read for them.
-func (a *API) proxied(o *Operation) handler {
+func (a *API) proxyHandler(o *Operation) handler {
 	if o == nil {
-		return a.absentOperation
+		return a.operationNotOffered
 	}
 	return func(c *Call) error {
 		ctx, cancel := context.WithCancel(c.Context())
@@ -243,33 +243,35 @@ func (c *Call) Body(validation string, kinds ...schema.GroupVersionKind) (runtim
 }
 
 // Admit runs all phases of admission.
-func (c *Call) Admit(ask *admission.Request) error {
-	return c.AdmitValid(ask, func() error { return nil })
+func (c *Call) Admit(req *admission.Request) error {
+	return c.AdmitValid(req, func() error { return nil })
 }
 
 // AdmitValid is Admit with a validation between the phases: valid checks the result of mutating
 // admission before validating admission runs.
-func (c *Call) AdmitValid(ask *admission.Request, valid func() error) error {
+func (c *Call) AdmitValid(req *admission.Request, valid func() error) error {
 	chain := c.api.Writes.Admission
-	if err := chain.Mutate(c.Context(), ask); err != nil {
+	if err := chain.Mutate(c.Context(), req); err != nil {
 		return err
 	}
 	if err := valid(); err != nil {
 		return err
 	}
-	return chain.Validate(c.Context(), ask)
+	return chain.Validate(c.Context(), req)
 }
 
-// Connecting returns the admission request of a connection.
-func (c *Call) Connecting(options runtime.Object) *admission.Request {
+// ConnectRequest returns the admission request of a connection.
+func (c *Call) ConnectRequest(options runtime.Object) *admission.Request {
 	return c.write(nil, nil, "", "").Admission(admission.Connect, options, nil)
 }
 
-// Newest waits until reads of the call's kind return the current state.
-func (c *Call) Newest() error { return c.newest(c.Context(), c.Store) }
+// WaitForCurrent waits until reads of the call's kind return the current state.
+func (c *Call) WaitForCurrent() error { return c.waitForCurrent(c.Context(), c.Store) }
 
-// NewestOf is Newest for another kind, whose objects may be in another store.
-func (c *Call) NewestOf(k *apiset.Resource) error { return c.newest(c.Context(), k.Store) }
+// WaitForCurrentOf is WaitForCurrent for another kind, whose objects may be in another store.
+func (c *Call) WaitForCurrentOf(k *apiset.Resource) error {
+	return c.waitForCurrent(c.Context(), k.Store)
+}
 
 // StoredKind returns a kind that the server stores, even if clients cannot access it.
 func (c *Call) StoredKind(gvr schema.GroupVersionResource) *apiset.Resource { return c.api.kind(gvr) }
@@ -277,10 +279,10 @@ func (c *Call) StoredKind(gvr schema.GroupVersionResource) *apiset.Resource { re
 // Fail writes an error in place of a kubelet's or a pod's response (kubeletproxy.Responder).
 func (c *Call) Fail(w http.ResponseWriter, r *http.Request, err error) { c.api.fail(w, r, err) }
 
-// Newest returns the current state of an object, in the call's namespace if its kind is namespaced.
-func Newest[T registry.Object](c *Call, gvr schema.GroupVersionResource, name string) (obj T, err error) {
+// GetCurrent returns the current state of an object, in the call's namespace if its kind is namespaced.
+func GetCurrent[T registry.Object](c *Call, gvr schema.GroupVersionResource, name string) (obj T, err error) {
 	k := c.StoredKind(gvr)
-	if err := c.NewestOf(k); err != nil {
+	if err := c.WaitForCurrentOf(k); err != nil {
 		return obj, err
 	}
 	e, ok := k.Store.Get(k.Key(c.Info.Namespace, name))

@@ -33,8 +33,8 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	}
 	a := &API{}
 	for name, wait := range map[string]func(*Call) error{
-		"a version":         func(c *Call) error { return c.await(c.Context(), 999) },
-		"the newest":        func(c *Call) error { return c.newest(c.Context(), c.Store) },
+		"a version":         func(c *Call) error { return c.waitForRevision(c.Context(), 999) },
+		"the newest":        func(c *Call) error { return c.waitForCurrent(c.Context(), c.Store) },
 		"exactly a version": func(c *Call) error { _, err := a.exactPage(c, &listOptions{}, 999, ""); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 				R:        httptest.NewRequest("GET", "/", nil).WithContext(ctx),
 				api:      &API{},
 			}
-			err := c.await(c.Context(), 999)
+			err := c.waitForRevision(c.Context(), 999)
 			if room && !errors.Is(err, context.Canceled) || !room && !apierrors.IsTooManyRequests(err) {
 				t.Errorf("got %v", err)
 			}

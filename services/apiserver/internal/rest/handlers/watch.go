@@ -81,7 +81,7 @@ func (a *API) newStream(c *Call, f *responsewriters.Form, o *listOptions) *strea
 		api:        a,
 		form:       f,
 		call:       c,
-		fields:     o.served,
+		fields:     o.versionedFields,
 		metrics:    a.Metrics.of(c.Kind),
 		bookmarks:  o.AllowWatchBookmarks,
 		initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents,
@@ -137,11 +137,11 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 	initial := o.revision <= 0
 	if o.SendInitialEvents != nil {
 		initial = *o.SendInitialEvents
-		if err := c.reach(c.Context(), o.revision); err != nil {
+		if err := c.waitForVersion(c.Context(), o.revision); err != nil {
 			return opts, err
 		}
 	} else if o.revision < 0 {
-		if err := c.reach(c.Context(), -1); err != nil {
+		if err := c.waitForVersion(c.Context(), -1); err != nil {
 			return opts, err
 		}
 	}
@@ -171,7 +171,7 @@ func (a *API) checkHistory(c *Call, revision int64) error {
 	newest, err := c.Store.MostRecent(ctx)
 	resume()
 	if err != nil {
-		return errBehind(ctx, err)
+		return consistentReadError(ctx, err)
 	}
 	if newest < revision {
 		return &watchcache.ExpiredError{Revision: revision, Oldest: newest}

@@ -37,7 +37,7 @@ const eventRecorded = "Recorded the audit event"
 // create serves POST of an object.
 func (a *API) create(c *Call) error {
 	if why := c.Create.Closed; why != "" {
-		if err := c.newest(c.Context(), c.Store); err != nil { // the kind's current definition may allow creations
+		if err := c.waitForCurrent(c.Context(), c.Store); err != nil { // the kind's current definition may allow creations
 			return err
 		}
 		return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, why, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
@@ -233,7 +233,7 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 		return nil, status.InvalidValue(want.GroupKind(), "", invalid.Path, invalid.Reason)
 	}
 	if err != nil {
-		return nil, undecodable(err, d.GVK, want.Kind, body)
+		return nil, undecodableError(err, d.GVK, want.Kind, body)
 	}
 	if !d.AnyType && (d.GVK.Kind != want.Kind || d.GVK.Group != want.Group) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
@@ -262,8 +262,8 @@ func groupName(group string) string {
 	return name
 }
 
-// undecodable returns the 400 error for a body that cannot be decoded as the kind.
-func undecodable(err error, seen schema.GroupVersionKind, want string, body []byte) error {
+// undecodableError returns the 400 error for a body that cannot be decoded as the kind.
+func undecodableError(err error, seen schema.GroupVersionKind, want string, body []byte) error {
 	if seen.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", seen.Kind, seen.Version, want, err))
 	}

@@ -24,7 +24,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if err := r.checkPreconditions(obj, old); err != nil {
 		return outcome{}, err
 	}
-	carryOver(obj, old)
+	keepServerMetadata(obj, old)
 	if r.Resource.Default != nil {
 		r.Resource.Default(obj)
 	}
@@ -49,7 +49,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	}
 	r.prepareUpdate(obj, old)
 	recorded.Into(obj)
-	r.keepTimes(obj, old, &w.Metrics)
+	r.restoreTimes(obj, old, &w.Metrics)
 	if err := r.checkType(obj); err != nil {
 		return outcome{}, err
 	}
@@ -98,7 +98,7 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry
 		return err
 	}
 	obj.SetNamespace(r.namespace()) // a plugin may leave it out, as clients may
-	carryOver(obj, old)
+	keepServerMetadata(obj, old)
 	return nil
 }
 
@@ -133,8 +133,8 @@ func (r *Request) checkPreconditions(obj, old registry.Object) error {
 	return nil
 }
 
-// carryOver copies the metadata that the server owns from the live object.
-func carryOver(obj, old registry.Object) {
+// keepServerMetadata copies the metadata that the server owns from the live object.
+func keepServerMetadata(obj, old registry.Object) {
 	meta.KeepServerFields(obj, old)
 	obj.SetResourceVersion(old.GetResourceVersion())
 	obj.SetGeneration(old.GetGeneration())
@@ -176,7 +176,7 @@ func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj re
 		return errs
 	})
 	if r.Sub == nil {
-		errs = w.withDeclared(r.Resource.Kind, obj, errs)
+		errs = w.addDeclarativeErrors(r.Resource.Kind, obj, errs)
 	}
 	return errs
 }

@@ -51,23 +51,23 @@ func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, op
 		return Result{}, err
 	}
 	w.stampCreation(r, obj)
-	named := attrs.Name
+	requestedName := attrs.Name
 	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
 	for attempt := 1; ; attempt++ {
-		try := obj
+		candidate := obj
 		if generated {
-			try = obj.DeepCopyObject().(registry.Object)
-			try.SetName(meta.GenerateName(obj.GetGenerateName()))
+			candidate = obj.DeepCopyObject().(registry.Object)
+			candidate.SetName(meta.GenerateName(obj.GetGenerateName()))
 		}
-		attrs.Object = try
-		attrs.Name = named
-		if named == "" && !r.Collection {
-			attrs.Name = try.GetName()
+		attrs.Object = candidate
+		attrs.Name = requestedName
+		if requestedName == "" && !r.Collection {
+			attrs.Name = candidate.GetName()
 		}
-		res, err := w.tryCreate(ctx, r, try, attrs, opts)
+		res, err := w.tryCreate(ctx, r, candidate, attrs, opts)
 		if !generated || attempt == generatedAttempts || !apierrors.IsAlreadyExists(err) {
 			if apierrors.IsAlreadyExists(err) {
-				err = w.alreadyExists(ctx, r, try)
+				err = w.alreadyExists(ctx, r, candidate)
 			}
 			return res, err
 		}
@@ -177,7 +177,7 @@ func (w *Writer) tryCreate(
 		claim.Drop(ctx)
 		return Result{}, err
 	}
-	value, err := r.stored(ctx, obj, text)
+	value, err := r.encodeStored(ctx, obj, text)
 	if err != nil {
 		claim.Drop(ctx)
 		return Result{}, fmt.Errorf("encode: %w", err)

@@ -230,14 +230,14 @@ func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now
 		r.mark(obj, grace, false, now)
 		return true, grace == 0
 	}
-	had := ptr.Deref(obj.GetDeletionGracePeriodSeconds(), 0)
+	currentGrace := ptr.Deref(obj.GetDeletionGracePeriodSeconds(), 0)
 	switch {
-	case had == 0:
+	case currentGrace == 0:
 		return false, true
-	case requested == nil, *requested >= nonNegativeGrace(had):
+	case requested == nil, *requested >= nonNegativeGrace(currentGrace):
 		return false, false
 	}
-	shorten(obj, *requested, had, now)
+	shorten(obj, *requested, currentGrace, now)
 	return true, *requested == 0
 }
 
@@ -251,8 +251,8 @@ func nonNegativeGrace(seconds int64) int64 {
 
 // shorten sets an earlier end of a terminating object. The end does not move into the past: if the
 // new grace period is already over, at most 1 second remains for a graceful termination.
-func shorten(obj registry.Object, grace, had int64, now time.Time) {
-	at := obj.GetDeletionTimestamp().Add(time.Duration(grace-had) * time.Second)
+func shorten(obj registry.Object, grace, currentGrace int64, now time.Time) {
+	at := obj.GetDeletionTimestamp().Add(time.Duration(grace-currentGrace) * time.Second)
 	if at.Before(now) {
 		at = now.UTC().Truncate(time.Second)
 		grace = min(grace, 1)
@@ -287,7 +287,7 @@ const (
 // object to check, and ignores finalizers. It requires a permission of its own. It does not remove
 // a readable object.
 func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
-	if err := w.mayDeleteUnreadable(ctx, r); err != nil {
+	if err := w.authorizeUnsafeDelete(ctx, r); err != nil {
 		return err
 	}
 	for range maxAttempts {
@@ -329,8 +329,8 @@ func notUnreadable(r *Request) error {
 	})
 }
 
-// mayDeleteUnreadable returns an error unless the user has the permission of unsafe deletions.
-func (w *Writer) mayDeleteUnreadable(ctx context.Context, r *Request) error {
+// authorizeUnsafeDelete returns an error unless the user has the permission of unsafe deletions.
+func (w *Writer) authorizeUnsafeDelete(ctx context.Context, r *Request) error {
 	k := r.Resource
 	d, reason, err := w.Authorizer.Authorize(ctx, &authz.Attributes{
 		User:         r.User,

@@ -14,9 +14,9 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// mayCreate authorizes the creation of an object that an update or apply does not find. The
+// authorizeCreate authorizes the creation of an object that an update or apply does not find. The
 // permission to update or patch does not include it.
-func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
+func (w *Writer) authorizeCreate(ctx context.Context, r *Request) error {
 	k := r.Resource
 	attrs := &authz.Attributes{
 		User:         r.User,
@@ -47,9 +47,9 @@ func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj regi
 	return ctx.Err()
 }
 
-// OwnSent records the field ownership of the body of a creation that is not stored as it is. As for
+// RecordSentOwnership records the field ownership of the body of a creation that is not stored as it is. As for
 // a stored object, duplicate owner references are removed first.
-func (w *Writer) OwnSent(ctx context.Context, r *Request, m *apply.Manager, obj registry.Object) {
+func (w *Writer) RecordSentOwnership(ctx context.Context, r *Request, m *apply.Manager, obj registry.Object) {
 	uniqueOwners(ctx, obj, false)
 	w.recordOwnershipAs(ctx, r, m, nil, obj)
 }
@@ -80,9 +80,9 @@ func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, at
 	return nil
 }
 
-// keepTimes restores the old times in managedFields if nothing else changed. It records the
+// restoreTimes restores the old times in managedFields if nothing else changed. It records the
 // duration of the comparison.
-func (r *Request) keepTimes(obj, old registry.Object, m *Metrics) {
+func (r *Request) restoreTimes(obj, old registry.Object, m *Metrics) {
 	begin := time.Now()
 	before := apply.RecordedIn(old)
 	switch {

@@ -108,7 +108,7 @@ func (r *Request) withoutLazyField(stored []byte) []byte {
 // encode returns the value to store for an object. text is the result of Coder.Text, or nil if it
 // is not available.
 func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
-	value, err := r.stored(ctx, obj, text)
+	value, err := r.encodeStored(ctx, obj, text)
 	if err == nil && r.restore != nil {
 		var ok bool
 		if value, ok = r.restore(value); !ok {
@@ -121,8 +121,8 @@ func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) 
 	return value, nil
 }
 
-// stored returns the stored form of an object, with the text if it is not nil.
-func (r *Request) stored(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
+// encodeStored returns the stored form of an object, with the text if it is not nil.
+func (r *Request) encodeStored(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
 	defer r.timeEncoding(ctx)()
 	if text != nil {
 		return r.Resource.Document.Store(ctx, text)
@@ -193,7 +193,7 @@ func (w *Writer) put(
 
 // reportWritten reports a written revision to Written.
 func (w *Writer) reportWritten(r *Request, revision int64) {
-	if w.Written != nil && !r.Unnoted {
+	if w.Written != nil && !r.SkipWritten {
 		w.Written(r.Resource.GVR().GroupResource(), revision)
 	}
 }
@@ -279,9 +279,9 @@ func (w *Writer) modifyFrom(
 		if out.keep {
 			return out.unchanged(ctx, l), nil
 		}
-		rev, err := w.store(ctx, r, l, &out)
+		rev, err := w.compareAndSwap(ctx, r, l, &out)
 		if err == nil {
-			w.stored(ctx, r, l, out, rev)
+			w.reportStored(ctx, r, l, out, rev)
 			return Result{Item: codec.Item{Stored: out.value, Revision: rev}}, nil
 		}
 		var conflict *storage.ConflictError
@@ -306,9 +306,9 @@ func (o *outcome) unchanged(ctx context.Context, l *live) Result {
 	return Result{Item: codec.Item{Stored: value, Revision: l.kv.ModRevision}}
 }
 
-// store replaces or removes the object if it is still the live one. It sets out.value to the stored
+// compareAndSwap replaces or removes the object if it is still the live one. It sets out.value to the stored
 // value, settles the claim, and returns the revision.
-func (w *Writer) store(ctx context.Context, r *Request, l *live, out *outcome) (rev int64, err error) {
+func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *live, out *outcome) (rev int64, err error) {
 	if out.remove {
 		resume := request.Suspend(ctx)
 		rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
@@ -325,8 +325,8 @@ func (w *Writer) store(ctx context.Context, r *Request, l *live, out *outcome) (
 	return rev, err
 }
 
-// stored reports a stored outcome to the components that follow the writes of the kind.
-func (w *Writer) stored(ctx context.Context, r *Request, l *live, out outcome, rev int64) {
+// reportStored reports a stored outcome to the components that follow the writes of the kind.
+func (w *Writer) reportStored(ctx context.Context, r *Request, l *live, out outcome, rev int64) {
 	w.reportWritten(r, rev)
 	if out.remove {
 		if allocator := w.allocatorOf(r); allocator != nil {

@@ -71,7 +71,7 @@ func (w *Writer) Alter(ctx context.Context, r *Request, alter func(registry.Obje
 
 // createUpdated creates the object of an update that does not exist yet.
 func (w *Writer) createUpdated(ctx context.Context, r *Request, obj registry.Object) (Result, error) {
-	if err := w.mayCreate(ctx, r); err != nil {
+	if err := w.authorizeCreate(ctx, r); err != nil {
 		return Result{}, err
 	}
 	return w.create(ctx, r, obj, creation{absent: true})
@@ -85,7 +85,7 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 	}
 	compute := func(l *live) (outcome, error) {
 		tracing.Event(ctx, eventPatch)
-		obj, err := r.Patch.Apply(ctx, w.target(r, l.obj, func() bool { return l.unconverted(r) }))
+		obj, err := r.Patch.Apply(ctx, w.target(r, l.obj, func() bool { return l.isStoredInRequestVersion(r) }))
 		if err == nil {
 			err = r.checkIdentity(obj)
 		}
@@ -120,7 +120,7 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	if err := r.checkIdentity(obj); err != nil {
 		return Result{}, err
 	}
-	if err := w.mayCreate(ctx, r); err != nil {
+	if err := w.authorizeCreate(ctx, r); err != nil {
 		return Result{}, err
 	}
 	return w.create(ctx, r, obj, creation{owned: true, absent: true})
@@ -156,9 +156,9 @@ func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) 
 	}
 }
 
-// unconverted reports whether a document is stored in the version of the request. Then it already
+// isStoredInRequestVersion reports whether a document is stored in the version of the request. Then it already
 // has the defaults of that version. A converted document gets them when it is decoded.
-func (l *live) unconverted(r *Request) bool {
+func (l *live) isStoredInRequestVersion(r *Request) bool {
 	version := ""
 	_ = jsontext.Members(l.kv.Value, func(name, value []byte) bool {
 		if string(name) != "apiVersion" {

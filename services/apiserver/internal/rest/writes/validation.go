@@ -81,7 +81,7 @@ func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Ob
 	if r.Resource.Create.Validate != nil {
 		errs = append(errs, r.Resource.Create.Validate(obj)...)
 	}
-	return w.withDeclared(r.Resource.Kind, obj, errs)
+	return w.addDeclarativeErrors(r.Resource.Kind, obj, errs)
 }
 
 // checkType rejects an object without a Go type whose kind or apiVersion differs from that of the
@@ -151,13 +151,13 @@ func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
 	}
 }
 
-// withDeclared runs the declarative validation of a kind beside the handwritten one, whose errors
+// addDeclarativeErrors runs the declarative validation of a kind beside the handwritten one, whose errors
 // are errs. It returns the errors that apply.
-func (w *Writer) withDeclared(k *registry.Kind, obj registry.Object, errs field.ErrorList) field.ErrorList {
+func (w *Writer) addDeclarativeErrors(k *registry.Kind, obj registry.Object, errs field.ErrorList) field.ErrorList {
 	if k.Declared == nil || !w.Declared.Enabled {
 		return errs
 	}
-	declared, ok := w.runDeclared(k, obj)
+	declared, ok := w.validateDeclared(k, obj)
 	if !ok && !w.Declared.Takeover {
 		return errs
 	}
@@ -172,8 +172,8 @@ func (w *Writer) withDeclared(k *registry.Kind, obj registry.Object, errs field.
 	return append(errs.RemoveCoveredByDeclarative(), declared...)
 }
 
-// runDeclared runs the declarative validation. If it panics, ok is false and errs holds the panic.
-func (w *Writer) runDeclared(k *registry.Kind, obj registry.Object) (errs field.ErrorList, ok bool) {
+// validateDeclared runs the declarative validation. If it panics, ok is false and errs holds the panic.
+func (w *Writer) validateDeclared(k *registry.Kind, obj registry.Object) (errs field.ErrorList, ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			w.Metrics.panics.Inc()
@@ -213,7 +213,7 @@ func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
 	var duplicates []string // the UIDs of the removed references
 	seen := newReferences(refs)
 	for i, r := range refs {
-		if seen.again(i) {
+		if seen.isDuplicate(i) {
 			if duplicates == nil { // usually there are none, so the list is copied only here
 				unique = slices.Clone(refs[:i])
 			}
@@ -236,9 +236,9 @@ func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
 // references detects duplicates in a list of owner references. It stores only the index of each,
 // because a list may have hundreds of thousands.
 type references struct {
-	all   []metav1.OwnerReference
-	seed  maphash.Seed
-	known map[uint64]int32 // index by hash; nil for short lists, which are compared pairwise
+	all         []metav1.OwnerReference
+	seed        maphash.Seed
+	indexByHash map[uint64]int32 // index by hash; nil for short lists, which are compared pairwise
 }
 
 // fewReferences is the number of references up to which pairwise comparison is used.
@@ -248,25 +248,25 @@ func newReferences(all []metav1.OwnerReference) references {
 	r := references{all: all}
 	if len(all) > fewReferences {
 		r.seed = maphash.MakeSeed()
-		r.known = make(map[uint64]int32, len(all))
+		r.indexByHash = make(map[uint64]int32, len(all))
 	}
 	return r
 }
 
-// again reports whether the reference at index i equals an earlier one. It must be called for all
+// isDuplicate reports whether the reference at index i equals an earlier one. It must be called for all
 // indices in order.
-func (r references) again(i int) bool {
-	this := referenceOf(r.all[i])
-	if r.known == nil {
-		return slices.ContainsFunc(r.all[:i], func(o metav1.OwnerReference) bool { return referenceOf(o) == this })
+func (r references) isDuplicate(i int) bool {
+	candidate := referenceOf(r.all[i])
+	if r.indexByHash == nil {
+		return slices.ContainsFunc(r.all[:i], func(o metav1.OwnerReference) bool { return referenceOf(o) == candidate })
 	}
-	for h := maphash.Comparable(r.seed, this); ; h++ { // on a collision, try the next key
-		at, taken := r.known[h]
-		if !taken {
-			r.known[h] = int32(i)
+	for h := maphash.Comparable(r.seed, candidate); ; h++ { // on a collision, try the next key
+		index, found := r.indexByHash[h]
+		if !found {
+			r.indexByHash[h] = int32(i)
 			return false
 		}
-		if referenceOf(r.all[at]) == this {
+		if referenceOf(r.all[index]) == candidate {
 			return true
 		}
 	}

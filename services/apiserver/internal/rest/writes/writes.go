@@ -122,8 +122,8 @@ type Request struct {
 	admission *admission.Request
 	// While holds additional preconditions of the write.
 	While []storage.Precondition
-	// Unnoted suppresses the call of Written.
-	Unnoted bool
+	// SkipWritten suppresses the call of Written.
+	SkipWritten bool
 
 	// Admitted reports whether a deletion has been admitted as part of an operation; admission is
 	// not called again. Mark changes the object that is deleted.

@@ -39,7 +39,7 @@ func (p *service) bind(c *handlers.Call) error {
 	if err := prepare(b, c.Info.Namespace); err != nil {
 		return err
 	}
-	p.Writes.OwnSent(c.Context(), req, owners, b)
+	p.Writes.RecordSentOwnership(c.Context(), req, owners, b)
 	err = c.AdmitValid(req.Admission(admission.Create, b, nil), func() error {
 		if c.Sub != nil && b.Name != req.Name {
 			return apierrors.NewBadRequest("name in URL does not match name in Binding object")

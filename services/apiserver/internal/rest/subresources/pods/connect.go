@@ -21,7 +21,7 @@ import (
 
 // kubeletURL returns a URL at the kubelet of a node.
 func (p *service) kubeletURL(c *handlers.Call, node, path string, query url.Values) (*url.URL, error) {
-	n, err := handlers.Newest[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), node)
+	n, err := handlers.GetCurrent[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), node)
 	if apierrors.IsNotFound(err) {
 		return nil, apierrors.NewNotFound(c.GroupResource(), node) // names the requested resource, as in Kubernetes
 	}
@@ -66,7 +66,7 @@ func (p *service) podLog(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (p *service) command(c *handlers.Call) error {
 	if c.Sub.Name == "attach" {
 		options = attach
 	}
-	if err := c.Admit(c.Connecting(options)); err != nil {
+	if err := c.Admit(c.ConnectRequest(options)); err != nil {
 		return err
 	}
 	if options == attach { // admission may have changed the options
@@ -150,7 +150,7 @@ func (p *service) command(c *handlers.Call) error {
 			Container: attach.Container,
 		}
 	}
-	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
 	if err != nil {
 		return err
 	}
@@ -176,10 +176,10 @@ func (p *service) portForward(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Admit(c.Connecting(o)); err != nil {
+	if err := c.Admit(c.ConnectRequest(o)); err != nil {
 		return err
 	}
-	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Info.Name)
 	if err == nil {
 		err = checkAssigned(pod)
 	}

@@ -46,7 +46,7 @@ func (p *service) evict(c *handlers.Call) error {
 	if err := meta.SetSent(e, c.Info.Namespace); err != nil {
 		return err
 	}
-	p.Writes.OwnSent(c.Context(), req, p.evictions, e)
+	p.Writes.RecordSentOwnership(c.Context(), req, p.evictions, e)
 	dryRun := req.Options.(*metav1.CreateOptions).DryRun
 	var deletion *metav1.DeleteOptions
 	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {
@@ -156,7 +156,7 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 // state, anyState in any state.
 func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
 	kind := c.StoredKind(budgets)
-	if err := c.NewestOf(kind); err != nil {
+	if err := c.WaitForCurrentOf(kind); err != nil {
 		return err
 	}
 	budget, err := budgetOf(c.Context(), kind, pod)

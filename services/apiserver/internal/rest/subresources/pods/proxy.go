@@ -37,7 +37,7 @@ func (p *service) proxy(c *handlers.Call) error {
 		options = o
 		path = &o.Path
 	}
-	if err := c.Admit(c.Connecting(options)); err != nil {
+	if err := c.Admit(c.ConnectRequest(options)); err != nil {
 		return err
 	}
 	target, kind, err := locate(c)
@@ -71,7 +71,7 @@ func (p *service) podTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.Info.Name))
 	}
-	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -125,7 +125,7 @@ func (p *service) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKin
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Info.Name))
 	}
-	node, err := handlers.Newest[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), name)
+	node, err := handlers.GetCurrent[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), name)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -23,7 +23,7 @@ func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.Target
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Info.Name))
 	}
-	svc, err := handlers.Newest[*corev1.Service](c, corev1.SchemeGroupVersion.WithResource("services"), name)
+	svc, err := handlers.GetCurrent[*corev1.Service](c, corev1.SchemeGroupVersion.WithResource("services"), name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -34,7 +34,7 @@ func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.Target
 		}
 		port = svc.Spec.Ports[i].Name
 	}
-	subsets, err := handlers.Newest[*corev1.Endpoints](c, corev1.SchemeGroupVersion.WithResource("endpoints"), name)
+	subsets, err := handlers.GetCurrent[*corev1.Endpoints](c, corev1.SchemeGroupVersion.WithResource("endpoints"), name)
 	if apierrors.IsNotFound(err) {
 		return nil, 0, apierrors.NewNotFound(c.GroupResource(), name)
 	}
@@ -73,7 +73,7 @@ func (p *service) isPod(c *handlers.Call, address *corev1.EndpointAddress) bool 
 	if ref == nil || ref.Namespace != c.Info.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
 		return false
 	}
-	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), ref.Name)
+	pod, err := handlers.GetCurrent[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), ref.Name)
 	if err != nil {
 		return false
 	}

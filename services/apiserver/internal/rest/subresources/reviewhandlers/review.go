@@ -74,7 +74,7 @@ func (a *service) review(c *handlers.Call) error {
 	if err := meta.SetSent(obj, c.Info.Namespace); err != nil {
 		return err
 	}
-	a.Writes.OwnSent(c.Context(), write, c.Owner(nil), obj)
+	a.Writes.RecordSentOwnership(c.Context(), write, c.Owner(nil), obj)
 	ctx := c.Context()
 	user := request.UserFrom(ctx)
 	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return validate(c, obj) }); err != nil {

@@ -114,7 +114,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 		return err
 	}
 	setDefaults(req)
-	t.Writes.OwnSent(c.Context(), write, t.sent, req)
+	t.Writes.RecordSentOwnership(c.Context(), write, t.sent, req)
 	attributes := write.Admission(admission.Create, req, nil)
 	if err := t.Writes.Admission.Mutate(c.Context(), attributes); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 		return err
 	}
 	// The token is bound to the current state of the objects, not to a cached one.
-	if err := c.Newest(); err != nil {
+	if err := c.WaitForCurrent(); err != nil {
 		return err
 	}
 	account, err := t.Issuer.Objects.ServiceAccount(c.Context(), c.Info.Namespace, c.Info.Name)
