@@ -39,7 +39,7 @@ func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
 		return nil
 	}
 	var err error
-	f.docs, f.release, err = f.writers.Conversions.all(ctx, f, entries)
+	f.docs, f.release, err = f.writers.Conversions.documents(ctx, f, entries)
 	return err
 }
 
@@ -57,7 +57,7 @@ func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fi
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	docs, release, err := f.writers.Conversions.all(ctx, f, entries)
+	docs, release, err := f.writers.Conversions.documents(ctx, f, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -138,9 +138,9 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 	return s, nil
 }
 
-// all returns the converted documents of entries. The caller calls release when it needs them no
-// more. Documents that exceed the limit are dropped, and converted again once there is room.
-func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.Entry) (docs map[*watchcache.Entry][]byte, release func(), err error) {
+// documents returns the converted documents of entries. The caller calls release when it no longer
+// needs them. Documents that exceed the limit are dropped, and converted again once there is room.
+func (c *Conversions) documents(ctx context.Context, f *Form, entries []*watchcache.Entry) (docs map[*watchcache.Entry][]byte, release func(), err error) {
 	defer audit.From(ctx).Track(audit.Transforming).Done()
 	claimed := 0
 	release = func() {}
@@ -180,46 +180,46 @@ func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.En
 }
 
 // convertAll converts entries, or waits until other requests of the principal have converted them. A
-// failure of another request's batch may be due to its other entries, so the own entries are
-// converted again without them.
+// failure of another request's batch may be due to entries that this request does not need, so the
+// entries of this request are converted in a batch of their own.
 func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
 	docs := make(map[*watchcache.Entry][]byte, len(entries))
-	own, flights, joined := c.join(ctx, f, entries, docs)
+	ownBatch, flights, joined := c.join(ctx, f, entries, docs)
 	defer c.leave(joined)
 	if err := c.wait(ctx, joined); err != nil {
 		return nil, err
 	}
-	var again []*watchcache.Entry
+	var failedElsewhere []*watchcache.Entry
 	for _, e := range entries {
 		fl := flights[e]
 		switch {
 		case fl == nil: // was converted already
 		case fl.err == nil:
 			docs[e] = fl.doc
-		case fl.batch == own:
+		case fl.batch == ownBatch:
 			return nil, fl.err
 		default:
-			again = append(again, e)
+			failedElsewhere = append(failedElsewhere, e)
 		}
 	}
-	if len(again) == 0 {
+	if len(failedElsewhere) == 0 {
 		return docs, nil
 	}
-	alone := newBatch(ctx, f.slot(keepConverted))
-	for _, e := range again {
-		alone.add(e)
+	retry := newBatch(ctx, f.slot(keepConverted))
+	for _, e := range failedElsewhere {
+		retry.add(e)
 	}
 	c.mu.Lock()
-	c.start(ctx, f.res.Document.Serve, alone)
-	alone.waiters++
+	c.start(ctx, f.res.Document.Serve, retry)
+	retry.waiters++
 	c.mu.Unlock()
-	only := map[*batch]struct{}{alone: {}}
-	defer c.leave(only)
-	if err := c.wait(ctx, only); err != nil {
+	retryBatch := map[*batch]struct{}{retry: {}}
+	defer c.leave(retryBatch)
+	if err := c.wait(ctx, retryBatch); err != nil {
 		return nil, err
 	}
-	for _, e := range again {
-		fl := alone.flights[e]
+	for _, e := range failedElsewhere {
+		fl := retry.flights[e]
 		if fl.err != nil {
 			return nil, fl.err
 		}

@@ -46,7 +46,7 @@ func TestConversionEndsWithoutRequests(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				if _, _, err := f.writers.Conversions.all(ctx, f, e); err == nil {
+				if _, _, err := f.writers.Conversions.documents(ctx, f, e); err == nil {
 					t.Error("a canceled conversion has a result")
 				}
 			}()

@@ -193,9 +193,9 @@ const (
 )
 
 // slot returns the key under which an entry keeps an encoding for this form.
-func (f *Form) slot(what watchcache.EncodingID) watchcache.EncodingID {
+func (f *Form) slot(encoding watchcache.EncodingID) watchcache.EncodingID {
 	const _ watchcache.EncodingID = keepEach * apiset.MaxSlots // compile-time check that the forms fit
-	return what + keepEach*watchcache.EncodingID(f.res.Slot)
+	return encoding + keepEach*watchcache.EncodingID(f.res.Slot)
 }
 
 // Binary reports whether the response is binary.
@@ -252,14 +252,14 @@ func (f *Form) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.Eve
 
 // keptFrame returns the key of the kept frame of an object, or of its metadata.
 func (f *Form) keptFrame(deleted, partial bool) watchcache.EncodingID {
-	what := keepFrame
+	encoding := keepFrame
 	if partial {
-		what = keepPartial
+		encoding = keepPartial
 	}
 	if deleted {
-		what++
+		encoding++
 	}
-	return f.slot(what)
+	return f.slot(encoding)
 }
 
 // cachedFrame returns the kept frame of an object, or of its metadata, if there is one.

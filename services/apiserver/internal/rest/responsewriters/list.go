@@ -167,12 +167,12 @@ func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.En
 // message returns the kept protobuf message of an object or of its metadata whose stored form
 // differs from the served one.
 func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
-	what, encode := keepMessage, f.res.Coder.Message
+	encoding, encode := keepMessage, f.res.Coder.Message
 	if f.partial() {
-		what = keepPartialMessage
+		encoding = keepPartialMessage
 		encode = f.res.Coder.PartialMessage
 	}
-	return e.Encoding(f.slot(what), func(e *watchcache.Entry) ([]byte, error) {
+	return e.Encoding(f.slot(encoding), func(e *watchcache.Entry) ([]byte, error) {
 		it, borrowed := FromEntry(e).open()
 		defer borrowed.Release()
 		return encode(it)
@@ -263,12 +263,12 @@ func (f *Form) cborItem(s Encodable) ([]byte, error) {
 		}
 		return codec.CBORItem(b)
 	}
-	what := keepCBOR
+	encoding := keepCBOR
 	switch {
 	case f.As == negotiation.Table, f.partial() && f.MetaVersion != "v1":
 		return encode(s.Entry)
 	case f.partial():
-		what = keepPartialCBOR
+		encoding = keepPartialCBOR
 	}
-	return s.Entry.Encoding(f.slot(what), encode)
+	return s.Entry.Encoding(f.slot(encoding), encode)
 }

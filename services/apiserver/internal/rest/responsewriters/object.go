@@ -74,7 +74,7 @@ func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Enc
 		borrowed.Release()
 		if ok {
 			f.send(w, r, code, b)
-			if cap(b) <= mostPooled {
+			if cap(b) <= maxPooledBytes {
 				*pooled = b
 			}
 			return nil

@@ -197,7 +197,7 @@ func (p *chunkWriter) abort(err error) error {
 
 func (p *chunkWriter) release() {
 	p.audited.Drop()
-	if cap(p.buf) <= mostPooled {
+	if cap(p.buf) <= maxPooledBytes {
 		*p.pooled = p.buf[:0]
 		chunkBuffers.Put(p.pooled)
 	}
@@ -211,6 +211,6 @@ const chunkSize = 128 << 10
 const (
 	// largeItem is the size in bytes from which an object is not copied into a chunk.
 	largeItem = 64 << 10
-	// mostPooled is the maximum size in bytes of buffers that are returned to the pool.
-	mostPooled = 256 << 10
+	// maxPooledBytes is the maximum size in bytes of buffers that are returned to the pool.
+	maxPooledBytes = 256 << 10
 )
