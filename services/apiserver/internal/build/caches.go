@@ -17,6 +17,7 @@ import (
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cache/memory"
 	"binnacle/services/apiserver/internal/cache/watchcache"
@@ -261,19 +262,19 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 		}
 		seen[k.Stored.Prefix] = true
 		coder := c.codec.Of(k)
-		recent := &watchcache.Recent{}
+		recent := &attributes.Recent{}
 		r := watchcache.ResourceConfig{
 			Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix(c.root, k),
-			Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
+			Attributes: func(key string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
 				if errors.As(err, new(*codec.ValueError)) { // its text does not name the object
 					err = fmt.Errorf("stored value of %s cannot be served: %w", key, err)
 				}
-				return watchcache.Attributes{
+				return attributes.Attributes{
 					Namespace: a.Namespace,
 					Name:      a.Name,
-					Labels:    watchcache.MakeSetLike(recent, a.Labels),
-					Fields:    watchcache.MakeFieldsLike(recent, a.Fields),
+					Labels:    attributes.MakeSetLike(recent, a.Labels),
+					Fields:    attributes.MakeFieldsLike(recent, a.Fields),
 				}, err
 			},
 		}

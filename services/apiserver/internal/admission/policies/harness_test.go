@@ -24,6 +24,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
@@ -123,12 +124,12 @@ func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.Res
 		}
 		prefixes[k.Stored.Prefix] = true
 		coder := c.Of(k)
-		attributes := func(_ string, value []byte) (watchcache.Attributes, error) {
+		readAttributes := func(_ string, value []byte) (attributes.Attributes, error) {
 			a, err := coder.Attributes(value)
-			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
+			return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
 		}
 		resources = append(resources, watchcache.ResourceConfig{
-			Name: k.Resource + "." + k.Group, Prefix: apiset.KeyPrefix("/registry", k), Attributes: attributes,
+			Name: k.Resource + "." + k.Group, Prefix: apiset.KeyPrefix("/registry", k), Attributes: readAttributes,
 		})
 	}
 	return resources

@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -75,9 +76,9 @@ func newFixture(t *testing.T) *fixture {
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	cache, err := watchcache.New(watchcache.Config{Source: s.source, Newest: s.source, Resources: []watchcache.ResourceConfig{{
 		Name: k.Resource, Prefix: apiset.KeyPrefix("/registry", k),
-		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+		Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 			a, err := c.Of(k).Attributes(value)
-			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
+			return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
 		},
 	}}})
 	if err != nil {

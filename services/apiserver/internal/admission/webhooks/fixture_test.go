@@ -26,6 +26,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
@@ -150,8 +151,8 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	}
 	cache, err := watchcache.New(watchcache.Config{Source: kvs, Newest: kvs, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
 		Name: "hooks", Prefix: prefix,
-		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
-			return watchcache.Attributes{Name: path.Base(key)}, nil
+		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+			return attributes.Attributes{Name: path.Base(key)}, nil
 		},
 	}}})
 	if err != nil {

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/api/aggregation"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
@@ -184,8 +185,8 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 	}
 	cache, err := watchcache.New(watchcache.Config{Source: b.board, Newest: b.board, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
 		Name: "apiservices", Prefix: prefix,
-		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
-			return watchcache.Attributes{Name: path.Base(key)}, nil
+		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+			return attributes.Attributes{Name: path.Base(key)}, nil
 		},
 	}}})
 	if err != nil {

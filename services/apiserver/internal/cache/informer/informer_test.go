@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
@@ -144,8 +145,8 @@ func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 		resources = append(resources, watchcache.ResourceConfig{
 			Name:   strings.Trim(prefix[3:], "/"),
 			Prefix: prefix,
-			Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
-				return watchcache.Attributes{Name: strings.TrimPrefix(key, prefix)}, nil
+			Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+				return attributes.Attributes{Name: strings.TrimPrefix(key, prefix)}, nil
 			},
 		})
 	}

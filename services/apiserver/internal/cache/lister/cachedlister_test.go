@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -85,9 +86,9 @@ func newFixture(t *testing.T) *fixture {
 	prefix := apiset.KeyPrefix("/registry", k)
 	cache, err := watchcache.New(watchcache.Config{Source: r.source, Newest: r.source, Resources: []watchcache.ResourceConfig{{
 		Name: k.Resource, Prefix: prefix,
-		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			namespace, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
-			return watchcache.Attributes{Namespace: namespace, Name: name}, nil
+			return attributes.Attributes{Namespace: namespace, Name: name}, nil
 		},
 	}}})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -134,9 +135,9 @@ func varied(c *watchcache.Config) {
 	c.Resources[0].Defines = func(value []byte) (watchcache.ResourceConfig, bool) {
 		out, is := defines(value)
 		plain := out.Attributes
-		out.Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
+		out.Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 			a, err := plain(key, value)
-			a.Fields = watchcache.SetOf(map[string]string{nodeField: a.Fields.Get(nodeField), "variant": out.Variant})
+			a.Fields = attributes.SetOf(map[string]string{nodeField: a.Fields.Get(nodeField), "variant": out.Variant})
 			return a, err
 		}
 		return out, is

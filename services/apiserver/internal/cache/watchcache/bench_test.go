@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -40,20 +41,20 @@ func (s *manualSource) Progress(context.Context) error { return nil }
 
 // fixed returns the attributes of a pod with 10 labels without decoding, so that a benchmark
 // measures only the cache.
-func fixed(prefix string, nodes int) func(string, []byte) (watchcache.Attributes, error) {
+func fixed(prefix string, nodes int) func(string, []byte) (attributes.Attributes, error) {
 	set := map[string]string{}
 	for i := range 10 {
 		set[fmt.Sprintf("example.com/label-%d", i)] = fmt.Sprintf("value-%d", i)
 	}
-	labels := watchcache.SetOf(set)
-	return func(key string, value []byte) (watchcache.Attributes, error) {
+	labels := attributes.SetOf(set)
+	return func(key string, value []byte) (attributes.Attributes, error) {
 		ns, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 		node := int(value[0]) | int(value[1])<<8
-		return watchcache.Attributes{
+		return attributes.Attributes{
 			Namespace: ns,
 			Name:      name,
 			Labels:    labels,
-			Fields: watchcache.MakeSet([]watchcache.Pair{
+			Fields: attributes.MakeSet([]attributes.Pair{
 				{Key: nodeField, Value: fmt.Sprintf("node-%d", node%nodes)}, {Key: "status.phase", Value: "Running"},
 			}),
 		}, nil
@@ -295,17 +296,17 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 		src.items = append(src.items, storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1})
 	}
 	slices.SortFunc(src.items, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
-	recent := new(watchcache.Recent)
+	recent := new(attributes.Recent)
 	res := resource("pods")
-	res.Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
+	res.Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 		ns, name, _ := strings.Cut(strings.TrimPrefix(key, res.Prefix), "/")
-		return watchcache.Attributes{
+		return attributes.Attributes{
 			Namespace: ns,
 			Name:      name,
-			Labels: watchcache.MakeSetLike(recent, []watchcache.Pair{
+			Labels: attributes.MakeSetLike(recent, []attributes.Pair{
 				{Key: "app.kubernetes.io/name", Value: "web-server"}, {Key: "pod-template-hash", Value: fmt.Sprintf("%08x", value[:4])},
 			}),
-			Fields: watchcache.MakeFieldsLike(recent, []watchcache.Pair{
+			Fields: attributes.MakeFieldsLike(recent, []attributes.Pair{
 				{Key: nodeField, Value: fmt.Sprintf("node-%d", int(value[0])|int(value[1]&7)<<8)}, {Key: "status.phase", Value: "Running"},
 				{
 					Key:   "status.podIP",

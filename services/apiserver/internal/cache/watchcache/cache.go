@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tidwall/btree"
 
+	"binnacle/services/apiserver/internal/cache/encodings"
 	"binnacle/services/apiserver/internal/cache/memory"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -110,7 +111,7 @@ func (c Config) complete() (Config, error) {
 type Cache struct {
 	cfg      Config
 	began    time.Time // the origin of now
-	ring     *ring
+	ring     *encodings.Ring
 	plain    *valueEncoding // for entries whose values are kept as stored
 	sealed   *valueEncoding // the same for values that the store encrypts
 	history  *memory.Share  // the logs of all stores
@@ -160,7 +161,7 @@ func New(cfg Config) (*Cache, error) {
 	c := &Cache{
 		cfg:     cfg,
 		began:   cfg.Now().Add(-1),
-		ring:    newRing(cfg.Memory),
+		ring:    encodings.NewRing(cfg.Memory),
 		history: cfg.Memory.History("history"),
 		loaded:  make(chan struct{}),
 		defined: map[string]*Store{},

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -76,12 +77,12 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			r := newRig(t, newMemStore(), func(cfg *watchcache.Config) {
-				cfg.Resources[0].Attributes = func(string, []byte) (watchcache.Attributes, error) {
-					return watchcache.Attributes{
+				cfg.Resources[0].Attributes = func(string, []byte) (attributes.Attributes, error) {
+					return attributes.Attributes{
 						Namespace: c.namespace,
 						Name:      c.name,
-						Labels:    watchcache.SetOf(c.labels),
-						Fields:    watchcache.SetOf(c.fields),
+						Labels:    attributes.SetOf(c.labels),
+						Fields:    attributes.SetOf(c.fields),
 					}, nil
 				}
 			})

@@ -25,7 +25,7 @@
 // # Contents
 //
 //   - Entry: one version of one object, immutable. Encodings are attached to it, each made once
-//     and kept within the memory budget of the server (encoding.go, kept.go).
+//     and kept within the memory budget of the server (package encodings).
 //   - Snapshot: all objects of a resource at one revision, taken in constant time from
 //     copy-on-write trees (snapshot.go). Older revisions are derived from newer ones by undoing
 //     the changes in the log.
@@ -53,10 +53,10 @@
 //
 // # Locks
 //
-// The order is: Cache.mu, Store.mu, then group.mu, ring.mu or pinned.mu. waits.mu, readiness.mu,
-// position.mu and olderReads.mu come after Cache.mu, the mutex of an encoding before ring.mu. No
+// The order is: Cache.mu, Store.mu, then group.mu, encodings.Ring.mu or pinned.mu. waits.mu, readiness.mu,
+// position.mu and olderReads.mu come after Cache.mu, the mutex of an encoding before encodings.Ring.mu. No
 // lock is taken while one of these is held: group.mu, wake.mu, wantedLabels.mu, waits.mu,
-// readiness.mu, position.mu, reads.mu, ring.mu, pinned.mu and the mutex of a valuedict.Pool.
-// memory.Budget.Settle takes ring.mu and Store.mu of any store, so it must not be called under
+// readiness.mu, position.mu, reads.mu, encodings.Ring.mu, pinned.mu and the mutex of a valuedict.Pool.
+// memory.Budget.Settle takes encodings.Ring.mu and Store.mu of any store, so it must not be called under
 // Store.mu. Watcher.notifying is held while WatchOptions.Lost runs.
 package watchcache

@@ -281,25 +281,3 @@ func TestEncodingOfUncachedEntryIsNotKept(t *testing.T) {
 		t.Error("the encoding is kept")
 	}
 }
-
-func TestMakeSet(t *testing.T) {
-	type pair struct{ Key, Value string }
-	s := watchcache.MakeSet([]pair{{"b", "2"}, {"a", "1"}, {"b", "3"}, {"", "empty"}})
-	var all []string
-	for k, v := range s.All() {
-		all = append(all, k+"="+v)
-	}
-	if got := strings.Join(all, ","); got != "=empty,a=1,b=3" || s.Len() != 3 {
-		t.Errorf("got %q", got)
-	}
-	for key, want := range map[string]string{"a": "1", "b": "3", "": "empty", "c": ""} {
-		v, ok := s.Lookup(key)
-		if v != want || ok != (key != "c") || s.Has(key) != ok || s.Get(key) != want {
-			t.Errorf("%q: got %q, %v, want %q", key, v, ok, want)
-		}
-	}
-	var none watchcache.Set
-	if none.Has("") || none.Len() != 0 || none.Get("x") != "" {
-		t.Error("zero Set is not empty")
-	}
-}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/encodings"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -27,7 +29,7 @@ type Entry struct {
 	id        uint64  // the highest bit is packed
 	stored    string  // see kept.go; a slice would take one word more
 	damage    *damage // nil for a readable value
-	encodings atomic.Pointer[encoding]
+	encodings encodings.List
 	places    atomic.Uint64
 	encoding  *valueEncoding // nil: not encoded with a dictionary, and no encodings are kept
 }
@@ -112,7 +114,7 @@ func (e *Entry) keyValue() storage.KeyValue {
 }
 
 // retired reports whether the entry has left the cache.
-func (e *Entry) retired() bool { return e.ring() != nil && e.encodings.Load() == e.ring().retired }
+func (e *Entry) retired() bool { return e.ring() != nil && e.ring().Retired(&e.encodings) }
 
 // sizeBeside returns the memory of the entry in bytes, without encodings and without the parts that
 // it shares with the next version, which may be nil.
@@ -135,7 +137,7 @@ func (r *ResourceConfig) outline(value []byte) []byte {
 // newEntry returns the entry of a stored value with its outline. If the outline cannot be read, the
 // attributes come from the key.
 func newEntry(r *ResourceConfig, plain *valueEncoding, kv storage.KeyValue, outline []byte) *Entry {
-	var attrs Attributes
+	var attrs attributes.Attributes
 	var unreadable *storage.UnreadableError
 	if kv.Seal != nil {
 		unreadable = kv.Seal.Err
@@ -163,11 +165,11 @@ func newEntry(r *ResourceConfig, plain *valueEncoding, kv storage.KeyValue, outl
 }
 
 // attributesOfKey parses namespace and name from "[namespace/]name".
-func attributesOfKey(rest string) Attributes {
+func attributesOfKey(rest string) attributes.Attributes {
 	if ns, name, ok := strings.Cut(rest, "/"); ok {
-		return Attributes{Namespace: ns, Name: name}
+		return attributes.Attributes{Namespace: ns, Name: name}
 	}
-	return Attributes{Name: rest}
+	return attributes.Attributes{Name: rest}
 }
 
 // at returns a copy of the entry, without encodings, at another revision.
@@ -262,7 +264,7 @@ type compact struct {
 }
 
 // names holds the label keys and the field names of an object.
-type names struct{ labels, fields *setKeys }
+type names struct{ labels, fields *attributes.Keys }
 
 const (
 	irregularName = math.MaxUint16
@@ -276,11 +278,11 @@ func ofKey(key string) compact {
 }
 
 // newCompact returns the compact form of a key and attributes.
-func newCompact(key string, a Attributes) compact {
+func newCompact(key string, a attributes.Attributes) compact {
 	c := compact{
 		keyEnd:    uint32(len(key)),
-		labelsEnd: uint32(len(key) + len(a.Labels.text)),
-		names:     unique.Make(names{a.Labels.keys, a.Fields.keys}),
+		labelsEnd: uint32(len(key) + len(a.Labels.Text())),
+		names:     unique.Make(names{a.Labels.Keys(), a.Fields.Keys()}),
 	}
 	irregular := 0
 	c.namespace = uint16(len(a.Namespace))
@@ -290,10 +292,10 @@ func newCompact(key string, a Attributes) compact {
 		irregular = len(a.Namespace) + len(a.Name) + irregularEnd
 	}
 	var b strings.Builder
-	b.Grow(int(c.labelsEnd) + len(a.Fields.text) + irregular)
+	b.Grow(int(c.labelsEnd) + len(a.Fields.Text()) + irregular)
 	b.WriteString(key)
-	b.WriteString(a.Labels.text)
-	b.WriteString(a.Fields.text)
+	b.WriteString(a.Labels.Text())
+	b.WriteString(a.Fields.Text())
 	if irregular > 0 {
 		b.WriteString(a.Namespace)
 		b.WriteString(a.Name)
@@ -307,7 +309,7 @@ func newCompact(key string, a Attributes) compact {
 }
 
 // endsWith reports whether a key ends with the namespace and name of an object.
-func endsWith(key string, a *Attributes) bool {
+func endsWith(key string, a *attributes.Attributes) bool {
 	rest, ok := strings.CutSuffix(key, a.Name)
 	if !ok || len(a.Name) >= irregularName {
 		return false
@@ -352,23 +354,23 @@ func (c *compact) irregular() (namespace, name string, start int) {
 }
 
 // Labels returns metadata.labels.
-func (c *compact) Labels() Set {
+func (c *compact) Labels() attributes.Set {
 	if c.labelsEnd == c.keyEnd {
-		return Set{}
+		return attributes.Set{}
 	}
-	return Set{c.names.Value().labels, c.text[c.keyEnd:c.labelsEnd]}
+	return attributes.NewSet(c.names.Value().labels, c.text[c.keyEnd:c.labelsEnd])
 }
 
 // Fields returns the fields that selectors may use, without metadata.name and metadata.namespace.
-func (c *compact) Fields() Set {
+func (c *compact) Fields() attributes.Set {
 	end := len(c.text)
 	if c.name == irregularName {
 		_, _, end = c.irregular()
 	}
 	if int(c.labelsEnd) == end {
-		return Set{}
+		return attributes.Set{}
 	}
-	return Set{c.names.Value().fields, c.text[c.labelsEnd:end]}
+	return attributes.NewSet(c.names.Value().fields, c.text[c.labelsEnd:end])
 }
 
 // share reuses the text of the previous version if it is equal.

@@ -291,7 +291,7 @@ func (s *Store) lose(l lostEntry, loads int) {
 	s.published.Store(nil)
 	s.dropImages(func(*cachedImage) bool { return true })
 	s.values.Store(s.live.stored)
-	s.cache.ring.retire(l.was)
+	l.was.retire()
 	s.cache.pinned.leave(l.was)
 }
 

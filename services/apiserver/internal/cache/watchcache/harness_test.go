@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/storage"
@@ -37,17 +38,17 @@ func (o object) String() string {
 	return string(b)
 }
 
-func attributes(prefix string) func(string, []byte) (watchcache.Attributes, error) {
-	return func(key string, value []byte) (watchcache.Attributes, error) {
+func attributesBelow(prefix string) func(string, []byte) (attributes.Attributes, error) {
+	return func(key string, value []byte) (attributes.Attributes, error) {
 		ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 		if !ok {
 			ns, name = "", ns
 		}
 		var o object
 		if err := json.Unmarshal(value, &o); err != nil {
-			return watchcache.Attributes{}, err
+			return attributes.Attributes{}, err
 		}
-		return watchcache.Attributes{Namespace: ns, Name: name, Labels: watchcache.SetOf(o.Labels), Fields: watchcache.SetOf(o.Fields)}, nil
+		return attributes.Attributes{Namespace: ns, Name: name, Labels: attributes.SetOf(o.Labels), Fields: attributes.SetOf(o.Fields)}, nil
 	}
 }
 
@@ -55,7 +56,7 @@ const nodeField = "spec.nodeName"
 
 func resource(name string) watchcache.ResourceConfig {
 	prefix := "/registry/" + name + "/"
-	return watchcache.ResourceConfig{Name: name, Prefix: prefix, Attributes: attributes(prefix), Index: []string{nodeField}}
+	return watchcache.ResourceConfig{Name: name, Prefix: prefix, Attributes: attributesBelow(prefix), Index: []string{nodeField}}
 }
 
 // rig is a running cache on an in-memory store.

@@ -1,7 +1,6 @@
 package watchcache
 
 import (
-	"encoding/binary"
 	"maps"
 	"slices"
 	"sort"
@@ -12,6 +11,8 @@ import (
 	"unique"
 
 	"github.com/tidwall/btree"
+
+	"binnacle/services/apiserver/internal/cache/attributes"
 )
 
 // valueIndex holds objects in the order of the values of one label or field. Objects with equal
@@ -19,7 +20,8 @@ import (
 // index of a field has all objects, with "" for those without the field. An index of a label has
 // only the objects with the label.
 type valueIndex struct {
-	name   *setKeys // exactly one
+	name   unique.Handle[string]
+	keys   *attributes.Keys // the name alone
 	labels bool
 	tree   *btree.BTreeG[*Entry]
 }
@@ -32,16 +34,16 @@ func newLabelIndex(label unique.Handle[string]) valueIndex {
 	return newValueIndex(label, (*compact).Labels, true)
 }
 
-func newValueIndex(name unique.Handle[string], set func(*compact) Set, labels bool) valueIndex {
+func newValueIndex(name unique.Handle[string], set func(*compact) attributes.Set, labels bool) valueIndex {
 	less := func(a, b *Entry) bool {
-		v, _ := set(&a.compact).of(name)
-		w, _ := set(&b.compact).of(name)
+		v, _ := set(&a.compact).Value(name)
+		w, _ := set(&b.compact).Value(name)
 		if v != w {
 			return v < w
 		}
 		return a.Key() < b.Key()
 	}
-	return valueIndex{&setKeys{[]unique.Handle[string]{name}}, labels, btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
+	return valueIndex{name, attributes.SingleKey(name), labels, btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})}
 }
 
 func (x valueIndex) copy() valueIndex {
@@ -55,25 +57,19 @@ func (x *valueIndex) of(e *Entry) (value string, is bool) {
 		return "", false
 	}
 	if x.labels {
-		return e.Labels().of(x.name.list[0])
+		return e.Labels().Value(x.name)
 	}
-	value, _ = e.Fields().of(x.name.list[0])
+	value, _ = e.Fields().Value(x.name)
 	return value, true
 }
 
 // searchKey returns an entry that sorts where an entry with that value and key would.
 func (x *valueIndex) searchKey(value, key string) *Entry {
-	var text []byte
-	if len(value) <= maxNarrow {
-		text = append(make([]byte, 0, 1+len(value)), byte(len(value)))
-	} else {
-		text = binary.LittleEndian.AppendUint32(make([]byte, 0, wideEnd+len(value)), uint32(len(value)))
-	}
-	set := Set{x.name, string(append(text, value...))}
+	set := x.keys.WithValue(value)
 	if x.labels {
-		return &Entry{compact: newCompact(key, Attributes{Labels: set})}
+		return &Entry{compact: newCompact(key, attributes.Attributes{Labels: set})}
 	}
-	return &Entry{compact: newCompact(key, Attributes{Fields: set})}
+	return &Entry{compact: newCompact(key, attributes.Attributes{Fields: set})}
 }
 
 // ascend calls fn for the entries that have the value, starting at a key, until fn returns false.
@@ -119,7 +115,7 @@ type labelIndex struct {
 }
 
 // label returns the label of the index.
-func (l *labelIndex) label() unique.Handle[string] { return l.name.list[0] }
+func (l *labelIndex) label() unique.Handle[string] { return l.name }
 
 // labelUse holds the usage of an index, shared by all its copies.
 type labelUse struct {
@@ -181,13 +177,8 @@ func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string
 		return nil, "", 0
 	}
 	var best *labelIndex
-	for i := range m.labels.list {
-		t := &m.labels.list[i]
-		v, ok := t.fixed()
-		if !ok {
-			continue
-		}
-		at := im.labelIndex(t.key)
+	for label, v := range m.labels.Fixed() {
+		at := im.labelIndex(label)
 		if at < 0 {
 			continue
 		}
@@ -223,10 +214,9 @@ func (s Snapshot) wantLabel(m *matcher, misses int) {
 	if misses < s.store.cache.cfg.LabelsFrom {
 		return
 	}
-	for i := range m.labels.list {
-		t := &m.labels.list[i]
-		if _, ok := t.fixed(); ok && !s.store.knowsLabel(t.key) && s.store.wanted.want(t.key, misses, s.Len()) {
-			s.store.indexLabel(t.key, worthIndexing*s.Len())
+	for label := range m.labels.Fixed() {
+		if !s.store.knowsLabel(label) && s.store.wanted.want(label, misses, s.Len()) {
+			s.store.indexLabel(label, worthIndexing*s.Len())
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
+	"binnacle/services/apiserver/internal/cache/encodings"
 	"binnacle/services/apiserver/internal/cache/valuedict"
 )
 
@@ -19,7 +20,7 @@ import (
 // pooled memory. Periodically the entries of an inefficient dictionary, which blocks a new one,
 // are replaced by equal entries. No log and no watcher reports this.
 type valueEncoding struct {
-	ring *ring // nil: encodings are not kept
+	ring *encodings.Ring // nil: encodings are not kept
 	dict *valuedict.Dictionary
 	// sealed means that the store encrypts the value, so it is not packed with others.
 	sealed bool
@@ -33,7 +34,7 @@ func (k *valueEncoding) withoutEncodings() *valueEncoding {
 	return &valueEncoding{dict: k.dict}
 }
 
-func (e *Entry) ring() *ring {
+func (e *Entry) ring() *encodings.Ring {
 	if e.encoding == nil {
 		return nil
 	}
@@ -45,6 +46,42 @@ func (e *Entry) dict() *valuedict.Dictionary {
 		return nil
 	}
 	return e.encoding.dict
+}
+
+// Encoding returns the encoding of the entry in a form. If it is absent, encode makes it, and
+// concurrent callers wait for that one call. The bytes are shared and must not be changed. Errors
+// are not cached. encode may request other forms of the entry, as long as no two forms need each
+// other.
+func (e *Entry) Encoding(form encodings.ID, encode func(*Entry) ([]byte, error)) ([]byte, error) {
+	if e.ring() == nil {
+		return encode(e)
+	}
+	if b, ok := e.encodings.Find(form); ok { // needs no closure
+		return b, nil
+	}
+	return e.ring().Get(&e.encodings, form, func() ([]byte, error) { return encode(e) })
+}
+
+// Encoded returns the encoding in a form if it exists.
+func (e *Entry) Encoded(form encodings.ID) ([]byte, bool) { return e.encodings.Find(form) }
+
+// Spare reports whether a low-priority encoding may be kept without evicting others.
+func (e *Entry) Spare() bool { return e.ring() != nil && e.ring().Spare() }
+
+// dropEncodings evicts the encodings of the entry, which is unlikely to be read again. The entry
+// may be nil.
+func (e *Entry) dropEncodings() {
+	if e != nil {
+		e.ring().Drop(&e.encodings)
+	}
+}
+
+// retire evicts the encodings of the entry, which left the cache, and stops it from keeping new
+// ones. The entry may be nil.
+func (e *Entry) retire() {
+	if e != nil {
+		e.ring().Retire(&e.encodings)
+	}
 }
 
 // asText returns a string that shares the memory of a value. The value must never change.

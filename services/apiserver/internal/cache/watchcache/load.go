@@ -293,7 +293,7 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 	s.mu.RLock() // for entries that rebind replaces by equal ones
 	defer s.mu.RUnlock()
 	s.live.entries.Scan(func(e *Entry) bool {
-		c.ring.retire(e)
+		e.retire()
 		c.disclaim(e)
 		return true
 	})

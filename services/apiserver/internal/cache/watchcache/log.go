@@ -37,7 +37,7 @@ func (r *record) lastAt(kept *atomic.Pointer[Entry], revision int64) *Entry {
 	kept.CompareAndSwap(nil, r.prev.at(revision))
 	e := kept.Load()
 	if r.prev.retired() { // retired meanwhile, so this copy must be retired here
-		e.ring().retire(e)
+		e.retire()
 	}
 	return e
 }
@@ -308,13 +308,13 @@ func (s *Store) substitute(seq uint64, reduced *Entry) {
 		s.retire(m)
 	}
 	s.log.replace(seq, r.with(r.entry, reduced))
-	s.cache.ring.retire(r.prev)
+	r.prev.retire()
 	s.retire(r)
 	s.cache.pinned.leave(r.prev)
 }
 
 // retire stops the deletion entries of a record from keeping encodings.
 func (s *Store) retire(r *record) {
-	s.cache.ring.retire(r.tombstone.Load())
-	s.cache.ring.retire(r.earlyTombstone.Load())
+	r.tombstone.Load().retire()
+	r.earlyTombstone.Load().retire()
 }

@@ -172,7 +172,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for s := range m.cache.routes.Load().all() {
 		m.collectStore(ch, s)
 	}
-	size, count, evicted := m.cache.ring.stats()
+	size, count, evicted := m.cache.ring.Stats()
 	gauge(ch, m.encodingBytes, float64(size))
 	gauge(ch, m.encodings, float64(count))
 	counter(ch, m.evicted, evicted)

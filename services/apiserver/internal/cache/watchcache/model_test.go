@@ -28,7 +28,7 @@ func (m *memStore) snapshot() (history []storage.Event, revision int64) {
 
 // wanted reports whether a value is selected, without an index.
 func wanted(s watchcache.Selection, key string, value []byte) bool {
-	e, err := attributes(pods)(key, value)
+	e, err := attributesBelow(pods)(key, value)
 	if err != nil {
 		panic(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -42,7 +43,7 @@ func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
 				c.Resources[i].Packed = true
 				c.Resources[i].Outline = outlineOf
 				read := c.Resources[i].Attributes
-				c.Resources[i].Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
+				c.Resources[i].Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 					if len(value) > 1_000 {
 						t.Errorf("attributes of %s were computed from %d bytes, want the outline", key, len(value))
 					}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/valuedict"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -22,7 +23,7 @@ type ResourceConfig struct {
 	Outline func(value []byte) []byte
 	// Attributes reads the attributes for selectors from the outline. Its error states why the
 	// value is no object. It must not keep parts of value, nor call the cache.
-	Attributes func(key string, value []byte) (Attributes, error)
+	Attributes func(key string, value []byte) (attributes.Attributes, error)
 	// Index holds the fields by which lists and watchers are indexed, in addition to namespace and
 	// name.
 	Index []string
@@ -295,7 +296,7 @@ func (s *Store) rebind(entries []*Entry) {
 		other.places.Store(e.places.Load())
 		s.bind(other, s.live.stored)
 		s.live.replace(e, other)
-		s.cache.ring.drop(e) // a running load may put it back
+		e.dropEncodings() // a running load may put it back
 		s.cache.pinned.leave(e)
 	}
 	s.published.Store(nil)
@@ -330,7 +331,7 @@ func (s *Store) forget(n int) {
 	bytes := s.log.bytes
 	for range n {
 		r := s.log.evict()
-		s.cache.ring.retire(r.prev)
+		r.prev.retire()
 		s.retire(r)
 		s.cache.pinned.leave(r.prev)
 		s.charge(r)
@@ -350,7 +351,7 @@ func (s *Store) lookForLost() {
 func (s *Store) leave(was, is *image) {
 	was.entries.Scan(func(e *Entry) bool {
 		if now, _ := is.get(e.Key()); now != e {
-			s.cache.ring.retire(e)
+			e.retire()
 			s.cache.pinned.leave(e)
 		}
 		return true
@@ -374,9 +375,9 @@ func (s *Store) dropColdEncodings() {
 		return
 	}
 	r := s.log.at(s.log.next - 1 - warmEvents)
-	s.cache.ring.drop(r.prev)
-	s.cache.ring.drop(r.tombstone.Load())
-	s.cache.ring.drop(r.earlyTombstone.Load())
+	r.prev.dropEncodings()
+	r.tombstone.Load().dropEncodings()
+	r.earlyTombstone.Load().dropEncodings()
 }
 
 // discard drops the log of a store that is no longer used.

@@ -342,7 +342,7 @@ func (s *Store) abandon(fired []*wake) []*wake {
 	s.lookForLost()
 	s.dropImages(func(*cachedImage) bool { return true })
 	s.live.entries.Scan(func(e *Entry) bool {
-		s.cache.ring.retire(e)
+		e.retire()
 		return true
 	})
 	return fired

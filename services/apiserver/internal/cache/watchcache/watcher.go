@@ -20,6 +20,16 @@ type WatchOptions struct {
 	Lost func()
 }
 
+// Initial selects the initial events of a watcher.
+type Initial uint8
+
+// Initial events: none, or the current state as Added events in the order of keys, followed by a
+// Bookmark at its revision.
+const (
+	InitialNone Initial = iota
+	InitialState
+)
+
 // batchSize is the maximum number of events that Next returns if the buffer has no capacity, and of
 // records that are read under the store's lock.
 const batchSize = 64

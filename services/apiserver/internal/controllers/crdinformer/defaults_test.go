@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -111,7 +112,7 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		t.Errorf("got %v allocations for 20 versions and %v for 200", few, many)
 	}
 	document := []byte(`{"apiVersion":"g.test/v1","metadata":{"name":"a"},"f8":"mine","f1599":"last"}`)
-	var a watchcache.Attributes
+	var a attributes.Attributes
 	took := testing.AllocsPerRun(1, func() {
 		var err error
 		if a, err = r.Attributes("", document); err != nil {

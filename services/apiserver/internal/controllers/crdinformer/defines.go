@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/json/jsontext"
@@ -64,16 +65,16 @@ func cacheResource(c *codec.Codec, root, group, plural string, paths []string, m
 	}
 	prefix := group + "/" + plural
 	read := codec.DocumentAttributes(fields, missing)
-	recent := &watchcache.Recent{}
+	recent := &attributes.Recent{}
 	return watchcache.ResourceConfig{
 		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: variant(paths, missing),
-		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+		Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 			a, err := read(value)
 			if err != nil {
 				err = invalidValueError(c, group, plural, value, err)
 			}
-			return watchcache.Attributes{
-				Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSetLike(recent, a.Labels), Fields: watchcache.MakeFieldsLike(recent, a.Fields),
+			return attributes.Attributes{
+				Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSetLike(recent, a.Labels), Fields: attributes.MakeFieldsLike(recent, a.Fields),
 			}, err
 		},
 	}

@@ -14,6 +14,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
@@ -103,9 +104,9 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 		Source: r.source, Newest: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
 			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).Unowned, Defines: crdinformer.Defines(c, "/registry", definable, false), Packed: true,
-			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := r.coder.Attributes(value)
-				return watchcache.Attributes{Name: a.Name}, err
+				return attributes.Attributes{Name: a.Name}, err
 			},
 		}},
 	})

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
@@ -123,7 +124,7 @@ func splitFields(c *codec.Coder, sel fields.Selector) (cached, served fields.Sel
 		if r.Operator == selection.NotEquals {
 			term = fields.OneTermNotEqualSelector(r.Field, r.Value)
 		}
-		if r.Field == watchcache.FieldName || r.Field == watchcache.FieldNamespace {
+		if r.Field == attributes.FieldName || r.Field == attributes.FieldNamespace {
 			known = append(known, term)
 		} else {
 			others = append(others, term)

@@ -10,6 +10,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/request"
@@ -25,7 +26,7 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 		Newest: store,
 		Resources: []watchcache.ResourceConfig{{
 			Name: "things", Prefix: "/registry/things/",
-			Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
+			Attributes: func(string, []byte) (attributes.Attributes, error) { return attributes.Attributes{}, nil },
 		}},
 	})
 	if err != nil {
@@ -70,7 +71,7 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 		Newest: store,
 		Resources: []watchcache.ResourceConfig{{
 			Name: "things", Prefix: "/registry/things/",
-			Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
+			Attributes: func(string, []byte) (attributes.Attributes, error) { return attributes.Attributes{}, nil },
 		}},
 	})
 	if err != nil {

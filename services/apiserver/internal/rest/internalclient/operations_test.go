@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -133,9 +134,9 @@ func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 		ConfirmEvery: time.Hour,
 		Resources: []watchcache.ResourceConfig{{
 			Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
-			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
-				return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
+				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
 			},
 		}},
 	})

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"binnacle/libs/limit"
+	"binnacle/services/apiserver/internal/cache/encodings"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -33,7 +34,7 @@ type Conversions struct {
 // conversion, because one in progress waits for the share of the principal that started it.
 type conversion struct {
 	entry     *watchcache.Entry
-	form      watchcache.EncodingID
+	form      encodings.ID
 	principal string
 }
 
@@ -48,7 +49,7 @@ type flight struct {
 // the conversions in progress have the limits of the requests that wait for them.
 type batch struct {
 	entries   []*watchcache.Entry
-	form      watchcache.EncodingID
+	form      encodings.ID
 	principal string
 	flights   map[*watchcache.Entry]*flight
 	cancel    context.CancelFunc
@@ -81,7 +82,7 @@ func claimOf(ctx context.Context, q *limit.Queue[string], size, share int) limit
 const minClaimed = request.LargeBody
 
 // newBatch returns an empty batch of a request.
-func newBatch(ctx context.Context, form watchcache.EncodingID) *batch {
+func newBatch(ctx context.Context, form encodings.ID) *batch {
 	return &batch{
 		form: form, principal: request.Principal(ctx),
 		flights: map[*watchcache.Entry]*flight{}, done: make(chan struct{}),

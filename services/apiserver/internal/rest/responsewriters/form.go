@@ -10,6 +10,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/encodings"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
@@ -179,7 +180,7 @@ func (f *Form) Refused() error { return f.refused }
 
 // Kinds of kept encodings. Definitions that share a store have slots of their own.
 const (
-	keepFrame watchcache.EncodingID = iota + 1
+	keepFrame encodings.ID = iota + 1
 	keepDeleted
 	keepPartial
 	keepPartialDeleted
@@ -193,9 +194,9 @@ const (
 )
 
 // slot returns the key under which an entry keeps an encoding for this form.
-func (f *Form) slot(what watchcache.EncodingID) watchcache.EncodingID {
-	const _ watchcache.EncodingID = keepEach * apiset.MaxSlots // compile-time check that the forms fit
-	return what + keepEach*watchcache.EncodingID(f.res.Slot)
+func (f *Form) slot(what encodings.ID) encodings.ID {
+	const _ encodings.ID = keepEach * apiset.MaxSlots // compile-time check that the forms fit
+	return what + keepEach*encodings.ID(f.res.Slot)
 }
 
 // Binary reports whether the response is binary.
@@ -251,7 +252,7 @@ func (f *Form) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.Eve
 }
 
 // keptFrame returns the key of the kept frame of an object, or of its metadata.
-func (f *Form) keptFrame(deleted, partial bool) watchcache.EncodingID {
+func (f *Form) keptFrame(deleted, partial bool) encodings.ID {
 	what := keepFrame
 	if partial {
 		what = keepPartial

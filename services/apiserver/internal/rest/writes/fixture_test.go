@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -210,9 +211,9 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 	var resources []watchcache.ResourceConfig
 	resource := func(k *registry.Kind, coder *codec.Coder) {
 		resources = append(resources, watchcache.ResourceConfig{Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix("/registry", k),
-			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
-				return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name}, err
+				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name}, err
 			}})
 	}
 	for _, k := range b.catalog.Kinds() {

@@ -21,6 +21,7 @@ import (
 
 	"binnacle/deploy/certs"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
@@ -116,8 +117,8 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 		Logger: slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
 			Name: "storageversions", Prefix: prefix,
-			Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
-				return watchcache.Attributes{Name: path.Base(key)}, nil
+			Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+				return attributes.Attributes{Name: path.Base(key)}, nil
 			},
 		}},
 	})

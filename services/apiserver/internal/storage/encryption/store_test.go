@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/storage"
@@ -61,9 +62,9 @@ func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *f
 		Resources: []watchcache.ResourceConfig{{
 			Name:   "secrets",
 			Prefix: "/registry/secrets/",
-			Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
+			Attributes: func(key string, value []byte) (attributes.Attributes, error) {
 				ns, name := filepath.Split(key[len("/registry/secrets/"):])
-				return watchcache.Attributes{Namespace: filepath.Clean(ns), Name: name}, nil
+				return attributes.Attributes{Namespace: filepath.Clean(ns), Name: name}, nil
 			},
 		}},
 		Logger: slog.New(slog.DiscardHandler),

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -93,9 +94,9 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	put("other", "a", "x")
 	cache, err := watchcache.New(watchcache.Config{Source: store, Newest: store, Resources: []watchcache.ResourceConfig{{
 		Name: k.GroupResource().String(), Prefix: prefix,
-		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			namespace, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
-			return watchcache.Attributes{Namespace: namespace, Name: name}, nil
+			return attributes.Attributes{Namespace: namespace, Name: name}, nil
 		},
 	}}})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/security/authn"
 	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
@@ -164,12 +165,12 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	}
 	var resources []watchcache.ResourceConfig
 	for _, prefix := range stores {
-		resources = append(resources, watchcache.ResourceConfig{Name: prefix, Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+		resources = append(resources, watchcache.ResourceConfig{Name: prefix, Prefix: prefix, Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 			if !ok {
 				ns, name = "", ns
 			}
-			return watchcache.Attributes{Namespace: ns, Name: name}, nil
+			return attributes.Attributes{Namespace: ns, Name: name}, nil
 		}})
 	}
 	wc, err := watchcache.New(watchcache.Config{Source: f.source, Newest: f.source, Resources: resources})

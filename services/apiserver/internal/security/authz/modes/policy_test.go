@@ -17,6 +17,7 @@ import (
 
 	"binnacle/libs/authorizer"
 	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/security/authz/authzconfig"
@@ -52,9 +53,9 @@ func (source) Confirm(context.Context, storage.Position) (int64, error) { return
 func following(t *testing.T, s source) *authz.LocalPolicy {
 	t.Helper()
 	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, Resources: []watchcache.ResourceConfig{{
-		Name: "roles", Prefix: "/registry/roles/", Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+		Name: "roles", Prefix: "/registry/roles/", Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			ns, name, _ := strings.Cut(strings.TrimPrefix(key, "/registry/roles/"), "/")
-			return watchcache.Attributes{Namespace: ns, Name: name}, nil
+			return attributes.Attributes{Namespace: ns, Name: name}, nil
 		},
 	}}})
 	if err != nil {

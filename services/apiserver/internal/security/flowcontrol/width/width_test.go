@@ -11,6 +11,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/security/flowcontrol/width"
 	"binnacle/services/apiserver/internal/storage"
@@ -43,13 +44,13 @@ func (source) Confirm(context.Context, storage.Position) (int64, error) { return
 func store(t *testing.T) *watchcache.Store {
 	cache, err := watchcache.New(watchcache.Config{Source: source{}, Newest: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
 		Name: "pods", Prefix: prefix, Index: []string{"spec.nodeName"},
-		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
 			name := strings.TrimPrefix(key, prefix+"n/")
 			at, labels := "n", map[string]string{}
 			if strings.HasSuffix(name, "0") {
 				at, labels = "m", map[string]string{"a": "b"}
 			}
-			return watchcache.Attributes{Namespace: "n", Name: name, Labels: watchcache.SetOf(labels), Fields: watchcache.SetOf(map[string]string{"spec.nodeName": at})}, nil
+			return attributes.Attributes{Namespace: "n", Name: name, Labels: attributes.SetOf(labels), Fields: attributes.SetOf(map[string]string{"spec.nodeName": at})}, nil
 		},
 	}}})
 	if err != nil {

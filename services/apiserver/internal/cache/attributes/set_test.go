@@ -1,4 +1,4 @@
-package watchcache_test
+package attributes_test
 
 import (
 	"fmt"
@@ -9,25 +9,25 @@ import (
 
 	"pgregory.net/rapid"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/attributes"
 )
 
 // TestSetsSharingRecentStringsAreCorrect checks that the shared table of recent strings never
 // changes the contents of a set, also with hash collisions and concurrent use.
 func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
-	var recent watchcache.Recent
+	var recent attributes.Recent
 	var wg sync.WaitGroup
 	for by := range 4 {
 		wg.Go(func() {
 			for i := range 1000 {
-				pairs := []watchcache.Pair{
+				pairs := []attributes.Pair{
 					{"", fmt.Sprint(i)}, {"app", "app"}, {"a-key-of-" + fmt.Sprint(i%100) + "-objects", ""}, {"by", fmt.Sprint(by)}, {"app", fmt.Sprintf("app-%d-x", i%70)},
 				}
 				want := map[string]string{}
 				for _, p := range pairs {
 					want[p.Key] = p.Value
 				}
-				s := watchcache.MakeSetLike(&recent, pairs)
+				s := attributes.MakeSetLike(&recent, pairs)
 				if got := maps.Collect(s.All()); !maps.Equal(got, want) {
 					t.Errorf("got %v, want %v", got, want)
 					return
@@ -40,17 +40,17 @@ func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
 
 // TestSetReturnsItsPairs checks sets of many pairs and of long strings.
 func TestSetReturnsItsPairs(t *testing.T) {
-	var recent watchcache.Recent
+	var recent attributes.Recent
 	text := rapid.OneOf(rapid.StringN(0, 20, 20), rapid.StringN(0, 3, 3),
 		rapid.Map(rapid.IntRange(0, 70_000), func(n int) string { return strings.Repeat("x", n) }))
 	rapid.Check(t, func(t *rapid.T) {
-		var pairs []watchcache.Pair
+		var pairs []attributes.Pair
 		want := map[string]string{}
 		for range rapid.IntRange(0, 300).Draw(t, "pairs") {
-			p := watchcache.Pair{Key: rapid.StringN(0, 10, 10).Draw(t, "key"), Value: text.Draw(t, "value")}
+			p := attributes.Pair{Key: rapid.StringN(0, 10, 10).Draw(t, "key"), Value: text.Draw(t, "value")}
 			pairs, want[p.Key] = append(pairs, p), p.Value
 		}
-		s := watchcache.MakeSetLike(&recent, pairs)
+		s := attributes.MakeSetLike(&recent, pairs)
 		if got := maps.Collect(s.All()); !maps.Equal(got, want) || s.Len() != len(want) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
@@ -63,4 +63,26 @@ func TestSetReturnsItsPairs(t *testing.T) {
 			t.Fatal("set contains a key that was not added")
 		}
 	})
+}
+
+func TestMakeSet(t *testing.T) {
+	type pair struct{ Key, Value string }
+	s := attributes.MakeSet([]pair{{"b", "2"}, {"a", "1"}, {"b", "3"}, {"", "empty"}})
+	var all []string
+	for k, v := range s.All() {
+		all = append(all, k+"="+v)
+	}
+	if got := strings.Join(all, ","); got != "=empty,a=1,b=3" || s.Len() != 3 {
+		t.Errorf("got %q", got)
+	}
+	for key, want := range map[string]string{"a": "1", "b": "3", "": "empty", "c": ""} {
+		v, ok := s.Lookup(key)
+		if v != want || ok != (key != "c") || s.Has(key) != ok || s.Get(key) != want {
+			t.Errorf("%q: got %q, %v, want %q", key, v, ok, want)
+		}
+	}
+	var none attributes.Set
+	if none.Has("") || none.Len() != 0 || none.Get("x") != "" {
+		t.Error("zero Set is not empty")
+	}
 }

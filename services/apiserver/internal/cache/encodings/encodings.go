@@ -1,4 +1,4 @@
-package watchcache
+package encodings
 
 import (
 	"bytes"
@@ -9,23 +9,26 @@ import (
 	"binnacle/services/apiserver/internal/cache/memory"
 )
 
-// EncodingID identifies a kind of encoding. The caller assigns the numbers.
-type EncodingID uint32
+// ID identifies a kind of encoding. The caller assigns the numbers.
+type ID uint32
 
 // noForm is no valid form.
-const noForm = ^EncodingID(0)
+const noForm = ^ID(0)
+
+// List holds the encodings of one entry. The zero value is empty.
+type List struct{ first atomic.Pointer[encoding] }
 
 // encoding is one encoding of one entry. It is made once. Eviction removes it from its entry, and
 // current readers keep it.
 type encoding struct {
-	form EncodingID
+	form ID
 	used atomic.Bool // read since the clock hand last passed
 	done atomic.Bool // bytes are final
 	// mu is held while the bytes are made. It comes before ring.mu.
 	mu    sync.Mutex
 	bytes []byte
 	next  atomic.Pointer[encoding] // in the list of the entry; changed under ring.mu
-	owner *Entry
+	owner *List
 
 	// Under ring.mu: the neighbours in the ring, and whether it was evicted.
 	older, newer *encoding
@@ -38,9 +41,9 @@ const encodingOverhead = int64(unsafe.Sizeof(encoding{}))
 // size returns the memory of an encoding in bytes.
 func (e *encoding) size() int64 { return encodingOverhead + int64(cap(e.bytes)) }
 
-// ring holds all finished encodings. Those that were not read since the clock hand last passed are
+// Ring holds all finished encodings. Those that were not read since the clock hand last passed are
 // evicted first.
-type ring struct {
+type Ring struct {
 	budget *memory.Budget
 	part   *memory.Share
 	// retired marks the list of an entry that keeps no encodings any more.
@@ -54,9 +57,9 @@ type ring struct {
 	evicted uint64
 }
 
-// newRing returns an empty ring within a memory budget.
-func newRing(b *memory.Budget) *ring {
-	r := &ring{budget: b, retired: &encoding{form: noForm}}
+// NewRing returns an empty ring within a memory budget.
+func NewRing(b *memory.Budget) *Ring {
+	r := &Ring{budget: b, retired: &encoding{form: noForm}}
 	r.part = b.Cache("encodings", encodingsShare, r.shrink)
 	return r
 }
@@ -65,39 +68,35 @@ func newRing(b *memory.Budget) *ring {
 // compressed responses or older states.
 const encodingsShare = 3
 
-// Encoding returns the encoding of the entry in a form. If it is absent, encode makes it, and
-// concurrent callers wait for that one call. The bytes are shared and must not be changed. Errors
-// are not cached. encode may request other forms of the entry, as long as no two forms need each
-// other.
-func (e *Entry) Encoding(form EncodingID, encode func(*Entry) ([]byte, error)) ([]byte, error) {
-	if e.ring() == nil {
-		return encode(e)
-	}
-	enc := e.find(form)
+// Get returns the encoding of a list in a form. If it is absent, encode makes it, and concurrent
+// callers wait for that one call. The bytes are shared and must not be changed. Errors are not
+// cached. encode may request other forms of the list, as long as no two forms need each other.
+func (r *Ring) Get(l *List, form ID, encode func() ([]byte, error)) ([]byte, error) {
+	enc := l.find(form)
 	if enc == nil {
-		enc = e.ring().insert(e, form)
+		enc = r.insert(l, form)
 	}
 	if enc == nil {
-		return encode(e) // the entry was dropped from history, but a reader still holds it
+		return encode() // the entry was dropped from history, but a reader still holds it
 	}
 	if enc.done.Load() {
 		return enc.read(), nil
 	}
-	b, made, err := enc.make(encode)
+	b, made, err := enc.make(r, encode)
 	if made {
-		e.ring().budget.Settle()
+		r.budget.Settle()
 	}
 	return b, err
 }
 
 // make makes the bytes unless another caller already did.
-func (e *encoding) make(encode func(*Entry) ([]byte, error)) (b []byte, made bool, err error) {
+func (e *encoding) make(r *Ring, encode func() ([]byte, error)) (b []byte, made bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.done.Load() {
 		return e.read(), false, nil
 	}
-	b, err = encode(e.owner)
+	b, err = encode()
 	if err != nil {
 		return nil, false, err
 	}
@@ -106,13 +105,13 @@ func (e *encoding) make(encode func(*Entry) ([]byte, error)) (b []byte, made boo
 	}
 	e.bytes = b
 	e.done.Store(true)
-	e.owner.ring().charge(e)
+	r.charge(e)
 	return b, true, nil
 }
 
-// Encoded returns the encoding in a form if it exists.
-func (e *Entry) Encoded(form EncodingID) ([]byte, bool) {
-	enc := e.find(form)
+// Find returns the encoding in a form if it exists.
+func (l *List) Find(form ID) ([]byte, bool) {
+	enc := l.find(form)
 	if enc == nil || !enc.done.Load() {
 		return nil, false
 	}
@@ -120,11 +119,14 @@ func (e *Entry) Encoded(form EncodingID) ([]byte, bool) {
 }
 
 // Spare reports whether a low-priority encoding may be kept without evicting others.
-func (e *Entry) Spare() bool { return e.ring() != nil && e.ring().budget.Spare() }
+func (r *Ring) Spare() bool { return r.budget.Spare() }
+
+// Retired reports whether a list keeps no encodings any more.
+func (r *Ring) Retired(l *List) bool { return l.first.Load() == r.retired }
 
 // find returns the encoding in a form, which may not be finished, or nil.
-func (e *Entry) find(form EncodingID) *encoding {
-	for enc := e.encodings.Load(); enc != nil; enc = enc.next.Load() {
+func (l *List) find(form ID) *encoding {
+	for enc := l.first.Load(); enc != nil; enc = enc.next.Load() {
 		if enc.form == form {
 			return enc
 		}
@@ -142,23 +144,23 @@ func (e *encoding) read() []byte {
 
 // insert adds an empty encoding to the list of the entry unless the form exists. It returns nil if
 // the entry keeps no encodings.
-func (r *ring) insert(e *Entry, form EncodingID) *encoding {
+func (r *Ring) insert(l *List, form ID) *encoding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.encodings.Load() == r.retired {
+	if l.first.Load() == r.retired {
 		return nil
 	}
-	if enc := e.find(form); enc != nil {
+	if enc := l.find(form); enc != nil {
 		return enc
 	}
-	enc := &encoding{form: form, owner: e}
-	enc.next.Store(e.encodings.Load())
-	e.encodings.Store(enc)
+	enc := &encoding{form: form, owner: l}
+	enc.next.Store(l.first.Load())
+	l.first.Store(enc)
 	return enc
 }
 
 // charge accounts for a finished encoding.
-func (r *ring) charge(enc *encoding) {
+func (r *Ring) charge(enc *encoding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if enc.gone {
@@ -179,14 +181,14 @@ func (r *ring) charge(enc *encoding) {
 }
 
 // add counts bytes of encodings; negative for evicted ones. The caller holds mu.
-func (r *ring) add(bytes int64) {
+func (r *Ring) add(bytes int64) {
 	r.size += bytes
 	r.part.Add(bytes)
 }
 
 // shrink evicts encodings of at least the given number of bytes, if there are as many. It returns
 // how many bytes it freed.
-func (r *ring) shrink(bytes int64) (freed int64) {
+func (r *Ring) shrink(bytes int64) (freed int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for freed < bytes && r.hand != nil {
@@ -203,43 +205,43 @@ func (r *ring) shrink(bytes int64) (freed int64) {
 	return freed
 }
 
-// drop evicts all encodings of an entry that is unlikely to be read again.
-func (r *ring) drop(e *Entry) {
-	if e == nil || r == nil || e.encodings.Load() == nil {
+// Drop evicts all encodings of an entry that is unlikely to be read again.
+func (r *Ring) Drop(l *List) {
+	if l == nil || r == nil || l.first.Load() == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.encodings.Load() != r.retired {
-		r.clear(e)
-		e.encodings.Store(nil)
+	if l.first.Load() != r.retired {
+		r.clear(l)
+		l.first.Store(nil)
 	}
 }
 
-// retire evicts all encodings of an entry that left the cache, and stops it from keeping new ones:
+// Retire evicts all encodings of an entry that left the cache, and stops it from keeping new ones:
 // they would keep the entry alive.
-func (r *ring) retire(e *Entry) {
-	if e == nil || r == nil {
+func (r *Ring) Retire(l *List) {
+	if l == nil || r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.encodings.Load() != r.retired {
-		r.clear(e)
-		e.encodings.Store(r.retired)
+	if l.first.Load() != r.retired {
+		r.clear(l)
+		l.first.Store(r.retired)
 	}
 }
 
 // clear evicts all encodings of an entry. The caller holds mu.
-func (r *ring) clear(e *Entry) {
-	for enc := e.encodings.Load(); enc != nil; enc = enc.next.Load() {
+func (r *Ring) clear(l *List) {
+	for enc := l.first.Load(); enc != nil; enc = enc.next.Load() {
 		r.unlink(enc)
 		enc.gone = true
 	}
 }
 
 // unlink removes an encoding from the ring if it is in it.
-func (r *ring) unlink(enc *encoding) {
+func (r *Ring) unlink(enc *encoding) {
 	if enc.newer == nil {
 		return
 	}
@@ -262,7 +264,7 @@ func (r *ring) unlink(enc *encoding) {
 // the rest of the list.
 func (e *encoding) remove() {
 	e.gone = true
-	link := &e.owner.encodings
+	link := &e.owner.first
 	for current := link.Load(); current != nil; current = link.Load() {
 		if current == e {
 			link.Store(e.next.Load())
@@ -272,8 +274,8 @@ func (e *encoding) remove() {
 	}
 }
 
-// stats returns the values of the metrics.
-func (r *ring) stats() (size int64, count int, evicted uint64) {
+// Stats returns the values of the metrics.
+func (r *Ring) Stats() (size int64, count int, evicted uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.size, r.count, r.evicted

@@ -1,0 +1,154 @@
+package attributes
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+	"sync"
+	"unique"
+)
+
+// Recent caches the parts that recent sets were built from. Objects of one resource share all field
+// names, most label keys and many values. The cache finds these without a lookup in the
+// process-wide table of unique strings. It is safe for concurrent use. The zero value is empty, and
+// a nil Recent caches nothing.
+type Recent struct{ tables sync.Pool }
+
+// recentTable is the cache of one goroutine, with scratch space to build a set.
+type recentTable struct {
+	keys  [recentStrings]unique.Handle[string]
+	lists [recentLists]*Keys
+	texts [recentStrings]string
+
+	pairs []setPair
+	list  []unique.Handle[string]
+	text  []byte
+}
+
+// setPair is a Pair with an interned key.
+type setPair struct {
+	key   unique.Handle[string]
+	value string
+}
+
+// recentStrings and recentLists are powers of two.
+const recentStrings, recentLists = 256, 64
+
+// table returns a table that the caller owns until it calls put.
+func (r *Recent) table() *recentTable {
+	if r == nil {
+		return new(recentTable)
+	}
+	if t, ok := r.tables.Get().(*recentTable); ok {
+		return t
+	}
+	return new(recentTable)
+}
+
+// put returns a table to the pool. It clears the references to the caller's strings.
+func (r *Recent) put(t *recentTable) {
+	if r != nil {
+		clear(t.pairs)
+		r.tables.Put(t)
+	}
+}
+
+// key returns the unique handle of a key.
+func (t *recentTable) key(k string) unique.Handle[string] {
+	slot := &t.keys[recentHash(k)%recentStrings]
+	if *slot != (unique.Handle[string]{}) && slot.Value() == k {
+		return *slot
+	}
+	*slot = unique.Make(k)
+	return *slot
+}
+
+// add inserts a pair in key order, or replaces the value of an existing key.
+func (t *recentTable) add(p Pair) {
+	i, found := slices.BinarySearchFunc(t.pairs, p.Key, func(p setPair, key string) int { return strings.Compare(p.key.Value(), key) })
+	if found {
+		t.pairs[i].value = p.Value
+		return
+	}
+	t.pairs = slices.Insert(t.pairs, i, setPair{t.key(p.Key), p.Value})
+}
+
+// set builds a set of the pairs.
+func (t *recentTable) set() Set {
+	if len(t.pairs) == 0 {
+		return Set{}
+	}
+	t.list = t.list[:0]
+	t.text = t.text[:0]
+	hash := uint32(0)
+	size := 0
+	for _, p := range t.pairs {
+		hash = hash*31 + recentHash(p.key.Value())
+		t.list = append(t.list, p.key)
+		size += len(p.value)
+	}
+	end := 0
+	for _, p := range t.pairs {
+		end += len(p.value)
+		if size <= maxNarrow {
+			t.text = append(t.text, byte(end))
+		} else {
+			t.text = binary.LittleEndian.AppendUint32(t.text, uint32(end))
+		}
+	}
+	for _, p := range t.pairs {
+		t.text = append(t.text, p.value...)
+	}
+	list := &t.lists[hash%recentLists]
+	if *list == nil || !slices.Equal((*list).list, t.list) {
+		*list = &Keys{slices.Clone(t.list)}
+	}
+	text := &t.texts[recentHash(t.text)%recentStrings]
+	if *text != string(t.text) {
+		*text = string(t.text)
+	}
+	return Set{*list, *text}
+}
+
+// recentHash hashes the length, the beginning and the end of a text. Keys often share their
+// beginnings, values their beginnings or ends.
+func recentHash[S string | []byte](v S) uint32 {
+	h := uint32(len(v))
+	for i := max(0, len(v)-4); i < len(v); i++ {
+		h = h*31 + uint32(v[i])
+	}
+	for i := range min(4, len(v)) {
+		h = h*31 + uint32(v[i])
+	}
+	return h ^ h>>7 ^ h>>15
+}
+
+// MakeSet builds a set of pairs. For duplicate keys the last pair wins.
+func MakeSet[P ~struct{ Key, Value string }](pairs []P) Set { return MakeSetLike(nil, pairs) }
+
+// MakeFieldsLike is MakeSetLike without pairs that have an empty value: an absent field reads as
+// empty.
+func MakeFieldsLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
+	return makeSet(recent, pairs, func(p Pair) bool { return p.Value != "" })
+}
+
+// MakeSetLike is MakeSet for one of many similar sets. It keeps none of the strings.
+func MakeSetLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
+	return makeSet(recent, pairs, func(Pair) bool { return true })
+}
+
+// makeSet builds a set of the wanted pairs.
+func makeSet[P ~struct{ Key, Value string }](recent *Recent, pairs []P, wanted func(Pair) bool) Set {
+	if len(pairs) == 0 {
+		return Set{}
+	}
+	t := recent.table()
+	defer recent.put(t)
+	t.pairs = t.pairs[:0]
+	for _, p := range pairs {
+		if pair := Pair(p); wanted(pair) {
+			t.add(pair)
+		}
+	}
+	return t.set()
+}
