@@ -14,19 +14,20 @@ import (
 // a nil Recent caches nothing.
 type Recent struct{ tables sync.Pool }
 
-// recentTable is the cache of one goroutine, with scratch space to build a set.
+// recentTable is the cache of one goroutine. A slot holds the last string or list with its hash.
 type recentTable struct {
 	keys  [recentStrings]unique.Handle[string]
 	lists [recentLists]*Keys
 	texts [recentStrings]string
 
-	pairs []setPair
+	// Scratch space.
+	pairs []internedPair
 	list  []unique.Handle[string]
 	text  []byte
 }
 
-// setPair is a Pair with an interned key.
-type setPair struct {
+// internedPair is a Pair with an interned key.
+type internedPair struct {
 	key   unique.Handle[string]
 	value string
 }
@@ -65,12 +66,12 @@ func (t *recentTable) key(k string) unique.Handle[string] {
 
 // add inserts a pair in key order, or replaces the value of an existing key.
 func (t *recentTable) add(p Pair) {
-	i, found := slices.BinarySearchFunc(t.pairs, p.Key, func(p setPair, key string) int { return strings.Compare(p.key.Value(), key) })
+	i, found := slices.BinarySearchFunc(t.pairs, p.Key, func(p internedPair, key string) int { return strings.Compare(p.key.Value(), key) })
 	if found {
 		t.pairs[i].value = p.Value
 		return
 	}
-	t.pairs = slices.Insert(t.pairs, i, setPair{t.key(p.Key), p.Value})
+	t.pairs = slices.Insert(t.pairs, i, internedPair{t.key(p.Key), p.Value})
 }
 
 // set builds a set of the pairs.
@@ -126,13 +127,14 @@ func recentHash[S string | []byte](v S) uint32 {
 // MakeSet builds a set of pairs. For duplicate keys the last pair wins.
 func MakeSet[P ~struct{ Key, Value string }](pairs []P) Set { return MakeSetLike(nil, pairs) }
 
-// MakeFieldsLike is MakeSetLike without pairs that have an empty value: an absent field reads as
-// empty.
+// MakeFieldsLike is MakeSetLike without the pairs that have an empty value, because an absent field
+// reads as empty.
 func MakeFieldsLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
 	return makeSet(recent, pairs, func(p Pair) bool { return p.Value != "" })
 }
 
-// MakeSetLike is MakeSet for one of many similar sets. It keeps none of the strings.
+// MakeSetLike is MakeSet for one of many similar sets, which share their parts by recent. The set
+// keeps none of the strings of pairs alive.
 func MakeSetLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
 	return makeSet(recent, pairs, func(Pair) bool { return true })
 }

@@ -23,10 +23,19 @@ type Pair struct{ Key, Value string }
 
 // Set is a compact immutable map. Sets with equal keys share one list of keys. The values are in
 // one text, which consecutive equal sets share. Set implements labels.Labels and fields.Fields.
+//
+// The text holds the end of each value in the order of the keys, then the values. An end takes one
+// byte if all values together have at most maxNarrow bytes, and wideEnd bytes otherwise. The length
+// of the text shows which one applies.
 type Set struct {
 	keys *Keys
-	text string // the end of each value in the order of the keys, then the values
+	text string
 }
+
+const (
+	maxNarrow = math.MaxUint8
+	wideEnd   = 4
+)
 
 // Keys holds the keys of a set in ascending order. Sets with equal keys share it.
 type Keys struct{ list []unique.Handle[string] }
@@ -68,18 +77,11 @@ func SetOf(m map[string]string) Set {
 	return MakeSet(pairs)
 }
 
-// The end of a value takes one byte if all values together have at most maxNarrow bytes, and
-// wideEnd bytes otherwise. The length of the text shows which one applies.
-const (
-	maxNarrow = math.MaxUint8
-	wideEnd   = 4
-)
-
-// at returns the value of the key at a position.
-func (s Set) at(position int) string {
+// valueAt returns the value of the key at a position.
+func (s Set) valueAt(position int) string {
 	n := len(s.keys.list)
 	if len(s.text) > n+maxNarrow {
-		return s.atWide(position)
+		return s.wideValueAt(position)
 	}
 	start := 0
 	if position > 0 {
@@ -88,10 +90,11 @@ func (s Set) at(position int) string {
 	return s.text[n+start : n+int(s.text[position])]
 }
 
-func (s Set) atWide(position int) string {
+// wideValueAt is valueAt for a text with ends of wideEnd bytes.
+func (s Set) wideValueAt(position int) string {
 	end := func(position int) int {
-		at := s.text[wideEnd*position:]
-		return int(at[0]) | int(at[1])<<8 | int(at[2])<<16 | int(at[3])<<24
+		b := s.text[wideEnd*position:]
+		return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 | int(b[3])<<24
 	}
 	start := 0
 	if position > 0 {
@@ -101,14 +104,14 @@ func (s Set) atWide(position int) string {
 	return values[start:end(position)]
 }
 
-// Value returns the value of a key and whether the key is present.
+// Value is Lookup for an interned key, which it compares by identity.
 func (s Set) Value(key unique.Handle[string]) (string, bool) {
 	if s.keys == nil {
 		return "", false
 	}
 	for i, k := range s.keys.list {
 		if k == key {
-			return s.at(i), true
+			return s.valueAt(i), true
 		}
 	}
 	return "", false
@@ -121,7 +124,7 @@ func (s Set) Lookup(key string) (string, bool) {
 	}
 	for i, k := range s.keys.list {
 		if k.Value() == key {
-			return s.at(i), true
+			return s.valueAt(i), true
 		}
 	}
 	return "", false
@@ -151,7 +154,7 @@ func (s Set) Len() int {
 func (s Set) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for i := range s.Len() {
-			if !yield(s.keys.list[i].Value(), s.at(i)) {
+			if !yield(s.keys.list[i].Value(), s.valueAt(i)) {
 				return
 			}
 		}

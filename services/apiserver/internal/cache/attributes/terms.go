@@ -12,86 +12,39 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// LabelTerms returns the requirements of the selector. partial means that the selector itself must
-// match too.
-func LabelTerms(s labels.Selector) (all Terms, partial bool) {
-	reqs, selectable := s.Requirements()
-	if !selectable || len(reqs) == 0 {
-		return all, true
-	}
-	for i := range reqs {
-		t := all.term(reqs[i].Key())
-		values := reqs[i].ValuesUnsorted()
-		switch reqs[i].Operator() {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			t.requireIn(values)
-		case selection.NotEquals, selection.NotIn:
-			t.requireNotIn(values)
-		case selection.Exists:
-			t.needed = true
-		case selection.DoesNotExist:
-			t.refused = true
-		case selection.GreaterThan:
-			t.requireGreater(values)
-		case selection.LessThan:
-			t.requireLess(values)
-		default:
-			partial = true
-		}
-	}
-	all.complete()
-	return all, partial
-}
-
-// FieldTerms is LabelTerms for fields. Absent fields are empty.
-func FieldTerms(s fields.Selector) (all Terms, partial bool) {
-	reqs := s.Requirements()
-	if len(reqs) == 0 {
-		return all, true
-	}
-	for _, r := range reqs {
-		t := all.term(r.Field)
-		switch r.Operator {
-		case selection.Equals, selection.DoubleEquals:
-			t.requireIn([]string{r.Value})
-		case selection.NotEquals:
-			t.requireNotIn([]string{r.Value})
-		default:
-			partial = true
-		}
-	}
-	all.complete()
-	return all, partial
-}
-
-// Terms holds the requirements of a selector.
+// Terms is a selector that is compiled for many sets. All requirements on one key form one term,
+// however often the selector names the key. Keys are compared by identity, because sets share them.
+// Many terms are looked up by the keys of a set, so the cost of matching grows with the set and not
+// with the selector. Terms are immutable once they are returned.
 type Terms struct {
 	list []term
-	// byKey indexes the terms if there are many.
-	byKey  map[unique.Handle[string]]int
-	needed int // number of terms that require their key to be present
+	// byKey holds the positions of the terms in list. It is nil if there are fewer than manyTerms.
+	byKey    map[unique.Handle[string]]int
+	required int // number of terms that require their key to be present
 }
 
-// manyTerms is the number of terms from which on they are looked up by the keys of an entry. Fewer
-// are iterated.
+// manyTerms is the number of terms from which on they are looked up by the keys of a set. Fewer
+// terms are tried one after the other.
 const manyTerms = 8
 
 // term holds all requirements on one key.
 type term struct {
 	key  unique.Handle[string]
-	name string
-	// needed means that the key must be present; refused, that it must be absent.
-	needed, refused bool
-	// limited means that the value must be one of inside, which may be empty.
-	limited          bool
-	inside           values
-	outside          values
+	name string // the text of key
+	// required means that the key must be present; forbidden, that it must be absent.
+	required, forbidden bool
+	// limited means that the value must be one of allowed, which may be empty.
+	limited  bool
+	allowed  values
+	excluded values
+	// numeric means that the value must be a number from minimum to maximum.
 	numeric          bool
-	minimum, maximum int64 // of a number, inclusive
-	neverANumber     bool
+	minimum, maximum int64
+	// impossible means that no value matches.
+	impossible bool
 }
 
-// values is sorted. A map would take several times the memory for each watch.
+// values holds sorted values. A map would take several times the memory for each watch.
 type values []string
 
 // manyValues is the number of values from which on binary search is used.
@@ -103,6 +56,58 @@ func (v values) has(s string) bool {
 	}
 	_, ok := slices.BinarySearch(v, s)
 	return ok
+}
+
+// LabelTerms compiles a selector of labels. partial means that the terms do not express the whole
+// selector, so that the selector itself must match, too.
+func LabelTerms(s labels.Selector) (terms Terms, partial bool) {
+	requirements, selectable := s.Requirements()
+	if !selectable || len(requirements) == 0 {
+		return terms, true
+	}
+	for i := range requirements {
+		t := terms.term(requirements[i].Key())
+		values := requirements[i].ValuesUnsorted()
+		switch requirements[i].Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			t.requireIn(values)
+		case selection.NotEquals, selection.NotIn:
+			t.requireNotIn(values)
+		case selection.Exists:
+			t.required = true
+		case selection.DoesNotExist:
+			t.forbidden = true
+		case selection.GreaterThan:
+			t.requireGreater(values)
+		case selection.LessThan:
+			t.requireLess(values)
+		default:
+			partial = true
+		}
+	}
+	terms.complete()
+	return terms, partial
+}
+
+// FieldTerms is LabelTerms for a selector of fields.
+func FieldTerms(s fields.Selector) (terms Terms, partial bool) {
+	requirements := s.Requirements()
+	if len(requirements) == 0 {
+		return terms, true
+	}
+	for _, r := range requirements {
+		t := terms.term(r.Field)
+		switch r.Operator {
+		case selection.Equals, selection.DoubleEquals:
+			t.requireIn([]string{r.Value})
+		case selection.NotEquals:
+			t.requireNotIn([]string{r.Value})
+		default:
+			partial = true
+		}
+	}
+	terms.complete()
+	return terms, partial
 }
 
 // term returns the term of a key. The pointer is valid until the next call.
@@ -124,10 +129,10 @@ func (a *Terms) term(name string) *term {
 func (a *Terms) complete() {
 	for i := range a.list {
 		t := &a.list[i]
-		slices.Sort(t.inside)
-		slices.Sort(t.outside)
-		if t.needed {
-			a.needed++
+		slices.Sort(t.allowed)
+		slices.Sort(t.excluded)
+		if t.required {
+			a.required++
 		}
 	}
 	if len(a.list) < manyTerms {
@@ -137,41 +142,44 @@ func (a *Terms) complete() {
 
 // requireIn requires one of the values. The term owns values from now on.
 func (t *term) requireIn(values []string) {
-	t.needed = true
+	t.required = true
 	if !t.limited {
 		t.limited = true
-		t.inside = values
+		t.allowed = values
 		return
 	}
 	slices.Sort(values)
-	t.inside = slices.DeleteFunc(t.inside, func(v string) bool {
-		_, both := slices.BinarySearch(values, v)
-		return !both
+	t.allowed = slices.DeleteFunc(t.allowed, func(v string) bool {
+		_, allowedTwice := slices.BinarySearch(values, v)
+		return !allowedTwice
 	})
 }
 
-func (t *term) requireNotIn(values []string) { t.outside = append(t.outside, values...) }
+// requireNotIn excludes values. The key may be absent.
+func (t *term) requireNotIn(values []string) { t.excluded = append(t.excluded, values...) }
 
-// requireGreater requires a number greater than the given one. As in apimachinery, no
-// value matches if the given one is not a number.
+// requireGreater requires a number greater than the only one of values. As in apimachinery, no
+// value matches if that is not a number.
 func (t *term) requireGreater(values []string) {
 	if n, ok := t.bound(values); ok && n < math.MaxInt64 {
 		t.minimum = max(t.minimum, n+1)
 	} else {
-		t.neverANumber = true
+		t.impossible = true
 	}
 }
 
+// requireLess is requireGreater for smaller numbers.
 func (t *term) requireLess(values []string) {
 	if n, ok := t.bound(values); ok && n > math.MinInt64 {
 		t.maximum = min(t.maximum, n-1)
 	} else {
-		t.neverANumber = true
+		t.impossible = true
 	}
 }
 
+// bound returns the number to compare with, and false if there is not exactly one.
 func (t *term) bound(values []string) (int64, bool) {
-	t.needed = true
+	t.required = true
 	t.numeric = true
 	if len(values) != 1 {
 		return 0, false
@@ -182,10 +190,10 @@ func (t *term) bound(values []string) (int64, bool) {
 
 // fixed returns the only value that a term allows, and whether there is exactly one.
 func (t *term) fixed() (string, bool) {
-	if !t.limited || len(t.inside) != 1 {
+	if !t.limited || len(t.allowed) != 1 {
 		return "", false
 	}
-	return t.inside[0], true
+	return t.allowed[0], true
 }
 
 // Match reports whether a set meets the requirements.
@@ -198,8 +206,8 @@ func (a *Terms) Match(s Set) bool {
 		}
 		return true
 	}
-	needed := a.needed
-	if s.Len() < needed {
+	required := a.required
+	if s.Len() < required {
 		return false
 	}
 	for position := range s.Len() {
@@ -208,17 +216,19 @@ func (a *Terms) Match(s Set) bool {
 			continue
 		}
 		t := &a.list[i]
-		if !t.match(s.at(position), true) {
+		if !t.match(s.valueAt(position), true) {
 			return false
 		}
-		if t.needed {
-			needed--
+		if t.required {
+			required--
 		}
 	}
-	return needed == 0
+	return required == 0
 }
 
-// MatchFields is Match for the fields of an object. Selectors may use only few fields.
+// MatchFields reports whether the fields of an object meet the requirements of a selector of
+// fields. set holds the fields except metadata.namespace and metadata.name. Absent fields are
+// empty.
 func (a *Terms) MatchFields(namespace, name string, set Set) bool {
 	for i := range a.list {
 		t := &a.list[i]
@@ -252,17 +262,17 @@ func (a *Terms) Fixed() iter.Seq2[unique.Handle[string], string] {
 	}
 }
 
-// match reports whether a present value, or its absence, meets the requirements.
-func (t *term) match(value string, there bool) bool {
-	if !there {
-		return !t.needed
+// match reports whether the value of a key, or its absence, meets the requirements.
+func (t *term) match(value string, present bool) bool {
+	if !present {
+		return !t.required
 	}
-	if t.refused || t.limited && !t.inside.has(value) || len(t.outside) > 0 && t.outside.has(value) {
+	if t.forbidden || t.limited && !t.allowed.has(value) || len(t.excluded) > 0 && t.excluded.has(value) {
 		return false
 	}
 	if !t.numeric {
 		return true
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	return err == nil && !t.neverANumber && t.minimum <= n && n <= t.maximum
+	return err == nil && !t.impossible && t.minimum <= n && n <= t.maximum
 }

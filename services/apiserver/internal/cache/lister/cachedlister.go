@@ -17,9 +17,9 @@ import (
 type Bounds struct {
 	// Objects is the maximum number of objects.
 	Objects int
-	// Bytes is the maximum total size of the stored values of the objects. An object with many small
-	// values takes twenty times as much memory decoded. A namespace of more than a quarter is not
-	// cached: it would evict the objects of other namespaces, and its own before the next use.
+	// Bytes is the maximum total size of the stored values of the objects. An object with many
+	// small values takes twenty times as much memory decoded. A namespace of more than a quarter is
+	// not cached: it would evict the objects of other namespaces, and its own before the next use.
 	Bytes int
 }
 
@@ -83,8 +83,8 @@ func (c *CachedLister[T]) Each(ctx context.Context, namespace string, visit func
 	return nil
 }
 
-// get returns the object of an entry. It decodes an object that is not cached, and then caches it if
-// keep is true.
+// get returns the object of an entry. It decodes an object that is not cached, and then caches it
+// if keep is true.
 func (c *CachedLister[T]) get(e *watchcache.Entry, keep bool) (T, error) {
 	c.mu.Lock()
 	cached, ok := c.byKey.Get(e.Key())

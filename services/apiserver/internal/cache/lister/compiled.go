@@ -8,8 +8,8 @@ import "binnacle/services/apiserver/internal/cache/watchcache"
 type Compiled[T any] struct {
 	Store   *watchcache.Store
 	Compile func(*watchcache.Entry) (T, error)
-	// Unreadable, if set, is called when an object cannot be compiled. kept reports whether it keeps
-	// a value.
+	// Unreadable, if set, is called when an object cannot be compiled. kept reports whether it
+	// keeps a value.
 	Unreadable func(e *watchcache.Entry, kept bool, err error)
 
 	known map[string]Item[T]
@@ -23,8 +23,8 @@ type Item[T any] struct {
 }
 
 // Update returns the values of the objects in a snapshot of Store that isSelected selects, in the
-// order of their keys; nil selects all. It forgets the values of all other objects. err is the error
-// of an object without a value.
+// order of their keys; nil selects all. It forgets the values of all other objects. err is the
+// error of an object without a value.
 func (c *Compiled[T]) Update(s watchcache.Snapshot, isSelected func(*watchcache.Entry) bool) (items []Item[T], err error) {
 	next := make(map[string]Item[T], len(c.known))
 	s.Ascend(c.Store.Prefix(), "", func(e *watchcache.Entry) bool {

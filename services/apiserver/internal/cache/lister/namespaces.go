@@ -66,8 +66,8 @@ func (n *Namespaces) find(ctx context.Context, name string) (*watchcache.Entry, 
 	return e, nil
 }
 
-// NewestNamespaces confirms that the cache is current before it reads a namespace. It does not return
-// a label that another replica has just removed.
+// NewestNamespaces confirms that the cache is current before it reads a namespace. It does not
+// return a label that another replica has just removed.
 type NewestNamespaces struct{ Namespaces }
 
 // Labels implements deviceadmin.Namespaces.

@@ -17,8 +17,8 @@ const (
 	Least = 16 << 20
 )
 
-// Limit returns the budget of the process in bytes: configured if it is positive, otherwise a quarter of
-// the runtime's memory limit (GOMEMLIMIT), otherwise Default.
+// Limit returns the budget of the process in bytes: configured if it is positive, otherwise a
+// quarter of the runtime's memory limit (GOMEMLIMIT), otherwise Default.
 func Limit(configured int64) int64 {
 	if configured > 0 {
 		return configured

@@ -53,7 +53,8 @@ func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
 }
 
 // releasable reports whether a process is idle and holds enough memory that it does not need. The
-// arguments are the bytes allocated since the last check, the live bytes, and the bytes of the heap.
+// arguments are the bytes allocated since the last check, the live bytes, and the bytes of the
+// heap.
 func releasable(allocated, live, held uint64) bool {
 	return allocated <= idleBytes && held >= live+max(minReleased, live/releasedPart)
 }

@@ -145,7 +145,8 @@ const (
 	longPatience, longStride = 24, 7
 )
 
-// strideAfter returns the number of bytes to advance after the given number of bytes without a match.
+// strideAfter returns the number of bytes to advance after the given number of bytes without a
+// match.
 func strideAfter(unmatched int) int {
 	switch {
 	case unmatched < patience:

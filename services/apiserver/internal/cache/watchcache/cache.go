@@ -109,23 +109,23 @@ func (c Config) complete() (Config, error) {
 
 // Cache is the in-memory image of all keys below the root.
 type Cache struct {
-	cfg      Config
-	began    time.Time // the origin of now
-	ring     *encodings.Ring
-	plain    *valueEncoding // for entries whose values are kept as stored
-	sealed   *valueEncoding // the same for values that the store encrypts
-	history  *memory.Share  // the logs of all stores
-	images   *memory.Share
-	metrics  *metrics
-	pinned   pinned
-	routes   atomic.Pointer[routes]
-	revision atomic.Int64 // applied to every store
-	entries  atomic.Uint64
-	started  atomic.Bool
-	loaded   chan struct{} // closed once a state is loaded
-	ready    readiness     // set once the state is current
-	era      atomic.Uint64 // changed under mu
-	position position
+	cfg            Config
+	clockOrigin    time.Time // the origin of now
+	ring           *encodings.Ring
+	plainEncoding  *valueEncoding // for entries whose values are kept as stored
+	sealedEncoding *valueEncoding // the same for values that the store encrypts
+	history        *memory.Share  // the logs of all stores
+	images         *memory.Share
+	metrics        *metrics
+	pinned         pinnedValues
+	routes         atomic.Pointer[routes]
+	revision       atomic.Int64 // applied to every store
+	entries        atomic.Uint64
+	started        atomic.Bool
+	loaded         chan struct{} // closed once a state is loaded
+	ready          readiness     // set once the state is current
+	era            atomic.Uint64 // changed under mu
+	position       position
 	// confirmed means that the store's history was confirmed recently.
 	confirmed atomic.Bool
 	life      context.Context
@@ -133,8 +133,8 @@ type Cache struct {
 	waits     waits
 	reads     reads
 	older     olderReads
-	// forgotten signals that a log dropped records that a watcher may need.
-	forgotten chan struct{}
+	// lostCheck signals that a log dropped records that a watcher may need.
+	lostCheck chan struct{}
 
 	loadedOnce sync.Once
 
@@ -147,9 +147,9 @@ type Cache struct {
 	// defined holds the stores of resources that entries define, by the keys of those entries.
 	defined map[string]*Store
 	// unclaimed holds values whose keys belong to no known resource.
-	unclaimed btree.Map[string, storage.KeyValue]
-	touched   []*Store // scratch of apply
-	fired     []*wake  // scratch of apply
+	unclaimed     btree.Map[string, storage.KeyValue]
+	changedStores []*Store // scratch of apply
+	fired         []*wake  // scratch of apply
 }
 
 // New returns a cache. It does nothing before Run.
@@ -159,20 +159,20 @@ func New(cfg Config) (*Cache, error) {
 		return nil, err
 	}
 	c := &Cache{
-		cfg:     cfg,
-		began:   cfg.Now().Add(-1),
-		ring:    encodings.NewRing(cfg.Memory),
-		history: cfg.Memory.History("history"),
-		loaded:  make(chan struct{}),
-		defined: map[string]*Store{},
+		cfg:         cfg,
+		clockOrigin: cfg.Now().Add(-1),
+		ring:        encodings.NewRing(cfg.Memory),
+		history:     cfg.Memory.History("history"),
+		loaded:      make(chan struct{}),
+		defined:     map[string]*Store{},
 	}
-	c.plain = &valueEncoding{ring: c.ring}
-	c.sealed = &valueEncoding{ring: c.ring, sealed: true}
+	c.plainEncoding = &valueEncoding{ring: c.ring}
+	c.sealedEncoding = &valueEncoding{ring: c.ring, sealed: true}
 	c.ready.ch = make(chan struct{})
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
-	c.life, c.end = context.WithCancel(context.Background())
-	c.waits.poke = make(chan struct{}, 1)
-	c.forgotten = make(chan struct{}, 1)
+	c.life, c.cancelLife = context.WithCancel(context.Background())
+	c.revisionWaits.progressWanted = make(chan struct{}, 1)
+	c.lostCheck = make(chan struct{}, 1)
 	c.metrics = newMetrics(c)
 	c.routes.Store(newRoutes())
 	for _, r := range cfg.Resources {
@@ -208,35 +208,37 @@ func (c *Cache) Revision() int64 { return c.revision.Load() }
 // Store returns the store of a resource by its name or prefix, or nil if there is none.
 func (c *Cache) Store(nameOrPrefix string) *Store {
 	r := c.routes.Load()
-	if s := r.named(nameOrPrefix); s != nil {
+	if s := r.withName(nameOrPrefix); s != nil {
 		return s
 	}
-	return r.at(nameOrPrefix)
+	return r.withPrefix(nameOrPrefix)
 }
 
-// entry returns the entry of a stored value. An unreadable value gets an entry too, so that it can
-// be reported and deleted.
-func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry { return c.named(s, c.unnamed(s, kv)) }
+// makeEntry returns the entry of a stored value. An unreadable value gets an entry too, so that it
+// can be reported and deleted.
+func (c *Cache) makeEntry(s *Store, kv storage.KeyValue) *Entry {
+	return c.assignID(s, c.decodeEntry(s, kv))
+}
 
-// unnamed returns an entry without an ID. A value that the store encrypts is kept separately, so
-// that no part of it is in a shared text that outlives it.
-func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
-	outline := s.resource.outline(kv.Value)
-	k := c.plain
+// decodeEntry returns an entry without an ID. A value that the store encrypts is kept separately,
+// so that no part of it is in a shared text that outlives it.
+func (c *Cache) decodeEntry(s *Store, kv storage.KeyValue) *Entry {
+	outline := s.resource.outlineOf(kv.Value)
+	k := c.plainEncoding
 	if kv.Seal != nil {
-		k = c.sealed
+		k = c.sealedEncoding
 	}
 	e := newEntry(&s.resource, k, kv, outline)
 	if s.resource.Packed {
 		e.pack(outline)
 	} else if !s.resource.Verbatim && !k.sealed {
-		s.bind(e, s.values.Load()+s.pendingBytes.Add(int64(len(e.stored))))
+		s.packValue(e, s.values.Load()+s.pendingBytes.Add(int64(len(e.stored))))
 	}
 	return e
 }
 
-// named assigns the entry its ID, and logs an entry that cannot be read.
-func (c *Cache) named(s *Store, e *Entry) *Entry {
+// assignID assigns the entry its ID, and logs an entry that cannot be read.
+func (c *Cache) assignID(s *Store, e *Entry) *Entry {
 	e.id |= c.entries.Add(1)
 	if err := e.Unreadable(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
 		c.cfg.Logger.Error("Stored value cannot be read", "key", e.Key(), "revision", e.Revision, "error", err)
@@ -247,12 +249,18 @@ func (c *Cache) named(s *Store, e *Entry) *Entry {
 // maxUnreadableLogged bounds the log messages about unreadable values of one resource.
 const maxUnreadableLogged = 20
 
+// releaseEntry records that the cache does not refer to an entry any more. The entry may be nil.
+func (c *Cache) releaseEntry(e *Entry) {
+	e.retire()
+	c.pinned.add(e)
+}
+
 // now returns the nanoseconds since a time before the cache was created. It is monotonic, so
 // changes of the wall clock do not affect the age of history.
-func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.began)) }
+func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.clockOrigin)) }
 
-// release wakes watchers. The caller must not hold any lock that they take.
-func release(fired []*wake) {
+// releaseAll wakes watchers. The caller must not hold any lock that they take.
+func releaseAll(fired []*wake) {
 	for _, wk := range fired {
 		wk.release()
 	}
@@ -267,28 +275,28 @@ func newRoutes() *routes { return &routes{&btree.Map[string, *Store]{}, &btree.M
 // copy returns routes that can be changed until they are published. The caller holds Cache.mu.
 func (r *routes) copy() *routes { return &routes{r.byName.Copy(), r.byPrefix.Copy()} }
 
-func (r *routes) with(s *Store) *routes {
+func (r *routes) adding(s *Store) *routes {
 	n := r.copy()
 	n.byName.Set(s.resource.Name, s)
 	n.byPrefix.Set(s.resource.Prefix, s)
 	return n
 }
 
-func (r *routes) without(s *Store) *routes {
+func (r *routes) removing(s *Store) *routes {
 	n := r.copy()
 	n.byName.Delete(s.resource.Name)
 	n.byPrefix.Delete(s.resource.Prefix)
 	return n
 }
 
-// named returns the store of a resource, or nil.
-func (r *routes) named(name string) *Store {
+// withName returns the store of a resource, or nil.
+func (r *routes) withName(name string) *Store {
 	s, _ := r.byName.Get(name)
 	return s
 }
 
-// at returns the store with a prefix, or nil.
-func (r *routes) at(prefix string) *Store {
+// withPrefix returns the store with a prefix, or nil.
+func (r *routes) withPrefix(prefix string) *Store {
 	s, _ := r.byPrefix.Get(prefix)
 	return s
 }
@@ -302,11 +310,11 @@ func (r *routes) all() iter.Seq[*Store] {
 
 // overlaps reports whether a resource would share its name or keys with another.
 func (r *routes) overlaps(res *ResourceConfig) bool {
-	if r.named(res.Name) != nil {
+	if r.withName(res.Name) != nil {
 		return true
 	}
 	for i := range res.Prefix {
-		if res.Prefix[i] == '/' && r.at(res.Prefix[:i+1]) != nil {
+		if res.Prefix[i] == '/' && r.withPrefix(res.Prefix[:i+1]) != nil {
 			return true
 		}
 	}
@@ -318,15 +326,15 @@ func (r *routes) overlaps(res *ResourceConfig) bool {
 	return below
 }
 
-// find returns the store of a key below root, or nil.
-func (r *routes) find(root, key string) *Store {
-	for at := len(root); at < len(key); {
-		i := strings.IndexByte(key[at:], '/')
+// ofKey returns the store of a key below root, or nil.
+func (r *routes) ofKey(root, key string) *Store {
+	for end := len(root); end < len(key); {
+		i := strings.IndexByte(key[end:], '/')
 		if i < 0 {
 			return nil
 		}
-		at += i + 1
-		if s := r.at(key[:at]); s != nil {
+		end += i + 1
+		if s := r.withPrefix(key[:end]); s != nil {
 			return s
 		}
 	}

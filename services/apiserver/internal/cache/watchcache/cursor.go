@@ -12,13 +12,13 @@ import (
 // read appends the events of the next records to buf. If there are no more records, it arms the
 // watcher.
 func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
-	var chunk [batchSize]*record
-	n, following, err := w.nextRecords(&chunk)
+	var records [batchSize]*record
+	n, following, err := w.takeRecords(&records)
 	if err != nil {
 		return nil, err
 	}
-	for i, r := range chunk[:n] {
-		if w.loses(r) {
+	for i, r := range records[:n] {
+		if w.missesDeletion(r) {
 			w.expire()
 			return nil, &ExpiredError{Revision: w.revision, Oldest: r.revision}
 		}
@@ -31,22 +31,22 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 			break
 		}
 		if ok {
-			if ev.Type == Deleted && w.continues(r.revision, chunk[i+1:n], following) {
-				ev.Entry = w.lastOf(r, r.revision-1)
+			if ev.Type == Deleted && w.hasMoreOf(r.revision, records[i+1:n], following) {
+				ev.Entry = w.previousAt(r, r.revision-1)
 			}
 			if !ev.Entry.hasValue() {
-				if ev.Entry, err = w.complete(ctx, r, ev.Entry); err != nil {
+				if ev.Entry, err = w.readDroppedValue(ctx, r, ev.Entry); err != nil {
 					return nil, err
 				}
 			}
 			if ev.Before != nil && !ev.Before.hasValue() {
-				if ev.Before, err = w.complete(ctx, r, ev.Before); err != nil {
+				if ev.Before, err = w.readDroppedValue(ctx, r, ev.Before); err != nil {
 					return nil, err
 				}
 			}
 			buf = append(buf, ev)
-			if w.oldest == 0 && r.at >= w.begun {
-				w.oldest = r.at
+			if w.oldestApplied == 0 && r.appliedAt >= w.createdAt {
+				w.oldestApplied = r.appliedAt
 			}
 		}
 	}
@@ -55,13 +55,13 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 	return buf, nil
 }
 
-// complete reads the value of an entry that history dropped.
-func (w *Watcher) complete(ctx context.Context, r *record, e *Entry) (*Entry, error) {
+// readDroppedValue reads the value of an entry that history dropped.
+func (w *Watcher) readDroppedValue(ctx context.Context, r *record, e *Entry) (*Entry, error) {
 	version := r.entry
 	if version != e {
-		version = w.before(r)
+		version = w.previous(r)
 	}
-	whole, err := w.store.cache.readOlder(ctx, version)
+	complete, err := w.store.cache.readOlder(ctx, version)
 	var compacted *storage.CompactedError
 	if errors.As(err, &compacted) {
 		w.expire()
@@ -70,10 +70,10 @@ func (w *Watcher) complete(ctx context.Context, r *record, e *Entry) (*Entry, er
 	if err != nil {
 		return nil, fmt.Errorf("read %s at %d: %w", version.Key(), version.Revision, err)
 	}
-	if whole.Revision == e.Revision {
-		return whole, nil
+	if complete.Revision == e.Revision {
+		return complete, nil
 	}
-	return whole.at(e.Revision), nil
+	return complete.copyAt(e.Revision), nil
 }
 
 // expire marks the watcher as expired: its position is no longer in the log.
@@ -83,10 +83,10 @@ func (w *Watcher) expire() {
 	}
 }
 
-// continues reports whether the watcher may have more events of a revision, either in the rest of
+// hasMoreOf reports whether the watcher may have more events of a revision, either in the rest of
 // the taken records or in those that follow.
-func (w *Watcher) continues(revision int64, rest []*record, following int64) bool {
-	for _, r := range rest {
+func (w *Watcher) hasMoreOf(revision int64, remaining []*record, following int64) bool {
+	for _, r := range remaining {
 		if r.revision != revision {
 			return false
 		}
@@ -97,9 +97,9 @@ func (w *Watcher) continues(revision int64, rest []*record, following int64) boo
 	return following == revision
 }
 
-// nextRecords copies the next records and moves the cursor past them. following is
+// takeRecords copies the next records and moves the cursor past them. following is
 // the revision before which no record is missing.
-func (w *Watcher) nextRecords(chunk *[batchSize]*record) (n int, following int64, err error) {
+func (w *Watcher) takeRecords(records *[batchSize]*record) (n int, following int64, err error) {
 	s := w.store
 	applied := s.cache.Revision()
 	s.mu.RLock()
@@ -117,16 +117,16 @@ func (w *Watcher) nextRecords(chunk *[batchSize]*record) (n int, following int64
 			w.expire()
 			return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.floor}
 		}
-		cursor = s.log.after(w.after)
+		cursor = s.log.firstAfter(w.after)
 	}
-	for n < len(chunk) && cursor < s.log.next {
-		chunk[n] = s.log.at(cursor)
+	for n < len(records) && cursor < s.log.next {
+		records[n] = s.log.record(cursor)
 		n++
 		cursor++
 	}
 	w.cursor.Store(cursor)
 	if cursor < s.log.next {
-		return n, s.log.at(cursor).revision, nil
+		return n, s.log.record(cursor).revision, nil
 	}
 	w.armed.Store(w.group.arm())
 	return n, max(applied, s.live.last) + 1, nil
@@ -140,49 +140,49 @@ func (w *Watcher) event(r *record) (Event, bool) {
 	if w.sel.Readable && r.entry != nil && r.entry.damage != nil {
 		return Event{}, false // the last readable version stays reported
 	}
-	prev := w.before(r)
+	prev := w.previous(r)
 	selected := r.entry != nil && w.sel.matches(r.entry)
 	wasSelected := prev != nil && w.sel.matches(prev)
 	switch {
 	case selected && wasSelected:
 		ev := Event{Type: Modified, Revision: r.revision, Entry: r.entry}
 		if w.sel.Before {
-			ev.Before = w.lastOf(r, r.revision)
+			ev.Before = w.previousAt(r, r.revision)
 		}
 		return ev, true
 	case selected:
 		return Event{Type: Added, Revision: r.revision, Entry: r.entry}, true
 	case wasSelected:
-		return Event{Type: Deleted, Revision: r.revision, Entry: w.lastOf(r, r.revision)}, true
+		return Event{Type: Deleted, Revision: r.revision, Entry: w.previousAt(r, r.revision)}, true
 	}
 	return Event{}, false
 }
 
-// before returns the version before a change, as the watcher received it.
-func (w *Watcher) before(r *record) *Entry {
+// previous returns the version before a change, as the watcher received it.
+func (w *Watcher) previous(r *record) *Entry {
 	if w.sel.Readable {
 		return r.prev.LastReadable()
 	}
 	return r.prev
 }
 
-// lastOf returns the version before a change at another revision.
-func (w *Watcher) lastOf(r *record, revision int64) *Entry {
-	prev := w.before(r)
+// previousAt returns the version before a change at another revision.
+func (w *Watcher) previousAt(r *record, revision int64) *Entry {
+	prev := w.previous(r)
 	switch {
 	case prev != r.prev: // other watchers received another version
-		e := prev.at(revision)
-		e.encoding = e.encoding.withoutEncodings()
+		e := prev.copyAt(revision)
+		e.encoding = e.encoding.withoutRing()
 		return e
 	case revision == r.revision:
-		return r.last()
+		return r.prevAtRevision()
 	}
-	return r.lastBefore()
+	return r.prevBeforeRevision()
 }
 
-// loses reports whether an object was deleted that the watcher may have received, in a version that
-// is not known any more.
-func (w *Watcher) loses(r *record) bool {
+// missesDeletion reports whether an object was deleted that the watcher may have received, in a
+// version that is not known any more.
+func (w *Watcher) missesDeletion(r *record) bool {
 	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil &&
 		r.prev.LastReadable() == nil && !r.prev.neverReadable() && w.sel.named(r.prev)
 }
@@ -201,21 +201,21 @@ type stall struct {
 	since int64 // nanoseconds of the cache's clock; 0: never checked
 }
 
-// cutLost ends lost watchers after history was dropped, until ctx ends. It is idle while no history
-// is dropped.
-func (c *Cache) cutLost(ctx context.Context) error {
+// expireLostWatchers ends lost watchers after history was dropped, until ctx ends. It is idle while
+// no history is dropped.
+func (c *Cache) expireLostWatchers(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.forgotten:
+		case <-c.lostCheck:
 		}
 		again := false
 		for s := range c.routes.Load().all() {
-			again = s.cutLost() || again
+			again = s.expireLostWatchers() || again
 		}
 		if again {
-			c.historyForgotten()
+			c.scheduleLostCheck()
 		}
 		select {
 		case <-ctx.Done():
@@ -225,27 +225,28 @@ func (c *Cache) cutLost(ctx context.Context) error {
 	}
 }
 
-// historyForgotten schedules a check for lost watchers.
-func (c *Cache) historyForgotten() {
+// scheduleLostCheck schedules a check for lost watchers.
+func (c *Cache) scheduleLostCheck() {
 	select {
-	case c.forgotten <- struct{}{}:
+	case c.lostCheck <- struct{}{}:
 	default: // it is due already
 	}
 }
 
-// cutLost ends watchers whose position is no longer in the log and whose owners do not call Next. A client that does
-// not read stalls them, and they must not keep the memory of their pending events alive. When
-// memory is short, it also ends watchers that have been stalled for a while at a position for which
-// history has dropped values. It reports whether it has to check again.
-func (s *Store) cutLost() (again bool) {
-	if !s.forgot.Swap(false) {
+// expireLostWatchers ends watchers whose position is no longer in the log and whose owners do not
+// call Next. A client that does not read stalls them, and they must not keep the memory of their
+// pending events alive. When memory is short, it also ends watchers that have been stalled for a
+// while at a position for which history has dropped values. It reports whether it has to check
+// again.
+func (s *Store) expireLostWatchers() (again bool) {
+	if !s.lostCheckDue.Swap(false) {
 		return false
 	}
 	now := s.cache.now()
 	var lost []*Watcher
 	s.mu.RLock()
 	for w := range s.watchers {
-		isLost, recheck := s.checkLost(w, now)
+		isLost, recheck := s.isLost(w, now)
 		again = again || recheck
 		if isLost {
 			lost = append(lost, w)
@@ -253,23 +254,23 @@ func (s *Store) cutLost() (again bool) {
 	}
 	s.mu.RUnlock()
 	for _, w := range lost {
-		w.cut()
+		w.expireStalled()
 	}
 	if again {
-		s.forgot.Store(true)
+		s.lostCheckDue.Store(true)
 	}
 	return again
 }
 
-// checkLost reports whether a watcher must be ended, and whether it must be checked again. The caller
+// isLost reports whether a watcher must be ended, and whether it must be checked again. The caller
 // holds mu.
-func (s *Store) checkLost(w *Watcher, now int64) (lost, recheck bool) {
-	next, behind := w.nextRecord()
+func (s *Store) isLost(w *Watcher, now int64) (lost, recheck bool) {
+	next, behind := w.nextUnread()
 	if !behind || w.expired.Load() {
 		return false, false
 	}
 	gone := w.era != s.era.Load() || next < s.log.first && w.after < s.log.floor
-	if !gone && next >= s.log.unreduced {
+	if !gone && next >= s.log.nextToReduce {
 		return false, false // history still has all values that the watcher needs
 	}
 	calls := w.calls.Load()
@@ -289,9 +290,9 @@ func (s *Store) checkLost(w *Watcher, now int64) (lost, recheck bool) {
 	return false, true
 }
 
-// nextRecord returns the number of the first record that the watcher has not read. It returns false if
-// no change has concerned the watcher since it read everything. The caller holds the store's mu.
-func (w *Watcher) nextRecord() (seq uint64, behind bool) {
+// nextUnread returns the number of the first record that the watcher has not read. It returns false
+// if no change has concerned the watcher since it read everything. The caller holds the store's mu.
+func (w *Watcher) nextUnread() (seq uint64, behind bool) {
 	seq = w.cursor.Load()
 	if wk := w.armed.Load(); wk != nil {
 		if w.group.armed(wk) {
@@ -302,8 +303,9 @@ func (w *Watcher) nextRecord() (seq uint64, behind bool) {
 	return seq, true
 }
 
-// cut ends the watcher without its owner. It releases what the watcher holds and calls onLost.
-func (w *Watcher) cut() {
+// expireStalled ends the watcher without its owner. It releases what the watcher holds and calls
+// onLost.
+func (w *Watcher) expireStalled() {
 	w.notifying.Lock()
 	defer w.notifying.Unlock()
 	if w.closed.Load() || w.expired.Swap(true) {

@@ -24,8 +24,9 @@
 //
 // # Contents
 //
-//   - Entry: one version of one object, immutable. Encodings are attached to it, each made once
-//     and kept within the memory budget of the server (package encodings).
+//   - Entry: one version of one object, immutable (entry.go). Its labels and fields are kept
+//     compactly (package attributes), its value in one of three forms (value.go). Encodings are
+//     attached to it and kept within the memory budget of the server (package encodings).
 //   - Snapshot: all objects of a resource at one revision, taken in constant time from
 //     copy-on-write trees (snapshot.go). Older revisions are derived from newer ones by undoing
 //     the changes in the log.
@@ -53,10 +54,12 @@
 //
 // # Locks
 //
-// The order is: Cache.mu, Store.mu, then group.mu, encodings.Ring.mu or pinned.mu. waits.mu, readiness.mu,
-// position.mu and olderReads.mu come after Cache.mu, the mutex of an encoding before encodings.Ring.mu. No
-// lock is taken while one of these is held: group.mu, wake.mu, wantedLabels.mu, waits.mu,
-// readiness.mu, position.mu, reads.mu, encodings.Ring.mu, pinned.mu and the mutex of a valuedict.Pool.
-// memory.Budget.Settle takes encodings.Ring.mu and Store.mu of any store, so it must not be called under
-// Store.mu. Watcher.notifying is held while WatchOptions.Lost runs.
+// The order is: Cache.mu, Store.mu, then group.mu, encodings.Ring.mu or pinnedValues.mu.
+// revisionWaits.mu, readiness.mu, position.mu and olderReads.mu come after Cache.mu. No lock is
+// taken while one of these is held: group.mu, wake.mu, labelMisses.mu, revisionWaits.mu,
+// readiness.mu, position.mu, newestReads.mu, encodings.Ring.mu, pinnedValues.mu and the mutex of a
+// valuedict.Pool.
+//
+// memory.Budget.Settle takes encodings.Ring.mu and Store.mu of any store, so it must not be called
+// under Store.mu. Watcher.notifying is held while WatchOptions.Lost runs.
 package watchcache

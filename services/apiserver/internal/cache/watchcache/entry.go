@@ -37,8 +37,8 @@ type Entry struct {
 // damage describes a value that cannot be used.
 type damage struct {
 	err *storage.UnreadableError
-	// readable is the last readable version before this one, if it is known.
-	readable *Entry
+	// lastReadable is the last readable version before this one, if it is known.
+	lastReadable *Entry
 	// neverReadable means that the object has had no readable version since its creation.
 	neverReadable bool
 }
@@ -49,7 +49,7 @@ const entryOverhead = int64(unsafe.Sizeof(Entry{}))
 // Uncached returns the entry of an object that is in no cache. It is reported to
 // watchers like other entries, and nothing of it is kept.
 func Uncached(key string, stored []byte) *Entry {
-	return &Entry{compact: ofKey(key), stored: asText(stored)}
+	return &Entry{compact: searchKey(key), stored: asText(stored)}
 }
 
 // ID identifies this version of the object among all versions that this process has seen. It stays
@@ -86,15 +86,15 @@ func (e *Entry) LastReadable() *Entry {
 	if e == nil || e.damage == nil {
 		return e
 	}
-	return e.damage.readable
+	return e.damage.lastReadable
 }
 
-// follows records the previous version, which may be nil.
-func (e *Entry) follows(old *Entry) {
+// recordPrevious records the previous version, which may be nil.
+func (e *Entry) recordPrevious(old *Entry) {
 	if e.damage == nil {
 		return
 	}
-	e.damage.readable = old.LastReadable()
+	e.damage.lastReadable = old.LastReadable()
 	e.damage.neverReadable = !e.damage.err.Passing && (old == nil || old.neverReadable())
 }
 
@@ -113,12 +113,9 @@ func (e *Entry) keyValue() storage.KeyValue {
 	return kv
 }
 
-// retired reports whether the entry has left the cache.
-func (e *Entry) retired() bool { return e.ring() != nil && e.ring().Retired(&e.encodings) }
-
-// sizeBeside returns the memory of the entry in bytes, without encodings and without the parts that
-// it shares with the next version, which may be nil.
-func (e *Entry) sizeBeside(next *Entry) int64 {
+// unsharedSize returns the memory of the entry in bytes, without encodings and without the parts
+// that it shares with the next version, which may be nil.
+func (e *Entry) unsharedSize(next *Entry) int64 {
 	n := entryOverhead + int64(len(e.stored))
 	if next == nil || unsafe.StringData(e.text) != unsafe.StringData(next.text) {
 		n += int64(len(e.text))
@@ -126,8 +123,8 @@ func (e *Entry) sizeBeside(next *Entry) int64 {
 	return n
 }
 
-// outline returns the outline of a value.
-func (r *ResourceConfig) outline(value []byte) []byte {
+// outlineOf returns the outline of a value.
+func (r *ResourceConfig) outlineOf(value []byte) []byte {
 	if r.Outline == nil {
 		return value
 	}
@@ -149,7 +146,7 @@ func newEntry(r *ResourceConfig, plain *valueEncoding, kv storage.KeyValue, outl
 		}
 	}
 	if unreadable != nil {
-		attrs = attributesOfKey(strings.TrimPrefix(kv.Key, r.Prefix))
+		attrs = attributesFromKey(strings.TrimPrefix(kv.Key, r.Prefix))
 	}
 	e := &Entry{
 		compact:        newCompact(kv.Key, attrs),
@@ -164,16 +161,16 @@ func newEntry(r *ResourceConfig, plain *valueEncoding, kv storage.KeyValue, outl
 	return e
 }
 
-// attributesOfKey parses namespace and name from "[namespace/]name".
-func attributesOfKey(rest string) attributes.Attributes {
+// attributesFromKey parses namespace and name from "[namespace/]name".
+func attributesFromKey(rest string) attributes.Attributes {
 	if ns, name, ok := strings.Cut(rest, "/"); ok {
 		return attributes.Attributes{Namespace: ns, Name: name}
 	}
 	return attributes.Attributes{Name: rest}
 }
 
-// at returns a copy of the entry, without encodings, at another revision.
-func (e *Entry) at(revision int64) *Entry {
+// copyAt returns a copy of the entry, without encodings, at another revision.
+func (e *Entry) copyAt(revision int64) *Entry {
 	out := &Entry{
 		compact:        e.compact,
 		Revision:       revision,
@@ -226,15 +223,15 @@ func (e *Entry) pack(outline []byte) {
 
 // unpacked decompresses a value of pack, into buf if it fits.
 func unpacked(buf, value []byte) []byte {
-	out, err := s2.Decode(buf[:cap(buf)], value[:outlineAt(value)])
+	out, err := s2.Decode(buf[:cap(buf)], value[:outlineStart(value)])
 	if err != nil { // unreachable: only pack writes these values; decoders report the empty value
 		return nil
 	}
 	return out
 }
 
-// outlineAt returns where the outline begins in the output of pack.
-func outlineAt(value []byte) int {
+// outlineStart returns where the outline begins in the output of pack.
+func outlineStart(value []byte) int {
 	end := len(value) - trailerSize
 	return end - int(binary.LittleEndian.Uint32(value[end:]))
 }
@@ -244,7 +241,7 @@ func outlineAt(value []byte) int {
 func (e *Entry) Outline() []byte {
 	if e.id&packed != 0 {
 		all := e.bytes()
-		if at, end := outlineAt(all), len(all)-trailerSize; at < end {
+		if at, end := outlineStart(all), len(all)-trailerSize; at < end {
 			return all[at:end:end]
 		}
 	}
@@ -255,8 +252,8 @@ func (e *Entry) Outline() []byte {
 // names is shared with all objects that have the same names.
 type compact struct {
 	// text is the key, followed by the label values and the field values in the layout of Set. If
-	// the key does not end with namespace and name, name is irregularName and the text ends with both and
-	// their lengths.
+	// the key does not end with namespace and name, name is irregularName and the text ends with
+	// both and their lengths.
 	text              string
 	keyEnd, labelsEnd uint32
 	namespace, name   uint16 // lengths in bytes
@@ -272,8 +269,8 @@ const (
 	irregularEnd = 8
 )
 
-// ofKey returns a compact with a key only.
-func ofKey(key string) compact {
+// searchKey returns a compact with a key only.
+func searchKey(key string) compact {
 	return compact{text: key, keyEnd: uint32(len(key)), labelsEnd: uint32(len(key))}
 }
 
@@ -287,7 +284,7 @@ func newCompact(key string, a attributes.Attributes) compact {
 	irregular := 0
 	c.namespace = uint16(len(a.Namespace))
 	c.name = uint16(len(a.Name))
-	if !endsWith(key, &a) {
+	if !endsWithName(key, &a) {
 		c.name = irregularName
 		irregular = len(a.Namespace) + len(a.Name) + irregularEnd
 	}
@@ -308,8 +305,8 @@ func newCompact(key string, a attributes.Attributes) compact {
 	return c
 }
 
-// endsWith reports whether a key ends with the namespace and name of an object.
-func endsWith(key string, a *attributes.Attributes) bool {
+// endsWithName reports whether a key ends with the namespace and name of an object.
+func endsWithName(key string, a *attributes.Attributes) bool {
 	rest, ok := strings.CutSuffix(key, a.Name)
 	if !ok || len(a.Name) >= irregularName {
 		return false
@@ -373,8 +370,8 @@ func (c *compact) Fields() attributes.Set {
 	return attributes.NewSet(c.names.Value().fields, c.text[c.labelsEnd:end])
 }
 
-// share reuses the text of the previous version if it is equal.
-func (c *compact) share(old *compact) {
+// shareText reuses the text of the previous version if it is equal.
+func (c *compact) shareText(old *compact) {
 	if c.text == old.text && c.keyEnd == old.keyEnd && c.labelsEnd == old.labelsEnd {
 		c.text = old.text
 	}

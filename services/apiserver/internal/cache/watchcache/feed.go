@@ -18,8 +18,8 @@ import (
 const (
 	minBackoff = 5 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// tidyEvery is the interval of clean-ups of old history while nothing changes.
-	tidyEvery = 30 * time.Second
+	// cleanUpInterval is the interval of clean-ups of old history while nothing changes.
+	cleanUpInterval = 30 * time.Second
 )
 
 // Run loads the cache and follows the source until ctx ends, which is no error. Then all watchers
@@ -30,14 +30,14 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 	defer c.stop()
 	g, inner := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.feed(inner) })
+	g.Go(func() error { return c.loadAndFollow(inner) })
 	if c.cfg.LoadsHistory {
 		g.Go(func() error { return c.becomeReady(inner) })
 	}
-	g.Go(func() error { return c.askProgress(inner) })
-	g.Go(func() error { return c.confirm(inner) })
-	g.Go(func() error { return c.tidy(inner) })
-	g.Go(func() error { return c.cutLost(inner) })
+	g.Go(func() error { return c.requestProgress(inner) })
+	g.Go(func() error { return c.confirmHistory(inner) })
+	g.Go(func() error { return c.cleanUp(inner) })
+	g.Go(func() error { return c.expireLostWatchers(inner) })
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}
@@ -45,19 +45,19 @@ func (c *Cache) Run(ctx context.Context) error {
 }
 
 func (c *Cache) stop() {
-	c.end()
+	c.cancelLife()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var fired []*wake
 	for s := range c.routes.Load().all() {
 		fired = s.end(ErrStopped, fired)
 	}
-	release(fired)
+	releaseAll(fired)
 }
 
-// feed loads and follows until ctx ends. It reloads if the next revision has been compacted, or if
-// the store's revision went backwards.
-func (c *Cache) feed(ctx context.Context) error {
+// loadAndFollow loads and follows until ctx ends. It reloads if the next revision has been
+// compacted, or if the store's revision went backwards.
+func (c *Cache) loadAndFollow(ctx context.Context) error {
 	loaded := false
 	wait := minBackoff
 	for {
@@ -79,8 +79,8 @@ func (c *Cache) feed(ctx context.Context) error {
 			return ctx.Err()
 		}
 		var compacted *storage.CompactedError
-		if why := replacement(err); why != nil {
-			c.replaced(era, why)
+		if proof := asReplacedError(err); proof != nil {
+			c.endEra(era, proof)
 		}
 		if errors.As(err, &compacted) || c.Era() != era {
 			loaded = false
@@ -128,7 +128,7 @@ func (c *Cache) apply(b storage.Batch) error {
 	}
 	decoded := c.decodeInParallel(len(b.Events), func(i int) (storage.KeyValue, bool) {
 		ev := &b.Events[i]
-		return valueOf(ev), ev.Revision > applied && ev.Type != storage.Deleted
+		return keyValueOf(ev), ev.Revision > applied && ev.Type != storage.Deleted
 	})
 	for i := range b.Events {
 		ev := &b.Events[i]
@@ -137,52 +137,52 @@ func (c *Cache) apply(b storage.Batch) error {
 		}
 		if ev.Revision < last {
 			c.dropPending()
-			release(c.fired)
+			releaseAll(c.fired)
 			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
 		}
 		last = ev.Revision
-		c.distribute(c.routes.Load().find(c.cfg.Root, ev.Key), ev, decoded, i)
+		c.distribute(c.routes.Load().ofKey(c.cfg.Root, ev.Key), ev, decoded, i)
 	}
 	now := c.now()
-	for _, s := range c.touched {
+	for _, s := range c.changedStores {
 		c.fired = s.apply(now, c.fired)
 	}
-	clear(c.touched)
-	c.touched = c.touched[:0]
+	clear(c.changedStores)
+	c.changedStores = c.changedStores[:0]
 	last = max(last, b.Revision)
 	if last > applied {
 		from, era := c.position.get()
 		c.position.set(from.After(storage.Batch{Events: b.Events, Revision: last}), era)
 		c.revision.Store(last)
-		c.waits.advance(last)
+		c.revisionWaits.advance(last)
 	}
-	release(c.fired)
+	releaseAll(c.fired)
 	clear(c.fired)
 	c.boundLogs()
 	c.cfg.Memory.Settle() // history may have taken memory from the caches
 	return nil
 }
 
-// valueOf returns the value that an event other than a deletion leaves in the store.
-func valueOf(ev *storage.Event) storage.KeyValue {
+// keyValueOf returns the value that an event other than a deletion leaves in the store.
+func keyValueOf(ev *storage.Event) storage.KeyValue {
 	return storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
 }
 
 // distribute makes an event a pending change of its store. The event is the i-th of those that
 // decodeInParallel may have decoded. The caller holds mu.
 func (c *Cache) distribute(s *Store, ev *storage.Event, decoded []decodedEntry, i int) {
-	kv := valueOf(ev)
+	kv := keyValueOf(ev)
 	deleted := ev.Type == storage.Deleted
 	if s == nil {
 		if deleted {
 			c.unclaimed.Delete(ev.Key)
 		} else {
-			c.unclaimed.Set(ev.Key, unclaimed(kv))
+			c.unclaimed.Set(ev.Key, withoutSealDetails(kv))
 		}
 		return
 	}
 	if len(s.pending) == 0 {
-		c.touched = append(c.touched, s)
+		c.changedStores = append(c.changedStores, s)
 	}
 	ch := change{key: ev.Key, revision: ev.Revision}
 	if !deleted {
@@ -196,16 +196,16 @@ func (c *Cache) distribute(s *Store, ev *storage.Event, decoded []decodedEntry, 
 
 // dropPending discards a batch that cannot be applied. The caller holds mu.
 func (c *Cache) dropPending() {
-	for _, s := range c.touched {
+	for _, s := range c.changedStores {
 		clear(s.pending)
 		s.pending = s.pending[:0]
 	}
-	c.touched = c.touched[:0]
+	c.changedStores = c.changedStores[:0]
 }
 
-// tidy removes old history periodically until ctx ends.
-func (c *Cache) tidy(ctx context.Context) error {
-	t := time.NewTicker(tidyEvery)
+// cleanUp removes old history periodically until ctx ends.
+func (c *Cache) cleanUp(ctx context.Context) error {
+	t := time.NewTicker(cleanUpInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -214,18 +214,18 @@ func (c *Cache) tidy(ctx context.Context) error {
 		case <-t.C:
 			now := c.now()
 			for s := range c.routes.Load().all() {
-				s.tidy(now)
+				s.cleanUp(now)
 				s.compactDictionaries()
 			}
 		}
 	}
 }
 
-// lostEntry is an entry whose value cannot be read with the current configuration, and the one
-// that takes its place.
-type lostEntry struct {
+// unreadableEntry is an entry whose value cannot be read with the current configuration, and the
+// one that takes its place.
+type unreadableEntry struct {
 	store      *Store
-	was, entry *Entry
+	old, entry *Entry
 }
 
 // reopen reads all values again. Some may have become unreadable. Reads of their objects
@@ -234,12 +234,12 @@ type lostEntry struct {
 // that the cache reloads everything. Nothing else applies changes meanwhile.
 func (c *Cache) reopen(ctx context.Context) error {
 	era := c.Era()
-	var lost []lostEntry
+	var lost []unreadableEntry
 	readable := false
 	_, err := c.cfg.Source.Load(ctx, func(items []storage.KeyValue) error {
 		r := c.routes.Load()
 		for _, kv := range items {
-			s := r.find(c.cfg.Root, kv.Key)
+			s := r.ofKey(c.cfg.Root, kv.Key)
 			if s == nil {
 				continue
 			}
@@ -247,10 +247,10 @@ func (c *Cache) reopen(ctx context.Context) error {
 			switch {
 			case !ok || e.Revision != kv.ModRevision: // the change is still to come
 			case kv.Unreadable() != nil: // maybe for a different reason than before
-				entry := c.entry(s, kv)
-				entry.damage.readable = e.LastReadable()
+				entry := c.makeEntry(s, kv)
+				entry.damage.lastReadable = e.LastReadable()
 				entry.damage.neverReadable = e.neverReadable()
-				lost = append(lost, lostEntry{s, e, entry})
+				lost = append(lost, unreadableEntry{s, e, entry})
 			case e.damage != nil && !e.damage.err.Undecodable && kv.Unreadable() == nil:
 				readable = true
 			}
@@ -270,7 +270,7 @@ func (c *Cache) reopen(ctx context.Context) error {
 	}
 	c.loads++
 	for _, l := range lost {
-		l.store.lose(l, c.loads)
+		l.store.replaceUnreadable(l, c.loads)
 	}
 	for s := range c.routes.Load().all() {
 		s.metrics.initializations.Add(1)
@@ -278,21 +278,20 @@ func (c *Cache) reopen(ctx context.Context) error {
 	return nil
 }
 
-// lose replaces an entry whose value cannot be read any more, and forgets older states that have
-// it. The caller holds Cache.mu.
-func (s *Store) lose(l lostEntry, loads int) {
+// replaceUnreadable replaces an entry whose value cannot be read any more, and forgets older states
+// that have it. The caller holds Cache.mu.
+func (s *Store) replaceUnreadable(lost unreadableEntry, loads int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now, _ := s.live.get(l.was.Key()); now != l.was {
+	if current, _ := s.live.get(lost.old.Key()); current != lost.old {
 		return
 	}
-	s.live.replace(l.was, l.entry)
+	s.live.replace(lost.old, lost.entry)
 	s.live.loads = loads
 	s.published.Store(nil)
 	s.dropImages(func(*cachedImage) bool { return true })
 	s.values.Store(s.live.stored)
-	l.was.retire()
-	s.cache.pinned.leave(l.was)
+	s.cache.releaseEntry(lost.old)
 }
 
 // minParallelEntries is how many values one worker goroutine decodes at a time.
@@ -301,7 +300,7 @@ const minParallelEntries = 64
 // decodedEntry is an entry that was decoded in advance, with the store
 // that its key belonged to at that time.
 type decodedEntry struct {
-	of    *Store
+	store *Store
 	entry *Entry
 }
 
@@ -315,10 +314,10 @@ func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wa
 	}
 	out := make([]decodedEntry, n)
 	r := c.routes.Load()
-	var begun atomic.Int64
+	var taken atomic.Int64
 	work := func() {
 		for {
-			end := int(begun.Add(minParallelEntries))
+			end := int(taken.Add(minParallelEntries))
 			if end-minParallelEntries >= n {
 				return
 			}
@@ -327,8 +326,8 @@ func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wa
 				if !wanted {
 					continue
 				}
-				if s := r.find(c.cfg.Root, kv.Key); s != nil {
-					out[i] = decodedEntry{s, c.unnamed(s, kv)}
+				if s := r.ofKey(c.cfg.Root, kv.Key); s != nil {
+					out[i] = decodedEntry{s, c.decodeEntry(s, kv)}
 				}
 			}
 		}
@@ -345,8 +344,8 @@ func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wa
 // takeDecoded returns the i-th entry of decoded if it was decoded for store s, and decodes kv
 // otherwise.
 func (c *Cache) takeDecoded(decoded []decodedEntry, i int, s *Store, kv storage.KeyValue) *Entry {
-	if i < len(decoded) && decoded[i].of == s && decoded[i].entry != nil {
-		return c.named(s, decoded[i].entry)
+	if i < len(decoded) && decoded[i].store == s && decoded[i].entry != nil {
+		return c.assignID(s, decoded[i].entry)
 	}
-	return c.entry(s, kv)
+	return c.makeEntry(s, kv)
 }

@@ -2,23 +2,25 @@ package watchcache
 
 import "sync"
 
-// A scope is an interest that watchers share. Every change belongs to a few scopes: its name, its
-// namespace, the old and new value of each indexed field, and the scope of all.
+// scope is an interest that watchers share. Every change belongs to a few scopes: its name, its
+// namespace, the old and new value of each indexed field, and the scope of all. Fields that the
+// kind does not use are zero.
 type scope struct {
-	kind  scopeKind
-	field int // position in Resource.Index, for scopeField
-	a, b  string
+	kind            scopeKind
+	field           int // position in ResourceConfig.Index, for scopeField
+	namespace, name string
+	value           string // of the field, for scopeField
 }
 
-// scopeKind is the kind of interest of a scope.
+// scopeKind states which changes a scope includes.
 type scopeKind uint8
 
 const (
 	scopeAll       scopeKind = iota
-	scopeNamespace           // a: the namespace
-	scopeName                // a: the name, in every namespace
-	scopeObject              // a: the namespace, b: the name
-	scopeField               // a: the value
+	scopeNamespace           // changes in a namespace
+	scopeName                // changes of objects with a name, in every namespace
+	scopeObject              // changes of one object
+	scopeField               // changes of objects whose indexed field has, or had, a value
 	scopeKinds
 )
 
@@ -37,9 +39,9 @@ type wake struct {
 	ch  chan struct{} // closed by the first change
 	seq uint64        // the record of that change; valid once taken from the group
 
-	mu     sync.Mutex // a leaf lock
-	came   bool       // the change has happened
-	parked []*Watcher // resumed by the change
+	mu       sync.Mutex // a leaf lock
+	happened bool       // the change has happened
+	parked   []*Watcher // resumed by the change
 }
 
 // park registers a watcher to be resumed by the change. It returns false if the change has happened
@@ -47,26 +49,26 @@ type wake struct {
 func (wk *wake) park(w *Watcher) bool {
 	wk.mu.Lock()
 	defer wk.mu.Unlock()
-	if wk.came || w.closed.Load() {
+	if wk.happened || w.closed.Load() {
 		return false
 	}
-	if !wk.has(w) { // still registered from before a nudge
+	if !wk.isParked(w) { // still registered from before a nudge
 		w.parkedAt = len(wk.parked)
 		wk.parked = append(wk.parked, w)
 	}
 	return true
 }
 
-// has reports whether the watcher is parked here, or was when it was nudged.
-func (wk *wake) has(w *Watcher) bool {
+// isParked reports whether the watcher is parked here, or was when it was nudged.
+func (wk *wake) isParked(w *Watcher) bool {
 	return w.parkedAt < len(wk.parked) && wk.parked[w.parkedAt] == w
 }
 
-// forget removes a closed watcher.
-func (wk *wake) forget(w *Watcher) {
+// unregister removes a closed watcher.
+func (wk *wake) unregister(w *Watcher) {
 	wk.mu.Lock()
 	defer wk.mu.Unlock()
-	if !wk.has(w) {
+	if !wk.isParked(w) {
 		return
 	}
 	last := len(wk.parked) - 1
@@ -80,22 +82,23 @@ func (wk *wake) forget(w *Watcher) {
 // the one that applies changes.
 const crowdedWake = 256
 
-// release wakes all waiting watchers.
+// release wakes all watchers that wait for the change.
 func (wk *wake) release() {
 	wk.mu.Lock()
 	parked := wk.parked
-	wk.came = true
+	wk.happened = true
 	wk.parked = nil
 	close(wk.ch) // no watcher parks again before it is off the list
 	wk.mu.Unlock()
 	if len(parked) > crowdedWake {
-		go resume(parked)
+		go resumeAll(parked)
 		return
 	}
-	resume(parked)
+	resumeAll(parked)
 }
 
-func resume(parked []*Watcher) {
+// resumeAll calls the resume functions of parked watchers.
+func resumeAll(parked []*Watcher) {
 	for _, w := range parked {
 		w.unpark()
 	}
@@ -140,18 +143,18 @@ type groups struct {
 	watchers int
 }
 
-// join returns the group of a scope after adding one watcher to it.
-func (gs *groups) join(sc scope) *group {
+// join adds a watcher to the group of a scope and returns the group.
+func (gs *groups) join(interest scope) *group {
 	g := &gs.all
-	if sc.kind != scopeAll {
-		g = gs.scoped[sc]
+	if interest.kind != scopeAll {
+		g = gs.scoped[interest]
 		if g == nil {
-			g = &group{scope: sc}
+			g = &group{scope: interest}
 			if gs.scoped == nil {
 				gs.scoped = map[scope]*group{}
 			}
-			gs.scoped[sc] = g
-			gs.kinds[sc.kind]++
+			gs.scoped[interest] = g
+			gs.kinds[interest.kind]++
 		}
 	}
 	g.watchers++
@@ -187,32 +190,33 @@ func (gs *groups) collectWakes(r *record, seq uint64, index []string, fired []*w
 		e = prev
 	}
 	if gs.kinds[scopeNamespace] > 0 {
-		fired = gs.fire(scope{kind: scopeNamespace, a: e.Namespace()}, seq, fired)
+		fired = gs.fire(scope{kind: scopeNamespace, namespace: e.Namespace()}, seq, fired)
 	}
 	if gs.kinds[scopeName] > 0 {
-		fired = gs.fire(scope{kind: scopeName, a: e.Name()}, seq, fired)
+		fired = gs.fire(scope{kind: scopeName, name: e.Name()}, seq, fired)
 	}
 	if gs.kinds[scopeObject] > 0 {
-		fired = gs.fire(scope{kind: scopeObject, a: e.Namespace(), b: e.Name()}, seq, fired)
+		fired = gs.fire(scope{kind: scopeObject, namespace: e.Namespace(), name: e.Name()}, seq, fired)
 	}
 	if gs.kinds[scopeField] == 0 {
 		return fired
 	}
 	for i, field := range index {
 		value := e.Fields().Get(field)
-		fired = gs.fire(scope{kind: scopeField, field: i, a: value}, seq, fired)
+		fired = gs.fire(scope{kind: scopeField, field: i, value: value}, seq, fired)
 		if prev == nil {
 			continue
 		}
 		if old := prev.Fields().Get(field); old != value {
-			fired = gs.fire(scope{kind: scopeField, field: i, a: old}, seq, fired)
+			fired = gs.fire(scope{kind: scopeField, field: i, value: old}, seq, fired)
 		}
 	}
 	return fired
 }
 
-func (gs *groups) fire(sc scope, seq uint64, fired []*wake) []*wake {
-	if g := gs.scoped[sc]; g != nil {
+// fire collects the wake-up of the group of a scope, if the group exists.
+func (gs *groups) fire(interest scope, seq uint64, fired []*wake) []*wake {
+	if g := gs.scoped[interest]; g != nil {
 		return g.fire(seq, fired)
 	}
 	return fired
@@ -225,4 +229,42 @@ func (gs *groups) fireAll(seq uint64, fired []*wake) []*wake {
 		fired = g.fire(seq, fired)
 	}
 	return fired
+}
+
+// Woken returns how many watchers a change of an object wakes, based on the known state of the
+// object.
+func (s *Store) Woken(namespace, name string) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	groups := &s.groups
+	n := groups.all.watchers
+	if len(groups.scoped) == 0 {
+		return n
+	}
+	count := func(interest scope) {
+		if groups.kinds[interest.kind] > 0 {
+			if g := groups.scoped[interest]; g != nil {
+				n += g.watchers
+			}
+		}
+	}
+	count(scope{kind: scopeNamespace, namespace: namespace})
+	count(scope{kind: scopeName, name: name})
+	count(scope{kind: scopeObject, namespace: namespace, name: name})
+	if groups.kinds[scopeField] == 0 {
+		return n
+	}
+	key := s.resource.Prefix + name
+	if namespace != "" {
+		key = s.resource.Prefix + namespace + "/" + name
+	}
+	e, ok := s.live.get(key)
+	for i, field := range s.resource.Index {
+		value := ""
+		if ok {
+			value = e.Fields().Get(field)
+		}
+		count(scope{kind: scopeField, field: i, value: value})
+	}
+	return n
 }

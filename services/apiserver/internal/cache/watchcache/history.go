@@ -54,8 +54,8 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		s.mu.Unlock()
 		return Snapshot{store: s, image: im, revision: revision}, true
 	}
-	next := s.log.after(revision)
-	im, end := s.nearest(next)
+	next := s.log.firstAfter(revision)
+	im, end := s.nearestImage(next)
 	im = im.copy()
 	era := s.era.Load()
 	s.mu.Unlock()
@@ -71,12 +71,12 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		if !pause() {
 			return Snapshot{}, false
 		}
-		if same := s.cachedImageAt(revision, era); same != nil { // by another caller meanwhile
-			return Snapshot{store: s, image: same, revision: revision}, true
+		if existing := s.cachedImageAt(revision, era); existing != nil { // by another caller meanwhile
+			return Snapshot{store: s, image: existing, revision: revision}, true
 		}
 	}
 	im.last = revision
-	im = s.keep(im, era)
+	im = s.keepImage(im, era)
 	s.cache.cfg.Memory.Settle()
 	return Snapshot{store: s, image: im, revision: revision}, true
 }
@@ -84,10 +84,10 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 // imageAt returns the kept image of the revision. It may be older than the log. The caller holds
 // mu.
 func (s *Store) imageAt(revision, now int64) *image {
-	for _, k := range s.cachedImages {
-		if k.image.last == revision && !s.stale(k, now) {
-			k.used = max(k.used, now)
-			return k.image
+	for _, cached := range s.cachedImages {
+		if cached.image.last == revision && !s.isStale(cached, now) {
+			cached.used = max(cached.used, now)
+			return cached.image
 		}
 	}
 	return nil
@@ -111,7 +111,7 @@ func (s *Store) revert(im *image, begin, end uint64, era uint64) bool {
 	gone := s.era.Load() != era || s.ended != nil || begin < s.log.first
 	changes := make([]*record, 0, end-begin)
 	for seq := begin; !gone && seq < end; seq++ {
-		changes = append(changes, s.log.at(seq))
+		changes = append(changes, s.log.record(seq))
 	}
 	s.mu.RUnlock()
 	if gone || slices.ContainsFunc(changes, (*record).reduced) {
@@ -123,61 +123,61 @@ func (s *Store) revert(im *image, begin, end uint64, era uint64) bool {
 	return true
 }
 
-// nearest returns the image that needs the fewest changes undone to reach the state before record
-// next: the records from next up to end. The caller holds mu.
-func (s *Store) nearest(next uint64) (im *image, end uint64) {
+// nearestImage returns the image that needs the fewest changes undone to reach the state before
+// record next: the records from next up to end. The caller holds mu.
+func (s *Store) nearestImage(next uint64) (im *image, end uint64) {
 	im = s.live
 	end = s.log.next
-	for _, k := range s.cachedImages {
-		if k.image.last < s.log.floor {
+	for _, cached := range s.cachedImages {
+		if cached.image.last < s.log.floor {
 			continue
 		}
-		if after := s.log.after(k.image.last); after >= next && after < end {
-			im = k.image
+		if after := s.log.firstAfter(cached.image.last); after >= next && after < end {
+			im = cached.image
 			end = after
 		}
 	}
 	return im, end
 }
 
-// keep stores an image and returns it, or returns a kept image of the same revision. If keepImages
-// are kept, it replaces the least recently used one.
-func (s *Store) keep(im *image, era uint64) *image {
+// keepImage stores an image and returns it, or returns a kept image of the same revision. If
+// keepImages are kept, it replaces the least recently used one.
+func (s *Store) keepImage(im *image, era uint64) *image {
 	now := s.cache.now() // making the image may have taken long
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil || s.era.Load() != era || im.last < s.log.floor {
 		return im // the history behind the image is gone
 	}
-	if same := s.imageAt(im.last, now); same != nil {
-		return same
+	if existing := s.imageAt(im.last, now); existing != nil {
+		return existing
 	}
 	if len(s.cachedImages) == keepImages {
 		oldest := slices.MinFunc(s.cachedImages, func(a, b *cachedImage) int { return cmp.Compare(a.used, b.used) })
-		s.dropImages(func(k *cachedImage) bool { return k == oldest })
+		s.dropImages(func(cached *cachedImage) bool { return cached == oldest })
 	}
-	k := &cachedImage{image: im, made: now, used: now, bytes: im.bytes()}
-	s.cachedImages = append(s.cachedImages, k)
-	s.cache.images.Add(k.bytes)
+	cached := &cachedImage{image: im, made: now, used: now, bytes: im.bytes()}
+	s.cachedImages = append(s.cachedImages, cached)
+	s.cache.images.Add(cached.bytes)
 	return im
 }
 
-// stale reports whether an image has been kept long enough. Even if it is read often, it is not
+// isStale reports whether an image has been kept long enough. Even if it is read often, it is not
 // kept longer than history, from which it could be made again until then.
-func (s *Store) stale(k *cachedImage, now int64) bool {
-	return now-k.used > int64(keepImageFor) || now-k.made > int64(s.cache.cfg.LogAge)
+func (s *Store) isStale(cached *cachedImage, now int64) bool {
+	return now-cached.used > int64(keepImageFor) || now-cached.made > int64(s.cache.cfg.LogAge)
 }
 
-// charge accounts for the previous version of a dropped record, which from now on only images keep
-// alive. The caller holds mu.
-func (s *Store) charge(r *record) {
+// chargeImages accounts for the previous version of a dropped record, which from now on only images
+// keep alive. The caller holds mu.
+func (s *Store) chargeImages(r *record) {
 	if r.prev == nil {
 		return
 	}
-	for _, k := range s.cachedImages {
-		if k.image.last < r.revision && r.prev.Revision <= k.image.last {
-			n := r.prev.sizeBeside(r.entry)
-			k.bytes += n
+	for _, cached := range s.cachedImages {
+		if cached.image.last < r.revision && r.prev.Revision <= cached.image.last {
+			n := r.prev.unsharedSize(r.entry)
+			cached.bytes += n
 			s.cache.images.Add(n)
 		}
 	}
@@ -185,11 +185,11 @@ func (s *Store) charge(r *record) {
 
 // dropImages discards images and returns how many bytes they took. The caller holds mu.
 func (s *Store) dropImages(drop func(*cachedImage) bool) (freed int64) {
-	s.cachedImages = slices.DeleteFunc(s.cachedImages, func(k *cachedImage) bool {
-		if !drop(k) {
+	s.cachedImages = slices.DeleteFunc(s.cachedImages, func(cached *cachedImage) bool {
+		if !drop(cached) {
 			return false
 		}
-		freed += k.bytes
+		freed += cached.bytes
 		return true
 	})
 	s.cache.images.Add(-freed)
@@ -200,20 +200,20 @@ func (s *Store) dropImages(drop func(*cachedImage) bool) (freed int64) {
 // number of bytes is free.
 func (c *Cache) shrinkImages(bytes int64) (freed int64) {
 	for freed < bytes {
-		var in *Store
+		var oldestStore *Store
 		oldest := int64(math.MaxInt64)
 		for s := range c.routes.Load().all() {
 			if used, ok := s.oldestImage(); ok && used < oldest {
-				in = s
+				oldestStore = s
 				oldest = used
 			}
 		}
-		if in == nil {
+		if oldestStore == nil {
 			return freed
 		}
-		in.mu.Lock()
-		freed += in.dropImages(func(k *cachedImage) bool { return k.used <= oldest })
-		in.mu.Unlock()
+		oldestStore.mu.Lock()
+		freed += oldestStore.dropImages(func(k *cachedImage) bool { return k.used <= oldest })
+		oldestStore.mu.Unlock()
 	}
 	return freed
 }
@@ -223,8 +223,8 @@ func (s *Store) oldestImage() (used int64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	used = math.MaxInt64
-	for _, k := range s.cachedImages {
-		used = min(used, k.used)
+	for _, cached := range s.cachedImages {
+		used = min(used, cached.used)
 		ok = true
 	}
 	return used, ok
@@ -265,14 +265,14 @@ type olderRead struct {
 	err   error
 }
 
-// readOlder reads the value of an entry that the history has dropped from the store. If the store has
-// compacted it, the error is *storage.CompactedError.
+// readOlder reads the value of an entry that the history has dropped from the store. If the store
+// has compacted it, the error is *storage.CompactedError.
 func (c *Cache) readOlder(ctx context.Context, e *Entry) (*Entry, error) {
 	if c.cfg.Older == nil {
 		return nil, &storage.CompactedError{}
 	}
 	k := olderKey{e.Key(), e.Revision}
-	o := &c.older
+	o := &c.olderReads
 	o.mu.Lock()
 	if p, ok := o.known[k]; ok {
 		if known := p.Value(); known != nil {
@@ -280,50 +280,50 @@ func (c *Cache) readOlder(ctx context.Context, e *Entry) (*Entry, error) {
 			return known, nil
 		}
 	}
-	rd := o.running[k]
-	if rd == nil {
-		rd = &olderRead{done: make(chan struct{})}
+	read := o.running[k]
+	if read == nil {
+		read = &olderRead{done: make(chan struct{})}
 		if o.running == nil {
 			o.running = map[olderKey]*olderRead{}
 			o.known = map[olderKey]weak.Pointer[Entry]{}
 		}
-		o.running[k] = rd
-		go c.runOlder(k, e, rd)
+		o.running[k] = read
+		go c.completeOlderRead(k, e, read)
 	}
 	o.mu.Unlock()
 	select {
-	case <-rd.done:
-		return rd.entry, rd.err
+	case <-read.done:
+		return read.entry, read.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// runOlder reads a version from the store and completes the read.
-func (c *Cache) runOlder(k olderKey, e *Entry, rd *olderRead) {
+// completeOlderRead reads a version from the store and completes the read.
+func (c *Cache) completeOlderRead(k olderKey, e *Entry, read *olderRead) {
 	ctx, cancel := context.WithTimeout(c.life, olderTimeout)
 	defer cancel()
 	kv, _, err := c.cfg.Older.Get(ctx, k.key, k.revision)
 	switch {
 	case err == nil && kv.ModRevision == k.revision && kv.CreateRevision == e.CreateRevision:
-		rd.entry = e.withoutValue()
-		rd.entry.stored = asText(kv.Value)
+		read.entry = e.withoutValue()
+		read.entry.stored = asText(kv.Value)
 	case err == nil || errors.Is(err, storage.ErrNotFound) ||
 		errors.As(err, new(*storage.UnreadableError)): // not the history that was reported
-		rd.err = &storage.CompactedError{}
+		read.err = &storage.CompactedError{}
 	default:
-		rd.err = err
+		read.err = err
 	}
-	c.older.made.Add(1)
-	c.older.mu.Lock()
-	defer c.older.mu.Unlock()
-	if c.older.running[k] == rd {
-		delete(c.older.running, k)
-		if rd.entry != nil {
-			c.older.know(k, rd.entry)
+	c.olderReads.made.Add(1)
+	c.olderReads.mu.Lock()
+	defer c.olderReads.mu.Unlock()
+	if c.olderReads.running[k] == read {
+		delete(c.olderReads.running, k)
+		if read.entry != nil {
+			c.olderReads.remember(k, read.entry)
 		}
 	}
-	close(rd.done)
+	close(read.done)
 }
 
 // forget discards completed and running reads of a discarded history.
@@ -334,8 +334,8 @@ func (o *olderReads) forget() {
 	clear(o.known)
 }
 
-// know remembers an entry weakly, as long as another reference holds it.
-func (o *olderReads) know(k olderKey, e *Entry) {
+// remember remembers an entry weakly, as long as another reference holds it.
+func (o *olderReads) remember(k olderKey, e *Entry) {
 	if len(o.known) >= maxOlder {
 		for k, p := range o.known {
 			if p.Value() == nil {

@@ -36,10 +36,10 @@ func newLabelIndex(label unique.Handle[string]) valueIndex {
 
 func newValueIndex(name unique.Handle[string], set func(*compact) attributes.Set, labels bool) valueIndex {
 	less := func(a, b *Entry) bool {
-		v, _ := set(&a.compact).Value(name)
-		w, _ := set(&b.compact).Value(name)
-		if v != w {
-			return v < w
+		valueA, _ := set(&a.compact).Value(name)
+		valueB, _ := set(&b.compact).Value(name)
+		if valueA != valueB {
+			return valueA < valueB
 		}
 		return a.Key() < b.Key()
 	}
@@ -51,8 +51,9 @@ func (x valueIndex) copy() valueIndex {
 	return x
 }
 
-// of returns the value of an entry, which may be nil, and whether the entry belongs in the index.
-func (x *valueIndex) of(e *Entry) (value string, is bool) {
+// value returns the value of an entry, which may be nil, and whether the entry belongs in the
+// index.
+func (x *valueIndex) value(e *Entry) (value string, indexed bool) {
 	if e == nil {
 		return "", false
 	}
@@ -75,19 +76,19 @@ func (x *valueIndex) searchKey(value, key string) *Entry {
 // ascend calls fn for the entries that have the value, starting at a key, until fn returns false.
 func (x *valueIndex) ascend(value, from string, fn func(*Entry) bool) {
 	x.tree.Ascend(x.searchKey(value, from), func(e *Entry) bool {
-		v, _ := x.of(e)
+		v, _ := x.value(e)
 		return v == value && fn(e)
 	})
 }
 
 // replace replaces old by entry. Either may be nil.
 func (x *valueIndex) replace(old, entry *Entry) {
-	was, had := x.of(old)
-	is, has := x.of(entry)
-	if had && (!has || was != is) {
+	oldValue, wasIndexed := x.value(old)
+	newValue, isIndexed := x.value(entry)
+	if wasIndexed && (!isIndexed || oldValue != newValue) {
 		x.tree.Delete(old)
 	}
-	if has {
+	if isIndexed {
 		x.tree.Set(entry)
 	}
 }
@@ -96,7 +97,8 @@ const (
 	// worthIndexing is how many objects must be inspected without a match, per object of the
 	// resource, before a label gets an index. Building the index costs about as much.
 	worthIndexing = 10
-	// maxLabelIndexes is how many labels of a resource have an index, maxWantedLabels how many are counted.
+	// maxLabelIndexes is how many labels of a resource have an index, maxWantedLabels how many are
+	// counted.
 	maxLabelIndexes, maxWantedLabels = 4, 64
 	// labelKeptFor is how long an index is kept after its last use.
 	labelKeptFor = 5 * time.Minute
@@ -123,14 +125,14 @@ type labelUse struct {
 	saved atomic.Int64 // inspections that the index avoided; older ones count less
 }
 
-// wantedLabels counts objects that lists by a label inspected without a match.
-type wantedLabels struct {
+// labelMisses counts objects that lists by a label inspected without a match.
+type labelMisses struct {
 	mu     sync.Mutex // a leaf lock
 	misses map[unique.Handle[string]]int
 }
 
-// want adds to the count and reports whether building an index is worthwhile.
-func (w *wantedLabels) want(label unique.Handle[string], misses, objects int) bool {
+// add adds to the count and reports whether building an index is worthwhile.
+func (w *labelMisses) add(label unique.Handle[string], misses, objects int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.misses[label]; !ok && len(w.misses) >= maxWantedLabels {
@@ -148,7 +150,7 @@ func (w *wantedLabels) want(label unique.Handle[string], misses, objects int) bo
 }
 
 // evictLeast removes the label with the lowest count.
-func (w *wantedLabels) evictLeast() {
+func (w *labelMisses) evictLeast() {
 	var least unique.Handle[string]
 	n := -1
 	for label, misses := range w.misses {
@@ -161,7 +163,7 @@ func (w *wantedLabels) evictLeast() {
 }
 
 // decay halves the counts, so that old ones weigh less.
-func (w *wantedLabels) decay() {
+func (w *labelMisses) decay() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for label := range w.misses {
@@ -177,14 +179,14 @@ func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string
 		return nil, "", 0
 	}
 	var best *labelIndex
-	for label, v := range m.labels.Fixed() {
-		at := im.labelIndex(label)
-		if at < 0 {
+	for label, labelValue := range m.labels.Fixed() {
+		position := im.labelIndex(label)
+		if position < 0 {
 			continue
 		}
-		if n := im.labels[at].count(v, prefix); best == nil || n < objects {
-			best = &im.labels[at]
-			value = v
+		if n := im.labels[position].count(labelValue, prefix); best == nil || n < objects {
+			best = &im.labels[position]
+			value = labelValue
 			objects = n
 		}
 	}
@@ -196,34 +198,34 @@ func (l *labelIndex) count(value, prefix string) int {
 	rank := func(key string) int {
 		return sort.Search(l.tree.Len(), func(i int) bool {
 			e, _ := l.tree.GetAt(i)
-			v, _ := l.of(e)
+			v, _ := l.value(e)
 			return v > value || v == value && e.Key() >= key
 		})
 	}
 	return rank(prefixEnd(prefix)) - rank(prefix)
 }
 
-// below is ascend for keys that begin with prefix.
-func (l *labelIndex) below(value, prefix, from string, fn func(*Entry) bool) {
+// ascendPrefix is ascend for keys that begin with prefix.
+func (l *labelIndex) ascendPrefix(value, prefix, from string, fn func(*Entry) bool) {
 	l.ascend(value, max(prefix, from), func(e *Entry) bool { return strings.HasPrefix(e.Key(), prefix) && fn(e) })
 }
 
-// wantLabel counts the objects that a selection by labels inspected without a match, and builds an
-// index when that is worthwhile.
-func (s Snapshot) wantLabel(m *matcher, misses int) {
+// countLabelMisses counts the objects that a selection by labels inspected without a match, and
+// builds an index when that is worthwhile.
+func (s Snapshot) countLabelMisses(m *matcher, misses int) {
 	if misses < s.store.cache.cfg.LabelsFrom {
 		return
 	}
 	for label := range m.labels.Fixed() {
-		if !s.store.knowsLabel(label) && s.store.wanted.want(label, misses, s.Len()) {
+		if !s.store.hasLabelIndex(label) && s.store.labelMisses.add(label, misses, s.Len()) {
 			s.store.indexLabel(label, worthIndexing*s.Len())
 			return
 		}
 	}
 }
 
-// knowsLabel reports whether a label has an index. An older snapshot may not show it yet.
-func (s *Store) knowsLabel(label unique.Handle[string]) bool {
+// hasLabelIndex reports whether a label has an index. An older snapshot may not show it yet.
+func (s *Store) hasLabelIndex(label unique.Handle[string]) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.live.labelIndex(label) >= 0
@@ -234,10 +236,10 @@ func (im *image) labelIndex(label unique.Handle[string]) int {
 	return slices.IndexFunc(im.labels, func(l labelIndex) bool { return l.label() == label })
 }
 
-// slotForLabel returns where to put an index that would have avoided the given number of
+// labelSlot returns where to put an index that would have avoided the given number of
 // inspections: after the others, or in place of one that avoided fewer. It returns -1 if all
 // avoided more. The caller holds mu.
-func (s *Store) slotForLabel(worth int) int {
+func (s *Store) labelSlot(worth int) int {
 	least := len(s.live.labels)
 	if least < maxLabelIndexes {
 		return least
@@ -259,9 +261,9 @@ func (s *Store) slotForLabel(worth int) int {
 func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	s = s.latest()
 	s.mu.RLock()
-	room := s.slotForLabel(worth)
+	slot := s.labelSlot(worth)
 	s.mu.RUnlock()
-	if room < 0 {
+	if slot < 0 {
 		return
 	}
 	im := s.Snapshot().image
@@ -269,49 +271,49 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	l.used.Store(s.cache.now())
 	byValue := map[string][]*Entry{} // in the order of keys
 	im.entries.Scan(func(e *Entry) bool {
-		if v, ok := l.of(e); ok {
-			byValue[v] = append(byValue[v], e)
+		if value, ok := l.value(e); ok {
+			byValue[value] = append(byValue[value], e)
 		}
 		return true
 	})
-	for _, v := range slices.Sorted(maps.Keys(byValue)) {
-		for _, e := range byValue[v] {
+	for _, value := range slices.Sorted(maps.Keys(byValue)) {
+		for _, e := range byValue[value] {
 			l.tree.Load(e)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	live := s.live
-	room = s.slotForLabel(worth)
-	if s.abandoned || im.era != live.era || im.loads != live.loads || im.rebound != live.rebound ||
-		im.last < s.log.floor || room < 0 || live.labelIndex(label) >= 0 {
+	slot = s.labelSlot(worth)
+	if s.abandoned || im.era != live.era || im.loads != live.loads || im.rebinds != live.rebinds ||
+		im.last < s.log.floor || slot < 0 || live.labelIndex(label) >= 0 {
 		return
 	}
-	brought := map[string]bool{}
-	for seq := s.log.after(im.last); seq < s.log.next; seq++ {
-		r := s.log.at(seq)
+	updated := map[string]bool{}
+	for seq := s.log.firstAfter(im.last); seq < s.log.next; seq++ {
+		r := s.log.record(seq)
 		e := r.entry
 		if e == nil {
 			e = r.prev
 		}
-		if !brought[e.Key()] {
-			brought[e.Key()] = true
-			was, _ := im.get(e.Key())
-			is, _ := live.get(e.Key()) // records may have reduced versions
-			l.replace(was, is)
+		if !updated[e.Key()] {
+			updated[e.Key()] = true
+			before, _ := im.get(e.Key())
+			current, _ := live.get(e.Key()) // records may have reduced versions
+			l.replace(before, current)
 		}
 	}
-	live.labels = append(slices.Clone(live.labels[:room]), append([]labelIndex{l}, live.labels[min(room+1, len(live.labels)):]...)...)
+	live.labels = append(slices.Clone(live.labels[:slot]), append([]labelIndex{l}, live.labels[min(slot+1, len(live.labels)):]...)...)
 	s.published.Store(nil)
 }
 
-// forgetLabels removes unused indexes. The caller holds mu.
-func (s *Store) forgetLabels(now int64) {
-	s.wanted.decay()
-	for _, l := range s.live.labels {
-		l.saved.Store(l.saved.Load() / 2)
+// dropUnusedLabels removes unused indexes. The caller holds mu.
+func (s *Store) dropUnusedLabels(now int64) {
+	s.labelMisses.decay()
+	for _, index := range s.live.labels {
+		index.saved.Store(index.saved.Load() / 2)
 	}
-	unused := func(l labelIndex) bool { return now-l.used.Load() > int64(labelKeptFor) }
+	unused := func(index labelIndex) bool { return now-index.used.Load() > int64(labelKeptFor) }
 	if slices.ContainsFunc(s.live.labels, unused) {
 		s.live.labels = slices.DeleteFunc(slices.Clone(s.live.labels), unused)
 		s.published.Store(nil)

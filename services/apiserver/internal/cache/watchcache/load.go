@@ -21,14 +21,14 @@ type loading struct {
 
 // load reads everything and replaces the contents of the cache by it.
 func (c *Cache) load(ctx context.Context) error {
-	l := &loading{cache: c, era: c.Era(), images: map[*Store]*image{}}
-	at, err := c.cfg.Source.Load(ctx, l.page)
+	state := &loading{cache: c, era: c.Era(), images: map[*Store]*image{}}
+	position, err := c.cfg.Source.Load(ctx, state.page)
 	if err != nil {
 		return fmt.Errorf("load watch cache: %w", err)
 	}
-	at.Last = l.newest
-	at.ReadAt = at.Revision
-	l.commit(at)
+	position.Last = state.newest
+	position.ReadAt = position.Revision
+	state.commit(position)
 	return nil
 }
 
@@ -45,31 +45,31 @@ func (l *loading) page(items []storage.KeyValue) error {
 		if kv.ModRevision > l.newest.Revision {
 			l.newest = storage.MarkOfValue(&items[i])
 		}
-		s := r.find(c.cfg.Root, kv.Key)
+		s := r.ofKey(c.cfg.Root, kv.Key)
 		if s == nil {
-			l.unclaimed = append(l.unclaimed, unclaimed(kv))
+			l.unclaimed = append(l.unclaimed, withoutSealDetails(kv))
 			continue
 		}
 		e, ok := s.Get(kv.Key)
-		had := e
+		previous := e
 		readable := ok && e.damage == nil && kv.Unreadable() == nil
-		same := readable && e.Revision == kv.ModRevision && e.has(kv.Value)
+		unchanged := readable && e.Revision == kv.ModRevision && e.hasStored(kv.Value)
 		switch {
-		case same && e.retired():
+		case unchanged && e.retired():
 			kv.Value = e.Stored()
-			e = c.entry(s, kv)
-		case !same:
+			e = c.makeEntry(s, kv)
+		case !unchanged:
 			e = c.takeDecoded(decoded, i, s, kv)
 		}
 		if e.damage != nil {
-			e.damage.readable = had.LastReadable()
+			e.damage.lastReadable = previous.LastReadable()
 		}
-		l.put(s, e)
+		l.add(s, e)
 	}
 	return nil
 }
 
-func (l *loading) put(s *Store, e *Entry) {
+func (l *loading) add(s *Store, e *Entry) {
 	im := l.images[s]
 	if im == nil {
 		im = newImage(s.resource.Index, l.era)
@@ -83,8 +83,8 @@ func (l *loading) put(s *Store, e *Entry) {
 }
 
 // commit makes the state and the resources that it defines the served ones.
-func (l *loading) commit(at storage.Position) {
-	c, revision := l.cache, at.Revision
+func (l *loading) commit(position storage.Position) {
+	c, revision := l.cache, position.Revision
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Era() != l.era {
@@ -95,21 +95,21 @@ func (l *loading) commit(at storage.Position) {
 	c.loads++
 	c.unclaimed.Clear()
 	for _, kv := range l.unclaimed {
-		if s := r.find(c.cfg.Root, kv.Key); s != nil {
-			l.put(s, c.entry(s, kv))
+		if s := r.ofKey(c.cfg.Root, kv.Key); s != nil {
+			l.add(s, c.makeEntry(s, kv))
 		} else {
 			c.unclaimed.Set(kv.Key, kv)
 		}
 	}
 	for s, im := range l.images {
-		if r.named(s.resource.Name) == s {
+		if r.withName(s.resource.Name) == s {
 			continue
 		}
 		im.entries.Scan(func(e *Entry) bool {
-			if now := r.find(c.cfg.Root, e.Key()); now != nil {
-				l.put(now, c.entry(now, e.keyValue()))
+			if now := r.ofKey(c.cfg.Root, e.Key()); now != nil {
+				l.add(now, c.makeEntry(now, e.keyValue()))
 			} else {
-				c.disclaim(e)
+				c.keepUnclaimed(e)
 			}
 			return true
 		})
@@ -124,16 +124,16 @@ func (l *loading) commit(at storage.Position) {
 		s.metrics.stored.add(im.entries.Len(), im.entries.Len())
 		fired = s.reset(im, revision, fired)
 	}
-	c.position.set(at, l.era)
+	c.position.set(position, l.era)
 	c.revision.Store(revision)
-	c.waits.advance(revision)
-	release(fired)
-	again := c.reloading
+	c.revisionWaits.advance(revision)
+	releaseAll(fired)
+	reloaded := c.reloading
 	c.reloading = false
-	if again {
+	if reloaded {
 		c.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
 	}
-	if again || !c.cfg.LoadsHistory {
+	if reloaded || !c.cfg.LoadsHistory {
 		c.ready.set(true)
 	}
 	c.loadedOnce.Do(func() { close(c.loaded) })
@@ -180,40 +180,40 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 // define adds, replaces or removes the resource that an entry defines, as of a revision. Keys that
 // follow belong to the resource, and its history begins at the revision. The entry is nil if it was
 // deleted. The caller holds mu and releases all watchers that were woken.
-func (c *Cache) define(by *ResourceConfig, key string, e *Entry, revision int64, fired []*wake) []*wake {
+func (c *Cache) define(definer *ResourceConfig, key string, e *Entry, revision int64, fired []*wake) []*wake {
 	var r ResourceConfig
 	defines := false
 	if e != nil && e.damage != nil {
 		return fired // an unreadable definition leaves the resource as it is
 	}
 	if e != nil {
-		r, defines = by.Defines(e.Outline())
+		r, defines = definer.Defines(e.Outline())
 	}
-	had := c.defined[key]
-	if defines && had != nil && had.resource.same(&r) {
+	old := c.defined[key]
+	if defines && old != nil && old.resource.equal(&r) {
 		return fired
 	}
-	if had != nil {
+	if old != nil {
 		delete(c.defined, key)
-		fired = c.drop(had, fired)
+		fired = c.drop(old, fired)
 	}
 	if !defines {
-		if had != nil {
-			had.gone.Store(true)
+		if old != nil {
+			old.gone.Store(true)
 		}
 		return fired
 	}
 	s, err := c.add(r, revision)
 	if err != nil {
-		if had != nil {
-			had.gone.Store(true)
+		if old != nil {
+			old.gone.Store(true)
 		}
 		c.cfg.Logger.Error("failed to start watching a resource", "definition", key, "revision", revision, "error", err)
 		return fired
 	}
 	c.defined[key] = s
-	if had != nil {
-		had.next.Store(s) // callers that still hold the former store use this
+	if old != nil {
+		old.replacement.Store(s) // callers that still hold the former store use this
 	}
 	return fired
 }
@@ -221,22 +221,22 @@ func (c *Cache) define(by *ResourceConfig, key string, e *Entry, revision int64,
 // redefine aligns the defined resources with a loaded state. The caller holds mu.
 func (l *loading) redefine(revision int64, fired []*wake) []*wake {
 	c := l.cache
-	by := map[*Entry]*ResourceConfig{}
-	there := map[string]bool{}
+	definers := map[*Entry]*ResourceConfig{}
+	defined := map[string]bool{}
 	for s, im := range l.images {
 		if s.resource.Defines != nil {
 			im.entries.Scan(func(e *Entry) bool {
-				by[e], there[e.Key()] = &s.resource, true
+				definers[e], defined[e.Key()] = &s.resource, true
 				return true
 			})
 		}
 	}
 	for key := range c.defined {
-		if !there[key] {
+		if !defined[key] {
 			fired = c.define(nil, key, nil, revision, fired)
 		}
 	}
-	for e, r := range by {
+	for e, r := range definers {
 		fired = c.define(r, e.Key(), e, revision, fired)
 	}
 	return fired
@@ -266,7 +266,7 @@ func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 		if !strings.HasPrefix(key, r.Prefix) {
 			return false
 		}
-		s.live.load(c.entry(s, kv))
+		s.live.load(c.makeEntry(s, kv))
 		claimed = append(claimed, key)
 		return true
 	})
@@ -275,51 +275,51 @@ func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 	}
 	s.values.Store(s.live.stored)
 	s.pendingBytes.Store(0)
-	c.routes.Store(old.with(s))
+	c.routes.Store(old.adding(s))
 	return s, nil
 }
 
 // drop removes a resource after applying its pending changes. Its watchers end with ErrStopped. The
 // caller holds mu.
 func (c *Cache) drop(s *Store, fired []*wake) []*wake {
-	if i := slices.Index(c.touched, s); i >= 0 {
-		c.touched = slices.Delete(c.touched, i, i+1)
+	if i := slices.Index(c.changedStores, s); i >= 0 {
+		c.changedStores = slices.Delete(c.changedStores, i, i+1)
 		fired = s.apply(c.now(), fired)
 	}
-	c.routes.Store(c.routes.Load().without(s))
+	c.routes.Store(c.routes.Load().removing(s))
 	fired = s.end(ErrStopped, fired)
-	s.discard()
+	s.discardHistory()
 	c.metrics.forget(s)
 	s.mu.RLock() // for entries that rebind replaces by equal ones
 	defer s.mu.RUnlock()
 	s.live.entries.Scan(func(e *Entry) bool {
 		e.retire()
-		c.disclaim(e)
+		c.keepUnclaimed(e)
 		return true
 	})
 	return fired
 }
 
-// disclaim keeps the value of an entry whose resource left the cache. The caller holds mu.
-func (c *Cache) disclaim(e *Entry) { c.unclaimed.Set(e.Key(), e.keyValue()) }
+// keepUnclaimed keeps the value of an entry whose resource left the cache. The caller holds mu.
+func (c *Cache) keepUnclaimed(e *Entry) { c.unclaimed.Set(e.Key(), e.keyValue()) }
 
-// unclaimed returns the form in which a value of no resource is kept. Of its seal it keeps only
-// that the value is encrypted, or unreadable.
-func unclaimed(kv storage.KeyValue) storage.KeyValue {
+// withoutSealDetails returns the form in which a value of no resource is kept. Of its seal it keeps
+// only that the value is encrypted, or unreadable.
+func withoutSealDetails(kv storage.KeyValue) storage.KeyValue {
 	if kv.Seal != nil && kv.Seal.Err == nil {
 		kv.Seal = &storage.Seal{}
 	}
 	return kv
 }
 
-// same reports whether two definitions of a resource are equal.
-func (r *ResourceConfig) same(o *ResourceConfig) bool {
+// equal reports whether two definitions of a resource are equal.
+func (r *ResourceConfig) equal(o *ResourceConfig) bool {
 	return r.Name == o.Name && r.Prefix == o.Prefix && r.Variant == o.Variant
 }
 
 // latest returns the store itself, or the store that replaced it.
 func (s *Store) latest() *Store {
-	for n := s.next.Load(); n != nil; n = s.next.Load() {
+	for n := s.replacement.Load(); n != nil; n = s.replacement.Load() {
 		s = n
 	}
 	return s

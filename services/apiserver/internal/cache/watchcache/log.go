@@ -10,10 +10,10 @@ import (
 
 // record is one change of one object. It is immutable.
 type record struct {
-	revision int64
-	at       int64  // when it was applied, in nanoseconds of the cache's clock
-	entry    *Entry // the version that the change made; nil for a deletion
-	prev     *Entry // the version before; nil for a creation
+	revision  int64
+	appliedAt int64  // when it was applied, in nanoseconds of the cache's clock
+	entry     *Entry // the version that the change made; nil for a deletion
+	prev      *Entry // the version before; nil for a creation
 	// tombstone and earlyTombstone are prev at the revision of the deletion and at the one before,
 	// made on first use (see Event.Entry).
 	tombstone      atomic.Pointer[Entry]
@@ -24,17 +24,17 @@ const recordOverhead = int64(unsafe.Sizeof(record{})) + 8
 
 // last returns the previous version at the revision of the record, which watchers receive as
 // deleted. All watchers share it.
-func (r *record) last() *Entry { return r.lastAt(&r.tombstone, r.revision) }
+func (r *record) prevAtRevision() *Entry { return r.prevCopy(&r.tombstone, r.revision) }
 
 // lastBefore is last at the revision before the record's, for watchers that receive more events of
 // the same revision.
-func (r *record) lastBefore() *Entry { return r.lastAt(&r.earlyTombstone, r.revision-1) }
+func (r *record) prevBeforeRevision() *Entry { return r.prevCopy(&r.earlyTombstone, r.revision-1) }
 
-func (r *record) lastAt(kept *atomic.Pointer[Entry], revision int64) *Entry {
+func (r *record) prevCopy(kept *atomic.Pointer[Entry], revision int64) *Entry {
 	if e := kept.Load(); e != nil {
 		return e
 	}
-	kept.CompareAndSwap(nil, r.prev.at(revision))
+	kept.CompareAndSwap(nil, r.prev.copyAt(revision))
 	e := kept.Load()
 	if r.prev.retired() { // retired meanwhile, so this copy must be retired here
 		e.retire()
@@ -49,12 +49,12 @@ func (r *record) size() int64 {
 	if r.prev == nil {
 		return recordOverhead
 	}
-	return recordOverhead + r.prev.sizeBeside(r.entry)
+	return recordOverhead + r.prev.unsharedSize(r.entry)
 }
 
-// with returns the same change with reduced versions.
-func (r *record) with(entry, prev *Entry) *record {
-	return &record{revision: r.revision, at: r.at, entry: entry, prev: prev}
+// withVersions returns the same change with reduced versions.
+func (r *record) withVersions(entry, prev *Entry) *record {
+	return &record{revision: r.revision, appliedAt: r.appliedAt, entry: entry, prev: prev}
 }
 
 // minRing is the minimum capacity of a log, in records.
@@ -69,10 +69,10 @@ type eventLog struct {
 	// newest, in nanoseconds of the cache's clock.
 	floor, floorAt int64
 	bytes          int64
-	// large is the size in bytes of the values that may be reduced. All of them belong to records
-	// from unreduced on.
-	large     int64
-	unreduced uint64
+	// largeBytes is the size in bytes of the values that may be reduced. All of them belong to
+	// records from nextToReduce on.
+	largeBytes   int64
+	nextToReduce uint64
 	// For metrics.
 	grown, shrunk uint64
 }
@@ -81,10 +81,10 @@ func (l *eventLog) len() int { return int(l.next - l.first) }
 
 // reaches reports whether there is a record of a revision or an earlier one.
 func (l *eventLog) reaches(revision int64) bool {
-	return l.len() > 0 && l.at(l.first).revision <= revision
+	return l.len() > 0 && l.record(l.first).revision <= revision
 }
 
-func (l *eventLog) at(seq uint64) *record { return l.ring[seq&uint64(len(l.ring)-1)] }
+func (l *eventLog) record(seq uint64) *record { return l.ring[seq&uint64(len(l.ring)-1)] }
 
 func (l *eventLog) append(r *record) {
 	if l.len() == len(l.ring) {
@@ -94,33 +94,33 @@ func (l *eventLog) append(r *record) {
 	l.ring[l.next&uint64(len(l.ring)-1)] = r
 	l.next++
 	l.bytes += r.size()
-	l.large += r.large()
+	l.largeBytes += r.largeBytes()
 }
 
 // evict drops the oldest record and returns it.
 func (l *eventLog) evict() *record {
-	r := l.at(l.first)
+	r := l.record(l.first)
 	l.ring[l.first&uint64(len(l.ring)-1)] = nil
 	l.first++
 	l.floor = r.revision
-	l.floorAt = r.at
+	l.floorAt = r.appliedAt
 	l.bytes -= r.size()
-	l.large -= r.large()
+	l.largeBytes -= r.largeBytes()
 	return r
 }
 
 // replace replaces a record by one of the same change.
 func (l *eventLog) replace(seq uint64, r *record) {
-	was := l.at(seq)
-	l.bytes += r.size() - was.size()
-	l.large += r.large() - was.large()
+	old := l.record(seq)
+	l.bytes += r.size() - old.size()
+	l.largeBytes += r.largeBytes() - old.largeBytes()
 	l.ring[seq&uint64(len(l.ring)-1)] = r
 }
 
-// creator returns the number of the record that created a version, and false if it is not kept.
+// creatorOf returns the number of the record that created a version, and false if it is not kept.
 func (l *eventLog) creator(e *Entry) (uint64, bool) {
-	for seq := l.after(e.Revision - 1); seq < l.next; seq++ {
-		r := l.at(seq)
+	for seq := l.firstAfter(e.Revision - 1); seq < l.next; seq++ {
+		r := l.record(seq)
 		if r.entry == e {
 			return seq, true
 		}
@@ -142,7 +142,7 @@ func (l *eventLog) shrink() {
 func (l *eventLog) resize(capacity int) {
 	ring := make([]*record, capacity)
 	for seq := l.first; seq < l.next; seq++ {
-		ring[seq&uint64(capacity-1)] = l.at(seq)
+		ring[seq&uint64(capacity-1)] = l.record(seq)
 	}
 	l.ring = ring
 }
@@ -154,15 +154,15 @@ func (l *eventLog) restart(floor, now int64) {
 	l.first = l.next
 	l.ring = nil
 	l.bytes = 0
-	l.large = 0
+	l.largeBytes = 0
 	l.floor = floor
 	l.floorAt = now
 }
 
-// after returns the number of the first record after a revision.
-func (l *eventLog) after(revision int64) uint64 {
+// firstAfter returns the number of the first record after a revision.
+func (l *eventLog) firstAfter(revision int64) uint64 {
 	n := sort.Search(l.len(), func(i int) bool {
-		return l.at(l.first+uint64(i)).revision > revision
+		return l.record(l.first+uint64(i)).revision > revision
 	})
 	return l.first + uint64(n)
 }
@@ -195,9 +195,9 @@ func (c *Cache) boundLogs() {
 			sizes = append(sizes, n)
 		}
 	}
-	slices.SortFunc(sizes, func(a, b logSize) int { return cmp.Compare(b.large, a.large) })
-	for i := 0; i < len(sizes) && sizes[i].large > 0 && over > 0; i++ {
-		freed := sizes[i].store.reduce(over)
+	slices.SortFunc(sizes, func(a, b logSize) int { return cmp.Compare(b.largeBytes, a.largeBytes) })
+	for i := 0; i < len(sizes) && sizes[i].largeBytes > 0 && over > 0; i++ {
+		freed := sizes[i].store.dropLargeValues(over)
 		over -= freed
 		sizes[i].bytes -= freed
 	}
@@ -215,7 +215,7 @@ func (c *Cache) boundLogs() {
 		for j := range i + 1 {
 			share := (over + int64(i-j)) / int64(i-j+1)
 			if excess := min(share, sizes[j].bytes-level); excess > 0 {
-				freed := sizes[j].store.shed(excess, now)
+				freed := sizes[j].store.dropOldest(excess, now)
 				over -= freed
 				sizes[j].bytes -= freed
 			}
@@ -225,40 +225,41 @@ func (c *Cache) boundLogs() {
 
 // logSize is the memory that a log keeps alive, in bytes.
 type logSize struct {
-	store        *Store
-	bytes, large int64
+	store             *Store
+	bytes, largeBytes int64
 }
 
 func (s *Store) logSize() logSize {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return logSize{s, s.log.bytes, s.log.large}
+	return logSize{s, s.log.bytes, s.log.largeBytes}
 }
 
-// shed drops the oldest records that together hold at least the given number of bytes. It returns
-// how many bytes it freed.
-func (s *Store) shed(bytes, now int64) int64 {
+// dropOldest drops the oldest records that together hold at least the given number of bytes. It
+// returns how many bytes it freed.
+func (s *Store) dropOldest(bytes, now int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.log.bytes
-	n, left := 0, was
-	for n < s.log.len() && was-left < bytes {
-		left -= s.log.at(s.log.first + uint64(n)).size()
+	before := s.log.bytes
+	n, remaining := 0, before
+	for n < s.log.len() && before-remaining < bytes {
+		remaining -= s.log.record(s.log.first + uint64(n)).size()
 		n++
 	}
-	s.forget(n)
+	s.dropRecords(n)
 	if now-s.log.floorAt < int64(s.cache.cfg.LogAge) {
 		s.metrics.forgottenEarly.Add(uint64(n))
 	}
 	s.log.shrink()
-	return was - s.log.bytes
+	return before - s.log.bytes
 }
 
 // reduced reports whether the version before the change has lost its value.
 func (r *record) reduced() bool { return r.prev != nil && !r.prev.hasValue() }
 
-// large returns the size of the previous value if it is large and still present, and 0 otherwise.
-func (r *record) large() int64 {
+// largeBytes returns the size of the previous value if it is large and still present, and 0
+// otherwise.
+func (r *record) largeBytes() int64 {
 	if r.prev == nil || len(r.prev.stored) < largeValue {
 		return 0
 	}
@@ -274,47 +275,46 @@ func (e *Entry) withoutValue() *Entry {
 	return &Entry{compact: e.compact, Revision: e.Revision, CreateRevision: e.CreateRevision}
 }
 
-// reduce drops large values, the oldest first, until the given number of bytes is free or none are
-// left. It returns how many bytes it freed.
-func (s *Store) reduce(bytes int64) (freed int64) {
+// dropLargeValues drops large values, the oldest first, until the given number of bytes is free or
+// none are left. It returns how many bytes it freed.
+func (s *Store) dropLargeValues(bytes int64) (freed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.log.bytes
-	s.log.unreduced = max(s.log.unreduced, s.log.first)
-	for s.log.unreduced < s.log.next && was-s.log.bytes < bytes {
-		seq := s.log.unreduced
-		s.log.unreduced++
-		r := s.log.at(seq)
-		if r.large() == 0 {
+	before := s.log.bytes
+	s.log.nextToReduce = max(s.log.nextToReduce, s.log.first)
+	for s.log.nextToReduce < s.log.next && before-s.log.bytes < bytes {
+		seq := s.log.nextToReduce
+		s.log.nextToReduce++
+		r := s.log.record(seq)
+		if r.largeBytes() == 0 {
 			continue
 		}
-		s.charge(r)
-		s.substitute(seq, r.prev.withoutValue())
+		s.chargeImages(r)
+		s.replaceVersion(seq, r.prev.withoutValue())
 		s.metrics.reduced.Add(1)
 	}
-	freed = was - s.log.bytes
+	freed = before - s.log.bytes
 	s.cache.history.Add(-freed)
-	s.lookForLost()
+	s.scheduleLostCheck()
 	return freed
 }
 
-// substitute replaces the version before a record's change by a reduced one, in that record and in
-// the record that created the version. The caller holds mu.
-func (s *Store) substitute(seq uint64, reduced *Entry) {
-	r := s.log.at(seq)
-	if made, ok := s.log.creator(r.prev); ok {
-		m := s.log.at(made)
-		s.log.replace(made, m.with(reduced, m.prev))
-		s.retire(m)
+// replaceVersion replaces the version before a record's change by a reduced one, in that record and
+// in the record that created the version. The caller holds mu.
+func (s *Store) replaceVersion(seq uint64, reduced *Entry) {
+	r := s.log.record(seq)
+	if created, ok := s.log.creatorOf(r.prev); ok {
+		creator := s.log.record(created)
+		s.log.replace(created, creator.withVersions(reduced, creator.prev))
+		s.retireTombstones(creator)
 	}
-	s.log.replace(seq, r.with(r.entry, reduced))
-	r.prev.retire()
-	s.retire(r)
-	s.cache.pinned.leave(r.prev)
+	s.log.replace(seq, r.withVersions(r.entry, reduced))
+	s.cache.releaseEntry(r.prev)
+	s.retireTombstones(r)
 }
 
-// retire stops the deletion entries of a record from keeping encodings.
-func (s *Store) retire(r *record) {
+// retireTombstones stops the deletion entries of a record from keeping encodings.
+func (s *Store) retireTombstones(r *record) {
 	r.tombstone.Load().retire()
 	r.earlyTombstone.Load().retire()
 }

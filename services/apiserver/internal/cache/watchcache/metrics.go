@@ -178,7 +178,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(ch, m.evicted, evicted)
 	gauge(ch, m.logBytes, float64(m.cache.history.Used()))
 	counter(ch, m.replaced, m.replacements.Load())
-	counter(ch, m.older, m.cache.older.made.Load())
+	counter(ch, m.older, m.cache.olderReads.made.Load())
 	gauge(ch, m.images, float64(m.cache.images.Used()))
 	gauge(ch, m.pinned, float64(m.cache.pinned.bytes()))
 }
@@ -213,7 +213,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	s.mu.RLock()
 	objects := s.live.entries.Len()
 	capacity, grown, shrunk := len(s.log.ring), s.log.grown, s.log.shrunk
-	watchers, groups, damaged := s.groups.watchers, len(s.groups.scoped), s.live.damage()
+	watchers, groups, damaged := s.groups.watchers, len(s.groups.scoped), s.live.damagedCount()
 	stored, kept := s.live.stored, s.live.memory
 	depth := min(time.Duration(s.cache.now()-s.log.floorAt), s.cache.cfg.LogAge)
 	s.mu.RUnlock()

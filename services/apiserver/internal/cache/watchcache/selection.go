@@ -29,6 +29,14 @@ type Selection struct {
 // some tenths of a millisecond.
 const pauseInterval = 1024
 
+// keyPrefix returns the common prefix of the keys of all selected objects of a resource.
+func (s *Selection) keyPrefix(resourcePrefix string) string {
+	if s.Namespace == "" {
+		return resourcePrefix
+	}
+	return resourcePrefix + s.Namespace + "/"
+}
+
 // indexed returns the position of an indexed field that the selection fixes, and the value.
 func (s *Selection) indexed(index []string) (int, string, bool) {
 	if s.Fields == nil {
@@ -46,15 +54,15 @@ func (s *Selection) indexed(index []string) (int, string, bool) {
 func (s *Selection) scope(index []string) scope {
 	switch {
 	case s.Name != "" && s.Namespace != "":
-		return scope{kind: scopeObject, a: s.Namespace, b: s.Name}
+		return scope{kind: scopeObject, namespace: s.Namespace, name: s.Name}
 	case s.Name != "":
-		return scope{kind: scopeName, a: s.Name}
+		return scope{kind: scopeName, name: s.Name}
 	}
 	if i, v, ok := s.indexed(index); ok {
-		return scope{kind: scopeField, field: i, a: v}
+		return scope{kind: scopeField, field: i, value: v}
 	}
 	if s.Namespace != "" {
-		return scope{kind: scopeNamespace, a: s.Namespace}
+		return scope{kind: scopeNamespace, namespace: s.Namespace}
 	}
 	return scope{}
 }
@@ -73,16 +81,14 @@ func (s *Selection) Matches(e *Entry) bool {
 	return s.Labels == nil || s.Labels.Matches(e.Labels())
 }
 
-// matcher is a Selection prepared for many entries. Keys are compared by identity, because sets
-// share them. All requirements on one key form one term, however often the selector
-// names the key, and many terms are found by the keys of an entry. So the cost of matching grows
-// with the entry, not with the selector. Lists and watches match every object and every change.
+// matcher is a Selection that is compiled for many entries. Lists match every object, and watches
+// every change.
 type matcher struct {
 	Selection
 	labels attributes.Terms
 	fields attributes.Terms
-	// partialLabels and partialFields mean that the terms are incomplete and the selector itself must match
-	// too.
+	// partialLabels and partialFields mean that the terms are incomplete and the selector itself
+	// must match too.
 	partialLabels, partialFields bool
 }
 

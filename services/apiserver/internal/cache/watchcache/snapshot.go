@@ -1,7 +1,6 @@
 package watchcache
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/tidwall/btree"
@@ -45,10 +44,10 @@ func (s Snapshot) Get(key string) (*Entry, bool) { return s.image.get(key) }
 // order of their keys, until fn returns false.
 func (s Snapshot) Ascend(prefix, from string, fn func(*Entry) bool) {
 	if strings.HasPrefix(s.store.resource.Prefix, prefix) { // avoids a check of each key
-		s.image.entries.Ascend(&Entry{compact: ofKey(from)}, fn)
+		s.image.entries.Ascend(&Entry{compact: searchKey(from)}, fn)
 		return
 	}
-	s.image.entries.Ascend(&Entry{compact: ofKey(max(prefix, from))}, func(e *Entry) bool {
+	s.image.entries.Ascend(&Entry{compact: searchKey(max(prefix, from))}, func(e *Entry) bool {
 		return strings.HasPrefix(e.Key(), prefix) && fn(e)
 	})
 }
@@ -70,17 +69,8 @@ func (s Snapshot) Count(prefix, from string) int {
 // the byte 0xff does not occur.
 func prefixEnd(prefix string) string { return prefix + "\xff" }
 
-// Indexed calls fn for the entries whose indexed field has a value, in the order of their keys,
-// until fn returns false. It returns false if the resource has no index of the field.
-func (s Snapshot) Indexed(field, value string, fn func(*Entry) bool) bool {
-	i := slices.Index(s.store.resource.Index, field)
-	if i < 0 {
-		return false
-	}
-	s.ascendIndex(i, value, "", fn)
-	return true
-}
-
+// ascendIndex calls fn for the entries whose i-th indexed field has a value and that are not before
+// from, in the order of their keys, until fn returns false.
 func (s Snapshot) ascendIndex(i int, value, from string, fn func(*Entry) bool) {
 	s.image.indexes[i].ascend(value, from, fn)
 }
@@ -93,7 +83,7 @@ func (s Snapshot) Select(sel Selection, from string, fn func(*Entry) bool) {
 	fetched, returned, index := s.selectFrom(m, from, fn)
 	s.store.metrics.list(index, fetched, returned)
 	if index == noIndex {
-		s.wantLabel(m, fetched-returned)
+		s.countLabelMisses(m, fetched-returned)
 	}
 }
 
@@ -101,15 +91,12 @@ func (s Snapshot) Select(sel Selection, from string, fn func(*Entry) bool) {
 // are not before from. It visits them in the order of their keys until fn returns false, and
 // inspects no readable objects.
 func (s Snapshot) Unreadable(sel Selection, from string, fn func(*Entry) bool) {
-	if s.image.damage() == 0 {
+	if s.image.damagedCount() == 0 {
 		return
 	}
 	m := sel.matcher()
-	prefix := s.store.resource.Prefix
-	if m.Namespace != "" {
-		prefix += m.Namespace + "/"
-	}
-	s.image.damaged.Ascend(&Entry{compact: ofKey(max(prefix, from))}, func(e *Entry) bool {
+	prefix := m.keyPrefix(s.store.resource.Prefix)
+	s.image.damaged.Ascend(&Entry{compact: searchKey(max(prefix, from))}, func(e *Entry) bool {
 		return strings.HasPrefix(e.Key(), prefix) && (!m.named(e) || fn(e))
 	})
 }
@@ -118,29 +105,30 @@ func (s Snapshot) Unreadable(sel Selection, from string, fn func(*Entry) bool) {
 func (s *Store) Known() bool {
 	known := true
 	s.Snapshot().Unreadable(Selection{}, "", func(e *Entry) bool {
-		known = e.damage.readable != nil
+		known = e.damage.lastReadable != nil
 		return known
 	})
 	return known
 }
 
-// noIndex denotes the tree of keys in place of the position of an index.
+// noIndex stands for the position of an index if the tree of keys is used instead.
 const noIndex = -1
 
-// selectAll is selectFrom that also reports whether Pause let it finish.
-func (s Snapshot) selectAll(m *matcher, from string, fn func(*Entry) bool) (whole bool) {
-	whole = true
+// selectAll is selectFrom without statistics. It reports whether it visited all selected entries:
+// false means that Pause ended it.
+func (s Snapshot) selectAll(m *matcher, from string, fn func(*Entry) bool) (completed bool) {
+	completed = true
 	if m.Pause == nil {
 		s.selectFrom(m, from, fn)
-		return whole
+		return completed
 	}
-	own := *m
-	own.Pause = func() bool {
-		whole = m.Pause()
-		return whole
+	pausing := *m
+	pausing.Pause = func() bool {
+		completed = m.Pause()
+		return completed
 	}
-	s.selectFrom(&own, from, fn)
-	return whole
+	s.selectFrom(&pausing, from, fn)
+	return completed
 }
 
 // selectFrom calls fn for selected entries. It returns how many entries it inspected and selected,
@@ -157,18 +145,11 @@ func (s Snapshot) selectFrom(m *matcher, from string, fn func(*Entry) bool) (fet
 		returned++
 		return fn(e)
 	}
-	prefix := s.store.resource.Prefix
-	if m.Namespace != "" {
-		prefix += m.Namespace + "/"
-		if m.Name != "" {
-			if e, ok := s.Get(prefix + m.Name); ok && e.Key() >= from {
-				visit(e)
-			}
-			return fetched, returned, noIndex
-		}
-	} else if m.Name != "" {
-		if e, ok := s.Get(prefix + m.Name); ok && e.Namespace() == "" {
-			if e.Key() >= from {
+	prefix := m.keyPrefix(s.store.resource.Prefix)
+	if m.Name != "" {
+		e, ok := s.Get(prefix + m.Name)
+		if m.Namespace != "" || ok && e.Namespace() == "" { // otherwise the name may occur in any namespace
+			if ok && e.Key() >= from {
 				visit(e)
 			}
 			return fetched, returned, noIndex
@@ -180,7 +161,7 @@ func (s Snapshot) selectFrom(m *matcher, from string, fn func(*Entry) bool) (fet
 	}
 	if l, value, _ := s.image.byLabel(m, prefix); l != nil {
 		l.used.Store(s.store.cache.now())
-		l.below(value, prefix, from, visit)
+		l.ascendPrefix(value, prefix, from, visit)
 		l.saved.Add(int64(max(0, s.Count(prefix, from)-fetched)))
 	} else {
 		s.Ascend(prefix, from, visit)
@@ -203,8 +184,8 @@ type image struct {
 	loads int
 	// damaged holds the unreadable objects. It is nil until the first one.
 	damaged *btree.BTreeG[*Entry]
-	// rebound is how often entries were replaced by equal ones.
-	rebound int
+	// rebinds is how often entries were replaced by equal ones.
+	rebinds int
 	// stored is the size of the values in bytes, and memory the memory that they take.
 	stored, memory int64
 }
@@ -229,7 +210,7 @@ func (im *image) copy() *image {
 		last:    im.last,
 		era:     im.era,
 		loads:   im.loads,
-		rebound: im.rebound,
+		rebinds: im.rebinds,
 		stored:  im.stored,
 		memory:  im.memory,
 	}
@@ -246,13 +227,13 @@ func (im *image) copy() *image {
 }
 
 func (im *image) get(key string) (*Entry, bool) {
-	return im.entries.Get(&Entry{compact: ofKey(key)})
+	return im.entries.Get(&Entry{compact: searchKey(key)})
 }
 
 // load adds an entry whose key is after all others.
 func (im *image) load(e *Entry) {
 	im.entries.Load(e)
-	im.count(e, 1)
+	im.addToStatistics(e, 1)
 	for i := range im.indexes {
 		im.indexes[i].replace(nil, e)
 	}
@@ -260,8 +241,8 @@ func (im *image) load(e *Entry) {
 
 // replace replaces old by entry. Either may be nil.
 func (im *image) replace(old, entry *Entry) {
-	im.count(old, -1)
-	im.count(entry, 1)
+	im.addToStatistics(old, -1)
+	im.addToStatistics(entry, 1)
 	if entry != nil {
 		im.entries.Set(entry)
 	} else {
@@ -277,18 +258,18 @@ func (im *image) replace(old, entry *Entry) {
 
 // selectsDamaged reports whether the selection includes unreadable objects, regardless of their
 // fields and labels.
-func (im *image) selectsDamaged(m *matcher) bool { return im.damage() > 0 && !m.Readable }
+func (im *image) selectsDamaged(m *matcher) bool { return im.damagedCount() > 0 && !m.Readable }
 
-// damage returns the number of unreadable objects.
-func (im *image) damage() int {
+// damagedCount returns the number of unreadable objects.
+func (im *image) damagedCount() int {
 	if im.damaged == nil {
 		return 0
 	}
 	return im.damaged.Len()
 }
 
-// count adds or removes an object in the statistics.
-func (im *image) count(e *Entry, n int) {
+// addToStatistics adds or removes an object in the statistics.
+func (im *image) addToStatistics(e *Entry, n int) {
 	if e == nil {
 		return
 	}
@@ -321,44 +302,6 @@ func (im *image) rank(key string) int {
 	return lo
 }
 
-// Woken returns how many watchers a change of an object wakes, based on the known state of the
-// object.
-func (s *Store) Woken(namespace, name string) int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	gs := &s.groups
-	n := gs.all.watchers
-	if len(gs.scoped) == 0 {
-		return n
-	}
-	count := func(sc scope) {
-		if gs.kinds[sc.kind] > 0 {
-			if g := gs.scoped[sc]; g != nil {
-				n += g.watchers
-			}
-		}
-	}
-	count(scope{kind: scopeNamespace, a: namespace})
-	count(scope{kind: scopeName, a: name})
-	count(scope{kind: scopeObject, a: namespace, b: name})
-	if gs.kinds[scopeField] == 0 {
-		return n
-	}
-	key := s.resource.Prefix + name
-	if namespace != "" {
-		key = s.resource.Prefix + namespace + "/" + name
-	}
-	e, ok := s.live.get(key)
-	for i, field := range s.resource.Index {
-		value := ""
-		if ok {
-			value = e.Fields().Get(field)
-		}
-		count(scope{kind: scopeField, field: i, a: value})
-	}
-	return n
-}
-
 // Walked returns the number of entries that a selection must visit, or maximum if there are more.
 func (s Snapshot) Walked(sel Selection, maximum int) int {
 	m := sel.matcher()
@@ -370,10 +313,7 @@ func (s Snapshot) Walked(sel Selection, maximum int) int {
 		s.ascendIndex(i, value, "", func(*Entry) bool { n++; return n < maximum })
 		return n
 	}
-	prefix := s.store.resource.Prefix
-	if m.Namespace != "" {
-		prefix += m.Namespace + "/"
-	}
+	prefix := m.keyPrefix(s.store.resource.Prefix)
 	if l, _, n := s.image.byLabel(m, prefix); l != nil {
 		return min(n, maximum)
 	}

@@ -56,8 +56,8 @@ type Store struct {
 	// watchers holds all open watchers.
 	watchers map[*Watcher]struct{}
 	ended    error // why watchers end; nil while the store is alive
-	// next is the store that replaced this one for the same resource.
-	next atomic.Pointer[Store]
+	// replacement is the store that replaced this one for the same resource.
+	replacement atomic.Pointer[Store]
 	// gone means that the resource is no longer in the cache.
 	gone atomic.Bool
 	// abandoned means that the store shows a discarded history. era counts histories and changes
@@ -66,13 +66,13 @@ type Store struct {
 	era          atomic.Uint64
 	cachedImages []*cachedImage
 	dictionaries valuedict.Pool
-	// values is the size in bytes of all values of the resource, and pendingBytes the size that may be
-	// added.
+	// values is the size in bytes of all values of the resource, and pendingBytes the size that may
+	// be added.
 	values, pendingBytes atomic.Int64
-	bound                atomic.Pointer[valueEncoding] // with the most recently used dictionary
-	wanted               wantedLabels
-	// forgot means that the log dropped records since the last check for lost watchers.
-	forgot atomic.Bool
+	packedEncoding       atomic.Pointer[valueEncoding] // with the most recently used dictionary
+	labelMisses          labelMisses
+	// lostCheckDue means that the log dropped records since the last check for lost watchers.
+	lostCheckDue atomic.Bool
 
 	// published is a copy of live that readers share until the next change.
 	published atomic.Pointer[image]
@@ -125,7 +125,7 @@ func (s *Store) Get(key string) (*Entry, bool) {
 // Entry returns an entry of a value that was read from the store directly. It is not part of the
 // cache, and its encodings are not kept.
 func (s *Store) Entry(kv storage.KeyValue) *Entry {
-	return newEntry(&s.resource, nil, kv, s.resource.outline(kv.Value))
+	return newEntry(&s.resource, nil, kv, s.resource.outlineOf(kv.Value))
 }
 
 // Snapshot returns the newest state.
@@ -147,8 +147,8 @@ func (s *Store) Snapshot() Snapshot {
 	}
 }
 
-// follow registers a watcher. The caller holds mu.
-func (s *Store) follow(w *Watcher) {
+// registerWatcher registers a watcher. The caller holds mu.
+func (s *Store) registerWatcher(w *Watcher) {
 	if s.watchers == nil {
 		s.watchers = map[*Watcher]struct{}{}
 	}
@@ -177,14 +177,14 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 			continue // deleted before the cache saw it
 		}
 		if old != nil && ch.entry != nil {
-			ch.entry.share(&old.compact)
+			ch.entry.shareText(&old.compact)
 		}
 		if ch.entry != nil {
-			ch.entry.follows(old)
+			ch.entry.recordPrevious(old)
 		}
 		s.live.replace(old, ch.entry)
 		s.live.last = ch.revision
-		r := &record{revision: ch.revision, at: now, entry: ch.entry, prev: old}
+		r := &record{revision: ch.revision, appliedAt: now, entry: ch.entry, prev: old}
 		seq := s.log.next
 		s.makeRoom(now)
 		s.log.append(r)
@@ -206,11 +206,11 @@ func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fired = s.groups.fireAll(s.log.next, fired)
-	s.forget(s.log.len())
+	s.dropRecords(s.log.len())
 	s.log.restart(revision, s.cache.now())
 	s.abandoned = false
-	s.lookForLost()
-	s.leave(s.live, im)
+	s.scheduleLostCheck()
+	s.releaseRemoved(s.live, im)
 	s.live = im
 	s.values.Store(im.stored)
 	s.pendingBytes.Store(0)
@@ -238,25 +238,25 @@ const rebindBatch = 256
 // have nothing in common any more saves as much as it takes.
 const worthKeeping = 2
 
-// compactDictionaries releases unused memory of the dictionaries. It also empties the dictionary that saves
-// least, if it blocks a new one and is not worth keeping.
+// compactDictionaries releases unused memory of the dictionaries. It also empties the dictionary
+// that saves least, if it blocks a new one and is not worth keeping.
 func (s *Store) compactDictionaries() {
-	crowd := s.dictionaries.Compact(s.values.Load())
-	if len(crowd) == 0 {
+	blocking := s.dictionaries.Compact(s.values.Load())
+	if len(blocking) == 0 {
 		return
 	}
 	saved := map[*valuedict.Dictionary]int64{} // only dictionaries in use
 	im := s.Snapshot().image
 	im.entries.Scan(func(e *Entry) bool {
-		if b := e.dict(); b != nil && slices.Contains(crowd, b) {
-			saved[b] += int64(e.Size() - len(e.stored))
+		if dict := e.dict(); dict != nil && slices.Contains(blocking, dict) {
+			saved[dict] += int64(e.Size() - len(e.stored))
 		}
 		return true
 	})
 	var least *valuedict.Dictionary
-	for b, n := range saved {
+	for dict, n := range saved {
 		if least == nil || n < saved[least] {
-			least = b
+			least = dict
 		}
 	}
 	if least == nil || saved[least] >= worthKeeping*least.Bytes() {
@@ -284,20 +284,20 @@ func (s *Store) rebind(entries []*Entry) {
 	if s.abandoned || s.ended != nil {
 		return
 	}
-	s.live.rebound++
+	s.live.rebinds++
 	for _, e := range entries {
-		if now, _ := s.live.get(e.Key()); now != e || s.log.reaches(e.Revision) {
+		if current, _ := s.live.get(e.Key()); current != e || s.log.reaches(e.Revision) {
 			continue
 		}
-		other := e.at(e.Revision)
-		other.id = e.id
-		other.stored = asText(e.Stored())
-		other.encoding = s.cache.plain
-		other.places.Store(e.places.Load())
-		s.bind(other, s.live.stored)
-		s.live.replace(e, other)
+		rebound := e.copyAt(e.Revision)
+		rebound.id = e.id
+		rebound.stored = asText(e.Stored())
+		rebound.encoding = s.cache.plainEncoding
+		rebound.places.Store(e.places.Load())
+		s.packValue(rebound, s.live.stored)
+		s.live.replace(e, rebound)
 		e.dropEncodings() // a running load may put it back
-		s.cache.pinned.leave(e)
+		s.cache.pinned.add(e)
 	}
 	s.published.Store(nil)
 }
@@ -316,56 +316,55 @@ func (s *Store) makeRoom(now int64) {
 	if maximum := s.cache.cfg.LogEvents; maximum > 0 {
 		n = max(0, s.log.len()+1-maximum)
 	}
-	for s.log.len()-n > minLogEvents && now-s.log.at(s.log.first+uint64(n)).at > int64(s.cache.cfg.LogAge) {
+	for s.log.len()-n > minLogEvents && now-s.log.record(s.log.first+uint64(n)).appliedAt > int64(s.cache.cfg.LogAge) {
 		n++
 	}
-	s.forget(n)
+	s.dropRecords(n)
 }
 
-// forget drops the n oldest records. The versions that they kept alive lose their encodings. The
-// caller holds mu.
-func (s *Store) forget(n int) {
+// dropRecords drops the n oldest records. The versions that they kept alive lose their encodings.
+// The caller holds mu.
+func (s *Store) dropRecords(n int) {
 	if n == 0 {
 		return
 	}
 	bytes := s.log.bytes
 	for range n {
 		r := s.log.evict()
-		r.prev.retire()
-		s.retire(r)
-		s.cache.pinned.leave(r.prev)
-		s.charge(r)
+		s.cache.releaseEntry(r.prev)
+		s.retireTombstones(r)
+		s.chargeImages(r)
 	}
 	s.cache.history.Add(s.log.bytes - bytes)
-	s.lookForLost()
+	s.scheduleLostCheck()
 }
 
-// lookForLost schedules a check for watchers whose position was dropped. The caller holds mu.
-func (s *Store) lookForLost() {
-	if len(s.watchers) > 0 && !s.forgot.Swap(true) {
-		s.cache.historyForgotten()
+// scheduleLostCheck schedules a check for watchers whose position was dropped. The caller holds mu.
+func (s *Store) scheduleLostCheck() {
+	if len(s.watchers) > 0 && !s.lostCheckDue.Swap(true) {
+		s.cache.scheduleLostCheck()
 	}
 }
 
-// leave retires the entries of an image that its replacement does not contain. The caller holds mu.
-func (s *Store) leave(was, is *image) {
-	was.entries.Scan(func(e *Entry) bool {
-		if now, _ := is.get(e.Key()); now != e {
-			e.retire()
-			s.cache.pinned.leave(e)
+// releaseRemoved releases the entries of an image that its replacement does not contain. The caller
+// holds mu.
+func (s *Store) releaseRemoved(before, after *image) {
+	before.entries.Scan(func(e *Entry) bool {
+		if remaining, _ := after.get(e.Key()); remaining != e {
+			s.cache.releaseEntry(e)
 		}
 		return true
 	})
 }
 
-// tidy does the periodic work that needs no change: it drops old records and releases memory.
-func (s *Store) tidy(now int64) {
+// cleanUp does the periodic work that needs no change: it drops old records and releases memory.
+func (s *Store) cleanUp(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.makeRoom(now)
 	s.log.shrink()
-	s.dropImages(func(k *cachedImage) bool { return s.stale(k, now) })
-	s.forgetLabels(now)
+	s.dropImages(func(k *cachedImage) bool { return s.isStale(k, now) })
+	s.dropUnusedLabels(now)
 }
 
 // dropColdEncodings drops the encodings of versions that were replaced a while
@@ -374,17 +373,17 @@ func (s *Store) dropColdEncodings() {
 	if s.log.len() <= warmEvents {
 		return
 	}
-	r := s.log.at(s.log.next - 1 - warmEvents)
+	r := s.log.record(s.log.next - 1 - warmEvents)
 	r.prev.dropEncodings()
 	r.tombstone.Load().dropEncodings()
 	r.earlyTombstone.Load().dropEncodings()
 }
 
-// discard drops the log of a store that is no longer used.
-func (s *Store) discard() {
+// discardHistory drops the log of a store that is no longer used.
+func (s *Store) discardHistory() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forget(s.log.len())
+	s.dropRecords(s.log.len())
 	s.log.shrink()
 	s.dropImages(func(*cachedImage) bool { return true })
 }

@@ -14,54 +14,56 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// waits holds the callers that wait for a revision.
-type waits struct {
-	poke chan struct{} // signals that a caller waits
+// revisionWaits holds the callers that wait for a revision.
+type revisionWaits struct {
+	progressWanted chan struct{} // signals that a caller waits
 
 	mu   sync.Mutex // after Cache.mu; no lock is taken under it
-	list []*waiter
+	list []*revisionWait
 }
 
-// waiter is one caller that waits for a revision.
-type waiter struct {
+// revisionWait is the wait of one caller for a revision.
+type revisionWait struct {
 	revision int64
 	done     chan struct{}
 	err      error // why the revision will not come; set before done
 }
 
-// advance releases the waiters whose revision was reached.
-func (w *waits) advance(revision int64) {
+// advance ends the waits whose revision was reached.
+func (w *revisionWaits) advance(revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.list = slices.DeleteFunc(w.list, func(wr *waiter) bool {
-		if wr.revision > revision {
+	w.list = slices.DeleteFunc(w.list, func(wait *revisionWait) bool {
+		if wait.revision > revision {
 			return false
 		}
-		close(wr.done)
+		close(wait.done)
 		return true
 	})
 }
 
-// fail ends all waiting with an error: the revisions will not come.
-func (w *waits) fail(err error) {
+// fail ends all waits with an error: the revisions will not come.
+func (w *revisionWaits) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, wr := range w.list {
-		wr.err = err
-		close(wr.done)
+	for _, wait := range w.list {
+		wait.err = err
+		close(wait.done)
 	}
 	w.list = nil
 }
 
-func (w *waits) leave(wr *waiter) {
+// remove removes a wait whose caller has given up.
+func (w *revisionWaits) remove(wait *revisionWait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if i := slices.Index(w.list, wr); i >= 0 {
+	if i := slices.Index(w.list, wait); i >= 0 {
 		w.list = slices.Delete(w.list, i, i+1)
 	}
 }
 
-func (w *waits) any() bool {
+// any reports whether a caller waits.
+func (w *revisionWaits) any() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.list) > 0
@@ -73,26 +75,26 @@ func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
 	if c.Revision() >= revision {
 		return nil
 	}
-	wr := &waiter{revision: revision, done: make(chan struct{})}
-	c.waits.mu.Lock()
+	wait := &revisionWait{revision: revision, done: make(chan struct{})}
+	c.revisionWaits.mu.Lock()
 	if c.Revision() >= revision { // advance runs after the revision is stored
-		c.waits.mu.Unlock()
+		c.revisionWaits.mu.Unlock()
 		return nil
 	}
-	c.waits.list = append(c.waits.list, wr)
-	c.waits.mu.Unlock()
+	c.revisionWaits.list = append(c.revisionWaits.list, wait)
+	c.revisionWaits.mu.Unlock()
 	select {
-	case c.waits.poke <- struct{}{}:
+	case c.revisionWaits.progressWanted <- struct{}{}:
 	default:
 	}
 	select {
-	case <-wr.done:
-		return wr.err
+	case <-wait.done:
+		return wait.err
 	case <-ctx.Done():
-		c.waits.leave(wr)
+		c.revisionWaits.remove(wait)
 		return ctx.Err()
 	case <-c.life.Done():
-		c.waits.leave(wr)
+		c.revisionWaits.remove(wait)
 		return ErrStopped
 	}
 }
@@ -104,24 +106,24 @@ const (
 	progressEvery = 25 * time.Millisecond
 )
 
-// askProgress asks the source for its revision while callers wait for one, until ctx ends.
-func (c *Cache) askProgress(ctx context.Context) error {
+// requestProgress asks the source for its revision while callers wait for one, until ctx ends.
+func (c *Cache) requestProgress(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.waits.poke:
+		case <-c.revisionWaits.progressWanted:
 		}
-		for delay := progressAfter; c.waits.any(); delay = progressEvery {
+		for delay := progressAfter; c.revisionWaits.any(); delay = progressEvery {
 			timer.Reset(delay)
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-timer.C:
 			}
-			if !c.waits.any() {
+			if !c.revisionWaits.any() {
 				break
 			}
 			if err := c.cfg.Source.Progress(ctx); err != nil && ctx.Err() == nil {
@@ -134,16 +136,16 @@ func (c *Cache) askProgress(ctx context.Context) error {
 // newestTimeout bounds one read of the newest revision.
 const newestTimeout = 10 * time.Second
 
-// reads shares reads of the newest revision.
-type reads struct {
+// newestReads shares reads of the newest revision.
+type newestReads struct {
 	mu      sync.Mutex // no lock is taken under it
 	running bool
-	next    *read // the read that callers may join; it has not started
+	next    *newestRead // the read that callers may join; it has not started
 }
 
-// read is one read of the newest revision, shared by its callers. The results are valid once done
-// is closed.
-type read struct {
+// newestRead is one read of the newest revision, shared by its callers. The results are valid once
+// done is closed.
+type newestRead struct {
 	// span is the span of the first traced request that needs the read.
 	span     trace.Span
 	done     chan struct{}
@@ -167,23 +169,23 @@ func (c *Cache) newest(ctx context.Context) (int64, error) {
 	if err := ctx.Err(); err != nil { // otherwise a result may arrive at the same time
 		return 0, err
 	}
-	c.reads.mu.Lock()
-	rd := c.reads.next
-	if rd == nil {
-		rd = &read{done: make(chan struct{})}
-		c.reads.next = rd
+	c.newestReads.mu.Lock()
+	read := c.newestReads.next
+	if read == nil {
+		read = &newestRead{done: make(chan struct{})}
+		c.newestReads.next = read
 	}
-	if span := trace.SpanFromContext(ctx); rd.span == nil && span.IsRecording() {
-		rd.span = span
+	if span := trace.SpanFromContext(ctx); read.span == nil && span.IsRecording() {
+		read.span = span
 	}
-	if !c.reads.running {
-		c.reads.running = true
+	if !c.newestReads.running {
+		c.newestReads.running = true
 		go c.readNewest()
 	}
-	c.reads.mu.Unlock()
+	c.newestReads.mu.Unlock()
 	select {
-	case <-rd.done:
-		return rd.revision, rd.err
+	case <-read.done:
+		return read.revision, read.err
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
@@ -192,34 +194,34 @@ func (c *Cache) newest(ctx context.Context) (int64, error) {
 // readNewest reads as long as callers need a read.
 func (c *Cache) readNewest() {
 	for {
-		c.reads.mu.Lock()
-		rd := c.reads.next
-		c.reads.next = nil
-		c.reads.running = rd != nil
-		c.reads.mu.Unlock()
-		if rd == nil {
+		c.newestReads.mu.Lock()
+		read := c.newestReads.next
+		c.newestReads.next = nil
+		c.newestReads.running = read != nil
+		c.newestReads.mu.Unlock()
+		if read == nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(c.life, newestTimeout)
-		if rd.span != nil {
-			ctx = trace.ContextWithSpan(ctx, rd.span)
+		if read.span != nil {
+			ctx = trace.ContextWithSpan(ctx, read.span)
 		}
-		at, era := c.position.get()
-		rd.revision, rd.err = c.cfg.Newest.Confirm(ctx, at)
-		why := replacement(rd.err)
+		position, era := c.position.get()
+		read.revision, read.err = c.cfg.Newest.Confirm(ctx, position)
+		proof := asReplacedError(read.err)
 		switch {
-		case rd.err == nil:
+		case read.err == nil:
 			c.confirmed.Store(true)
-		case why != nil:
-			c.replaced(era, why)
-			rd.err = ErrNotReady
+		case proof != nil:
+			c.endEra(era, proof)
+			read.err = ErrNotReady
 		case c.life.Err() != nil:
-			rd.err = ErrStopped
+			read.err = ErrStopped
 		case ctx.Err() != nil: // not the time limits of the callers
-			rd.err = fmt.Errorf("%w: newest revision: %v", storage.ErrUnavailable, rd.err)
+			read.err = fmt.Errorf("%w: newest revision: %v", storage.ErrUnavailable, read.err)
 		}
 		cancel()
-		close(rd.done)
+		close(read.done)
 	}
 }
 
@@ -302,10 +304,10 @@ func (p *position) set(at storage.Position, era uint64) {
 	p.era = era
 }
 
-// replaced ends an era. Its watchers end, and the cache does not answer until everything is
+// endEra ends an era. Its watchers end, and the cache does not answer until everything is
 // reloaded. Derived data is discarded at once, the objects when the new ones are loaded. Only the
 // first call in an era has an effect.
-func (c *Cache) replaced(era uint64, why *storage.ReplacedError) {
+func (c *Cache) endEra(era uint64, proof *storage.ReplacedError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.era.Load() != era || c.life.Err() != nil {
@@ -316,30 +318,30 @@ func (c *Cache) replaced(era uint64, why *storage.ReplacedError) {
 	c.reloading = true
 	c.metrics.replacements.Add(1)
 	c.cfg.Logger.Error("etcd revision went backwards (restored backup?); ending all watches and reloading everything",
-		"applied", c.Revision(), "known", why.Known, "newest", why.Newest, "proof", why.Why)
+		"applied", c.Revision(), "known", proof.Known, "newest", proof.Newest, "proof", proof.Why)
 	c.revision.Store(0)
-	c.waits.fail(ErrNotReady)
-	c.older.forget()
+	c.revisionWaits.fail(ErrNotReady)
+	c.olderReads.forget()
 	var fired []*wake
 	for s := range c.routes.Load().all() {
-		fired = s.abandon(fired)
+		fired = s.endEra(fired)
 	}
-	release(fired)
+	releaseAll(fired)
 	if c.stopFollowing != nil {
 		c.stopFollowing()
 	}
 }
 
-// abandon ends all watchers and discards everything except the objects. The caller holds Cache.mu.
-func (s *Store) abandon(fired []*wake) []*wake {
+// endEra ends all watchers and discards everything except the objects. The caller holds Cache.mu.
+func (s *Store) endEra(fired []*wake) []*wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.abandoned = true
 	s.era.Store(s.cache.Era())
 	fired = s.groups.fireAll(s.log.next, fired)
-	s.forget(s.log.len())
+	s.dropRecords(s.log.len())
 	s.log.restart(0, s.cache.now())
-	s.lookForLost()
+	s.scheduleLostCheck()
 	s.dropImages(func(*cachedImage) bool { return true })
 	s.live.entries.Scan(func(e *Entry) bool {
 		e.retire()
@@ -351,9 +353,9 @@ func (s *Store) abandon(fired []*wake) []*wake {
 // Era returns the number of the history that the watcher follows.
 func (w *Watcher) Era() uint64 { return w.era }
 
-// confirm checks periodically whether the store still has the followed history, unless other reads
-// have confirmed it. It runs until ctx ends.
-func (c *Cache) confirm(ctx context.Context) error {
+// confirmHistory checks periodically whether the store still has the followed history, unless other
+// reads have confirmed it. It runs until ctx ends.
+func (c *Cache) confirmHistory(ctx context.Context) error {
 	t := time.NewTicker(c.cfg.ConfirmEvery)
 	defer t.Stop()
 	for {
@@ -372,8 +374,8 @@ func (c *Cache) confirm(ctx context.Context) error {
 	}
 }
 
-// replacement returns the proof in err that the store was replaced, or nil.
-func replacement(err error) *storage.ReplacedError {
+// asReplacedError returns the proof in err that the store was replaced, or nil.
+func asReplacedError(err error) *storage.ReplacedError {
 	var r *storage.ReplacedError
 	if errors.As(err, &r) {
 		return r

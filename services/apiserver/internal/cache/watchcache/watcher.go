@@ -14,9 +14,9 @@ type WatchOptions struct {
 	// InitialState ignores it.
 	After   int64
 	Initial Initial
-	// Lost, if set, is called at most once: when the watcher's position is gone while its owner is not
-	// in Next, because a client that does not read stalls it. It must not block. It does not run
-	// any more once Close has returned.
+	// Lost, if set, is called at most once: when the watcher's position is gone while its owner is
+	// not in Next, because a client that does not read stalls it. It must not block. It does not
+	// run any more once Close has returned.
 	Lost func()
 }
 
@@ -62,7 +62,7 @@ type Watcher struct {
 	// begun is when the watcher was created. oldest is when the oldest of the changes that Next
 	// returned was applied, and 0 if there is none since begun. Both are in nanoseconds of the
 	// cache's clock.
-	begun, oldest int64
+	createdAt, oldestApplied int64
 }
 
 // initialState is the rest of the initial state: the part of a snapshot from a key on, or single
@@ -71,7 +71,7 @@ type initialState struct {
 	revision int64
 	snapshot Snapshot
 	from     string
-	single   bool
+	picked   bool
 	entries  []*Entry
 }
 
@@ -89,13 +89,13 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 		after:    opts.After,
 		revision: opts.After,
 	}
-	if err := w.begin(opts.Initial == InitialState); err != nil {
+	if err := w.setPosition(opts.Initial == InitialState); err != nil {
 		return nil, err
 	}
-	if in := w.initial.Load(); in != nil && w.group.scope.kind != scopeAll {
+	if state := w.initial.Load(); state != nil && w.group.scope.kind != scopeAll {
 		w.calls.Add(1) // a caller in Pause is not stalled by a client
-		if picked := in.pick(w.sel); picked != nil {
-			w.initial.CompareAndSwap(in, picked)
+		if picked := state.pick(w.sel); picked != nil {
+			w.initial.CompareAndSwap(state, picked)
 		}
 		w.calls.Add(1)
 	}
@@ -105,8 +105,8 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 // Variant returns the variant of the watched resource.
 func (w *Watcher) Variant() string { return w.store.Variant() }
 
-// begin sets the watcher's position in the log.
-func (w *Watcher) begin(initial bool) error {
+// setPosition sets the watcher's position in the log.
+func (w *Watcher) setPosition(initial bool) error {
 	s := w.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (w *Watcher) begin(initial bool) error {
 		return ErrNotReady
 	}
 	w.era = s.era.Load()
-	w.begun = s.cache.now()
+	w.createdAt = s.cache.now()
 	if initial {
 		im := s.publish()
 		sn := Snapshot{store: s, image: im, revision: max(s.cache.Revision(), im.last)}
@@ -129,10 +129,10 @@ func (w *Watcher) begin(initial bool) error {
 		if w.after < s.log.floor {
 			return &ExpiredError{Revision: w.after, Oldest: s.log.floor}
 		}
-		w.cursor.Store(s.log.after(w.after))
+		w.cursor.Store(s.log.firstAfter(w.after))
 	}
 	w.group = s.groups.join(w.sel.scope(s.resource.Index))
-	s.follow(w)
+	s.registerWatcher(w)
 	if w.cursor.Load() == s.log.next { // records that do not concern it do not cost it its position any more
 		w.armed.Store(w.group.arm())
 	}
@@ -146,7 +146,7 @@ func (w *Watcher) Close() {
 	}
 	w.Nudge()
 	if wk := w.armed.Load(); wk != nil {
-		wk.forget(w)
+		wk.unregister(w)
 	}
 	w.notifying.Lock()   // wait for a running onLost
 	w.notifying.Unlock() //lint:ignore SA2001 it waits
@@ -169,22 +169,22 @@ func (w *Watcher) Nudge() {
 // Waited returns how long ago the oldest of the changes that Next has just returned was applied
 // here. It returns false if all of them are older than the watcher.
 func (w *Watcher) Waited() (time.Duration, bool) {
-	if w.oldest == 0 {
+	if w.oldestApplied == 0 {
 		return 0, false
 	}
-	return time.Duration(w.store.cache.now() - w.oldest), true
+	return time.Duration(w.store.cache.now() - w.oldestApplied), true
 }
 
 // Next waits for events and returns the available ones, up to the capacity of buf. It empties and
 // uses buf first, so earlier events are not kept alive while nothing happens. It returns no events
-// after Nudge, and if Pause ended it. Errors are final: *ExpiredError if the watcher's position is no
-// longer kept, ErrClosed, ErrStopped, or the error of the context.
+// after Nudge, and if Pause ended it. Errors are final: *ExpiredError if the watcher's position is
+// no longer kept, ErrClosed, ErrStopped, or the error of the context.
 func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	w.calls.Add(1)
 	defer w.calls.Add(1)
 	buf = emptied(buf)
 	for {
-		got, armed, err := w.tryRead(ctx, buf)
+		got, armed, err := w.readAvailable(ctx, buf)
 		if armed == nil {
 			return got, err
 		}
@@ -209,7 +209,7 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 	}
 	buf = emptied(buf)
 	for {
-		got, armed, err := w.tryRead(ctx, buf)
+		got, armed, err := w.readAvailable(ctx, buf)
 		if armed == nil {
 			w.calls.Add(1)
 			return got, true, err
@@ -232,10 +232,10 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 }
 
 // park leaves resume to the next change or Nudge. It returns false if an event is due already.
-func (w *Watcher) park(wk *wake, resume func()) bool {
+func (w *Watcher) park(armed *wake, resume func()) bool {
 	w.resume = resume
 	w.parked.Store(true)
-	if wk.park(w) && len(w.nudge) == 0 {
+	if armed.park(w) && len(w.nudge) == 0 {
 		return true
 	}
 	return !w.parked.CompareAndSwap(true, false) // unless another goroutine has unparked it
@@ -258,9 +258,9 @@ func emptied(buf []Event) []Event {
 	return buf[:0]
 }
 
-// tryRead returns the available events, or the wake to wait for.
-func (w *Watcher) tryRead(ctx context.Context, buf []Event) (events []Event, armed *wake, err error) {
-	w.oldest = 0
+// readAvailable returns the available events, or the wake to wait for.
+func (w *Watcher) readAvailable(ctx context.Context, buf []Event) (events []Event, armed *wake, err error) {
+	w.oldestApplied = 0
 	for {
 		if w.closed.Load() {
 			return nil, nil, ErrClosed
@@ -274,8 +274,8 @@ func (w *Watcher) tryRead(ctx context.Context, buf []Event) (events []Event, arm
 		if w.expired.Load() {
 			return nil, nil, w.expiredError()
 		}
-		if in := w.initial.Load(); in != nil {
-			return w.nextInitial(in, buf), nil, nil
+		if state := w.initial.Load(); state != nil {
+			return w.nextInitial(state, buf), nil, nil
 		}
 		if wk := w.armed.Load(); wk != nil {
 			select {
@@ -321,46 +321,46 @@ func (w *Watcher) Revision() int64 {
 
 // pick returns the state reduced to the selected objects, or nil if Pause ended it.
 func (in *initialState) pick(sel *matcher) *initialState {
-	out := &initialState{revision: in.revision, single: true}
-	whole := in.snapshot.selectAll(sel, in.from, func(e *Entry) bool {
-		out.entries = append(out.entries, e)
+	picked := &initialState{revision: in.revision, picked: true}
+	completed := in.snapshot.selectAll(sel, in.from, func(e *Entry) bool {
+		picked.entries = append(picked.entries, e)
 		return true
 	})
-	if !whole {
+	if !completed {
 		return nil
 	}
-	return out
+	return picked
 }
 
 // nextInitial returns the next part of the initial state. A watcher that is cut meanwhile stays
 // cut.
-func (w *Watcher) nextInitial(in *initialState, buf []Event) []Event {
-	rest := *in
-	if in.single {
-		n := min(len(in.entries), cap(buf))
-		for _, e := range in.entries[:n] {
+func (w *Watcher) nextInitial(state *initialState, buf []Event) []Event {
+	remaining := *state
+	if state.picked {
+		n := min(len(state.entries), cap(buf))
+		for _, e := range state.entries[:n] {
 			buf = append(buf, Event{Type: Added, Revision: e.Revision, Entry: e})
 		}
-		rest.entries = in.entries[n:]
+		remaining.entries = state.entries[n:]
 	} else {
-		whole := in.snapshot.selectAll(w.sel, in.from, func(e *Entry) bool {
+		completed := state.snapshot.selectAll(w.sel, state.from, func(e *Entry) bool {
 			if len(buf) == cap(buf) {
-				rest.from = e.Key()
+				remaining.from = e.Key()
 				return false
 			}
 			buf = append(buf, Event{Type: Added, Revision: e.Revision, Entry: e})
-			rest.from = e.Key() + "\x00"
+			remaining.from = e.Key() + "\x00"
 			return true
 		})
-		if !whole { // the next call repeats this part
+		if !completed { // the next call repeats this part
 			return emptied(buf)
 		}
 	}
 	if len(buf) < cap(buf) {
-		w.initial.CompareAndSwap(in, nil)
-		w.revision = in.revision
+		w.initial.CompareAndSwap(state, nil)
+		w.revision = state.revision
 		return append(buf, Event{Type: Bookmark, Revision: w.revision})
 	}
-	w.initial.CompareAndSwap(in, &rest)
+	w.initial.CompareAndSwap(state, &remaining)
 	return buf
 }

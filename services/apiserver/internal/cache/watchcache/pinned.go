@@ -1,0 +1,88 @@
+package watchcache
+
+import (
+	"runtime/metrics"
+	"sync"
+	"unsafe"
+	"weak"
+)
+
+const (
+	// bytesPerSample is the number of bytes of values that leave the cache per tracked value. The
+	// tracked value stands for all of them.
+	bytesPerSample = 64 << 10
+	// minPruned is the minimum number of tracked values at which collected ones are removed.
+	minPruned = 64
+)
+
+// pinnedValues estimates the memory of values that left the cache and are still referenced: by a
+// response that is being written, or by a watcher that does not read. It keeps none of them alive.
+type pinnedValues struct {
+	mu      sync.Mutex // a leaf lock
+	skipped int64      // bytes that left since the last tracked value
+	samples []departedValue
+	pruneAt int // the number of samples at which collected values are removed
+}
+
+// departedValue is a tracked value that left the cache.
+type departedValue struct {
+	value  weak.Pointer[byte]
+	bytes  int64  // that it stands for
+	cycles uint64 // completed garbage collections when it left
+}
+
+// add records that the cache does not refer to an entry any more. The entry may be nil.
+func (p *pinnedValues) add(e *Entry) {
+	if e == nil || len(e.stored) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.skipped += int64(len(e.stored))
+	if p.skipped < bytesPerSample {
+		return
+	}
+	if len(p.samples) >= max(p.pruneAt, minPruned) {
+		p.removeCollected()
+		p.pruneAt = 2 * len(p.samples)
+	}
+	p.samples = append(p.samples, departedValue{weak.Make(unsafe.StringData(e.stored)), p.skipped, completedCollections()})
+	p.skipped = 0
+}
+
+// removeCollected removes the values that the garbage collector has freed. The caller holds mu.
+func (p *pinnedValues) removeCollected() {
+	remaining := p.samples[:0]
+	for _, sample := range p.samples {
+		if sample.value.Value() != nil {
+			remaining = append(remaining, sample)
+		}
+	}
+	clear(p.samples[len(remaining):])
+	p.samples = remaining
+}
+
+// bytes returns the estimated memory. A value that left during a collection may survive it, so it
+// counts only if it survives the next one.
+func (p *pinnedValues) bytes() (total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.removeCollected()
+	now := completedCollections()
+	for _, sample := range p.samples {
+		if now >= sample.cycles+2 {
+			total += sample.bytes
+		}
+	}
+	return total
+}
+
+// completedCollections returns the number of completed garbage collections.
+func completedCollections() uint64 {
+	samples := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(samples)
+	if samples[0].Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return samples[0].Value.Uint64()
+}

@@ -1,0 +1,195 @@
+package watchcache
+
+import (
+	"bytes"
+	"sync"
+	"unsafe"
+
+	"github.com/klauspost/compress/s2"
+
+	"binnacle/services/apiserver/internal/cache/encodings"
+	"binnacle/services/apiserver/internal/cache/valuedict"
+)
+
+// An entry stores its value in one of three forms:
+//
+//   - packed: as the difference to other values of the resource, in a dictionary (package valuedict)
+//   - compressed: with its outline beside it (ResourceConfig.Packed)
+//   - verbatim
+//
+// Sizes in memory count the stored form. Entry.Borrow decodes a value into pooled memory. The
+// entries of an inefficient dictionary, which blocks a new one, are replaced by equal entries
+// (Store.compactDictionaries). No log and no watcher reports this.
+
+// valueEncoding describes how entries store their data. Entries of one kind share it.
+type valueEncoding struct {
+	// ring holds the encodings of the entries. It is nil if no encodings are kept.
+	ring *encodings.Ring
+	// dict is the dictionary of a packed value; nil for other forms.
+	dict *valuedict.Dictionary
+	// sealed means that the store encrypts the value, so it is not packed with others.
+	sealed bool
+}
+
+// withoutRing returns a valueEncoding of the same form for entries that keep no encodings.
+func (v *valueEncoding) withoutRing() *valueEncoding {
+	if v == nil || v.dict == nil {
+		return nil
+	}
+	return &valueEncoding{dict: v.dict}
+}
+
+// ring returns the ring of the encodings of the entry, or nil if the entry keeps none.
+func (e *Entry) ring() *encodings.Ring {
+	if e.encoding == nil {
+		return nil
+	}
+	return e.encoding.ring
+}
+
+// dict returns the dictionary with which the value is packed, or nil.
+func (e *Entry) dict() *valuedict.Dictionary {
+	if e.encoding == nil {
+		return nil
+	}
+	return e.encoding.dict
+}
+
+// Encoding returns the encoding of the entry in a form. If it is absent, encode makes it, and
+// concurrent callers wait for that one call. The bytes are shared and must not be changed. Errors
+// are not cached. encode may request other forms of the entry, as long as no two forms need each
+// other.
+func (e *Entry) Encoding(form encodings.ID, encode func(*Entry) ([]byte, error)) ([]byte, error) {
+	if e.ring() == nil {
+		return encode(e)
+	}
+	if b, ok := e.encodings.Find(form); ok { // avoids the allocation of a closure
+		return b, nil
+	}
+	return e.ring().Get(&e.encodings, form, func() ([]byte, error) { return encode(e) })
+}
+
+// Encoded returns the encoding in a form if it exists.
+func (e *Entry) Encoded(form encodings.ID) ([]byte, bool) { return e.encodings.Find(form) }
+
+// Spare reports whether a low-priority encoding may be kept without evicting others.
+func (e *Entry) Spare() bool { return e.ring() != nil && e.ring().HasSpareMemory() }
+
+// dropEncodings evicts the encodings of the entry, which is unlikely to be read again. The entry
+// may be nil.
+func (e *Entry) dropEncodings() {
+	if e != nil && e.ring() != nil {
+		e.ring().Drop(&e.encodings)
+	}
+}
+
+// retire evicts the encodings of the entry, which left the cache, and stops it from keeping new
+// ones. The entry may be nil.
+func (e *Entry) retire() {
+	if e != nil && e.ring() != nil {
+		e.ring().Retire(&e.encodings)
+	}
+}
+
+// retired reports whether the entry has left the cache.
+func (e *Entry) retired() bool { return e.ring() != nil && e.ring().Retired(&e.encodings) }
+
+// asText returns a string that shares the memory of a value. The value must never change.
+func asText(value []byte) string { return unsafe.String(unsafe.SliceData(value), len(value)) }
+
+// bytes returns the stored form of the value.
+func (e *Entry) bytes() []byte {
+	if e.stored == "" {
+		return nil
+	}
+	return unsafe.Slice(unsafe.StringData(e.stored), len(e.stored))
+}
+
+// packValue packs the value of an entry with the dictionary of the resource, if that is worthwhile
+// when all values of the resource together have total bytes. The entry must not be published yet.
+func (s *Store) packValue(e *Entry, total int64) {
+	packedValue, dict := s.dictionaries.Pack(e.bytes(), total)
+	if dict == nil {
+		return
+	}
+	encoding := s.packedEncoding.Load()
+	if encoding == nil || encoding.dict != dict {
+		encoding = &valueEncoding{ring: s.cache.ring, dict: dict}
+		s.packedEncoding.Store(encoding)
+	}
+	e.stored = asText(packedValue)
+	e.encoding = encoding
+}
+
+// Stored returns the value as it is in the store. It must not be changed.
+func (e *Entry) Stored() []byte {
+	dict := e.dict()
+	switch {
+	case dict != nil:
+		return dict.Append(nil, e.bytes())
+	case e.id&packed != 0:
+		return unpacked(nil, e.bytes())
+	}
+	return e.bytes()
+}
+
+// Size returns the size of the value in bytes.
+func (e *Entry) Size() int {
+	switch {
+	case e.dict() != nil:
+		return valuedict.Size(e.bytes())
+	case e.id&packed != 0:
+		n, _ := s2.DecodedLen(e.bytes())
+		return n
+	}
+	return len(e.stored)
+}
+
+// hasStored reports whether the entry has the given value.
+func (e *Entry) hasStored(value []byte) bool {
+	borrowed := e.Borrow()
+	defer borrowed.Release()
+	return bytes.Equal(borrowed.Value, value)
+}
+
+// Borrowed is a borrowed value of an entry. It is valid until Release.
+type Borrowed struct {
+	Value []byte
+	// buffer is the pooled buffer that Value is in, or nil if the entry itself holds Value.
+	buffer *[]byte
+}
+
+// maxBorrowed is the largest buffer that is returned to the pool, in bytes.
+const maxBorrowed = 256 << 10
+
+var borrowPool = sync.Pool{New: func() any { return new([]byte) }}
+
+// Borrow returns the same as Stored, in pooled memory. The caller must not refer to it after
+// Release.
+func (e *Entry) Borrow() Borrowed {
+	dict := e.dict()
+	if dict == nil && e.id&packed == 0 {
+		return Borrowed{Value: e.bytes()}
+	}
+	buffer, _ := borrowPool.Get().(*[]byte)
+	if dict != nil {
+		return Borrowed{Value: dict.Append((*buffer)[:0], e.bytes()), buffer: buffer}
+	}
+	return Borrowed{Value: unpacked(*buffer, e.bytes()), buffer: buffer}
+}
+
+// Release returns the memory of the value to the pool.
+func (b Borrowed) Release() {
+	if b.buffer == nil {
+		return
+	}
+	if overwriteReleased {
+		for i := range b.Value {
+			b.Value[i] = 0xdb
+		}
+	}
+	if cap(b.Value) <= maxBorrowed {
+		*b.buffer = b.Value[:0]
+	}
+	borrowPool.Put(b.buffer)
+}
