@@ -122,7 +122,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				t.Fatal(err)
 			}
 			if attrs.Name != "a" || attrs.Namespace != obj.GetNamespace() || len(attrs.Labels) != len(obj.GetLabels()) {
-				t.Errorf("got attributes %+v", attrs)
+				t.Errorf("attributes = %+v, want name a, namespace %q and %d labels", attrs, obj.GetNamespace(), len(obj.GetLabels()))
 			}
 			partial, err := kc.PartialFrame(codec.Added, "v1", it)
 			if err != nil {
@@ -134,7 +134,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 			}
 			if pom.Kind != "PartialObjectMetadata" || pom.APIVersion != "meta.k8s.io/v1" ||
 				pom.ResourceVersion != "42" || pom.Labels["app"] != "web" {
-				t.Errorf("got metadata %+v", pom)
+				t.Errorf("metadata = %+v, want PartialObjectMetadata at resourceVersion 42 with label app=web", pom)
 			}
 			checkRow(t, kc, it)
 		})
@@ -152,7 +152,7 @@ func checkEvent(t *testing.T, frame []byte, typ string, k *registry.Kind) {
 	}
 	if ev.Type != typ || ev.Object.Kind != k.Kind || ev.Object.APIVersion != k.GroupVersion().String() ||
 		!bytes.HasSuffix(frame, []byte("\n")) || bytes.Count(frame, []byte("\n")) != 1 {
-		t.Errorf("got %s frame %s", typ, frame)
+		t.Errorf("frame = %s, want one line of type %s with a %s", frame, typ, k.Kind)
 	}
 }
 
@@ -172,7 +172,7 @@ func checkRow(t *testing.T, kc *codec.Coder, it codec.Item) {
 	}
 	cells := max(len(table.ColumnDefinitions), len(kc.Decl.Presentation.Columns))
 	if len(table.Rows) != 1 || len(table.Rows[0].Cells) != cells {
-		t.Fatalf("got %d cells for %d columns", len(table.Rows[0].Cells), len(table.ColumnDefinitions))
+		t.Fatalf("table = %+v, want one row of %d cells", table, cells)
 	}
 	for i, col := range table.ColumnDefinitions {
 		if col.Name == "Age" && table.Rows[0].Cells[i] != "90s" {
@@ -188,7 +188,7 @@ func decode(t *testing.T, c *codec.Codec, media string, b []byte, gvk schema.Gro
 		t.Fatalf("%s: %v", b, err)
 	}
 	if d.GVK != gvk || len(d.Unknown) > 0 {
-		t.Errorf("got %v with unknown fields %v", d.GVK, d.Unknown)
+		t.Errorf("decoded %v with unknown fields %v, want %v without any", d.GVK, d.Unknown, gvk)
 	}
 	return d.Object.(registry.Object)
 }
@@ -492,7 +492,7 @@ func TestDecodeErrorsNameField(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	_, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":"a"}`), gvk, nil, false)
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap.metadata of type v1.ObjectMeta") {
-		t.Errorf("got %v", err)
+		t.Errorf("Decode of text as metadata = %v, want an error about ConfigMap.metadata", err)
 	}
 	d, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","x":1},"data":{"a":"1","a":"2"}}`), gvk, nil, true)
 	if err != nil {
@@ -500,6 +500,6 @@ func TestDecodeErrorsNameField(t *testing.T) {
 	}
 	if got := fmt.Sprint(d.Unknown); got != `[duplicate field "data.a" unknown field "metadata.x"]` &&
 		got != `[unknown field "metadata.x" duplicate field "data.a"]` {
-		t.Errorf("got unknown fields %s", got)
+		t.Errorf("unknown fields = %s, want duplicate data.a and unknown metadata.x", got)
 	}
 }

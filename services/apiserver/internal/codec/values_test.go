@@ -172,7 +172,7 @@ func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 		_, err := c.Of(k).DecodeStored([]byte(value), 1)
 		if undecodable := new(codec.UndecodableError); !errors.As(err, &undecodable) ||
 			!strings.Contains(err.Error(), "exponent of quantity") {
-			t.Errorf("got %v", err)
+			t.Errorf("got error %v, want an UndecodableError about the exponent of quantity", err)
 		}
 	}
 }

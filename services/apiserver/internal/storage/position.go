@@ -81,8 +81,8 @@ func (p *Position) Loaded(kv *KeyValue) {
 	}
 }
 
-// Still reports whether no change is expected at a revision after Last.
-func (p Position) Still(revision int64) bool {
+// QuietAt reports whether nothing changed at a revision after Last.
+func (p Position) QuietAt(revision int64) bool {
 	return p.Quiet || p.ReadAt != 0 && revision > p.ReadAt
 }
 
@@ -91,26 +91,26 @@ func (p Position) Still(revision int64) bool {
 // returns the new events, or *ReplacedError.
 func (p Position) Recheck(from int64, events []Event) ([]Event, error) {
 	found := from > p.Last.Revision
-	// unknown holds the revisions of keys with a value at ReadAt that is newer than Last.
-	var unknown map[string]int64
+	// missing holds the revisions of keys with a value at ReadAt that is newer than Last.
+	var missing map[string]int64
 	for len(events) > 0 && events[0].Revision <= p.Revision {
 		e := &events[0]
 		switch {
 		case e.Revision == p.Last.Revision:
 			found = found || MarkOf(e).Same(p.Last)
-		case p.Still(e.Revision):
+		case p.QuietAt(e.Revision):
 			return nil, p.Replaced(0, fmt.Sprintf("%s changed at %d, where no change is expected", e.Key, e.Revision))
 		case e.Type == Deleted:
-			delete(unknown, e.Key)
+			delete(missing, e.Key)
 		case p.ReadAt != 0:
-			if unknown == nil {
-				unknown = map[string]int64{}
+			if missing == nil {
+				missing = map[string]int64{}
 			}
-			unknown[e.Key] = e.Revision
+			missing[e.Key] = e.Revision
 		}
 		events = events[1:]
 	}
-	for key, revision := range unknown {
+	for key, revision := range missing {
 		return nil, p.Replaced(0, fmt.Sprintf("%s was written at %d, but is missing at %d", key, revision, p.ReadAt))
 	}
 	if !found {

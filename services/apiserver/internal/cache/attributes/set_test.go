@@ -29,7 +29,7 @@ func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
 				}
 				s := attributes.MakeSetLike(&recent, pairs)
 				if got := maps.Collect(s.All()); !maps.Equal(got, want) {
-					t.Errorf("got %v, want %v", got, want)
+					t.Errorf("MakeSetLike(%v) = %v, want %v", pairs, got, want)
 					return
 				}
 			}
@@ -52,11 +52,11 @@ func TestSetReturnsItsPairs(t *testing.T) {
 		}
 		s := attributes.MakeSetLike(&recent, pairs)
 		if got := maps.Collect(s.All()); !maps.Equal(got, want) || s.Len() != len(want) {
-			t.Fatalf("got %v, want %v", got, want)
+			t.Fatalf("MakeSetLike(%v) = %v with length %d, want %v", pairs, got, s.Len(), want)
 		}
 		for k, v := range want {
 			if got, ok := s.Lookup(k); got != v || !ok {
-				t.Fatalf("%q: got %q, want %q", k, got, v)
+				t.Fatalf("Lookup(%q) = %q, %v, want %q, true", k, got, ok, v)
 			}
 		}
 		if s.Has("no key is that long") || s.Get("no key is that long") != "" {
@@ -73,12 +73,12 @@ func TestMakeSet(t *testing.T) {
 		all = append(all, k+"="+v)
 	}
 	if got := strings.Join(all, ","); got != "=empty,a=1,b=3" || s.Len() != 3 {
-		t.Errorf("got %q", got)
+		t.Errorf("pairs = %q, length %d, want =empty,a=1,b=3, length 3", got, s.Len())
 	}
 	for key, want := range map[string]string{"a": "1", "b": "3", "": "empty", "c": ""} {
 		v, ok := s.Lookup(key)
 		if v != want || ok != (key != "c") || s.Has(key) != ok || s.Get(key) != want {
-			t.Errorf("%q: got %q, %v, want %q", key, v, ok, want)
+			t.Errorf("Lookup(%q) = %q, %v, want %q", key, v, ok, want)
 		}
 	}
 	var none attributes.Set

@@ -277,7 +277,7 @@ func TestWaitForIncludesRevision(t *testing.T) {
 	select {
 	case got := <-f.calls:
 		if got != "ADDED 2" {
-			t.Errorf("got %s", got)
+			t.Errorf("got %s, want ADDED 2", got)
 		}
 	default:
 		t.Error("WaitFor returned before the change was applied")

@@ -41,7 +41,7 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 	}
 	first, err := update(nil)
 	if err != nil || len(first) != 3 || !slices.Equal(compiled, []string{"a", "b", "c"}) {
-		t.Fatalf("got %v (%v), compiled %v", first, err, compiled)
+		t.Fatalf("first Update = %v, %v, compiled %v, want 3 items, compiled a, b, c", first, err, compiled)
 	}
 	r.put("ns", "b", 20)
 	if second, err := update(nil); err != nil || second[0] != first[0] || second[1] == first[1] || !slices.Equal(compiled, []string{"b"}) {

@@ -112,7 +112,7 @@ func TestLoadIsRetried(t *testing.T) {
 	src := &failingLoad{Source: watchcachetest.NewSource(store, "/registry/"), left: 3}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
 	if got := names(r.pods); !slices.Equal(got, []string{"a/x"}) {
-		t.Errorf("got %q", got)
+		t.Errorf("pods after three failed loads = %q, want a/x", got)
 	}
 }
 
@@ -195,17 +195,17 @@ func TestUnreadableValueIsServedWithError(t *testing.T) {
 	store.put("/registry/pods/b/worse", "nonsense")
 	r.sync()
 	if got := names(r.pods); !slices.Equal(got, []string{"a/bad", "b/worse"}) {
-		t.Errorf("got %q", got)
+		t.Errorf("pods = %q, want a/bad and b/worse", got)
 	}
 	e, _ := r.pods.Get("/registry/pods/a/bad")
 	if e.Namespace() != "a" || e.Name() != "bad" || string(e.Stored()) != "nonsense" {
-		t.Errorf("got entry %+v", e)
+		t.Errorf("entry of a/bad = %+v, want namespace a, name bad and the stored value", e)
 	}
 	r.wantMetrics(`binnacle_watch_cache_unreadable_values_total{resource="pods"} 2`)
 	for _, e := range []*watchcache.Entry{e, r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
 		var why *storage.UnreadableError
 		if !errors.As(e.Unreadable(), &why) || !why.Undecodable || why.Key != e.Key() || why.Revision != e.Revision {
-			t.Errorf("got error %+v", why)
+			t.Errorf("Unreadable() of %s at %d = %+v, want an undecodable value of that key and revision", e.Key(), e.Revision, why)
 		}
 	}
 }
@@ -326,7 +326,7 @@ func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 			return false
 		}
 		if e, _ := sn.Get("/registry/pods/a/x"); string(e.Stored()) != onNode("1") || sn.Revision() != 2 {
-			t.Errorf("got %s at revision 2", e.Stored())
+			t.Errorf("SnapshotAt(2) = revision %d with %s, want revision 2 with %s", sn.Revision(), e.Stored(), onNode("1"))
 		}
 		return true
 	}

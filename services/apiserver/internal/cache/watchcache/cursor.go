@@ -23,36 +23,45 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 			return nil, &ExpiredError{Revision: w.revision, Oldest: r.revision}
 		}
 		ev, ok := w.event(r)
-		// An event whose value must be read from the store is returned alone.
-		if len(buf) == cap(buf) || ok && !ev.Entry.hasValue() && len(buf) > 0 {
+		// An event whose value must be read from the store begins the next batch, so that the events
+		// before it do not wait for the read.
+		readsStore := ok && !ev.Entry.hasValue()
+		if len(buf) == cap(buf) || readsStore && len(buf) > 0 {
 			w.cursor.Store(w.cursor.Load() - uint64(n-i))
 			w.armed.Store(nil)
 			following = r.revision
 			break
 		}
-		if ok {
-			if ev.Type == Deleted && w.hasMoreOf(r.revision, records[i+1:n], following) {
-				ev.Entry = w.previousAt(r, r.revision-1)
-			}
-			if !ev.Entry.hasValue() {
-				if ev.Entry, err = w.readDroppedValue(ctx, r, ev.Entry); err != nil {
-					return nil, err
-				}
-			}
-			if ev.Before != nil && !ev.Before.hasValue() {
-				if ev.Before, err = w.readDroppedValue(ctx, r, ev.Before); err != nil {
-					return nil, err
-				}
-			}
-			buf = append(buf, ev)
-			if w.oldestApplied == 0 && r.appliedAt >= w.createdAt {
-				w.oldestApplied = r.appliedAt
-			}
+		if !ok {
+			continue
+		}
+		if ev.Type == Deleted && w.hasMoreOf(r.revision, records[i+1:n], following) {
+			ev.Entry = w.previousAt(r, r.revision-1)
+		}
+		if err := w.readDroppedValues(ctx, r, &ev); err != nil {
+			return nil, err
+		}
+		buf = append(buf, ev)
+		if w.oldestApplied == 0 && r.appliedAt >= w.createdAt {
+			w.oldestApplied = r.appliedAt
 		}
 	}
 	// All records before the revision of the following one have been read.
 	w.revision = max(w.revision, following-1)
 	return buf, nil
+}
+
+// readDroppedValues reads the values of an event that history has dropped.
+func (w *Watcher) readDroppedValues(ctx context.Context, r *record, ev *Event) (err error) {
+	if !ev.Entry.hasValue() {
+		if ev.Entry, err = w.readDroppedValue(ctx, r, ev.Entry); err != nil {
+			return err
+		}
+	}
+	if ev.Before != nil && !ev.Before.hasValue() {
+		ev.Before, err = w.readDroppedValue(ctx, r, ev.Before)
+	}
+	return err
 }
 
 // readDroppedValue reads the value of an entry that history dropped.

@@ -272,7 +272,7 @@ func TestEncodingOfUncachedEntryIsNotKept(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	e := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/x", Value: []byte(labelled("a")), ModRevision: 7, CreateRevision: 5})
 	if e.Name() != "x" || e.Labels().Get("app") != "a" || e.Revision != 7 || e.CreateRevision != 5 {
-		t.Fatalf("got %+v", e)
+		t.Fatalf("Entry = %+v, want name x, label app=a, revision 7, created at 5", e)
 	}
 	if b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("b"), nil }); err != nil || string(b) != "b" {
 		t.Errorf("got %q, %v, want b", b, err)

@@ -69,6 +69,7 @@ func (l *loading) page(items []storage.KeyValue) error {
 	return nil
 }
 
+// add adds an entry to the new image of a store.
 func (l *loading) add(s *Store, e *Entry) {
 	im := l.images[s]
 	if im == nil {
@@ -82,7 +83,12 @@ func (l *loading) add(s *Store, e *Entry) {
 	s.pendingBytes.Store(0)
 }
 
-// commit makes the state and the resources that it defines the served ones.
+// commit replaces the contents of the cache by the loaded state, in these steps:
+//
+//  1. It adds and removes the resources that loaded entries define.
+//  2. It assigns each value to the store that now has its key.
+//  3. It replaces the contents of every store.
+//  4. It publishes the revision and wakes the watchers.
 func (l *loading) commit(position storage.Position) {
 	c, revision := l.cache, position.Revision
 	c.mu.Lock()
@@ -91,30 +97,9 @@ func (l *loading) commit(position storage.Position) {
 		return // the store's revision went backwards meanwhile
 	}
 	fired := l.redefine(revision, nil)
-	r := c.routes.Load()
 	c.loads++
-	c.unclaimed.Clear()
-	for _, kv := range l.unclaimed {
-		if s := r.ofKey(c.cfg.Root, kv.Key); s != nil {
-			l.add(s, c.makeEntry(s, kv))
-		} else {
-			c.unclaimed.Set(kv.Key, kv)
-		}
-	}
-	for s, im := range l.images {
-		if r.withName(s.resource.Name) == s {
-			continue
-		}
-		im.entries.Scan(func(e *Entry) bool {
-			if now := r.ofKey(c.cfg.Root, e.Key()); now != nil {
-				l.add(now, c.makeEntry(now, e.keyValue()))
-			} else {
-				c.keepUnclaimed(e)
-			}
-			return true
-		})
-	}
-	for s := range r.all() {
+	l.assignValues()
+	for s := range c.routes.Load().all() {
 		im := l.images[s]
 		if im == nil {
 			im = newImage(s.resource.Index, l.era)
@@ -128,15 +113,42 @@ func (l *loading) commit(position storage.Position) {
 	c.revision.Store(revision)
 	c.revisionWaits.advance(revision)
 	releaseAll(fired)
-	reloaded := c.reloading
-	c.reloading = false
-	if reloaded {
+	if c.reloading {
 		c.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
 	}
-	if reloaded || !c.cfg.LoadsHistory {
+	if c.reloading || !c.cfg.LoadsHistory {
 		c.ready.set(true)
 	}
+	c.reloading = false
 	c.loadedOnce.Do(func() { close(c.loaded) })
+}
+
+// assignValues adds the loaded values to other stores, or to the unclaimed values, if the resource
+// of their keys was unknown or another one when they were read. The caller holds Cache.mu.
+func (l *loading) assignValues() {
+	c := l.cache
+	r := c.routes.Load()
+	c.unclaimed.Clear()
+	for _, kv := range l.unclaimed {
+		if s := r.ofKey(c.cfg.Root, kv.Key); s != nil {
+			l.add(s, c.makeEntry(s, kv))
+		} else {
+			c.unclaimed.Set(kv.Key, kv)
+		}
+	}
+	for s, im := range l.images {
+		if r.withName(s.resource.Name) == s {
+			continue
+		}
+		im.entries.Scan(func(e *Entry) bool {
+			if current := r.ofKey(c.cfg.Root, e.Key()); current != nil {
+				l.add(current, c.makeEntry(current, e.keyValue()))
+			} else {
+				c.keepUnclaimed(e)
+			}
+			return true
+		})
+	}
 }
 
 // setCurrent makes the cache ready unless it must reload.
@@ -148,8 +160,8 @@ func (c *Cache) setCurrent() {
 	}
 }
 
-// becomeReady makes the cache ready once it shows what the store held after the load. The loaded
-// state may be an older one, at which history begins.
+// becomeReady makes the cache ready once it contains everything that the store held after the load.
+// The loaded state may be an older one, at which history begins.
 func (c *Cache) becomeReady(ctx context.Context) error {
 	select {
 	case <-c.loaded:

@@ -22,14 +22,16 @@ type record struct {
 
 const recordOverhead = int64(unsafe.Sizeof(record{})) + 8
 
-// last returns the previous version at the revision of the record, which watchers receive as
-// deleted. All watchers share it.
+// prevAtRevision returns the previous version at the revision of the record, which watchers receive
+// as deleted. All watchers share it.
 func (r *record) prevAtRevision() *Entry { return r.prevCopy(&r.tombstone, r.revision) }
 
-// lastBefore is last at the revision before the record's, for watchers that receive more events of
-// the same revision.
+// prevBeforeRevision returns the previous version at the revision before the record's, for watchers
+// that receive more events of the same revision.
 func (r *record) prevBeforeRevision() *Entry { return r.prevCopy(&r.earlyTombstone, r.revision-1) }
 
+// prevCopy returns the copy of the previous version at a revision, which it keeps after the first
+// call.
 func (r *record) prevCopy(kept *atomic.Pointer[Entry], revision int64) *Entry {
 	if e := kept.Load(); e != nil {
 		return e
@@ -84,8 +86,10 @@ func (l *eventLog) reaches(revision int64) bool {
 	return l.len() > 0 && l.record(l.first).revision <= revision
 }
 
+// record returns the record with a number, which must be kept.
 func (l *eventLog) record(seq uint64) *record { return l.ring[seq&uint64(len(l.ring)-1)] }
 
+// append adds the newest record.
 func (l *eventLog) append(r *record) {
 	if l.len() == len(l.ring) {
 		l.resize(max(minRing, 2*len(l.ring)))
@@ -184,27 +188,38 @@ const (
 
 // boundLogs reduces the logs to their byte bound. The caller holds mu.
 func (c *Cache) boundLogs() {
-	over := c.history.Used() - c.cfg.HistoryBytes
-	if over <= 0 {
+	excess := c.history.Used() - c.cfg.HistoryBytes
+	if excess <= 0 {
 		return
 	}
-	over += c.cfg.HistoryBytes / slackPart
+	excess += c.cfg.HistoryBytes / slackPart
 	sizes := make([]logSize, 0, 16)
 	for s := range c.routes.Load().all() {
-		if n := s.logSize(); n.bytes > 0 {
-			sizes = append(sizes, n)
+		if size := s.logSize(); size.bytes > 0 {
+			sizes = append(sizes, size)
 		}
 	}
+	excess = dropLargestValues(sizes, excess)
+	shrinkLargestLogs(sizes, excess, c.now())
+}
+
+// dropLargestValues drops large values of the logs, first of those with the most bytes of them,
+// until excess bytes are free. It returns the remaining excess and updates sizes.
+func dropLargestValues(sizes []logSize, excess int64) int64 {
 	slices.SortFunc(sizes, func(a, b logSize) int { return cmp.Compare(b.largeBytes, a.largeBytes) })
-	for i := 0; i < len(sizes) && sizes[i].largeBytes > 0 && over > 0; i++ {
-		freed := sizes[i].store.dropLargeValues(over)
-		over -= freed
+	for i := 0; i < len(sizes) && sizes[i].largeBytes > 0 && excess > 0; i++ {
+		freed := sizes[i].store.dropLargeValues(excess)
+		excess -= freed
 		sizes[i].bytes -= freed
 	}
+	return excess
+}
+
+// shrinkLargestLogs drops the oldest records of the largest logs until excess bytes are free.
+func shrinkLargestLogs(sizes []logSize, excess, now int64) {
 	slices.SortFunc(sizes, func(a, b logSize) int { return cmp.Compare(b.bytes, a.bytes) })
-	now := c.now()
 	for i := range sizes {
-		if over <= 0 {
+		if excess <= 0 {
 			return
 		}
 		// The i+1 largest logs shrink to the size of the next one, or as far as needed.
@@ -213,10 +228,10 @@ func (c *Cache) boundLogs() {
 			level = sizes[i+1].bytes
 		}
 		for j := range i + 1 {
-			share := (over + int64(i-j)) / int64(i-j+1)
-			if excess := min(share, sizes[j].bytes-level); excess > 0 {
-				freed := sizes[j].store.dropOldest(excess, now)
-				over -= freed
+			share := (excess + int64(i-j)) / int64(i-j+1)
+			if above := min(share, sizes[j].bytes-level); above > 0 {
+				freed := sizes[j].store.dropOldest(above, now)
+				excess -= freed
 				sizes[j].bytes -= freed
 			}
 		}

@@ -124,14 +124,14 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 				rev := r.sync()
 				sn := r.pods.Snapshot()
 				if sn.Revision() != rev || rev != r.store.now() {
-					t.Errorf("got snapshot at %d, cache at %d, store at %d", sn.Revision(), rev, r.store.now())
+					t.Errorf("snapshot at %d, cache at %d, store at %d, want equal revisions", sn.Revision(), rev, r.store.now())
 				}
 				if got, want := cacheList(sn, watchcache.Selection{}, ""), modelList(r.store, rev,
 					watchcache.Selection{}, ""); !slices.Equal(got, want) {
 					t.Errorf("got\n%q, want\n%q", got, want)
 				}
 				if !r.cache.Ready() || r.cache.Era() != era+1 || sn.Version() == was.Version() {
-					t.Errorf("got ready %v, era %d, era before %d", r.cache.Ready(), r.cache.Era(), era)
+					t.Errorf("ready %v, era %d, version %v, want ready in era %d with another version than %v", r.cache.Ready(), r.cache.Era(), sn.Version(), era+1, was.Version())
 				}
 				if _, ok := r.pods.SnapshotAt(saved+2, nil); ok && rev != saved+2 {
 					t.Error("older snapshot is still served")

@@ -93,7 +93,7 @@ func TestDeepCopyIsIndependent(t *testing.T) {
 	first := made()
 	second, ok := first.DeepCopyObject().(*egress.Configuration)
 	if !ok || !reflect.DeepEqual(second, made()) {
-		t.Fatalf("got copy %s", fmt.Sprint(second))
+		t.Fatalf("DeepCopyObject = %v, want %v", second, made())
 	}
 	all := second.EgressSelections
 	all[0].Connection.Transport.TCP.TLSConfig.CABundle = "x"

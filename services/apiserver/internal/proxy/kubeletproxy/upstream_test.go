@@ -486,7 +486,7 @@ func TestTargetAddressIsRestricted(t *testing.T) {
 	}
 	defer own.Close()
 	if first := <-came; first != own.LocalAddr().String() {
-		t.Errorf("got a connection from %s", first)
+		t.Errorf("first connection came from %s, want %s", first, own.LocalAddr())
 	}
 	l.Close()
 	for range came { // until the listener has stopped

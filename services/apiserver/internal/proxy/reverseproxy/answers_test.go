@@ -38,7 +38,7 @@ func TestOnlyServerSetsUserHeaders(t *testing.T) {
 			}
 		}
 		if h.Get("X-Remote-User") != "eve" || h.Get("X-Remote-Group") != "g" || h.Get("X-Ours") != "ours" || h.Get("X-Theirs") != "kept" {
-			t.Errorf("got headers %v", h)
+			t.Errorf("headers of the request = %v, want user eve, group g, X-Ours: ours, X-Theirs: kept", h)
 		}
 	})
 }
@@ -56,7 +56,7 @@ func TestWaitingRequestEnds(t *testing.T) {
 		w = b.ask(t.Context(), "a", nil, nil)
 		b.want(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
 		if w.Header().Get("Retry-After") != "1" {
-			t.Errorf("got headers %v", w.Header())
+			t.Errorf("headers of the response = %v, want Retry-After: 1", w.Header())
 		}
 	})
 }

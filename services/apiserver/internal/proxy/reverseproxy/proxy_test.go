@@ -200,7 +200,7 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		b.cut.Store(true)
 		fail(2)
 		if n, _ := b.found(); n != 0 {
-			t.Fatalf("got a probe after two consecutive failures")
+			t.Fatalf("got %d probes after two consecutive failures, want none", n)
 		}
 		fail(3) // during the first probe
 		if n := b.most.Load(); n != 1 {
@@ -215,7 +215,7 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		w := b.ask(t.Context(), "a", nil, nil)
 		b.want(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
 		if w.Header().Get("Retry-After") != "1" || b.asked.Load() != asked {
-			t.Errorf("got headers %v, %d connections", w.Header(), b.asked.Load()-asked)
+			t.Errorf("got headers %v after %d connections, want Retry-After: 1 after none", w.Header(), b.asked.Load()-asked)
 		}
 		b.cut.Store(false)
 		b.alive.Store(true)
@@ -227,7 +227,7 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if later, _ := b.found(); later != n {
-			t.Errorf("got %d probes of a healthy server", later-n)
+			t.Errorf("got %d probes of a healthy server, want none", later-n)
 		}
 		b.Connections.CloseIdleConnections()
 		b.cut.Store(true)
@@ -279,7 +279,7 @@ func TestNoProbesAfterStop(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if n, turned := b.found(); n != 1 || len(turned) != 0 {
-			t.Errorf("got %d probes, changes %v", n, turned)
+			t.Errorf("got %d probes and changes %v, want 1 and none", n, turned)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {

@@ -143,7 +143,7 @@ func TestRejectionKeepsHTTP2Connection(t *testing.T) {
 		r.ProtoMajor = 2
 		says("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").Serve(c, r)
 		if c.result() != "403 no <nil>" || c.Header().Get("Connection") != "" {
-			t.Errorf("got %s, headers %v", c.result(), c.Header())
+			t.Errorf("got %s, headers %v, want 403 without Connection", c.result(), c.Header())
 		}
 	})
 }

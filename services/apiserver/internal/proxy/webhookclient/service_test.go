@@ -85,7 +85,7 @@ func TestCredentialsAreSent(t *testing.T) {
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/asked" {
-			t.Errorf("got a request for %s", r.URL.Path)
+			t.Errorf("got a request for %s, want /asked", r.URL.Path)
 		}
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	}))
@@ -151,7 +151,7 @@ func TestProxy(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if got := <-through; err != nil || string(body) != "asked example.com" || got != "CONNECT example.com:443" {
-		t.Errorf("got %q through %q: %v", body, got, err)
+		t.Errorf("got %q through %q, %v, want the response of example.com through CONNECT example.com:443", body, got, err)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestWebhookByURLAndByService(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := got.Data; d["uri"] != "/convert?timeout=10s" || d["agent"] != "kube-apiserver-admission" || d["proto"] != "HTTP/2.0" || !strings.Contains(d["asked"], `"name":"question"`) {
-		t.Errorf("got request %v", d)
+		t.Errorf("request = %v, want POST /convert?timeout=10s over HTTP/2.0 from kube-apiserver-admission", d)
 	}
 	// The certificate of the test server is valid only for example.com.
 	hook := &webhookclient.Webhook{URL: s.URL + "/short", CABundle: ca(s)}

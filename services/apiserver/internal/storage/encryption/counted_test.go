@@ -97,7 +97,7 @@ func reloads(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	for labels, n := range kmstest.Samples(t, reg, "apiserver_encryption_config_controller_automatic_reloads_total") {
 		server, status, _ := strings.Cut(labels, " ")
 		if server != kms.Hash("test") {
-			t.Errorf("got count for server %q", server)
+			t.Errorf("count has server %q, want %q", server, kms.Hash("test"))
 		}
 		out[status] = n
 	}

@@ -88,8 +88,8 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 		// The first round ever: no revision is known from an interval ago.
 		return next, nil
 	}
-	gone := &storage.CompactedError{}
-	if err := c.Store.Compact(ctx, last.revision); err != nil && !errors.As(err, &gone) { // compacted before
+	compacted := &storage.CompactedError{}
+	if err := c.Store.Compact(ctx, last.revision); err != nil && !errors.As(err, &compacted) { // compacted before
 		return next, err
 	}
 	return next, nil
@@ -98,7 +98,7 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 // History returns the oldest revision that the API servers on this etcd keep, or 0 if they have not
 // compacted yet, and the newest revision. Compactions by other programs are not included.
 func (s *Store) History(ctx context.Context) (oldest, newest int64, err error) {
-	resp, err := s.kv.Get(ctx, compactKey, s.at(0)...)
+	resp, err := s.kv.Get(ctx, compactKey, s.readOptions(0)...)
 	if err != nil {
 		return 0, 0, s.wrap(ctx, err)
 	}

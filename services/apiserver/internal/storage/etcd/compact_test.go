@@ -100,7 +100,7 @@ func TestHistoryStartsAtCompaction(t *testing.T) {
 	}
 	oldest, newest, err = store.History(ctx)
 	if err != nil || oldest > newest {
-		t.Fatalf("got history from %d to %d, %v", oldest, newest, err)
+		t.Fatalf("History = %d, %d, %v, want oldest at most newest", oldest, newest, err)
 	}
 	if _, _, err := store.Get(ctx, "/registry/pods/a", oldest); err != nil {
 		t.Errorf("read at %d: %v", oldest, err)

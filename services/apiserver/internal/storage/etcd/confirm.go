@@ -27,17 +27,17 @@ const comparedValue = 2 << 10
 // Confirm implements storage.Interface.
 func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err error) {
 	defer s.metrics.observe("revision", s.prefix, time.Now(), &err)
-	m := at.Last
-	if s.newest != nil || m.Revision == 0 {
+	last := at.Last
+	if s.newest != nil || last.Revision == 0 {
 		return s.confirmNewest(ctx, at)
 	}
 	// At the position, the key has the value of its last change.
-	opts := []clientv3.OpOption{clientv3.WithRev(max(m.Revision, at.Revision))}
-	whole := m.Size <= comparedValue
-	if !whole {
+	opts := []clientv3.OpOption{clientv3.WithRev(max(last.Revision, at.Revision))}
+	comparesValue := last.Size <= comparedValue
+	if !comparesValue {
 		opts = append(opts, clientv3.WithKeysOnly())
 	}
-	resp, err := s.hedgedGet(ctx, m.Key, opts...)
+	resp, err := s.hedgedGet(ctx, last.Key, opts...)
 	if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
 		return s.confirmNewest(ctx, at)
 	}
@@ -47,13 +47,13 @@ func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err 
 	if err := confirmHeader(at, resp.Header); err != nil {
 		return 0, err
 	}
-	same := m.Deleted
+	unchanged := last.Deleted
 	if len(resp.Kvs) > 0 {
 		kv := keyValue(resp.Kvs[0])
-		same = !m.Deleted && kv.ModRevision == m.Revision && (!whole || storage.MarkOfValue(&kv).Same(m))
+		unchanged = !last.Deleted && kv.ModRevision == last.Revision && (!comparesValue || storage.MarkOfValue(&kv).Same(last))
 	}
-	if !same {
-		return 0, at.Replaced(resp.Header.Revision, fmt.Sprintf("the change of %s at %d is missing", m.Key, m.Revision))
+	if !unchanged {
+		return 0, at.Replaced(resp.Header.Revision, fmt.Sprintf("the change of %s at %d is missing", last.Key, last.Revision))
 	}
 	return resp.Header.Revision, nil
 }
@@ -81,7 +81,7 @@ func confirmHeader(at storage.Position, h *pb.ResponseHeader) error {
 		return err
 	}
 	if h.Revision < at.Revision {
-		return wentBack(at, h.Revision)
+		return revisionWentBack(at, h.Revision)
 	}
 	return nil
 }
@@ -94,8 +94,8 @@ func confirmCluster(at storage.Position, h *pb.ResponseHeader) error {
 	return nil
 }
 
-// wentBack returns the error for a store whose newest revision is before the position.
-func wentBack(at storage.Position, newest int64) error {
+// revisionWentBack returns the error for a store whose newest revision is before the position.
+func revisionWentBack(at storage.Position, newest int64) error {
 	return at.Replaced(newest, fmt.Sprintf("its newest revision is %d", newest))
 }
 
@@ -143,47 +143,47 @@ type member struct {
 	err      error
 }
 
-// rate reads the version of every endpoint. A watch is rated by the member that serves it. If that
-// member is not among the responses, because of a proxy, it is rated by all endpoints together, if
-// all responded. reason explains the result.
-func (s *Store) rate(ctx context.Context, serving uint64) (t trust, reason string) {
+// rateMember reads the version of every endpoint. A watch is rated by the member that serves it. If
+// that member is not among the responses, because of a proxy, it is rated by all endpoints
+// together, if all responded. reason explains the result.
+func (s *Store) rateMember(ctx context.Context, serving uint64) (rating trust, reason string) {
 	if s.newest != nil { // in this process, so it has the version of the build
 		return trusted, ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	endpoints := s.client.Endpoints()
-	answers := make(chan member, len(endpoints))
+	members := make(chan member, len(endpoints))
 	for _, e := range endpoints {
-		go func() { answers <- askVersion(ctx, s.client, e) }()
+		go func() { members <- readVersion(ctx, s.client, e) }()
 	}
-	t = trusted
+	rating = trusted
 	var reasons []string
 	for range endpoints {
-		m := <-answers
-		old := m.err == nil && !reportsProgress(m.version)
+		member := <-members
+		outdated := member.err == nil && !reportsProgress(member.version)
 		switch {
-		case old:
-			t = distrusted
-			reasons = append(reasons, m.endpoint+" has version "+m.version)
-		case m.err != nil:
-			reasons = append(reasons, fmt.Sprintf("%s: %v", m.endpoint, m.err))
-			if t == trusted {
-				t = unknown
+		case outdated:
+			rating = distrusted
+			reasons = append(reasons, member.endpoint+" has version "+member.version)
+		case member.err != nil:
+			reasons = append(reasons, fmt.Sprintf("%s: %v", member.endpoint, member.err))
+			if rating == trusted {
+				rating = unknown
 			}
 		}
-		if m.err == nil && m.id == serving && serving != 0 {
-			if old {
+		if member.err == nil && member.id == serving && serving != 0 {
+			if outdated {
 				return distrusted, reasons[len(reasons)-1]
 			}
 			return trusted, ""
 		}
 	}
-	return t, strings.Join(reasons, "; ")
+	return rating, strings.Join(reasons, "; ")
 }
 
-// askVersion reads the status of an endpoint.
-func askVersion(ctx context.Context, c *clientv3.Client, endpoint string) member {
+// readVersion reads the status of an endpoint.
+func readVersion(ctx context.Context, c *clientv3.Client, endpoint string) member {
 	resp, err := c.Status(ctx, endpoint)
 	if err != nil {
 		return member{endpoint: endpoint, err: err}
@@ -191,8 +191,8 @@ func askVersion(ctx context.Context, c *clientv3.Client, endpoint string) member
 	return member{endpoint: endpoint, id: resp.Header.MemberId, version: resp.Version}
 }
 
-// resolveTrust retries until the rating of the serving member is known, and reports intermediate results
-// to the stream.
+// resolveTrust retries until the rating of the serving member is known, and reports intermediate
+// results to the stream.
 func (s *stream) resolveTrust() {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -202,7 +202,7 @@ func (s *stream) resolveTrust() {
 		case <-s.ctx.Done():
 			return
 		}
-		t, reason := s.store.rate(s.ctx, s.serving)
+		t, reason := s.store.rateMember(s.ctx, s.serving)
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -216,7 +216,7 @@ func (s *stream) resolveTrust() {
 			retry.Reset(trustRetry)
 		}
 		select {
-		case s.resolved <- t:
+		case s.trustResolved <- t:
 		case <-s.ctx.Done():
 			return
 		}
@@ -233,5 +233,5 @@ func (s *stream) writeMarker() {
 	if err != nil && s.ctx.Err() == nil {
 		s.store.log.Warn("failed to determine etcd's progress by a write", "key", s.prefix+progressMarker, "err", err)
 	}
-	s.marked <- struct{}{}
+	s.markerWritten <- struct{}{}
 }

@@ -134,8 +134,8 @@ func (c *candidate) await(ctx context.Context) error {
 // awaitDeletion returns when the key was deleted, or after a while: an etcd that was restored from
 // a backup does not deliver changes at revisions that the watch has passed.
 func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) error {
-	look := time.NewTimer(c.elector.ttl)
-	defer look.Stop()
+	recheck := time.NewTimer(c.elector.ttl)
+	defer recheck.Stop()
 	w, err := c.elector.store.Watch(ctx, key, after)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) 
 			return errLeaseLost
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-look.C:
+		case <-recheck.C:
 			return nil
 		case b, ok := <-w.Batches():
 			if !ok {
@@ -174,42 +174,42 @@ type renewal struct {
 // renew renews the lease until the context ends, and closes lost if it does not succeed in time. An
 // unanswered attempt does not delay the next one: one of several members of etcd may be stalled
 // while the other ones respond.
-func (c *candidate) renew(ctx context.Context, since time.Time, ttl time.Duration) {
+func (c *candidate) renew(ctx context.Context, lastRenewal time.Time, ttl time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
-	var asking sync.WaitGroup
+	var attempts sync.WaitGroup
 	defer close(c.renewed)
-	defer asking.Wait()
+	defer attempts.Wait()
 	defer cancel()
 	defer close(c.lost)
-	good := ttl - ttl/5
-	answers := make(chan renewal)
-	over := time.NewTimer(time.Until(since.Add(good)))
-	defer over.Stop()
+	validFor := ttl - ttl/5
+	renewals := make(chan renewal)
+	expiry := time.NewTimer(time.Until(lastRenewal.Add(validFor)))
+	defer expiry.Stop()
 	ticker := time.NewTicker(ttl / 5)
 	defer ticker.Stop()
-	var failed error
+	var lastErr error
 	renewNow := true
 	for {
 		if renewNow {
-			until := since.Add(good)
-			asking.Go(func() { c.renewOnce(ctx, until, answers) })
+			until := lastRenewal.Add(validFor)
+			attempts.Go(func() { c.renewOnce(ctx, until, renewals) })
 		}
 		renewNow = false
 		select {
 		case <-ticker.C:
 			renewNow = true
-		case r := <-answers:
-			failed = r.err
-			if r.err == nil && r.sent.After(since) {
-				since = r.sent
-				over.Reset(time.Until(since.Add(good)))
+		case r := <-renewals:
+			lastErr = r.err
+			if r.err == nil && r.sent.After(lastRenewal) {
+				lastRenewal = r.sent
+				expiry.Reset(time.Until(lastRenewal.Add(validFor)))
 			}
 			if errors.Is(r.err, rpctypes.ErrLeaseNotFound) {
 				c.elector.log.Warn("election lost", "election", c.prefix, "err", r.err)
 				return
 			}
-		case <-over.C:
-			c.elector.log.Warn("election lost", "election", c.prefix, "err", failed)
+		case <-expiry.C:
+			c.elector.log.Warn("election lost", "election", c.prefix, "err", lastErr)
 			return
 		case <-ctx.Done():
 			return
@@ -217,13 +217,13 @@ func (c *candidate) renew(ctx context.Context, since time.Time, ttl time.Duratio
 	}
 }
 
-func (c *candidate) renewOnce(ctx context.Context, until time.Time, answers chan<- renewal) {
+func (c *candidate) renewOnce(ctx context.Context, until time.Time, renewals chan<- renewal) {
 	expiring, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	r := renewal{sent: time.Now()}
 	_, r.err = c.elector.store.client.KeepAliveOnce(expiring, c.lease)
 	select {
-	case answers <- r:
+	case renewals <- r:
 	case <-ctx.Done():
 	}
 }

@@ -219,9 +219,9 @@ func TestElectionKeysAreReadable(t *testing.T) {
 	defer first.resign()
 	resp, err := server.Client().Get(t.Context(), etcd.ElectionPrefix, clientv3.WithPrefix())
 	if err != nil || len(resp.Kvs) != 1 {
-		t.Fatalf("got %v, %v", resp, err)
+		t.Fatalf("Get = %v, %v, want the key of one candidate", resp, err)
 	}
 	if k := string(resp.Kvs[0].Key); !strings.HasPrefix(k, "/binnacle/elections/test/") || string(resp.Kvs[0].Value) != "replica-a" {
-		t.Fatalf("got %s=%s", k, resp.Kvs[0].Value)
+		t.Fatalf("candidate is %s=%s, want replica-a below /binnacle/elections/test/", k, resp.Kvs[0].Value)
 	}
 }

@@ -108,6 +108,6 @@ func TestMembersAreReported(t *testing.T) {
 		}
 	}
 	if size, quota := got[prefix+"size_bytes "+server.Endpoint()+" etcd-0"], got[prefix+"quota_bytes "+server.Endpoint()+" etcd-0"]; size <= 0 || quota <= size {
-		t.Errorf("got size %v, quota %v", size, quota)
+		t.Errorf("database size %v, quota %v, want a size between 0 and the quota", size, quota)
 	}
 }

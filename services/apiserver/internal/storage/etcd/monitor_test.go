@@ -61,7 +61,7 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 		synctest.Wait()
 		text := out.String()
 		if n := strings.Count(text, "etcd unreachable"); n < 6 || n > 12 {
-			t.Errorf("got %d warnings in a minute:\n%s", n, text)
+			t.Errorf("got %d warnings in a minute, want 6 to 12:\n%s", n, text)
 		}
 		if !strings.Contains(text, "https://etcd-0:2379") || !strings.Contains(text, "connection refused") {
 			t.Errorf("log lacks the endpoint or the reason\n%s", text)
@@ -70,7 +70,7 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := strings.Count(out.String(), "etcd reachable again"); n != 1 {
-			t.Errorf("got %d messages of recovery:\n%s", n, out.String())
+			t.Errorf("got %d messages of recovery, want 1:\n%s", n, out.String())
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -77,7 +77,7 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			}
 			w.Stop()
 			if text := log.String(); !strings.Contains(text, "UPGRADE ETCD") || !strings.Contains(text, version) {
-				t.Errorf("got log %q", text)
+				t.Errorf("log = %q, want UPGRADE ETCD and version %s", text, version)
 			}
 		})
 	}

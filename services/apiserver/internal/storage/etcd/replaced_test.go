@@ -105,7 +105,7 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 				return
 			}
 			for b := range events.Batches() {
-				t.Errorf("got %+v after the replacement", b)
+				t.Errorf("got batch %+v after the replacement, want none", b)
 			}
 			if err := events.Err(); !isReplaced(err) {
 				t.Errorf("watch ended with %v, want ReplacedError", err)
@@ -164,7 +164,7 @@ func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 	}
 	write("1")
 	if newest, err := store.Confirm(t.Context(), position); err != nil || newest != position.Revision {
-		t.Errorf("got %d, %v at %d", newest, err, position.Revision)
+		t.Errorf("Confirm = %d, %v, want %d", newest, err, position.Revision)
 	}
 	for len(calls) > 0 {
 		<-calls

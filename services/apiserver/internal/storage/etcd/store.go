@@ -132,7 +132,7 @@ func New(cfg Config) (*Store, error) {
 // Get implements storage.Interface.
 func (s *Store) Get(ctx context.Context, key string, revision int64) (_ storage.KeyValue, at int64, err error) {
 	defer s.metrics.observe("get", key, time.Now(), &err)
-	resp, err := s.kv.Get(ctx, key, s.at(revision)...)
+	resp, err := s.kv.Get(ctx, key, s.readOptions(revision)...)
 	if err != nil {
 		return storage.KeyValue{}, 0, s.readError(ctx, err)
 	}
@@ -160,10 +160,10 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 		page = nextPage(opts.Average, 1)
 	}
 	for first := true; ; first = false {
-		if left := opts.Limit - int64(len(res.Items)); opts.Limit > 0 && left < page {
-			page = left
+		if remaining := opts.Limit - int64(len(res.Items)); opts.Limit > 0 && remaining < page {
+			page = remaining
 		}
-		resp, err := s.kv.Get(ctx, from, append(s.at(res.Revision), clientv3.WithRange(end), clientv3.WithLimit(page))...)
+		resp, err := s.kv.Get(ctx, from, append(s.readOptions(res.Revision), clientv3.WithRange(end), clientv3.WithLimit(page))...)
 		if err != nil {
 			return storage.ListResult{}, s.readError(ctx, err)
 		}
@@ -259,8 +259,8 @@ func (s *Store) noteCompacted(revision int64) {
 	}
 }
 
-// at returns the options for a read at a revision.
-func (s *Store) at(revision int64) []clientv3.OpOption {
+// readOptions returns the options for a read at a revision.
+func (s *Store) readOptions(revision int64) []clientv3.OpOption {
 	if revision == 0 {
 		return s.read[:len(s.read):len(s.read)]
 	}
@@ -293,9 +293,9 @@ func bytesAsString(b []byte) string { return unsafe.String(unsafe.SliceData(b), 
 // (keepaliveTime and keepaliveTimeout). All consistent reads wait for a read of the newest
 // revision, so that read is repeated in parallel, on another member.
 
-// againAfter is the time after which such a read is repeated in parallel. It doubles with each
+// hedgeDelay is the time after which such a read is repeated in parallel. It doubles with each
 // attempt.
-const againAfter = 500 * time.Millisecond
+const hedgeDelay = 500 * time.Millisecond
 
 // getResult is the response to one of several parallel reads.
 type getResult struct {
@@ -312,7 +312,7 @@ func (s *Store) hedgedGet(ctx context.Context, key string, opts ...clientv3.OpOp
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan getResult)
-	ask := func() {
+	get := func() {
 		var g getResult
 		g.resp, g.err = s.kv.Get(ctx, key, opts...)
 		select {
@@ -320,18 +320,18 @@ func (s *Store) hedgedGet(ctx context.Context, key string, opts ...clientv3.OpOp
 		case <-ctx.Done():
 		}
 	}
-	go ask() // ends with the context, like all further attempts
-	wait := againAfter
-	again := time.NewTimer(wait)
-	defer again.Stop()
+	go get() // ends with the context, like all further attempts
+	delay := hedgeDelay
+	hedge := time.NewTimer(delay)
+	defer hedge.Stop()
 	for {
 		select {
 		case g := <-results:
 			return g.resp, g.err
-		case <-again.C:
-			go ask()
-			wait *= 2
-			again.Reset(wait)
+		case <-hedge.C:
+			go get()
+			delay *= 2
+			hedge.Reset(delay)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -33,17 +33,17 @@ type stream struct {
 	retry       *time.Ticker
 	// serving is the member that serves the stream, and trust its rating. Until it is trusted, the
 	// newest revision is read too.
-	serving   uint64
-	created   bool
-	trust     trust
-	rated     bool // at least once, maybe without a result
-	resolving bool
-	resolved  chan trust
-	// behind is a newest revision that was read but not delivered. If its events do not arrive
+	serving         uint64
+	created         bool
+	trust           trust
+	ratingAttempted bool // a rating was attempted; it may have no result
+	resolvingTrust  bool
+	trustResolved   chan trust
+	// undelivered is a newest revision that was read but not delivered. If its events do not arrive
 	// within a while, there are none, and a marker is written.
-	behind  int64
-	marking bool
-	marked  chan struct{}
+	undelivered   int64
+	writingMarker bool
+	markerWritten chan struct{}
 }
 
 // stream opens a stream and delivers from it until it breaks.
@@ -57,14 +57,14 @@ func (w *watch) stream() error {
 		return err
 	}
 	s := &stream{
-		watch:    w,
-		ctx:      ctx,
-		grpc:     client,
-		from:     w.position.Revision + 1,
-		probed:   make(chan probe, 1),
-		resolved: make(chan trust, 1),
-		marked:   make(chan struct{}, 1),
-		retry:    time.NewTicker(progressRetry),
+		watch:         w,
+		ctx:           ctx,
+		grpc:          client,
+		from:          w.position.Revision + 1,
+		probed:        make(chan probe, 1),
+		trustResolved: make(chan trust, 1),
+		markerWritten: make(chan struct{}, 1),
+		retry:         time.NewTicker(progressRetry),
 	}
 	defer s.retry.Stop()
 	s.retry.Stop()
@@ -72,7 +72,7 @@ func (w *watch) stream() error {
 	if err := client.Send(s.request()); err != nil {
 		return err
 	}
-	if w.waiting {
+	if w.awaitingProgress {
 		// The request was lost with the earlier stream.
 		if err := s.requestProgress(&helpers); err != nil {
 			return err
@@ -86,9 +86,9 @@ func (w *watch) stream() error {
 		case <-w.ctx.Done():
 			err = w.ctx.Err()
 		case err = <-broken:
-		case <-w.asks:
-			if w.waiting {
-				w.again = true
+		case <-w.progressRequests:
+			if w.awaitingProgress {
+				w.requestedAgain = true
 				continue
 			}
 			err = s.requestProgress(&helpers)
@@ -96,13 +96,13 @@ func (w *watch) stream() error {
 			err = s.requestProgress(&helpers)
 		case p := <-s.probed:
 			err = s.handleProbe(p, &helpers)
-		case s.trust = <-s.resolved:
-			s.rated = true
-			if s.waiting {
+		case s.trust = <-s.trustResolved:
+			s.ratingAttempted = true
+			if s.awaitingProgress {
 				err = s.requestProgress(&helpers)
 			}
-		case <-s.marked:
-			s.marking = false
+		case <-s.markerWritten:
+			s.writingMarker = false
 		case resp := <-responses:
 			err = s.handleResponse(resp, &helpers)
 		}
@@ -110,42 +110,42 @@ func (w *watch) stream() error {
 	return err
 }
 
-// handleResponse handles one response and then decides what to request next.
+// handleResponse applies a response and then decides what to request next.
 func (s *stream) handleResponse(resp *pb.WatchResponse, helpers *sync.WaitGroup) error {
-	if err := s.handle(resp); err != nil {
+	if err := s.applyResponse(resp); err != nil {
 		return err
 	}
 	if s.answersRequest(resp) {
-		if err := s.answered(helpers); err != nil {
+		if err := s.finishProgressRequest(helpers); err != nil {
 			return err
 		}
 	}
-	if resp.Created && s.rechecking && !s.waiting {
-		if err := s.requestProgress(helpers); err != nil { // otherwise nothing may arrive that proves anything
+	if resp.Created && s.rechecking && !s.awaitingProgress {
+		if err := s.requestProgress(helpers); err != nil { // the answer shows which events exist
 			return err
 		}
 	}
-	if s.reached && resp.Header.GetRevision() < s.position.Revision {
+	if s.confirmed && resp.Header.GetRevision() < s.position.Revision {
 		s.startProbe(helpers) // the member lags, or etcd's revision went backwards
 	}
-	if s.waiting {
+	if s.awaitingProgress {
 		s.startResolvingTrust(helpers)
 	}
 	return nil
 }
 
-// requestProgress requests progress, and repeats the request after a while: etcd drops requests while the watch
-// is behind or a queue is full.
+// requestProgress requests progress, and repeats the request after a while: etcd drops requests
+// while the watch is behind or a queue is full.
 func (s *stream) requestProgress(helpers *sync.WaitGroup) error {
-	s.waiting = true
+	s.awaitingProgress = true
 	s.retry.Reset(progressRetry)
 	s.startResolvingTrust(helpers)
 	if s.reachedFrom && s.trust == trusted {
 		return s.grpc.Send(progressRequest())
 	}
-	if s.behind > s.position.Revision && s.rated {
-		if !s.marking {
-			s.marking = true
+	if s.undelivered > s.position.Revision && s.ratingAttempted {
+		if !s.writingMarker {
+			s.writingMarker = true
 			helpers.Go(s.writeMarker)
 		}
 		return nil
@@ -161,28 +161,28 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	}
 	s.probing = true
 	s.probedAt = storage.Position{}
-	if s.reached {
+	if s.confirmed {
 		s.probedAt = s.position
 	}
 	helpers.Go(s.probe)
 }
 
-// startResolvingTrust starts to check whether the serving member is trustworthy, once the member is known
-// and the result matters.
+// startResolvingTrust starts to check whether the serving member is trustworthy, once the member is
+// known and the result matters.
 func (s *stream) startResolvingTrust(helpers *sync.WaitGroup) {
-	if s.trust == unknown && s.created && !s.resolving {
-		s.resolving = true
+	if s.trust == unknown && s.created && !s.resolvingTrust {
+		s.resolvingTrust = true
 		helpers.Go(s.resolveTrust)
 	}
 }
 
-// answersRequest reports whether a handled response answers a request for progress. A response of an
-// untrusted member does if everything up to behind has arrived.
+// answersRequest reports whether a handled response answers a request for progress. A response of
+// an untrusted member does if everything up to behind has arrived.
 func (s *stream) answersRequest(resp *pb.WatchResponse) bool {
 	if s.trust == trusted {
 		return resp.WatchId == clientv3.InvalidWatchID
 	}
-	if !s.waiting || s.behind == 0 || s.position.Revision < s.behind {
+	if !s.awaitingProgress || s.undelivered == 0 || s.position.Revision < s.undelivered {
 		return false
 	}
 	s.deliver(storage.Batch{Revision: s.position.Revision})
@@ -214,12 +214,12 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 	switch {
 	case p.replaced != nil:
 		return p.replaced
-	case newest == 0 || !s.waiting:
+	case newest == 0 || !s.awaitingProgress:
 		return nil
 	case s.reachedFrom && s.trust == trusted:
 		return s.requestProgress(helpers)
 	case newest > s.position.Revision:
-		s.behind = newest
+		s.undelivered = newest
 		return nil
 	case s.rechecking: // Earlier deliveries are redelivered, or trust is determined.
 		return nil
@@ -229,23 +229,23 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 	if newest >= s.position.Revision {
 		s.deliver(storage.Batch{Revision: s.position.Revision})
 	}
-	return s.answered(helpers)
+	return s.finishProgressRequest(helpers)
 }
 
-// answered ends the wait, unless progress was requested again meanwhile.
-func (s *stream) answered(helpers *sync.WaitGroup) error {
-	s.waiting = false
-	s.behind = 0
+// finishProgressRequest ends the wait, unless progress was requested again meanwhile.
+func (s *stream) finishProgressRequest(helpers *sync.WaitGroup) error {
+	s.awaitingProgress = false
+	s.undelivered = 0
 	s.retry.Stop()
-	if !s.again {
+	if !s.requestedAgain {
 		return nil
 	}
-	s.again = false
+	s.requestedAgain = false
 	return s.requestProgress(helpers)
 }
 
-// handle handles one response.
-func (s *stream) handle(resp *pb.WatchResponse) error {
+// applyResponse delivers the events of a response, or the progress that it reports.
+func (s *stream) applyResponse(resp *pb.WatchResponse) error {
 	if resp.Header.GetRevision() >= s.from {
 		s.reachedFrom = true
 	}
@@ -264,7 +264,7 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 		return confirmCluster(s.position, resp.Header)
 	}
 	if len(resp.Events) > 0 {
-		return s.handleEvents(batch(resp.Events))
+		return s.handleEvents(toBatch(resp.Events))
 	}
 	if resp.Header.Revision >= s.position.Revision && s.trust == trusted {
 		if s.rechecking { // All existing events were delivered.

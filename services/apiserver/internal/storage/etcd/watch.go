@@ -39,23 +39,24 @@ type watch struct {
 	cancel context.CancelFunc
 	out    chan storage.Batch
 	done   chan struct{}
-	// asks wakes run to request progress.
-	asks chan struct{}
+	// progressRequests wakes run to request progress.
+	progressRequests chan struct{}
 
-	// mu guards err and nothing else.
+	// mu guards err.
 	mu  sync.Mutex
 	err error
 
 	// The fields below belong to run.
 	position storage.Position
-	// reached means that etcd has confirmed the revision of the position: it is not in the future.
-	reached bool
+	// confirmed means that etcd has confirmed the revision of the position: it is not in the
+	// future.
+	confirmed bool
 	// compacted is a revision to which history is compacted, including the last change of the
 	// position; 0 if unknown.
 	compacted int64
-	// waiting: a progress request is unanswered. again: progress was requested again since, so the
-	// answer may be older than that request.
-	waiting, again bool
+	// awaitingProgress means that a progress request is unanswered, and requestedAgain that
+	// progress was requested since, so that the answer may be older than the later request.
+	awaitingProgress, requestedAgain bool
 }
 
 // Watch implements storage.Interface. It returns at once and waits for a future start revision.
@@ -69,7 +70,7 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position
 }
 
 // follow starts a watch at a position. reached means that the position is not in the future.
-func (s *Store) follow(ctx context.Context, prefix string, from storage.Position, reached bool) (storage.Watcher, error) {
+func (s *Store) follow(ctx context.Context, prefix string, from storage.Position, confirmed bool) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -79,15 +80,15 @@ func (s *Store) follow(ctx context.Context, prefix string, from storage.Position
 	s.metrics.watched(prefix)
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{
-		store:    s,
-		prefix:   prefix,
-		ctx:      ctx,
-		cancel:   cancel,
-		out:      make(chan storage.Batch, watchBuffer),
-		done:     make(chan struct{}),
-		asks:     make(chan struct{}, 1),
-		position: from,
-		reached:  reached,
+		store:            s,
+		prefix:           prefix,
+		ctx:              ctx,
+		cancel:           cancel,
+		out:              make(chan storage.Batch, watchBuffer),
+		done:             make(chan struct{}),
+		progressRequests: make(chan struct{}, 1),
+		position:         from,
+		confirmed:        confirmed,
 	}
 	go w.run()
 	return w, nil
@@ -113,7 +114,7 @@ func (w *watch) Progress(ctx context.Context) error {
 		return err
 	}
 	select {
-	case w.asks <- struct{}{}:
+	case w.progressRequests <- struct{}{}:
 	default: // A pending request answers this one too.
 	}
 	return ctx.Err()
@@ -156,9 +157,9 @@ func (w *watch) run() {
 
 // final reports whether a watch cannot continue from its position.
 func final(err error) bool {
-	var gone *storage.CompactedError
+	var compacted *storage.CompactedError
 	var replaced *storage.ReplacedError
-	return errors.As(err, &gone) || errors.As(err, &replaced)
+	return errors.As(err, &compacted) || errors.As(err, &replaced)
 }
 
 func (w *watch) fail(err error) {
@@ -177,13 +178,13 @@ func (w *watch) deliver(b storage.Batch) {
 			w.compacted = 0
 		}
 		w.position = w.position.After(b)
-		w.reached = true
+		w.confirmed = true
 	case <-w.ctx.Done():
 	}
 }
 
-// batch converts etcd's events to those of the contract.
-func batch(events []*mvccpb.Event) storage.Batch {
+// toBatch converts etcd's events to those of the contract.
+func toBatch(events []*mvccpb.Event) storage.Batch {
 	out := make([]storage.Event, len(events))
 	for i, e := range events {
 		ev := storage.Event{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}

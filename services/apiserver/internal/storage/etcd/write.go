@@ -77,8 +77,8 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 
 // preconditions returns the conditions of a transaction: that of its
 // own key, and the preconditions.
-func preconditions(own clientv3.Cmp, while []storage.Precondition) []clientv3.Cmp {
-	all := []clientv3.Cmp{own}
+func preconditions(keyCondition clientv3.Cmp, while []storage.Precondition) []clientv3.Cmp {
+	all := []clientv3.Cmp{keyCondition}
 	for _, p := range while {
 		c := clientv3.Compare(clientv3.CreateRevision(p.Key), "=", p.CreateRevision)
 		if p.Prefix {
@@ -137,8 +137,8 @@ func casResult(resp *clientv3.TxnResponse, expected int64) (int64, error) {
 	return 0, &storage.ConflictError{Live: keyValue(kvs[0])}
 }
 
-// conflictWithLive rejects a compare-and-swap without an expected revision. etcd would take revision 0 as
-// "must not exist".
+// conflictWithLive rejects a compare-and-swap without an expected revision. etcd would take
+// revision 0 as "must not exist".
 func (s *Store) conflictWithLive(ctx context.Context, key string) error {
 	live, _, err := s.Get(ctx, key, 0)
 	if err != nil {
@@ -153,9 +153,9 @@ func (s *Store) readError(ctx context.Context, err error) error {
 	if !errors.Is(err, rpctypes.ErrFutureRev) {
 		return s.wrap(ctx, err)
 	}
-	newest, rerr := s.revision(ctx)
-	if rerr != nil {
-		return rerr
+	newest, revisionErr := s.revision(ctx)
+	if revisionErr != nil {
+		return revisionErr
 	}
 	return &storage.FutureError{Current: newest}
 }
@@ -242,7 +242,7 @@ func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	now := time.Now()
 	slack := min(ttl/20, l.reuse)
 	// etcd counts in seconds, so up to one more second is due to rounding here.
-	if left := l.expires.Sub(now); l.id != 0 && l.count < maxLeaseObjects && left >= ttl && left <= ttl+slack+time.Second {
+	if remaining := l.expires.Sub(now); l.id != 0 && l.count < maxLeaseObjects && remaining >= ttl && remaining <= ttl+slack+time.Second {
 		l.count++
 		return l.id, nil
 	}

@@ -202,8 +202,8 @@ func (n *busNode) faults(drop, repeat, damage, swap int) {
 }
 
 // The bus does not deliver trace notes.
-func (n *busNode) publishWith(string, nats.Header, []byte) error         { return nil }
-func (n *busNode) subscribeWith(string, func(nats.Header, []byte)) error { return nil }
+func (n *busNode) publishWithHeader(string, nats.Header, []byte) error         { return nil }
+func (n *busNode) subscribeWithHeader(string, func(nats.Header, []byte)) error { return nil }
 
 func (n *busNode) maxPayload() int           { return n.bus.payload }
 func (n *busNode) flush(time.Duration) error { return nil }

@@ -22,7 +22,7 @@ const DefaultHeartbeat = time.Second
 // pageBytes. For each page etcd counts all remaining keys, so a page is as large as memory allows.
 const (
 	firstPage = 500
-	mostPage  = 3_000
+	maxPage   = 3_000
 	pageBytes = 16 << 20
 )
 
@@ -72,18 +72,18 @@ type Fanout struct {
 	metrics                       *metrics
 
 	// dial creates the transport. nil means NATS as configured by the options.
-	dial      dialer
-	transport transport // set by Run before its first use
-	running   atomic.Bool
-	since     func(context.Context) int64
-	loaded    atomic.Bool               // Load has succeeded
-	connected atomic.Pointer[transport] // transport, once it is usable
-	link      link
-	inbox     *inbox
-	parts     assembly // of received messages, used by the goroutine of receive
-	audience  audience
-	publisher atomic.Pointer[publisher]
-	pos       position
+	dial          dialer
+	transport     transport // set by Run before its first use
+	running       atomic.Bool
+	since         func(context.Context) int64
+	loaded        atomic.Bool               // Load has succeeded
+	connected     atomic.Pointer[transport] // transport, once it is usable
+	link          link
+	inbox         *inbox
+	parts         assembly // of received messages, used by the goroutine of receive
+	audience      audience
+	publisher     atomic.Pointer[publisher]
+	followerState followerState
 	// deliveries records spans of changes. It is nil without tracing.
 	deliveries *deliveries
 
@@ -131,7 +131,7 @@ func New(cfg Config) (*Fanout, error) {
 		f.heartbeat = DefaultHeartbeat
 	}
 	f.audience.lastRequest.begin(time.Now)
-	f.pos.fresh.begin(time.Now)
+	f.followerState.lastApplied.begin(time.Now)
 	f.inbox = newInbox()
 	f.changeSubject = "binnacle." + f.cluster + ".changes"
 	f.requestSubject = "binnacle." + f.cluster + ".ask"
@@ -173,7 +173,7 @@ func (f *Fanout) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	if f.deliveries != nil {
-		if err := t.subscribeWith(f.traceSubject, f.handleNote); err != nil {
+		if err := t.subscribeWithHeader(f.traceSubject, f.handleNote); err != nil {
 			return fmt.Errorf("subscribe: %w", err)
 		}
 	}
@@ -235,26 +235,26 @@ func (f *Fanout) receive(data []byte) {
 
 // receivePart handles a part of a message, and the whole message once it is complete.
 func (f *Fanout) receivePart(m *message) {
-	f.inbox.stillAlive(m.chain)
+	f.inbox.recordPart(m.chain)
 	data, ok := f.parts.add(m)
 	if !ok {
 		return
 	}
-	whole, err := decodeMessage(data)
-	if err != nil || whole.part != nil || whole.cluster != m.cluster || whole.epoch != m.epoch ||
-		whole.chain != m.chain || whole.previous != m.previous || whole.revision != m.revision {
+	complete, err := decodeMessage(data)
+	if err != nil || complete.part != nil || complete.cluster != m.cluster || complete.epoch != m.epoch ||
+		complete.chain != m.chain || complete.previous != m.previous || complete.revision != m.revision {
 		f.metrics.ignored.WithLabelValues("damaged").Inc()
 		f.inbox.broken(reasonDamaged)
 		return
 	}
 	if !f.inbox.push(frame{
-		epoch:    whole.epoch,
-		chain:    whole.chain,
-		previous: whole.previous,
-		last:     whole.last,
-		loaded:   whole.loaded,
-		revision: whole.revision,
-		events:   whole.events,
+		epoch:    complete.epoch,
+		chain:    complete.chain,
+		previous: complete.previous,
+		last:     complete.last,
+		loaded:   complete.loaded,
+		revision: complete.revision,
+		events:   complete.events,
 	}) {
 		f.metrics.ignored.WithLabelValues("chain").Inc()
 	}
@@ -299,7 +299,7 @@ func (f *Fanout) requestCheck(request uint64) {
 // Progress requests a batch that carries the current revision even if nothing changes. It does not
 // wait for the batch.
 func (f *Fanout) Progress(context.Context) error {
-	if feed := f.pos.feed.Load(); feed != nil {
+	if feed := f.followerState.feed.Load(); feed != nil {
 		feed.requestProgress()
 		return nil
 	}
@@ -370,7 +370,7 @@ func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult)
 		}
 		items += len(res.Items)
 		opts.Average = max(size/items, 1)
-		opts.Limit = int64(min(max(pageBytes/opts.Average, 1), mostPage))
+		opts.Limit = int64(min(max(pageBytes/opts.Average, 1), maxPage))
 	}
 }
 

@@ -41,7 +41,8 @@ func newFeed(store storage.Interface, root string, wait time.Duration, log *slog
 	}
 }
 
-// requestProgress requests a batch with the current revision, also from a watch that is not open yet.
+// requestProgress requests a batch with the current revision, also from a watch that is not open
+// yet.
 func (f *feed) requestProgress() {
 	select {
 	case f.progressRequests <- struct{}{}:
@@ -51,7 +52,7 @@ func (f *feed) requestProgress() {
 
 // run delivers the changes after a position until ctx ends.
 func (f *feed) run(ctx context.Context, after storage.Position) {
-	back := backoff{first: f.wait, maximum: 30 * time.Second}
+	delays := backoff{first: f.wait, maximum: 30 * time.Second}
 	for {
 		reached, err := f.watch(ctx, after)
 		if ctx.Err() != nil {
@@ -64,12 +65,12 @@ func (f *feed) run(ctx context.Context, after storage.Position) {
 			return
 		}
 		if reached.Revision > after.Revision {
-			back.reset()
+			delays.reset()
 		}
 		after = reached
-		d := back.next()
-		f.log.Warn("store watch ended; reconnecting", "revision", after.Revision, "wait", d, "error", err)
-		if !pause(ctx, d) {
+		delay := delays.next()
+		f.log.Warn("store watch ended; reconnecting", "revision", after.Revision, "wait", delay, "error", err)
+		if !pause(ctx, delay) {
 			return
 		}
 	}
@@ -88,9 +89,9 @@ func (f *feed) watch(ctx context.Context, after storage.Position) (storage.Posit
 		return after, err
 	}
 	defer w.Stop()
-	var asking sync.WaitGroup
-	asking.Go(func() { relayRequests(ctx, f.progressRequests, w) })
-	defer func() { cancel(); asking.Wait() }()
+	var relaying sync.WaitGroup
+	relaying.Go(func() { relayRequests(ctx, f.progressRequests, w) })
+	defer func() { cancel(); relaying.Wait() }()
 	for {
 		select {
 		case b, ok := <-w.Batches():
@@ -109,8 +110,8 @@ func (f *feed) watch(ctx context.Context, after storage.Position) (storage.Posit
 	}
 }
 
-// relayRequests forwards requests to a watch. It ignores errors: a watch that cannot send a request is
-// broken and ends.
+// relayRequests forwards requests to a watch. It ignores errors: a watch that cannot send a request
+// is broken and ends.
 func relayRequests(ctx context.Context, progressRequests <-chan struct{}, w storage.Watcher) {
 	for {
 		select {
@@ -173,7 +174,7 @@ const (
 	catchUpWatches = 32
 	catchUpBytes   = 64 << 20
 	// stretchBytes is the size of one read without watches.
-	stretchBytes = 8 << 20
+	historyReadBytes = 8 << 20
 )
 
 // slice is a part of history: the changes after one revision up to another.
@@ -199,26 +200,26 @@ func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Pos
 	}
 	f.log.Log(ctx, level, "reading missed changes from the store", "after", after.Revision, "until", newest)
 	if h, ok := f.store.(storage.HistoryReader); ok {
-		if reached, ok, err := f.throughHistory(ctx, h, after, newest); ok {
+		if reached, ok, err := f.readHistory(ctx, h, after, newest); ok {
 			return reached, err
 		}
 	}
 	if newest-after.Revision < catchUpFrom { // one watch suffices
 		return after, nil
 	}
-	return f.bySlices(ctx, after, newest)
+	return f.readSlices(ctx, after, newest)
 }
 
-// throughHistory delivers the changes that the store reads without a watch. It returns false if the
-// store cannot.
-func (f *feed) throughHistory(
+// readHistory delivers the changes up to newest, which the store reads without a watch. It returns
+// false if the store cannot do this.
+func (f *feed) readHistory(
 	ctx context.Context,
 	h storage.HistoryReader,
 	after storage.Position,
 	newest int64,
 ) (storage.Position, bool, error) {
 	for after.Revision < newest {
-		b, ok, err := h.Changes(ctx, f.root, after.Revision, newest, stretchBytes)
+		b, ok, err := h.Changes(ctx, f.root, after.Revision, newest, historyReadBytes)
 		if !ok || err != nil {
 			return after, ok, err
 		}
@@ -232,40 +233,40 @@ func (f *feed) throughHistory(
 	return after, true, nil
 }
 
-// bySlices delivers changes read by concurrent watches.
-func (f *feed) bySlices(ctx context.Context, after storage.Position, newest int64) (storage.Position, error) {
+// readSlices delivers the changes up to newest. Concurrent watches read them, a slice each.
+func (f *feed) readSlices(ctx context.Context, after storage.Position, newest int64) (storage.Position, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
 	defer func() { cancel(); reading.Wait() }()
-	var ahead []*slice
-	next, width, from := after, 1, after.Revision
+	var slices []*slice
+	next, concurrency, start := after, 1, after.Revision
 	for after.Revision < newest {
-		refill := len(ahead) <= width/2 // so that the watches of several slices begin together
-		for refill && next.Revision < newest && len(ahead) < width {
+		refill := len(slices) <= concurrency/2 // so that the watches of several slices begin together
+		for refill && next.Revision < newest && len(slices) < concurrency {
 			s := &slice{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
-			ahead = append(ahead, s)
+			slices = append(slices, s)
 			next = storage.Position{Revision: s.until, Store: after.Store}
 			reading.Go(func() { defer close(s.done); s.err = s.read(ctx, f) })
 		}
-		s := ahead[0]
-		ahead = ahead[1:]
-		<-s.done
-		if s.err != nil {
-			return after, s.err
+		first := slices[0]
+		slices = slices[1:]
+		<-first.done
+		if first.err != nil {
+			return after, first.err
 		}
-		if begin := s.after.Revision; begin > from { // the slice was read with no position to compare
+		if first.after.Revision > start { // the slice was read without a position to compare
 			if _, err := f.store.Confirm(ctx, after); err != nil {
 				return after, err
 			}
 		}
-		b := storage.Batch{Events: s.events, Revision: s.until}
+		b := storage.Batch{Events: first.events, Revision: first.until}
 		select {
 		case f.batches <- b:
 			after = after.After(b)
 		case <-ctx.Done():
 			return after, ctx.Err()
 		}
-		width = min(catchUpWatches, max(1, catchUpBytes/max(1, s.bytes)))
+		concurrency = min(catchUpWatches, max(1, catchUpBytes/max(1, first.bytes)))
 	}
 	return after, nil
 }

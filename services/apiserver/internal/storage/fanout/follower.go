@@ -28,8 +28,8 @@ var errFollowing = errors.New("the stream is being followed already")
 // stream for its earlier falls to be forgotten.
 const stableHeartbeats = 60
 
-// follower moves one replica along history; see the states in the package comment. One goroutine
-// owns it. position holds what other goroutines may read.
+// follower applies the changes to one replica; see the states in the package comment. One goroutine
+// owns it. Other goroutines read Fanout.followerState.
 type follower struct {
 	f     *Fanout
 	apply func(storage.Batch) error
@@ -41,33 +41,33 @@ type follower struct {
 	stopFeed context.CancelFunc
 	feeds    sync.WaitGroup
 
-	// mark is the revision that was applied at the time marked. A stream that has reached it lags
-	// no more than the time since.
-	mark   int64
-	marked time.Time
+	// recentRevision is the revision that was applied at recentAt. A stream that has reached it
+	// lags no more than the time since.
+	recentRevision int64
+	recentAt       time.Time
 	// rejoin is the earliest time to join the stream again after repeated falls.
-	rejoin time.Time
-	fell   time.Time
+	rejoin   time.Time
+	lastFall time.Time
 	// request identifies the request that a chain must answer before it is joined. requested is
 	// when it was last sent.
 	request   uint64
 	requested time.Time
 	// announced is when the replica last announced itself to the publisher.
 	announced time.Time
-	// ahead is since when the revision of the live stream is below that of the replica.
-	ahead time.Time
-	falls backoff
+	// aheadSince is since when the revision of the live stream is below that of the replica.
+	aheadSince  time.Time
+	fallBackoff backoff
 }
 
-// position holds the state of the follower for other goroutines.
-type position struct {
+// followerState holds the state of the follower for other goroutines.
+type followerState struct {
 	following atomic.Bool
 	// joined means that the stream has been followed since Follow began.
-	joined   atomic.Bool
-	applied  atomic.Int64
-	position atomic.Pointer[storage.Position]
-	fresh    moment // when a message was last applied
-	feed     atomic.Pointer[feed]
+	joined      atomic.Bool
+	applied     atomic.Int64
+	position    atomic.Pointer[storage.Position]
+	lastApplied moment // when a message was last applied
+	feed        atomic.Pointer[feed]
 }
 
 // Follow delivers the changes after a position to apply, in order and in whole revisions, until ctx
@@ -76,27 +76,27 @@ type position struct {
 // history does not contain the position. Both require another Load. Batches without events carry
 // progress. Only one Follow may run at a time.
 func (f *Fanout) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
-	if !f.pos.following.CompareAndSwap(false, true) {
+	if !f.followerState.following.CompareAndSwap(false, true) {
 		return errFollowing
 	}
-	f.pos.joined.Store(false)
-	defer f.pos.following.Store(false)
+	f.followerState.joined.Store(false)
+	defer f.followerState.following.Store(false)
 	fo := &follower{
-		f:        f,
-		apply:    apply,
-		position: from,
-		falls:    backoff{first: f.heartbeat / 4, maximum: 30 * f.heartbeat},
+		f:           f,
+		apply:       apply,
+		position:    from,
+		fallBackoff: backoff{first: f.heartbeat / 4, maximum: 30 * f.heartbeat},
 	}
 	defer fo.finish()
 	if f.deliveries != nil {
 		f.deliveries.forget()
 	}
-	fo.move(from)
-	f.pos.fresh.record()
+	fo.setPosition(from)
+	f.followerState.lastApplied.record()
 	return fo.run(ctx)
 }
 
-// finish stops the feeds and the inbox.
+// finish stops the feeds and drops the waiting messages.
 func (fo *follower) finish() {
 	fo.f.inbox.finish()
 	fo.closeFeed()
@@ -148,7 +148,7 @@ func (fo *follower) followStream(ctx context.Context) error {
 			return nil
 		}
 		fo.closeFeed()
-		fo.f.pos.joined.Store(true)
+		fo.f.followerState.joined.Store(true)
 		fo.f.setSource(fo.streamSource())
 	}
 	for ctx.Err() == nil {
@@ -173,8 +173,8 @@ func (fo *follower) followStream(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// requestChain requests a chain to join once rejoining is allowed. It repeats the request if there is no
-// answer or another publisher appears.
+// requestChain requests a chain to join once rejoining is allowed. It repeats the request if there
+// is no answer or another publisher appears.
 func (fo *follower) requestChain() {
 	now := time.Now()
 	if now.Before(fo.rejoin) {
@@ -193,11 +193,11 @@ func (fo *follower) canJoin() bool {
 	if now.Before(fo.rejoin) {
 		return false
 	}
-	if now.Sub(fo.marked) > fo.f.heartbeat {
-		fo.mark = fo.position.Revision
-		fo.marked = now
+	if now.Sub(fo.recentAt) > fo.f.heartbeat {
+		fo.recentRevision = fo.position.Revision
+		fo.recentAt = now
 	}
-	if !fo.f.inbox.join(fo.position, fo.mark, fo.f.silence()) {
+	if !fo.f.inbox.join(fo.position, fo.recentRevision, fo.f.silence()) {
 		return false
 	}
 	// Earlier losses are irrelevant now.
@@ -223,16 +223,16 @@ func (fo *follower) deliver(b storage.Batch) error {
 	if d := fo.f.deliveries; d != nil {
 		d.applied(storage.Batch{Events: events, Revision: b.Revision}, fo.f.source())
 	}
-	fo.move(fo.position.After(storage.Batch{Events: events, Revision: b.Revision}))
-	fo.f.pos.fresh.record()
+	fo.setPosition(fo.position.After(storage.Batch{Events: events, Revision: b.Revision}))
+	fo.f.followerState.lastApplied.record()
 	return nil
 }
 
-// move records the position of the replica.
-func (fo *follower) move(to storage.Position) {
+// setPosition records the position of the replica.
+func (fo *follower) setPosition(to storage.Position) {
 	fo.position = to
-	fo.f.pos.position.Store(&to)
-	fo.f.pos.applied.Store(to.Revision)
+	fo.f.followerState.position.Store(&to)
+	fo.f.followerState.applied.Store(to.Revision)
 }
 
 // tick handles what no message triggers: silence, and the time to rejoin.
@@ -249,7 +249,7 @@ func (fo *follower) tick(ctx context.Context) error {
 		}
 		return nil
 	}
-	if fo.f.pos.fresh.age() > fo.f.heartbeat {
+	if fo.f.followerState.lastApplied.age() > fo.f.heartbeat {
 		fo.feed.requestProgress()
 	}
 	return fo.followStream(ctx)
@@ -260,20 +260,20 @@ func (fo *follower) tick(ctx context.Context) error {
 func (fo *follower) aheadOfStream() bool {
 	now := time.Now()
 	if published, _ := fo.f.inbox.state(); published >= fo.position.Revision {
-		fo.ahead = time.Time{}
-	} else if fo.ahead.IsZero() {
-		fo.ahead = now
+		fo.aheadSince = time.Time{}
+	} else if fo.aheadSince.IsZero() {
+		fo.aheadSince = now
 	}
-	return !fo.ahead.IsZero() && now.Sub(fo.ahead) > 2*fo.f.heartbeat
+	return !fo.aheadSince.IsZero() && now.Sub(fo.aheadSince) > 2*fo.f.heartbeat
 }
 
 // switchToStore switches the replica to reading from the store.
 func (fo *follower) switchToStore(ctx context.Context, cause reason) {
 	f := fo.f
 	now := time.Now()
-	fo.ahead = time.Time{}
-	fo.mark = fo.position.Revision
-	fo.marked = now
+	fo.aheadSince = time.Time{}
+	fo.recentRevision = fo.position.Revision
+	fo.recentAt = now
 	if cause != reasonStart {
 		f.metrics.gaps.WithLabelValues(string(cause)).Inc()
 	}
@@ -290,7 +290,7 @@ func (fo *follower) switchToStore(ctx context.Context, cause reason) {
 	fo.feed.requestProgress()
 	feed, after := fo.feed, fo.position
 	fo.feeds.Go(func() { feed.run(ctx, after) })
-	f.pos.feed.Store(fo.feed)
+	f.followerState.feed.Store(fo.feed)
 	f.setSource(sourceStore)
 	fo.request = rand.Uint64() | 1
 	fo.requested = time.Time{}
@@ -302,13 +302,13 @@ func (fo *follower) switchToStore(ctx context.Context, cause reason) {
 // delayRejoin allows an immediate rejoin after the first fall in a calm period, and delays it more
 // after each further fall.
 func (fo *follower) delayRejoin(now time.Time) {
-	if fo.fell.IsZero() || now.Sub(fo.fell) > stableHeartbeats*fo.f.heartbeat {
-		fo.falls.reset()
+	if fo.lastFall.IsZero() || now.Sub(fo.lastFall) > stableHeartbeats*fo.f.heartbeat {
+		fo.fallBackoff.reset()
 		fo.rejoin = now
 	} else {
-		fo.rejoin = now.Add(fo.falls.next())
+		fo.rejoin = now.Add(fo.fallBackoff.next())
 	}
-	fo.fell = now
+	fo.lastFall = now
 }
 
 func (fo *follower) closeFeed() {
@@ -318,7 +318,7 @@ func (fo *follower) closeFeed() {
 	fo.stopFeed()
 	fo.feed = nil
 	fo.stopFeed = nil
-	fo.f.pos.feed.Store(nil)
+	fo.f.followerState.feed.Store(nil)
 }
 
 func (fo *follower) streamSource() string {

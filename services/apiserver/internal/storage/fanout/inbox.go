@@ -88,12 +88,13 @@ func (f *frame) contradicts(at storage.Position) bool {
 	case f.last.Revision == 0 || f.loaded && f.last.Revision < last.Revision: // the publisher does not know
 		return false
 	case f.last.Revision > last.Revision: // a change that the replica missed, unless it was loaded
-		return at.Still(f.last.Revision)
+		return at.QuietAt(f.last.Revision)
 	}
 	return !f.last.Same(last)
 }
 
-// inbox holds the received messages and the state of the stream.
+// inbox holds the received messages that wait to be applied, and the state of the stream. It is
+// safe for concurrent use.
 type inbox struct {
 	// ready wakes the follower.
 	ready chan struct{}
@@ -111,11 +112,11 @@ type inbox struct {
 	chain    int64
 	epoch    int64
 	revision int64
-	// other is the highest epoch received besides that of the chain. candidate is the last chain
-	// received before one was found, and isNew means that it is new.
-	other     int64
-	candidate int64
-	isNew     bool
+	// otherEpoch is the highest epoch received besides that of the chain. candidate is the last
+	// chain received before one was found, and isNew means that it is new.
+	otherEpoch     int64
+	candidate      int64
+	candidateIsNew bool
 	// local is whether the last message came from this replica's own publisher.
 	local bool
 	// lastMessage is when the last message arrived. It is zero if the stream is known to be broken
@@ -191,11 +192,11 @@ func (in *inbox) noticeLocked(f *frame) {
 	case in.chain == 0:
 		if in.candidate != f.chain {
 			in.candidate = f.chain
-			in.isNew = true
+			in.candidateIsNew = true
 			in.wake()
 		}
-	case f.epoch > max(in.epoch, in.other) && in.alarm == noReason:
-		in.other = f.epoch
+	case f.epoch > max(in.epoch, in.otherEpoch) && in.alarm == noReason:
+		in.otherEpoch = f.epoch
 		in.alarm = reasonPublisher
 		in.wake()
 	}
@@ -209,7 +210,7 @@ func (in *inbox) awaitChain(request uint64) {
 	in.request = request
 	in.chain = 0
 	in.candidate = 0
-	in.isNew = false
+	in.candidateIsNew = false
 	in.lastMessage = time.Time{}
 	in.requested = time.Time{}
 	in.alarm = noReason
@@ -223,17 +224,17 @@ func (in *inbox) chainMissing(silence time.Duration) (missing, isNew bool) {
 	if in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence {
 		in.chain = 0
 	}
-	isNew = in.isNew
-	in.isNew = false
+	isNew = in.candidateIsNew
+	in.candidateIsNew = false
 	return in.chain == 0, isNew
 }
 
 // forgetLocked drops the waiting messages.
 func (in *inbox) forgetLocked() { in.queue, in.head, in.bytes = nil, 0, 0 }
 
-// stillAlive records that a part of a message of a chain arrived. It does not revive a stream that
+// recordPart records that a part of a message of a chain arrived. It does not revive a stream that
 // is known to be broken.
-func (in *inbox) stillAlive(chain int64) {
+func (in *inbox) recordPart(chain int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if chain == in.chain && !in.lastMessage.IsZero() {
@@ -288,12 +289,12 @@ func (in *inbox) next(at storage.Position) (f frame, gap reason, ok bool) {
 func (in *inbox) join(at storage.Position, wanted int64, silence time.Duration) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	contrary := false
+	contradicted := false
 	for in.head < len(in.queue) && in.queue[in.head].revision <= at.Revision {
-		contrary = in.queue[in.head].contradicts(at)
+		contradicted = in.queue[in.head].contradicts(at)
 		in.dropLocked()
 	}
-	if contrary {
+	if contradicted {
 		in.chain = 0 // the publisher must check the store again
 	}
 	if in.chain == 0 || in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence {

@@ -246,7 +246,7 @@ func (f *Fanout) Wrote(ctx context.Context, _ string, revision int64, at time.Ti
 		body = binary.LittleEndian.AppendUint64(body, uint64(at.UnixNano()))
 		header := nats.Header{}
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
-		if err := (*t).publishWith(f.traceSubject, header, body); err != nil {
+		if err := (*t).publishWithHeader(f.traceSubject, header, body); err != nil {
 			f.log.Debug("a write's trace could not be sent to other replicas", "error", err)
 		}
 	}

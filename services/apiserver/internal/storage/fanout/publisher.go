@@ -22,8 +22,8 @@ const (
 	resignWait = time.Second
 )
 
-// errUnheard ends a publisher that has had no connection for long.
-var errUnheard = errors.New("no connection to NATS")
+// errDisconnected ends a publisher that has had no connection for long.
+var errDisconnected = errors.New("no connection to NATS")
 
 // publisher is one term of leadership.
 type publisher struct {
@@ -37,8 +37,8 @@ type publisher struct {
 	progressed       int64
 	progressRequests chan struct{} // requests to the running feed
 	buf              []byte
-	// sent is when the last message was published.
-	sent time.Time
+	// lastSent is when the last message was published.
+	lastSent time.Time
 	// answering holds the requests that the first batch of the running feed answers.
 	answering []uint64
 
@@ -49,27 +49,27 @@ type publisher struct {
 
 // publish campaigns for leadership repeatedly, until ctx ends.
 func (f *Fanout) publish(ctx context.Context) {
-	back := backoff{first: f.heartbeat, maximum: 30 * f.heartbeat}
+	delays := backoff{first: f.heartbeat, maximum: 30 * f.heartbeat}
 	for f.link.wait(ctx) {
-		began := time.Now()
-		err := f.term(ctx)
+		started := time.Now()
+		err := f.runTerm(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > back.maximum {
-			back.reset()
+		if time.Since(started) > delays.maximum {
+			delays.reset()
 		}
-		d := back.next()
-		f.log.Warn("publishing changes failed; retrying", "wait", d, "error", err)
-		if !pause(ctx, d) {
+		delay := delays.next()
+		f.log.Warn("publishing changes failed; retrying", "wait", delay, "error", err)
+		if !pause(ctx, delay) {
 			return
 		}
 	}
 }
 
-// term waits to be elected and publishes until the leadership or the connection is lost or ctx
+// runTerm waits to be elected and publishes until the leadership or the connection is lost or ctx
 // ends.
-func (f *Fanout) term(ctx context.Context) error {
+func (f *Fanout) runTerm(ctx context.Context) error {
 	var lost <-chan struct{}
 	if f.elector != nil {
 		l, resign, err := f.elector.Campaign(ctx, electionName, f.id)
@@ -108,7 +108,7 @@ func (f *Fanout) term(ctx context.Context) error {
 // most other replicas, so that the stream continues for them. A replica that has just begun to read
 // history does not start there.
 func (f *Fanout) start(ctx context.Context, newest int64) storage.Position {
-	if at := f.pos.position.Load(); at != nil && f.pos.following.Load() && f.pos.joined.Load() && at.Revision > 0 && at.Revision <= newest {
+	if at := f.followerState.position.Load(); at != nil && f.followerState.following.Load() && f.followerState.joined.Load() && at.Revision > 0 && at.Revision <= newest {
 		return *at
 	}
 	return f.lastChange(ctx, newest)
@@ -185,10 +185,10 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 			return err
 		case <-tick.C:
 			if down := p.f.link.downFor(); down > p.f.silence() {
-				return errUnheard
+				return errDisconnected
 			}
 			// This holds on every other tick while nothing happens.
-			if time.Since(p.sent) >= p.f.heartbeat*3/4 {
+			if time.Since(p.lastSent) >= p.f.heartbeat*3/4 {
 				p.requestProgress()
 			}
 		case <-lost:
@@ -212,14 +212,14 @@ func (p *publisher) appendWaiting(f *feed, b storage.Batch) storage.Batch {
 	copied := false
 	for size < wantedBytes {
 		select {
-		case more := <-f.batches:
+		case waiting := <-f.batches:
 			if !copied {
 				b.Events = append([]storage.Event(nil), b.Events...)
 				copied = true
 			}
-			size += sizeOf(more.Events)
-			b.Events = append(b.Events, more.Events...)
-			b.Revision = max(b.Revision, more.Revision)
+			size += sizeOf(waiting.Events)
+			b.Events = append(b.Events, waiting.Events...)
+			b.Revision = max(b.Revision, waiting.Revision)
 		default:
 			return b
 		}
@@ -249,11 +249,11 @@ func (p *publisher) batch(b storage.Batch) {
 		p.send(m)
 		return
 	}
-	p.split(b)
+	p.sendEvents(b)
 }
 
-// split publishes events in messages of whole revisions.
-func (p *publisher) split(b storage.Batch) {
+// sendEvents publishes events in messages of whole revisions.
+func (p *publisher) sendEvents(b storage.Batch) {
 	payload := min(p.f.transport.maxPayload(), maxMessageBytes)
 	limit := payload - messageSize(p.f.cluster)
 	maximum := limit // of a message that is sent whole or in parts
@@ -326,7 +326,7 @@ func (p *publisher) send(m message) {
 	f := p.f
 	if len(m.events) > 0 && !f.audience.present(audienceBeats*f.heartbeat) || f.audience.alone {
 		if f.audience.alone {
-			p.sent = time.Now()
+			p.lastSent = time.Now()
 		}
 		return
 	}
@@ -334,7 +334,7 @@ func (p *publisher) send(m message) {
 	m.epoch = p.epoch
 	m.chain = p.chain
 	p.buf = appendMessage(p.buf[:0], &m)
-	p.sent = time.Now()
+	p.lastSent = time.Now()
 	var err error
 	if limit := f.transport.maxPayload(); len(p.buf) > limit && limit >= minPartPayload {
 		err = p.sendParts(&m, p.buf, limit-partSize(f.cluster))

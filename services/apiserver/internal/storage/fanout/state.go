@@ -38,7 +38,7 @@ type State struct {
 // State returns the current state.
 func (f *Fanout) State() State {
 	newest, _ := f.inbox.state()
-	applied := f.pos.applied.Load()
+	applied := f.followerState.applied.Load()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return State{
@@ -47,7 +47,7 @@ func (f *Fanout) State() State {
 		Changes:   f.sourceChanges,
 		Revision:  applied,
 		Behind:    max(0, newest-applied),
-		Age:       f.pos.fresh.age(),
+		Age:       f.followerState.lastApplied.age(),
 		Publisher: f.publisher.Load() != nil,
 		Connected: f.link.downFor() == 0,
 	}
@@ -91,7 +91,7 @@ func (f *Fanout) setSource(s string) {
 	if f.sourceChanges <= startSources {
 		level = slog.LevelDebug
 	}
-	f.log.Log(context.Background(), level, "source of changes", "source", s, "revision", f.pos.applied.Load())
+	f.log.Log(context.Background(), level, "source of changes", "source", s, "revision", f.followerState.applied.Load())
 }
 
 func (f *Fanout) source() string {

@@ -22,9 +22,9 @@ type transport interface {
 	// subscribe calls handle for each received message, in order and without overlap. handle must
 	// not block or keep the data.
 	subscribe(subject string, handle func([]byte)) error
-	// publishWith and subscribeWith are the same for messages with a header.
-	publishWith(subject string, header nats.Header, data []byte) error
-	subscribeWith(subject string, handle func(nats.Header, []byte)) error
+	// publishWithHeader and subscribeWithHeader are the same for messages with a header.
+	publishWithHeader(subject string, header nats.Header, data []byte) error
+	subscribeWithHeader(subject string, handle func(nats.Header, []byte)) error
 	// maxPayload returns the largest size that publish accepts, in bytes.
 	maxPayload() int
 	// flush waits until all published messages have left, at most for the given time.
@@ -62,13 +62,13 @@ func dialNoPeers(ev linkEvents) (transport, error) {
 	return noPeers{}, nil
 }
 
-func (noPeers) publish(string, []byte) error                          { return nil }
-func (noPeers) subscribe(string, func([]byte)) error                  { return nil }
-func (noPeers) publishWith(string, nats.Header, []byte) error         { return nil }
-func (noPeers) subscribeWith(string, func(nats.Header, []byte)) error { return nil }
-func (noPeers) maxPayload() int                                       { return embeddedPayload }
-func (noPeers) flush(time.Duration) error                             { return nil }
-func (noPeers) close()                                                {}
+func (noPeers) publish(string, []byte) error                                { return nil }
+func (noPeers) subscribe(string, func([]byte)) error                        { return nil }
+func (noPeers) publishWithHeader(string, nats.Header, []byte) error         { return nil }
+func (noPeers) subscribeWithHeader(string, func(nats.Header, []byte)) error { return nil }
+func (noPeers) maxPayload() int                                             { return embeddedPayload }
+func (noPeers) flush(time.Duration) error                                   { return nil }
+func (noPeers) close()                                                      {}
 
 // natsTransport is a NATS connection.
 type natsTransport struct {
@@ -81,7 +81,7 @@ type natsTransport struct {
 // delay between attempts to subscribe.
 func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, heartbeat time.Duration, log *slog.Logger) dialer {
 	return func(ev linkEvents) (transport, error) {
-		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptions{wait: refusedBeats * heartbeat}}
+		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptions{wait: retryBeats * heartbeat}}
 		opts := nats.Options{
 			Servers: o.Servers,
 			Name:    "binnacle apiserver " + id,
@@ -105,9 +105,9 @@ func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, hear
 			ReconnectedCB:        func(*nats.Conn) { ev.up() },
 			DisconnectedErrCB:    func(_ *nats.Conn, err error) { ev.down(err) },
 			ClosedCB:             func(*nats.Conn) { close(t.closed) },
-			ReconnectErrCB:       reportChanges(log),
+			ReconnectErrCB:       logNewErrors(log),
 			AsyncErrorCB: func(conn *nats.Conn, _ *nats.Subscription, err error) {
-				if t.subscriptions.refused(conn, err) {
+				if t.subscriptions.handleRejection(conn, err) {
 					return
 				}
 				log.Warn("NATS reports an error", "error", err)
@@ -131,9 +131,9 @@ func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, hear
 	}
 }
 
-// reportChanges logs why connecting fails, and again when the reason changes. The callback is
+// logNewErrors logs why connecting fails, and again when the reason changes. The callback is
 // called by one goroutine.
-func reportChanges(log *slog.Logger) nats.ConnErrHandler {
+func logNewErrors(log *slog.Logger) nats.ConnErrHandler {
 	last := ""
 	return func(_ *nats.Conn, err error) {
 		if err == nil || err.Error() == last {
@@ -176,11 +176,11 @@ func (t *natsTransport) subscribe(subject string, handle func([]byte)) error {
 	return t.subscriptions.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Data) })
 }
 
-func (t *natsTransport) publishWith(subject string, header nats.Header, data []byte) error {
+func (t *natsTransport) publishWithHeader(subject string, header nats.Header, data []byte) error {
 	return t.conn.PublishMsg(&nats.Msg{Subject: subject, Header: header, Data: data})
 }
 
-func (t *natsTransport) subscribeWith(subject string, handle func(nats.Header, []byte)) error {
+func (t *natsTransport) subscribeWithHeader(subject string, handle func(nats.Header, []byte)) error {
 	return t.subscriptions.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Header, m.Data) })
 }
 
@@ -195,25 +195,26 @@ func (t *natsTransport) close() {
 	<-t.closed
 }
 
-// refusedBeats is the number of heartbeats between a rejection and the next attempt to subscribe.
-const refusedBeats = 5
+// retryBeats is the number of heartbeats between the rejection of a subscription and the next
+// attempt.
+const retryBeats = 5
 
 // subscriptions holds the subscriptions of a connection. The server does not restore a subscription
 // that it rejected, or removed because permissions changed, while the connection lasts. So
 // subscriptions retries it until it succeeds.
 type subscriptions struct {
-	wait time.Duration // between a rejection and the next attempt
-	mu   sync.Mutex    // a leaf lock, except for the locks of the connection
-	all  map[string]*subscription
-	over bool
+	wait   time.Duration // between a rejection and the next attempt
+	mu     sync.Mutex    // a leaf lock, except for the locks of the connection
+	all    map[string]*subscription
+	closed bool
 }
 
 // subscription is the subscription to one subject.
 type subscription struct {
-	sub    *nats.Subscription
-	handle nats.MsgHandler
-	again  *time.Timer // set while the next attempt is pending
-	tried  time.Time   // the last attempt
+	sub         *nats.Subscription
+	handle      nats.MsgHandler
+	retry       *time.Timer // set while the next attempt is pending
+	lastAttempt time.Time   // zero before the first retry
 }
 
 // listen subscribes to a subject. Calls of handle do not overlap, even if the subscription is
@@ -221,65 +222,65 @@ type subscription struct {
 func (e *subscriptions) listen(conn *nats.Conn, subject string, handle nats.MsgHandler) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var one sync.Mutex
-	in := &subscription{handle: func(m *nats.Msg) {
-		one.Lock()
-		defer one.Unlock()
+	var serial sync.Mutex
+	subscribed := &subscription{handle: func(m *nats.Msg) {
+		serial.Lock()
+		defer serial.Unlock()
 		handle(m)
 	}}
 	var err error
-	if in.sub, err = conn.Subscribe(subject, in.handle); err != nil {
+	if subscribed.sub, err = conn.Subscribe(subject, subscribed.handle); err != nil {
 		return err
 	}
 	if e.all == nil {
 		e.all = map[string]*subscription{}
 	}
-	e.all[subject] = in
+	e.all[subject] = subscribed
 	return nil
 }
 
-// refused handles an error of the connection. It returns true for a repeated error: the last
-// attempt for the same subscription was rejected too.
-func (e *subscriptions) refused(conn *nats.Conn, err error) (known bool) {
+// handleRejection handles an error of the connection. It returns true for a repeated error: the
+// last attempt for the same subscription was rejected too.
+func (e *subscriptions) handleRejection(conn *nats.Conn, err error) (repeated bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for subject, in := range e.all {
-		if e.over || !strings.Contains(err.Error(), "Subscription to "+strconv.Quote(subject)) {
+	for subject, subscribed := range e.all {
+		if e.closed || !strings.Contains(err.Error(), "Subscription to "+strconv.Quote(subject)) {
 			continue
 		}
-		known = time.Since(in.tried) < e.wait
-		if in.again == nil {
-			in.again = time.AfterFunc(e.wait, func() { e.listenAgain(conn, subject) })
+		repeated = time.Since(subscribed.lastAttempt) < e.wait
+		if subscribed.retry == nil {
+			subscribed.retry = time.AfterFunc(e.wait, func() { e.listenAgain(conn, subject) })
 		}
 	}
-	return known
+	return repeated
 }
 
 func (e *subscriptions) listenAgain(conn *nats.Conn, subject string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.over {
+	if e.closed {
 		return
 	}
-	in := e.all[subject]
-	in.again = nil
-	in.tried = time.Now()
-	_ = in.sub.Unsubscribe()                                        // the server may have removed it already
-	if sub, err := conn.Subscribe(subject, in.handle); err == nil { // otherwise the connection is closed
-		in.sub = sub
+	subscribed := e.all[subject]
+	subscribed.retry = nil
+	subscribed.lastAttempt = time.Now()
+	_ = subscribed.sub.Unsubscribe()                                        // the server may have removed it already
+	if sub, err := conn.Subscribe(subject, subscribed.handle); err == nil { // otherwise the connection is closed
+		subscribed.sub = sub
 	}
 }
 
 func (e *subscriptions) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.over = true
-	for _, in := range e.all {
-		if in.again != nil {
-			in.again.Stop()
+	e.closed = true
+	for _, subscribed := range e.all {
+		if subscribed.retry != nil {
+			subscribed.retry.Stop()
 		}
 	}
 }
@@ -339,7 +340,7 @@ type assembly struct {
 }
 
 // add adds a part, and returns the encoded message once it is complete.
-func (a *assembly) add(m *message) (whole []byte, ok bool) {
+func (a *assembly) add(m *message) (complete []byte, ok bool) {
 	p := m.part
 	if p.index == 0 {
 		*a = assembly{of: message{cluster: m.cluster, epoch: m.epoch, chain: m.chain, previous: m.previous, revision: m.revision}}
@@ -354,17 +355,17 @@ func (a *assembly) add(m *message) (whole []byte, ok bool) {
 	if a.next < p.total {
 		return nil, false
 	}
-	whole = a.data
+	complete = a.data
 	*a = assembly{}
-	return whole, true
+	return complete, true
 }
 
 // sendParts publishes an encoded message in parts of a size.
-func (p *publisher) sendParts(m *message, whole []byte, size int) error {
-	total := (len(whole) + size - 1) / size
+func (p *publisher) sendParts(m *message, encoded []byte, size int) error {
+	total := (len(encoded) + size - 1) / size
 	for i := range total {
-		end := min((i+1)*size, len(whole))
-		data := appendPart(nil, m, part{index: i, total: total, data: whole[i*size : end]})
+		end := min((i+1)*size, len(encoded))
+		data := appendPart(nil, m, part{index: i, total: total, data: encoded[i*size : end]})
 		if err := p.f.transport.publish(p.f.changeSubject, data); err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func TestCompactEveryKeepsOneInterval(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if oldest, newest, err := s.History(t.Context()); err != nil || newest != second {
-				t.Fatalf("got history from %d to %d, %v", oldest, newest, err)
+				t.Fatalf("History = %d, %d, %v, want newest %d", oldest, newest, err, second)
 			} else if _, _, err := s.Get(t.Context(), "/registry/a", oldest); err != nil {
 				t.Errorf("read at the oldest revision %d: %v", oldest, err)
 			}

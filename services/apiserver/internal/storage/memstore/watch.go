@@ -21,10 +21,10 @@ type watch struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	out    chan storage.Batch
-	// asks has an element if progress was requested.
-	asks chan struct{}
-	done chan struct{}
-	err  error
+	// progressRequests has an element if progress was requested.
+	progressRequests chan struct{}
+	done             chan struct{}
+	err              error
 }
 
 // Watch implements storage.Interface.
@@ -41,8 +41,8 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position
 	return s.follow(ctx, prefix, from.Revision, s.recheck(prefix, from))
 }
 
-// recheck returns an error if the history does not go through a place. Compacted
-// history is not compared.
+// recheck returns an error if the history does not contain a position. Compacted history is not
+// compared.
 func (s *Store) recheck(prefix string, p storage.Position) error {
 	if newest := s.newest().revision; p.Revision > newest {
 		return replacedError(p, newest)
@@ -76,13 +76,13 @@ func (s *Store) follow(ctx context.Context, prefix string, after int64, failed e
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{
-		prefix: prefix,
-		ctx:    ctx,
-		cancel: cancel,
-		err:    failed,
-		out:    make(chan storage.Batch, watchBuffer),
-		asks:   make(chan struct{}, 1),
-		done:   make(chan struct{}),
+		prefix:           prefix,
+		ctx:              ctx,
+		cancel:           cancel,
+		err:              failed,
+		out:              make(chan storage.Batch, watchBuffer),
+		progressRequests: make(chan struct{}, 1),
+		done:             make(chan struct{}),
 	}
 	if failed != nil {
 		w.end()
@@ -117,28 +117,28 @@ func (w *watch) Progress(ctx context.Context) error {
 		return err
 	}
 	select {
-	case w.asks <- struct{}{}:
-	default: // The answer to the request that waits is recent enough.
+	case w.progressRequests <- struct{}{}:
+	default: // the answer to the pending request is recent enough
 	}
 	return ctx.Err()
 }
 
-// run delivers what follows a change, from the first revision greater than after on.
-func (w *watch) run(at *change, after int64) {
+// run delivers the changes after the change last whose revisions are greater than after.
+func (w *watch) run(last *change, after int64) {
 	defer w.end()
 	for requested := false; ; {
 		var events []storage.Event
-		events, at = w.collect(at, after)
+		events, last = w.collect(last, after)
 		switch {
 		case len(events) > 0:
-			w.deliver(storage.Batch{Events: events, Revision: at.revision})
-		case requested && at.revision >= after:
-			w.deliver(storage.Batch{Revision: at.revision})
+			w.deliver(storage.Batch{Events: events, Revision: last.revision})
+		case requested && last.revision >= after:
+			w.deliver(storage.Batch{Revision: last.revision})
 			requested = false
 		default:
 			select {
-			case <-at.followed:
-			case <-w.asks:
+			case <-last.followed:
+			case <-w.progressRequests:
 				requested = true
 			case <-w.ctx.Done():
 			}
@@ -149,21 +149,22 @@ func (w *watch) run(at *change, after int64) {
 	}
 }
 
-// collect returns the watch's events behind a change, at most maxBatch, and the last
-// change that it looked at. That is the newest one if there are fewer events.
-func (w *watch) collect(at *change, after int64) (events []storage.Event, last *change) {
+// collect returns the watch's events after the change last, at most maxBatch, and the last change
+// that it inspected. That is the newest one if there are fewer events.
+func (w *watch) collect(last *change, after int64) ([]storage.Event, *change) {
+	var events []storage.Event
 	for len(events) < maxBatch {
 		select {
-		case <-at.followed:
+		case <-last.followed:
 		default:
-			return events, at
+			return events, last
 		}
-		at = at.next
-		if v := at.version; v != nil && at.revision > after && strings.HasPrefix(v.Key, w.prefix) {
+		last = last.next
+		if v := last.version; v != nil && last.revision > after && strings.HasPrefix(v.Key, w.prefix) {
 			events = append(events, v.Event)
 		}
 	}
-	return events, at
+	return events, last
 }
 
 func (w *watch) deliver(b storage.Batch) {

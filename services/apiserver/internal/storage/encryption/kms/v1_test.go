@@ -239,7 +239,7 @@ func TestOldKeysAreCached(t *testing.T) {
 			for range 2 {
 				for _, v := range values {
 					if got, _, err := provider.Open(t.Context(), v, storedAt); string(got) != "value" || err != nil {
-						t.Fatalf("got %q, %v", got, err)
+						t.Fatalf("Open = %q, %v, want value", got, err)
 					}
 				}
 			}
@@ -271,7 +271,7 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	provider := first(t, config(t, p))
 	impatient := kms.FailFast(t.Context())
 	if got, _, err := provider.Open(impatient, sealed, storedAt); string(got) != "value" || err != nil {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("impatient Open = %q, %v, want value", got, err)
 	}
 	p.HangMethod("Decrypt")
 	ended, end := context.WithCancel(t.Context())
@@ -288,7 +288,7 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	}
 	p.Resume()
 	if got, _, err := provider.Open(t.Context(), sealed, storedAt); string(got) != "value" || err != nil {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("impatient Open = %q, %v, want value", got, err)
 	}
 }
 

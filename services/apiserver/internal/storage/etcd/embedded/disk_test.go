@@ -26,7 +26,7 @@ func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 		return err == nil && info.Size() == reserveBytes
 	}
 	if err := errors.Join(m.checkDisk(t.Context()), m.reserveSpace(t.Context())); err != nil || !reserved() {
-		t.Fatalf("got %v, reserved %v", err, reserved())
+		t.Fatalf("enough space: got error %v, reserved %v, want no error and reserved space", err, reserved())
 	}
 	if _, err := s.client.Put(t.Context(), "a", "b"); err != nil {
 		t.Fatal(err)
@@ -34,22 +34,22 @@ func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 	free = scarceBytes - 1
 	for range 2 { // the second check has no more to do
 		if err := errors.Join(m.checkDisk(t.Context()), m.maintain(t.Context()), m.reserveSpace(t.Context())); err != nil || reserved() {
-			t.Errorf("almost full: got %v, reserved %v", err, reserved())
+			t.Errorf("almost full: got error %v, reserved %v, want no error and no reserved space", err, reserved())
 		}
 		free = reserveBytes + ampleBytes // not enough room for the reserve, too
 	}
 	if _, err := s.client.Put(t.Context(), "a", "c"); !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Errorf("write: got %v", err)
+		t.Errorf("write on an almost full disk: got %v, want %v", err, rpctypes.ErrNoSpace)
 	}
 	if got, err := s.client.Get(t.Context(), "a"); err != nil || string(got.Kvs[0].Value) != "b" {
-		t.Errorf("read: got %v, %v", got, err)
+		t.Errorf("read on an almost full disk: got %v, %v, want b", got, err)
 	}
 	if _, err := s.client.Delete(t.Context(), "a"); err != nil {
-		t.Errorf("deletion: got %v", err)
+		t.Errorf("deletion on an almost full disk: got %v, want no error", err)
 	}
 	free = reserveBytes + ampleBytes + 1
 	if err := m.checkDisk(t.Context()); err != nil || !reserved() {
-		t.Errorf("room: got %v, reserved %v", err, reserved())
+		t.Errorf("space again: got error %v, reserved %v, want no error and reserved space", err, reserved())
 	}
 	if _, err := s.client.Put(t.Context(), "a", "c"); err != nil {
 		t.Error(err)

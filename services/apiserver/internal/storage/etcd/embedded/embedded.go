@@ -4,8 +4,8 @@
 //
 // States: Start → serving → Stop. The client of the Server calls the server directly, without
 // sockets or encoding. While it serves, Maintain keeps its database small and below its quota
-// (maintain.go). Stock tools can reach it at ListenClient, if configured. app starts it if no etcd
-// servers are given; tests start it through etcdtest.
+// (maintain.go). Stock tools can reach it at ListenClient, if configured. Package build starts
+// it if no etcd servers are given; tests start it through etcdtest.
 package embedded
 
 import (

@@ -286,7 +286,7 @@ func TestStartReportsLostLog(t *testing.T) {
 		t.Fatal("Start returned no error")
 	}
 	if !strings.Contains(err.Error(), "the end of the log is lost") {
-		t.Errorf("got %v", err)
+		t.Errorf("Start = %v, want an error about the lost end of the log", err)
 	}
 }
 

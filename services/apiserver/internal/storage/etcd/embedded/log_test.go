@@ -58,7 +58,7 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 	}
 	s.Stop()
 	if files, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal")); err != nil || len(files) <= int(embed.DefaultMaxWALs) {
-		t.Fatalf("got %d files, %v", len(files), err)
+		t.Fatalf("log has %d files, %v, want more than %d", len(files), err, embed.DefaultMaxWALs)
 	}
 
 	var log bytes.Buffer // written only by etcd, read after it has ended
@@ -82,6 +82,6 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 	}
 	e.Close()
 	if strings.Contains(log.String(), "lock file") {
-		t.Errorf("got warnings:\n%s", log.String())
+		t.Errorf("log contains warnings about locked files, want none:\n%s", log.String())
 	}
 }

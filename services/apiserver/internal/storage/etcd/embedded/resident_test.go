@@ -23,7 +23,7 @@ func TestResidentSizeCoversReadPages(t *testing.T) {
 	}
 	s.etcd.Server.KV().Commit()
 	if resp, err := s.client.Get(t.Context(), "/registry/", clientv3.WithPrefix()); err != nil || len(resp.Kvs) != objects {
-		t.Fatalf("got %v, %v", resp, err)
+		t.Fatalf("Get = %v, %v, want %d keys", resp, err, objects)
 	}
 	if got, size := residentFile(dir), s.etcd.Server.Backend().Size(); got < objects*each || got > size {
 		t.Errorf("got %d resident bytes of a file of %d, want at least the %d that were read", got, size, objects*each)

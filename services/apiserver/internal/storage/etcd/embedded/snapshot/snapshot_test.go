@@ -61,7 +61,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Size() != size || info.Mode().Perm() != 0o600 || size < 500_000 {
-		t.Errorf("got %d bytes, %v, %v", size, info, err)
+		t.Errorf("saved %d bytes, file %v, %v, want a private file of at least 500,000 bytes", size, info, err)
 	}
 	if _, err := save(t, socket, path); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("second snapshot with the same name: got %v", err)
@@ -72,7 +72,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			saved, err := snapshot.Status(from)
 			if err != nil || saved.Keys < 100 || saved.Revision < 101 || saved.Bytes < 500_000 {
-				t.Errorf("got status %+v, %v", saved, err)
+				t.Errorf("status = %+v, %v, want at least 100 keys, revision 101 and 500,000 bytes", saved, err)
 			}
 			restored := filepath.Join(t.TempDir(), "restored")
 			options := snapshot.RestoreOptions{From: from, DataDir: restored, RevisionBump: snapshot.DefaultRevisionBump}
@@ -100,7 +100,7 @@ func TestSaveFailsWithoutEtcd(t *testing.T) {
 	socket := filepath.Join(dir, "none.sock")
 	_, err := save(t, "unix://"+socket, filepath.Join(dir, "snapshot.db"))
 	if err == nil || !strings.Contains(err.Error(), "unix://"+socket) || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("got error %v", err)
+		t.Errorf("got error %v, want one that names unix://%s and its cause", err, socket)
 	}
 	proxy := etcdtest.NewProxy(t, etcdtest.Listening(t).Endpoint())
 	proxy.Cut()
@@ -161,7 +161,7 @@ func TestBackupsAreKeptInNumber(t *testing.T) {
 	}
 	got := names()
 	if len(got) != 4 || got[0] != "etcd-20240103T000000Z.db" || !slices.Equal(got[2:], []string{"etcd-mine.db", "notes"}) {
-		t.Fatalf("got %v", got)
+		t.Fatalf("files after the backups = %v, want etcd-20240103T000000Z.db, a newer backup, etcd-mine.db and notes", got)
 	}
 	if _, err := snapshot.Status(filepath.Join(dir, got[1])); err != nil {
 		t.Error(err)
