@@ -149,18 +149,18 @@ type fieldBranch struct {
 // treeOf returns the tree of all fields that have no function of their own.
 func treeOf(fields []fieldProgram) (root fieldTree) {
 	for i := range fields {
-		at := &root
+		level := &root
 		for j, num := range fields[i].path {
 			last := j == len(fields[i].path)-1
-			k := slices.IndexFunc(*at, func(b fieldBranch) bool { return b.num == num && !last && b.below != nil })
+			k := slices.IndexFunc(*level, func(b fieldBranch) bool { return b.num == num && !last && b.below != nil })
 			if k < 0 {
-				k = len(*at)
-				*at = append(*at, fieldBranch{num: num, field: i})
+				k = len(*level)
+				*level = append(*level, fieldBranch{num: num, field: i})
 				if !last {
-					(*at)[k].below = fieldTree{}
+					(*level)[k].below = fieldTree{}
 				}
 			}
-			at = &(*at)[k].below
+			level = &(*level)[k].below
 		}
 	}
 	return root
@@ -281,7 +281,7 @@ func attributesOfMetadata(meta []byte) (a Attributes, err error) {
 
 // attributesOfJSON reads the attributes of a value that is stored as JSON.
 func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
-	a, kind, err := head(stored)
+	a, kind, err := readHead(stored)
 	if err != nil {
 		return Attributes{}, fmt.Errorf("stored value is neither protobuf nor JSON: %w", err)
 	}
@@ -299,14 +299,14 @@ func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
 	if err != nil {
 		return a, err
 	}
-	b, err := c.attributes(proto)
-	a.Fields = b.Fields
+	fromProtobuf, err := c.attributes(proto)
+	a.Fields = fromProtobuf.Fields
 	return a, err
 }
 
-// head reads the kind, name, namespace and labels of an object from its JSON without decoding the
-// rest.
-func head(stored []byte) (a Attributes, kind string, err error) {
+// readHead reads the kind, name, namespace and labels of an object from its JSON without decoding
+// the rest.
+func readHead(stored []byte) (a Attributes, kind string, err error) {
 	d, err := tape.Parse(stored)
 	if err != nil {
 		return a, "", err

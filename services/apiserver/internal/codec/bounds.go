@@ -92,7 +92,7 @@ func measureYAML(b []byte) (values int64, err error) {
 		return 0, fmt.Errorf("error converting YAML to JSON: %w", err)
 	}
 	m := measurer{known: map[*yaml.Node]measure{}}
-	all := m.of(&n, 0)
+	all := m.measure(&n)
 	switch {
 	case m.key > MaxKey:
 		return all.values, errKey
@@ -114,51 +114,52 @@ type measure struct{ size, depth, containers, values int64 }
 // beyond exceeds every bound. Adding to it does not overflow.
 const beyond = 1 << 40
 
-// measurer measures values. It measures the target of an alias once.
+// measurer measures the values of a YAML document. It measures the target of an alias once.
 type measurer struct {
 	known   map[*yaml.Node]measure
 	aliases bool
 	key     int
 }
 
-// of returns the measure of a node with its aliases expanded.
-func (m *measurer) of(n *yaml.Node, level int) measure {
+// measure returns the size of a node with its aliases expanded.
+func (m *measurer) measure(n *yaml.Node) measure {
 	const separators = 2
 	switch n.Kind {
 	case yaml.ScalarNode:
-		return m.keep(n, measure{size: int64(len(n.Value)) + separators, values: 1})
+		return m.remember(n, measure{size: int64(len(n.Value)) + separators, values: 1})
 	case yaml.AliasNode:
 		m.aliases = true
-		if v, ok := m.known[n.Alias]; ok {
-			return v
+		if target, ok := m.known[n.Alias]; ok {
+			return target
 		}
 		return measure{size: beyond} // the alias is inside its own target
 	}
-	var v measure
+	var total measure
 	if n.Kind != yaml.DocumentNode {
-		v = measure{size: separators, containers: 1, values: 1}
+		total = measure{size: separators, containers: 1, values: 1}
 	}
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
 			m.key = max(m.key, len(c.Value))
 		}
-		w := m.of(c, level+1)
-		v.size = min(beyond, v.size+w.size)
-		v.containers = min(beyond, v.containers+w.containers)
-		v.values = min(beyond, v.values+w.values)
-		v.depth = max(v.depth, w.depth)
+		child := m.measure(c)
+		total.size = min(beyond, total.size+child.size)
+		total.containers = min(beyond, total.containers+child.containers)
+		total.values = min(beyond, total.values+child.values)
+		total.depth = max(total.depth, child.depth)
 	}
 	if n.Kind != yaml.DocumentNode {
-		v.depth++
+		total.depth++
 	}
-	return m.keep(n, v)
+	return m.remember(n, total)
 }
 
-func (m *measurer) keep(n *yaml.Node, v measure) measure {
+// remember records the size of a node that aliases may refer to.
+func (m *measurer) remember(n *yaml.Node, size measure) measure {
 	if n.Anchor != "" {
-		m.known[n] = v
+		m.known[n] = size
 	}
-	return v
+	return size
 }
 
 // message describes the contents of a Go type's protobuf message, by field number.
@@ -312,23 +313,24 @@ func (c *Codec) checkMessage(raw []byte, of runtime.Object) error {
 	return err
 }
 
-func (c *Codec) measureMessage(raw []byte, of runtime.Object) (sofar measure, err error) {
+// measureMessage measures a message of a Go type. It returns an error if it exceeds the bounds.
+func (c *Codec) measureMessage(raw []byte, of runtime.Object) (total measure, err error) {
 	c.messages.mu.Lock()
 	m := c.messages.of(reflect.TypeOf(of))
 	c.messages.mu.Unlock()
-	err = m.check(raw, &sofar)
-	return sofar, err
+	err = m.check(raw, &total)
+	return total, err
 }
 
-// check checks a message and adds its size to sofar.
-func (m *message) check(b []byte, sofar *measure) error {
-	sofar.depth++
-	defer func() { sofar.depth-- }()
-	if sofar.depth > MaxDepth {
+// check checks a message and adds its size to total.
+func (m *message) check(b []byte, total *measure) error {
+	total.depth++
+	defer func() { total.depth-- }()
+	if total.depth > MaxDepth {
 		return errDeep
 	}
-	sofar.containers++
-	if sofar.containers > MaxContainers {
+	total.containers++
+	if total.containers > MaxContainers {
 		return errContainers
 	}
 	if m.rule != nil {
@@ -341,8 +343,8 @@ func (m *message) check(b []byte, sofar *measure) error {
 		}
 		b = rest
 		if m.lists[f.num] {
-			sofar.values++
-			if sofar.values > MaxValues {
+			total.values++
+			if total.values > MaxValues {
 				return errValues
 			}
 		}
@@ -353,15 +355,15 @@ func (m *message) check(b []byte, sofar *measure) error {
 		if !ok || f.typ != wireBytes {
 			continue
 		}
-		sofar.size += int64(inner.size)
-		if sofar.size > MaxListBytes {
+		total.size += int64(inner.size)
+		if total.size > MaxListBytes {
 			return errListsTooLarge
 		}
 		check := inner.of.check
 		if inner.entry {
 			check = inner.of.checkEntry
 		}
-		if err := check(f.data, sofar); err != nil {
+		if err := check(f.data, total); err != nil {
 			return atField(inner.name, err)
 		}
 	}
@@ -389,7 +391,7 @@ func (m *message) checkLeaf(f wireField) error {
 
 // checkEntry is check for a message that is the value of a map entry. An entry may contain several
 // values, which some decoders merge into one.
-func (m *message) checkEntry(b []byte, sofar *measure) error {
+func (m *message) checkEntry(b []byte, total *measure) error {
 	values := 0
 	for len(b) > 0 {
 		f, rest, err := next(b)
@@ -404,12 +406,12 @@ func (m *message) checkEntry(b []byte, sofar *measure) error {
 			return errWire
 		}
 		values++
-		if err := m.check(f.data, sofar); err != nil {
+		if err := m.check(f.data, total); err != nil {
 			return err
 		}
 	}
 	if values == 0 {
-		return m.check(nil, sofar)
+		return m.check(nil, total)
 	}
 	return nil
 }

@@ -436,7 +436,7 @@ func TestRememberedPositionsGiveSameEncoding(t *testing.T) {
 
 func checkPositions(t *testing.T, kc *codec.Coder, value []byte) {
 	t.Helper()
-	var places atomic.Uint64
+	var positions atomic.Uint64
 	for _, revision := range []int64{0, 7, 1 << 60} {
 		plain := codec.Item{Stored: value, Revision: revision}
 		for form, encode := range map[string]func(codec.Item) ([]byte, error){
@@ -452,7 +452,7 @@ func checkPositions(t *testing.T, kc *codec.Coder, value []byte) {
 			want, wantErr := encode(plain)
 			for range 2 {
 				it := plain
-				it.Places = &places
+				it.Positions = &positions
 				if got, err := encode(it); !bytes.Equal(got, want) || (err == nil) != (wantErr == nil) {
 					t.Fatalf("%s at %d: got %x, %v, want %x, %v", form, revision, got, err, want, wantErr)
 				}

@@ -23,8 +23,8 @@ func (k *Coder) served(ctx context.Context, it Item) ([]byte, error) {
 	if it.Served {
 		return it.Stored, nil
 	}
-	one := [1][]byte{it.Stored}
-	out, err := k.Decl.Document.Serve(ctx, one[:])
+	documents := [1][]byte{it.Stored}
+	out, err := k.Decl.Document.Serve(ctx, documents[:])
 	if err != nil {
 		return nil, err
 	}
@@ -46,10 +46,11 @@ func (k *Coder) toDocument(doc []byte) (*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	defer d.Release()
-	return k.treeOf(d)
+	return k.unstructuredOf(d)
 }
 
-func (k *Coder) treeOf(d *tape.Doc) (*unstructured.Unstructured, error) {
+// unstructuredOf decodes a parsed document.
+func (k *Coder) unstructuredOf(d *tape.Doc) (*unstructured.Unstructured, error) {
 	m, ok := d.Any(tape.Root).(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("%s is not a JSON object", k.Decl.Kind)
@@ -63,10 +64,10 @@ func (k *Coder) treeOf(d *tape.Doc) (*unstructured.Unstructured, error) {
 func (k *Coder) decodeDocument(ctx context.Context, it Item) (registry.Object, []byte, error) {
 	d, err := k.open(ctx, it)
 	if err != nil {
-		return nil, nil, k.unread(it, err)
+		return nil, nil, k.explainError(it, err)
 	}
 	defer d.Release()
-	u, err := k.treeOf(d)
+	u, err := k.unstructuredOf(d)
 	if err != nil {
 		return nil, nil, k.notServed(d.Raw(), err)
 	}
@@ -74,9 +75,9 @@ func (k *Coder) decodeDocument(ctx context.Context, it Item) (registry.Object, [
 	return u, d.Raw(), nil
 }
 
-// unread returns the error for an item that cannot be served. It is an *UndecodableError if the
-// stored value is not a document at all.
-func (k *Coder) unread(it Item, err error) error {
+// explainError returns the error for an item that cannot be served. It is an *UndecodableError if
+// the stored value is not a document at all.
+func (k *Coder) explainError(it Item, err error) error {
 	if _, broken := k.toDocument(it.Stored); broken != nil { // the error of this check is not the one to report
 		return &UndecodableError{k.whyUndecodable(it.Stored, err)}
 	}
@@ -88,15 +89,16 @@ func (k *Coder) notServed(doc []byte, err error) error {
 	return &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Decl.Kind, err))}
 }
 
-// readable is served, but its error is an *UndecodableError if the value is not a document.
-func (k *Coder) readable(ctx context.Context, it Item) ([]byte, error) {
+// serveOrExplain is served, but its error is an *UndecodableError if the value is not a document.
+func (k *Coder) serveOrExplain(ctx context.Context, it Item) ([]byte, error) {
 	doc, err := k.served(ctx, it)
 	if err != nil {
-		err = k.unread(it, err)
+		err = k.explainError(it, err)
 	}
 	return doc, err
 }
 
+// decodeServed decodes a served document.
 func (k *Coder) decodeServed(doc []byte, revision int64) (registry.Object, error) {
 	u, err := k.toDocument(doc)
 	if err != nil {
@@ -109,7 +111,7 @@ func (k *Coder) decodeServed(doc []byte, revision int64) (registry.Object, error
 // cellsOfDocument returns the cells of a table row. It decodes the object only if a column needs
 // it.
 func (k *Coder) cellsOfDocument(it Item) ([]any, error) {
-	doc, err := k.readable(context.Background(), it)
+	doc, err := k.serveOrExplain(context.Background(), it)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +247,7 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 		if err == nil {
 			return b, nil
 		}
-		if b, lax := yaml.YAMLToJSON(body); lax == nil {
+		if b, lenient := yaml.YAMLToJSON(body); lenient == nil {
 			if strict {
 				out.Unknown = append(out.Unknown, err)
 			}
@@ -266,14 +268,14 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 	if err != nil {
 		return out, err
 	}
-	if k.named(body) {
+	if k.hasExpectedType(body) {
 		out.GVK = k.Decl.GVK()
-		if s, err := k.Decl.Document.Shape(body, registry.DocumentOptions{Unknown: strict}); err == nil {
-			return k.decoded(out, s)
+		if shaped, err := k.Decl.Document.Shape(body, registry.DocumentOptions{Unknown: strict}); err == nil {
+			return k.addShaped(out, shaped)
 		} // The code below reports errors in the order of Kubernetes.
 	}
 	d, err := tape.Parse(body)
-	if tape.IsOutOfRange(err) && k.named(body) {
+	if tape.IsOutOfRange(err) && k.hasExpectedType(body) {
 		return out, err
 	}
 	out.GVK = schema.GroupVersionKind{}
@@ -292,13 +294,13 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 	if err != nil {
 		return out, err
 	}
-	foreign := out.GVK != k.Decl.GVK()
-	s, err := k.Decl.Document.Shape(body, registry.DocumentOptions{Unknown: strict, Foreign: foreign})
+	otherType := out.GVK != k.Decl.GVK()
+	shaped, err := k.Decl.Document.Shape(body, registry.DocumentOptions{Unknown: strict, Foreign: otherType})
 	if err != nil {
 		return out, err
 	}
-	out, err = k.decoded(out, s)
-	if u, ok := out.Object.(*unstructured.Unstructured); ok && foreign && err == nil {
+	out, err = k.addShaped(out, shaped)
+	if u, ok := out.Object.(*unstructured.Unstructured); ok && otherType && err == nil {
 		u.SetKind(t.kind)
 		u.SetAPIVersion(t.apiVersion)
 	}
@@ -358,8 +360,8 @@ func nameOfType(k tape.Kind) string {
 	return "number"
 }
 
-// named reports whether a body has the kind and the apiVersion of the Coder.
-func (k *Coder) named(body []byte) bool {
+// hasExpectedType reports whether a body has the kind and the apiVersion of the Coder.
+func (k *Coder) hasExpectedType(body []byte) bool {
 	parts, err := typePaths.Find(body, nil)
 	if err != nil {
 		return false
@@ -371,8 +373,8 @@ func (k *Coder) named(body []byte) bool {
 
 var typePaths = jsontext.Compile(jsontext.Fields("apiVersion"), jsontext.Fields("kind"))
 
-// decoded completes out with a shaped body.
-func (k *Coder) decoded(out Decoded, s registry.ServedDocument) (Decoded, error) {
+// addShaped completes out with a shaped body.
+func (k *Coder) addShaped(out Decoded, s registry.ServedDocument) (Decoded, error) {
 	for _, p := range s.Duplicates {
 		out.Unknown = append(out.Unknown, fmt.Errorf("duplicate field %q", p))
 	}

@@ -107,13 +107,13 @@ func CBORItem(b []byte) ([]byte, error) { return cborItem(bytes.TrimSpace(b)) }
 // maxLayout is the maximum ratio of indentation to JSON, beyond the first MiB.
 const maxLayout = 8
 
-// unfit reports whether indenting the JSON would produce mostly indentation, because it is deeply
-// nested.
-func unfit(b []byte) bool { return jsontext.Measure(b).Indent > 1<<20+maxLayout*len(b) }
+// tooDeepToIndent reports whether indenting the JSON would produce mostly indentation, because it
+// is deeply nested.
+func tooDeepToIndent(b []byte) bool { return jsontext.Measure(b).Indent > 1<<20+maxLayout*len(b) }
 
 // Indent indents JSON. It returns JSON that is unfit unchanged.
 func Indent(b []byte) ([]byte, error) {
-	if unfit(b) {
+	if tooDeepToIndent(b) {
 		return b, nil
 	}
 	var w bytes.Buffer
@@ -124,7 +124,7 @@ func Indent(b []byte) ([]byte, error) {
 // JSONToYAML converts JSON to YAML. It first escapes characters that are valid in JSON but not in
 // YAML. JSON that is unfit for indentation stays JSON, which is valid YAML.
 func JSONToYAML(b []byte) ([]byte, error) {
-	if unfit(b) {
+	if tooDeepToIndent(b) {
 		return escapeForYAML(b), nil
 	}
 	// Most texts contain none of the bytes that start such characters.
@@ -188,35 +188,35 @@ func NewLayout(elements string, yaml bool) *Layout {
 // AppendHead appends the text that precedes the elements. list is the JSON of the list without
 // elements. empty states that no element follows.
 func (l *Layout) AppendHead(dst, list []byte, empty bool) ([]byte, error) {
-	var whole []byte
+	var formatted []byte
 	var err error
-	var mark, keep string // the empty field, and the part of it that precedes the elements
+	var emptyField, fieldStart string // the empty field, and the part of it that precedes the elements
 	if l.yaml {
-		whole, err = JSONToYAML(list)
-		mark = l.elements + ": []\n"
-		keep = l.elements + ":\n"
+		formatted, err = JSONToYAML(list)
+		emptyField = l.elements + ": []\n"
+		fieldStart = l.elements + ":\n"
 	} else {
-		whole, err = Indent(list)
-		mark = `"` + l.elements + `": []`
-		keep = `"` + l.elements + `": [`
+		formatted, err = Indent(list)
+		emptyField = `"` + l.elements + `": []`
+		fieldStart = `"` + l.elements + `": [`
 	}
 	if err != nil {
 		return nil, err
 	}
 	if empty {
-		return append(dst, whole...), nil
+		return append(dst, formatted...), nil
 	}
 	// The list's own fields contain no client text at this depth.
-	at := bytes.Index(append([]byte("\n"), whole...), []byte("\n"+l.indent()+mark))
-	if at < 0 {
+	start := bytes.Index(append([]byte("\n"), formatted...), []byte("\n"+l.indent()+emptyField))
+	if start < 0 {
 		return nil, fmt.Errorf("a list without %s", l.elements)
 	}
-	at += len(l.indent())
-	l.tail = whole[at+len(mark):]
+	start += len(l.indent())
+	l.tail = formatted[start+len(emptyField):]
 	if !l.yaml {
 		l.tail = append([]byte("\n  ]"), l.tail...)
 	}
-	return append(append(dst, whole[:at]...), keep...), nil
+	return append(append(dst, formatted[:start]...), fieldStart...), nil
 }
 
 // indent returns the indentation of the list's own fields.
@@ -230,7 +230,7 @@ func (l *Layout) indent() string {
 // AppendItem appends an element, given as JSON.
 func (l *Layout) AppendItem(dst, item []byte) ([]byte, error) {
 	l.scratch.Reset()
-	if unfit(item) {
+	if tooDeepToIndent(item) {
 		return l.appendAsIs(dst, item), nil
 	}
 	if l.yaml {

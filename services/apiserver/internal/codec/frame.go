@@ -38,8 +38,8 @@ type Item struct {
 	Revision int64
 	// Served is true if Stored is already the document of the served version.
 	Served bool
-	// Places, if not nil, caches the positions of parts of Stored; see splice.places.
-	Places *atomic.Uint64
+	// Positions, if not nil, caches the positions of parts of Stored; see splice.positions.
+	Positions *atomic.Uint64
 }
 
 // FormatRevision returns the resourceVersion of a revision, which is empty for 0.
@@ -230,10 +230,10 @@ func (k *Coder) isFilled(it Item) bool {
 // splice prepares an item for another resourceVersion. It parses a value that is served as stored
 // only once.
 func (k *Coder) splice(s *splice, it Item) error {
-	stored := it.Places != nil && k.AsStored()
+	stored := it.Positions != nil && k.AsStored()
 	if stored {
-		if places := it.Places.Load(); places != 0 {
-			s.open(it.Stored, places, it.Revision)
+		if positions := it.Positions.Load(); positions != 0 {
+			s.open(it.Stored, positions, it.Revision)
 			return nil
 		}
 		stored = isEnvelope(it.Stored)
@@ -243,7 +243,7 @@ func (k *Coder) splice(s *splice, it Item) error {
 		err = s.init(raw, it.Revision)
 	}
 	if err == nil && stored && asStored {
-		it.Places.Store(s.places(it.Stored))
+		it.Positions.Store(s.positions(it.Stored))
 	}
 	return err
 }
@@ -322,10 +322,10 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 	return ProtoMessageSize(p.s.messageSize(p.partial)), nil
 }
 
-// Known is Size for a stored value of size bytes whose positions are cached in places, the Places
+// CachedSize is Size for a stored value of size bytes whose positions are cached in positions, the Positions
 // of its Item. It does not read the value. It returns false if there are no cached positions.
-func (p *ProtoItems) Known(size int, places *atomic.Uint64, revision int64) (int, bool) {
-	at := places.Load()
+func (p *ProtoItems) CachedSize(size int, positions *atomic.Uint64, revision int64) (int, bool) {
+	at := positions.Load()
 	if at == 0 || !p.coder.AsStored() {
 		return 0, false
 	}

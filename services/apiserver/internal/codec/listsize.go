@@ -278,8 +278,8 @@ func measureTree(v any, s *shape, size *int) error {
 			}
 		}
 	case []any:
-		elem, each := s.element()
-		*size += each * len(v)
+		elem, elementSize := s.element()
+		*size += elementSize * len(v)
 		if *size > MaxListBytes {
 			return errListsTooLarge
 		}

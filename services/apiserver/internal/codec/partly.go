@@ -57,38 +57,38 @@ func (m mask) add(t reflect.Type, path []string) error {
 	return inner.add(f.Type, path[1:])
 }
 
-// appendMasked appends the selected parts of a message. It omits messages without selected parts.
+// appendMasked appends the selected fields of a message. It omits fields without selected parts.
 func (m mask) appendMasked(dst, b []byte) ([]byte, error) {
 	for len(b) > 0 {
 		f, rest, err := next(b)
 		if err != nil {
 			return nil, err
 		}
-		whole := b[:len(b)-len(rest)]
+		encoded := b[:len(b)-len(rest)]
 		b = rest
 		inner, ok := m[f.num]
 		switch {
 		case !ok:
 			continue
 		case inner == nil || f.typ != wireBytes:
-			dst = append(dst, whole...)
+			dst = append(dst, encoded...)
 			continue
 		}
 		// The length is not known yet. The masked message is not longer than the original one, so
 		// its length fits into the bytes of the old length.
-		at := len(dst)
-		head := len(whole) - len(f.data)
-		dst = append(dst, whole[:head]...)
+		start := len(dst)
+		head := len(encoded) - len(f.data)
+		dst = append(dst, encoded[:head]...)
 		if dst, err = inner.appendMasked(dst, f.data); err != nil {
 			return nil, err
 		}
-		left := len(dst) - at - head
-		if left == 0 {
-			dst = dst[:at]
+		size := len(dst) - start - head
+		if size == 0 {
+			dst = dst[:start]
 			continue
 		}
-		_, tag := binary.Uvarint(whole)
-		putLength(dst[at+tag:at+head], uint64(left))
+		_, tag := binary.Uvarint(encoded)
+		putLength(dst[start+tag:start+head], uint64(size))
 	}
 	return dst, nil
 }
@@ -142,6 +142,7 @@ type decodable interface {
 	Unmarshal([]byte) error
 }
 
+// empty returns an object of the stored type without fields.
 func (k *Coder) empty() (decodable, error) {
 	obj, ok := k.newStored().(decodable)
 	if !ok {
@@ -157,12 +158,12 @@ func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, 
 	if err != nil {
 		return buf, err
 	}
-	left, err := m.appendMasked(buf[:0], raw)
+	masked, err := m.appendMasked(buf[:0], raw)
 	if err != nil {
 		return buf, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
 	}
-	if err := obj.Unmarshal(left); err != nil {
-		return left, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+	if err := obj.Unmarshal(masked); err != nil {
+		return masked, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	if k.Decl.Default != nil {
@@ -172,7 +173,7 @@ func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, 
 		k.Decl.Read(obj)
 	}
 	obj.SetResourceVersion(FormatRevision(it.Revision))
-	return left, nil
+	return masked, nil
 }
 
 // rowObjects is a pool of objects for table rows. A row uses an object
@@ -191,23 +192,23 @@ type rowObject struct {
 // maxRowBuffer is the maximum capacity in bytes of a buffer that is reused. Large objects are rare.
 const maxRowBuffer = 64 << 10
 
-// at calls f with an object that has only the masked fields. f must not retain it.
-func (l *rowObjects) at(k *Coder, it Item, f func(registry.Object)) error {
-	v, _ := l.pool.Get().(*rowObject)
+// withObject calls f with an object that has only the masked fields. f must not retain it.
+func (l *rowObjects) withObject(k *Coder, it Item, f func(registry.Object)) error {
+	row, _ := l.pool.Get().(*rowObject)
 	var err error
-	if v == nil {
-		v = &rowObject{}
-		if v.obj, err = k.empty(); err != nil {
+	if row == nil {
+		row = &rowObject{}
+		if row.obj, err = k.empty(); err != nil {
 			return err
 		}
 	}
-	if v.buf, err = k.decodePart(v.obj, l.mask, it, v.buf); err != nil {
+	if row.buf, err = k.decodePart(row.obj, l.mask, it, row.buf); err != nil {
 		return err
 	}
-	f(v.obj)
-	if reuse := k.Decl.Presentation.Reuse; reuse != nil && cap(v.buf) <= maxRowBuffer {
-		reuse(v.obj)
-		l.pool.Put(v)
+	f(row.obj)
+	if reuse := k.Decl.Presentation.Reuse; reuse != nil && cap(row.buf) <= maxRowBuffer {
+		reuse(row.obj)
+		l.pool.Put(row)
 	}
 	return nil
 }
@@ -256,19 +257,19 @@ func newDocumentFields(fields []registry.SelectableField) *documentFields {
 	for i := range fields {
 		field := documentField{fields[i].Label, pathOf(&fields[i])}
 		f.all = append(f.all, field)
-		at := &f.root
+		node := &f.root
 		for _, name := range field.path {
-			next := at.below[name]
+			next := node.below[name]
 			if next == nil {
 				next = &documentPlace{field: -1}
-				if at.below == nil {
-					at.below = map[string]*documentPlace{}
+				if node.below == nil {
+					node.below = map[string]*documentPlace{}
 				}
-				at.below[name] = next
+				node.below[name] = next
 			}
-			at = next
+			node = next
 		}
-		at.field = i
+		node.field = i
 	}
 	return f
 }
@@ -317,17 +318,17 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 }
 
 // read appends the fields at and below a value that have a value of their own.
-func (f *documentFields) read(d *tape.Doc, v tape.Ref, at *documentPlace, into []Pair) []Pair {
-	if at.field >= 0 {
+func (f *documentFields) read(d *tape.Doc, v tape.Ref, node *documentPlace, into []Pair) []Pair {
+	if node.field >= 0 {
 		if text := scalar(d, v); text != "" {
-			into = append(into, Pair{f.all[at.field].label, text})
+			into = append(into, Pair{f.all[node.field].label, text})
 		}
 	}
-	if len(at.below) == 0 || d.Kind(v) != tape.Object {
+	if len(node.below) == 0 || d.Kind(v) != tape.Object {
 		return into
 	}
-	if len(at.below) < d.Len(v) {
-		for name, below := range at.below {
+	if len(node.below) < d.Len(v) {
+		for name, below := range node.below {
 			if member := d.Find(v, name); member != tape.None {
 				into = f.read(d, member, below, into)
 			}
@@ -335,7 +336,7 @@ func (f *documentFields) read(d *tape.Doc, v tape.Ref, at *documentPlace, into [
 		return into
 	}
 	for key, end := d.First(v), d.Next(v); key < end; key = d.Next(key + 1) {
-		if below := at.below[d.String(key)]; below != nil && !d.Shadowed(key) {
+		if below := node.below[d.String(key)]; below != nil && !d.Shadowed(key) {
 			into = f.read(d, key+1, below, into)
 		}
 	}

@@ -117,9 +117,9 @@ func throughStore(t *testing.T, c *codec.Codec, kc *codec.Coder, obj registry.Ob
 		t.Fatal(err)
 	}
 	for name, value := range map[string][]byte{"as stored": value, "with its defaults": defaulted} {
-		var places atomic.Uint64
+		var positions atomic.Uint64
 		for _, read := range []string{"first protobuf read ", "second protobuf read "} {
-			body, err := kc.AppendProto(nil, codec.Item{Stored: slices.Clip(value), Revision: 42, Places: &places})
+			body, err := kc.AppendProto(nil, codec.Item{Stored: slices.Clip(value), Revision: 42, Positions: &positions})
 			if err != nil {
 				t.Fatal(err)
 			}

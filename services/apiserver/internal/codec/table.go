@@ -176,24 +176,25 @@ func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowConditi
 			conditions = k.Decl.Presentation.RowConditions(o)
 		}
 	}
-	err = k.lookAt(it, rowObject)
+	err = k.withRowObject(it, rowObject)
 	return cells, conditions, err
 }
 
-// lookAt calls f with an object that has at least the fields that columns and conditions read.
-func (k *Coder) lookAt(it Item, f func(registry.Object)) error {
+// withRowObject calls f with an object that has at least the fields that columns and conditions
+// read.
+func (k *Coder) withRowObject(it Item, f func(registry.Object)) error {
 	if k.forTable != nil && k.sameForm && isEnvelope(it.Stored) && !k.Decl.Presentation.OfStored {
-		return k.forTable.at(k, it, f)
+		return k.forTable.withObject(k, it, f)
 	}
-	obj, err := k.wholeInTable(it)
+	obj, err := k.decodeForTable(it)
 	if err == nil {
 		f(obj)
 	}
 	return err
 }
 
-// wholeInTable decodes an object for the table.
-func (k *Coder) wholeInTable(it Item) (registry.Object, error) {
+// decodeForTable decodes an object for the table.
+func (k *Coder) decodeForTable(it Item) (registry.Object, error) {
 	if k.Decl.Presentation.OfStored {
 		return k.decodeAsStored(it.Stored)
 	}
@@ -227,39 +228,39 @@ func (a *Ages) since(sec int64) string {
 
 // Append appends the row's JSON up to its object.
 func (r Row) Append(dst []byte, ages *Ages) ([]byte, error) {
-	n, w := binary.Uvarint(r)
-	if w <= 0 || n > uint64(len(r)) {
+	n, width := binary.Uvarint(r)
+	if width <= 0 || n > uint64(len(r)) {
 		return nil, errRow
 	}
-	b := []byte(r[w:])
+	b := []byte(r[width:])
 	type hole struct {
 		at  int
 		sec int64
 	}
-	var few [8]hole
-	holes := few[:0]
+	var buffer [8]hole
+	holes := buffer[:0]
 	for range n {
-		at, w := binary.Uvarint(b)
-		if w <= 0 {
+		at, width := binary.Uvarint(b)
+		if width <= 0 {
 			return nil, errRow
 		}
-		sec, x := binary.Varint(b[w:])
-		if x <= 0 {
+		sec, secWidth := binary.Varint(b[width:])
+		if secWidth <= 0 {
 			return nil, errRow
 		}
-		b = b[w+x:]
+		b = b[width+secWidth:]
 		holes = append(holes, hole{int(at), sec})
 	}
-	done := 0
+	copied := 0
 	for _, h := range holes {
-		if h.at < done || h.at > len(b) {
+		if h.at < copied || h.at > len(b) {
 			return nil, errRow
 		}
-		dst = append(dst, b[done:h.at]...)
-		done = h.at
+		dst = append(dst, b[copied:h.at]...)
+		copied = h.at
 		dst = append(dst, ages.since(h.sec)...)
 	}
-	return append(dst, b[done:]...), nil
+	return append(dst, b[copied:]...), nil
 }
 
 // Names of the metadata-only form.

@@ -51,9 +51,9 @@ func partialProgram() *transcode.Program {
 // frames need not be cached.
 func (k *Coder) Transcodes() bool { return k.program != nil && k.program() != nil }
 
-// transcoded appends the object of a stored value, without kind and apiVersion. It returns false if
-// the value has to be decoded.
-func transcoded(p *transcode.Program, dst []byte, it Item, memo *Memo) ([]byte, bool) {
+// appendTranscoded appends the object of a stored value, without kind and apiVersion. It returns
+// false if the value has to be decoded.
+func appendTranscoded(p *transcode.Program, dst []byte, it Item, memo *Memo) ([]byte, bool) {
 	if p == nil || !isEnvelope(it.Stored) {
 		return dst, false
 	}
@@ -61,23 +61,23 @@ func transcoded(p *transcode.Program, dst []byte, it Item, memo *Memo) ([]byte, 
 	if err != nil {
 		return dst, false
 	}
-	at := len(dst)
+	start := len(dst)
 	out, ok := p.Append(dst, raw, it.Revision, memo)
 	if !ok {
-		return dst[:at], false
+		return dst[:start], false
 	}
 	return out, true
 }
 
-// joined appends a head that ends with a comma, followed by an object. The comma replaces the
-// object's opening brace.
-func joined(p *transcode.Program, dst, head []byte, it Item, memo *Memo) ([]byte, bool) {
-	at := len(dst)
+// appendWithHead appends a head that ends with a comma, followed by an object. The comma replaces
+// the object's opening brace.
+func appendWithHead(p *transcode.Program, dst, head []byte, it Item, memo *Memo) ([]byte, bool) {
+	start := len(dst)
 	dst = append(dst, head[:len(head)-1]...)
 	brace := len(dst)
-	out, ok := transcoded(p, dst, it, memo)
+	out, ok := appendTranscoded(p, dst, it, memo)
 	if !ok {
-		return dst[:at], false
+		return dst[:start], false
 	}
 	out[brace] = ','
 	return out, true
@@ -89,7 +89,7 @@ func (k *Coder) AppendStoredItem(dst []byte, it Item, memo *Memo) ([]byte, bool)
 	if k.program == nil {
 		return dst, false
 	}
-	return transcoded(k.program(), dst, it, memo)
+	return appendTranscoded(k.program(), dst, it, memo)
 }
 
 // AppendStored appends a stored object with its kind and apiVersion. It returns false if the object
@@ -98,7 +98,7 @@ func (k *Coder) AppendStored(dst []byte, it Item, memo *Memo) ([]byte, bool) {
 	if k.program == nil {
 		return dst, false
 	}
-	return joined(k.program(), dst, k.heads[Added][objectAt(Added):], it, memo)
+	return appendWithHead(k.program(), dst, k.heads[Added][objectAt(Added):], it, memo)
 }
 
 // AppendPartial appends an object's metadata. It returns false if the object has to be decoded.
@@ -106,13 +106,13 @@ func (k *Coder) AppendPartial(dst []byte, version string, it Item, memo *Memo) (
 	if k.Decl.Document != nil || version != "v1" {
 		return dst, false
 	}
-	return joined(k.codec.partial(), dst, k.codec.partialHead, it, memo)
+	return appendWithHead(k.codec.partial(), dst, k.codec.partialHead, it, memo)
 }
 
 // transcodedFrame returns the frame of a watch event.
 func (k *Coder) transcodedFrame(p *transcode.Program, head []byte, it Item) (Frame, bool) {
 	const mostly = 3 // twice the approximate maximum ratio of JSON size to stored size
-	f, ok := joined(p, make([]byte, 0, len(head)+mostly*len(it.Stored)/2), head, it, nil)
+	f, ok := appendWithHead(p, make([]byte, 0, len(head)+mostly*len(it.Stored)/2), head, it, nil)
 	if !ok {
 		return nil, false
 	}

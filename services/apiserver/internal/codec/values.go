@@ -241,11 +241,11 @@ func leafRule(t reflect.Type) func(value []byte) error {
 		return func(value []byte) error { return reject(quantity.Check(unquote(value))) }
 	case timeTypes[t]:
 		return func(value []byte) error {
-			at, err := time.Parse(time.RFC3339Nano, unquote(value))
+			parsed, err := time.Parse(time.RFC3339Nano, unquote(value))
 			if err != nil {
 				return nil // the decoder reports it
 			}
-			return checkSeconds(at.Unix())
+			return checkSeconds(parsed.Unix())
 		}
 	case holdsRaw(t):
 		return checkSurrogates
@@ -261,12 +261,12 @@ func unquote(value []byte) string {
 }
 
 // Each JSON value that a leaf rule rejects, quantities excepted, contains one of these texts.
-var extremes = [][]byte{[]byte(`\ud`), []byte(`\uD`), []byte("9999-12-31"), []byte("0000-01-01")}
+var suspectTexts = [][]byte{[]byte(`\ud`), []byte(`\uD`), []byte("9999-12-31"), []byte("0000-01-01")}
 
 // mayBreakLeafRule reports whether a document may have a value that a leaf rule rejects. It has no
 // false negatives for JSON.
 func mayBreakLeafRule(b []byte) bool {
-	for _, e := range extremes {
+	for _, e := range suspectTexts {
 		if bytes.Contains(b, e) {
 			return true
 		}

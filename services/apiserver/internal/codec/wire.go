@@ -132,17 +132,17 @@ func openEnvelope(b []byte) (raw []byte, apiVersion, kind string, err error) {
 			raw = f.data
 		case f.num == unknownTypeMeta && f.typ == wireBytes:
 			for t := f.data; len(t) > 0; {
-				tf, trest, err := next(t)
+				typeField, typeRest, err := next(t)
 				if err != nil {
 					return nil, "", "", fmt.Errorf("envelope: %w", err)
 				}
-				switch tf.num {
+				switch typeField.num {
 				case typeMetaAPIVersion:
-					apiVersion = string(tf.data)
+					apiVersion = string(typeField.data)
 				case typeMetaKind:
-					kind = string(tf.data)
+					kind = string(typeField.data)
 				}
-				t = trest
+				t = typeRest
 			}
 		}
 		b = rest
@@ -178,7 +178,7 @@ func sizeUvarint(n int) int {
 // splice is a message whose metadata.resourceVersion is about to be replaced. It relies only on
 // metadata being field 1 of every object.
 type splice struct {
-	meta, rest    []byte // the metadata, and the rest of the message
+	meta, rest    []byte // the metadata, and the fields after it
 	before, after int    // the bounds of the old resourceVersion within the metadata
 	version       []byte // the new value
 	digits        [20]byte
@@ -186,6 +186,7 @@ type splice struct {
 	size          int // of the whole message
 }
 
+// init prepares a message for the resourceVersion of a revision.
 func (s *splice) init(raw []byte, revision int64) error {
 	f, rest, err := next(raw)
 	if err != nil || f.num != objectMetadata || f.typ != wireBytes {
@@ -197,47 +198,38 @@ func (s *splice) init(raw []byte, revision int64) error {
 	s.after = len(f.data)
 	for b := f.data; len(b) > 0; {
 		at := len(f.data) - len(b)
-		mf, mrest, err := next(b)
+		field, fieldRest, err := next(b)
 		if err != nil {
 			return fmt.Errorf("metadata: %w", err)
 		}
-		if mf.num == metaResourceVersion {
+		if field.num == metaResourceVersion {
 			s.before = at
-			s.after = len(f.data) - len(mrest)
+			s.after = len(f.data) - len(fieldRest)
 			break
 		}
-		if mf.num > metaResourceVersion {
+		if field.num > metaResourceVersion {
 			s.before = at
 			s.after = at
 			break
 		}
-		b = mrest
+		b = fieldRest
 	}
-	s.measure(revision)
+	s.setVersion(revision, len(s.meta), len(s.rest))
 	return nil
 }
 
-// measure sets the new version and computes the resulting sizes.
-func (s *splice) measure(revision int64) {
-	s.write(revision)
-	s.sum(len(s.meta), len(s.rest))
-}
-
-// write sets the new version.
-func (s *splice) write(revision int64) {
+// setVersion sets the new version, and computes the resulting sizes from those of the metadata and
+// of the rest.
+func (s *splice) setVersion(revision int64, meta, rest int) {
 	s.version = s.digits[:0]
 	if revision != 0 {
 		s.version = transcode.AppendVersion(s.version, revision)
 	}
-}
-
-// sum computes the resulting sizes from those of the metadata and of the rest.
-func (s *splice) sum(meta, rest int) {
 	s.metaSize = s.before + 2 + len(s.version) + meta - s.after
 	s.size = 1 + sizeUvarint(s.metaSize) + s.metaSize + rest
 }
 
-// Widths in bits and positions of the numbers in a word of places.
+// Widths in bits and positions of the numbers in a word of positions.
 const (
 	placeMeta, placeMetaSize, placeBefore, placeGap, placeTail = 12, 20, 16, 6, 10
 
@@ -247,10 +239,10 @@ const (
 	atTail     = atGap + placeGap
 )
 
-// places returns the positions of the parts within the stored value that they are slices of, packed
+// positions returns the positions of the parts within the stored value that they are slices of, packed
 // into one word: the start and size of the metadata, the position and size of the version in it,
 // and the size of the tail after the message. It returns 0 if a number does not fit.
-func (s *splice) places(stored []byte) uint64 {
+func (s *splice) positions(stored []byte) uint64 {
 	meta := cap(stored) - cap(s.meta)
 	tail := len(stored) - (meta + len(s.meta) + len(s.rest))
 	gap := s.after - s.before
@@ -261,25 +253,25 @@ func (s *splice) places(stored []byte) uint64 {
 	return uint64(meta) | uint64(len(s.meta))<<atMetaSize | uint64(s.before)<<atBefore | uint64(gap)<<atGap | uint64(tail)<<atTail
 }
 
-// open is init for a stored value with known places.
-func (s *splice) open(stored []byte, places uint64, revision int64) {
-	meta, end, rest := s.find(len(stored), places)
+// open is init for a stored value with known positions.
+func (s *splice) open(stored []byte, positions uint64, revision int64) {
+	meta, end, rest := s.unpack(len(stored), positions)
 	s.meta = stored[meta:end]
 	s.rest = stored[end:rest]
-	s.measure(revision)
+	s.setVersion(revision, len(s.meta), len(s.rest))
 }
 
-// computeSizes computes the sizes for a stored value of size bytes with known places. It does not
+// computeSizes computes the sizes for a stored value of size bytes with known positions. It does not
 // read the value: in a long list, each read would be a cache miss.
-func (s *splice) computeSizes(size int, places uint64, revision int64) {
-	meta, end, rest := s.find(size, places)
-	s.write(revision)
-	s.sum(end-meta, rest-end)
+func (s *splice) computeSizes(size int, positions uint64, revision int64) {
+	meta, end, rest := s.unpack(size, positions)
+	s.setVersion(revision, end-meta, rest-end)
 }
 
-// find returns the bounds of the metadata and the end of the rest in a stored value of size bytes.
-func (s *splice) find(size int, places uint64) (meta, end, rest int) {
-	number := func(at, width int) int { return int(places >> at & (1<<width - 1)) }
+// unpack unpacks positions of a stored value of size bytes. It returns the bounds of the metadata and
+// the end of the rest.
+func (s *splice) unpack(size int, positions uint64) (meta, end, rest int) {
+	number := func(at, width int) int { return int(positions >> at & (1<<width - 1)) }
 	meta = number(0, placeMeta)
 	end = meta + number(atMetaSize, placeMetaSize)
 	s.before = number(atBefore, placeBefore)
@@ -304,12 +296,13 @@ func (s *splice) messageSize(partial bool) int {
 	return s.size
 }
 
+// append appends the message with the new version.
 func (s *splice) append(out []byte) []byte { return append(s.appendMeta(out), s.rest...) }
 
 // envelopeSize returns the size of an envelope around a raw message.
 func envelopeSize(apiVersion, kind string, rawSize int) int {
-	tm := 1 + sizeUvarint(len(apiVersion)) + len(apiVersion) + 1 + sizeUvarint(len(kind)) + len(kind)
-	return 4 + 1 + sizeUvarint(tm) + tm + 1 + sizeUvarint(rawSize) + rawSize + len(envelopeTail)
+	typeMeta := 1 + sizeUvarint(len(apiVersion)) + len(apiVersion) + 1 + sizeUvarint(len(kind)) + len(kind)
+	return 4 + 1 + sizeUvarint(typeMeta) + typeMeta + 1 + sizeUvarint(rawSize) + rawSize + len(envelopeTail)
 }
 
 // appendEnvelope appends the beginning of an envelope for a raw message of rawSize bytes. The

@@ -30,7 +30,7 @@ type Entry struct {
 	stored    string  // see kept.go; a slice would take one word more
 	damage    *damage // nil for a readable value
 	encodings encodings.List
-	places    atomic.Uint64
+	positions atomic.Uint64
 	encoding  *valueEncoding // nil: not encoded with a dictionary, and no encodings are kept
 }
 
@@ -68,9 +68,9 @@ func (e *Entry) Sum(seed maphash.Seed) uint64 {
 	return maphash.String(seed, e.stored)
 }
 
-// Places returns a word in which readers of the stored value cache positions in it. It is initially
+// Positions returns a word in which readers of the stored value cache positions in it. It is initially
 // 0.
-func (e *Entry) Places() *atomic.Uint64 { return &e.places }
+func (e *Entry) Positions() *atomic.Uint64 { return &e.positions }
 
 // Unreadable returns why the value cannot be read: *storage.UnreadableError, or nil.
 func (e *Entry) Unreadable() error {

@@ -293,7 +293,7 @@ func (s *Store) rebind(entries []*Entry) {
 		rebound.id = e.id
 		rebound.stored = asText(e.Stored())
 		rebound.encoding = s.cache.plainEncoding
-		rebound.places.Store(e.places.Load())
+		rebound.positions.Store(e.positions.Load())
 		s.packValue(rebound, s.live.stored)
 		s.live.replace(e, rebound)
 		e.dropEncodings() // a running load may put it back

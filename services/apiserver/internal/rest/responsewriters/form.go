@@ -32,7 +32,7 @@ func FromStored(i codec.Item) Encodable { return Encodable{Item: i} }
 
 // FromEntry returns an entry of the cache to encode.
 func FromEntry(e *watchcache.Entry) Encodable {
-	return Encodable{Item: codec.Item{Revision: e.Revision, Places: e.Places()}, Entry: e}
+	return Encodable{Item: codec.Item{Revision: e.Revision, Positions: e.Positions()}, Entry: e}
 }
 
 // open returns the object with its value. The value is valid until the returned Borrowed is

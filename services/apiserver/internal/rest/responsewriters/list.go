@@ -139,7 +139,7 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 // protoSize returns the size of an object, or of its metadata, as an item of a protobuf list.
 func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, error) {
 	if f.res.Coder.AsStored() {
-		if n, ok := items.Known(e.Size(), e.Places(), e.Revision); ok {
+		if n, ok := items.CachedSize(e.Size(), e.Positions(), e.Revision); ok {
 			return n, nil
 		}
 		it, borrowed := FromEntry(e).open()
