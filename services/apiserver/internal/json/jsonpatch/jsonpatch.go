@@ -140,11 +140,11 @@ func (t *tree) add(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("add operation failed to decode path: %w", errMissing)
 	}
-	at, ok := t.find(path)
+	target, ok := t.find(path)
 	if !ok {
 		return fmt.Errorf("add operation does not apply: doc is missing path: \"%s\": %w", path, errMissing)
 	}
-	if err := t.put(at, t.value(op)); err != nil {
+	if err := t.put(target, t.value(op)); err != nil {
 		return fmt.Errorf("error in add for path: '%s': %w", path, err)
 	}
 	return nil
@@ -156,11 +156,11 @@ func (t *tree) remove(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("remove operation failed to decode path: %w", errMissing)
 	}
-	at, ok := t.find(path)
+	target, ok := t.find(path)
 	if !ok {
 		return fmt.Errorf("remove operation does not apply: doc is missing path: \"%s\": %w", path, errMissing)
 	}
-	if err := t.detach(at); err != nil {
+	if err := t.detach(target); err != nil {
 		return fmt.Errorf("error in remove for path: '%s': %w", path, err)
 	}
 	return nil
@@ -181,14 +181,14 @@ func (t *tree) replace(i int, op Operation) error {
 		}
 		return nil
 	}
-	at, ok := t.find(path)
+	target, ok := t.find(path)
 	if !ok {
 		return fmt.Errorf("replace operation does not apply: doc is missing path: %s: %w", path, errMissing)
 	}
-	if _, err := at.get(); err != nil {
+	if _, err := target.get(); err != nil {
 		return fmt.Errorf("replace operation does not apply: doc is missing key: %s: %w", path, errMissing)
 	}
-	if err := at.set(t.value(op)); err != nil {
+	if err := target.set(t.value(op)); err != nil {
 		return fmt.Errorf("error in remove for path: '%s': %w", path, err)
 	}
 	return nil
@@ -200,25 +200,25 @@ func (t *tree) move(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("move operation failed to decode from: %w", err)
 	}
-	at, ok := t.find(from)
+	target, ok := t.find(from)
 	if !ok {
 		return fmt.Errorf("move operation does not apply: doc is missing from path: %s: %w", from, errMissing)
 	}
-	n, err := at.get()
+	n, err := target.get()
 	if err == nil {
-		err = t.detach(at)
+		err = t.detach(target)
 	}
 	if err != nil {
-		return fmt.Errorf("error in move for path: '%s': %w", at.key, err)
+		return fmt.Errorf("error in move for path: '%s': %w", target.key, err)
 	}
 	path, err := op.path()
 	if err != nil {
 		return fmt.Errorf("move operation failed to decode path: %w", err)
 	}
-	if at, ok = t.find(path); !ok {
+	if target, ok = t.find(path); !ok {
 		return fmt.Errorf("move operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
 	}
-	if err := t.put(at, n); err != nil {
+	if err := t.put(target, n); err != nil {
 		return fmt.Errorf("error in move for path: '%s': %w", path, err)
 	}
 	return nil
@@ -230,11 +230,11 @@ func (t *tree) copy(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("copy operation failed to decode from: %w", err)
 	}
-	at, ok := t.find(from)
+	target, ok := t.find(from)
 	if !ok {
 		return fmt.Errorf("copy operation does not apply: doc is missing from path: %s: %w", from, errMissing)
 	}
-	n, err := at.get()
+	n, err := target.get()
 	if err != nil {
 		return fmt.Errorf("error in copy for from: '%s': %w", from, err)
 	}
@@ -242,7 +242,7 @@ func (t *tree) copy(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("copy operation failed to decode path: %w", errMissing)
 	}
-	if at, ok = t.find(path); !ok {
+	if target, ok = t.find(path); !ok {
 		return fmt.Errorf("copy operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
 	}
 	t.copied += n.size()
@@ -250,7 +250,7 @@ func (t *tree) copy(op Operation) error {
 		return fmt.Errorf("Unable to complete the copy, the accumulated size increase of copy is %d, exceeding the limit %d", //nolint:staticcheck // the words that clients know
 			t.copied, MaxCopies)
 	}
-	if err := t.put(at, n.clone()); err != nil {
+	if err := t.put(target, n.clone()); err != nil {
 		return fmt.Errorf("error while adding value during copy: %w", err)
 	}
 	return nil
@@ -264,11 +264,11 @@ func (t *tree) testValue(i int, op Operation) error {
 	}
 	n := &node{tree: t.root}
 	if path != "" {
-		at, ok := t.find(path)
+		target, ok := t.find(path)
 		if !ok {
 			return fmt.Errorf("test operation does not apply: is missing path: %s: %w", path, errMissing)
 		}
-		if n, err = at.get(); err != nil {
+		if n, err = target.get(); err != nil {
 			return fmt.Errorf("error in test for path: '%s': %w", path, err)
 		}
 	}

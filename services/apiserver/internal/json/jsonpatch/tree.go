@@ -46,8 +46,8 @@ type branch struct {
 type location struct {
 	in  *branch
 	key string
-	// above holds the objects and lists on the path.
-	above []*branch
+	// ancestors holds the objects and lists on the path.
+	ancestors []*branch
 }
 
 // read returns a node for a text.
@@ -67,8 +67,8 @@ func (t *tree) release() {
 	}
 }
 
-// written returns the text of a node that is not opened.
-func (n *node) written() []byte {
+// encoded returns the text of a node that is not opened.
+func (n *node) encoded() []byte {
 	if n.text.doc == nil {
 		return n.text.raw
 	}
@@ -80,24 +80,24 @@ func (t *tree) open(n *node) bool {
 	if n.tree != nil {
 		return true
 	}
-	if b := n.written()[0]; b != '{' && b != '[' {
+	if b := n.encoded()[0]; b != '{' && b != '[' {
 		return false
 	}
-	s := n.text
-	if s.doc == nil {
+	source := n.text
+	if source.doc == nil {
 		var err error
-		if s.doc, err = tape.Parse(s.raw); err != nil {
+		if source.doc, err = tape.Parse(source.raw); err != nil {
 			return false
 		}
 	}
-	d := s.doc
-	n.tree = &branch{list: d.Kind(n.at) == tape.Array, depth: s.depth}
+	d := source.doc
+	n.tree = &branch{list: d.Kind(n.at) == tape.Array, depth: source.depth}
 	nodes := make([]node, 0, d.Len(n.at))
 	value := func(at tape.Ref) *node {
 		if d.Kind(at) == tape.Null {
 			return nil
 		}
-		nodes = append(nodes, node{text: s, at: at})
+		nodes = append(nodes, node{text: source, at: at})
 		return &nodes[len(nodes)-1]
 	}
 	if n.tree.list {
@@ -123,20 +123,20 @@ func (t *tree) find(path string) (location, bool) {
 	if len(parts) < 2 || len(parts) > maxDepth {
 		return location{}, false
 	}
-	at := location{in: t.root, above: make([]*branch, 0, len(parts)-1)}
+	end := location{in: t.root, ancestors: make([]*branch, 0, len(parts)-1)}
 	for _, part := range parts[1:] {
-		at.above = append(at.above, at.in)
-		if len(at.above) > 1 {
-			n, err := at.get()
+		end.ancestors = append(end.ancestors, end.in)
+		if len(end.ancestors) > 1 {
+			n, err := end.get()
 			if err != nil || n == nil || !t.open(n) {
 				return location{}, false
 			}
-			at.in = n.tree
-			at.above[len(at.above)-1] = at.in
+			end.in = n.tree
+			end.ancestors[len(end.ancestors)-1] = end.in
 		}
-		at.key = unescape.Replace(part)
+		end.key = unescape.Replace(part)
 	}
-	return at, true
+	return end, true
 }
 
 func invalidIndex(i int) error {
@@ -248,7 +248,7 @@ func (n *node) depth() int {
 	case n.tree != nil:
 		return n.tree.depth
 	}
-	if b := n.written()[0]; b != '{' && b != '[' {
+	if b := n.encoded()[0]; b != '{' && b != '[' {
 		return 0
 	}
 	return n.text.depth
@@ -257,10 +257,10 @@ func (n *node) depth() int {
 // updateDepths updates the depths on the path for a node that is added at the location.
 func (p location) updateDepths(n *node) error {
 	depth := n.depth()
-	if depth+len(p.above) > maxDepth {
+	if depth+len(p.ancestors) > maxDepth {
 		return errDepth
 	}
-	for _, b := range slices.Backward(p.above) {
+	for _, b := range slices.Backward(p.ancestors) {
 		depth++
 		if b.depth >= depth {
 			break // the branches above are deeper still
@@ -276,7 +276,7 @@ func (n *node) size() (bytes int) {
 	case n == nil:
 		return 0
 	case n.tree == nil:
-		return len(n.written())
+		return len(n.encoded())
 	}
 	const punctuation = len(`"":,`)
 	for key, m := range n.tree.members {
@@ -315,7 +315,7 @@ func (t *tree) equal(a, b *node) bool {
 		return a == b
 	}
 	if !t.open(a) || !t.open(b) {
-		return a.tree == nil && b.tree == nil && !t.open(b) && bytes.Equal(a.written(), b.written())
+		return a.tree == nil && b.tree == nil && !t.open(b) && bytes.Equal(a.encoded(), b.encoded())
 	}
 	if a.tree.list != b.tree.list || len(a.tree.members) != len(b.tree.members) || len(a.tree.items) != len(b.tree.items) {
 		return false
@@ -361,7 +361,7 @@ func (n *node) append(dst []byte) []byte {
 	case n == nil:
 		return append(dst, "null"...)
 	case n.tree == nil:
-		return append(dst, n.written()...)
+		return append(dst, n.encoded()...)
 	}
 	return n.tree.append(dst)
 }

@@ -78,8 +78,8 @@ func keyEnd(b []byte, i int) int {
 	return i + 1
 }
 
-// compactScalarEnd returns the index after a string without markup or another scalar, or -1 if there
-// is none at i.
+// compactScalarEnd returns the index after a string without markup or another scalar, or -1 if
+// there is none at i.
 func compactScalarEnd(b []byte, i int) int {
 	if b[i] == '"' {
 		return plainString(b, i+1)
@@ -89,8 +89,8 @@ func compactScalarEnd(b []byte, i int) int {
 
 // plainString is String for a string without markup. It returns -1 for any other.
 func plainString(b []byte, i int) int {
-	end, has := String(b, i)
-	if has&Markup != 0 {
+	end, features := String(b, i)
+	if features&Markup != 0 {
 		return -1
 	}
 	return end

@@ -51,11 +51,11 @@ const many = 16
 func Compile(paths ...Path) *Set {
 	s := &Set{size: len(paths)}
 	for i, p := range paths {
-		at := &s.root
+		end := &s.root
 		for _, step := range p {
-			at = at.child(step)
+			end = end.child(step)
 		}
-		at.ends = append(at.ends, i)
+		end.ends = append(end.ends, i)
 	}
 	return s
 }
@@ -81,19 +81,19 @@ func (n *node) child(s Step) *node {
 }
 
 // lookup returns the index of all nodes by key, or nil if they are few. Only the last one is new.
-func lookup[K comparable](has map[K]*node, all []*node, key func(*node) K) map[K]*node {
+func lookup[K comparable](index map[K]*node, all []*node, key func(*node) K) map[K]*node {
 	if len(all) < many {
 		return nil
 	}
-	if has == nil {
-		has = map[K]*node{}
+	if index == nil {
+		index = map[K]*node{}
 		for _, c := range all {
-			has[key(c)] = c
+			index[key(c)] = c
 		}
 	}
 	last := all[len(all)-1]
-	has[key(last)] = last
-	return has
+	index[key(last)] = last
+	return index
 }
 
 // field returns the node of a member, or nil if no path leads there.
@@ -156,7 +156,7 @@ func (n *node) find(doc []byte, at int, found [][]byte) (end int, err error) {
 	if n.leaf() {
 		end, err = Skip(doc, at)
 	} else {
-		n.forget(found) // the last of repeated fields counts
+		n.clearFound(found) // the last of repeated fields counts
 		end, err = n.findIn(doc, at, found)
 	}
 	if err == nil {
@@ -183,12 +183,12 @@ func (n *node) findIn(doc []byte, at int, found [][]byte) (end int, err error) {
 			return end, true, err
 		})
 	case at < len(doc) && doc[at] == '[' && len(n.elements) > 0:
-		left := len(n.elements)
+		remaining := len(n.elements)
 		return ElementsAt(doc, at, func(i, at int) (int, bool, error) {
 			if c := n.element(i); c != nil {
-				left--
+				remaining--
 				end, err := c.find(doc, at, found)
-				return end, left > 0, err
+				return end, remaining > 0, err
 			}
 			end, err := Skip(doc, at)
 			return end, true, err
@@ -198,16 +198,16 @@ func (n *node) findIn(doc []byte, at int, found [][]byte) (end int, err error) {
 	}
 }
 
-// forget clears the values found at and below a node.
-func (n *node) forget(found [][]byte) {
+// clearFound clears the values found at and below a node.
+func (n *node) clearFound(found [][]byte) {
 	for _, i := range n.ends {
 		found[i] = nil
 	}
 	for _, c := range n.fields {
-		c.forget(found)
+		c.clearFound(found)
 	}
 	for _, c := range n.elements {
-		c.forget(found)
+		c.clearFound(found)
 	}
 }
 

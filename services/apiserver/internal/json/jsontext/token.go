@@ -52,35 +52,35 @@ var classes = func() (c [256]uint8) {
 // String returns the index after the closing quote of a string whose content starts at i, and what
 // the string contains. The index is -1 if the string is not valid JSON or does not end. String does
 // not check that the string is UTF-8.
-func String(b []byte, i int) (end int, has Features) {
+func String(b []byte, i int) (end int, features Features) {
 	for {
 		i = plainEnd(b, i)
 		if i == len(b) {
-			return -1, has
+			return -1, features
 		}
 		switch classes[b[i]] {
 		case quote:
-			return i + 1, has
+			return i + 1, features
 		case backslash:
-			has |= Escapes
+			features |= Escapes
 			n := escapeLen(b[i+1:])
 			if n == 0 {
-				return -1, has
+				return -1, features
 			}
 			i += 1 + n
 		case wide:
-			has |= Wide
+			features |= Wide
 			for i < len(b) && classes[b[i]] == wide {
 				i++
 			}
 		case markup:
-			has |= Markup
+			features |= Markup
 			i++
 		case separator:
-			has |= Markup | Wide
+			features |= Markup | Wide
 			i++
 		default:
-			return -1, has
+			return -1, features
 		}
 	}
 }

@@ -70,16 +70,16 @@ func (d *Doc) Duplicates() []string {
 
 // duplicates collects the paths of duplicate fields.
 type duplicates struct {
-	doc   *Doc
-	path  []byte // path of the current value; shared, because it may be nearly as long as the document
-	seen  map[string]bool
-	found []string
-	bytes int // size of found in bytes
-	again int // size in bytes of the paths that were found again
+	doc           *Doc
+	path          []byte // path of the current value; shared, because it may be nearly as long as the document
+	seen          map[string]bool
+	found         []string
+	bytes         int // size of found in bytes
+	repeatedBytes int // size in bytes of the paths that were found again
 }
 
 func (w *duplicates) full() bool {
-	return len(w.found) >= maxDuplicates || w.bytes >= maxPathBytes || w.again >= maxComparedBytes
+	return len(w.found) >= maxDuplicates || w.bytes >= maxPathBytes || w.repeatedBytes >= maxComparedBytes
 }
 
 // walk collects the duplicate fields of the value at r.
@@ -88,30 +88,30 @@ func (w *duplicates) walk(r Ref) {
 	if w.full() {
 		return
 	}
-	here := len(w.path)
-	defer func() { w.path = w.path[:here] }()
+	prefix := len(w.path)
+	defer func() { w.path = w.path[:prefix] }()
 	switch d.Kind(r) {
 	case Array:
 		n := 0
 		for i, end := d.First(r), d.Next(r); i < end; i = d.Next(i) {
-			w.path = append(strconv.AppendInt(append(w.path[:here], '['), int64(n), 10), ']')
+			w.path = append(strconv.AppendInt(append(w.path[:prefix], '['), int64(n), 10), ']')
 			w.walk(i)
 			n++
 		}
 	case Object:
-		again := map[string]bool{}
+		repeated := map[string]bool{}
 		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
 			name := d.String(k)
-			w.path = w.path[:here]
-			if here > 0 {
+			w.path = w.path[:prefix]
+			if prefix > 0 {
 				w.path = append(w.path, '.')
 			}
 			w.path = append(w.path, name...)
-			if again[name] {
+			if repeated[name] {
 				w.report()
 			}
 			if d.Shadowed(k) {
-				again[name] = true
+				repeated[name] = true
 			}
 			w.walk(k + 1)
 		}
@@ -123,7 +123,7 @@ func (w *duplicates) report() {
 		return
 	}
 	if w.seen[string(w.path)] {
-		w.again += len(w.path)
+		w.repeatedBytes += len(w.path)
 		return
 	}
 	path := string(w.path)

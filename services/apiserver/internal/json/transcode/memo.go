@@ -73,21 +73,21 @@ func (m *Memo) slot(f *field, raw []byte) *memoSlot {
 	if m == nil || len(raw) < minPiece || len(raw) > maxPiece {
 		return nil
 	}
-	sc := &m.scores[f.id]
-	sc.tries++
-	if sc.tries >= enoughTries {
-		if sc.hits*worthwhile < sc.tries {
-			sc.tries--
+	fieldScore := &m.scores[f.id]
+	fieldScore.tries++
+	if fieldScore.tries >= enoughTries {
+		if fieldScore.hits*worthwhile < fieldScore.tries {
+			fieldScore.tries--
 			return nil
 		}
-		if sc.tries >= maxTries {
-			*sc = score{}
+		if fieldScore.tries >= maxTries {
+			*fieldScore = score{}
 		}
 	}
-	h := uint64(len(raw))<<32 | f.tag
-	h = (h ^ binary.LittleEndian.Uint64(raw)) * 0x9e3779b97f4a7c15
-	h = (h ^ h>>29 ^ binary.LittleEndian.Uint64(raw[len(raw)-8:])) * 0xbf58476d1ce4e5b9
-	return &m.slots[(h>>32)%memoSlots]
+	hash := uint64(len(raw))<<32 | f.tag
+	hash = (hash ^ binary.LittleEndian.Uint64(raw)) * 0x9e3779b97f4a7c15
+	hash = (hash ^ hash>>29 ^ binary.LittleEndian.Uint64(raw[len(raw)-8:])) * 0xbf58476d1ce4e5b9
+	return &m.slots[(hash>>32)%memoSlots]
 }
 
 // holds reports whether the slot contains the given piece.

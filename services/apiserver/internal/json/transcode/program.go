@@ -297,15 +297,15 @@ func (c *compiler) sequence(f *field, t reflect.Type, unmarshals bool) (uint64, 
 	case unmarshals || elem.Kind() == reflect.Pointer:
 		return 0, fmt.Errorf("lists of type %s", t)
 	}
-	in := field{}
-	wire, err := c.value(&in, elem)
-	switch in.kind {
+	element := field{}
+	wire, err := c.value(&element, elem)
+	switch element.kind {
 	case list, dictionary, binaryText, wrapper:
 		return 0, fmt.Errorf("lists of type %s", t)
 	}
 	f.kind = list
-	f.elem = in.kind
-	f.of = in.of
+	f.elem = element.kind
+	f.of = element.of
 	return wire, err
 }
 
@@ -314,12 +314,12 @@ func (c *compiler) entries(f *field, t reflect.Type) error {
 	if t.Key().Kind() != reflect.String || reflect.PointerTo(t.Key()).Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return fmt.Errorf("keys of %s", t)
 	}
-	in := field{}
-	wire, err := c.value(&in, t.Elem())
+	value := field{}
+	wire, err := c.value(&value, t.Elem())
 	if err != nil {
 		return err
 	}
-	switch in.kind {
+	switch value.kind {
 	case list, dictionary:
 		return fmt.Errorf("values of %s", t)
 	}
@@ -327,8 +327,8 @@ func (c *compiler) entries(f *field, t reflect.Type) error {
 		return fmt.Errorf("values of %s", t)
 	}
 	f.kind = dictionary
-	f.elem = in.kind
-	f.of = in.of
+	f.elem = value.kind
+	f.of = value.of
 	return nil
 }
 

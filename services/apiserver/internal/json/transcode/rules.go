@@ -36,7 +36,7 @@ func Checked[T any](check func([4][]byte) bool, fields ...string) Rule {
 // Each calls visit with each occurrence of a length-delimited field in b: the content of bytes, a
 // string, a message or a map entry. It returns false if visit does, or if b is not a message.
 func Each(b []byte, number int, visit func(content []byte) bool) bool {
-	want := uint64(number)<<3 | wireBytes
+	wantTag := uint64(number)<<3 | wireBytes
 	for i := 0; i < len(b); {
 		tag, next := varint(b, i)
 		if next < 0 {
@@ -54,7 +54,7 @@ func Each(b []byte, number int, visit func(content []byte) bool) bool {
 			return false
 		}
 		i += int(n)
-		if tag == want && !visit(b[end:i]) {
+		if tag == wantTag && !visit(b[end:i]) {
 			return false
 		}
 	}
@@ -64,7 +64,7 @@ func Each(b []byte, number int, visit func(content []byte) bool) bool {
 // Number returns the value of a varint field, or 0 if the message lacks it. ok is false if b is not
 // a message.
 func Number(b []byte, number int) (value uint64, ok bool) {
-	want := uint64(number)<<3 | wireVarint
+	wantTag := uint64(number)<<3 | wireVarint
 	for i := 0; i < len(b); {
 		tag, next := varint(b, i)
 		if next < 0 {
@@ -81,7 +81,7 @@ func Number(b []byte, number int) (value uint64, ok bool) {
 			}
 			i += int(n)
 		}
-		if tag == want {
+		if tag == wantTag {
 			value = n
 		}
 	}
@@ -128,11 +128,11 @@ func (c *compiler) applyRules(m *message, t reflect.Type, names map[string]int) 
 		if r.Check == nil {
 			continue
 		}
-		ch := check{n: len(r.Fields), ok: r.Check}
+		compiled := check{n: len(r.Fields), ok: r.Check}
 		for i, name := range r.Fields {
-			ch.fields[i] = int8(names[name])
+			compiled.fields[i] = int8(names[name])
 		}
-		m.checks = append(m.checks, ch)
+		m.checks = append(m.checks, compiled)
 	}
 	for i := range m.fields {
 		m.fields[i].needed = m.needed>>i&1 != 0
@@ -145,20 +145,20 @@ func (c *compiler) applyRules(m *message, t reflect.Type, names map[string]int) 
 	return nil
 }
 
-// pass reports whether a scanned message satisfies the rules.
-func (m *message) pass(b []byte, at []position, found uint64) bool {
+// satisfiesRules reports whether a scanned message satisfies the rules.
+func (m *message) satisfiesRules(b []byte, at []position, found uint64) bool {
 	if found&m.needed != m.needed {
 		return false
 	}
 	for i := range m.checks {
 		ch := &m.checks[i]
-		var in [4][]byte
+		var inputs [4][]byte
 		for j := range ch.n {
 			if f := ch.fields[j]; found>>f&1 != 0 {
-				in[j] = b[at[f].from:at[f].to:at[f].to]
+				inputs[j] = b[at[f].from:at[f].to:at[f].to]
 			}
 		}
-		if !ch.ok(in) {
+		if !ch.ok(inputs) {
 			return false
 		}
 	}

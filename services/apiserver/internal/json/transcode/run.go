@@ -20,11 +20,11 @@ func (p *Program) Append(dst, raw []byte, version int64, memo *Memo) ([]byte, bo
 	r := runner{meta: p.root.fields[p.meta].of, version: version, memo: memo}
 	at := len(dst)
 	dst, ok := r.fieldsOf(p.root, dst, raw, 0)
-	return closed(dst, at), ok && r.meta == nil
+	return closeObject(dst, at), ok && r.meta == nil
 }
 
-// closed ends an object whose fields were appended from at on, each preceded by a comma.
-func closed(dst []byte, at int) []byte {
+// closeObject ends an object whose fields were appended from at on, each preceded by a comma.
+func closeObject(dst []byte, at int) []byte {
 	if len(dst) == at {
 		return append(dst, '{', '}')
 	}
@@ -47,14 +47,14 @@ func (r *runner) object(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	}
 	at := len(dst)
 	dst, ok := r.fieldsOf(m, dst, b, depth)
-	return closed(dst, at), ok
+	return closeObject(dst, at), ok
 }
 
 // fieldsOf appends the fields of a message, each preceded by a comma.
 func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	if m.ordered && depth <= maxDepth {
-		dst, ok, again := r.sequential(m, dst, b, depth)
-		if !again {
+		dst, ok, reordered := r.sequential(m, dst, b, depth)
+		if !reordered {
 			return dst, ok
 		}
 	}
@@ -79,17 +79,17 @@ func (r *runner) write(m *message, dst, b []byte, at []position, depth int) ([]b
 	if !ok || depth > maxDepth {
 		return dst, false
 	}
-	if (m.needed != 0 || len(m.checks) > 0) && !m.pass(b, at, found) {
+	if (m.needed != 0 || len(m.checks) > 0) && !m.satisfiesRules(b, at, found) {
 		return dst, false
 	}
-	own := r.owns(m)
-	for left := found | m.always; left != 0; left &= left - 1 {
-		i := bits.TrailingZeros64(left)
+	isOwn := r.takeOwnMetadata(m)
+	for remaining := found | m.always; remaining != 0; remaining &= remaining - 1 {
+		i := bits.TrailingZeros64(remaining)
 		f := &m.fields[i]
 		if found>>i&1 == 0 {
-			dst, ok = r.absent(f, dst, own, depth)
+			dst, ok = r.absent(f, dst, isOwn, depth)
 		} else {
-			dst, ok = r.field(f, dst, b[at[i].from:at[i].to], own, depth)
+			dst, ok = r.field(f, dst, b[at[i].from:at[i].to], isOwn, depth)
 		}
 		if !ok {
 			return dst, false
@@ -98,20 +98,21 @@ func (r *runner) write(m *message, dst, b []byte, at []position, depth int) ([]b
 	return dst, true
 }
 
-// owns reports whether a message is the object's own metadata. It returns true only once.
-func (r *runner) owns(m *message) bool {
-	own := m == r.meta
-	if own {
+// takeOwnMetadata reports whether a message is the object's own metadata. It returns true only
+// once.
+func (r *runner) takeOwnMetadata(m *message) bool {
+	isOwn := m == r.meta
+	if isOwn {
 		r.meta = nil
 	}
-	return own
+	return isOwn
 }
 
 // sequential appends the fields of a message that has them in the order of the Go type. If the
 // order differs, it undoes its changes and returns again.
-func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok, again bool) {
-	begin, meta := len(dst), r.meta
-	own := r.owns(m)
+func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok, reordered bool) {
+	begin, ownMetadata := len(dst), r.meta
+	isOwn := r.takeOwnMetadata(m)
 	var found uint64
 	for i := 0; i < len(b); {
 		start := i
@@ -137,11 +138,11 @@ func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok,
 		}
 		bit := uint64(1) << n
 		if found >= bit {
-			r.meta = meta
+			r.meta = ownMetadata
 			return dst[:begin], false, true
 		}
 		if gap := m.always & (bit - 1); gap > found {
-			if dst, ok = r.absentOnes(m, dst, gap, found, own, depth); !ok {
+			if dst, ok = r.appendMissingFields(m, dst, gap, found, isOwn, depth); !ok {
 				return dst, false, false
 			}
 		}
@@ -156,21 +157,22 @@ func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok,
 				i = end
 			}
 		}
-		if dst, ok = r.field(&m.fields[n], dst, b[from:i], own, depth); !ok {
+		if dst, ok = r.field(&m.fields[n], dst, b[from:i], isOwn, depth); !ok {
 			return dst, false, false
 		}
 	}
 	if found&m.needed != m.needed {
 		return dst, false, false
 	}
-	dst, ok = r.absentOnes(m, dst, m.always&^found, found, own, depth)
+	dst, ok = r.appendMissingFields(m, dst, m.always&^found, found, isOwn, depth)
 	return dst, ok, false
 }
 
-// absentOnes appends the fields in gap that follow the last field in found. The message lacks them.
-func (r *runner) absentOnes(m *message, dst []byte, gap, found uint64, own bool, depth int) (_ []byte, ok bool) {
+// appendMissingFields appends the fields in gap that follow the last field in found. The message
+// lacks them.
+func (r *runner) appendMissingFields(m *message, dst []byte, gap, found uint64, isOwn bool, depth int) (_ []byte, ok bool) {
 	for gap &= ^uint64(0) << bits.Len64(found); gap != 0; gap &= gap - 1 {
-		if dst, ok = r.absent(&m.fields[bits.TrailingZeros64(gap)], dst, own, depth); !ok {
+		if dst, ok = r.absent(&m.fields[bits.TrailingZeros64(gap)], dst, isOwn, depth); !ok {
 			return dst, false
 		}
 	}
@@ -205,10 +207,10 @@ func AppendVersion(dst []byte, version int64) []byte {
 }
 
 // field appends a field that the message has.
-func (r *runner) field(f *field, dst, v []byte, own bool, depth int) ([]byte, bool) {
+func (r *runner) field(f *field, dst, v []byte, isOwn bool, depth int) ([]byte, bool) {
 	switch f.kind {
 	case text, version, binaryText:
-		if f.kind == version && own {
+		if f.kind == version && isOwn {
 			return r.appendVersion(f, dst), true
 		}
 		if len(v) == 0 {

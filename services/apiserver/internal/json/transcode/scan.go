@@ -3,8 +3,8 @@ package transcode
 // maxNumber is the largest field number of the protobuf encoding.
 const maxNumber = 1<<29 - 1
 
-// position is the position of a field's value in its message: the content of a string or message, the
-// bytes of a number, or for a list or map everything from its first tag on.
+// position is the position of a field's value in its message: the content of a string or message,
+// the bytes of a number, or for a list or map everything from its first tag on.
 type position struct{ from, to uint32 }
 
 // scan records the positions of the fields of a message in at.
@@ -57,7 +57,7 @@ func (m *message) index(tag uint64) int {
 			return int(n) - 1
 		}
 	}
-	if !m.foreign(tag) {
+	if !m.isUnknown(tag) {
 		return -1
 	}
 	return len(m.fields)
@@ -90,9 +90,9 @@ func valueAt(b []byte, i int, tag uint64) (from, end int) {
 	return i, -1
 }
 
-// foreign reports whether a tag belongs to an unknown field, which is omitted. A known field with
+// isUnknown reports whether a tag belongs to an unknown field, which is omitted. A known field with
 // another wire type is an error.
-func (m *message) foreign(tag uint64) bool {
+func (m *message) isUnknown(tag uint64) bool {
 	n := tag >> 3
 	if n == 0 || n > maxNumber {
 		return false

@@ -20,7 +20,7 @@ func appendSpecial(dst []byte, k kind, b []byte) ([]byte, bool) {
 		if len(b) == 0 {
 			return append(dst, "null"...), true
 		}
-		raw, ok := only(b)
+		raw, ok := onlyBytesField(b)
 		if !ok {
 			return dst, false
 		}
@@ -33,8 +33,8 @@ func appendSpecial(dst []byte, k kind, b []byte) ([]byte, bool) {
 	return dst, false
 }
 
-// only returns the content of a message that consists of the bytes field 1.
-func only(b []byte) ([]byte, bool) {
+// onlyBytesField returns the content of a message that consists of the bytes field 1.
+func onlyBytesField(b []byte) ([]byte, bool) {
 	if len(b) < 2 || b[0] != 1<<3|wireBytes {
 		return nil, false
 	}
@@ -78,30 +78,30 @@ func appendTime(dst, b []byte, micro bool) ([]byte, bool) {
 	if len(b) == 0 {
 		return append(dst, "null"...), true
 	}
-	s, n, ok := numbers(b)
-	seconds := int64(s)
-	nanos := int32(n)
+	seconds64, nanos64, ok := numbers(b)
+	seconds := int64(seconds64)
+	nanos := int32(nanos64)
 	if !ok || seconds <= firstSecond || seconds >= endSecond || micro && (nanos < 0 || nanos >= 1e9) {
 		return dst, false
 	}
-	days, rest := floorDiv(seconds, 24*60*60)
+	days, secondOfDay := floorDiv(seconds, 24*60*60)
 	year, month, day := dateOf(days)
 	dst = append(dst, '"')
-	dst = digits(digits(dst, year/100), year%100)
-	dst = append(digits(append(dst, '-'), month), '-')
-	dst = append(digits(dst, day), 'T')
-	dst = append(digits(dst, rest/3600), ':')
-	dst = append(digits(dst, rest/60%60), ':')
-	dst = digits(dst, rest%60)
+	dst = twoDigits(twoDigits(dst, year/100), year%100)
+	dst = append(twoDigits(append(dst, '-'), month), '-')
+	dst = append(twoDigits(dst, day), 'T')
+	dst = append(twoDigits(dst, secondOfDay/3600), ':')
+	dst = append(twoDigits(dst, secondOfDay/60%60), ':')
+	dst = twoDigits(dst, secondOfDay%60)
 	if micro {
-		us := int64(nanos) / 1000
-		dst = digits(digits(digits(append(dst, '.'), us/10000), us/100%100), us%100)
+		micros := int64(nanos) / 1000
+		dst = twoDigits(twoDigits(twoDigits(append(dst, '.'), micros/10000), micros/100%100), micros%100)
 	}
 	return append(dst, 'Z', '"'), true
 }
 
-// digits appends two digits.
-func digits(dst []byte, n int64) []byte {
+// twoDigits appends two digits.
+func twoDigits(dst []byte, n int64) []byte {
 	return append(dst, byte('0'+n/10), byte('0'+n%10))
 }
 
@@ -118,13 +118,13 @@ func floorDiv(a, b int64) (int64, int64) {
 // years, which start in March.
 func dateOf(days int64) (year, month, day int64) {
 	const eraDays = 146097
-	era, ofEra := floorDiv(days+719468, eraDays)
-	ofYears := (ofEra - ofEra/1460 + ofEra/36524 - ofEra/(eraDays-1)) / 365
-	ofYear := ofEra - (365*ofYears + ofYears/4 - ofYears/100)
-	m := (5*ofYear + 2) / 153
-	day = ofYear - (153*m+2)/5 + 1
-	month = m + 3
-	year = ofYears + era*400
+	era, dayOfEra := floorDiv(days+719468, eraDays)
+	yearOfEra := (dayOfEra - dayOfEra/1460 + dayOfEra/36524 - dayOfEra/(eraDays-1)) / 365
+	dayOfYear := dayOfEra - (365*yearOfEra + yearOfEra/4 - yearOfEra/100)
+	marchMonth := (5*dayOfYear + 2) / 153
+	day = dayOfYear - (153*marchMonth+2)/5 + 1
+	month = marchMonth + 3
+	year = yearOfEra + era*400
 	if month > 12 {
 		month = month - 12
 		year = year + 1
@@ -197,7 +197,7 @@ func appendQuantity(dst, b []byte) ([]byte, bool) {
 	if len(b) == 0 {
 		return append(dst, `"0"`...), true
 	}
-	s, ok := only(b)
+	s, ok := onlyBytesField(b)
 	if !ok || !canonical(s) {
 		return dst, false
 	}
