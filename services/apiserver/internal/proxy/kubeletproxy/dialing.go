@@ -53,8 +53,8 @@ func dialTLSWithRequest(dial Dial, c *tls.Config, atMost time.Duration) Dial {
 		conn := tls.Client(raw, c)
 		if err := conn.HandshakeContext(ctx); err != nil {
 			_ = raw.Close()
-			if late := context.Cause(ctx); errors.Is(late, errHandshake) {
-				return nil, late
+			if timedOut := context.Cause(ctx); errors.Is(timedOut, errHandshake) {
+				return nil, timedOut
 			}
 			return nil, err
 		}

@@ -74,8 +74,9 @@ func (o *Options) Validate() (errs []error) {
 // Upstream connects to kubelets and to workloads on nodes. It is immutable after New and Traced.
 type Upstream struct {
 	options Options
-	// kubelet verifies certificates. unverified does not, for requests that ask for it. target is
-	// for pods and services, whose certificates cannot be verified.
+	// kubelet holds connections whose server certificates are verified, and unverified those of
+	// requests that ask for none. target is for pods, services and other ports of nodes, whose
+	// certificates cannot be verified.
 	kubelet, unverified, target *clientcerts.Pool
 	metrics                     metrics
 	pages                       *responselimit.PageLimiter
@@ -113,10 +114,10 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		}
 		certificate = clientcerts.Followed(pair)
 	}
-	known := func(security *tls.Config, dial Dial) *clientcerts.Pool {
-		return clientcerts.NewPool(certificate, func(show clientcerts.CertificateFunc) *http.Transport {
+	newPool := func(security *tls.Config, dial Dial) *clientcerts.Pool {
+		return clientcerts.NewPool(certificate, func(getCertificate clientcerts.CertificateFunc) *http.Transport {
 			security := security.Clone()
-			security.GetClientCertificate = show
+			security.GetClientCertificate = getCertificate
 			return o.transport(security, dial, o.Timeout)
 		})
 	}
@@ -139,8 +140,8 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		options:    o,
 		metrics:    newMetrics(r),
 		pages:      responselimit.NewPageLimiter(o.MaxPages),
-		kubelet:    known(verified, toKubelet),
-		unverified: known(unverified, toKubelet),
+		kubelet:    newPool(verified, toKubelet),
+		unverified: newPool(unverified, toKubelet),
 		target:     clientcerts.Fixed(o.transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second)),
 	}, nil
 }
@@ -149,6 +150,7 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 // authors of pods can make the server connect to any number of addresses and ports.
 const maxIdle = 500
 
+// transport returns a transport that connects with dial. handshake bounds the TLS handshake.
 func (o *Options) transport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig: c, DialContext: dialWithRequest(dial), DialTLSContext: dialTLSWithRequest(dial, c, handshake), TLSHandshakeTimeout: handshake,
@@ -165,19 +167,19 @@ func (u *Upstream) Close() {
 }
 
 // Location returns the host and port of a kubelet.
-func (u *Upstream) Location(n *corev1.Node) (host, port string, err error) {
-	at := u.options.Port
-	if p := n.Status.DaemonEndpoints.KubeletEndpoint.Port; p > 0 {
-		at = int(p)
+func (u *Upstream) Location(node *corev1.Node) (host, port string, err error) {
+	kubeletPort := u.options.Port
+	if p := node.Status.DaemonEndpoints.KubeletEndpoint.Port; p > 0 {
+		kubeletPort = int(p)
 	}
 	for _, kind := range u.options.AddressTypes {
-		for _, a := range n.Status.Addresses {
+		for _, a := range node.Status.Addresses {
 			if string(a.Type) == kind {
-				return a.Address, strconv.Itoa(at), nil
+				return a.Address, strconv.Itoa(kubeletPort), nil
 			}
 		}
 	}
-	return "", "", fmt.Errorf("no preferred addresses found; known addresses: %v", n.Status.Addresses)
+	return "", "", fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses)
 }
 
 // ErrAddressNotAllowed rejects loopback, link-local and multicast addresses of targets.
@@ -217,8 +219,8 @@ type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 func guarded(dial Dial) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)
-		ip, noIP := netip.ParseAddr(host) // including a zone
-		if err != nil || noIP == nil && !Allowed(ip.AsSlice()) {
+		ip, parseErr := netip.ParseAddr(host) // including a zone
+		if err != nil || parseErr == nil && !Allowed(ip.AsSlice()) {
 			return nil, ErrAddressNotAllowed
 		}
 		return dial(ctx, network, addr)
@@ -233,8 +235,8 @@ func targetDialer() *net.Dialer {
 // allowedAddress checks each address again before a connection is opened: a name may resolve
 // differently than before, and objects may contain any address.
 func allowedAddress(_, address string, _ syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil || !Allowed(at.Addr().AsSlice()) {
+	addrPort, err := netip.ParseAddrPort(address)
+	if err != nil || !Allowed(addrPort.Addr().AsSlice()) {
 		return ErrAddressNotAllowed
 	}
 	return nil

@@ -21,17 +21,17 @@ var (
 
 // Log requests a log from a kubelet. An error response of the kubelet becomes an API error with the
 // kubelet's message. The caller closes the log.
-func (u *Upstream) Log(ctx context.Context, to TargetKind, at *url.URL, pod string) (io.ReadCloser, error) {
+func (u *Upstream) Log(ctx context.Context, kind TargetKind, location *url.URL, pod string) (io.ReadCloser, error) {
 	request.Started(ctx) // the rest is the kubelet's time
-	if err := checkLocation(at); err != nil {
+	if err := checkLocation(location); err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, location.String(), nil)
 	if err != nil {
 		return nil, err
 	}
 	client := &http.Client{
-		Transport:     u.traces.Transport(u.transport(to)),
+		Transport:     u.traces.Transport(u.transport(kind)),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirects forbidden") },
 	}
 	resp, err := client.Do(req)
@@ -49,7 +49,7 @@ func (u *Upstream) Log(ctx context.Context, to TargetKind, at *url.URL, pod stri
 const maxRejectionBytes = 50 << 10
 
 // rejection returns the API error for a kubelet's error response.
-func rejection(resp *http.Response, what schema.GroupResource, name string) error {
+func rejection(resp *http.Response, resource schema.GroupResource, name string) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRejectionBytes))
 	switch {
 	case err != nil:
@@ -59,5 +59,5 @@ func rejection(resp *http.Response, what schema.GroupResource, name string) erro
 	case resp.StatusCode == http.StatusBadRequest:
 		return apierrors.NewBadRequest(string(text))
 	}
-	return apierrors.NewGenericServerResponse(resp.StatusCode, "", what, name, string(text), 0, false)
+	return apierrors.NewGenericServerResponse(resp.StatusCode, "", resource, name, string(text), 0, false)
 }

@@ -34,17 +34,17 @@ const (
 )
 
 // checkLocation rejects an invalid location. Objects contain the locations, so they are user input.
-func checkLocation(at *url.URL) error {
-	read, err := url.Parse(at.String())
-	if err != nil || read.Host != at.Host || read.User != nil {
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %q is not an address", at.Host))
+func checkLocation(location *url.URL) error {
+	parsed, err := url.Parse(location.String())
+	if err != nil || parsed.Host != location.Host || parsed.User != nil {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %q is not an address", location.Host))
 	}
 	return nil
 }
 
 // transport returns the connections to a kind of target.
-func (u *Upstream) transport(to TargetKind) *clientcerts.Pool {
-	switch to {
+func (u *Upstream) transport(kind TargetKind) *clientcerts.Pool {
+	switch kind {
 	case Kubelet:
 		return u.kubelet
 	case UnverifiedKubelet:
@@ -56,27 +56,27 @@ func (u *Upstream) transport(to TargetKind) *clientcerts.Pool {
 
 // Proxy proxies a request of any method, including upgrades. It rewrites links to other paths in
 // the response.
-func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to TargetKind, at *url.URL, errs Responder) {
-	at.RawQuery = r.URL.RawQuery
+func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, kind TargetKind, location *url.URL, errs Responder) {
+	location.RawQuery = r.URL.RawQuery
 	request.Started(r.Context()) // the rest is the target's time
-	if err := checkLocation(at); err != nil {
+	if err := checkLocation(location); err != nil {
 		errs.Error(w, r, err)
 		return
 	}
-	transport := http.RoundTripper(u.transport(to))
-	if to != Target { // workloads in pods receive the client's own headers
+	transport := http.RoundTripper(u.transport(kind))
+	if kind != Target { // workloads in pods receive the client's own headers
 		r, transport = u.withTrace(r), u.traces.Transport(transport)
 	}
 	if httpstream.IsUpgradeRequest(r) {
-		u.proxyUpgrade(w, r, to, at, errs)
+		u.proxyUpgrade(w, r, kind, location, errs)
 		return
 	}
-	proxy.NewUpgradeAwareHandler(at, u.pages.Transport(transport), true, false, errs).ServeHTTP(w, r)
+	proxy.NewUpgradeAwareHandler(location, u.pages.Transport(transport), true, false, errs).ServeHTTP(w, r)
 }
 
 // proxyUpgrade proxies a request that upgrades its connection.
-func (u *Upstream) proxyUpgrade(w http.ResponseWriter, r *http.Request, to TargetKind, at *url.URL, errs Responder) {
-	p := upgrade.Proxy{URL: at, Transport: u.transport(to).Transport(), Timeout: u.options.UpgradeTimeout, Errors: errs}
+func (u *Upstream) proxyUpgrade(w http.ResponseWriter, r *http.Request, kind TargetKind, location *url.URL, errs Responder) {
+	p := upgrade.Proxy{URL: location, Transport: u.transport(kind).Transport(), Timeout: u.options.UpgradeTimeout, Errors: errs}
 	p.Serve(u.closeWithRequest(w, r), r)
 }
 
@@ -96,41 +96,41 @@ type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
 // Command proxies an exec or attach. If translate is true, clients of the channel protocol that can
 // close a channel are translated. Other clients speak to the kubelet directly.
-func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams, translate bool, errs Responder) {
+func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, location *url.URL, s Streams, translate bool, errs Responder) {
 	request.Started(r.Context()) // the rest is the kubelet's time
-	if err := checkLocation(at); err != nil {
+	if err := checkLocation(location); err != nil {
 		errs.Error(w, r, err)
 		return
 	}
 	if translate && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
-		u.translate(u.closeWithRequest(w, r), r, at, s)
+		u.translate(u.closeWithRequest(w, r), r, location, s)
 		return
 	}
-	u.upgrade(w, r, at, errs)
+	u.upgrade(w, r, location, errs)
 }
 
 // PortForward proxies a port-forward. If tunnel is true, clients that send SPDY in WebSocket
 // messages are tunneled.
-func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.URL, tunnel bool, errs Responder) {
+func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, location *url.URL, tunnel bool, errs Responder) {
 	request.Started(r.Context()) // the rest is the kubelet's time
-	if err := checkLocation(at); err != nil {
+	if err := checkLocation(location); err != nil {
 		errs.Error(w, r, err)
 		return
 	}
 	if tunnel && wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
-		u.tunnel(u.closeWithRequest(w, r), r, at, errs)
+		u.tunnel(u.closeWithRequest(w, r), r, location, errs)
 		return
 	}
-	u.upgrade(w, r, at, errs)
+	u.upgrade(w, r, location, errs)
 }
 
 // upgrade proxies a request that must upgrade its connection.
-func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
+func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, location *url.URL, errs Responder) {
 	if !httpstream.IsUpgradeRequest(r) {
 		errs.Error(w, r, apierrors.NewBadRequest("Upgrade request required"))
 		return
 	}
-	u.proxyUpgrade(w, u.withTrace(r), Kubelet, at, errs)
+	u.proxyUpgrade(w, u.withTrace(r), Kubelet, location, errs)
 }
 
 // closingWriter closes a hijacked connection when the request's context ends. net/http does not do
@@ -141,6 +141,7 @@ type closingWriter struct {
 	rate int64
 }
 
+// closeWithRequest returns a writer whose hijacked connection ends with the request.
 func (u *Upstream) closeWithRequest(w http.ResponseWriter, r *http.Request) *closingWriter {
 	return &closingWriter{w, r.Context(), u.options.MaxBytesPerSecond}
 }

@@ -52,7 +52,7 @@ func channels(s Streams) []wsstream.ChannelType {
 // translate serves a command over WebSocket channels, and runs it on the kubelet over SPDY
 // (KEP-4006). Errors are sent on the error channel, because the client's connection is upgraded
 // before the kubelet's.
-func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams) {
+func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, location *url.URL, s Streams) {
 	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
 		constants.StreamProtocolV5Name: {Binary: true, Channels: channels(s)},
 	})
@@ -63,15 +63,15 @@ func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, at *url.URL
 		return // the handshake has been answered
 	}
 	defer conn.Close()
-	err = u.run(r.Context(), at, s, streams)
+	err = u.run(r.Context(), location, s, streams)
 	count(u.metrics.translated, err, http.StatusOK)
 	_ = writeResult(streams[constants.StreamErr], err) // the client may have left
 }
 
 // run runs a command on the kubelet and returns its result.
-func (u *Upstream) run(ctx context.Context, at *url.URL, s Streams, streams []io.ReadWriteCloser) error {
+func (u *Upstream) run(ctx context.Context, location *url.URL, s Streams, streams []io.ReadWriteCloser) error {
 	rt := &commandConn{of: u}
-	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(u.traces.Transport(rt), rt, http.MethodPost, at)
+	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(u.traces.Transport(rt), rt, http.MethodPost, location)
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 // tunnel forwards a port by SPDY. The client sends SPDY in WebSocket messages, the kubelet receives
 // it unwrapped (KEP-4006). The kubelet is contacted first, so that the client gets an error as a
 // regular response.
-func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
-	backend, err := u.dialSPDY(r, at)
+func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, location *url.URL, errs Responder) {
+	backend, err := u.dialSPDY(r, location)
 	count(u.metrics.tunnelled, err, http.StatusSwitchingProtocols)
 	if err != nil {
 		errs.Error(w, r, err)
@@ -48,8 +48,8 @@ func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, e
 }
 
 // dialSPDY opens an upgraded connection to the kubelet.
-func (u *Upstream) dialSPDY(r *http.Request, at *url.URL) (net.Conn, error) {
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, at.String(), nil)
+func (u *Upstream) dialSPDY(r *http.Request, location *url.URL) (net.Conn, error) {
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, location.String(), nil)
 	if err != nil {
 		return nil, err
 	}

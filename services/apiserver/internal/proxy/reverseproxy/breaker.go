@@ -67,8 +67,8 @@ type call struct {
 	breaker *Breaker
 	long    bool
 	timers  [2]*time.Timer
-	// responding ends the time in which the breaker cancels the request.
-	responding func() bool
+	// stopCancel ends the time in which the breaker cancels the request.
+	stopCancel func() bool
 	cancel     context.CancelFunc
 	release    func() // releases the slot
 }
@@ -87,16 +87,16 @@ func (b *Breaker) begin(ctx context.Context, principal string, long bool) (conte
 		return nil, nil, errTooManyRequests
 	}
 	c := &call{breaker: b, long: long, release: sync.OnceFunc(func() { b.requests.Release(slot) })}
-	ctx, c.responding, c.cancel = b.Context(ctx)
-	begun := ctx
-	c.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.Suspect), time.AfterFunc(seatTimeout, func() { request.Started(begun) })}
+	ctx, c.stopCancel, c.cancel = b.Context(ctx)
+	callCtx := ctx
+	c.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.Suspect), time.AfterFunc(seatTimeout, func() { request.Started(callCtx) })}
 	return ctx, c, nil
 }
 
 // responded records that the server has responded.
 func (c *call) responded() {
 	c.stop()
-	c.responding()
+	c.stopCancel()
 	c.breaker.Succeeded()
 	if c.long {
 		c.release()
@@ -110,6 +110,7 @@ func (c *call) end() {
 	c.cancel()
 }
 
+// stop stops the timers.
 func (c *call) stop() {
 	for _, t := range c.timers {
 		t.Stop()

@@ -12,9 +12,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// keptForMasters is the divisor of the share of the limit that is reserved for system:masters, so
-// that administrators can inspect an overload with logs and exec.
-const keptForMasters = 10
+// mastersDivisor divides the limit: the quotient is reserved for system:masters, so that
+// administrators can inspect an overload with logs and exec.
+const mastersDivisor = 10
 
 // Limit limits the number of concurrent requests that are proxied to kubelets, pods, services and
 // nodes, or whose connections extension servers upgrade. Each holds two connections until it ends,
@@ -22,7 +22,7 @@ const keptForMasters = 10
 // rejected, because waiting would cost as much. A nil Limit has no limit.
 type Limit struct {
 	requests *limit.Queue[string]
-	kept     int // for system:masters
+	reserved int // for system:masters
 	now      prometheus.Gauge
 	refused  prometheus.Counter
 }
@@ -36,9 +36,9 @@ func NewLimit(most, lower, upper int, r prometheus.Registerer) *Limit {
 		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
 		most = min(max(int(files.Cur/4), lower), upper)
 	}
-	kept := min(max(most/keptForMasters, 1), most/2) // a limit of 1 is shared by all clients
+	reserved := min(max(most/mastersDivisor, 1), most/2) // a limit of 1 is shared by all clients
 	c := &Limit{
-		requests: limit.New[string](limit.Options{Size: most, Share: true}), kept: kept,
+		requests: limit.New[string](limit.Options{Size: most, Share: true}), reserved: reserved,
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),
@@ -55,7 +55,7 @@ func (c *Limit) Acquire(r *http.Request) (release func(), err error) {
 	if c == nil {
 		return func() {}, nil
 	}
-	slot := limit.Claim[string]{Key: request.Principal(r.Context()), Keep: c.kept}
+	slot := limit.Claim[string]{Key: request.Principal(r.Context()), Keep: c.reserved}
 	if request.UserFrom(r.Context()).InGroup(api.GroupMasters) {
 		slot.Keep = 0
 		slot.Unshared = true

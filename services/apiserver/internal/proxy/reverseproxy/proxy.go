@@ -46,60 +46,61 @@ type Proxy struct {
 	Name string
 }
 
-// Serve proxies a request as its user. more holds additional headers that only this server may set.
-func (p *Proxy) Serve(w http.ResponseWriter, in *http.Request, more http.Header) {
-	user := request.UserFrom(in.Context())
+// Serve proxies a request as its user. serverHeaders holds additional headers that only this server
+// may set.
+func (p *Proxy) Serve(w http.ResponseWriter, incoming *http.Request, serverHeaders http.Header) {
+	user := request.UserFrom(incoming.Context())
 	if user == nil {
 		http.Error(w, "missing user", http.StatusInternalServerError)
 		return
 	}
-	upgrades := httpstream.IsUpgradeRequest(in)
+	upgrades := httpstream.IsUpgradeRequest(incoming)
 	if upgrades && p.AcquireSlot != nil {
-		release, err := p.AcquireSlot(in)
+		release, err := p.AcquireSlot(incoming)
 		if err != nil {
 			reject(w, errTooManyRequests)
 			return
 		}
 		defer release()
 	}
-	ctx, c, err := p.Breaker.begin(in.Context(), request.Principal(in.Context()), p.LongRunning(in.Context()))
+	ctx, c, err := p.Breaker.begin(incoming.Context(), request.Principal(incoming.Context()), p.LongRunning(incoming.Context()))
 	if err != nil {
 		reject(w, err)
 		return
 	}
 	defer c.end()
-	at, err := p.Locate(ctx, in.URL.Path)
+	location, err := p.Locate(ctx, incoming.URL.Path)
 	if err != nil {
 		p.Logger.Warn("failed to locate the server of an API", "server", p.Name, "error", err)
 		http.Error(w, Unavailable, http.StatusServiceUnavailable)
 		return
 	}
-	at.RawQuery = in.URL.Query().Encode()
-	out := in.Clone(ctx)
-	out.URL = at
-	out.Host = at.Host
+	location.RawQuery = incoming.URL.Query().Encode()
+	out := incoming.Clone(ctx)
+	out.URL = location
+	out.Host = location.Host
 	out.Trailer = nil // some servers take trailers for headers
-	setHeaders(out.Header, more)
+	setHeaders(out.Header, serverHeaders)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
-	reply := &errorResponder{proxy: p, call: c}
+	responder := &errorResponder{proxy: p, call: c}
 	if upgrades { // the round tripper does not open such connections
 		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 		out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
-		u := upgrade.Proxy{URL: at, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: reply, Life: request.LifetimeOf(in.Context())}
-		u.OnResponse = func(upgraded bool) {
+		upgrader := upgrade.Proxy{URL: location, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: responder, Life: request.LifetimeOf(incoming.Context())}
+		upgrader.OnResponse = func(upgraded bool) {
 			c.long = c.long || upgraded
 			if upgraded {
 				request.Started(ctx) // the rest is the client's time
 			}
 			c.responded()
 		}
-		u.Serve(w, out)
+		upgrader.Serve(w, out)
 		return
 	}
-	authenticated := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, p.Traces.Transport(p.Pages.Transport(&recordingTransport{p.Connections, reply})))
-	h := proxy.NewUpgradeAwareHandler(at, authenticated, true, false, reply)
-	h.RejectForwardingRedirects = !p.FollowRedirects
-	h.ServeHTTP(w, out)
+	authenticated := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, p.Traces.Transport(p.Pages.Transport(&recordingTransport{p.Connections, responder})))
+	handler := proxy.NewUpgradeAwareHandler(location, authenticated, true, false, responder)
+	handler.RejectForwardingRedirects = !p.FollowRedirects
+	handler.ServeHTTP(w, out)
 }
 
 // Unavailable is the default text of a rejection.
@@ -117,18 +118,18 @@ func reject(w http.ResponseWriter, err error) {
 
 // setHeaders removes headers that are meant only for this server, and headers that only this server
 // may set. Servers that pass headers as variables do not distinguish - and _.
-func setHeaders(h, more http.Header) {
-	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
-	own := map[string]bool{"authorization": true}
-	for name := range more {
-		own[plain(name)] = true
+func setHeaders(h, serverHeaders http.Header) {
+	normalize := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+	serverOnly := map[string]bool{"authorization": true}
+	for name := range serverHeaders {
+		serverOnly[normalize(name)] = true
 	}
 	for name := range h {
-		if p := plain(name); own[p] || strings.HasPrefix(p, "impersonate-") || strings.HasPrefix(p, "x-remote-") {
+		if normalized := normalize(name); serverOnly[normalized] || strings.HasPrefix(normalized, "impersonate-") || strings.HasPrefix(normalized, "x-remote-") {
 			delete(h, name)
 		}
 	}
-	for name, values := range more {
+	for name, values := range serverHeaders {
 		h[http.CanonicalHeaderKey(name)] = values
 	}
 }

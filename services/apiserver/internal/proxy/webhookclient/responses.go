@@ -57,9 +57,9 @@ type LimitedResponse struct {
 	cancel   context.CancelCauseFunc
 
 	// Only the goroutine of the call uses the following fields.
-	hasSlot bool
-	crowded bool
-	late    *time.Timer
+	hasSlot  bool
+	crowded  bool
+	deadline *time.Timer
 }
 
 // responseKey is the context key of a LimitedResponse.
@@ -78,8 +78,8 @@ func (a *ResponseLimiter) Begin(ctx context.Context, webhook string, maxBytes in
 
 // End releases the slot of the response.
 func (a *LimitedResponse) End() {
-	if a.late != nil {
-		a.late.Stop()
+	if a.deadline != nil {
+		a.deadline.Stop()
 	}
 	if a.hasSlot {
 		a.hasSlot = false
@@ -97,7 +97,7 @@ func (a *LimitedResponse) acquire(ctx context.Context) error {
 		return nil
 	}
 	if a.hasSlot { // hugeResponse more bytes have arrived
-		a.late.Reset(a.limiter.Timeout)
+		a.deadline.Reset(a.limiter.Timeout)
 		return nil
 	}
 	if err := a.limiter.slots.Acquire(ctx, a.claim); err != nil {
@@ -105,15 +105,15 @@ func (a *LimitedResponse) acquire(ctx context.Context) error {
 		return fmt.Errorf("too many large webhook responses in progress: %w", err)
 	}
 	a.hasSlot = true
-	a.late = time.AfterFunc(a.limiter.Timeout, func() { a.cancel(errSlow) })
+	a.deadline = time.AfterFunc(a.limiter.Timeout, func() { a.cancel(errSlow) })
 	return nil
 }
 
 // Into passes the body of a result to decode. A body with more than maxValues values, or a long
 // body that is not JSON, is an error: "{}," takes three bytes in the body but hundreds in memory.
 func (a *LimitedResponse) Into(result rest.Result, maxValues int, decode func(raw []byte) error) error {
-	if a.late != nil {
-		a.late.Stop() // the response is complete
+	if a.deadline != nil {
+		a.deadline.Stop() // the response is complete
 	}
 	raw, err := result.Raw()
 	if len(raw) >= largeResponse {
@@ -124,14 +124,14 @@ func (a *LimitedResponse) Into(result rest.Result, maxValues int, decode func(ra
 		}
 		defer a.limiter.decoding.Release(c)
 	}
-	bad := CheckResponse(raw, maxValues)
+	invalid := CheckResponse(raw, maxValues)
 	switch {
-	case err != nil && bad == nil:
+	case err != nil && invalid == nil:
 		return result.Error()
 	case err != nil:
 		return err
-	case bad != nil:
-		return bad
+	case invalid != nil:
+		return invalid
 	}
 	return decode(raw)
 }
@@ -182,12 +182,12 @@ type limitedTransport struct {
 func (b *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(withBodyParts(r))
 	if err == nil {
-		tracked, _ := r.Context().Value(responseKey{}).(*LimitedResponse)
+		response, _ := r.Context().Value(responseKey{}).(*LimitedResponse)
 		limit := b.limit
-		if tracked != nil && tracked.maxBytes > 0 {
-			limit = min(limit, tracked.maxBytes)
+		if response != nil && response.maxBytes > 0 {
+			limit = min(limit, response.maxBytes)
 		}
-		resp.Body = &limitedBody{ReadCloser: resp.Body, ctx: r.Context(), response: tracked, left: limit, untilSlot: hugeResponse}
+		resp.Body = &limitedBody{ReadCloser: resp.Body, ctx: r.Context(), response: response, left: limit, untilSlot: hugeResponse}
 	}
 	return resp, err
 }
