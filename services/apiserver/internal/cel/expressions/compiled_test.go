@@ -22,9 +22,9 @@ func TestCompile(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", expression, err, wrong)
 		}
 	}
-	for _, sees := range []expressions.VariableSet{{}, {Patches: true}} {
-		if err := c.Check(sees, "[JSONPatch{op: 'remove', path: '/a'}]", cel.ListType(celenv.JSONPatchType)); (err == nil) != sees.Patches {
-			t.Errorf("patches %t: got %v", sees.Patches, err)
+	for _, visible := range []expressions.VariableSet{{}, {Patches: true}} {
+		if err := c.Check(visible, "[JSONPatch{op: 'remove', path: '/a'}]", cel.ListType(celenv.JSONPatchType)); (err == nil) != visible.Patches {
+			t.Errorf("patches %t: got %v", visible.Patches, err)
 		}
 	}
 }

@@ -74,24 +74,24 @@ type envs struct {
 }
 
 // get returns the environment with a set of variables. It is created on first use.
-func (e *envs) get(sees VariableSet) (*celenv.Env, error) {
+func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if env := e.made[sees]; env != nil {
+	if env := e.made[visible]; env != nil {
 		return env, nil
 	}
 	c := e.compiler
 	all := map[string]*cel.Type{object: cel.DynType, oldObject: cel.DynType, request: c.requestType, namespaceObject: c.namespaceOne}
-	if sees.Params {
+	if visible.Params {
 		all[params] = cel.DynType
 	}
-	if sees.Authorizer {
+	if visible.Authorizer {
 		all[authorizer], all[requestResource] = celenv.AuthorizerType, celenv.ResourceCheckType
 	}
 	maps.Copy(all, e.more)
 	delete(all, e.without)
 	base := c.base
-	if sees.Patches {
+	if visible.Patches {
 		var err error
 		if base, err = c.patches(); err != nil {
 			return nil, err
@@ -99,14 +99,14 @@ func (e *envs) get(sees VariableSet) (*celenv.Env, error) {
 	}
 	env, err := base.Extend(all, e.types)
 	if err == nil {
-		e.made[sees] = env
+		e.made[visible] = env
 	}
 	return env, err
 }
 
 // check returns the type of an expression, or its error.
-func (e *envs) check(b *celenv.CheckBudget, sees VariableSet, expression string, want []*cel.Type) (*cel.Type, error) {
-	env, err := e.get(sees)
+func (e *envs) check(b *celenv.CheckBudget, visible VariableSet, expression string, want []*cel.Type) (*cel.Type, error) {
+	env, err := e.get(visible)
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +115,8 @@ func (e *envs) check(b *celenv.CheckBudget, sees VariableSet, expression string,
 
 // Check returns the error, in the words of Kubernetes, of an expression that must have one of the
 // wanted types.
-func (c *Compiler) Check(sees VariableSet, expression string, want ...*cel.Type) error {
-	_, err := c.envs.check(c.budget, sees, expression, want)
+func (c *Compiler) Check(visible VariableSet, expression string, want ...*cel.Type) error {
+	_, err := c.envs.check(c.budget, visible, expression, want)
 	return err
 }
 
@@ -165,45 +165,46 @@ func (c *Compiler) Policy() *Policy {
 
 // Declare adds a variable and returns its error. Expressions that are compiled later see the
 // variable. It has a dynamic type if it does not compile.
-func (p *Policy) Declare(sees VariableSet, name, expression string) error {
-	t, err := p.envs.check(p.budget, sees, expression, nil)
-	p.fields[name] = plain(t)
+func (p *Policy) Declare(visible VariableSet, name, expression string) error {
+	t, err := p.envs.check(p.budget, visible, expression, nil)
+	p.fields[name] = variableType(t)
 	return err
 }
 
-// Check is Compiler.Check for an expression that sees the policy's variables.
-func (p *Policy) Check(sees VariableSet, expression string, want ...*cel.Type) error {
-	_, err := p.envs.check(p.budget, sees, expression, want)
+// Check is Compiler.Check for an expression that may use the policy's variables.
+func (p *Policy) Check(visible VariableSet, expression string, want ...*cel.Type) error {
+	_, err := p.envs.check(p.budget, visible, expression, want)
 	return err
 }
 
-// maxParts is the maximum number of types that make up the type of a variable. Without it, each
+// maxTypes is the maximum number of types that make up the type of a variable. Without it, each
 // variable could double the size of another one's type.
-const maxParts = 32
+const maxTypes = 32
 
-// plain returns types of CEL itself unchanged. Like Kubernetes, it returns a dynamic type for
-// others, and also for types that are too large.
-func plain(t *cel.Type) *cel.Type {
-	if t == nil || parts(t, maxParts+1) > maxParts {
+// variableType returns the type of a variable for the type of its expression: types of CEL itself
+// are unchanged. Like in Kubernetes, all others are dynamic, and so are types that are too large.
+func variableType(t *cel.Type) *cel.Type {
+	if t == nil || countTypes(t, maxTypes+1) > maxTypes {
 		return cel.DynType
 	}
 	switch t.Kind() {
 	case cel.ListKind:
-		return cel.ListType(plain(t.Parameters()[0]))
+		return cel.ListType(variableType(t.Parameters()[0]))
 	case cel.MapKind:
-		return cel.MapType(plain(t.Parameters()[0]), plain(t.Parameters()[1]))
+		return cel.MapType(variableType(t.Parameters()[0]), variableType(t.Parameters()[1]))
 	case cel.BoolKind, cel.BytesKind, cel.DoubleKind, cel.DurationKind, cel.IntKind, cel.StringKind, cel.TimestampKind, cel.UintKind, cel.NullTypeKind:
 		return t
 	}
 	return cel.DynType
 }
 
-// parts returns the number of types that make up a type, including itself, counted up to a limit.
-func parts(t *cel.Type, limit int) int {
+// countTypes returns the number of types that make up a type, including itself, counted up to a
+// limit.
+func countTypes(t *cel.Type, limit int) int {
 	n := 1
 	for _, p := range t.Parameters() {
 		if n < limit {
-			n += parts(p, limit-n)
+			n += countTypes(p, limit-n)
 		}
 	}
 	return n
@@ -211,11 +212,11 @@ func parts(t *cel.Type, limit int) int {
 
 // Compile compiles an expression that must have one of the wanted types. Input.Values returns the
 // values of its variables.
-func (c *Compiler) Compile(sees VariableSet, expression string, want ...*cel.Type) (*celenv.Program, error) {
-	if err := c.Check(sees, expression, want...); err != nil {
+func (c *Compiler) Compile(visible VariableSet, expression string, want ...*cel.Type) (*celenv.Program, error) {
+	if err := c.Check(visible, expression, want...); err != nil {
 		return nil, err
 	}
-	env, err := c.envs.get(sees)
+	env, err := c.envs.get(visible)
 	if err != nil {
 		return nil, err
 	}

@@ -24,29 +24,29 @@ func TestVisibleVariables(t *testing.T) {
 	c := compiler(t)
 	all := expressions.VariableSet{Params: true, Authorizer: true}
 	tests := []struct {
-		sees       expressions.VariableSet
+		visible    expressions.VariableSet
 		expression string
 		want       *cel.Type
 		wrong      string
 	}{
-		{sees: expressions.VariableSet{}, expression: "object.a == oldObject.b", want: cel.BoolType, wrong: ""},
-		{sees: expressions.VariableSet{}, expression: "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]", want: cel.StringType, wrong: ""},
-		{sees: expressions.VariableSet{}, expression: "request.options.dryRun", want: cel.DynType, wrong: ""},
-		{sees: expressions.VariableSet{}, expression: "request.object", want: cel.DynType, wrong: "undefined field 'object'"},
-		{sees: expressions.VariableSet{}, expression: "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp", want: cel.BoolType, wrong: ""},
-		{sees: expressions.VariableSet{}, expression: "namespaceObject.metadata.UID == namespaceObject.metadata.uid", want: cel.BoolType, wrong: "undefined field 'uid'"},
-		{sees: expressions.VariableSet{}, expression: "params.a", want: cel.DynType, wrong: "undeclared reference to 'params'"},
-		{sees: expressions.VariableSet{}, expression: "authorizer.path('/').check('get').allowed()", want: cel.BoolType, wrong: "undeclared reference to 'authorizer'"},
-		{sees: all, expression: "params.a", want: cel.DynType, wrong: ""},
-		{sees: all, expression: "authorizer.requestResource.check('get').allowed()", want: cel.BoolType, wrong: ""},
-		{sees: all, expression: "authorizer.requestResource.allowed()", want: cel.BoolType, wrong: "found no matching overload for 'allowed'"},
-		{sees: all, expression: "variables.a", want: cel.DynType, wrong: "undeclared reference to 'variables'"},
-		{sees: all, expression: "params.a", want: cel.BoolType, wrong: "must evaluate to bool but got dyn"},
-		{sees: all, expression: "1", want: cel.StringType, wrong: "must evaluate to string but got int"},
-		{sees: all, expression: "1 +", want: cel.IntType, wrong: "compilation failed: ERROR: <input>:1:4: Syntax error"},
+		{visible: expressions.VariableSet{}, expression: "object.a == oldObject.b", want: cel.BoolType, wrong: ""},
+		{visible: expressions.VariableSet{}, expression: "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]", want: cel.StringType, wrong: ""},
+		{visible: expressions.VariableSet{}, expression: "request.options.dryRun", want: cel.DynType, wrong: ""},
+		{visible: expressions.VariableSet{}, expression: "request.object", want: cel.DynType, wrong: "undefined field 'object'"},
+		{visible: expressions.VariableSet{}, expression: "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp", want: cel.BoolType, wrong: ""},
+		{visible: expressions.VariableSet{}, expression: "namespaceObject.metadata.UID == namespaceObject.metadata.uid", want: cel.BoolType, wrong: "undefined field 'uid'"},
+		{visible: expressions.VariableSet{}, expression: "params.a", want: cel.DynType, wrong: "undeclared reference to 'params'"},
+		{visible: expressions.VariableSet{}, expression: "authorizer.path('/').check('get').allowed()", want: cel.BoolType, wrong: "undeclared reference to 'authorizer'"},
+		{visible: all, expression: "params.a", want: cel.DynType, wrong: ""},
+		{visible: all, expression: "authorizer.requestResource.check('get').allowed()", want: cel.BoolType, wrong: ""},
+		{visible: all, expression: "authorizer.requestResource.allowed()", want: cel.BoolType, wrong: "found no matching overload for 'allowed'"},
+		{visible: all, expression: "variables.a", want: cel.DynType, wrong: "undeclared reference to 'variables'"},
+		{visible: all, expression: "params.a", want: cel.BoolType, wrong: "must evaluate to bool but got dyn"},
+		{visible: all, expression: "1", want: cel.StringType, wrong: "must evaluate to string but got int"},
+		{visible: all, expression: "1 +", want: cel.IntType, wrong: "compilation failed: ERROR: <input>:1:4: Syntax error"},
 	}
 	for _, tt := range tests {
-		err := c.Check(tt.sees, tt.expression, tt.want)
+		err := c.Check(tt.visible, tt.expression, tt.want)
 		switch {
 		case tt.wrong == "" && err != nil:
 			t.Errorf("%s: %v", tt.expression, err)
@@ -63,18 +63,18 @@ func TestVariablesOfPolicies(t *testing.T) {
 	c := compiler(t)
 	policy := c.Policy()
 	other := c.Policy()
-	sees := expressions.VariableSet{Authorizer: true}
-	if err := policy.Check(sees, "variables.list == 1", cel.BoolType); err == nil {
+	visible := expressions.VariableSet{Authorizer: true}
+	if err := policy.Check(visible, "variables.list == 1", cel.BoolType); err == nil {
 		t.Error("a variable is visible before its declaration")
 	}
 	for name, expression := range map[string]string{
 		"list": "[{'a': 1}]", "may": "authorizer.path('/')", "any": "object.x", "time": "timestamp('2026-01-01T00:00:00Z')",
 	} {
-		if err := policy.Declare(sees, name, expression); err != nil {
+		if err := policy.Declare(visible, name, expression); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := policy.Declare(sees, "broken", "nothing"); err == nil {
+	if err := policy.Declare(visible, "broken", "nothing"); err == nil {
 		t.Error("variable without type: got no error")
 	}
 	for expression, wrong := range map[string]string{
@@ -86,12 +86,12 @@ func TestVariablesOfPolicies(t *testing.T) {
 		"variables.other == 1":                                      "undefined field 'other'",
 		"variables.list.map(x, x['a']).sum() == 1 && has(object.a)": "",
 	} {
-		err := policy.Check(sees, expression, cel.BoolType)
+		err := policy.Check(visible, expression, cel.BoolType)
 		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)) {
 			t.Errorf("%s: got %v, want %q", expression, err, wrong)
 		}
 	}
-	if err := other.Check(sees, "variables.any == 1", cel.BoolType); err == nil {
+	if err := other.Check(visible, "variables.any == 1", cel.BoolType); err == nil {
 		t.Error("variables of another policy are visible")
 	}
 }
@@ -104,13 +104,13 @@ func FuzzCheck(f *testing.F) {
 	c := compiler(f)
 	f.Fuzz(func(t *testing.T, expression string) {
 		policy := c.Policy()
-		sees := expressions.VariableSet{Params: true, Authorizer: true}
-		declared := policy.Declare(sees, "v", expression)
-		checked := policy.Check(sees, expression, cel.BoolType)
+		visible := expressions.VariableSet{Params: true, Authorizer: true}
+		declared := policy.Declare(visible, "v", expression)
+		checked := policy.Check(visible, expression, cel.BoolType)
 		if declared != nil && checked == nil {
 			t.Errorf("%q: valid as a condition, not as a variable (%v)", expression, declared)
 		}
-		if err := policy.Check(sees, "variables.v == null || true", cel.BoolType); err != nil && declared != nil {
+		if err := policy.Check(visible, "variables.v == null || true", cel.BoolType); err != nil && declared != nil {
 			t.Errorf("%q: got type %v of a variable that does not compile", expression, err)
 		}
 	})

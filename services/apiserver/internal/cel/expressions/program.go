@@ -12,8 +12,8 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// sharedPrograms is the number of programs that are cached for policies with equal expressions.
-const sharedPrograms = 4096
+// maxSharedPrograms is the number of programs that are cached for policies with equal expressions.
+const maxSharedPrograms = 4096
 
 // Programs compiles expressions of policies. Equal expressions are compiled once.
 type Programs struct {
@@ -23,7 +23,7 @@ type Programs struct {
 
 // programKey holds everything that a program depends on.
 type programKey struct {
-	sees VariableSet
+	visible VariableSet
 	// variables lists the variables of the policy, with their types.
 	variables  string
 	expression string
@@ -38,7 +38,7 @@ type compiled struct {
 
 // NewPrograms returns a cache of the compiler's programs.
 func NewPrograms(c *Compiler) *Programs {
-	cache, err := lru.New[programKey, compiled](sharedPrograms)
+	cache, err := lru.New[programKey, compiled](maxSharedPrograms)
 	if err != nil {
 		panic(err) // the size is valid
 	}
@@ -55,7 +55,7 @@ type Scope struct {
 
 // declaration is a variable of a policy.
 type declaration struct {
-	sees             VariableSet
+	visible          VariableSet
 	name, expression string
 }
 
@@ -64,13 +64,13 @@ func (p *Programs) Scope() *Scope { return &Scope{programs: p} }
 
 // Declare adds a variable. Expressions that are compiled later see it. A variable that does not
 // compile fails when it is read.
-func (s *Scope) Declare(sees VariableSet, name, expression string) (*celenv.Program, error) {
-	program, err := s.compile(sees, expression, nil, "")
+func (s *Scope) Declare(visible VariableSet, name, expression string) (*celenv.Program, error) {
+	program, err := s.compile(visible, expression, nil, "")
 	t := cel.DynType
 	if err == nil {
-		t = plain(program.OutputType())
+		t = variableType(program.OutputType())
 	}
-	s.list = append(s.list, declaration{sees, name, expression})
+	s.list = append(s.list, declaration{visible, name, expression})
 	if s.policy != nil {
 		s.policy.fields[name] = t
 	}
@@ -79,24 +79,24 @@ func (s *Scope) Declare(sees VariableSet, name, expression string) (*celenv.Prog
 }
 
 // Compile compiles an expression that must have one of the wanted types.
-func (s *Scope) Compile(sees VariableSet, expression string, want ...*cel.Type) (*celenv.Program, error) {
+func (s *Scope) Compile(visible VariableSet, expression string, want ...*cel.Type) (*celenv.Program, error) {
 	names := make([]string, len(want))
 	for i, t := range want {
 		names[i] = t.String()
 	}
-	return s.compile(sees, expression, want, strings.Join(names, " "))
+	return s.compile(visible, expression, want, strings.Join(names, " "))
 }
 
 // compile returns the program of an expression, shared with other policies that use the same
 // variables.
-func (s *Scope) compile(sees VariableSet, expression string, want []*cel.Type, wanted string) (*celenv.Program, error) {
-	key := programKey{sees, strings.Join(s.declared, "\n"), expression, wanted}
+func (s *Scope) compile(visible VariableSet, expression string, want []*cel.Type, wanted string) (*celenv.Program, error) {
+	key := programKey{visible, strings.Join(s.declared, "\n"), expression, wanted}
 	if made, ok := s.programs.shared.Get(key); ok {
 		return made.program, made.err
 	}
 	var made compiled
 	var env *celenv.Env
-	env, made.err = s.env(sees)
+	env, made.err = s.env(visible)
 	if made.err == nil {
 		_, made.err = check(env, expression, want)
 		if made.err == nil {
@@ -108,18 +108,18 @@ func (s *Scope) compile(sees VariableSet, expression string, want []*cel.Type, w
 }
 
 // env returns the environment with the declared variables.
-func (s *Scope) env(sees VariableSet) (*celenv.Env, error) {
+func (s *Scope) env(visible VariableSet) (*celenv.Env, error) {
 	if len(s.list) == 0 {
-		return s.programs.compiler.envs.get(sees)
+		return s.programs.compiler.envs.get(visible)
 	}
 	if s.policy == nil {
 		p := s.programs.compiler.Policy()
 		for _, d := range s.list {
-			_ = p.Declare(d.sees, d.name, d.expression) // Declare has returned the error before
+			_ = p.Declare(d.visible, d.name, d.expression) // Declare has returned the error before
 		}
 		s.policy = p
 	}
-	return s.policy.envs.get(sees)
+	return s.policy.envs.get(visible)
 }
 
 // Variables returns the value of a policy's variables. Each variable is evaluated when it is first

@@ -17,7 +17,7 @@ func TestProgramsAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	programs := expressions.NewPrograms(c)
-	compiled := func(sees expressions.VariableSet, variable, expression string, want *cel.Type) *celenv.Program {
+	compiled := func(visible expressions.VariableSet, variable, expression string, want *cel.Type) *celenv.Program {
 		t.Helper()
 		s := programs.Scope()
 		if variable != "" {
@@ -25,7 +25,7 @@ func TestProgramsAreShared(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p, err := s.Compile(sees, expression, want)
+		p, err := s.Compile(visible, expression, want)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,8 +37,8 @@ func (c *Compiler) Against(o Objects) *Policy {
 }
 
 // Issues returns the compiler's errors for an expression, or "".
-func (p *Policy) Issues(sees VariableSet, expression string) (string, error) {
-	env, err := p.envs.get(sees)
+func (p *Policy) Issues(visible VariableSet, expression string) (string, error) {
+	env, err := p.envs.get(visible)
 	if err != nil {
 		return "", err
 	}
