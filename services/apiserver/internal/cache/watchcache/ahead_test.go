@@ -77,7 +77,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 			},
 			page: page,
 		}
-		r := newRig(t, newMemStore(), func(c *watchcache.Config) { varied(c); c.Source = src })
+		r := newRig(t, newMemStore(), func(c *watchcache.Config) { withVariantField(c); c.Source = src })
 		w, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{After: first})
 		if err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return states, texts(evs)
+		return states, formatEvents(evs)
 	}
 	states, watched := after(1, 1)
 	if len(states[0]) < 100 || len(states[1]) < 100 || len(watched) < 100 {
@@ -127,9 +127,9 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 	}
 }
 
-// varied configures withDefinitions resources whose attributes depend
+// withVariantField configures withDefinitions resources whose attributes depend
 // on the variant of the definition.
-func varied(c *watchcache.Config) {
+func withVariantField(c *watchcache.Config) {
 	withDefinitions(c)
 	defines := c.Resources[0].Defines
 	c.Resources[0].Defines = func(value []byte) (watchcache.ResourceConfig, bool) {

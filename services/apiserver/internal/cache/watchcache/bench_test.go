@@ -39,9 +39,9 @@ func (s *manualSource) Follow(ctx context.Context, _ storage.Position, apply fun
 
 func (s *manualSource) Progress(context.Context) error { return nil }
 
-// fixed returns the attributes of a pod with 10 labels without decoding, so that a benchmark
+// fixedAttributes returns the attributes of a pod with 10 labels without decoding, so that a benchmark
 // measures only the cache.
-func fixed(prefix string, nodes int) func(string, []byte) (attributes.Attributes, error) {
+func fixedAttributes(prefix string, nodes int) func(string, []byte) (attributes.Attributes, error) {
 	set := map[string]string{}
 	for i := range 10 {
 		set[fmt.Sprintf("example.com/label-%d", i)] = fmt.Sprintf("value-%d", i)
@@ -89,8 +89,8 @@ func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 		byKey[benchKey(i)] = storage.KeyValue{Key: benchKey(i), Value: benchValue(i), ModRevision: 1, CreateRevision: 1}
 	}
 	src := &manualSource{items: sorted(byKey), apply: make(chan func(storage.Batch) error)}
-	res := resource("pods")
-	res.Attributes = fixed(res.Prefix, benchNodes)
+	res := resourceConfig("pods")
+	res.Attributes = fixedAttributes(res.Prefix, benchNodes)
 	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.ResourceConfig{res}})
 	if err != nil {
 		b.Fatal(err)
@@ -297,7 +297,7 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 	}
 	slices.SortFunc(src.items, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
 	recent := new(attributes.Recent)
-	res := resource("pods")
+	res := resourceConfig("pods")
 	res.Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 		ns, name, _ := strings.Cut(strings.TrimPrefix(key, res.Prefix), "/")
 		return attributes.Attributes{

@@ -43,7 +43,7 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 				verbatim(c)
 			})
 			for i := range 100 {
-				r.store.put(fmt.Sprintf("/registry/pods/small/%d", i%10), onNode("n0"))
+				r.store.put(fmt.Sprintf("/registry/pods/small/%d", i%10), podOnNode("n0"))
 			}
 			for i := range 70 {
 				r.store.put("/registry/pods/large/x", object{
@@ -119,7 +119,7 @@ func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 		c.HistoryBytes = 1 << 17
 		verbatim(c)
 	})
-	store.put("/registry/pods/small/x", onNode("n"))
+	store.put("/registry/pods/small/x", podOnNode("n"))
 	for i := range 10 {
 		store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
 	}
@@ -127,7 +127,7 @@ func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 	store.mu.Lock()
 	store.compacted = store.revision // without ending the cache's own stream
 	store.mu.Unlock()
-	if _, err := drain(r.ctx, r.watch(watchcache.WatchOptions{After: 1}), store.now(), 8); !expired(err) {
+	if _, err := drain(r.ctx, r.watch(watchcache.WatchOptions{After: 1}), store.now(), 8); !isExpired(err) {
 		t.Errorf("watcher that needs a compacted value: got %v, want ExpiredError", err)
 	}
 	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "small", "", ""), After: 1})
@@ -141,7 +141,7 @@ func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 	const limit = 400_000
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
 		c.HistoryBytes = limit
-		c.Resources = append(c.Resources, resource("leases"))
+		c.Resources = append(c.Resources, resourceConfig("leases"))
 		verbatim(c)
 	})
 	for i := range 900 {
@@ -159,7 +159,7 @@ func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 		s := r.cache.Store(name)
 		for after := int64(1); ; after++ {
 			w, err := s.Watch(watchcache.WatchOptions{After: after})
-			if expired(err) {
+			if isExpired(err) {
 				continue
 			}
 			if err != nil {

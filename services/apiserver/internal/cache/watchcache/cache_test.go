@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-func names(s *watchcache.Store) []string {
+func keysOf(s *watchcache.Store) []string {
 	out := []string{}
 	s.Snapshot().Ascend(s.Prefix(), "", func(e *watchcache.Entry) bool {
 		out = append(out, strings.TrimPrefix(e.Key(), s.Prefix()))
@@ -30,7 +30,7 @@ func TestLoadInPages(t *testing.T) {
 	store := newMemStore()
 	var ops []op
 	for i := range 1234 {
-		ops = append(ops, op{fmt.Sprintf("/registry/pods/ns-%d/p", i), []byte(onNode("n"))})
+		ops = append(ops, op{fmt.Sprintf("/registry/pods/ns-%d/p", i), []byte(podOnNode("n"))})
 	}
 	store.txn(ops...)
 	r := newRig(t, store, nil)
@@ -49,7 +49,7 @@ func TestCacheNotReadyBeforeLoad(t *testing.T) {
 	store := newMemStore()
 	c, err := watchcache.New(watchcache.Config{
 		Source: watchcachetest.NewSource(store, "/registry/"), Newest: store,
-		Resources: []watchcache.ResourceConfig{resource("pods")},
+		Resources: []watchcache.ResourceConfig{resourceConfig("pods")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestCacheNotReadyBeforeLoad(t *testing.T) {
 func TestNewRejectsInvalidConfig(t *testing.T) {
 	store := newMemStore()
 	src := watchcachetest.NewSource(store, "/registry/")
-	pod := resource("pods")
+	pod := resourceConfig("pods")
 	inner := pod
 	inner.Name = "inner"
 	inner.Prefix = pod.Prefix + "inner/"
@@ -108,10 +108,10 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 // A failed load is retried.
 func TestLoadIsRetried(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/x", onNode(""))
+	store.put("/registry/pods/a/x", podOnNode(""))
 	src := &failingLoad{Source: watchcachetest.NewSource(store, "/registry/"), left: 3}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
-	if got := names(r.pods); !slices.Equal(got, []string{"a/x"}) {
+	if got := keysOf(r.pods); !slices.Equal(got, []string{"a/x"}) {
 		t.Errorf("pods after three failed loads = %q, want a/x", got)
 	}
 }
@@ -183,7 +183,7 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(evs) != 5 || !slices.IsSortedFunc(evs, func(a, b watchcache.Event) int { return int(a.Revision - b.Revision) }) {
-		t.Errorf("got %q, want 5 events in order", texts(evs))
+		t.Errorf("got %q, want 5 events in order", formatEvents(evs))
 	}
 }
 
@@ -194,7 +194,7 @@ func TestUnreadableValueIsServedWithError(t *testing.T) {
 	r := newRig(t, store, nil)
 	store.put("/registry/pods/b/worse", "nonsense")
 	r.sync()
-	if got := names(r.pods); !slices.Equal(got, []string{"a/bad", "b/worse"}) {
+	if got := keysOf(r.pods); !slices.Equal(got, []string{"a/bad", "b/worse"}) {
 		t.Errorf("pods = %q, want a/bad and b/worse", got)
 	}
 	e, _ := r.pods.Get("/registry/pods/a/bad")
@@ -227,7 +227,7 @@ func TestMostRecentSharesReads(t *testing.T) {
 		}
 		go ask()
 		synctest.Wait() // its read has fixed the revision and is blocked
-		written := store.put("/registry/pods/a/x", onNode(""))
+		written := store.put("/registry/pods/a/x", podOnNode(""))
 		for range 20 {
 			go ask()
 		}
@@ -291,13 +291,13 @@ func TestWaitForRequestsProgress(t *testing.T) {
 func TestListMetrics(t *testing.T) {
 	store := newMemStore()
 	for i := range 10 {
-		store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(fmt.Sprintf("n%d", i%2)))
+		store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(fmt.Sprintf("n%d", i%2)))
 	}
 	r := newRig(t, store, nil)
 	for _, fields := range []string{"", "spec.nodeName=n1", "metadata.name!=0"} {
 		r.pods.Snapshot().Select(selection(t, "", "", fields), "", func(*watchcache.Entry) bool { return true })
 	}
-	store.put("/registry/pods/a/0", onNode("n1"))
+	store.put("/registry/pods/a/0", podOnNode("n1"))
 	r.sync()
 	r.wantMetrics(
 		`apiserver_cache_list_total{index="",resource_prefix="/pods"} 2`,
@@ -317,16 +317,16 @@ func TestListMetrics(t *testing.T) {
 func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now = 64, clk.Now })
-	r.store.put("/registry/pods/a/x", onNode("1"))
-	r.store.put("/registry/pods/a/x", onNode("2"))
+	r.store.put("/registry/pods/a/x", podOnNode("1"))
+	r.store.put("/registry/pods/a/x", podOnNode("2"))
 	r.sync()
 	check := func() bool {
 		sn, ok := r.pods.SnapshotAt(2, nil)
 		if !ok {
 			return false
 		}
-		if e, _ := sn.Get("/registry/pods/a/x"); string(e.Stored()) != onNode("1") || sn.Revision() != 2 {
-			t.Errorf("SnapshotAt(2) = revision %d with %s, want revision 2 with %s", sn.Revision(), e.Stored(), onNode("1"))
+		if e, _ := sn.Get("/registry/pods/a/x"); string(e.Stored()) != podOnNode("1") || sn.Revision() != 2 {
+			t.Errorf("SnapshotAt(2) = revision %d with %s, want revision 2 with %s", sn.Revision(), e.Stored(), podOnNode("1"))
 		}
 		return true
 	}
@@ -334,7 +334,7 @@ func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 		t.Fatal("no snapshot of a revision within the log")
 	}
 	for range 100 {
-		r.store.put("/registry/pods/a/x", onNode("3"))
+		r.store.put("/registry/pods/a/x", podOnNode("3"))
 	}
 	r.sync()
 	if !check() {
@@ -360,13 +360,13 @@ func TestRetainedSnapshotExpiresWithHistory(t *testing.T) {
 	budget := memory.New(memory.Default, nil)
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now, c.Memory = 64, clk.Now, budget })
 	r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 10_000)}.String())
-	r.store.put("/registry/pods/a/x", onNode("2"))
+	r.store.put("/registry/pods/a/x", podOnNode("2"))
 	r.sync()
 	if _, ok := r.pods.SnapshotAt(2, nil); !ok {
 		t.Fatal("no snapshot of a revision within the log")
 	}
 	for range 100 {
-		r.store.put("/registry/pods/a/x", onNode("3"))
+		r.store.put("/registry/pods/a/x", podOnNode("3"))
 	}
 	r.sync()
 	if n := r.metric("binnacle_watch_cache_images_bytes"); n < 10_000 {
@@ -388,11 +388,11 @@ func TestRetainedSnapshotExpiresWithHistory(t *testing.T) {
 func TestRetainedSnapshotsStayWithinBudget(t *testing.T) {
 	store := newMemStore()
 	for i := range 100 {
-		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
+		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
 	}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(20_000, nil); c.HistoryBytes = 1 << 20 })
 	for i := range 6 {
-		store.put("/registry/pods/a/000", onNode(fmt.Sprint(i)))
+		store.put("/registry/pods/a/000", podOnNode(fmt.Sprint(i)))
 	}
 	for rev := r.sync() - 5; rev < store.now(); rev++ { // each takes some 5 kB
 		if _, ok := r.pods.SnapshotAt(rev, nil); !ok {
@@ -417,7 +417,7 @@ func TestSnapshotListsUnreadableValues(t *testing.T) {
 		case 0:
 			store.put(key, "nonsense")
 		case 1:
-			store.put(key, onNode("n"))
+			store.put(key, podOnNode("n"))
 		default:
 			if _, ok := r.pods.Get(key); ok {
 				store.del(key)

@@ -27,13 +27,13 @@ func define(store *memStore, name, variant string) int64 {
 
 // withDefinitions makes definitions the only static resource.
 func withDefinitions(c *watchcache.Config) {
-	r := resource("definitions")
+	r := resourceConfig("definitions")
 	r.Defines = func(value []byte) (watchcache.ResourceConfig, bool) {
 		var o object
 		if err := json.Unmarshal(value, &o); err != nil || o.Data == "" {
 			return watchcache.ResourceConfig{}, false
 		}
-		out := resource(o.Data)
+		out := resourceConfig(o.Data)
 		out.Variant = o.Labels["variant"]
 		return out, true
 	}
@@ -49,11 +49,11 @@ func (r *rig) undefine(name string) {
 // Defined resources are served as long as their definition exists, and no value is lost.
 func TestResourcesFollowDefinitions(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/widgets/a/old", onNode("n1"))
-	store.put("/registry/widgetsets/a/other", onNode("n1"))
+	store.put("/registry/widgets/a/old", podOnNode("n1"))
+	store.put("/registry/widgetsets/a/other", podOnNode("n1"))
 	r := newRig(t, store, withDefinitions)
-	store.put("/registry/widgets/a/new", onNode("n2"))
-	store.put("/registry/widgets/a/gone", onNode("n2"))
+	store.put("/registry/widgets/a/new", podOnNode("n2"))
+	store.put("/registry/widgets/a/gone", podOnNode("n2"))
 	store.del("/registry/widgets/a/gone")
 	r.sync()
 	if r.cache.Store("widgets") != nil {
@@ -62,13 +62,13 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 	at := define(store, "widgets", "")
 	r.sync()
 	widgets := r.cache.Store("widgets")
-	if got, want := names(widgets), []string{"a/new", "a/old"}; !slices.Equal(got, want) {
+	if got, want := keysOf(widgets), []string{"a/new", "a/old"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if sn := widgets.Snapshot(); sn.Revision() != at {
 		t.Errorf("store is at revision %d, want %d", sn.Revision(), at)
 	}
-	if _, err := widgets.Watch(watchcache.WatchOptions{After: at - 1}); !expired(err) {
+	if _, err := widgets.Watch(watchcache.WatchOptions{After: at - 1}); !isExpired(err) {
 		t.Errorf("watch from before the definition: got %v, want ExpiredError", err)
 	}
 	w, err := widgets.Watch(watchcache.WatchOptions{After: at})
@@ -77,13 +77,13 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 	}
 	defer w.Close()
 	define(store, "widgets", "") // unchanged
-	store.put("/registry/widgets/a/later", onNode("n1"))
+	store.put("/registry/widgets/a/later", podOnNode("n1"))
 	if got := r.drain(w); len(got) != 1 {
 		t.Errorf("got %q, want 1 event", got)
 	}
 
 	r.undefine("widgets")
-	if err := ending(r.ctx, w); !errors.Is(err, watchcache.ErrStopped) {
+	if err := finalError(r.ctx, w); !errors.Is(err, watchcache.ErrStopped) {
 		t.Errorf("watcher of a removed resource: got %v, want ErrStopped", err)
 	}
 	if _, err := widgets.Watch(watchcache.WatchOptions{After: at + 1}); !errors.Is(err, watchcache.ErrStopped) {
@@ -95,7 +95,7 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 	store.del("/registry/widgets/a/old")
 	define(store, "widgets", "")
 	r.sync()
-	if got, want := names(r.cache.Store("widgets")), []string{"a/later", "a/new"}; !slices.Equal(got, want) {
+	if got, want := keysOf(r.cache.Store("widgets")), []string{"a/later", "a/new"}; !slices.Equal(got, want) {
 		t.Errorf("after the second definition: got %q, want %q", got, want)
 	}
 	store.put(definitions+"widgets", object{}.String()) // exists, but defines nothing
@@ -117,17 +117,17 @@ func TestChangedDefinitionReplacesStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	store.put("/registry/widgets/a/x", onNode("n1"))
+	store.put("/registry/widgets/a/x", podOnNode("n1"))
 	at := define(store, "widgets", "2")
-	store.put("/registry/widgets/a/y", onNode("n1"))
+	store.put("/registry/widgets/a/y", podOnNode("n1"))
 	rev := r.sync()
-	if err := ending(r.ctx, w); err == nil || errors.Is(err, context.Canceled) {
+	if err := finalError(r.ctx, w); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("watcher of the former store ended with %v", err)
 	}
 	if r.cache.Store("widgets") == former {
 		t.Fatal("changed definition did not replace the store")
 	}
-	if got, want := names(former), []string{"a/x", "a/y"}; !slices.Equal(got, want) || former.Snapshot().Revision() != rev {
+	if got, want := keysOf(former), []string{"a/x", "a/y"}; !slices.Equal(got, want) || former.Snapshot().Revision() != rev {
 		t.Errorf("former store returns %q at %d, want %q", got, former.Snapshot().Revision(), want)
 	}
 	if _, ok := former.Get("/registry/widgets/a/y"); !ok {
@@ -173,7 +173,7 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 		{
 			name:   "defined by the load",
 			loaded: []storage.Event{event(5, definition, definitionOf("widgets", ""))},
-			batch:  []storage.Event{event(11, "/registry/widgets/a/x", onNode("")), event(12, "/registry/widgets/a/y", onNode(""))},
+			batch:  []storage.Event{event(11, "/registry/widgets/a/x", podOnNode("")), event(12, "/registry/widgets/a/y", podOnNode(""))},
 			after:  10,
 			want:   2,
 		},
@@ -181,8 +181,8 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 			name: "defined in the batch",
 			batch: []storage.Event{
 				event(11, definition, definitionOf("widgets", "")),
-				event(12, "/registry/widgets/a/x", onNode("")),
-				event(13, "/registry/widgets/a/y", onNode("")),
+				event(12, "/registry/widgets/a/x", podOnNode("")),
+				event(13, "/registry/widgets/a/y", podOnNode("")),
 			},
 			after: 11,
 			want:  2,
@@ -191,10 +191,10 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 			name:   "defined again in the batch",
 			loaded: []storage.Event{event(5, definition, definitionOf("widgets", ""))},
 			batch: []storage.Event{
-				event(11, "/registry/widgets/a/x", onNode("")),
+				event(11, "/registry/widgets/a/x", podOnNode("")),
 				{Type: storage.Deleted, Key: definition, Revision: 12},
 				event(13, definition, definitionOf("widgets", "")),
-				event(14, "/registry/widgets/a/y", onNode("")),
+				event(14, "/registry/widgets/a/y", podOnNode("")),
 			},
 			after: 13,
 			want:  1,
@@ -216,7 +216,7 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 			}
 			src.items = append(src.items, storage.KeyValue{
 				Key:            "/registry/widgets/a/before",
-				Value:          []byte(onNode("")),
+				Value:          []byte(podOnNode("")),
 				ModRevision:    4,
 				CreateRevision: 4,
 			})
@@ -232,12 +232,12 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 			}
 			defer w.Close()
 			if evs, err := drain(r.ctx, w, 20, 8); err != nil || len(evs) != tc.want {
-				t.Errorf("got %q, %v, want %d events", texts(evs), err, tc.want)
+				t.Errorf("got %q, %v, want %d events", formatEvents(evs), err, tc.want)
 			}
-			if got := names(widgets); len(got) != 3 {
+			if got := keysOf(widgets); len(got) != 3 {
 				t.Errorf("got %q, want 3 objects", got)
 			}
-			if _, err := widgets.Watch(watchcache.WatchOptions{After: tc.after - 1}); !expired(err) {
+			if _, err := widgets.Watch(watchcache.WatchOptions{After: tc.after - 1}); !isExpired(err) {
 				t.Errorf("watch from before: got %v, want ExpiredError", err)
 			}
 		})
@@ -249,7 +249,7 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	store := newMemStore()
 	for _, name := range []string{"stays", "changes", "goes"} {
 		define(store, name, "1")
-		store.put("/registry/"+name+"/a/x", onNode(""))
+		store.put("/registry/"+name+"/a/x", podOnNode(""))
 	}
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
@@ -259,7 +259,7 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	<-store.watched.get()
 	store.breakWatches() // the next watch waits for the gate
 	<-src.lost()
-	store.put("/registry/comes/a/x", onNode(""))
+	store.put("/registry/comes/a/x", podOnNode(""))
 	define(store, "changes", "2")
 	define(store, "comes", "1")
 	store.del(definitions + "goes")
@@ -273,7 +273,7 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	}
 	for _, name := range []string{"stays", "changes", "comes"} {
 		s := r.cache.Store(name)
-		if got := names(s); !slices.Equal(got, []string{"a/x"}) {
+		if got := keysOf(s); !slices.Equal(got, []string{"a/x"}) {
 			t.Errorf("%s: got %q, want [a/x]", name, got)
 		}
 		if w, err := s.Watch(watchcache.WatchOptions{After: rev}); err != nil {
@@ -284,7 +284,7 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	}
 	define(store, "goes", "1")
 	r.sync()
-	if got := fmt.Sprint(names(r.cache.Store("goes"))); got != "[a/x]" {
+	if got := fmt.Sprint(keysOf(r.cache.Store("goes"))); got != "[a/x]" {
 		t.Errorf("resource withDefinitions after the reload: got %s, want [a/x]", got)
 	}
 }
@@ -296,7 +296,7 @@ func TestConflictingDefinitionIsIgnored(t *testing.T) {
 	store.put(definitions+"x", definitionOf("definitions", ""))
 	store.put(definitions+"y", definitionOf("widgets", ""))
 	r.sync()
-	if r.cache.Store("widgets") == nil || len(names(r.cache.Store("definitions"))) != 2 {
+	if r.cache.Store("widgets") == nil || len(keysOf(r.cache.Store("definitions"))) != 2 {
 		t.Error("an invalid definition prevents later ones")
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func TestConcurrentCallersShareEncoding(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/x", onNode(""))
+	store.put("/registry/pods/a/x", podOnNode(""))
 	r := newRig(t, store, nil)
 	e, _ := r.pods.Get("/registry/pods/a/x")
 	var made atomic.Int32
@@ -63,7 +63,7 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 		inner, err := e.Encoding(1, nil)
 		return append([]byte("frame "), inner...), err
 	})
-	if err != nil || string(other) != "frame <"+onNode("")+">" {
+	if err != nil || string(other) != "frame <"+podOnNode("")+">" {
 		t.Errorf("encoding of another form: %q, %v", other, err)
 	}
 	if b, ok := e.Encoded(1); !ok || !bytes.Equal(b, got[0]) {
@@ -74,7 +74,7 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 
 func TestEncodingErrorsAreNotKept(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/x", onNode(""))
+	store.put("/registry/pods/a/x", podOnNode(""))
 	r := newRig(t, store, nil)
 	e, _ := r.pods.Get("/registry/pods/a/x")
 	boom := errors.New("boom")
@@ -93,7 +93,7 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 	const size, limit = 1000, 20_000
 	store := newMemStore()
 	for i := range 100 {
-		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
+		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
 	}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(limit*3/2, nil) })
 	made := map[string]int{}
@@ -171,7 +171,7 @@ func testForgotten(t *testing.T, events, kept int) {
 func TestEncodingFinishedAfterRemovalIsNotKept(t *testing.T) {
 	store := newMemStore()
 	define(store, "pods", "")
-	store.put("/registry/pods/a/x", onNode(""))
+	store.put("/registry/pods/a/x", podOnNode(""))
 	r := newRig(t, store, withDefinitions)
 	e, _ := r.pods.Get("/registry/pods/a/x")
 	b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) {
@@ -189,7 +189,7 @@ func TestEncodingFinishedAfterRemovalIsNotKept(t *testing.T) {
 // load.
 func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/x", onNode(""))
+	store.put("/registry/pods/a/x", podOnNode(""))
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents, c.Source = 64, src })
@@ -212,7 +212,7 @@ func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 	r.wantMetrics(`binnacle_watch_cache_encodings 1`)
 	store.breakWatches()
 	<-src.lost()
-	store.put("/registry/pods/a/y", onNode(""))
+	store.put("/registry/pods/a/y", podOnNode(""))
 	store.compact(store.now())
 	close(src.gate)
 	r.sync()
@@ -232,7 +232,7 @@ func TestHistoryEvictsEncodings(t *testing.T) {
 	const limit = 300_000
 	store := newMemStore()
 	for i := range 100 {
-		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
+		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
 	}
 	reg := prometheus.NewRegistry()
 	r := newRig(t, store, func(c *watchcache.Config) {

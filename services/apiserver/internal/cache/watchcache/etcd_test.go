@@ -50,7 +50,7 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	random := func(n int) {
 		for range n {
 			key := fmt.Sprintf("/registry/pods/%c/%d", 'a'+rune(rand.IntN(3)), rand.IntN(5))
-			value := []byte(onNode(fmt.Sprintf("n%d", rand.IntN(3))))
+			value := []byte(podOnNode(fmt.Sprintf("n%d", rand.IntN(3))))
 			if rand.IntN(4) == 0 {
 				value = nil
 			}

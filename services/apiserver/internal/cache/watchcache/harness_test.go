@@ -54,7 +54,7 @@ func attributesBelow(prefix string) func(string, []byte) (attributes.Attributes,
 
 const nodeField = "spec.nodeName"
 
-func resource(name string) watchcache.ResourceConfig {
+func resourceConfig(name string) watchcache.ResourceConfig {
 	prefix := "/registry/" + name + "/"
 	return watchcache.ResourceConfig{Name: name, Prefix: prefix, Attributes: attributesBelow(prefix), Index: []string{nodeField}}
 }
@@ -87,7 +87,7 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 		Older:      store,
 		// Tests count reads and confirm the revision explicitly.
 		ConfirmEvery: time.Hour,
-		Resources:    []watchcache.ResourceConfig{resource("pods"), resource("nodes")},
+		Resources:    []watchcache.ResourceConfig{resourceConfig("pods"), resourceConfig("nodes")},
 	}
 	if change != nil {
 		change(&cfg)
@@ -163,15 +163,15 @@ func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]w
 	return all, nil
 }
 
-// ending returns the error with which a watcher without unread events ends.
-func ending(ctx context.Context, w *watchcache.Watcher) error {
+// finalError returns the error with which a watcher without unread events ends.
+func finalError(ctx context.Context, w *watchcache.Watcher) error {
 	for {
 		evs, err := next(ctx, w, nil)
 		if err != nil {
 			return err
 		}
 		if len(evs) > 0 { // empty after a leftover nudge of drain
-			return fmt.Errorf("unexpected events %q", texts(evs))
+			return fmt.Errorf("unexpected events %q", formatEvents(evs))
 		}
 	}
 }
@@ -182,11 +182,11 @@ func (r *rig) drain(w *watchcache.Watcher) []string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return texts(evs)
+	return formatEvents(evs)
 }
 
-// texts formats events as "ADDED pods/a/b@5 {…}".
-func texts(evs []watchcache.Event) []string {
+// formatEvents formats events as "ADDED pods/a/b@5 {…}".
+func formatEvents(evs []watchcache.Event) []string {
 	out := []string{}
 	for i, ev := range evs {
 		if ev.Type == watchcache.Bookmark {
@@ -222,12 +222,12 @@ func selection(t interface{ Fatal(...any) }, namespace, labelSelector, fieldSele
 	return s
 }
 
-func expired(err error) bool {
+func isExpired(err error) bool {
 	var e *watchcache.ExpiredError
 	return errors.As(err, &e)
 }
 
-func onNode(node string) string {
+func podOnNode(node string) string {
 	return object{Fields: map[string]string{nodeField: node}}.String()
 }
 

@@ -26,8 +26,8 @@ func (m *memStore) snapshot() (history []storage.Event, revision int64) {
 	return slices.Clone(m.history), m.revision
 }
 
-// wanted reports whether a value is selected, without an index.
-func wanted(s watchcache.Selection, key string, value []byte) bool {
+// isSelected reports whether a value is selected, without an index.
+func isSelected(s watchcache.Selection, key string, value []byte) bool {
 	e, err := attributesBelow(pods)(key, value)
 	if err != nil {
 		panic(err)
@@ -53,7 +53,7 @@ func modelList(m *memStore, rev int64, s watchcache.Selection, from string) []st
 	m.mu.Unlock()
 	out := []string{}
 	for _, key := range slices.Sorted(maps.Keys(state)) {
-		if strings.HasPrefix(key, pods) && key >= from && wanted(s, key, state[key].Value) {
+		if strings.HasPrefix(key, pods) && key >= from && isSelected(s, key, state[key].Value) {
 			out = append(out, fmt.Sprintf("%s@%d/%d %s", key, state[key].ModRevision, state[key].CreateRevision, state[key].Value))
 		}
 	}
@@ -79,8 +79,8 @@ func modelEvents(m *memStore, after, upTo int64, s watchcache.Selection) []strin
 			continue
 		}
 		prev := last[ev.Key]
-		was := prev != nil && wanted(s, ev.Key, prev)
-		is := ev.Value != nil && wanted(s, ev.Key, ev.Value)
+		was := prev != nil && isSelected(s, ev.Key, prev)
+		is := ev.Value != nil && isSelected(s, ev.Key, ev.Value)
 		last[ev.Key] = ev.Value
 		if ev.Revision <= after {
 			continue
@@ -233,7 +233,7 @@ func (m *machine) watchFrom(t *rapid.T) {
 		opts.Initial = watchcache.InitialState
 	}
 	w, err := m.pods.Watch(opts)
-	if expired(err) && opts.After < rev {
+	if isExpired(err) && opts.After < rev {
 		return
 	}
 	if err != nil {
@@ -263,11 +263,11 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 	evs, err := drain(m.ctx, w.Watcher, rev, w.size)
 	if w.after < 0 && (err == nil || len(evs) > 0) { // the initial state comes first
 		i := slices.IndexFunc(evs, func(ev watchcache.Event) bool { return ev.Type == watchcache.Bookmark })
-		if i < 0 && expired(err) { // expired while it was sent
+		if i < 0 && isExpired(err) { // expired while it was sent
 			return false
 		}
 		if i < 0 {
-			t.Fatalf("no end of the initial state in %q, %v", texts(evs), err)
+			t.Fatalf("no end of the initial state in %q, %v", formatEvents(evs), err)
 		}
 		w.after = evs[i].Revision
 		got := []string{}
@@ -279,9 +279,9 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 		}
 		evs = evs[i+1:]
 	}
-	w.got = append(w.got, texts(evs)...)
+	w.got = append(w.got, formatEvents(evs)...)
 	want := modelEvents(m.store, w.after, rev, w.sel)
-	if expired(err) { // it received a prefix of the events
+	if isExpired(err) { // it received a prefix of the events
 		w.cutRevision(evs, want)
 		if len(w.got) > len(want) || !slices.Equal(w.got, want[:len(w.got)]) {
 			t.Fatalf("expired watcher of %+v after %d:\n got %q\nwant a prefix of %q", w.sel, w.after, w.got, want)
@@ -327,7 +327,7 @@ func testModel(t *testing.T, change func(*watchcache.Config)) {
 	rapid.Check(t, func(rt *rapid.T) {
 		store := newMemStore()
 		for i := range 10 {
-			store.put(fmt.Sprintf("%sa/%d", pods, i%6), onNode("n1"))
+			store.put(fmt.Sprintf("%sa/%d", pods, i%6), podOnNode("n1"))
 		}
 		clk := &clock{now: time.Unix(1e9, 0)}
 		sub := &subTest{T: t}

@@ -13,12 +13,12 @@ func TestLongReadsPause(t *testing.T) {
 	const objects, changes = 3000, 3000
 	store := newMemStore()
 	for i := range objects {
-		store.put(fmt.Sprintf("/registry/pods/a/%04d", i), onNode(""))
+		store.put(fmt.Sprintf("/registry/pods/a/%04d", i), podOnNode(""))
 	}
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 2 * changes })
 	before := store.now()
 	for i := range changes {
-		store.put("/registry/pods/a/0000", onNode(fmt.Sprint(i)))
+		store.put("/registry/pods/a/0000", podOnNode(fmt.Sprint(i)))
 	}
 	r.sync()
 	pauses := 0
@@ -55,7 +55,7 @@ func TestLongReadsPause(t *testing.T) {
 	snap, ok := r.pods.SnapshotAt(before, until(9))
 	if !ok || pauses != 2 || snap.Len() != objects {
 		t.Errorf("SnapshotAt: got %t, %d pauses, want true, 2", ok, pauses)
-	} else if e, _ := snap.Get("/registry/pods/a/0000"); string(e.Stored()) != onNode("") {
+	} else if e, _ := snap.Get("/registry/pods/a/0000"); string(e.Stored()) != podOnNode("") {
 		t.Errorf("old snapshot has %s", e.Stored())
 	}
 
@@ -73,7 +73,7 @@ func TestLongReadsPause(t *testing.T) {
 				continue // paused
 			}
 			if err != nil || len(got) != 1 || got[0].Type != watchcache.Bookmark || ended == 0 || calls != 4 {
-				t.Errorf("watch %s: got %v, %v after %d interruptions and %d pauses", name, texts(got), err, ended, calls)
+				t.Errorf("watch %s: got %v, %v after %d interruptions and %d pauses", name, formatEvents(got), err, ended, calls)
 			}
 			break
 		}
@@ -85,11 +85,11 @@ func TestLongReadsPause(t *testing.T) {
 func TestConcurrentSnapshotAtBuildsOnce(t *testing.T) {
 	const changes, others, same = 6000, 6, 10
 	store := newMemStore()
-	store.put("/registry/pods/a/0", onNode(""))
+	store.put("/registry/pods/a/0", podOnNode(""))
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 2 * changes })
 	before := store.now()
 	for i := range changes {
-		store.put("/registry/pods/a/0", onNode(fmt.Sprint(i)))
+		store.put("/registry/pods/a/0", podOnNode(fmt.Sprint(i)))
 	}
 	r.sync()
 	at := func(revision int64, pause func() bool) {
@@ -129,14 +129,14 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 	const history = 64
 	store := newMemStore()
 	for i := range 1500 {
-		store.put(fmt.Sprintf("/registry/pods/a/%04d", i), onNode(""))
+		store.put(fmt.Sprintf("/registry/pods/a/%04d", i), podOnNode(""))
 	}
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = history })
 	forget := func() { // returns when a stalled watcher was cut
 		cut := make(chan struct{})
 		stalled := r.watch(watchcache.WatchOptions{After: store.now(), Lost: func() { close(cut) }})
 		for i := range 2 * history {
-			store.put("/registry/pods/a/0000", onNode(fmt.Sprint(i)))
+			store.put("/registry/pods/a/0000", podOnNode(fmt.Sprint(i)))
 		}
 		r.sync()
 		<-cut
@@ -154,7 +154,7 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 	})
 	for received := 0; ; {
 		got, err := next(t.Context(), w, nil)
-		if expired(err) && received == 1501 {
+		if isExpired(err) && received == 1501 {
 			break
 		}
 		if err != nil {

@@ -13,14 +13,14 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// large returns an object large enough to show in the estimate of pinned bytes.
-func large(i int) string {
+// largeObject returns an object large enough to show in the estimate of pinned bytes.
+func largeObject(i int) string {
 	return object{Data: fmt.Sprintf("%06d", i) + strings.Repeat("x", 100_000), Fields: map[string]string{nodeField: "n1"}}.String()
 }
 
-// collect frees unreachable memory. Objects that one collection finds unreachable are certainly
+// collectGarbage frees unreachable memory. Objects that one collection finds unreachable are certainly
 // freed after the next one.
-func collect() {
+func collectGarbage() {
 	for range 3 {
 		runtime.GC()
 	}
@@ -44,7 +44,7 @@ const rounds = 200
 func (r *rig) held(ok func(float64) bool) (n float64) {
 	r.t.Helper()
 	for range rounds {
-		collect()
+		collectGarbage()
 		n = r.metric("binnacle_watch_cache_pinned_bytes")
 		if ok(n) {
 			break
@@ -54,15 +54,15 @@ func (r *rig) held(ok func(float64) bool) (n float64) {
 	return n
 }
 
-func most(limit float64) func(float64) bool  { return func(n float64) bool { return n <= limit } }
-func least(limit float64) func(float64) bool { return func(n float64) bool { return n >= limit } }
+func atMost(limit float64) func(float64) bool  { return func(n float64) bool { return n <= limit } }
+func atLeast(limit float64) func(float64) bool { return func(n float64) bool { return n >= limit } }
 
 const events = 200 // in history
 
 func newLargeRig(t *testing.T, n int) *rig {
 	store := newMemStore()
 	for i := range n {
-		store.put(fmt.Sprintf("/registry/pods/a/%d", i), large(i))
+		store.put(fmt.Sprintf("/registry/pods/a/%d", i), largeObject(i))
 	}
 	return newRig(t, store, func(c *watchcache.Config) {
 		c.LogEvents = events
@@ -75,12 +75,12 @@ func TestPinnedBytesCountsSnapshots(t *testing.T) {
 	r := newLargeRig(t, 20)
 	sn := r.pods.Snapshot()
 	r.churn(20, 2*events)
-	if n := r.held(least(1.5e6)); n < 1.5e6 || n > 2.5e6 {
+	if n := r.held(atLeast(1.5e6)); n < 1.5e6 || n > 2.5e6 {
 		t.Errorf("snapshot of 2 MB pins %.0f bytes", n)
 	}
 	runtime.KeepAlive(sn)
 	sn = watchcache.Snapshot{}
-	if n := r.held(most(0)); n > 0 {
+	if n := r.held(atMost(0)); n > 0 {
 		t.Errorf("%.0f bytes are pinned without a reader, want 0", n)
 	}
 }
@@ -125,7 +125,7 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 		}
 	}
 	r.churn(20, 2*events)
-	if n := r.held(most(0)); n > 0 {
+	if n := r.held(atMost(0)); n > 0 {
 		t.Errorf("idle watcher pins %.0f bytes, want 0", n)
 	}
 	cancel()
@@ -155,7 +155,7 @@ func TestStalledWatcherIsCut(t *testing.T) {
 			called := make(chan struct{}, 1)
 			tc.opts.Lost = func() { lost.Add(1); called <- struct{}{} }
 			if tc.name == "behind" { // history begins with the load
-				r.store.put("/registry/pods/a/more", large(0))
+				r.store.put("/registry/pods/a/more", largeObject(0))
 				tc.opts.After = r.sync() - 1
 			}
 			w := r.watch(tc.opts)
@@ -170,11 +170,11 @@ func TestStalledWatcherIsCut(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("Lost was not called")
 			}
-			if n := r.held(most(1e5)); n > 1e5 { // the event that it returned
+			if n := r.held(atMost(1e5)); n > 1e5 { // the event that it returned
 				t.Errorf("%.0f bytes are pinned, want at most 1e5", n)
 			}
-			if evs, err := next(r.ctx, w, nil); !expired(err) {
-				t.Errorf("Next after the cut: got %q, %v, want ExpiredError", texts(evs), err)
+			if evs, err := next(r.ctx, w, nil); !isExpired(err) {
+				t.Errorf("Next after the cut: got %q, %v, want ExpiredError", formatEvents(evs), err)
 			}
 			r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
 			w.Close()
@@ -192,7 +192,7 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	store := newMemStore()
 	for i := range 20 {
-		store.put(fmt.Sprintf("/registry/pods/a/%d", i), large(i))
+		store.put(fmt.Sprintf("/registry/pods/a/%d", i), largeObject(i))
 	}
 	r := newRig(t, store, func(c *watchcache.Config) {
 		c.HistoryBytes = 500_000
@@ -204,7 +204,7 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 	next := func(w *watchcache.Watcher) error {
 		evs, err := next(r.ctx, w, one)
 		if err == nil && len(evs) != 1 {
-			t.Errorf("got %q, want 1 event", texts(evs))
+			t.Errorf("got %q, want 1 event", formatEvents(evs))
 		}
 		return err
 	}
@@ -229,7 +229,7 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 			}
 		}
 	}
-	if err := next(held); !expired(err) {
+	if err := next(held); !isExpired(err) {
 		t.Errorf("Next after the cut: got %v, want ExpiredError", err)
 	}
 	if n := r.metric(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"}`); n != 0 {
@@ -253,7 +253,7 @@ func TestOtherWatchersAreNotCut(t *testing.T) {
 	if n := lost.Load(); n != 0 {
 		t.Errorf("%d watchers were cut, want 0", n)
 	}
-	r.store.put("/registry/pods/b/x", onNode(""))
+	r.store.put("/registry/pods/b/x", podOnNode(""))
 	if got := r.drain(other); len(got) != 1 {
 		t.Errorf("got %q, want 1 event", got)
 	}

@@ -21,7 +21,7 @@ func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Bu
 	t.Helper()
 	store := newMemStore()
 	for i := range 4 {
-		store.put(fmt.Sprintf("/registry/pods/a/kept-%d", i), onNode("n1"))
+		store.put(fmt.Sprintf("/registry/pods/a/kept-%d", i), podOnNode("n1"))
 	}
 	log := &bytes.Buffer{}
 	r := newRig(t, store, func(c *watchcache.Config) {
@@ -31,9 +31,9 @@ func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Bu
 		}
 	})
 	store.put("/registry/pods/a/kept-0", object{Data: "ghost"}.String())
-	store.put("/registry/pods/a/ghost", onNode("n1"))
+	store.put("/registry/pods/a/ghost", podOnNode("n1"))
 	store.del("/registry/pods/a/kept-1")
-	store.put("/registry/pods/a/ghost", onNode("n2"))
+	store.put("/registry/pods/a/ghost", podOnNode("n2"))
 	r.sync()
 	return r, log
 }
@@ -117,7 +117,7 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 				synctest.Wait()
 
 				for name, w := range watchers {
-					if _, err := next(r.ctx, w, nil); !expired(err) {
+					if _, err := next(r.ctx, w, nil); !isExpired(err) {
 						t.Errorf("watcher %s: got %v, want ExpiredError", name, err)
 					}
 				}
@@ -151,7 +151,7 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 				if got, want := r.drain(w), []string{fmt.Sprintf("ADDED pods/a/next@%d {}", next)}; !slices.Equal(got, want) {
 					t.Errorf("got %q, want %q", got, want)
 				}
-				if _, err := r.pods.Watch(watchcache.WatchOptions{After: saved - 1}); !expired(err) {
+				if _, err := r.pods.Watch(watchcache.WatchOptions{After: saved - 1}); !isExpired(err) {
 					t.Errorf("watch from before: got %v, want ExpiredError", err)
 				}
 			})
@@ -206,7 +206,7 @@ func TestIdleCacheDetectsStoreRewind(t *testing.T) {
 				r, _ := replacedRig(t, func(c *watchcache.Config) { c.ConfirmEvery = time.Second })
 				w := r.watch(watchcache.WatchOptions{After: newest})
 				r.goBackSilently(writes)
-				if _, err := next(r.ctx, w, nil); !expired(err) {
+				if _, err := next(r.ctx, w, nil); !isExpired(err) {
 					t.Errorf("watcher: got %v, want ExpiredError", err)
 				}
 				if err := r.cache.WaitReady(r.ctx); err != nil {

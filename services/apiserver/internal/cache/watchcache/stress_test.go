@@ -17,7 +17,7 @@ import (
 // events.
 func TestConcurrentReadsWritesAndWatches(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/first", onNode("n0"))
+	store.put("/registry/pods/a/first", podOnNode("n0"))
 	r := newRig(t, store, nil)
 	selections := []watchcache.Selection{
 		{}, selection(t, "a", "", ""), selection(t, "", "", "spec.nodeName=n1"), selection(t, "", "app=yes", ""),
@@ -98,7 +98,7 @@ func followUntil(r *rig, w *watchcache.Watcher, until context.Context, size int)
 		evs, err := next(until, w, make([]watchcache.Event, 0, size))
 		if errors.Is(err, context.Canceled) {
 			evs, err = drain(r.ctx, w, r.store.now(), size)
-			return append(got, texts(evs)...), err
+			return append(got, formatEvents(evs)...), err
 		}
 		if err != nil {
 			return nil, err
@@ -111,6 +111,6 @@ func followUntil(r *rig, w *watchcache.Watcher, until context.Context, size int)
 				return nil, fmt.Errorf("event at %d, but the store is at %d", ev.Revision, rev)
 			}
 		}
-		got = append(got, texts(evs)...)
+		got = append(got, formatEvents(evs)...)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// ofTemplate returns a large object that shares most of its text with others of the template.
-func ofTemplate(template, n int) string {
+// templateObject returns a large object that shares most of its text with others of the template.
+func templateObject(template, n int) string {
 	var b strings.Builder
 	for line := range 60 {
 		fmt.Fprintf(&b, "template %d repeats line %d in all of its objects with %x, ", template, line, template*line*line)
@@ -34,7 +34,7 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 	key := func(i int) string { return fmt.Sprintf("/registry/pods/a/p%d", i) }
 	values := map[string]string{}
 	put := func(i, n int) {
-		values[key(i)] = ofTemplate(i%3, n)
+		values[key(i)] = templateObject(i%3, n)
 		store.put(key(i), values[key(i)])
 	}
 	for i := range n {
@@ -91,8 +91,8 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 	}
 }
 
-// noiseOf returns an object of random text that is specific to the template.
-func noiseOf(template, n int) string {
+// randomObject returns an object of random text that is specific to the template.
+func randomObject(template, n int) string {
 	r := rand.New(rand.NewPCG(20261125, uint64(template)))
 	b := make([]byte, 3600)
 	for i := range b {
@@ -115,7 +115,7 @@ func TestDictionariesFollowChangingTemplates(t *testing.T) {
 					continue
 				}
 				key := fmt.Sprintf("/registry/pods/a/%05d", i)
-				values[key] = noiseOf(round*templates+i%templates, i)
+				values[key] = randomObject(round*templates+i%templates, i)
 				ops = append(ops, op{key, []byte(values[key])})
 			}
 			store.txn(ops...)
@@ -157,7 +157,7 @@ func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 				store.seal = &storage.Seal{Stored: []byte("sealed")}
 			}
 			for i := range 200 {
-				store.put(fmt.Sprintf("/registry/pods/a/%05d", i), ofTemplate(1, i))
+				store.put(fmt.Sprintf("/registry/pods/a/%05d", i), templateObject(1, i))
 			}
 			r := newRig(t, store, c.change)
 			r.sync()
@@ -177,7 +177,7 @@ func TestSealedValuesStaySealedWhenDefinedLater(t *testing.T) {
 	store.seal = &storage.Seal{Stored: []byte("sealed")}
 	var ops []op
 	for i := range 200 {
-		ops = append(ops, op{fmt.Sprintf("%sa/%05d", "/registry/widgets/", i), []byte(ofTemplate(1, i))})
+		ops = append(ops, op{fmt.Sprintf("%sa/%05d", "/registry/widgets/", i), []byte(templateObject(1, i))})
 	}
 	store.txn(ops...)
 	r := newRig(t, store, withDefinitions)

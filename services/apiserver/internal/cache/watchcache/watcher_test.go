@@ -121,11 +121,11 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 				t.Fatalf("got %q, want no event", got)
 			}
 			for i := range floods {
-				r.store.put(fmt.Sprintf("/registry/pods/other/%d", i), onNode("n2"))
+				r.store.put(fmt.Sprintf("/registry/pods/other/%d", i), podOnNode("n2"))
 			}
 			r.sync()
-			r.store.put(tc.own, onNode(tc.node))
-			want := fmt.Sprintf("ADDED %s@%d %s", tc.own[len("/registry/"):], r.store.now(), onNode(tc.node))
+			r.store.put(tc.own, podOnNode(tc.node))
+			want := fmt.Sprintf("ADDED %s@%d %s", tc.own[len("/registry/"):], r.store.now(), podOnNode(tc.node))
 			if got := r.drain(w); !slices.Equal(got, []string{want}) {
 				t.Fatalf("got %q, want %q", got, want)
 			}
@@ -144,7 +144,7 @@ func TestSlowWatcherExpires(t *testing.T) {
 	received := 0
 	for i := range 10 {
 		for j := range 20 {
-			r.store.put(fmt.Sprintf("/registry/pods/a/%d-%d", i, j), onNode(""))
+			r.store.put(fmt.Sprintf("/registry/pods/a/%d-%d", i, j), podOnNode(""))
 		}
 		received += len(r.drain(fast))
 	}
@@ -170,17 +170,17 @@ func TestHistoryIsForgottenByAge(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = clk.Now })
 	for i := range 500 {
-		r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(""))
+		r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(""))
 	}
 	r.sync()
 	clk.advance(4 * time.Minute)
-	r.store.put("/registry/pods/a/last", onNode(""))
+	r.store.put("/registry/pods/a/last", podOnNode(""))
 	r.sync()
 	r.watch(watchcache.WatchOptions{After: 1})
 	clk.advance(2 * time.Minute)
-	r.store.put("/registry/pods/a/last", onNode(""))
+	r.store.put("/registry/pods/a/last", podOnNode(""))
 	r.sync()
-	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !expired(err) {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !isExpired(err) {
 		t.Errorf("watch from 350: got %v, want ExpiredError", err)
 	}
 	r.watch(watchcache.WatchOptions{After: 420})
@@ -196,7 +196,7 @@ func TestHistoryAgeIgnoresClockChanges(t *testing.T) {
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = now })
 	write := func(n int) {
 		for i := range n {
-			r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(""))
+			r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(""))
 		}
 		r.sync()
 	}
@@ -208,7 +208,7 @@ func TestHistoryAgeIgnoresClockChanges(t *testing.T) {
 	write(1)
 	passed.Store(int64(6 * time.Minute))
 	write(1)
-	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !expired(err) {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !isExpired(err) {
 		t.Errorf("watch from 350: got %v, want ExpiredError", err)
 	}
 }
@@ -220,7 +220,7 @@ func TestHistoryBytesAreBounded(t *testing.T) {
 		c.HistoryBytes = limit
 		verbatim(c)
 	})
-	r.store.put("/registry/nodes/n", onNode(""))
+	r.store.put("/registry/nodes/n", podOnNode(""))
 	r.store.put("/registry/nodes/n", object{Data: "second"}.String())
 	start := r.store.now()
 	for i := range 300 {
@@ -235,7 +235,7 @@ func TestHistoryBytesAreBounded(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	if _, err := r.pods.Watch(watchcache.WatchOptions{After: start + 100}); !expired(err) {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: start + 100}); !isExpired(err) {
 		t.Errorf("watch of forgotten history: got %v, want ExpiredError", err)
 	}
 	w, err := r.cache.Store("nodes").Watch(watchcache.WatchOptions{After: 1})
@@ -266,7 +266,7 @@ func TestIdleHistoryIsReleased(t *testing.T) {
 		if _, ok := r.pods.SnapshotAt(300, nil); ok {
 			t.Error("unused snapshot is still retained")
 		}
-		if _, err := r.pods.Watch(watchcache.WatchOptions{After: 400}); !expired(err) {
+		if _, err := r.pods.Watch(watchcache.WatchOptions{After: 400}); !isExpired(err) {
 			t.Errorf("watch from 400: got %v, want ExpiredError", err)
 		}
 		w, err := r.pods.Watch(watchcache.WatchOptions{After: 401})
@@ -280,18 +280,18 @@ func TestIdleHistoryIsReleased(t *testing.T) {
 func TestWatchSendsInitialState(t *testing.T) {
 	store := newMemStore()
 	for i := range 5 {
-		store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(fmt.Sprintf("n%d", i%2)))
+		store.put(fmt.Sprintf("/registry/pods/a/%d", i), podOnNode(fmt.Sprintf("n%d", i%2)))
 	}
 	r := newRig(t, store, nil)
 	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n0"), Initial: watchcache.InitialState})
-	r.store.put("/registry/pods/a/4", onNode("n1")) // after the initial state was taken
+	r.store.put("/registry/pods/a/4", podOnNode("n1")) // after the initial state was taken
 	r.sync()
 	if w.Revision() != 0 {
 		t.Errorf("got revision %d before the initial state was sent, want 0", w.Revision())
 	}
 	want := []string{
-		"ADDED pods/a/0@2 " + onNode("n0"), "ADDED pods/a/2@4 " + onNode("n0"), "ADDED pods/a/4@6 " + onNode("n0"),
-		"BOOKMARK @6", "DELETED pods/a/4@7 " + onNode("n0"),
+		"ADDED pods/a/0@2 " + podOnNode("n0"), "ADDED pods/a/2@4 " + podOnNode("n0"), "ADDED pods/a/4@6 " + podOnNode("n0"),
+		"BOOKMARK @6", "DELETED pods/a/4@7 " + podOnNode("n0"),
 	}
 	if got := r.drain(w); !slices.Equal(got, want) {
 		t.Fatalf("got %q\nwant %q", got, want)
@@ -317,14 +317,14 @@ func TestWatcherRevisionStopsAtUnreadEvents(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), After: 1})
 	r.drain(w)
-	r.store.put("/registry/pods/b/x", onNode(""))
+	r.store.put("/registry/pods/b/x", podOnNode(""))
 	r.store.bump()
 	if rev := r.sync(); w.Revision() != rev {
 		t.Errorf("got revision %d, want %d", w.Revision(), rev)
 	}
 	before := w.Revision()
-	r.store.put("/registry/pods/a/x", onNode(""))
-	r.store.txn(op{"/registry/pods/a/y", []byte(onNode(""))}, op{"/registry/pods/a/z", []byte(onNode(""))})
+	r.store.put("/registry/pods/a/x", podOnNode(""))
+	r.store.txn(op{"/registry/pods/a/y", []byte(podOnNode(""))}, op{"/registry/pods/a/z", []byte(podOnNode(""))})
 	rev := r.sync()
 	if w.Revision() != before {
 		t.Errorf("got revision %d with unread events, want %d", w.Revision(), before)
@@ -371,7 +371,7 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 			go func() {
 				evs, err := next(ctx, w, nil)
 				if len(evs) > 0 {
-					err = fmt.Errorf("unexpected events %q", texts(evs))
+					err = fmt.Errorf("unexpected events %q", formatEvents(evs))
 				}
 				got <- err
 			}()
@@ -387,8 +387,8 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 // unchanged objects are kept.
 func TestReloadExpiresWatchers(t *testing.T) {
 	store := newMemStore()
-	store.put("/registry/pods/a/same", onNode("n1"))
-	store.put("/registry/pods/a/changed", onNode("n1"))
+	store.put("/registry/pods/a/same", podOnNode("n1"))
+	store.put("/registry/pods/a/changed", podOnNode("n1"))
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
@@ -401,19 +401,19 @@ func TestReloadExpiresWatchers(t *testing.T) {
 	<-store.watched.get()
 	store.breakWatches() // the next watch waits for the gate
 	<-src.lost()
-	store.put("/registry/pods/a/changed", onNode("n2"))
-	store.put("/registry/pods/a/new", onNode("n2"))
+	store.put("/registry/pods/a/changed", podOnNode("n2"))
+	store.put("/registry/pods/a/new", podOnNode("n2"))
 	store.del("/registry/pods/a/new")
 	store.compact(6)
 	close(src.gate)
 	r.sync()
 
 	for name, w := range map[string]*watchcache.Watcher{"unread": old, "idle": idle} {
-		if err := ending(r.ctx, w); !expired(err) {
+		if err := finalError(r.ctx, w); !isExpired(err) {
 			t.Errorf("%s watcher: got %v, want ExpiredError", name, err)
 		}
 	}
-	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); !expired(err) {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); !isExpired(err) {
 		t.Errorf("watch from within the gap: got %v, want ExpiredError", err)
 	}
 	if _, ok := r.pods.SnapshotAt(5, nil); ok {
@@ -426,8 +426,8 @@ func TestReloadExpiresWatchers(t *testing.T) {
 		t.Errorf("changed object is %+v, want revision 4", e)
 	}
 	fresh := r.watch(watchcache.WatchOptions{After: 6})
-	store.put("/registry/pods/a/later", onNode("n9"))
-	want := []string{"ADDED pods/a/later@7 " + onNode("n9")}
+	store.put("/registry/pods/a/later", podOnNode("n9"))
+	want := []string{"ADDED pods/a/later@7 " + podOnNode("n9")}
 	if got := r.drain(fresh); !slices.Equal(got, want) {
 		t.Errorf("new watcher got %q, want %q", got, want)
 	}

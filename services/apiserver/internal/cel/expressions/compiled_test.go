@@ -15,7 +15,7 @@ import (
 
 // TestCompile: an expression of another type is rejected, even if it could run.
 func TestCompile(t *testing.T) {
-	c := compiler(t)
+	c := newCompiler(t)
 	for expression, wrong := range map[string]string{"true": "", "1": "must evaluate to bool but got int", "1 +": "compilation failed", "params.a == 1": "undeclared reference"} {
 		p, err := c.Compile(expressions.VariableSet{}, expression, cel.BoolType)
 		if (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) || (p == nil) != (err != nil) {
@@ -46,7 +46,7 @@ func TestValues(t *testing.T) {
 // TestVariablesOfScopes: a variable is visible after its declaration. One that does not compile is
 // dynamic, and its error is returned.
 func TestVariablesOfScopes(t *testing.T) {
-	scope := expressions.NewPrograms(compiler(t)).Scope()
+	scope := expressions.NewPrograms(newCompiler(t)).Scope()
 	if _, err := scope.Declare(expressions.VariableSet{}, "v", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestVariablesOfScopes(t *testing.T) {
 	if _, err := p.Bool(t.Context(), in.Values(), nil); err == nil || !strings.Contains(err.Error(), `composited variable "w" fails to evaluate: does not compile`) {
 		t.Error(err)
 	}
-	policy := compiler(t).Policy()
+	policy := newCompiler(t).Policy()
 	if err := policy.Declare(expressions.VariableSet{}, "w", "1 +"); err == nil {
 		t.Error("invalid variable: got no error")
 	}
@@ -97,7 +97,7 @@ func TestAgainst(t *testing.T) {
 		{of: expressions.Objects{}, expression: "object.b == 'x' && params.b == 1", wrong: ""},
 		{of: expressions.Objects{}, expression: "authorizer.requestResource.check('get').allowed()", wrong: "authorizer.requestResource"},
 	} {
-		issues, err := compiler(t).Against(c.of).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
+		issues, err := newCompiler(t).Against(c.of).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
 		if err != nil || (issues == "") != (c.wrong == "") || !strings.Contains(issues, c.wrong) {
 			t.Errorf("%s: got %q, %v, want %q", c.expression, issues, err, c.wrong)
 		}

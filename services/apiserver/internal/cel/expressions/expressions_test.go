@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-func compiler(t testing.TB) *expressions.Compiler {
+func newCompiler(t testing.TB) *expressions.Compiler {
 	t.Helper()
 	c, err := expressions.New()
 	if err != nil {
@@ -21,7 +21,7 @@ func compiler(t testing.TB) *expressions.Compiler {
 
 // TestVisibleVariables checks which variables an expression may use, and their types.
 func TestVisibleVariables(t *testing.T) {
-	c := compiler(t)
+	c := newCompiler(t)
 	all := expressions.VariableSet{Params: true, Authorizer: true}
 	tests := []struct {
 		visible    expressions.VariableSet
@@ -60,7 +60,7 @@ func TestVisibleVariables(t *testing.T) {
 }
 
 func TestVariablesOfPolicies(t *testing.T) {
-	c := compiler(t)
+	c := newCompiler(t)
 	policy := c.Policy()
 	other := c.Policy()
 	visible := expressions.VariableSet{Authorizer: true}
@@ -101,7 +101,7 @@ func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{"object.a", "variables.b", "authorizer.path('/').check('get')", "((((", "[1, 2].map(x, x)", "request.a.?b[0]"} {
 		f.Add(seed)
 	}
-	c := compiler(f)
+	c := newCompiler(f)
 	f.Fuzz(func(t *testing.T, expression string) {
 		policy := c.Policy()
 		visible := expressions.VariableSet{Params: true, Authorizer: true}

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 )
 
-// byLibrary returns the result of the library. It counts only if the library does not panic.
-func byLibrary(doc, patch []byte) (out []byte, err error, panics bool) {
+// applyWithLibrary returns the result of the library. It counts only if the library does not panic.
+func applyWithLibrary(doc, patch []byte) (out []byte, err error, panics bool) {
 	defer func() { panics = recover() != nil }()
 	p, err := library.DecodePatch(patch)
 	if err != nil {
@@ -25,7 +25,7 @@ func byLibrary(doc, patch []byte) (out []byte, err error, panics bool) {
 	return out, err, false
 }
 
-func byUs(doc, patch []byte) ([]byte, error) {
+func applyWithPackage(doc, patch []byte) ([]byte, error) {
 	p, err := jsonpatch.Decode(patch)
 	if err != nil {
 		return nil, err
@@ -33,24 +33,24 @@ func byUs(doc, patch []byte) ([]byte, error) {
 	return jsonpatch.Apply(doc, p)
 }
 
-// compare fails if the result or error of a patch differs from that of the library.
-func compare(t *testing.T, doc, patch []byte) (made bool) {
+// compareWithLibrary fails if the result or error of a patch differs from that of the library.
+func compareWithLibrary(t *testing.T, doc, patch []byte) (made bool) {
 	t.Helper()
-	want, wantErr, panics := byLibrary(doc, patch)
-	got, err := byUs(doc, patch)
+	want, wantErr, panics := applyWithLibrary(doc, patch)
+	got, err := applyWithPackage(doc, patch)
 	switch {
 	case panics:
 	case (err == nil) != (wantErr == nil), err != nil && err.Error() != wantErr.Error():
 		t.Errorf("%s of %s: got %v, want %v", patch, doc, err, wantErr)
 	case err != nil && errors.Is(wantErr, library.ErrTestFailed) != errors.Is(err, jsonpatch.ErrTestFailed):
 		t.Errorf("%s of %s: got another kind of error: %v", patch, doc, err)
-	case err == nil && !reflect.DeepEqual(tree(t, got), tree(t, want)):
+	case err == nil && !reflect.DeepEqual(decodeTree(t, got), decodeTree(t, want)):
 		t.Errorf("%s of %s: got %s, want %s", patch, doc, got, want)
 	}
 	return err == nil
 }
 
-func tree(t *testing.T, doc []byte) (v any) {
+func decodeTree(t *testing.T, doc []byte) (v any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(doc))
 	d.UseNumber()
@@ -133,7 +133,7 @@ func TestApplyMatchesLibrary(t *testing.T) {
 			}
 		}
 		patch, _ := json.Marshal(ops)
-		if compare(t, doc, patch) {
+		if compareWithLibrary(t, doc, patch) {
 			applied++
 		}
 		if t.Failed() {
@@ -158,10 +158,10 @@ func FuzzApply(f *testing.F) {
 		if !json.Valid(doc) || doc[0] != '{' && doc[0] != '[' || !json.Valid(patch) ||
 			bytes.Contains(doc, []byte("null")) || bytes.Contains(patch, []byte("null")) ||
 			len(doc)+len(patch) > 10_000 {
-			_, _ = byUs(doc, patch)
+			_, _ = applyWithPackage(doc, patch)
 			return // the library treats nulls inconsistently
 		}
-		compare(t, doc, patch)
+		compareWithLibrary(t, doc, patch)
 	})
 }
 
@@ -171,7 +171,7 @@ func BenchmarkDeep(b *testing.B) {
 	doc := []byte(nestedWith(depth, fmt.Sprintf(`"x":%q`, bytes.Repeat([]byte("x"), 1<<20))))
 	path := string(bytes.Repeat([]byte("/a"), depth)) + "/q"
 	for b.Loop() {
-		if _, err := byUs(doc, []byte(`[{"op":"add","path":"`+path+`","value":1}]`)); err != nil {
+		if _, err := applyWithPackage(doc, []byte(`[{"op":"add","path":"`+path+`","value":1}]`)); err != nil {
 			b.Fatal(err)
 		}
 	}

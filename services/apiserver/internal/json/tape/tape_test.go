@@ -32,8 +32,8 @@ var texts = []string{
 	`.5`, `+1`, `"`, `"\x"`, `"\u12"`, "\"\n\"", `1 1`, `{} x`, `}`, `]`, `[}`, `{]`, `1e999`, `-01`, `[01]`, `{"a":01}`, `'a'`,
 }
 
-// agree compares a document with the Kubernetes decoder.
-func agree(t *testing.T, text []byte) {
+// compareWithDecoder compares a document with the Kubernetes decoder.
+func compareWithDecoder(t *testing.T, text []byte) {
 	var want any
 	wantErr := kjson.UnmarshalCaseSensitivePreserveInts(text, &want)
 	d, err := tape.Parse(text)
@@ -69,7 +69,7 @@ func agree(t *testing.T, text []byte) {
 
 func TestParseMatchesDecoder(t *testing.T) {
 	for _, text := range texts {
-		agree(t, []byte(text))
+		compareWithDecoder(t, []byte(text))
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 func TestOnlyServerSetsUserHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(chan http.Header, 1)
-		b := start(t, 0, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header })
+		b := startProxy(t, 0, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header })
 		r := httptest.NewRequest("GET", "/apis/g/v/things", nil)
 		r.Header = http.Header{
 			"Authorization": {"theirs"}, "Impersonate-User": {"theirs"}, "Impersonate_group": {"theirs"},
@@ -47,14 +47,14 @@ func TestOnlyServerSetsUserHeaders(t *testing.T) {
 // deadline passes.
 func TestWaitingRequestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 0, hangs)
+		b := startProxy(t, 0, respondWhenCanceled)
 		brief, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		w := b.ask(brief, "a", nil, nil)
-		b.want(w, http.StatusGatewayTimeout, `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`)
+		w := b.request(brief, "a", nil, nil)
+		b.checkResponse(w, http.StatusGatewayTimeout, `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`)
 		b.alive.Store(false)
-		w = b.ask(t.Context(), "a", nil, nil)
-		b.want(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
+		w = b.request(t.Context(), "a", nil, nil)
+		b.checkResponse(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
 		if w.Header().Get("Retry-After") != "1" {
 			t.Errorf("headers of the response = %v, want Retry-After: 1", w.Header())
 		}
@@ -67,13 +67,13 @@ var errUnreachable = errors.New("connection refused")
 // TestOnErrorReceivesConnectionError checks the callback.
 func TestOnErrorReceivesConnectionError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 0, fine)
+		b := startProxy(t, 0, respondFine)
 		var why []error
 		b.OnError = func(err error) { why = append(why, err) }
-		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusOK, "fine")
+		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
 		b.Connections.CloseIdleConnections()
 		b.cut.Store(true)
-		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
+		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
 		if len(why) != 1 || !errors.Is(why[0], errUnreachable) {
 			t.Errorf("got %v, want errUnreachable", why)
 		}
@@ -84,7 +84,7 @@ func TestOnErrorReceivesConnectionError(t *testing.T) {
 // has responded.
 func TestAnsweredWatchHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 1, func(w http.ResponseWriter, r *http.Request) {
+		b := startProxy(t, 1, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
@@ -96,7 +96,7 @@ func TestAnsweredWatchHoldsNoSlot(t *testing.T) {
 			asked := time.Now()
 			go func() {
 				defer func() { _ = recover() }() // the incomplete response is aborted
-				b.ask((&requesttest.Work{OnStarted: func() { close(begun) }}).With(ctx), "a", watch(), nil)
+				b.request((&requesttest.Work{OnStarted: func() { close(begun) }}).With(ctx), "a", watch(), nil)
 			}()
 			<-begun
 			if d := time.Since(asked); d > 0 {
@@ -122,7 +122,7 @@ func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // is upgraded.
 func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 1, func(w http.ResponseWriter, _ *http.Request) {
+		b := startProxy(t, 1, func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				panic(err)

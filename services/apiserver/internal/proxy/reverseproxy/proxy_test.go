@@ -26,11 +26,11 @@ import (
 
 // pipeListener is an in-memory network with one server.
 type pipeListener struct {
-	conns chan net.Conn
-	over  chan struct{}
-	close func()
-	cut   atomic.Bool // connections fail
-	asked atomic.Int32
+	conns       chan net.Conn
+	over        chan struct{}
+	close       func()
+	cut         atomic.Bool // connections fail
+	connections atomic.Int32
 }
 
 func (x *pipeListener) Accept() (net.Conn, error) {
@@ -47,7 +47,7 @@ func (x *pipeListener) Close() error { x.close(); return nil }
 func (x *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (x *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	x.asked.Add(1)
+	x.connections.Add(1)
 	if x.cut.Load() {
 		return nil, errUnreachable
 	}
@@ -68,17 +68,17 @@ type fixture struct {
 	stop   context.CancelFunc
 	probes sync.WaitGroup
 
-	mu     sync.Mutex
-	probed []time.Time
-	turned []bool // open, closed
-	alive  atomic.Bool
-	slow   time.Duration // of a probe
-	under  atomic.Int32  // concurrent probes
-	most   atomic.Int32
+	mu               sync.Mutex
+	probeTimes       []time.Time
+	changes          []bool // open, closed
+	alive            atomic.Bool
+	slow             time.Duration // of a probe
+	runningProbes    atomic.Int32  // concurrent probes
+	maxRunningProbes atomic.Int32
 }
 
-// start starts a server that responds with serve. most bounds the concurrent requests.
-func start(t *testing.T, most int, serve http.HandlerFunc) *fixture {
+// startProxy starts a server that responds with serve. most bounds the concurrent requests.
+func startProxy(t *testing.T, most int, serve http.HandlerFunc) *fixture {
 	x := &pipeListener{conns: make(chan net.Conn), over: make(chan struct{})}
 	x.close = sync.OnceFunc(func() { close(x.over) })
 	b := &fixture{pipeListener: x, t: t}
@@ -97,7 +97,7 @@ func start(t *testing.T, most int, serve http.HandlerFunc) *fixture {
 		Breaker: reverseproxy.NewBreaker(ctx, &b.probes, reverseproxy.BreakerConfig{Probe: b.probe, MaxRequests: most, OnChange: func(reason error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.turned = append(b.turned, reason != nil)
+			b.changes = append(b.changes, reason != nil)
 		}}),
 	}
 	t.Cleanup(func() {
@@ -112,10 +112,10 @@ func start(t *testing.T, most int, serve http.HandlerFunc) *fixture {
 
 func (b *fixture) probe(ctx context.Context) error {
 	b.mu.Lock()
-	b.probed = append(b.probed, time.Now())
+	b.probeTimes = append(b.probeTimes, time.Now())
 	b.mu.Unlock()
-	b.most.Store(max(b.most.Load(), b.under.Add(1)))
-	defer b.under.Add(-1)
+	b.maxRunningProbes.Store(max(b.maxRunningProbes.Load(), b.runningProbes.Add(1)))
+	defer b.runningProbes.Add(-1)
 	select {
 	case <-time.After(b.slow):
 	case <-ctx.Done():
@@ -127,14 +127,14 @@ func (b *fixture) probe(ctx context.Context) error {
 	return nil
 }
 
-func (b *fixture) found() (probes int, turned []bool) {
+func (b *fixture) probesAndChanges() (probes int, turned []bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.probed), slices.Clone(b.turned)
+	return len(b.probeTimes), slices.Clone(b.changes)
 }
 
-// ask proxies a request of a user.
-func (b *fixture) ask(ctx context.Context, user string, op *requestinfo.Info, header http.Header) *httptest.ResponseRecorder {
+// request proxies a request of a user.
+func (b *fixture) request(ctx context.Context, user string, op *requestinfo.Info, header http.Header) *httptest.ResponseRecorder {
 	if op == nil {
 		op = &requestinfo.Info{Verb: "get", IsResource: true, Delegate: http.NotFoundHandler()}
 	}
@@ -147,34 +147,34 @@ func (b *fixture) ask(ctx context.Context, user string, op *requestinfo.Info, he
 	return w
 }
 
-func (b *fixture) want(w *httptest.ResponseRecorder, code int, body string) {
+func (b *fixture) checkResponse(w *httptest.ResponseRecorder, code int, body string) {
 	b.t.Helper()
 	if w.Code != code || body != "" && w.Body.String() != body {
 		b.t.Errorf("got %d %q, want %d %q", w.Code, w.Body, code, body)
 	}
 }
 
-func fine(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fine") }
+func respondFine(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fine") }
 
 func watch() *requestinfo.Info {
 	return &requestinfo.Info{Verb: "watch", IsResource: true, Delegate: http.NotFoundHandler()}
 }
 
-// hangs responds when the request ends.
-func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+// respondWhenCanceled responds when the request ends.
+func respondWhenCanceled(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 // TestRequestWithoutUserIsNotProxied also covers a server without a location.
 func TestRequestWithoutUserIsNotProxied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 0, fine)
+		b := startProxy(t, 0, respondFine)
 		w := httptest.NewRecorder()
 		b.Serve(w, httptest.NewRequest("GET", "/apis/g/v/things", nil), nil)
-		b.want(w, http.StatusInternalServerError, "missing user\n")
-		if n := b.asked.Load(); n != 0 {
+		b.checkResponse(w, http.StatusInternalServerError, "missing user\n")
+		if n := b.connections.Load(); n != 0 {
 			t.Errorf("got %d connections, want none", n)
 		}
 		b.Locate = func(context.Context, string) (*url.URL, error) { return nil, errors.New("moved") }
-		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "service unavailable\n")
+		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "service unavailable\n")
 	})
 }
 
@@ -182,65 +182,65 @@ func TestRequestWithoutUserIsNotProxied(t *testing.T) {
 // second, that the breaker rejects requests while probes fail, and that it closes afterwards.
 func TestFailedProbesOpenBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 0, fine)
+		b := startProxy(t, 0, respondFine)
 		b.slow = 100 * time.Millisecond
 		b.cut.Store(true)
 		b.alive.Store(false)
 		fail := func(n int) {
 			t.Helper()
 			for range n {
-				b.want(b.ask(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
+				b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
 			}
 			synctest.Wait()
 		}
 		fail(2)
 		b.cut.Store(false)
-		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusOK, "fine")
+		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
 		b.Connections.CloseIdleConnections()
 		b.cut.Store(true)
 		fail(2)
-		if n, _ := b.found(); n != 0 {
+		if n, _ := b.probesAndChanges(); n != 0 {
 			t.Fatalf("got %d probes after two consecutive failures, want none", n)
 		}
 		fail(3) // during the first probe
-		if n := b.most.Load(); n != 1 {
+		if n := b.maxRunningProbes.Load(); n != 1 {
 			t.Errorf("got %d concurrent probes, want 1", n)
 		}
 		time.Sleep(10500 * time.Millisecond)
-		n, turned := b.found()
+		n, changes := b.probesAndChanges()
 		if n != 10 || !slices.Equal(turned, []bool{true}) || b.Breaker.Open() == nil {
 			t.Errorf("got %d probes in ten seconds, want 10; changes %v", n, turned)
 		}
-		asked := b.asked.Load()
-		w := b.ask(t.Context(), "a", nil, nil)
-		b.want(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
-		if w.Header().Get("Retry-After") != "1" || b.asked.Load() != asked {
-			t.Errorf("got headers %v after %d connections, want Retry-After: 1 after none", w.Header(), b.asked.Load()-asked)
+		asked := b.connections.Load()
+		w := b.request(t.Context(), "a", nil, nil)
+		b.checkResponse(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
+		if w.Header().Get("Retry-After") != "1" || b.connections.Load() != asked {
+			t.Errorf("got headers %v after %d connections, want Retry-After: 1 after none", w.Header(), b.connections.Load()-asked)
 		}
 		b.cut.Store(false)
 		b.alive.Store(true)
 		time.Sleep(2 * time.Second)
-		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusOK, "fine")
-		n, turned = b.found()
+		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
+		n, turned = b.probesAndChanges()
 		if !slices.Equal(turned, []bool{true, false}) || b.Breaker.Open() != nil {
 			t.Errorf("the breaker did not close: %v", turned)
 		}
 		time.Sleep(time.Minute)
-		if later, _ := b.found(); later != n {
+		if later, _ := b.probesAndChanges(); later != n {
 			t.Errorf("got %d probes of a healthy server, want none", later-n)
 		}
 		b.Connections.CloseIdleConnections()
 		b.cut.Store(true)
 		fail(2)
-		if later, _ := b.found(); later != n {
+		if later, _ := b.probesAndChanges(); later != n {
 			t.Error("failures before the recovery count")
 		}
 		fail(1)
-		if later, _ := b.found(); later != n+1 {
+		if later, _ := b.probesAndChanges(); later != n+1 {
 			t.Error("got no new probe")
 		}
 		time.Sleep(time.Second) // a successful probe changes nothing
-		if _, turned := b.found(); len(turned) != 2 {
+		if _, changes := b.probesAndChanges(); len(turned) != 2 {
 			t.Errorf("got changes %v, want 2", turned)
 		}
 	})
@@ -249,14 +249,14 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 // TestCanceledRequestsDoNotStartProbes checks that they are no failures of the server.
 func TestCanceledRequestsDoNotStartProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 0, hangs)
+		b := startProxy(t, 0, respondWhenCanceled)
 		for range 4 {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
-			b.ask(ctx, "a", nil, nil)
+			b.request(ctx, "a", nil, nil)
 		}
 		synctest.Wait()
-		if n, _ := b.found(); n != 0 {
+		if n, _ := b.probesAndChanges(); n != 0 {
 			t.Errorf("got %d probes, want none", n)
 		}
 	})
@@ -265,32 +265,32 @@ func TestCanceledRequestsDoNotStartProbes(t *testing.T) {
 // TestNoProbesAfterStop checks that no probe starts, and that nothing is reported.
 func TestNoProbesAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 0, fine)
+		b := startProxy(t, 0, respondFine)
 		b.slow = time.Second
 		b.cut.Store(true)
 		for range 3 {
-			b.ask(t.Context(), "a", nil, nil)
+			b.request(t.Context(), "a", nil, nil)
 		}
 		synctest.Wait()
 		b.stop()
 		b.probes.Wait()
 		for range 3 {
-			b.ask(t.Context(), "a", nil, nil)
+			b.request(t.Context(), "a", nil, nil)
 		}
 		time.Sleep(time.Minute)
-		if n, turned := b.found(); n != 1 || len(turned) != 0 {
+		if n, changes := b.probesAndChanges(); n != 1 || len(turned) != 0 {
 			t.Errorf("got %d probes and changes %v, want 1 and none", n, turned)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 0, fine)
+		b := startProxy(t, 0, respondFine)
 		b.cut.Store(true)
 		b.stop()
 		for range 3 {
-			b.ask(t.Context(), "a", nil, nil)
+			b.request(t.Context(), "a", nil, nil)
 		}
 		synctest.Wait()
-		if n, _ := b.found(); n != 0 {
+		if n, _ := b.probesAndChanges(); n != 0 {
 			t.Errorf("got %d probes, want none", n)
 		}
 	})
@@ -299,44 +299,44 @@ func TestNoProbesAfterStop(t *testing.T) {
 // TestWatchCountsUntilAnswered checks that a watch releases its slot exactly once.
 func TestWatchCountsUntilAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 2, func(w http.ResponseWriter, r *http.Request) {
+		b := startProxy(t, 2, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Hangs") != "" {
-				hangs(w, r)
+				respondWhenCanceled(w, r)
 				return
 			}
-			fine(w, r)
+			respondFine(w, r)
 		})
 		for range 4 {
-			b.want(b.ask(t.Context(), "a", watch(), nil), http.StatusOK, "fine")
+			b.checkResponse(b.request(t.Context(), "a", watch(), nil), http.StatusOK, "fine")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		waiting := http.Header{"X-Hangs": {"1"}}
-		go b.ask(ctx, "a", nil, waiting.Clone())
+		go b.request(ctx, "a", nil, waiting.Clone())
 		synctest.Wait()
-		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusTooManyRequests, "Too many requests, please try again later.\n")
-		b.want(b.ask(t.Context(), "b", nil, nil), http.StatusOK, "fine")
+		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusTooManyRequests, "Too many requests, please try again later.\n")
+		b.checkResponse(b.request(t.Context(), "b", nil, nil), http.StatusOK, "fine")
 		cancel()
 		synctest.Wait()
-		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusOK, "fine")
+		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
 	})
 }
 
 // TestZeroMaxRequestsMeansNoLimit checks that many requests may wait.
 func TestZeroMaxRequestsMeansNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 0, hangs)
+		b := startProxy(t, 0, respondWhenCanceled)
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		for range 50 {
 			done.Go(func() {
-				if w := b.ask(ctx, "a", nil, nil); w.Code == http.StatusTooManyRequests {
+				if w := b.request(ctx, "a", nil, nil); w.Code == http.StatusTooManyRequests {
 					t.Error(w.Body)
 				}
 			})
 		}
 		synctest.Wait()
-		if n := b.asked.Load(); n != 50 {
+		if n := b.connections.Load(); n != 50 {
 			t.Errorf("got %d requests in progress, want 50", n)
 		}
 		cancel()
@@ -347,26 +347,26 @@ func TestZeroMaxRequestsMeansNoLimit(t *testing.T) {
 // TestUpgradesAcquireSlot checks that other requests need no slot, and that slots are released.
 func TestUpgradesAcquireSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 0, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
+		b := startProxy(t, 0, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
 		upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
-		b.want(b.ask(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
+		b.checkResponse(b.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
 		taken, left := 0, 0
 		b.AcquireSlot = func(*http.Request) (func(), error) {
 			taken++
 			return func() { left++ }, nil
 		}
-		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusForbidden, "no\n")
+		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusForbidden, "no\n")
 		if taken != 0 {
 			t.Error("a request without upgrade acquired a slot")
 		}
-		b.want(b.ask(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
+		b.checkResponse(b.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusForbidden, "no\n")
 		if taken != 1 || left != 1 {
 			t.Errorf("got %d slots acquired, %d released; want 1", taken, left)
 		}
 		b.AcquireSlot = func(*http.Request) (func(), error) { return nil, errors.New("no slot") }
-		asked := b.asked.Load()
-		b.want(b.ask(t.Context(), "a", nil, upgrade.Clone()), http.StatusTooManyRequests, "")
-		if b.asked.Load() != asked {
+		asked := b.connections.Load()
+		b.checkResponse(b.request(t.Context(), "a", nil, upgrade.Clone()), http.StatusTooManyRequests, "")
+		if b.connections.Load() != asked {
 			t.Error("the request was proxied without a slot")
 		}
 	})

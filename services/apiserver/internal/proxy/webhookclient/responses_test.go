@@ -48,7 +48,7 @@ func TestResponseLimits(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, c.answer)
 		}))
-		err := newWebhooks(t, "").Call(t.Context(), &webhookclient.Webhook{URL: s.URL, CABundle: ca(s)}, c.terms, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+		err := newWebhooks(t, "").Call(t.Context(), &webhookclient.Webhook{URL: s.URL, CABundle: caBundle(s)}, c.terms, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 		if c.want == "" && err != nil || c.want != "" && err == nil || name != "error with too many values" && err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
@@ -112,7 +112,7 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 	s := newSlowServer(t)
 	w := newLargeWebhooks(t)
 	ask := func(ctx context.Context, path string) error {
-		return w.Call(ctx, &webhookclient.Webhook{URL: s.URL + path, CABundle: ca(s.Server)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+		return w.Call(ctx, &webhookclient.Webhook{URL: s.URL + path, CABundle: caBundle(s.Server)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 	}
 	for name, call := range map[string]func(i int) (principal, path string){
 		"one webhook":   func(i int) (string, string) { return fmt.Sprint(i), "/held" },
@@ -198,14 +198,14 @@ func TestSlowHugeResponseFails(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 { // more than there are slots
 		all.Go(func() {
-			err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/drips", CABundle: ca(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+			err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/drips", CABundle: caBundle(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 			if err == nil || !strings.Contains(err.Error(), "is too slow") {
 				t.Errorf("slow response: got %v", err)
 			}
 		})
 	}
 	all.Go(func() {
-		if err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/short", CABundle: ca(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{}); err != nil {
+		if err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/short", CABundle: caBundle(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{}); err != nil {
 			t.Errorf("shorter response: got %v", err)
 		}
 	})
@@ -249,7 +249,7 @@ func newClient(t *testing.T, s *httptest.Server, c *rest.Config) (*http.Client, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.CAData = append(c.CAData, ca(s)...)
+	c.CAData = append(c.CAData, caBundle(s)...)
 	client, release, err := webhookclient.NewClient(c, at, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)

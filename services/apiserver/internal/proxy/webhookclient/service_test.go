@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func kubeconfig(t *testing.T, s *httptest.Server, url string, user *clientcmdapi.AuthInfo, change ...func(*clientcmdapi.Cluster)) string {
 	t.Helper()
 	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: ca(s)}
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: caBundle(s)}
 	for _, f := range change {
 		f(c.Clusters["c"])
 	}
@@ -175,7 +175,7 @@ func TestNewClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	client, release, err := webhookclient.NewClient(&rest.Config{BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{
-		CAData: ca(s), CertFile: "/absent", CertData: ca(s), KeyFile: "/absent", KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+		CAData: caBundle(s), CertFile: "/absent", CertData: caBundle(s), KeyFile: "/absent", KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
 	}}, at, 100, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func newWebhooksWith(t *testing.T, address string, most int64, ways webhookclien
 	return w
 }
 
-func ca(s *httptest.Server) []byte {
+func caBundle(s *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
@@ -97,7 +97,7 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	defer s.Close()
 	w := newWebhooks(t, s.Listener.Addr().String())
 
-	got, err := ask(t, w, &webhookclient.Webhook{URL: s.URL + "/convert", CABundle: ca(s)})
+	got, err := ask(t, w, &webhookclient.Webhook{URL: s.URL + "/convert", CABundle: caBundle(s)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,22 +105,22 @@ func TestWebhookByURLAndByService(t *testing.T) {
 		t.Errorf("request = %v, want POST /convert?timeout=10s over HTTP/2.0 from kube-apiserver-admission", d)
 	}
 	// The certificate of the test server is valid only for example.com.
-	hook := &webhookclient.Webhook{URL: s.URL + "/short", CABundle: ca(s)}
+	hook := &webhookclient.Webhook{URL: s.URL + "/short", CABundle: caBundle(s)}
 	if err := w.Call(t.Context(), hook, webhookclient.CallOptions{Timeout: 3 * time.Second}, &corev1.ConfigMap{}, got); err != nil || got.Data["uri"] != "/short?timeout=3s" {
 		t.Errorf("with a timeout: got %v, %v", got.Data, err)
 	}
-	_, err = ask(t, w, &webhookclient.Webhook{Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: ca(s)})
+	_, err = ask(t, w, &webhookclient.Webhook{Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: caBundle(s)})
 	if err == nil || !strings.Contains(err.Error(), "not hook.ns.svc") || !strings.Contains(err.Error(), `Post "https://hook.ns.svc:8443/p?timeout=10s"`) {
 		t.Errorf("certificate of another service: got %v", err)
 	}
 	for want, hook := range map[string]*webhookclient.Webhook{
-		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`: {Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "absent"}, CABundle: ca(s)},
+		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`: {Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "absent"}, CABundle: caBundle(s)},
 		"unable to parse URL":                                                         {URL: "https://%zz"},
 		"unable to load root certificates":                                            {URL: s.URL, CABundle: []byte("x")},
 		"certificate signed by unknown authority":                                     {URL: s.URL},
-		"the response of the webhook is too long":                                     {URL: s.URL + "/long", CABundle: ca(s)},
-		`an error on the server ("broken") has prevented the request from succeeding`: {URL: s.URL + "/broken", CABundle: ca(s)},
-		"the server responded with the status code 302":                               {URL: s.URL + "/elsewhere", CABundle: ca(s)},
+		"the response of the webhook is too long":                                     {URL: s.URL + "/long", CABundle: caBundle(s)},
+		`an error on the server ("broken") has prevented the request from succeeding`: {URL: s.URL + "/broken", CABundle: caBundle(s)},
+		"the server responded with the status code 302":                               {URL: s.URL + "/elsewhere", CABundle: caBundle(s)},
 	} {
 		if _, err := ask(t, w, hook); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -18,7 +18,7 @@ import (
 type kept struct {
 	items []storage.KeyValue
 	// ends is called by Follow and returns its error.
-	ends func(ctx context.Context) error
+	follow func(ctx context.Context) error
 }
 
 func (k kept) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
@@ -26,7 +26,7 @@ func (k kept) Load(_ context.Context, page func([]storage.KeyValue) error) (stor
 }
 
 func (k kept) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
-	return k.ends(ctx)
+	return k.follow(ctx)
 }
 
 func (kept) Progress(context.Context) error { return nil }
@@ -36,8 +36,8 @@ func (s *rawStore) item(key string) storage.KeyValue {
 	return storage.KeyValue{Key: key, Value: s.values[key], ModRevision: 1, CreateRevision: 1}
 }
 
-// loaded returns a source that has loaded its stream.
-func loaded(t testing.TB, k kept, live *encryption.Live) *encryption.Source {
+// newLoadedSource returns a source that has loaded its stream.
+func newLoadedSource(t testing.TB, k kept, live *encryption.Live) *encryption.Source {
 	t.Helper()
 	source := encryption.NewSource(k, live, builtIn(), nil)
 	if _, err := source.Load(t.Context(), func([]storage.KeyValue) error { return nil }); err != nil {
@@ -63,7 +63,7 @@ func TestSourceFollowErrors(t *testing.T) {
 		ends  error
 		want  func(error) bool
 	}{
-		{name: "stream error", ends: own, want: func(err error) bool { return errors.Is(err, own) && !reopened(err) }},
+		{name: "stream error", follow: own, want: func(err error) bool { return errors.Is(err, own) && !reopened(err) }},
 		{name: "reopened", lost: true, want: reopened},
 		{
 			name:  "reopened with an ended context",
@@ -76,9 +76,9 @@ func TestSourceFollowErrors(t *testing.T) {
 			live := openWith(t, builder(t), rules(rule("secrets", keys("aesgcm", key32))), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			source := loaded(t, kept{ends: func(inner context.Context) error {
-				if c.ends != nil {
-					return c.ends
+			source := newLoadedSource(t, kept{follow: func(inner context.Context) error {
+				if c.follow != nil {
+					return c.follow
 				}
 				<-inner.Done()
 				if c.ended {
@@ -106,7 +106,7 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 	s.values[damaged] = []byte("k8s:enc:absent:v1:x")
 	p.Stop()
 	live := openKMS(t, p, 100*time.Millisecond, nil)
-	source := loaded(t, kept{[]storage.KeyValue{s.item(secretKey), s.item(damaged)}, untilCancelled}, live)
+	source := newLoadedSource(t, kept{[]storage.KeyValue{s.item(secretKey), s.item(damaged)}, untilCancelled}, live)
 	ended := make(chan error, 1)
 	go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
 	p.Start()
@@ -152,7 +152,7 @@ func TestRetriesAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := openKMS(t, p, 5*time.Second, pacing)
-			source := loaded(t, kept{items, untilCancelled}, live)
+			source := newLoadedSource(t, kept{items, untilCancelled}, live)
 			before := p.Calls("Decrypt")
 			ended := make(chan error, 1)
 			go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()

@@ -16,8 +16,8 @@ import (
 
 const marker = "/registry/binnacle-progress"
 
-// outdated returns a store on an etcd that reports the given version, and its log.
-func outdated(t *testing.T, version string) (*etcdtest.Outdated, *etcd.Store, *strings.Builder) {
+// startOutdated returns a store on an etcd that reports the given version, and its log.
+func startOutdated(t *testing.T, version string) (*etcdtest.Outdated, *etcd.Store, *strings.Builder) {
 	t.Helper()
 	old := etcdtest.NewOutdated(t, etcdtest.Listening(t).Endpoint(), version)
 	log := &strings.Builder{} // written by one watch, read after it has ended
@@ -34,7 +34,7 @@ func outdated(t *testing.T, version string) (*etcdtest.Outdated, *etcd.Store, *s
 func TestProgressOfOutdatedEtcd(t *testing.T) {
 	for version, trusted := range map[string]bool{"3.5.12": false, "3.4.30": false, "3.5.13": true, "3.6.2": true} {
 		t.Run(version, func(t *testing.T) {
-			old, store, log := outdated(t, version)
+			old, store, log := startOutdated(t, version)
 			start, err := store.Create(t.Context(), "/registry/pods/before", nil, storage.WriteOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -86,7 +86,7 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 // TestProgressWithoutNotifications checks that progress is determined without notifications of an
 // outdated etcd.
 func TestProgressWithoutNotifications(t *testing.T) {
-	_, store, _ := outdated(t, "3.5.1")
+	_, store, _ := startOutdated(t, "3.5.1")
 	start, err := store.Create(t.Context(), "/registry/pods/a", nil, storage.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)

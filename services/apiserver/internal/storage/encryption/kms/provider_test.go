@@ -35,32 +35,32 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 			cfg.Timeout = time.Second
 			recovered := 0
 			cfg.Recovered = func() { recovered++ }
-			provider := second(t, cfg)
+			provider := newV2Provider(t, cfg)
 			impatient := kms.FailFast(t.Context())
 			recovered = 0
 			p.HangMethod(c.method)
 			if c.check {
-				says(t, "Check", provider.Check(t.Context()), "DeadlineExceeded")
+				checkError(t, "Check", provider.Check(t.Context()), "DeadlineExceeded")
 			} else {
-				_, _, err := provider.Open(t.Context(), sealed, storedAt)
+				_, _, err := provider.Open(t.Context(), sealed, storedKey)
 				says(t, "Open", err, "DeadlineExceeded")
 				says(t, "Check", provider.Check(t.Context()), "")
 				recovered = 0 // reported by the status
 			}
 			before := p.Calls("Decrypt")
-			_, _, err := provider.Open(impatient, another, storedAt)
+			_, _, err := provider.Open(impatient, another, storedKey)
 			says(t, "impatient Open", err, silent)
 			if p.Calls("Decrypt") != before {
 				t.Error("silent plugin was called")
 			}
 			p.Resume()
 			if c.healed {
-				says(t, "Check", provider.Check(t.Context()), "")
+				checkError(t, "Check", provider.Check(t.Context()), "")
 			} else {
-				_, _, err = provider.Open(t.Context(), sealed, storedAt)
+				_, _, err = provider.Open(t.Context(), sealed, storedKey)
 				says(t, "Open", err, "")
 			}
-			_, _, err = provider.Open(impatient, another, storedAt)
+			_, _, err = provider.Open(impatient, another, storedKey)
 			says(t, "impatient Open", err, "")
 			if recovered != 1 {
 				t.Errorf("Recovered was called %d times, want 1", recovered)
@@ -97,7 +97,7 @@ func TestHealthIsCached(t *testing.T) {
 			cfg := config(t, p)
 			cfg.Pace.HealthyTTL = c.well
 			cfg.Pace.UnhealthyTTL = c.ill
-			provider := second(t, cfg)
+			provider := newV2Provider(t, cfg)
 			for range 2 {
 				if err := provider.Check(t.Context()); (err != nil) != (c.health == "no") {
 					t.Errorf("Check: got %v", err)
@@ -122,7 +122,7 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 			cfg := config(t, p)
 			cfg.Pace.HealthyInterval = c.well
 			cfg.Pace.UnhealthyInterval = c.ill
-			provider := second(t, cfg)
+			provider := newV2Provider(t, cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { provider.Run(ctx); close(done) }()

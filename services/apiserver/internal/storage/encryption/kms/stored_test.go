@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const storedAt = "/registry/secrets/default/s"
+const storedKey = "/registry/secrets/default/s"
 
 // config returns the configuration of a plugin that is probed only on demand.
 func config(t testing.TB, p *kmstest.Plugin) kms.Config {
@@ -38,7 +38,7 @@ func config(t testing.TB, p *kmstest.Plugin) kms.Config {
 	}
 }
 
-func second(t testing.TB, c kms.Config) kms.Provider {
+func newV2Provider(t testing.TB, c kms.Config) kms.Provider {
 	t.Helper()
 	p, err := kms.NewV2(t.Context(), c)
 	if err != nil {
@@ -54,19 +54,19 @@ type field struct {
 	raw []byte // including its tag
 }
 
-func text(num protowire.Number, v string) field {
+func stringField(num protowire.Number, v string) field {
 	return field{num, protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), v)}
 }
 
-func number(num protowire.Number, v uint64) field {
+func varintField(num protowire.Number, v uint64) field {
 	return field{num, protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)}
 }
 
-func annotation(name, value string) field {
-	return text(4, string(join(text(1, name), text(2, value))))
+func annotationField(name, value string) field {
+	return stringField(4, string(joinFields(stringField(1, name), stringField(2, value))))
 }
 
-func join(fields ...field) (out []byte) {
+func joinFields(fields ...field) (out []byte) {
 	for _, f := range fields {
 		out = append(out, f.raw...)
 	}
@@ -90,21 +90,21 @@ func fieldsOf(t testing.TB, b []byte) (out []field) {
 // TestStoredForms checks which stored values can be decrypted and the errors for others.
 func TestStoredForms(t *testing.T) {
 	p := kmstest.New(t)
-	provider := second(t, config(t, p))
-	sealed, err := provider.Seal(t.Context(), nil, []byte("value"), storedAt)
+	provider := newV2Provider(t, config(t, p))
+	sealed, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	good := fieldsOf(t, sealed)
 	without := func(num protowire.Number, more ...field) []byte {
-		return join(append(slices.DeleteFunc(slices.Clone(good), func(f field) bool { return f.num == num }), more...)...)
+		return joinFields(append(slices.DeleteFunc(slices.Clone(good), func(f field) bool { return f.num == num }), more...)...)
 	}
-	with := func(more ...field) []byte { return join(append(slices.Clone(good), more...)...) }
+	with := func(more ...field) []byte { return joinFields(append(slices.Clone(good), more...)...) }
 	cut := func(f field) field { return field{f.num, f.raw[:len(f.raw)-1]} }
 	name := func(i int) string { return string(rune('a'+i)) + ".example" }
 	var large []field
 	for i := range 8 {
-		large = append(large, annotation(name(i), strings.Repeat("x", 4<<10)))
+		large = append(large, annotationField(name(i), strings.Repeat("x", 4<<10)))
 	}
 	const eof = "unexpected EOF"
 	for _, c := range []struct {
@@ -113,57 +113,57 @@ func TestStoredForms(t *testing.T) {
 		want   string
 	}{
 		{name: "unchanged", sealed: sealed},
-		{name: "in another order", sealed: join(slices.Concat(good[1:], good[:1])...)},
-		{name: "more fields", sealed: with(number(6, 9), text(7, "x"), text(5, "\x00"))},
-		{name: "a field of another type", sealed: with(number(1, 3), number(2, 3), number(3, 3), number(4, 3))},
+		{name: "in another order", sealed: joinFields(slices.Concat(good[1:], good[:1])...)},
+		{name: "more fields", sealed: with(varintField(6, 9), stringField(7, "x"), stringField(5, "\x00"))},
+		{name: "a field of another type", sealed: with(varintField(1, 3), varintField(2, 3), varintField(3, 3), varintField(4, 3))},
 		{
 			name:   "a repeated annotation: the last one counts",
-			sealed: without(4, annotation("local.example", "other"), annotation("local.example", "note")),
+			sealed: without(4, annotationField("local.example", "other"), annotationField("local.example", "note")),
 		},
 		{
 			name:   "an annotation with unknown fields",
-			sealed: without(4, text(4, string(join(number(1, 3), number(2, 3), text(1, "local.example"), text(2, "note"), text(3, "x"))))),
+			sealed: without(4, stringField(4, string(joinFields(varintField(1, 3), varintField(2, 3), stringField(1, "local.example"), stringField(2, "note"), stringField(3, "x"))))),
 		},
-		{name: "an additional annotation, which means another key", sealed: with(annotation("another.example", "x"))},
+		{name: "an additional annotation, which means another key", sealed: with(annotationField("another.example", "x"))},
 		{
 			name:   "the same in another order",
-			sealed: without(4, annotation("another.example", "x"), annotation("local.example", "note")),
+			sealed: without(4, annotationField("another.example", "x"), annotationField("local.example", "note")),
 		},
 		{name: "empty", want: "encrypted data is empty"},
 		{name: "no data", sealed: without(1), want: "encrypted data is empty"},
 		{name: "an invalid tag", sealed: with(field{0, []byte{0x80}}), want: eof},
-		{name: "a truncated string", sealed: with(cut(text(3, "xy"))), want: eof},
+		{name: "a truncated string", sealed: with(cut(stringField(3, "xy"))), want: eof},
 		{name: "a truncated number", sealed: with(field{0, []byte{5 << 3, 0x80}}), want: eof},
-		{name: "a truncated unknown field", sealed: with(cut(text(9, "xy"))), want: eof},
-		{name: "an annotation with an invalid tag", sealed: with(text(4, "\x80")), want: eof},
-		{name: "a truncated annotation", sealed: with(text(4, string(join(cut(text(1, "xy")))))), want: eof},
-		{name: "an unknown source", sealed: without(5, number(5, 2)), want: "unknown encryptedDEKSourceType: 2"},
+		{name: "a truncated unknown field", sealed: with(cut(stringField(9, "xy"))), want: eof},
+		{name: "an annotation with an invalid tag", sealed: with(stringField(4, "\x80")), want: eof},
+		{name: "a truncated annotation", sealed: with(stringField(4, string(joinFields(cut(stringField(1, "xy")))))), want: eof},
+		{name: "an unknown source", sealed: without(5, varintField(5, 2)), want: "unknown encryptedDEKSourceType: 2"},
 		{name: "no source", sealed: without(3), want: "encrypted DEK source is empty"},
 		{
 			name:   "a large source",
-			sealed: without(3, text(3, strings.Repeat("x", 1025))),
+			sealed: without(3, stringField(3, strings.Repeat("x", 1025))),
 			want:   "encrypted DEK source is 1025 bytes, which exceeds the max size of 1024",
 		},
 		{
 			name:   "a source of the maximum size",
-			sealed: without(3, text(3, strings.Repeat("x", 1024))),
+			sealed: without(3, stringField(3, strings.Repeat("x", 1024))),
 			want:   "cipher: message authentication failed",
 		},
 		{name: "no key", sealed: without(2), want: "keyID is empty"},
 		{
 			name:   "a long key",
-			sealed: without(2, text(2, strings.Repeat("x", 1025))),
+			sealed: without(2, stringField(2, strings.Repeat("x", 1025))),
 			want:   "keyID is 1025 bytes, which exceeds the max size of 1024",
 		},
 		{
 			name:   "an annotation without a domain",
-			sealed: with(annotation("note", "x")),
+			sealed: with(annotationField("note", "x")),
 			want:   "failed to validate annotations: annotations: Invalid value: \"note\"",
 		},
 		{name: "large annotations", sealed: with(large...), want: "total size of annotations is 32"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, stale, err := provider.Open(t.Context(), c.sealed, storedAt)
+			got, stale, err := provider.Open(t.Context(), c.sealed, storedKey)
 			switch {
 			case c.want == "" && (err != nil || string(got) != "value" || stale):
 				t.Errorf("got %q, stale %t, %v", got, stale, err)

@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 )
 
-func first(t testing.TB, c kms.Config) kms.Provider {
+func newV1Provider(t testing.TB, c kms.Config) kms.Provider {
 	t.Helper()
 	p, err := kms.NewV1(c)
 	if err != nil {
@@ -29,8 +29,8 @@ func first(t testing.TB, c kms.Config) kms.Provider {
 	return p
 }
 
-// masked returns a key as kmstest encrypts it.
-func masked(key []byte) []byte {
+// encryptedKey returns a key as kmstest encrypts it.
+func encryptedKey(key []byte) []byte {
 	out := bytes.Clone(key)
 	for i := range out {
 		out[i] ^= 0x5a ^ '1'
@@ -38,14 +38,14 @@ func masked(key []byte) []byte {
 	return out
 }
 
-// oldForm returns a stored value of version 1.
-func oldForm(key, sealed []byte) []byte {
+// v1Value returns a stored value of version 1.
+func v1Value(key, sealed []byte) []byte {
 	out := binary.BigEndian.AppendUint16(nil, uint16(len(key)))
-	return append(append(out, masked(key)...), sealed...)
+	return append(append(out, encryptedKey(key)...), sealed...)
 }
 
-// says checks that an error contains a text. An empty text means no error.
-func says(t testing.TB, what string, err error, want string) {
+// checkError checks that an error contains a text. An empty text means no error.
+func checkError(t testing.TB, what string, err error, want string) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 		t.Errorf("%s: got %v, want %q", what, err, want)
@@ -54,7 +54,7 @@ func says(t testing.TB, what string, err error, want string) {
 
 // TestOldForms checks which stored values of version 1 can be decrypted and the errors for others.
 func TestOldForms(t *testing.T) {
-	provider := first(t, config(t, kmstest.New(t)))
+	provider := newV1Provider(t, config(t, kmstest.New(t)))
 	key := bytes.Repeat([]byte("d"), 32)
 	gcm, err1 := ciphers.NewGCM(key)
 	cbc, err2 := ciphers.NewCBC(key)
@@ -66,7 +66,7 @@ func TestOldForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return oldForm(key, sealed)
+		return v1Value(key, sealed)
 	}
 	const message = "cipher: message authentication failed"
 	for _, c := range []struct {
@@ -76,7 +76,7 @@ func TestOldForms(t *testing.T) {
 		stale  bool
 		want   string
 	}{
-		{name: "encrypted by GCM", sealed: seal(gcm, "value", storedAt), value: "value"},
+		{name: "encrypted by GCM", sealed: seal(gcm, "value", storedKey), value: "value"},
 		{name: "of another key", sealed: seal(gcm, "value", "/other"), want: message},
 		{name: "an object, encrypted by CBC", sealed: seal(cbc, "k8s\x00value", ""), value: "k8s\x00value", stale: true},
 		{name: "JSON, encrypted by CBC", sealed: seal(cbc, "{}", ""), value: "{}", stale: true},
@@ -86,10 +86,10 @@ func TestOldForms(t *testing.T) {
 		{name: "no key", sealed: []byte{0, 0}, want: "a key of 0 bytes in 0"},
 		{name: "no key, but a value", sealed: []byte{0, 0, 'x'}, want: "a key of 0 bytes in 1"},
 		{name: "a truncated key", sealed: []byte{0, 5, 'x'}, want: "a key of 5 bytes in 1"},
-		{name: "an invalid key", sealed: oldForm(key[:5], nil), want: "error while decrypting key: crypto/aes: invalid key size 5"},
+		{name: "an invalid key", sealed: v1Value(key[:5], nil), want: "error while decrypting key: crypto/aes: invalid key size 5"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, stale, err := provider.Open(t.Context(), c.sealed, storedAt)
+			got, stale, err := provider.Open(t.Context(), c.sealed, storedKey)
 			says(t, "Open", err, c.want)
 			if string(got) != c.value || stale != c.stale {
 				t.Errorf("got %q, stale %t, want %q, %t", got, stale, c.value, c.stale)
@@ -164,7 +164,7 @@ func TestOldPluginFailures(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := kmstest.New(t)
-			sealed, err := first(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedAt)
+			sealed, err := newV1Provider(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,12 +173,12 @@ func TestOldPluginFailures(t *testing.T) {
 				if strings.Contains(want, late) {
 					cfg.Timeout = time.Second
 				}
-				return first(t, cfg)
+				return newV1Provider(t, cfg)
 			}
 			c.with(p)
-			_, err = fresh(c.seal).Seal(t.Context(), nil, []byte("value"), storedAt)
+			_, err = fresh(c.seal).Seal(t.Context(), nil, []byte("value"), storedKey)
 			says(t, "Seal", err, c.seal)
-			_, _, err = fresh(c.open).Open(t.Context(), sealed, storedAt)
+			_, _, err = fresh(c.open).Open(t.Context(), sealed, storedKey)
 			says(t, "Open", err, c.open)
 			says(t, "Check", fresh(c.check).Check(t.Context()), c.check)
 		})
@@ -189,10 +189,10 @@ func TestOldPluginFailures(t *testing.T) {
 func TestVersionIsRequestedOnce(t *testing.T) {
 	p := kmstest.New(t)
 	p.SetV1Version("v2")
-	provider := first(t, config(t, p))
+	provider := newV1Provider(t, config(t, p))
 	seal := func(want string) {
 		t.Helper()
-		_, err := provider.Seal(t.Context(), nil, []byte("value"), storedAt)
+		_, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 		says(t, "Seal", err, want)
 	}
 	seal("is not supported")
@@ -221,7 +221,7 @@ func TestOldKeysAreCached(t *testing.T) {
 			p := kmstest.New(t)
 			var values [][]byte
 			for range 2 {
-				sealed, err := first(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedAt)
+				sealed, err := newV1Provider(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -235,10 +235,10 @@ func TestOldKeysAreCached(t *testing.T) {
 			cfg := config(t, p)
 			cfg.Metrics = m
 			cfg.CacheSize = c.size
-			provider := first(t, cfg)
+			provider := newV1Provider(t, cfg)
 			for range 2 {
 				for _, v := range values {
-					if got, _, err := provider.Open(t.Context(), v, storedAt); string(got) != "value" || err != nil {
+					if got, _, err := provider.Open(t.Context(), v, storedKey); string(got) != "value" || err != nil {
 						t.Fatalf("Open = %q, %v, want value", got, err)
 					}
 				}
@@ -264,30 +264,30 @@ func TestOldKeysAreCached(t *testing.T) {
 // plugin is known to hang. Other requests call it.
 func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	p := kmstest.New(t)
-	sealed, err := first(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedAt)
+	sealed, err := newV1Provider(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := first(t, config(t, p))
+	provider := newV1Provider(t, config(t, p))
 	impatient := kms.FailFast(t.Context())
-	if got, _, err := provider.Open(impatient, sealed, storedAt); string(got) != "value" || err != nil {
+	if got, _, err := provider.Open(impatient, sealed, storedKey); string(got) != "value" || err != nil {
 		t.Errorf("impatient Open = %q, %v, want value", got, err)
 	}
 	p.HangMethod("Decrypt")
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_, _, err = provider.Open(ended, sealed, storedAt)
+	_, _, err = provider.Open(ended, sealed, storedKey)
 	says(t, "ended request", err, "error while decrypting key: KMS provider rec: context canceled")
-	_, _, err = provider.Open(impatient, sealed, storedAt)
+	_, _, err = provider.Open(impatient, sealed, storedKey)
 	says(t, "impatient Open", err, "error while decrypting key: KMS provider rec: the plugin takes too long")
 	before := p.Calls("Decrypt")
-	_, _, err = provider.Open(impatient, sealed, storedAt)
+	_, _, err = provider.Open(impatient, sealed, storedKey)
 	says(t, "second impatient Open", err, "KMS provider rec did not respond recently")
 	if !kms.Unavailable(err) || p.Calls("Decrypt") != before {
 		t.Errorf("hanging plugin was called again, or the error is permanent: %v", err)
 	}
 	p.Resume()
-	if got, _, err := provider.Open(t.Context(), sealed, storedAt); string(got) != "value" || err != nil {
+	if got, _, err := provider.Open(t.Context(), sealed, storedKey); string(got) != "value" || err != nil {
 		t.Errorf("impatient Open = %q, %v, want value", got, err)
 	}
 }
@@ -322,8 +322,8 @@ func TestSocketPathsMayContainURLCharacters(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Endpoint = (&url.URL{Scheme: "unix", Path: path}).String()
-	says(t, "version 1", first(t, cfg).Check(t.Context()), "")
-	says(t, "version 2", second(t, cfg).Check(t.Context()), "")
+	says(t, "version 1", newV1Provider(t, cfg).Check(t.Context()), "")
+	says(t, "version 2", newV2Provider(t, cfg).Check(t.Context()), "")
 }
 
 // TestCachedCheckOmitsCall checks that only the check that calls the plugin reports which call
@@ -333,7 +333,7 @@ func TestCachedCheckOmitsCall(t *testing.T) {
 	plugin.RejectCalls(true)
 	cfg := config(t, plugin)
 	cfg.Pace.UnhealthyTTL = time.Hour
-	p := first(t, cfg)
+	p := newV1Provider(t, cfg)
 	for i, want := range []string{
 		"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal",
 		"rpc error: code = Internal",

@@ -83,7 +83,7 @@ func TestPluginStatusIsValidated(t *testing.T) {
 			if strings.Contains(c.want, "DeadlineExceeded") {
 				cfg.Timeout = 100 * time.Millisecond
 			}
-			says(t, "Check", second(t, cfg).Check(t.Context()), c.want)
+			checkError(t, "Check", newV2Provider(t, cfg).Check(t.Context()), c.want)
 			got := kmstest.Samples(t, reg, "apiserver_envelope_encryption_invalid_key_id_from_status_total")
 			if n := got[c.word+" rec"]; len(got) > 1 || (n > 0) != (c.word != "") {
 				t.Errorf("got counts %v", got)
@@ -100,7 +100,7 @@ func TestSeedChangesWithKey(t *testing.T) {
 	cfg := config(t, p)
 	recovered := 0
 	cfg.Recovered = func() { recovered++ }
-	provider := second(t, cfg)
+	provider := newV2Provider(t, cfg)
 	for i, c := range []struct {
 		key   string
 		seeds int
@@ -116,15 +116,15 @@ func TestSeedChangesWithKey(t *testing.T) {
 // TestExpiredSeedOnlyDecrypts checks that values can still be decrypted.
 func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 	cfg := config(t, kmstest.New(t))
-	sealed, err := second(t, cfg).Seal(t.Context(), nil, []byte("value"), storedAt)
+	sealed, err := newV2Provider(t, cfg).Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Pace.Writes = time.Nanosecond
-	provider := second(t, cfg)
-	_, err = provider.Seal(t.Context(), nil, []byte("value"), storedAt)
+	provider := newV2Provider(t, cfg)
+	_, err = provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 	says(t, "Seal", err, "expired at")
-	if got, _, err := provider.Open(t.Context(), sealed, storedAt); string(got) != "value" || err != nil {
+	if got, _, err := provider.Open(t.Context(), sealed, storedKey); string(got) != "value" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -133,10 +133,10 @@ func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 func TestWithoutSeedOperationsFail(t *testing.T) {
 	p := kmstest.New(t)
 	p.RejectCalls(true)
-	provider := second(t, config(t, p))
-	_, err := provider.Seal(t.Context(), nil, []byte("value"), storedAt)
+	provider := newV2Provider(t, config(t, p))
+	_, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 	says(t, "Seal", err, "got unexpected nil transformer")
-	_, _, err = provider.Open(t.Context(), nil, storedAt)
+	_, _, err = provider.Open(t.Context(), nil, storedKey)
 	says(t, "Open", err, "got unexpected nil transformer")
 	if !kms.Unavailable(err) {
 		t.Errorf("got permanent error %v", err)
@@ -146,7 +146,7 @@ func TestWithoutSeedOperationsFail(t *testing.T) {
 // sealedBySeed returns a value encrypted by another server with key-1.
 func sealedBySeed(t testing.TB, p *kmstest.Plugin) []byte {
 	t.Helper()
-	sealed, err := second(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedAt)
+	sealed, err := newV2Provider(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,28 +164,28 @@ func TestValuesOfOtherKeysAreStale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := gcm.Seal(nil, []byte("value"), []byte(storedAt))
+	data, err := gcm.Seal(nil, []byte("value"), []byte(storedKey))
 	if err != nil {
 		t.Fatal(err)
 	}
-	keyed := join(text(1, string(data)), text(2, "key-2"), text(3, string(maskedBy(key, '2'))), annotation("local.example", "note"))
-	short := join(text(1, string(data)), text(2, "key-2"), text(3, "xy"), annotation("local.example", "note"), number(5, 1))
+	keyed := joinFields(stringField(1, string(data)), stringField(2, "key-2"), stringField(3, string(maskedBy(key, '2'))), annotationField("local.example", "note"))
+	short := joinFields(stringField(1, string(data)), stringField(2, "key-2"), stringField(3, "xy"), annotationField("local.example", "note"), varintField(5, 1))
 	p.UseKey("key-2")
 	same := sealedBySeed(t, p)
 	cfg := config(t, p)
 	if cfg.Metrics, err = kms.NewMetrics(reg); err != nil {
 		t.Fatal(err)
 	}
-	provider := second(t, cfg)
+	provider := newV2Provider(t, cfg)
 	for name, c := range map[string]struct {
 		sealed []byte
 		stale  bool
 	}{"another key": {other, true}, "another seed": {same, false}, "a key instead of a seed": {keyed, true}} {
-		if got, stale, err := provider.Open(t.Context(), c.sealed, storedAt); string(got) != "value" || stale != c.stale || err != nil {
+		if got, stale, err := provider.Open(t.Context(), c.sealed, storedKey); string(got) != "value" || stale != c.stale || err != nil {
 			t.Errorf("%s: got %q, stale %t, %v", name, got, stale, err)
 		}
 	}
-	_, _, err = provider.Open(t.Context(), short, storedAt)
+	_, _, err = provider.Open(t.Context(), short, storedKey)
 	says(t, "a short seed", err, "the key that KMS provider rec decrypted: invalid seed length 2 used for key generation")
 	used := kmstest.Samples(t, reg, "apiserver_envelope_encryption_key_id_hash_total")
 	label := func(key string) string { return kms.Hash("test") + " " + kms.Hash(key) + " rec " + kms.FromStorage }
@@ -221,9 +221,9 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 			sealed := sealedBySeed(t, p)
 			cfg := config(t, p)
 			cfg.Pace.Doubt = c.doubt
-			provider := second(t, cfg)
+			provider := newV2Provider(t, cfg)
 			if c.proven {
-				if _, _, err := provider.Open(t.Context(), sealed, storedAt); err != nil {
+				if _, _, err := provider.Open(t.Context(), sealed, storedKey); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -250,7 +250,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 	open := func(provider kms.Provider, ctx context.Context, sealed []byte, want string, called bool) {
 		t.Helper()
 		before := p.Calls("Decrypt")
-		_, _, err := provider.Open(ctx, sealed, storedAt)
+		_, _, err := provider.Open(ctx, sealed, storedKey)
 		says(t, "Open", err, want)
 		if (p.Calls("Decrypt") > before) != called {
 			t.Errorf("plugin called: got %t, want %t", !called, called)
@@ -263,7 +263,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 		for doubt, again := range map[time.Duration]bool{time.Hour: false, time.Nanosecond: true} {
 			cfg := config(t, p)
 			cfg.Pace.Doubt = doubt
-			provider := second(t, cfg)
+			provider := newV2Provider(t, cfg)
 			p.FailDecrypt("key-1", codes.PermissionDenied)
 			open(provider, impatient, sealed, rejected, true)
 			open(provider, impatient, sealed, rejected, again)
@@ -274,13 +274,13 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {
-		provider := second(t, config(t, p))
+		provider := newV2Provider(t, config(t, p))
 		p.HangMethod("Decrypt")
 		ended, end := context.WithCancel(ctx)
 		end()
-		_, _, err := provider.Open(ended, sealed, storedAt)
+		_, _, err := provider.Open(ended, sealed, storedKey)
 		says(t, "ended request", err, "failed to decrypt DEK, error: KMS provider rec: context canceled")
-		_, _, err = provider.Open(impatient, sealed, storedAt)
+		_, _, err = provider.Open(impatient, sealed, storedKey)
 		says(t, "impatient Open", err, "failed to decrypt DEK, error: KMS provider rec: the plugin takes too long")
 		open(provider, impatient, another, "KMS provider rec did not respond recently", false)
 		p.Resume()

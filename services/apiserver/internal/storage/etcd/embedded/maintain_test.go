@@ -16,9 +16,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// small returns a server with a small quota, its maintenance and its log. The log may be read
+// startWithQuota returns a server with a small quota, its maintenance and its log. The log may be read
 // while no maintenance runs.
-func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes.Buffer) {
+func startWithQuota(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes.Buffer) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	s, err := Start(t.Context(), Options{DataDir: dir, QuotaBytes: quota, Metrics: reg})
@@ -38,8 +38,8 @@ func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes
 	}, log
 }
 
-// noise returns an incompressible random string.
-func noise(n int) string {
+// randomText returns an incompressible random string.
+func randomText(n int) string {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(rand.Uint32())
@@ -47,13 +47,13 @@ func noise(n int) string {
 	return string(b)
 }
 
-func object(i int) string { return fmt.Sprintf("/registry/secrets/s%04d", i) }
+func objectKey(i int) string { return fmt.Sprintf("/registry/secrets/s%04d", i) }
 
 // fill writes objects until the quota is reached and returns their number.
 func fill(t *testing.T, s *Server, from int) int {
 	t.Helper()
 	for i := from; i < 10_000; i++ {
-		if _, err := s.client.Put(t.Context(), object(i), noise(50<<10)); err != nil {
+		if _, err := s.client.Put(t.Context(), objectKey(i), randomText(50<<10)); err != nil {
 			if !errors.Is(err, rpctypes.ErrNoSpace) {
 				t.Fatal(err)
 			}
@@ -73,19 +73,19 @@ func writesRejected(t *testing.T, s *Server) bool {
 	return err != nil
 }
 
-func look(t *testing.T, m *maintenance) {
+func maintainOnce(t *testing.T, m *maintenance) {
 	t.Helper()
 	if err := m.maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// lookUntil repeats look until done reports true. bbolt frees pages when the last read transaction
+// maintainUntil repeats look until done reports true. bbolt frees pages when the last read transaction
 // that can see them has ended, which may be after a look.
-func lookUntil(t *testing.T, m *maintenance, done func() bool) {
+func maintainUntil(t *testing.T, m *maintenance, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
-		look(t, m)
+		maintainOnce(t, m)
 		if done() {
 			return
 		}
@@ -98,10 +98,10 @@ func lookUntil(t *testing.T, m *maintenance, done func() bool) {
 
 // A database that has reached its quota accepts deletions, and other writes once there is space.
 func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
-	s, m, log := small(t, t.TempDir(), 8<<20)
+	s, m, log := startWithQuota(t, t.TempDir(), 8<<20)
 	defer s.Stop()
 	n := fill(t, s, 0)
-	for look(t, m); !writesRejected(t, s); look(t, m) { // until compaction frees nothing
+	for maintainOnce(t, m); !writesRejected(t, s); maintainOnce(t, m) { // until compaction frees nothing
 		n = fill(t, s, n)
 	}
 	if !strings.Contains(log.String(), "delete objects, or restart with a larger --quota-backend-bytes") {
@@ -110,18 +110,18 @@ func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	// etcd compares its quota with the size of the last commit, so that n may exceed the quota.
 	const remaining = 40 // 2 of 8 MB
 	for i := range n - remaining {
-		if _, err := s.client.Delete(t.Context(), object(i)); err != nil {
+		if _, err := s.client.Delete(t.Context(), objectKey(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	look(t, m) // history since the previous look is kept
-	lookUntil(t, m, func() bool { return !writesRejected(t, s) })
+	maintainOnce(t, m) // history since the previous look is kept
+	maintainUntil(t, m, func() bool { return !writesRejected(t, s) })
 	if s.full() {
 		t.Error("alarm is still active")
 	}
 	// All other objects still exist.
 	for i := n - remaining; i < n; i++ {
-		if resp, err := s.client.Get(t.Context(), object(i)); err != nil || len(resp.Kvs) != 1 {
+		if resp, err := s.client.Get(t.Context(), objectKey(i)); err != nil || len(resp.Kvs) != 1 {
 			t.Fatalf("object %d: %v", i, err)
 		}
 	}
@@ -129,33 +129,33 @@ func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 
 // History alone can fill a database. It is compacted.
 func TestFullDatabaseCompactsHistory(t *testing.T) {
-	s, m, _ := small(t, t.TempDir(), 8<<20)
+	s, m, _ := startWithQuota(t, t.TempDir(), 8<<20)
 	defer s.Stop()
 	for i := 0; ; i++ {
-		if _, err := s.client.Put(t.Context(), object(0), noise(100<<10)); errors.Is(err, rpctypes.ErrNoSpace) {
+		if _, err := s.client.Put(t.Context(), objectKey(0), randomText(100<<10)); errors.Is(err, rpctypes.ErrNoSpace) {
 			break
 		} else if err != nil || i > 1000 {
 			t.Fatal(err)
 		}
 	}
-	lookUntil(t, m, func() bool { return !writesRejected(t, s) })
+	maintainUntil(t, m, func() bool { return !writesRejected(t, s) })
 }
 
 // History is compacted before it fills the database, even if a client writes faster than regular
 // compactions run. The newer half of it is kept.
 func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 	const quota = 64 << 20
-	s, _, log := small(t, t.TempDir(), quota)
+	s, _, log := startWithQuota(t, t.TempDir(), quota)
 	defer s.Stop()
 	for i := range 100 {
-		if _, err := s.client.Put(t.Context(), object(i), noise(50<<10)); err != nil {
+		if _, err := s.client.Put(t.Context(), objectKey(i), randomText(50<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	trims := &trimmer{server: s, log: slog.New(slog.NewTextHandler(log, nil)), space: diskSpace}
 	var revisions []int64
 	for i := range 3 * quota / (1 << 20) {
-		resp, err := s.client.Put(t.Context(), "/registry/configmaps/b/large", noise(1<<20))
+		resp, err := s.client.Put(t.Context(), "/registry/configmaps/b/large", randomText(1<<20))
 		if err != nil {
 			t.Fatalf("write %d: %v", i, err)
 		}
@@ -172,7 +172,7 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 	if _, err := s.client.Get(t.Context(), "/registry/configmaps/b/large", clientv3.WithRev(revisions[len(revisions)-5])); err != nil {
 		t.Errorf("the newest history is lost: %v", err)
 	}
-	if resp, err := s.client.Get(t.Context(), object(0)); err != nil || len(resp.Kvs) != 1 {
+	if resp, err := s.client.Get(t.Context(), objectKey(0)); err != nil || len(resp.Kvs) != 1 {
 		t.Errorf("a value is lost: %v, %v", resp, err)
 	}
 }
@@ -180,10 +180,10 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 // A larger quota also ends the alarm.
 func TestRaisedQuotaEndsAlarm(t *testing.T) {
 	dir := t.TempDir()
-	s, _, _ := small(t, dir, 4<<20)
+	s, _, _ := startWithQuota(t, dir, 4<<20)
 	fill(t, s, 0)
 	s.Stop()
-	s, m, _ := small(t, dir, 16<<20)
+	s, m, _ := startWithQuota(t, dir, 16<<20)
 	defer s.Stop()
 	if !writesRejected(t, s) {
 		t.Error("alarm ended without maintenance")
@@ -202,18 +202,18 @@ func TestRaisedQuotaEndsAlarm(t *testing.T) {
 
 // Free pages are returned to the file system when few writes happen.
 func TestIdleDatabaseIsDefragmented(t *testing.T) {
-	s, m, log := small(t, t.TempDir(), 0)
+	s, m, log := startWithQuota(t, t.TempDir(), 0)
 	defer s.Stop()
 	const n = 100
 	for i := range n {
-		if _, err := s.client.Put(t.Context(), object(i), noise(100<<10)); err != nil {
+		if _, err := s.client.Put(t.Context(), objectKey(i), randomText(100<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	look(t, m)
+	maintainOnce(t, m)
 	var last int64
 	for i := range n - 5 {
-		resp, err := s.client.Delete(t.Context(), object(i))
+		resp, err := s.client.Delete(t.Context(), objectKey(i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,11 +224,11 @@ func TestIdleDatabaseIsDefragmented(t *testing.T) {
 	}
 	before, _ := s.sizes()
 	m.checkedAt = time.Now() // as after a high rate of writes
-	look(t, m)
+	maintainOnce(t, m)
 	if size, _ := s.sizes(); size != before {
 		t.Error("defragmented at a high rate of writes")
 	}
-	lookUntil(t, m, func() bool {
+	maintainUntil(t, m, func() bool {
 		size, _ := s.sizes()
 		return size <= before/2
 	})

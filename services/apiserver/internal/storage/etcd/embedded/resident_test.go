@@ -13,11 +13,11 @@ func TestResidentSizeCoversReadPages(t *testing.T) {
 		t.Skip("no /proc/self/smaps")
 	}
 	dir := t.TempDir()
-	s, _, _ := small(t, dir, 64<<20)
+	s, _, _ := startWithQuota(t, dir, 64<<20)
 	defer s.Stop()
 	const objects, each = 40, 50 << 10
 	for i := range objects {
-		if _, err := s.client.Put(t.Context(), object(i), noise(each)); err != nil {
+		if _, err := s.client.Put(t.Context(), objectKey(i), randomText(each)); err != nil {
 			t.Fatal(err)
 		}
 	}
