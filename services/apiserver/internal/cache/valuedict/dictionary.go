@@ -188,17 +188,17 @@ func (m *matches) step() (start, end, at int, ok bool) {
 
 // extend extends the match of a word at p in the value and at a position in the text to the longest
 // match that contains it.
-func (m *matches) extend(p, position int) (start, end, at int) {
+func (m *matches) extend(valuePosition, textPosition int) (start, end, at int) {
 	value := m.value
 	text := m.text
-	start = p
-	at = position
+	start = valuePosition
+	at = textPosition
 	for start > m.own && at > 0 && value[start-1] == text[at-1] {
 		start--
 		at--
 	}
-	end = p + word
-	textEnd := position + word
+	end = valuePosition + word
+	textEnd := textPosition + word
 	for end+block <= len(value) && textEnd+block <= len(text) &&
 		string(value[end:end+block]) == string(text[textEnd:textEnd+block]) {
 		end += block

@@ -66,19 +66,19 @@ func (c *Conn) DropResponse() {
 // Dial sends a request over a new connection and returns when the head of the response has arrived.
 // by configures the connection. within bounds the wait. The connection ends with the request's
 // context.
-func Dial(r *http.Request, by *http.Transport, within time.Duration) (*Conn, error) {
-	until := time.Now().Add(within)
-	dialing, cancel := context.WithDeadline(r.Context(), until)
+func Dial(r *http.Request, transport *http.Transport, timeout time.Duration) (*Conn, error) {
+	deadline := time.Now().Add(timeout)
+	dialCtx, cancel := context.WithDeadline(r.Context(), deadline)
 	defer cancel()
-	raw, err := proxy.DialURL(dialing, r.URL, by)
+	raw, err := proxy.DialURL(dialCtx, r.URL, transport)
 	if err != nil {
-		return nil, &DialError{timeoutError(r.Context(), until, err)}
+		return nil, &DialError{timeoutError(r.Context(), deadline, err)}
 	}
 	c := &Conn{Conn: raw, read: bufio.NewReader(raw)}
 	c.stop = context.AfterFunc(r.Context(), func() { _ = raw.Close() })
-	if err := c.ask(r, until); err != nil {
+	if err := c.sendRequest(r, deadline); err != nil {
 		_ = c.Close()
-		return nil, timeoutError(r.Context(), until, err)
+		return nil, timeoutError(r.Context(), deadline, err)
 	}
 	return c, nil
 }
@@ -91,18 +91,18 @@ func (e *DialError) Error() string { return "error dialing backend: " + e.Err.Er
 // Unwrap supports errors.Is and errors.As.
 func (e *DialError) Unwrap() error { return e.Err }
 
-// timeoutError returns errSilent if the deadline has passed and the request has not ended,
+// timeoutError returns errTimeout if the deadline has passed and the request has not ended,
 // otherwise err.
-func timeoutError(ctx context.Context, until time.Time, err error) error {
-	if ctx.Err() == nil && !time.Now().Before(until) {
+func timeoutError(ctx context.Context, deadline time.Time, err error) error {
+	if ctx.Err() == nil && !time.Now().Before(deadline) {
 		return errTimeout
 	}
 	return err
 }
 
-// ask sends the request and reads the head of the response.
-func (c *Conn) ask(r *http.Request, until time.Time) error {
-	if err := c.SetDeadline(until); err != nil {
+// sendRequest sends the request and reads the head of the response.
+func (c *Conn) sendRequest(r *http.Request, deadline time.Time) error {
+	if err := c.SetDeadline(deadline); err != nil {
 		return err
 	}
 	if err := r.Write(c.Conn); err != nil {
@@ -122,8 +122,8 @@ func (c *Conn) ask(r *http.Request, until time.Time) error {
 func readHead(from *bufio.Reader) ([]byte, error) {
 	var all []byte
 	for begin, lines := 0, 0; ; {
-		part, err := from.ReadSlice('\n')
-		all = append(all, part...)
+		line, err := from.ReadSlice('\n')
+		all = append(all, line...)
 		switch {
 		case len(all) > responselimit.MaxHead, lines > responselimit.MaxFields:
 			return nil, responselimit.ErrHead

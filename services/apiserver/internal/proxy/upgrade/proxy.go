@@ -100,13 +100,13 @@ func (a *bufferedConn) Read(b []byte) (int, error) { return a.read.Read(b) }
 // rest is unchanged.
 func withoutOwnHeaders(head []byte) []byte {
 	var out []byte
-	own := false
+	dropping := false
 	for line := range bytes.Lines(head) {
 		name, _, _ := bytes.Cut(line, []byte(":"))
 		if folded := line[0] == ' ' || line[0] == '\t'; !folded {
-			own = responselimit.IsOwn(string(bytes.TrimSpace(name)))
+			dropping = responselimit.IsOwn(string(bytes.TrimSpace(name)))
 		}
-		if !own {
+		if !dropping {
 			out = append(out, line...)
 		}
 	}
@@ -121,25 +121,25 @@ var hopByHopHeaders = []string{
 // forwardRejection forwards a rejection. The client may already have sent data in the new protocol,
 // so the connection cannot be used for another request.
 func forwardRejection(w http.ResponseWriter, r *http.Request, backend *Conn) {
-	from := backend.Response.Header
-	for _, named := range from["Connection"] {
-		for name := range strings.SplitSeq(named, ",") {
-			from.Del(textproto.TrimString(name))
+	received := backend.Response.Header
+	for _, tokens := range received["Connection"] {
+		for name := range strings.SplitSeq(tokens, ",") {
+			received.Del(textproto.TrimString(name))
 		}
 	}
 	for _, name := range hopByHopHeaders {
-		from.Del(name)
+		received.Del(name)
 	}
-	responselimit.DropOwn(from)
-	to := w.Header()
-	for name := range to { // Kubernetes forwards the response unchanged
+	responselimit.DropOwn(received)
+	sent := w.Header()
+	for name := range sent { // Kubernetes forwards the response unchanged
 		if name != "Audit-Id" {
-			delete(to, name)
+			delete(sent, name)
 		}
 	}
-	maps.Copy(to, from)
+	maps.Copy(sent, received)
 	if r.ProtoMajor == 1 {
-		to.Set("Connection", "close")
+		sent.Set("Connection", "close")
 	}
 	w.WriteHeader(backend.Response.StatusCode)
 	err := backend.SetReadDeadline(time.Now().Add(rejectionTimeout))
@@ -170,12 +170,12 @@ func (p *flushingWriter) Write(b []byte) (int, error) {
 // Splice copies in both directions until one of them ends, and then closes both connections.
 func Splice(a, b net.Conn) {
 	done := make(chan struct{}, 2)
-	carry := func(to io.Writer, from io.Reader) {
+	copyData := func(to io.Writer, from io.Reader) {
 		_, _ = io.Copy(to, from) // after any error, the other direction ends too
 		done <- struct{}{}
 	}
-	go carry(a, b)
-	go carry(b, a)
+	go copyData(a, b)
+	go copyData(b, a)
 	<-done
 	_ = a.Close()
 	_ = b.Close()

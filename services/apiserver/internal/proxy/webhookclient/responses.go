@@ -29,9 +29,9 @@ const (
 
 // ResponseLimiter bounds the memory and CPU of the responses of one kind of webhook. Huge responses
 // are read a few at a time, and large ones are decoded one at a time. A response that holds a slot
-// waits only for its own webhook, which must keep sending. No webhook and no principal can occupy all
-// slots: a principal can have any number of webhooks, and a webhook can be called for any number of
-// principals. See limit.Queue.
+// waits only for its own webhook, which must keep sending. No webhook and no principal can occupy
+// all slots: a principal can have any number of webhooks, and a webhook can be called for any
+// number of principals. See limit.Queue.
 type ResponseLimiter struct {
 	// Timeout is how long a response that holds a slot may take for the next hugeResponse bytes.
 	Timeout time.Duration

@@ -105,8 +105,8 @@ func asPrincipal(ctx context.Context, name string) context.Context {
 	return ctx
 }
 
-// TestHugeResponsesWaitForSlots checks that neither one webhook nor one principal can hold all slots, so
-// that other calls proceed.
+// TestHugeResponsesWaitForSlots checks that neither one webhook nor one principal can hold all
+// slots, so that other calls proceed.
 func TestHugeResponsesWaitForSlots(t *testing.T) {
 	const slots = 4 // of one webhook or principal
 	s := newSlowServer(t)

@@ -8,17 +8,17 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-var placeTests = []test{
-	{"ConfirmReadsTheNewestRevision", func(s *suite) {
+var positionTests = []test{
+	{"ConfirmReturnsNewestRevision", func(s *suite) {
 		at := s.position()
 		for i := range 3 {
 			rev := s.create(key(i), "v")
 			if got, err := s.store.Confirm(s.ctx, at); err != nil || got != rev {
-				s.Fatalf("got %d, %v, want %d", got, err, rev)
+				s.Fatalf("Confirm(%+v) = %d, %v, want %d", at, got, err, rev)
 			}
 		}
 	}},
-	{"ConfirmInCompactedHistory", func(s *suite) {
+	{"ConfirmComparesRevisionsInCompactedHistory", func(s *suite) {
 		at := storage.Position{Revision: s.create(key(0), "v")}
 		at.Last = s.marks(at.Revision - 1)[0]
 		at.Last.Sum++
@@ -27,14 +27,14 @@ var placeTests = []test{
 			s.Fatal(err)
 		}
 		if got, err := s.store.Confirm(s.ctx, at); err != nil || got != newest {
-			s.Errorf("got %d, %v, want %d", got, err, newest)
+			s.Errorf("Confirm(%+v) = %d, %v, want %d", at, got, err, newest)
 		}
 		at.Revision = newest + 1
 		if _, err := s.store.Confirm(s.ctx, at); !replaced(err) {
-			s.Errorf("beyond the newest revision: got %v, want ReplacedError", err)
+			s.Errorf("Confirm(%+v) beyond the newest revision = %v, want ReplacedError", at, err)
 		}
 	}},
-	{"ResumeGoesOn", func(s *suite) {
+	{"ResumeContinuesAtPosition", func(s *suite) {
 		a := s.create(key(0), "v")
 		b := s.update(key(0), "w", a)
 		for _, m := range s.marks(a - 1) {
@@ -48,17 +48,17 @@ var placeTests = []test{
 			s.Errorf("resumed with %+v, want revision %d", got, c)
 		}
 	}},
-	{"ResumeFindsAnotherHistory", func(s *suite) {
+	{"ResumeDetectsAnotherHistory", func(s *suite) {
 		a := s.create(key(0), "v")
 		s.delete(key(0), a)
 		large := s.create(key(1), strings.Repeat("v", 1<<20))
-		for name, at := range s.elsewhere(a, large) {
+		for name, at := range s.foreignPositions(a, large) {
 			if err := s.resume(at).ended(); !replaced(err) {
 				s.Errorf("%s: got %v, want ReplacedError", name, err)
 			}
 		}
 	}},
-	{"ResumeAfterLoadTellsOnlyWhatIsNew", func(s *suite) {
+	{"ResumeAfterLoadDeliversOnlyNewEvents", func(s *suite) {
 		a := s.create(key(0), "v")
 		b := s.create(key(1), "v")
 		s.delete(key(0), a)
@@ -68,7 +68,7 @@ var placeTests = []test{
 			s.Errorf("resumed with %+v, want revision %d", got, c)
 		}
 	}},
-	{"ResumeFindsWhatWasNotThere", func(s *suite) {
+	{"ResumeDetectsChangesMissingFromLoad", func(s *suite) {
 		a := s.create(key(0), "v")
 		b := s.create(key(1), "v")
 		last := s.marks(a - 1)[0]
@@ -83,10 +83,10 @@ var placeTests = []test{
 		at.ReadAt = at.Revision
 		next := s.create(key(2), "v")
 		if got := s.resume(at).first(); got.Revision != next {
-			s.Errorf("deletion before the load: resumed with %+v", got)
+			s.Errorf("deletion before the load: resumed with %+v, want revision %d", got, next)
 		}
 	}},
-	{"ResumeFindsChangesBehindCompactedHistory", func(s *suite) {
+	{"ResumeDetectsChangesAfterCompactedHistory", func(s *suite) {
 		a := s.create(key(0), "v")
 		b := s.create(key(1), "v")
 		c := s.create(key(2), "v")
@@ -95,10 +95,10 @@ var placeTests = []test{
 			s.Fatal(err)
 		}
 		if err := s.resume(at).ended(); !replaced(err) {
-			s.Errorf("got %v, want ReplacedError", err)
+			s.Errorf("Resume(%+v) ended with %v, want ReplacedError", at, err)
 		}
 	}},
-	{"ResumeInCompactedHistory", func(s *suite) {
+	{"ResumeFromCompactedPosition", func(s *suite) {
 		a := s.create(key(0), "v")
 		at := storage.Position{Revision: a, Last: s.marks(a - 1)[0], Quiet: true}
 		if err := s.store.Compact(s.ctx, a); err != nil {
@@ -122,11 +122,11 @@ var placeTests = []test{
 
 // replacedTests apply to stores that can be replaced while in use.
 var replacedTests = []test{
-	{"ConfirmFindsAnotherHistory", func(s *suite) {
+	{"ConfirmDetectsAnotherHistory", func(s *suite) {
 		a := s.create(key(0), "v")
 		s.delete(key(0), a)
 		large := s.create(key(1), strings.Repeat("v", 1<<20))
-		for name, at := range s.elsewhere(a, large) {
+		for name, at := range s.foreignPositions(a, large) {
 			_, err := s.store.Confirm(s.ctx, at)
 			if !replaced(err) {
 				s.Errorf("%s: got %v, want ReplacedError", name, err)
@@ -144,31 +144,32 @@ var replacedTests = []test{
 	}},
 }
 
-// elsewhere returns positions that are not in the store's history. In the history a key was created
-// and deleted at a and the next revision, and a large value was written.
-func (s *suite) elsewhere(a, large int64) map[string]storage.Position {
+// foreignPositions returns positions that are not in the store's history, by description. In that
+// history a key was created at revision a and deleted at the next one, and a value was written at
+// revision large.
+func (s *suite) foreignPositions(a, large int64) map[string]storage.Position {
 	marks := s.marks(a - 1)
 	created, deleted, big := marks[0], marks[1], marks[2]
 	other := func(m storage.Mark, sum uint32) storage.Mark {
 		m.Sum += sum
 		return m
 	}
-	places := map[string]storage.Position{
-		"another value":           {Revision: created.Revision, Last: other(created, 1), Quiet: true},
-		"another value, deleted":  {Revision: large, Last: other(created, 1)},
-		"beyond the end":          {Revision: large + 5, Last: big, Quiet: true},
-		"a change beyond the end": {Revision: large + 5, Last: storage.Mark{Key: key(0), Revision: large + 5}, Quiet: true},
-		"a key that was not":      {Revision: a, Last: storage.Mark{Key: key(7), Revision: a, Sum: 1}, Quiet: true},
-		"a deletion that was not": {
+	positions := map[string]storage.Position{
+		"another value":            {Revision: created.Revision, Last: other(created, 1), Quiet: true},
+		"another value, deleted":   {Revision: large, Last: other(created, 1)},
+		"beyond the end":           {Revision: large + 5, Last: big, Quiet: true},
+		"a change beyond the end":  {Revision: large + 5, Last: storage.Mark{Key: key(0), Revision: large + 5}, Quiet: true},
+		"a key that did not exist": {Revision: a, Last: storage.Mark{Key: key(7), Revision: a, Sum: 1}, Quiet: true},
+		"a deletion that did not happen": {
 			Revision: a,
 			Last:     storage.Mark{Key: created.Key, Revision: a, Deleted: true, Sum: deleted.Sum},
 			Quiet:    true,
 		},
 	}
 	if res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{Limit: 1}); err == nil && res.Store != 0 {
-		places["another store"] = storage.Position{Revision: large, Last: big, Quiet: true, Store: res.Store + 1}
+		positions["another store"] = storage.Position{Revision: large, Last: big, Quiet: true, Store: res.Store + 1}
 	}
-	return places
+	return positions
 }
 
 // marks returns the marks of the changes after a revision.
@@ -185,7 +186,7 @@ func (s *suite) marks(after int64) (out []storage.Mark) {
 	return out
 }
 
-// place returns the position after a list.
+// position returns the position after a list of all keys.
 func (s *suite) position() storage.Position {
 	s.Helper()
 	res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{})

@@ -30,7 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) storage.Interface) {
 		{"Write", writeTests},
 		{"Watch", watchTests},
 		{"Compact", compactTests},
-		{"Position", placeTests},
+		{"Position", positionTests},
 	} {
 		runGroup(t, group.name, group.tests, open)
 	}

@@ -46,7 +46,7 @@ var watchTests = []test{
 	{"StartsAtBeginning", func(s *suite) {
 		s.create("/registry/pods/a", "v")
 		if got := s.watch("/registry/pods/", 0).events(1); got[0].Key != "/registry/pods/a" {
-			s.Fatalf("got %+v", got)
+			s.Fatalf("got events %+v, want one of /registry/pods/a", got)
 		}
 	}},
 	{"FutureStartWaits", func(s *suite) {
@@ -67,10 +67,10 @@ var watchTests = []test{
 		}
 		s.create("/registry/pods/a", "v")
 		if got := w.events(1); got[0].Key != "/registry/pods/a" {
-			s.Fatalf("got %+v", got)
+			s.Fatalf("got events %+v, want one of /registry/pods/a", got)
 		}
 	}},
-	{"RefusedWritesAreSilent", func(s *suite) {
+	{"RejectedWritesCauseNoEvents", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		w := s.watch("/registry/pods/", rev)
 		if _, err := s.store.Create(s.ctx, "/registry/pods/a", []byte("v2"), storage.WriteOptions{}); err == nil {
@@ -81,7 +81,7 @@ var watchTests = []test{
 		}
 		next := s.update("/registry/pods/a", "v3", rev)
 		if got := w.events(1); got[0].Revision != next || string(got[0].Value) != "v3" {
-			s.Fatalf("got %+v", got)
+			s.Fatalf("got event %+v, want value v3 at %d", got[0], next)
 		}
 	}},
 	{"ProgressWhenIdle", func(s *suite) {
@@ -110,8 +110,8 @@ var watchTests = []test{
 		w := s.watch("/registry/pods/", start)
 		s.wantProgress(w, rev)
 	}},
-	{"ProgressComesAfterItsEvents", progressAfterEvents},
-	{"NothingIsLostOrDoubled", nothingLost},
+	{"ProgressFollowsItsEvents", progressAfterEvents},
+	{"EachEventIsDeliveredOnce", eachEventOnce},
 	{"SlowReceiverMissesNothing", func(s *suite) {
 		start := s.revision()
 		w := s.watch("/registry/pods/", start)
@@ -130,7 +130,7 @@ var watchTests = []test{
 		wg.Wait()
 		w.events(n)
 	}},
-	{"StopEnds", func(s *suite) {
+	{"StopEndsWatch", func(s *suite) {
 		w := s.watch("/registry/pods/", 0)
 		w.Stop()
 		if err := w.ended(); err != nil {
@@ -151,7 +151,7 @@ var watchTests = []test{
 			s.Fatalf("stopped watch ended with %v", err)
 		}
 	}},
-	{"ContextEnds", func(s *suite) {
+	{"ContextEndsWatch", func(s *suite) {
 		ctx, cancel := context.WithCancel(s.ctx)
 		w, err := s.store.Watch(ctx, "/registry/pods/", 0)
 		if err != nil {
@@ -162,7 +162,7 @@ var watchTests = []test{
 			s.Fatalf("watch with an ended context ended with %v", err)
 		}
 	}},
-	{"StopOfOneLeavesOthers", func(s *suite) {
+	{"StopDoesNotAffectOtherWatches", func(s *suite) {
 		start := s.revision()
 		stopped := s.watch("/registry/pods/", start)
 		kept := s.watch("/registry/pods/", start)
@@ -214,9 +214,9 @@ func progressAfterEvents(s *suite) {
 	wg.Wait()
 }
 
-// nothingLost checks, with many writers and watchers from different revisions, that each watcher
+// eachEventOnce checks, with many writers and watchers from different revisions, that each watcher
 // receives each revision of its prefix once and in order.
-func nothingLost(s *suite) {
+func eachEventOnce(s *suite) {
 	const writers, writes = 4, 60
 	start := s.revision()
 	var watches []*watching
@@ -269,7 +269,7 @@ func nothingLost(s *suite) {
 }
 
 var compactTests = []test{
-	{"OldReadsAreRefused", func(s *suite) {
+	{"ReadsOfCompactedRevisionsAreRejected", func(s *suite) {
 		first := s.create("/registry/pods/a", "v1")
 		second := s.update("/registry/pods/a", "v2", first)
 		if err := s.store.Compact(s.ctx, second); err != nil {

@@ -139,8 +139,8 @@ func (m *Metrics) used(direction, provider, key, server string) {
 	m.keyIDLast.WithLabelValues(direction, provider, key, server).SetToCurrentTime()
 }
 
-// named records that the status of a plugin named a key.
-func (m *Metrics) named(provider, key, server string) {
+// recordStatusKey records that the status of a plugin named a key.
+func (m *Metrics) recordStatusKey(provider, key, server string) {
 	m.naming.Lock()
 	defer m.naming.Unlock()
 	m.inStatus.Add(series{provider: provider, key: key, server: server}, struct{}{})

@@ -176,7 +176,7 @@ func (e *envelope) validate() error {
 }
 
 // checkKeyID returns a label for metrics together with the error.
-func checkKeyID(id string) (word string, err error) {
+func checkKeyID(id string) (label string, err error) {
 	switch {
 	case id == "":
 		return "empty", errors.New("keyID is empty")
@@ -199,12 +199,12 @@ func (e *envelope) appendTo(dst []byte) []byte {
 	dst = protowire.AppendTag(dst, fieldSource, protowire.BytesType)
 	dst = protowire.AppendBytes(dst, e.source)
 	for _, a := range e.annotations {
-		one := protowire.AppendTag(nil, 1, protowire.BytesType)
-		one = protowire.AppendString(one, a.name)
-		one = protowire.AppendTag(one, 2, protowire.BytesType)
-		one = protowire.AppendBytes(one, a.value)
+		entry := protowire.AppendTag(nil, 1, protowire.BytesType)
+		entry = protowire.AppendString(entry, a.name)
+		entry = protowire.AppendTag(entry, 2, protowire.BytesType)
+		entry = protowire.AppendBytes(entry, a.value)
 		dst = protowire.AppendTag(dst, fieldAnnotations, protowire.BytesType)
-		dst = protowire.AppendBytes(dst, one)
+		dst = protowire.AppendBytes(dst, entry)
 	}
 	if e.sourceType != 0 {
 		dst = protowire.AppendTag(dst, fieldSourceType, protowire.VarintType)
@@ -217,18 +217,18 @@ func (e *envelope) appendTo(dst []byte) []byte {
 // affect the resulting key.
 func (e *envelope) sum() (out [sha256.Size]byte) {
 	h := sha256.New()
-	part := func(b []byte) {
+	writePart := func(b []byte) {
 		var n [8]byte
 		binary.BigEndian.PutUint64(n[:], uint64(len(b)))
 		h.Write(n[:])
 		h.Write(b)
 	}
-	part(binary.AppendUvarint(nil, e.sourceType))
-	part(e.source)
-	part([]byte(e.keyID))
+	writePart(binary.AppendUvarint(nil, e.sourceType))
+	writePart(e.source)
+	writePart([]byte(e.keyID))
 	for _, a := range e.annotations {
-		part([]byte(a.name))
-		part(a.value)
+		writePart([]byte(a.name))
+		writePart(a.value)
 	}
 	h.Sum(out[:0])
 	return out

@@ -156,8 +156,8 @@ func (h *health) probe(ctx context.Context, readStatus func(context.Context) err
 }
 
 // every polls readStatus until ctx ends. The interval depends on whether the last call succeeded.
-func every(ctx context.Context, pace Pace, first error, readStatus func(context.Context) error) {
-	for err := first; ; {
+func every(ctx context.Context, pace Pace, lastErr error, readStatus func(context.Context) error) {
+	for err := lastErr; ; {
 		wait := pace.HealthyInterval
 		if err != nil {
 			wait = pace.UnhealthyInterval

@@ -162,16 +162,16 @@ func (c *Config) newResponsiveness() responsiveness {
 
 // complete sets defaults for zero values.
 func (p Pace) complete() Pace {
-	or := func(d *time.Duration, standard time.Duration) {
+	setDefault := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {
-			*d = standard
+			*d = value
 		}
 	}
-	or(&p.HealthyInterval, time.Minute)
-	or(&p.UnhealthyInterval, 10*time.Second)
-	or(&p.HealthyTTL, 20*time.Second)
-	or(&p.UnhealthyTTL, 3*time.Second)
-	or(&p.Writes, 3*time.Minute)
-	or(&p.Doubt, 5*time.Second)
+	setDefault(&p.HealthyInterval, time.Minute)
+	setDefault(&p.UnhealthyInterval, 10*time.Second)
+	setDefault(&p.HealthyTTL, 20*time.Second)
+	setDefault(&p.UnhealthyTTL, 3*time.Second)
+	setDefault(&p.Writes, 3*time.Minute)
+	setDefault(&p.Doubt, 5*time.Second)
 	return p
 }

@@ -87,11 +87,11 @@ func (p *v1) ping(ctx context.Context) error {
 	if err != nil {
 		return &sectionError{"encrypt", p.Name, err}
 	}
-	back, err := p.decrypt(ctx, sealed)
+	decrypted, err := p.decrypt(ctx, sealed)
 	if err != nil {
 		return &sectionError{"decrypt", p.Name, err}
 	}
-	if string(back) != text {
+	if string(decrypted) != text {
 		return fmt.Errorf("failed to decrypt: KMS Provider %s returned another value than was encrypted", p.Name)
 	}
 	return nil
@@ -122,14 +122,14 @@ func (p *v1) encrypt(ctx context.Context, key []byte) ([]byte, error) {
 	if err := p.checkVersion(ctx); err != nil {
 		return nil, err
 	}
-	answer, err := p.plugin.Encrypt(ctx, &kmsv1.EncryptRequest{Version: v1Version, Plain: key})
+	response, err := p.plugin.Encrypt(ctx, &kmsv1.EncryptRequest{Version: v1Version, Plain: key})
 	if err = p.answered(err); err != nil {
 		return nil, err
 	}
-	if n := len(answer.GetCipher()); n == 0 || n > maxSource {
+	if n := len(response.GetCipher()); n == 0 || n > maxSource {
 		return nil, fmt.Errorf("KMS provider %s encrypted a key to %d bytes, want 1 to %d", p.Name, n, maxSource)
 	}
-	return answer.GetCipher(), nil
+	return response.GetCipher(), nil
 }
 
 func (p *v1) decrypt(ctx context.Context, sealed []byte) ([]byte, error) {
@@ -138,11 +138,11 @@ func (p *v1) decrypt(ctx context.Context, sealed []byte) ([]byte, error) {
 	if err := p.checkVersion(ctx); err != nil {
 		return nil, err
 	}
-	answer, err := p.plugin.Decrypt(ctx, &kmsv1.DecryptRequest{Version: v1Version, Cipher: sealed})
+	response, err := p.plugin.Decrypt(ctx, &kmsv1.DecryptRequest{Version: v1Version, Cipher: sealed})
 	if err = p.answered(err); err != nil {
 		return nil, err
 	}
-	return answer.GetPlain(), nil
+	return response.GetPlain(), nil
 }
 
 // Seal implements Provider.
@@ -213,9 +213,9 @@ func (p *v1) Open(ctx context.Context, sealed []byte, key string) ([]byte, bool,
 		return value, false, nil
 	}
 	// CBC may decrypt a modified value to garbage, but hardly to the beginning of an object.
-	if old, failed := c.cbc.Open(sealed, nil); failed == nil &&
-		(bytes.HasPrefix(old, []byte("k8s\x00")) || bytes.HasPrefix(old, []byte("{"))) {
-		return old, true, nil
+	if legacy, legacyErr := c.cbc.Open(sealed, nil); legacyErr == nil &&
+		(bytes.HasPrefix(legacy, []byte("k8s\x00")) || bytes.HasPrefix(legacy, []byte("{"))) {
+		return legacy, true, nil
 	}
 	return nil, false, err
 }

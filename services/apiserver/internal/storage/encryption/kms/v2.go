@@ -131,7 +131,7 @@ func (p *v2) status(ctx context.Context) error {
 		p.Metrics.invalid.WithLabelValues(p.Name, word).Inc()
 		errs = append(errs, fmt.Errorf("got invalid KMSv2 KeyID hash %q: %w", Hash(s.GetKeyId()), err))
 	} else {
-		p.Metrics.named(p.Name, Hash(s.GetKeyId()), Hash(p.ServerID))
+		p.Metrics.recordStatusKey(p.Name, Hash(s.GetKeyId()), Hash(p.ServerID))
 		if err := p.useKey(ctx, s.GetKeyId()); err != nil {
 			errs = append(errs, err)
 		}
@@ -160,11 +160,11 @@ func aggregate(errs []error) error {
 // useKey extends the current seed if the plugin's key is unchanged, and otherwise starts a new one.
 func (p *v2) useKey(ctx context.Context, id string) error {
 	expires := time.Now().Add(p.Pace.Writes) // counted from before the plugin is called
-	had := p.state.Load()
-	if had != nil && had.keyID == id {
-		again := *had
-		again.expires = expires
-		p.state.Store(&again)
+	current := p.state.Load()
+	if current != nil && current.keyID == id {
+		extended := *current
+		extended.expires = expires
+		p.state.Store(&extended)
 		return nil
 	}
 	next, err := p.generate(ctx)
@@ -178,7 +178,7 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 		next.own.proven.Store(true)
 		p.state.Store(next)
 		p.Logger.Info("KMS plugin uses a new key", "provider", p.Name, "key", next.keyHash)
-		if had == nil {
+		if current == nil {
 			p.Recovered()
 		}
 		return nil
@@ -192,18 +192,18 @@ func (p *v2) generate(ctx context.Context) (*state, error) {
 	if err := p.Metrics.generateKey(seed, rand.Read); err != nil {
 		return nil, err
 	}
-	answer, err := p.plugin.Encrypt(ctx, &kmsv2.EncryptRequest{Plaintext: seed, Uid: uuid.NewString()})
+	response, err := p.plugin.Encrypt(ctx, &kmsv2.EncryptRequest{Plaintext: seed, Uid: uuid.NewString()})
 	if err = p.answered(err); err != nil {
 		return nil, fmt.Errorf("failed to encrypt DEK, error: %w", err)
 	}
-	if bytes.Equal(answer.GetCiphertext(), seed) {
+	if bytes.Equal(response.GetCiphertext(), seed) {
 		return nil, errors.New("the plugin returned the plaintext from an encryption")
 	}
 	s := &state{envelope: envelope{
-		keyID:       answer.GetKeyId(),
-		source:      slices.Clone(answer.GetCiphertext()),
+		keyID:       response.GetKeyId(),
+		source:      slices.Clone(response.GetCiphertext()),
 		sourceType:  typeSeed,
-		annotations: annotationsOf(answer.GetAnnotations()),
+		annotations: annotationsOf(response.GetAnnotations()),
 	}}
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("response to an encryption: %w", err)
@@ -316,8 +316,8 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 	return o, nil
 }
 
-// decryptKey has the plugin decrypt a key once for all concurrent callers. Impatient callers use the known
-// state of the plugin and of the key.
+// decryptKey has the plugin decrypt a key once for all concurrent callers. Impatient callers use
+// the known state of the plugin and of the key.
 func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
 	if isImpatient(ctx) {
 		if p.unresponsive() {
@@ -364,7 +364,7 @@ func (p *v2) keep(id sum, c ciphers.Cipher) *opened {
 func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
-	answer, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
+	response, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
 		Ciphertext:  e.source,
 		KeyId:       e.keyID,
 		Annotations: e.annotationMap(),
@@ -375,9 +375,9 @@ func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) 
 	}
 	var c ciphers.Cipher
 	if e.sourceType == typeSeed {
-		c, err = ciphers.NewDerived(answer.GetPlaintext())
+		c, err = ciphers.NewDerived(response.GetPlaintext())
 	} else {
-		c, err = ciphers.NewGCM(answer.GetPlaintext())
+		c, err = ciphers.NewGCM(response.GetPlaintext())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the key that KMS provider %s decrypted: %w", p.Name, err)

@@ -205,7 +205,8 @@ func (p *Plugin) Calls(method string) int {
 
 var errRejected = errors.New("refused")
 
-// call counts a call, blocks it while the plugin hangs, and returns an error if the plugin rejects it.
+// call counts a call, blocks it while the plugin hangs, and returns an error if the plugin rejects
+// it.
 func (p *Plugin) call(ctx context.Context, method string) error {
 	p.mu.Lock()
 	p.calls[method]++

@@ -16,8 +16,8 @@ import (
 )
 
 // After a failed write to its database, etcd ends, and it ends again at the next start. Therefore
-// etcd rejects writes before the disk is full. A file reserves space, which is released when the disk
-// is almost full.
+// etcd rejects writes before the disk is full. A file reserves space, which is released when the
+// disk is almost full.
 const (
 	reserveName = "reserve"
 	// reserveBytes suffices for a new log file and for the growth of the database while only

@@ -231,8 +231,8 @@ func (s *Server) Stop() {
 	s.lock.Close()
 }
 
-// clearElections deletes the elections of earlier processes. Their leaders have ended, because only this
-// process reaches the server.
+// clearElections deletes the elections of earlier processes. Their leaders have ended, because only
+// this process reaches the server.
 func (s *Server) clearElections(ctx context.Context) error {
 	resp, err := s.client.Get(ctx, etcd.ElectionPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil || resp.Count == 0 {

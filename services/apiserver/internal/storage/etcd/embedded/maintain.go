@@ -88,22 +88,22 @@ func (m *maintenance) maintain(ctx context.Context) error {
 	defer s.gate.inside.Done()
 	now := time.Now()
 	newest := s.etcd.Server.KV().Rev()
-	before := m.revision
-	since := now.Sub(m.checkedAt)
+	previous := m.revision
+	elapsed := now.Sub(m.checkedAt)
 	m.revision = newest
 	m.checkedAt = now
 	if m.diskFull {
 		return nil // defragmentation needs space
 	}
 	if s.full() {
-		if before == 0 {
-			before = newest
+		if previous == 0 {
+			previous = newest
 		}
-		return m.makeRoom(ctx, before)
+		return m.makeRoom(ctx, previous)
 	}
 	size, used := s.sizes()
 	free := size - used
-	isIdle := before != 0 && float64(newest-before) <= busyWrites*since.Seconds()
+	isIdle := previous != 0 && float64(newest-previous) <= busyWrites*elapsed.Seconds()
 	if isIdle && free >= m.minFree && free > used {
 		return m.defragment("much of it is free")
 	}

@@ -16,8 +16,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// startWithQuota returns a server with a small quota, its maintenance and its log. The log may be read
-// while no maintenance runs.
+// startWithQuota returns a server with a small quota, its maintenance and its log. The log may be
+// read while no maintenance runs.
 func startWithQuota(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes.Buffer) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -80,8 +80,8 @@ func maintainOnce(t *testing.T, m *maintenance) {
 	}
 }
 
-// maintainUntil repeats look until done reports true. bbolt frees pages when the last read transaction
-// that can see them has ended, which may be after a look.
+// maintainUntil repeats maintainOnce until done reports true. bbolt frees pages when the last read
+// transaction that can see them has ended, which may be later.
 func maintainUntil(t *testing.T, m *maintenance, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {

@@ -23,17 +23,17 @@ const (
 	minHistory = 4 << 20
 )
 
-// trimmer compacts history when it takes much of the room that the live values leave below the quota
-// or on the disk. Otherwise a client that writes the same large object repeatedly fills the database
-// before the next regular compaction, and etcd rejects all writes of all clients. One goroutine owns
-// it.
+// trimmer compacts history when it takes much of the room that the live values leave below the
+// quota or on the disk. Otherwise a client that writes the same large object repeatedly fills the
+// database before the next regular compaction, and etcd rejects all writes of all clients. One
+// goroutine owns it.
 type trimmer struct {
 	server *Server
 	log    *slog.Logger
 	space  func(dir string) (size, free int64)
 
-	// minUsed is the smallest number of used bytes since the last compaction, about the size of the live
-	// values.
+	// minUsed is the smallest number of used bytes since the last compaction, about the size of the
+	// live values.
 	minUsed int64
 	// middle is the newest revision at which half of the allowed history was used.
 	middle int64
