@@ -127,12 +127,12 @@ type Cache struct {
 	era            atomic.Uint64 // changed under mu
 	position       position
 	// confirmed means that the store's history was confirmed recently.
-	confirmed atomic.Bool
-	life      context.Context
-	end       context.CancelFunc
-	waits     waits
-	reads     reads
-	older     olderReads
+	confirmed     atomic.Bool
+	life          context.Context // ends when Run ends
+	cancelLife    context.CancelFunc
+	revisionWaits revisionWaits
+	newestReads   newestReads
+	olderReads    olderReads
 	// lostCheck signals that a log dropped records that a watcher may need.
 	lostCheck chan struct{}
 

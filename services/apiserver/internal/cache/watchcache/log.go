@@ -122,7 +122,7 @@ func (l *eventLog) replace(seq uint64, r *record) {
 }
 
 // creatorOf returns the number of the record that created a version, and false if it is not kept.
-func (l *eventLog) creator(e *Entry) (uint64, bool) {
+func (l *eventLog) creatorOf(e *Entry) (uint64, bool) {
 	for seq := l.firstAfter(e.Revision - 1); seq < l.next; seq++ {
 		r := l.record(seq)
 		if r.entry == e {

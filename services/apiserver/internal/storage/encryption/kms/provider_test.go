@@ -43,13 +43,13 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 				checkError(t, "Check", provider.Check(t.Context()), "DeadlineExceeded")
 			} else {
 				_, _, err := provider.Open(t.Context(), sealed, storedKey)
-				says(t, "Open", err, "DeadlineExceeded")
-				says(t, "Check", provider.Check(t.Context()), "")
+				checkError(t, "Open", err, "DeadlineExceeded")
+				checkError(t, "Check", provider.Check(t.Context()), "")
 				recovered = 0 // reported by the status
 			}
 			before := p.Calls("Decrypt")
 			_, _, err := provider.Open(impatient, another, storedKey)
-			says(t, "impatient Open", err, silent)
+			checkError(t, "impatient Open", err, silent)
 			if p.Calls("Decrypt") != before {
 				t.Error("silent plugin was called")
 			}
@@ -58,10 +58,10 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 				checkError(t, "Check", provider.Check(t.Context()), "")
 			} else {
 				_, _, err = provider.Open(t.Context(), sealed, storedKey)
-				says(t, "Open", err, "")
+				checkError(t, "Open", err, "")
 			}
 			_, _, err = provider.Open(impatient, another, storedKey)
-			says(t, "impatient Open", err, "")
+			checkError(t, "impatient Open", err, "")
 			if recovered != 1 {
 				t.Errorf("Recovered was called %d times, want 1", recovered)
 			}

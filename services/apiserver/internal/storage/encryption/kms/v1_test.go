@@ -90,7 +90,7 @@ func TestOldForms(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, stale, err := provider.Open(t.Context(), c.sealed, storedKey)
-			says(t, "Open", err, c.want)
+			checkError(t, "Open", err, c.want)
 			if string(got) != c.value || stale != c.stale {
 				t.Errorf("got %q, stale %t, want %q, %t", got, stale, c.value, c.stale)
 			}
@@ -177,10 +177,10 @@ func TestOldPluginFailures(t *testing.T) {
 			}
 			c.with(p)
 			_, err = fresh(c.seal).Seal(t.Context(), nil, []byte("value"), storedKey)
-			says(t, "Seal", err, c.seal)
+			checkError(t, "Seal", err, c.seal)
 			_, _, err = fresh(c.open).Open(t.Context(), sealed, storedKey)
-			says(t, "Open", err, c.open)
-			says(t, "Check", fresh(c.check).Check(t.Context()), c.check)
+			checkError(t, "Open", err, c.open)
+			checkError(t, "Check", fresh(c.check).Check(t.Context()), c.check)
 		})
 	}
 }
@@ -193,7 +193,7 @@ func TestVersionIsRequestedOnce(t *testing.T) {
 	seal := func(want string) {
 		t.Helper()
 		_, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
-		says(t, "Seal", err, want)
+		checkError(t, "Seal", err, want)
 	}
 	seal("is not supported")
 	p.SetV1Version("v1beta1")
@@ -277,12 +277,12 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	_, _, err = provider.Open(ended, sealed, storedKey)
-	says(t, "ended request", err, "error while decrypting key: KMS provider rec: context canceled")
+	checkError(t, "ended request", err, "error while decrypting key: KMS provider rec: context canceled")
 	_, _, err = provider.Open(impatient, sealed, storedKey)
-	says(t, "impatient Open", err, "error while decrypting key: KMS provider rec: the plugin takes too long")
+	checkError(t, "impatient Open", err, "error while decrypting key: KMS provider rec: the plugin takes too long")
 	before := p.Calls("Decrypt")
 	_, _, err = provider.Open(impatient, sealed, storedKey)
-	says(t, "second impatient Open", err, "KMS provider rec did not respond recently")
+	checkError(t, "second impatient Open", err, "KMS provider rec did not respond recently")
 	if !kms.Unavailable(err) || p.Calls("Decrypt") != before {
 		t.Errorf("hanging plugin was called again, or the error is permanent: %v", err)
 	}
@@ -301,8 +301,8 @@ func TestInvalidEndpointsAreRejected(t *testing.T) {
 		c.Endpoint = endpoint
 		_, err1 := kms.NewV1(c)
 		_, err2 := kms.NewV2(t.Context(), c)
-		says(t, "version 1", err1, want)
-		says(t, "version 2", err2, want)
+		checkError(t, "version 1", err1, want)
+		checkError(t, "version 2", err2, want)
 	}
 	for endpoint, want := range map[string]string{"unix:///a/b": "/a/b", "unix:///@a": "@a"} {
 		if got, err := kms.Socket(endpoint); got != want || err != nil {
@@ -322,8 +322,8 @@ func TestSocketPathsMayContainURLCharacters(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Endpoint = (&url.URL{Scheme: "unix", Path: path}).String()
-	says(t, "version 1", newV1Provider(t, cfg).Check(t.Context()), "")
-	says(t, "version 2", newV2Provider(t, cfg).Check(t.Context()), "")
+	checkError(t, "version 1", newV1Provider(t, cfg).Check(t.Context()), "")
+	checkError(t, "version 2", newV2Provider(t, cfg).Check(t.Context()), "")
 }
 
 // TestCachedCheckOmitsCall checks that only the check that calls the plugin reports which call

@@ -123,7 +123,7 @@ func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 	cfg.Pace.Writes = time.Nanosecond
 	provider := newV2Provider(t, cfg)
 	_, err = provider.Seal(t.Context(), nil, []byte("value"), storedKey)
-	says(t, "Seal", err, "expired at")
+	checkError(t, "Seal", err, "expired at")
 	if got, _, err := provider.Open(t.Context(), sealed, storedKey); string(got) != "value" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -135,9 +135,9 @@ func TestWithoutSeedOperationsFail(t *testing.T) {
 	p.RejectCalls(true)
 	provider := newV2Provider(t, config(t, p))
 	_, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)
-	says(t, "Seal", err, "got unexpected nil transformer")
+	checkError(t, "Seal", err, "got unexpected nil transformer")
 	_, _, err = provider.Open(t.Context(), nil, storedKey)
-	says(t, "Open", err, "got unexpected nil transformer")
+	checkError(t, "Open", err, "got unexpected nil transformer")
 	if !kms.Unavailable(err) {
 		t.Errorf("got permanent error %v", err)
 	}
@@ -186,7 +186,7 @@ func TestValuesOfOtherKeysAreStale(t *testing.T) {
 		}
 	}
 	_, _, err = provider.Open(t.Context(), short, storedKey)
-	says(t, "a short seed", err, "the key that KMS provider rec decrypted: invalid seed length 2 used for key generation")
+	checkError(t, "a short seed", err, "the key that KMS provider rec decrypted: invalid seed length 2 used for key generation")
 	used := kmstest.Samples(t, reg, "apiserver_envelope_encryption_key_id_hash_total")
 	label := func(key string) string { return kms.Hash("test") + " " + kms.Hash(key) + " rec " + kms.FromStorage }
 	if used[label("key-1")] != 1 || used[label("key-2")] != 2 {
@@ -229,7 +229,7 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 			}
 			for range 2 {
 				_, _, err := provider.Open(t.Context(), sealed, "/other")
-				says(t, "Open", err, "message authentication failed")
+				checkError(t, "Open", err, "message authentication failed")
 				if doubted := errors.As(err, new(*kms.KeyError)); doubted == c.proven {
 					t.Errorf("key in doubt: got %t, want %t", doubted, !c.proven)
 				}
@@ -251,7 +251,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 		t.Helper()
 		before := p.Calls("Decrypt")
 		_, _, err := provider.Open(ctx, sealed, storedKey)
-		says(t, "Open", err, want)
+		checkError(t, "Open", err, want)
 		if (p.Calls("Decrypt") > before) != called {
 			t.Errorf("plugin called: got %t, want %t", !called, called)
 		}
@@ -279,9 +279,9 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 		ended, end := context.WithCancel(ctx)
 		end()
 		_, _, err := provider.Open(ended, sealed, storedKey)
-		says(t, "ended request", err, "failed to decrypt DEK, error: KMS provider rec: context canceled")
+		checkError(t, "ended request", err, "failed to decrypt DEK, error: KMS provider rec: context canceled")
 		_, _, err = provider.Open(impatient, sealed, storedKey)
-		says(t, "impatient Open", err, "failed to decrypt DEK, error: KMS provider rec: the plugin takes too long")
+		checkError(t, "impatient Open", err, "failed to decrypt DEK, error: KMS provider rec: the plugin takes too long")
 		open(provider, impatient, another, "KMS provider rec did not respond recently", false)
 		p.Resume()
 		open(provider, ctx, another, "", true)

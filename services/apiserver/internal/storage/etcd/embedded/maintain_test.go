@@ -233,7 +233,7 @@ func TestIdleDatabaseIsDefragmented(t *testing.T) {
 		return size <= before/2
 	})
 	logged := log.Len()
-	look(t, m)
+	maintainOnce(t, m)
 	if log.Len() != logged {
 		t.Errorf("defragmented again:\n%s", log)
 	}
