@@ -1,7 +1,7 @@
 package watchcache
 
 import (
-	"runtime/metrics"
+	runtimemetrics "runtime/metrics"
 	"sync"
 	"unsafe"
 	"weak"
@@ -79,9 +79,9 @@ func (p *pinnedValues) bytes() (total int64) {
 
 // completedCollections returns the number of completed garbage collections.
 func completedCollections() uint64 {
-	samples := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
-	metrics.Read(samples)
-	if samples[0].Value.Kind() != metrics.KindUint64 {
+	samples := []runtimemetrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
+	runtimemetrics.Read(samples)
+	if samples[0].Value.Kind() != runtimemetrics.KindUint64 {
 		return 0
 	}
 	return samples[0].Value.Uint64()
