@@ -77,7 +77,7 @@ func FuzzParseMatchesDecoder(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text))
 	}
-	f.Fuzz(agree)
+	f.Fuzz(compareWithDecoder)
 }
 
 func TestDuplicates(t *testing.T) {

@@ -127,7 +127,7 @@ func (b *fixture) probe(ctx context.Context) error {
 	return nil
 }
 
-func (b *fixture) probesAndChanges() (probes int, turned []bool) {
+func (b *fixture) probesAndChanges() (probes int, changes []bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.probeTimes), slices.Clone(b.changes)
@@ -208,8 +208,8 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		}
 		time.Sleep(10500 * time.Millisecond)
 		n, changes := b.probesAndChanges()
-		if n != 10 || !slices.Equal(turned, []bool{true}) || b.Breaker.Open() == nil {
-			t.Errorf("got %d probes in ten seconds, want 10; changes %v", n, turned)
+		if n != 10 || !slices.Equal(changes, []bool{true}) || b.Breaker.Open() == nil {
+			t.Errorf("got %d probes in ten seconds, want 10; changes %v", n, changes)
 		}
 		asked := b.connections.Load()
 		w := b.request(t.Context(), "a", nil, nil)
@@ -221,9 +221,9 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		b.alive.Store(true)
 		time.Sleep(2 * time.Second)
 		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
-		n, turned = b.probesAndChanges()
-		if !slices.Equal(turned, []bool{true, false}) || b.Breaker.Open() != nil {
-			t.Errorf("the breaker did not close: %v", turned)
+		n, changes = b.probesAndChanges()
+		if !slices.Equal(changes, []bool{true, false}) || b.Breaker.Open() != nil {
+			t.Errorf("the breaker did not close: %v", changes)
 		}
 		time.Sleep(time.Minute)
 		if later, _ := b.probesAndChanges(); later != n {
@@ -240,8 +240,8 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 			t.Error("got no new probe")
 		}
 		time.Sleep(time.Second) // a successful probe changes nothing
-		if _, changes := b.probesAndChanges(); len(turned) != 2 {
-			t.Errorf("got changes %v, want 2", turned)
+		if _, changes := b.probesAndChanges(); len(changes) != 2 {
+			t.Errorf("got changes %v, want 2", changes)
 		}
 	})
 }
@@ -278,8 +278,8 @@ func TestNoProbesAfterStop(t *testing.T) {
 			b.request(t.Context(), "a", nil, nil)
 		}
 		time.Sleep(time.Minute)
-		if n, changes := b.probesAndChanges(); n != 1 || len(turned) != 0 {
-			t.Errorf("got %d probes and changes %v, want 1 and none", n, turned)
+		if n, changes := b.probesAndChanges(); n != 1 || len(changes) != 0 {
+			t.Errorf("got %d probes and changes %v, want 1 and none", n, changes)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
-	"binnacle/services/apiserver/internal/cache/attributes"
+	cacheattributes "binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/storage"
@@ -177,12 +177,12 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 	var resources []watchcache.ResourceConfig
 	for _, n := range names {
 		prefix := "/registry/" + n + "/"
-		resources = append(resources, watchcache.ResourceConfig{Name: n, Prefix: prefix, Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+		resources = append(resources, watchcache.ResourceConfig{Name: n, Prefix: prefix, Attributes: func(key string, _ []byte) (cacheattributes.Attributes, error) {
 			ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 			if !ok {
 				ns, name = "", ns
 			}
-			return attributes.Attributes{Namespace: ns, Name: name}, nil
+			return cacheattributes.Attributes{Namespace: ns, Name: name}, nil
 		}})
 	}
 	cache, err := watchcache.New(watchcache.Config{Source: f.source, Newest: f.source, Resources: resources})

@@ -26,7 +26,7 @@ func (k kept) Load(_ context.Context, page func([]storage.KeyValue) error) (stor
 }
 
 func (k kept) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
-	return k.follow(ctx)
+	return k.ends(ctx)
 }
 
 func (kept) Progress(context.Context) error { return nil }
@@ -63,7 +63,7 @@ func TestSourceFollowErrors(t *testing.T) {
 		ends  error
 		want  func(error) bool
 	}{
-		{name: "stream error", follow: own, want: func(err error) bool { return errors.Is(err, own) && !reopened(err) }},
+		{name: "stream error", ends: own, want: func(err error) bool { return errors.Is(err, own) && !reopened(err) }},
 		{name: "reopened", lost: true, want: reopened},
 		{
 			name:  "reopened with an ended context",
@@ -76,9 +76,9 @@ func TestSourceFollowErrors(t *testing.T) {
 			live := openWith(t, builder(t), rules(rule("secrets", keys("aesgcm", key32))), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			source := newLoadedSource(t, kept{follow: func(inner context.Context) error {
-				if c.follow != nil {
-					return c.follow
+			source := newLoadedSource(t, kept{ends: func(inner context.Context) error {
+				if c.ends != nil {
+					return c.ends
 				}
 				<-inner.Done()
 				if c.ended {
