@@ -23,8 +23,8 @@ type Claimer interface {
 	Claim(ctx context.Context, r *Request) (Claim, error)
 }
 
-// Claim is a reservation of a write. Exactly one of its methods is called, once, unless the outcome
-// of the write is unknown.
+// Claim is a reservation for a write. Exactly one of its methods is called, once. Neither is called
+// if the outcome of the write is unknown.
 type Claim interface {
 	Keep(ctx context.Context) // the object was written
 	Drop(ctx context.Context) // the object was not and will not be written
@@ -63,17 +63,17 @@ type member[T any] struct {
 func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 	c := &Chain{metrics: m}
 	for _, p := range plugins {
-		if x, ok := p.Plugin.(Mutator); ok {
-			c.mutators = append(c.mutators, member[Mutator]{p.Name, x})
+		if plugin, ok := p.Plugin.(Mutator); ok {
+			c.mutators = append(c.mutators, member[Mutator]{p.Name, plugin})
 		}
-		if x, ok := p.Plugin.(Validator); ok {
-			c.validators = append(c.validators, member[Validator]{p.Name, x})
+		if plugin, ok := p.Plugin.(Validator); ok {
+			c.validators = append(c.validators, member[Validator]{p.Name, plugin})
 		}
-		if x, ok := p.Plugin.(Claimer); ok {
-			c.claimers = append(c.claimers, member[Claimer]{p.Name, x})
+		if plugin, ok := p.Plugin.(Claimer); ok {
+			c.claimers = append(c.claimers, member[Claimer]{p.Name, plugin})
 		}
-		if x, ok := p.Plugin.(ExternalCaller); ok {
-			c.externalCallers = append(c.externalCallers, x)
+		if plugin, ok := p.Plugin.(ExternalCaller); ok {
+			c.externalCallers = append(c.externalCallers, plugin)
 		}
 	}
 	return c
@@ -82,26 +82,26 @@ func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 // CallsExternal reports whether a plugin may call a service outside of the server for such a
 // request. Such a call should happen only once per request; see ExternalCaller.
 func (c *Chain) CallsExternal(ctx context.Context, r *Request) bool {
-	for _, o := range c.externalCallers {
-		if o.CallsExternal(ctx, r) {
+	for _, caller := range c.externalCallers {
+		if caller.CallsExternal(ctx, r) {
 			return true
 		}
 	}
 	return false
 }
 
-// Mutate runs the mutating phase. It runs it a second time if a plugin asked for that.
+// Mutate runs the mutating phase, and runs it again if a plugin called RequestReinvocation.
 func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Mutating admission", nil)
 	defer span.End()
 	r.reinvoke = false
 	r.reinvoked = false
-	if err := each(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.reinvoke {
+	if err := callEach(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.reinvoke {
 		return err
 	}
 	r.reinvoked = true
-	return each(ctx, c, r, admit, c.mutators, Mutator.Admit)
+	return callEach(ctx, c, r, admit, c.mutators, Mutator.Admit)
 }
 
 // Validate runs the validating phase.
@@ -109,11 +109,11 @@ func (c *Chain) Validate(ctx context.Context, r *Request) error {
 	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Validating admission", nil)
 	defer span.End()
-	return each(ctx, c, r, validate, c.validators, Validator.Validate)
+	return callEach(ctx, c, r, validate, c.validators, Validator.Validate)
 }
 
-// each calls members until one rejects the request.
-func each[T any](ctx context.Context, c *Chain, r *Request, step string, members []member[T], call func(T, context.Context, *Request) error) error {
+// callEach calls members until one rejects the request.
+func callEach[T any](ctx context.Context, c *Chain, r *Request, step string, members []member[T], call func(T, context.Context, *Request) error) error {
 	if c.metrics == nil {
 		for _, m := range members {
 			if err := call(m.plugin, ctx, r); err != nil {
@@ -123,18 +123,18 @@ func each[T any](ctx context.Context, c *Chain, r *Request, step string, members
 		return nil
 	}
 	begin := time.Now()
-	at := begin
+	last := begin
 	for _, m := range members {
 		err := call(m.plugin, ctx, r)
 		now := time.Now()
-		c.metrics.plugin(m.name, r.Operation, step, err != nil, now.Sub(at))
-		at = now
+		c.metrics.plugin(m.name, r.Operation, step, err != nil, now.Sub(last))
+		last = now
 		if err != nil {
 			c.metrics.step(r.Operation, step, true, now.Sub(begin))
 			return err
 		}
 	}
-	c.metrics.step(r.Operation, step, false, at.Sub(begin))
+	c.metrics.step(r.Operation, step, false, last.Sub(begin))
 	return nil
 }
 

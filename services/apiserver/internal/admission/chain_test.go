@@ -21,7 +21,7 @@ type plugin struct {
 
 var errRefused = errors.New("refused")
 
-func (p *plugin) say(phase string) error {
+func (p *plugin) record(phase string) error {
 	*p.calls = append(*p.calls, p.name+" "+phase)
 	if p.refuse == phase {
 		return errRefused
@@ -33,20 +33,20 @@ func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
 	if p.reinvoke && !r.Reinvoked() {
 		r.RequestReinvocation()
 	}
-	return p.say(fmt.Sprintf("admit %t", r.Reinvoked()))
+	return p.record(fmt.Sprintf("admit %t", r.Reinvoked()))
 }
 
-func (p *plugin) Validate(context.Context, *admission.Request) error { return p.say("validate") }
+func (p *plugin) Validate(context.Context, *admission.Request) error { return p.record("validate") }
 
 func (p *plugin) Claim(context.Context, *admission.Request) (admission.Claim, error) {
-	if err := p.say("claim"); err != nil {
+	if err := p.record("claim"); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *plugin) Keep(context.Context) { _ = p.say("keep") }
-func (p *plugin) Drop(context.Context) { _ = p.say("drop") }
+func (p *plugin) Keep(context.Context) { _ = p.record("keep") }
+func (p *plugin) Drop(context.Context) { _ = p.record("drop") }
 
 func TestChainCallsPluginsInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -78,7 +78,7 @@ func TestChainCallsPluginsInOrder(t *testing.T) {
 			c.a.name, c.b.name, c.a.calls, c.b.calls = "a", "b", &calls, &calls
 			chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: &c.a}, admission.Plugin{Name: "b", Plugin: &c.b})
 			r := &admission.Request{Operation: admission.Create}
-			if err := run(t.Context(), chain, r); (err != nil) != c.refused {
+			if err := runPhases(t.Context(), chain, r); (err != nil) != c.refused {
 				t.Errorf("got error %v, want an error: %t", err, c.refused)
 			}
 			if !slices.Equal(calls, c.want) {
@@ -88,7 +88,7 @@ func TestChainCallsPluginsInOrder(t *testing.T) {
 	}
 }
 
-func run(ctx context.Context, c *admission.Chain, r *admission.Request) error {
+func runPhases(ctx context.Context, c *admission.Chain, r *admission.Request) error {
 	if err := c.Mutate(ctx, r); err != nil {
 		return err
 	}
@@ -107,6 +107,6 @@ func TestFirstAnnotationWins(t *testing.T) {
 	r.Annotate("a", "1")
 	r.Annotate("a", "2")
 	if got := r.Annotations(); got["a"] != "1" || len(got) != 1 {
-		t.Errorf("got annotations %v", got)
+		t.Errorf("got annotations %v; want \"1\", length 1", got)
 	}
 }

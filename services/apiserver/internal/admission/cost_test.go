@@ -35,7 +35,7 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 		r := &admission.Request{}
 		for i := range 6 {
 			if ok, err := p.Bool(r.Metered(ctx), map[string]any{"numbers": many}, nil); !ok || err != nil {
-				t.Fatalf("%v, %v", ok, err)
+				t.Fatalf("got %v, %v; want true, no error", ok, err)
 			}
 			if want := min(i, 1); weighed != want {
 				t.Errorf("after %d expressions: got %d acquisitions, want %d", i+1, weighed, want)

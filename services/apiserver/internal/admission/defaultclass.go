@@ -2,8 +2,8 @@ package admission
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// DefaultClass returns the name of the default class, or "" if none is marked: the newest of the
-// marked ones, or the first by name among equally old ones.
+// DefaultClass returns the name of the default class, or "" if no class is marked as default. Of
+// several marked classes, the newest is the default. Of equally old ones, it is the first by name.
 func DefaultClass[T metav1.Object](all []T, marked func(T) bool) string {
 	var found metav1.Object
 	for _, c := range all {
@@ -11,8 +11,8 @@ func DefaultClass[T metav1.Object](all []T, marked func(T) bool) string {
 			continue
 		}
 		if found != nil {
-			was, is := found.GetCreationTimestamp(), c.GetCreationTimestamp()
-			if is.Before(&was) || is.Equal(&was) && c.GetName() > found.GetName() {
+			foundTime, time := found.GetCreationTimestamp(), c.GetCreationTimestamp()
+			if time.Before(&foundTime) || time.Equal(&foundTime) && c.GetName() > found.GetName() {
 				continue
 			}
 		}

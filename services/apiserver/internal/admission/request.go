@@ -83,7 +83,8 @@ func (r *Request) Annotate(key, value string) {
 // Annotations returns a copy of the audit annotations.
 func (r *Request) Annotations() map[string]string { return maps.Clone(r.annotations) }
 
-// Detail is Annotate for annotations that are recorded only together with the request's body.
+// Detail sets an audit annotation that is recorded only together with the request's body. The first
+// value of a key wins.
 func (r *Request) Detail(key, value string) {
 	if r.details == nil {
 		r.details = map[string]string{}
@@ -182,7 +183,7 @@ func (r *Request) Forbidden(err error) error {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), err)
 }
 
-// Forbiddenf is Forbidden with a formatted text.
+// Forbiddenf returns the rejection of a plugin with a formatted message.
 func (r *Request) Forbiddenf(format string, args ...any) error {
 	return r.Forbidden(fmt.Errorf(format, args...))
 }
@@ -205,40 +206,40 @@ type Reinvocation struct {
 
 // Reinvocation starts a call of the plugin with the given key.
 func (r *Request) Reinvocation(key any) *Reinvocation {
-	t, _ := r.State(key).(*Reinvocation)
-	if t == nil || !r.Reinvoked() {
-		t = &Reinvocation{request: r, wanted: map[string]bool{}, due: map[string]bool{}}
-		r.SetState(key, t)
-	} else if r.Object != nil && !semantic.Equal(t.last, r.Object) {
-		t.scheduleWanted()
+	state, _ := r.State(key).(*Reinvocation)
+	if state == nil || !r.Reinvoked() {
+		state = &Reinvocation{request: r, wanted: map[string]bool{}, due: map[string]bool{}}
+		r.SetState(key, state)
+	} else if r.Object != nil && !semantic.Equal(state.last, r.Object) {
+		state.scheduleWanted()
 	}
-	return t
+	return state
 }
 
 // ShouldCall reports whether a callee is to be called now.
-func (t *Reinvocation) ShouldCall(callee string) bool { return !t.request.Reinvoked() || t.due[callee] }
+func (i *Reinvocation) ShouldCall(callee string) bool { return !i.request.Reinvoked() || i.due[callee] }
 
 // Changed schedules another call of the callees that want one after a change.
-func (t *Reinvocation) Changed() {
-	t.scheduleWanted()
-	t.request.RequestReinvocation()
+func (i *Reinvocation) Changed() {
+	i.scheduleWanted()
+	i.request.RequestReinvocation()
 }
 
 // WantsReinvocation records that a callee wants another call if the object changes.
-func (t *Reinvocation) WantsReinvocation(callee string) { t.wanted[callee] = true }
+func (i *Reinvocation) WantsReinvocation(callee string) { i.wanted[callee] = true }
 
 // scheduleWanted schedules another call of the callees that want one.
-func (t *Reinvocation) scheduleWanted() {
-	for callee := range t.wanted {
-		t.due[callee] = true
+func (i *Reinvocation) scheduleWanted() {
+	for callee := range i.wanted {
+		i.due[callee] = true
 	}
-	clear(t.wanted)
+	clear(i.wanted)
 }
 
 // End ends the call of the plugin.
-func (t *Reinvocation) End() {
-	t.last = nil
-	if t.request.Object != nil && len(t.wanted) > 0 {
-		t.last = t.request.Object.DeepCopyObject()
+func (i *Reinvocation) End() {
+	i.last = nil
+	if i.request.Object != nil && len(i.wanted) > 0 {
+		i.last = i.request.Object.DeepCopyObject()
 	}
 }

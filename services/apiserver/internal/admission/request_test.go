@@ -60,7 +60,7 @@ func TestObjectNameInErrors(t *testing.T) {
 	r := &admission.Request{Resource: configMaps, Name: "r"}
 	err := r.Forbiddenf("no %d", 1)
 	if !apierrors.IsForbidden(err) || err.Error() != `configmaps "r" is forbidden: no 1` || r.Forbidden(err) != err {
-		t.Errorf("%v", err)
+		t.Errorf("got %v; want an error of type Forbidden, `configmaps \"r\" is forbidden: no 1`, %v", err, err)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestReinvocationStateIsPerRun(t *testing.T) {
 			calls.End()
 		})})
 		if err := chain.Mutate(t.Context(), r); err != nil || due != c.due {
-			t.Errorf("%+v: got %v, second call %t", c, err, due)
+			t.Errorf("%+v: got %v, second call %t; want no error, %v", c, err, due, c.due)
 		}
 	}
 }
@@ -223,10 +223,10 @@ func TestAnnotationsAreAudited(t *testing.T) {
 		rec.End(t.Context(), nil)
 		got := strings.Join(sink.lines, "\n")
 		if !strings.Contains(got, `"a/word":"1"`) || strings.Contains(got, `"a/detail":"1"`) != detailed || strings.Contains(got, `"2"`) {
-			t.Errorf("%v: %s", level, got)
+			t.Errorf("%v: %s; want text with `\"a/word\":\"1\"`, %v, text without `\"2\"`", level, got, detailed)
 		}
 		if d := r.Details(); len(d) != 1 || d["a/detail"] != "1" {
-			t.Errorf("details %v", d)
+			t.Errorf("details %v; want length 1, \"1\"", d)
 		}
 	}
 }

@@ -98,8 +98,8 @@ func (a *admissionBuilder) policiesKnown() bool {
 }
 
 // policySource returns the source of a kind of the group admissionregistration.k8s.io.
-func (a *admissionBuilder) policySource(version, resource string) policies.Source {
-	return policies.SourceOf(a.caches.lookup(schema.GroupVersionResource{
+func (a *admissionBuilder) policySource(version, resource string) admission.Source {
+	return admission.SourceOf(a.caches.lookup(schema.GroupVersionResource{
 		Group:    admissionregistrationv1.GroupName,
 		Version:  version,
 		Resource: resource,
@@ -193,7 +193,7 @@ func (a *admissionBuilder) webhooks() func(resource string, configuration []byte
 		}
 		k := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
-			Configurations: webhooks.SourceOf(k),
+			Configurations: admission.SourceOf(k),
 			Ready:          func() bool { return a.caches.cache.Ready() && k.Store.Known() },
 			Family:         a.sets.family,
 			Namespaces:     a.namespaces,

@@ -25,14 +25,14 @@ type Server struct {
 	t      testing.TB
 	server *httptest.Server
 
-	mu       sync.Mutex // a leaf lock
-	changed  chan struct{}
-	revision int
-	objects  map[key]object
-	events   []event
-	held     int // number of events that watches deliver, or -1 for all
-	gets     int
-	down     bool
+	mu          sync.Mutex // a leaf lock
+	changed     chan struct{}
+	revision    int
+	objects     map[key]object
+	events      []event
+	deliverable int // number of events that watches deliver; -1 for all
+	gets        int
+	down        bool
 }
 
 // key identifies an object.
@@ -43,14 +43,14 @@ type object = map[string]any
 
 // event is a change of an object.
 type event struct {
-	key  key
-	kind string
-	to   object
+	key    key
+	kind   string
+	object object
 }
 
 // New starts a server.
 func New(t testing.TB) *Server {
-	s := &Server{t: t, objects: map[key]object{}, changed: make(chan struct{}), held: -1}
+	s := &Server{t: t, objects: map[key]object{}, changed: make(chan struct{}), deliverable: -1}
 	s.server = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.server.Close)
 	return s
@@ -81,8 +81,8 @@ func (s *Server) Put(resource string, o Object) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var to object
-	if err := json.Unmarshal(raw, &to); err != nil {
+	var decoded object
+	if err := json.Unmarshal(raw, &decoded); err != nil {
 		s.t.Fatal(err)
 	}
 	k := key{resource, o.GetNamespace(), o.GetName()}
@@ -92,8 +92,8 @@ func (s *Server) Put(resource string, o Object) {
 	if s.objects[k] != nil {
 		kind = "MODIFIED"
 	}
-	s.objects[k] = to
-	s.record(k, kind, to)
+	s.objects[k] = decoded
+	s.record(k, kind, decoded)
 }
 
 // Delete removes an object.
@@ -114,10 +114,10 @@ func (s *Server) Delete(resource, namespace, name string) {
 }
 
 // record adds an event and sets its revision. The caller holds mu.
-func (s *Server) record(k key, kind string, to object) {
+func (s *Server) record(k key, kind string, obj object) {
 	s.revision++
-	to["metadata"].(object)["resourceVersion"] = strconv.Itoa(s.revision)
-	s.events = append(s.events, event{k, kind, to})
+	obj["metadata"].(object)["resourceVersion"] = strconv.Itoa(s.revision)
+	s.events = append(s.events, event{k, kind, obj})
 	s.wake()
 }
 
@@ -131,11 +131,11 @@ func (s *Server) wake() {
 func (s *Server) HoldWatches() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held = len(s.events)
+	s.deliverable = len(s.events)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.held = -1
+		s.deliverable = -1
 		s.wake()
 	}
 }
@@ -198,7 +198,7 @@ func parse(path string) (k key, ok bool) {
 func (s *Server) get(w http.ResponseWriter, r *http.Request, k key) {
 	s.mu.Lock()
 	s.gets++
-	found := asWanted(r, s.objects[k])
+	found := inRequestedForm(r, s.objects[k])
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	if found == nil {
@@ -214,7 +214,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 	items := []object{}
 	for each, o := range s.objects {
 		if selected(r, k, each, o) {
-			items = append(items, asWanted(r, o))
+			items = append(items, inRequestedForm(r, o))
 		}
 	}
 	list := object{"kind": listKinds()[k.resource], "apiVersion": "v1", "metadata": object{"resourceVersion": strconv.Itoa(s.revision)}, "items": items}
@@ -245,18 +245,18 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 		s.mu.Lock()
 		changed := s.changed
 		end := len(s.events)
-		if s.held >= 0 {
-			end = s.held
+		if s.deliverable >= 0 {
+			end = s.deliverable
 		}
-		var fresh []event
+		var newEvents []event
 		if from < end {
-			fresh = slices.Clone(s.events[from:end])
+			newEvents = slices.Clone(s.events[from:end])
 			from = end
 		}
 		s.mu.Unlock()
-		for _, e := range fresh {
-			if selected(r, k, e.key, e.to) {
-				s.write(w, object{"type": e.kind, "object": asWanted(r, e.to)})
+		for _, e := range newEvents {
+			if selected(r, k, e.key, e.object) {
+				s.write(w, object{"type": e.kind, "object": inRequestedForm(r, e.object)})
 			}
 		}
 		w.(http.Flusher).Flush()
@@ -275,8 +275,8 @@ func (s *Server) write(w http.ResponseWriter, body any) {
 }
 
 // selected reports whether a list or watch of collection k includes an object. of is its key.
-func selected(r *http.Request, k, of key, o object) bool {
-	if of.resource != k.resource || k.namespace != "" && of.namespace != k.namespace {
+func selected(r *http.Request, k, objectKey key, o object) bool {
+	if objectKey.resource != k.resource || k.namespace != "" && objectKey.namespace != k.namespace {
 		return false
 	}
 	wanted, only := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "type=")
@@ -288,8 +288,8 @@ func metadataOnly(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 }
 
-// asWanted returns an object in the form that the client requested.
-func asWanted(r *http.Request, o object) object {
+// inRequestedForm returns an object in the form that the client requested.
+func inRequestedForm(r *http.Request, o object) object {
 	if o == nil || !metadataOnly(r) {
 		return o
 	}

@@ -59,20 +59,20 @@ func (o *Options) mount(s *service) (err error) {
 	if s.tokens, err = o.Tokens.build(s.Service, o.Features); err != nil {
 		return err
 	}
-	known, err := callerauth.NewGuard(&o.Clients, s.Server.VerifyOptions)
+	guard, err := callerauth.NewGuard(&o.Clients, s.Server.VerifyOptions)
 	if err != nil {
 		return err
 	}
-	s.Follow = known.HasValidCertificate
+	s.Follow = guard.HasValidCertificate
 	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")
 	}
-	h := review.New(review.Config{
+	handler := review.New(review.Config{
 		Token:   authenticator.Unreserved(s.tokens.union),
 		Logger:  s.Log,
 		Metrics: review.NewMetrics(s.Metrics),
 	})
-	reviews.Mount(s.Engine, known, h.Serve, review.NotAllowed, "/", "/authenticate")
+	reviews.Mount(s.Engine, guard, handler.Serve, review.NotAllowed, "/", "/authenticate")
 	return nil
 }
 

@@ -19,13 +19,13 @@ import (
 )
 
 func TestEveryKindOfToken(t *testing.T) {
-	w, provider := newFixture(t), oidctest.New(t)
-	w.api.Put("serviceaccounts", serviceAccount("1"))
-	w.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
-	w.run(w.everything(provider))
+	f, provider := newFixture(t), oidctest.New(t)
+	f.api.Put("serviceaccounts", serviceAccount("1"))
+	f.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
+	f.run(f.everything(provider))
 	token := provider.Token(nil)
-	w.eventually(func() bool { return w.review(token) == "oidc:ada" })
-	account := w.signed(issuer, satoken.Binding{}, issuer)
+	f.eventually(func() bool { return f.review(token) == "oidc:ada" })
+	account := f.signed(issuer, satoken.Binding{}, issuer)
 	tests := []struct {
 		name, token string
 		audiences   []string
@@ -41,8 +41,8 @@ func TestEveryKindOfToken(t *testing.T) {
 		{name: "bootstrap, wrong secret", token: "abcdef.0123456789abcdee", audiences: nil, want: "bootstrap token: the secret is wrong"},
 		{name: "service account", token: account, audiences: nil, want: "system:serviceaccount:default:robot"},
 		{name: "service account for others", token: account, audiences: []string{"vault"}, want: `token audiences ["` + issuer + `"] is invalid for the target audiences ["vault"]`},
-		{name: "service account of others for others", token: w.signed(issuer, satoken.Binding{}, "vault"), audiences: []string{"vault"}, want: "system:serviceaccount:default:robot"},
-		{name: "service account of another issuer", token: w.signed("https://other", satoken.Binding{}, issuer), audiences: nil, want: "unknown"},
+		{name: "service account of others for others", token: f.signed(issuer, satoken.Binding{}, "vault"), audiences: []string{"vault"}, want: "system:serviceaccount:default:robot"},
+		{name: "service account of another issuer", token: f.signed("https://other", satoken.Binding{}, issuer), audiences: nil, want: "unknown"},
 		{name: "OIDC", token: token, audiences: nil, want: "oidc:ada"},
 		{name: "OIDC for us", token: token, audiences: []string{issuer}, want: "oidc:ada"},
 		{name: "OIDC for others", token: token, audiences: []string{"vault"}, want: "unknown"},
@@ -51,143 +51,143 @@ func TestEveryKindOfToken(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := w.review(tt.token, tt.audiences...); got != tt.want {
+			if got := f.review(tt.token, tt.audiences...); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			if strings.Contains(w.logs.String(), tt.token) && tt.token != "stranger" {
+			if strings.Contains(f.logs.String(), tt.token) && tt.token != "stranger" {
 				t.Error("got the token in the log")
 			}
 		})
 	}
-	_, metrics := w.get("/metrics")
+	_, metrics := f.get("/metrics")
 	for _, name := range []string{"serviceaccount_valid_tokens_total 2", `authn_webhook_review_duration_seconds_count{result="authenticated"}`} {
 		if !strings.Contains(metrics, name) {
-			t.Errorf("got no metric %s", name)
+			t.Errorf("got no metric %s, want it in the metrics", name)
 		}
 	}
 }
 
 // TestRevocationIsImmediate deletes the objects of tokens while the watches are delayed.
 func TestRevocationIsImmediate(t *testing.T) {
-	w, provider := newFixture(t), oidctest.New(t)
+	f, provider := newFixture(t), oidctest.New(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod-1"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-1"}}
 	held := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "secret", UID: "secret-1"}, Type: corev1.SecretTypeOpaque}
-	w.api.Put("serviceaccounts", serviceAccount("1"))
-	w.api.Put("pods", pod)
-	w.api.Put("nodes", node)
-	w.api.Put("secrets", held)
-	w.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
-	w.run(w.everything(provider))
+	f.api.Put("serviceaccounts", serviceAccount("1"))
+	f.api.Put("pods", pod)
+	f.api.Put("nodes", node)
+	f.api.Put("secrets", held)
+	f.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
+	f.run(f.everything(provider))
 	const robot = "system:serviceaccount:default:robot"
 	steps := []struct {
 		name, token, user string
 		remove            func()
 		err               string
 	}{
-		{name: "pod", token: w.signed(issuer, satoken.Binding{Pod: &satoken.Ref{Name: "pod", UID: "pod-1"}}, issuer), user: robot,
-			remove: func() { w.api.Delete("pods", "default", "pod") }, err: `pod "pod" of the token does not exist`},
-		{name: "node", token: w.signed(issuer, satoken.Binding{Node: &satoken.Ref{Name: "node", UID: "node-1"}}, issuer), user: robot,
-			remove: func() { w.api.Delete("nodes", "", "node") }, err: `node "node" of the token does not exist`},
-		{name: "secret", token: w.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer), user: robot,
-			remove: func() { w.api.Delete("secrets", "default", "secret") }, err: `secret "secret" of the token does not exist`},
+		{name: "pod", token: f.signed(issuer, satoken.Binding{Pod: &satoken.Ref{Name: "pod", UID: "pod-1"}}, issuer), user: robot,
+			remove: func() { f.api.Delete("pods", "default", "pod") }, err: `pod "pod" of the token does not exist`},
+		{name: "node", token: f.signed(issuer, satoken.Binding{Node: &satoken.Ref{Name: "node", UID: "node-1"}}, issuer), user: robot,
+			remove: func() { f.api.Delete("nodes", "", "node") }, err: `node "node" of the token does not exist`},
+		{name: "secret", token: f.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer), user: robot,
+			remove: func() { f.api.Delete("secrets", "default", "secret") }, err: `secret "secret" of the token does not exist`},
 		{name: "bootstrap token", token: "abcdef.0123456789abcdef", user: "system:bootstrap:abcdef",
-			remove: func() { w.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, err: "there is no bootstrap token abcdef"},
-		{name: "account was recreated", token: w.signed(issuer, satoken.Binding{}, issuer), user: robot, remove: func() { w.api.Put("serviceaccounts", serviceAccount("2")) }, err: "service account UID (uid-2) does not match claim (uid-1)"},
+			remove: func() { f.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, err: "there is no bootstrap token abcdef"},
+		{name: "account was recreated", token: f.signed(issuer, satoken.Binding{}, issuer), user: robot, remove: func() { f.api.Put("serviceaccounts", serviceAccount("2")) }, err: "service account UID (uid-2) does not match claim (uid-1)"},
 	}
 	for _, s := range steps {
-		if got := w.review(s.token); got != s.user {
-			t.Fatalf("%s: got %q before the deletion", s.name, got)
+		if got := f.review(s.token); got != s.user {
+			t.Fatalf("%s: got %q before the deletion, want %v", s.name, got, s.user)
 		}
 	}
-	release := w.api.HoldWatches()
+	release := f.api.HoldWatches()
 	defer release()
 	for _, s := range steps {
 		s.remove()
-		if got := w.review(s.token); got != s.err {
+		if got := f.review(s.token); got != s.err {
 			t.Errorf("%s: got %q, want %q", s.name, got, s.err)
 		}
 	}
 }
 
 func TestAPIServerIsDown(t *testing.T) {
-	w, provider := newFixture(t), oidctest.New(t)
-	w.api.Put("serviceaccounts", serviceAccount("1"))
-	w.run(w.everything(provider))
-	token := w.signed(issuer, satoken.Binding{}, issuer)
-	w.api.SetDown(true)
-	if got := w.review(token); got != "503" {
-		t.Errorf("got %q", got)
+	f, provider := newFixture(t), oidctest.New(t)
+	f.api.Put("serviceaccounts", serviceAccount("1"))
+	f.run(f.everything(provider))
+	token := f.signed(issuer, satoken.Binding{}, issuer)
+	f.api.SetDown(true)
+	if got := f.review(token); got != "503" {
+		t.Errorf("got %q, want \"503\"", got)
 	}
-	if got := w.review("static-token"); got != "carol" {
-		t.Errorf("got %q", got)
+	if got := f.review("static-token"); got != "carol" {
+		t.Errorf("got %q, want \"carol\"", got)
 	}
-	w.api.SetDown(false)
-	if got := w.review(token); got != "system:serviceaccount:default:robot" {
-		t.Errorf("got %q", got)
+	f.api.SetDown(false)
+	if got := f.review(token); got != "system:serviceaccount:default:robot" {
+		t.Errorf("got %q, want \"system:serviceaccount:default:robot\"", got)
 	}
 }
 
 // TestClientCertificates serves reviews only to clients with a permitted certificate.
 func TestClientCertificates(t *testing.T) {
-	w := newFixture(t)
-	o := w.options()
-	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
-	o.Serving.ClientCAFile = w.files.Trust(Name, certs.ClientCA)
+	f := newFixture(t)
+	o := f.options()
+	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
+	o.Serving.ClientCAFile = f.files.Trust(Name, certs.ClientCA)
 	o.Clients.AnyClient = false
 	o.Clients.Names = []string{"system:binnacle:apiserver"}
-	w.run(o)
+	f.run(o)
 	tests := []struct {
 		name string
 		pair certs.Pair
 		want int
 	}{
-		{name: "the API server", pair: w.files.WebhookClient(), want: http.StatusOK},
-		{name: "another name", pair: w.files.Admin(), want: http.StatusUnauthorized},
-		{name: "another CA", pair: w.files.FrontProxy(), want: http.StatusUnauthorized},
-		{name: "a serving certificate", pair: w.files.APIServer(), want: http.StatusUnauthorized},
-		{name: "of etcd", pair: w.files.EtcdClient(), want: http.StatusUnauthorized},
+		{name: "the API server", pair: f.files.WebhookClient(), want: http.StatusOK},
+		{name: "another name", pair: f.files.Admin(), want: http.StatusUnauthorized},
+		{name: "another CA", pair: f.files.FrontProxy(), want: http.StatusUnauthorized},
+		{name: "a serving certificate", pair: f.files.APIServer(), want: http.StatusUnauthorized},
+		{name: "of etcd", pair: f.files.EtcdClient(), want: http.StatusUnauthorized},
 		{name: "none", pair: certs.Pair{}, want: http.StatusUnauthorized},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := w.with(tt.pair)
+			c := f.clientWith(tt.pair)
 			for _, path := range []string{"/", "/authenticate"} {
-				code, answer := w.post(c, path, v1, "static-token")
+				code, answer := f.post(c, path, v1, "static-token")
 				if code != tt.want || strings.Contains(answer, "carol") != (tt.want == http.StatusOK) {
 					t.Errorf("%s: got %d %s", path, code, answer)
 				}
 			}
 		})
 	}
-	if code, _ := w.get("/livez"); code != http.StatusOK {
-		t.Errorf("livez without a certificate: got %d", code)
+	if code, _ := f.get("/livez"); code != http.StatusOK {
+		t.Errorf("livez without a certificate: got %d, want %v", code, http.StatusOK)
 	}
 }
 
 func TestVersionsAndPaths(t *testing.T) {
-	w := newFixture(t)
-	o := w.options()
-	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
-	w.run(o)
+	f := newFixture(t)
+	o := f.options()
+	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
+	f.run(o)
 	for _, path := range []string{"/", "/authenticate"} {
 		for _, version := range []string{v1, "authentication.k8s.io/v1beta1"} {
-			code, answer := w.post(w.client, path, version, "static-token")
+			code, answer := f.post(f.client, path, version, "static-token")
 			if code != http.StatusOK || !strings.Contains(answer, `"apiVersion":"`+version+`"`) || !strings.Contains(answer, `"username":"carol"`) {
-				t.Errorf("%s %s: got %d %s", path, version, code, answer)
+				t.Errorf("%s %s: got %d %s; want %v, text with %q, text with `\"username\":\"carol\"`", path, version, code, answer, http.StatusOK, `"apiVersion":"`+version+`"`)
 			}
 		}
-		if code, _ := w.get(path); code != http.StatusMethodNotAllowed {
-			t.Errorf("GET %s: got %d", path, code)
+		if code, _ := f.get(path); code != http.StatusMethodNotAllowed {
+			t.Errorf("GET %s: got %d, want %v", path, code, http.StatusMethodNotAllowed)
 		}
 	}
-	if code, _ := w.post(w.client, "/other", v1, "static-token"); code != http.StatusNotFound {
-		t.Errorf("other path: got %d", code)
+	if code, _ := f.post(f.client, "/other", v1, "static-token"); code != http.StatusNotFound {
+		t.Errorf("other path: got %d, want %v", code, http.StatusNotFound)
 	}
 }
 
 func TestConfigurationIsReloaded(t *testing.T) {
-	w, provider := newFixture(t), oidctest.New(t)
+	f, provider := newFixture(t), oidctest.New(t)
 	config := func(prefix string) string {
 		ca, err := json.Marshal(provider.CA())
 		if err != nil {
@@ -196,20 +196,20 @@ func TestConfigurationIsReloaded(t *testing.T) {
 		return fmt.Sprintf(`{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":%q,"audiences":[%q],"certificateAuthority":%s},"claimMappings":{"username":{"claim":"sub","prefix":%q}}}]}`,
 			provider.URL(), oidctest.ClientID, ca, prefix)
 	}
-	o := w.options()
-	o.Tokens.JWT.File = w.write("authn.yaml", config("one:"))
-	w.run(o)
+	o := f.options()
+	o.Tokens.JWT.File = f.write("authn.yaml", config("one:"))
+	f.run(o)
 	token := provider.Token(nil)
-	w.eventually(func() bool { return w.review(token) == "one:ada" })
-	w.write("authn.yaml", config("two:"))
-	w.eventually(func() bool { return w.review(token) == "two:ada" })
-	w.write("authn.yaml", "broken")
-	w.eventually(func() bool {
-		_, metrics := w.get("/metrics")
+	f.eventually(func() bool { return f.review(token) == "one:ada" })
+	f.write("authn.yaml", config("two:"))
+	f.eventually(func() bool { return f.review(token) == "two:ada" })
+	f.write("authn.yaml", "broken")
+	f.eventually(func() bool {
+		_, metrics := f.get("/metrics")
 		return strings.Contains(metrics, "apiserver_authentication_config_controller_automatic_reloads_total") && strings.Contains(metrics, `status="failure"} 1`)
 	})
-	if got := w.review(token); got != "two:ada" {
-		t.Errorf("after an invalid file: got %q", got)
+	if got := f.review(token); got != "two:ada" {
+		t.Errorf("after an invalid file: got %q, want \"two:ada\"", got)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestOptionErrors(t *testing.T) {
 
 // TestBuildErrors fails to start with files that cannot be read.
 func TestBuildErrors(t *testing.T) {
-	w := newFixture(t)
+	f := newFixture(t)
 	tests := []struct {
 		name string
 		set  func(o *Options)
@@ -264,17 +264,17 @@ func TestBuildErrors(t *testing.T) {
 		{name: "no configuration", set: func(o *Options) { o.Tokens.JWT.File = "/no/such" }, want: "--authentication-config"},
 		{name: "anonymous behind a gate", set: func(o *Options) {
 			_ = o.Features.Set("AnonymousAuthConfigurableEndpoints=false")
-			o.Tokens.JWT.File = w.write("anonymous.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n")
+			o.Tokens.JWT.File = f.write("anonymous.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n")
 		}, want: "anonymous: needs the feature gate AnonymousAuthConfigurableEndpoints"},
 		{name: "own issuer", set: func(o *Options) {
 			o.Tokens.ServiceAccounts.Issuers = []string{issuer}
-			o.Tokens.ServiceAccounts.KeyFiles = []string{w.files.ServiceAccountPublicKey()}
-			o.Tokens.JWT.File = w.write("own.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: "+issuer+", audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n")
+			o.Tokens.ServiceAccounts.KeyFiles = []string{f.files.ServiceAccountPublicKey()}
+			o.Tokens.JWT.File = f.write("own.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: "+issuer+", audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n")
 		}, want: "line 4: jwt[0].issuer.url: Invalid value"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := w.options()
+			o := f.options()
 			tt.set(o)
 			if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 				t.Fatal(err)
@@ -288,34 +288,34 @@ func TestBuildErrors(t *testing.T) {
 
 // TestMissingKey: a key is removed between the validation of the options and the start.
 func TestMissingKey(t *testing.T) {
-	w := newFixture(t)
-	raw, err := os.ReadFile(w.files.ServiceAccountPublicKey())
+	f := newFixture(t)
+	raw, err := os.ReadFile(f.files.ServiceAccountPublicKey())
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := w.options()
-	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{w.write("sa.pub", string(raw))}
+	o := f.options()
+	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.write("sa.pub", string(raw))}
 	if err := errors.Join(append(o.Validate(), o.Complete(), os.Remove(o.Tokens.ServiceAccounts.KeyFiles[0]))...); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--service-account-key-file") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v; want an error, text with \"--service-account-key-file\"", err)
 	}
 }
 
 // TestGatesAreReported: the metrics list all gates, including those that do not concern the
 // service.
 func TestGatesAreReported(t *testing.T) {
-	w := newFixture(t)
-	o := w.options()
+	f := newFixture(t)
+	o := f.options()
 	if err := o.Features.Set("WatchList=true,StructuredAuthenticationConfiguration=false"); err != nil {
 		t.Fatal(err)
 	}
-	w.run(o)
-	_, body := w.get("/metrics")
+	f.run(o)
+	_, body := f.get("/metrics")
 	for _, want := range []string{`kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`, `kubernetes_feature_enabled{name="StructuredAuthenticationConfiguration",stage="BETA"} 0`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("got no %s in the metrics", want)
+			t.Errorf("got no %s in the metrics, want one", want)
 		}
 	}
 }
@@ -328,23 +328,23 @@ func TestKindsOfTokens(t *testing.T) {
 		set  func(*fixture, *Options)
 		want [3]string // static, bootstrap, service account
 	}{
-		"static": {func(w *fixture, o *Options) {
-			o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
-			w.api.SetDown(true)
+		"static": {func(f *fixture, o *Options) {
+			o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
+			f.api.SetDown(true)
 		}, [3]string{"carol", "unknown", "unknown"}},
 		"bootstrap": {func(_ *fixture, o *Options) { o.Tokens.BootstrapTokens = true }, [3]string{"unknown", "system:bootstrap:abcdef", "unknown"}},
-		"service account": {func(w *fixture, o *Options) {
-			o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{w.files.ServiceAccountPublicKey()}
+		"service account": {func(f *fixture, o *Options) {
+			o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.files.ServiceAccountPublicKey()}
 		}, [3]string{"unknown", "unknown", "system:serviceaccount:default:robot"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFixture(t)
-			w.api.Put("serviceaccounts", serviceAccount("1"))
-			w.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
-			o := w.options()
-			c.set(w, o)
-			w.run(o)
-			if got := [3]string{w.review("static-token"), w.review(token), w.review(w.signed(issuer, satoken.Binding{}, issuer))}; got != c.want {
+			f := newFixture(t)
+			f.api.Put("serviceaccounts", serviceAccount("1"))
+			f.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
+			o := f.options()
+			c.set(f, o)
+			f.run(o)
+			if got := [3]string{f.review("static-token"), f.review(token), f.review(f.signed(issuer, satoken.Binding{}, issuer))}; got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -353,20 +353,20 @@ func TestKindsOfTokens(t *testing.T) {
 
 // TestAudiences: configured audiences replace the issuers as audiences of the API server.
 func TestAudiences(t *testing.T) {
-	w := newFixture(t)
-	w.api.Put("serviceaccounts", serviceAccount("1"))
-	o := w.options()
+	f := newFixture(t)
+	f.api.Put("serviceaccounts", serviceAccount("1"))
+	o := f.options()
 	o.Tokens.Audiences = []string{"own"}
-	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
-	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{w.files.ServiceAccountPublicKey()}
-	w.run(o)
-	if got := [3]string{w.review("static-token"), w.review("static-token", "own"), w.review("static-token", issuer)}; got != [3]string{"carol", "carol", "unknown"} {
+	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
+	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.files.ServiceAccountPublicKey()}
+	f.run(o)
+	if got := [3]string{f.review("static-token"), f.review("static-token", "own"), f.review("static-token", issuer)}; got != [3]string{"carol", "carol", "unknown"} {
 		t.Errorf("got %q", got)
 	}
-	if got := w.review(w.signed(issuer, satoken.Binding{}, "own")); got != "system:serviceaccount:default:robot" {
-		t.Errorf("own audience: got %q", got)
+	if got := f.review(f.signed(issuer, satoken.Binding{}, "own")); got != "system:serviceaccount:default:robot" {
+		t.Errorf("own audience: got %q, want \"system:serviceaccount:default:robot\"", got)
 	}
-	if got := w.review(w.signed(issuer, satoken.Binding{}, issuer)); !strings.Contains(got, "is invalid for the target audiences") {
-		t.Errorf("audience of the issuer: got %q", got)
+	if got := f.review(f.signed(issuer, satoken.Binding{}, issuer)); !strings.Contains(got, "is invalid for the target audiences") {
+		t.Errorf("audience of the issuer: got %q, want text with \"is invalid for the target audiences\"", got)
 	}
 }

@@ -87,118 +87,118 @@ func (b *safeBuffer) String() string {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &fixture{t: t, api: apitest.New(t), files: files, dir: t.TempDir(), logs: &safeBuffer{}}
-	w.client = w.with(certs.Pair{})
-	return w
+	f := &fixture{t: t, api: apitest.New(t), files: files, dir: t.TempDir(), logs: &safeBuffer{}}
+	f.client = f.clientWith(certs.Pair{})
+	return f
 }
 
-// with returns a client that presents a certificate, if any.
-func (w *fixture) with(pair certs.Pair) *http.Client {
-	w.t.Helper()
-	ca, err := os.ReadFile(w.files.CA(certs.ServingCA).Cert)
+// clientWith returns a client that presents a certificate, if any.
+func (f *fixture) clientWith(pair certs.Pair) *http.Client {
+	f.t.Helper()
+	ca, err := os.ReadFile(f.files.CA(certs.ServingCA).Cert)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	config := &tls.Config{RootCAs: x509.NewCertPool()}
 	config.RootCAs.AppendCertsFromPEM(ca)
 	if pair.Cert != "" {
 		p, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
 		if err != nil {
-			w.t.Fatal(err)
+			f.t.Fatal(err)
 		}
 		// The certificate is presented whatever the server requests.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &p, nil }
 	}
 	transport := &http.Transport{TLSClientConfig: config}
-	w.t.Cleanup(transport.CloseIdleConnections)
+	f.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
 // options returns the defaults with a free port.
-func (w *fixture) options() *Options {
+func (f *fixture) options() *Options {
 	o := NewOptions()
 	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
-	o.Serving.CertFile, o.Serving.KeyFile = w.files.Serving(Name).Cert, w.files.Serving(Name).Key
-	o.Client.Master = w.api.URL()
+	o.Serving.CertFile, o.Serving.KeyFile = f.files.Serving(Name).Cert, f.files.Serving(Name).Key
+	o.Client.Master = f.api.URL()
 	o.Clients.AnyClient = true
 	return o
 }
 
 // run starts a service that runs until the test ends, and waits until it is ready.
-func (w *fixture) run(o *Options) {
-	w.t.Helper()
+func (f *fixture) run(o *Options) {
+	f.t.Helper()
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	s, err := o.build(slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	s, err := o.build(slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	w.url = "https://" + s.Server.Addr().String()
+	f.url = "https://" + s.Server.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.run(ctx) }()
-	w.t.Cleanup(func() {
+	f.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			w.t.Errorf("Run: %v", err)
+			f.t.Errorf("Run() = %v, want no error", err)
 		}
 	})
-	w.eventually(func() bool { code, _ := w.get("/readyz"); return code == http.StatusOK })
+	f.eventually(func() bool { code, _ := f.get("/readyz"); return code == http.StatusOK })
 }
 
-func (w *fixture) eventually(condition func() bool) {
-	w.t.Helper()
-	if err := wait.PollUntilContextTimeout(w.t.Context(), 2*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
-		w.t.Fatalf("got %v\n%s", err, w.logs)
+func (f *fixture) eventually(condition func() bool) {
+	f.t.Helper()
+	if err := wait.PollUntilContextTimeout(f.t.Context(), 2*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
+		f.t.Fatalf("got %v\n%s, want no error", err, f.logs)
 	}
 }
 
-func (w *fixture) get(path string) (int, string) {
-	w.t.Helper()
-	resp, err := w.client.Get(w.url + path)
+func (f *fixture) get(path string) (int, string) {
+	f.t.Helper()
+	resp, err := f.client.Get(f.url + path)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return resp.StatusCode, string(body)
 }
 
 // post sends a review and returns the status and the body of the response.
-func (w *fixture) post(c *http.Client, path, version, token string, audiences ...string) (int, string) {
-	w.t.Helper()
+func (f *fixture) post(c *http.Client, path, version, token string, audiences ...string) (int, string) {
+	f.t.Helper()
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": version, "kind": "TokenReview", "spec": map[string]any{"token": token, "audiences": audiences},
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	resp, err := c.Post(w.url+path, "application/json", bytes.NewReader(body))
+	resp, err := c.Post(f.url+path, "application/json", bytes.NewReader(body))
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return resp.StatusCode, string(answer)
 }
 
 // review returns the user name of a token, or the error.
-func (w *fixture) review(token string, audiences ...string) string {
-	w.t.Helper()
-	code, answer := w.post(w.client, "/", v1, token, audiences...)
+func (f *fixture) review(token string, audiences ...string) string {
+	f.t.Helper()
+	code, answer := f.post(f.client, "/", v1, token, audiences...)
 	if code != http.StatusOK {
 		return fmt.Sprint(code)
 	}
 	var r authenticationv1.TokenReview
 	if err := json.Unmarshal([]byte(answer), &r); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	switch {
 	case r.Status.Authenticated:
@@ -209,11 +209,11 @@ func (w *fixture) review(token string, audiences ...string) string {
 	return r.Status.Error
 }
 
-func (w *fixture) write(name, content string) string {
-	w.t.Helper()
-	file := filepath.Join(w.dir, name)
+func (f *fixture) write(name, content string) string {
+	f.t.Helper()
+	file := filepath.Join(f.dir, name)
 	if err := errors.Join(os.WriteFile(file+".next", []byte(content), 0o600), os.Rename(file+".next", file)); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return file
 }
@@ -233,33 +233,33 @@ func serviceAccount(uid string) *corev1.ServiceAccount {
 }
 
 // signed returns a token of the service account.
-func (w *fixture) signed(issuer string, b satoken.Binding, audiences ...string) string {
-	w.t.Helper()
-	key, err := satoken.LoadPrivateKey(w.files.ServiceAccountKey())
+func (f *fixture) signed(issuer string, b satoken.Binding, audiences ...string) string {
+	f.t.Helper()
+	key, err := satoken.LoadPrivateKey(f.files.ServiceAccountKey())
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	s, err := satoken.NewSigner(issuer, key)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	b.Namespace, b.ServiceAccount = "default", satoken.Ref{Name: "robot", UID: "uid-1"}
 	token, _, err := s.Sign(satoken.Request{Binding: b, Audiences: audiences, IssuedAt: time.Now(), Lifetime: time.Hour})
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return token
 }
 
 // everything returns options with every kind of token.
-func (w *fixture) everything(provider *oidctest.Issuer) *Options {
-	o := w.options()
-	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\nof-the-suite,system:binnacle:apiserver,4\n")
+func (f *fixture) everything(provider *oidctest.Issuer) *Options {
+	o := f.options()
+	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\nof-the-suite,system:binnacle:apiserver,4\n")
 	o.Tokens.BootstrapTokens = true
 	o.Tokens.ServiceAccounts.Issuers = []string{issuer}
-	o.Tokens.ServiceAccounts.KeyFiles = []string{w.files.ServiceAccountPublicKey()}
+	o.Tokens.ServiceAccounts.KeyFiles = []string{f.files.ServiceAccountPublicKey()}
 	oidc := o.Tokens.JWT.OIDC
 	oidc.IssuerURL, oidc.ClientID, oidc.UsernamePrefix = provider.URL(), oidctest.ClientID, "oidc:"
-	oidc.CAFile = w.write("oidc-ca.crt", provider.CA())
+	oidc.CAFile = f.write("oidc-ca.crt", provider.CA())
 	return o
 }

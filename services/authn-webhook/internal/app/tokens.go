@@ -19,28 +19,28 @@ import (
 // tokens holds the authenticators in the order in which they are called, and their background
 // tasks.
 type tokens struct {
-	o     *TokenOptions
-	s     *servicerunner.Service
-	gates *features.Gates
-	union authenticator.Union
-	tasks []task.Task
+	options *TokenOptions
+	service *servicerunner.Service
+	gates   *features.Gates
+	union   authenticator.Union
+	tasks   []task.Task
 }
 
 // build returns the authenticators of all kinds of tokens that are turned on.
 func (o *TokenOptions) build(s *servicerunner.Service, gates *features.Gates) (*tokens, error) {
-	t := &tokens{o: o, s: s, gates: gates}
-	found, err := t.objects()
+	t := &tokens{options: o, service: s, gates: gates}
+	lookups, err := t.objects()
 	if err != nil {
 		return nil, err
 	}
 	constructors := []func(*objects.Objects) (authenticator.Token, error){t.file, t.serviceAccounts, t.bootstrap, t.jwt}
 	for _, create := range constructors {
-		member, err := create(found)
+		token, err := create(lookups)
 		if err != nil {
 			return nil, err
 		}
-		if member != nil {
-			t.union = append(t.union, member)
+		if token != nil {
+			t.union = append(t.union, token)
 		}
 	}
 	if len(t.union) == 0 {
@@ -52,11 +52,11 @@ func (o *TokenOptions) build(s *servicerunner.Service, gates *features.Gates) (*
 // objects returns the objects that tokens depend on, or nil if no kind of token needs any.
 func (t *tokens) objects() (*objects.Objects, error) {
 	c := objects.Config{
-		Client:          t.s.Client,
-		ServiceAccounts: len(t.o.ServiceAccounts.Issuers) > 0,
-		BootstrapTokens: t.o.BootstrapTokens,
-		Confirm:         t.o.ConfirmLookups,
-		Logger:          t.s.Log,
+		Client:          t.service.Client,
+		ServiceAccounts: len(t.options.ServiceAccounts.Issuers) > 0,
+		BootstrapTokens: t.options.BootstrapTokens,
+		Confirm:         t.options.ConfirmLookups,
+		Logger:          t.service.Log,
 	}
 	if !c.ServiceAccounts && !c.BootstrapTokens {
 		return nil, nil
@@ -65,29 +65,29 @@ func (t *tokens) objects() (*objects.Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.s.Health.Add("informer-sync", found.Check, health.Readyz)
+	t.service.Health.Add("informer-sync", found.Check, health.Readyz)
 	t.tasks = append(t.tasks, task.Task{Name: "watch objects of tokens", Run: found.Run})
 	return found, nil
 }
 
 // file returns the authenticator of the tokens in --token-auth-file, or nil.
 func (t *tokens) file(*objects.Objects) (authenticator.Token, error) {
-	if t.o.File == "" {
+	if t.options.File == "" {
 		return nil, nil
 	}
-	f, warnings, err := tokenfile.Load(t.o.File)
+	f, warnings, err := tokenfile.Load(t.options.File)
 	if err != nil {
 		return nil, fmt.Errorf("--token-auth-file: %w", err)
 	}
 	for _, w := range warnings {
-		t.s.Log.Warn("token file", "file", t.o.File, "warning", w)
+		t.service.Log.Warn("token file", "file", t.options.File, "warning", w)
 	}
-	return authenticator.ForAudiences(t.o.audiences(), f), nil
+	return authenticator.ForAudiences(t.options.audiences(), f), nil
 }
 
 // serviceAccounts returns the authenticator of service account tokens, or nil.
-func (t *tokens) serviceAccounts(found *objects.Objects) (authenticator.Token, error) {
-	o := &t.o.ServiceAccounts
+func (t *tokens) serviceAccounts(lookups *objects.Objects) (authenticator.Token, error) {
+	o := &t.options.ServiceAccounts
 	if len(o.Issuers) == 0 {
 		return nil, nil
 	}
@@ -98,39 +98,39 @@ func (t *tokens) serviceAccounts(found *objects.Objects) (authenticator.Token, e
 	return satoken.New(satoken.Config{
 		Issuers:   o.Issuers,
 		Keys:      keys,
-		Audiences: t.o.audiences(),
+		Audiences: t.options.audiences(),
 		Lookup:    o.Lookup,
-		Objects:   found,
-		Observe:   satoken.CountUses(t.s.Metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyInvalid),
+		Objects:   lookups,
+		Observe:   satoken.CountUses(t.service.Metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyInvalid),
 	})
 }
 
 // bootstrap returns the authenticator of bootstrap tokens, or nil.
-func (t *tokens) bootstrap(found *objects.Objects) (authenticator.Token, error) {
-	if !t.o.BootstrapTokens {
+func (t *tokens) bootstrap(lookups *objects.Objects) (authenticator.Token, error) {
+	if !t.options.BootstrapTokens {
 		return nil, nil
 	}
-	return authenticator.ForAudiences(t.o.audiences(), bootstraptoken.New(found, nil)), nil
+	return authenticator.ForAudiences(t.options.audiences(), bootstraptoken.New(lookups, nil)), nil
 }
 
 // jwt returns the authenticator of the authentication configuration, or nil.
 func (t *tokens) jwt(*objects.Objects) (authenticator.Token, error) {
-	if !t.o.JWT.IsSet() {
+	if !t.options.JWT.IsSet() {
 		return nil, nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("find the host's name: %w", err)
 	}
-	source, err := t.o.JWT.Source(authnconfig.Config{
-		DisallowedIssuers: t.o.ServiceAccounts.Issuers,
+	source, err := t.options.JWT.Source(authnconfig.Config{
+		DisallowedIssuers: t.options.ServiceAccounts.Issuers,
 		AnonymousFixed:    authnconfig.AnonymousGate(t.gates),
-		Logger:            t.s.Log,
-		Metrics:           authnconfig.NewMetrics(t.s.Metrics, host),
+		Logger:            t.service.Log,
+		Metrics:           authnconfig.NewMetrics(t.service.Metrics, host),
 	})
 	if err != nil {
 		return nil, err
 	}
 	t.tasks = append(t.tasks, task.Task{Name: "issuers of tokens", Run: source.Run})
-	return authenticator.ForAudiences(t.o.audiences(), source), nil
+	return authenticator.ForAudiences(t.options.audiences(), source), nil
 }

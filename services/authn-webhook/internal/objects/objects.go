@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -119,7 +120,7 @@ func (o *Objects) addWatches(c Config) error {
 // Check is a health check. It fails with the reason for waiting.
 func (o *Objects) Check(*http.Request) error {
 	for _, w := range o.watches {
-		if !w.follow.Synced() {
+		if !w.reflector.Synced() {
 			return fmt.Errorf("waiting for the list of %s", w.name)
 		}
 	}
@@ -128,7 +129,12 @@ func (o *Objects) Check(*http.Request) error {
 
 // Run watches until ctx ends, and returns the error of ctx.
 func (o *Objects) Run(ctx context.Context) error {
-	o.run(ctx)
+	var all sync.WaitGroup
+	for _, w := range o.watches {
+		all.Go(func() { _ = w.reflector.Run(ctx) }) // ends with ctx
+	}
+	all.Wait()
+	<-ctx.Done()
 	return ctx.Err()
 }
 
@@ -161,9 +167,9 @@ func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
 
 // partial returns the metadata of an object in the watch w, confirmed if that is configured.
 func (o *Objects) partial(ctx context.Context, w *watch, resource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
-	known, ok := w.get(namespace, name).(*metav1.PartialObjectMetadata)
+	watched, ok := w.get(namespace, name).(*metav1.PartialObjectMetadata)
 	if ok && !o.confirm {
-		return known, nil
+		return watched, nil
 	}
 	return confirmed(ctx, func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 		return o.metadata.Resource(coreResource(resource)).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -172,11 +178,11 @@ func (o *Objects) partial(ctx context.Context, w *watch, resource, namespace, na
 
 // Secret implements satoken.Objects and bootstraptoken.Secrets.
 func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	known := o.knownSecret(namespace, name)
-	if known != nil && !o.confirm {
-		return known, nil
+	watched := o.knownSecret(namespace, name)
+	if watched != nil && !o.confirm {
+		return watched, nil
 	}
-	if known == nil && o.isGuess(namespace, name) && !o.guesses.Allow() {
+	if watched == nil && o.isGuess(namespace, name) && !o.guesses.Allow() {
 		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
 	}
 	return confirmed(ctx, func(ctx context.Context) (*corev1.Secret, error) {
@@ -194,13 +200,15 @@ func (o *Objects) knownSecret(namespace, name string) *corev1.Secret {
 	return nil
 }
 
-// isGuess reports whether the name of a secret may be made up. Other names come from signed tokens.
+// isGuess reports whether a client may have made up the name of a secret. All other names come from
+// signed tokens.
 func (o *Objects) isGuess(namespace, name string) bool {
 	id, hasPrefix := strings.CutPrefix(name, bootstraptoken.SecretPrefix)
 	return namespace == bootstraptoken.Namespace && hasPrefix && id != ""
 }
 
-// confirmed calls the API server. A timeout is reported as such, and not as the end of the request.
+// confirmed returns an object as the API server has it. The error of a request that exceeds
+// lookupTimeout says so.
 func confirmed[T any](ctx context.Context, get func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

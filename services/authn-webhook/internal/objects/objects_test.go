@@ -35,26 +35,26 @@ func secret(name, uid string, kind corev1.SecretType) *corev1.Secret {
 // start returns synced objects.
 func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
 	t.Helper()
-	o, err := objects.New(objects.Config{
+	lookups, err := objects.New(objects.Config{
 		Client: api.Config(), ServiceAccounts: true, BootstrapTokens: true, Confirm: confirm, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Check(nil); err == nil || !strings.Contains(err.Error(), "waiting for the list of serviceaccounts") {
-		t.Errorf("before the start: got %v", err)
+	if err := lookups.Check(nil); err == nil || !strings.Contains(err.Error(), "waiting for the list of serviceaccounts") {
+		t.Errorf("before the start: got %v; want an error, text with \"waiting for the list of serviceaccounts\"", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- o.Run(ctx) }()
+	go func() { done <- lookups.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want %v", err, context.Canceled)
 		}
 	})
-	eventually(t, func() bool { return o.Check(nil) == nil })
-	return o
+	eventually(t, func() bool { return lookups.Check(nil) == nil })
+	return lookups
 }
 
 // eventually waits until a condition holds.
@@ -66,7 +66,7 @@ func eventually(t *testing.T, condition func() bool) {
 }
 
 // uids looks up every object and returns the UIDs, or "-" for missing ones.
-func uids(t *testing.T, o *objects.Objects) string {
+func uids(t *testing.T, lookups *objects.Objects) string {
 	t.Helper()
 	var out []string
 	add := func(m metav1.Object, err error) {
@@ -80,14 +80,14 @@ func uids(t *testing.T, o *objects.Objects) string {
 		}
 	}
 	ctx := t.Context()
-	sa, err := o.ServiceAccount(ctx, "ns", "sa")
+	sa, err := lookups.ServiceAccount(ctx, "ns", "sa")
 	add(sa, err)
-	pod, err := o.Pod(ctx, "ns", "pod")
+	pod, err := lookups.Pod(ctx, "ns", "pod")
 	add(pod, err)
-	node, err := o.Node(ctx, "node")
+	node, err := lookups.Node(ctx, "node")
 	add(node, err)
 	for _, name := range []string{"legacy", "bootstrap-token-abcdef", "other"} {
-		s, err := o.Secret(ctx, "kube-system", name)
+		s, err := lookups.Secret(ctx, "kube-system", name)
 		add(s, err)
 	}
 	return strings.Join(out, " ")
@@ -124,19 +124,19 @@ const (
 func TestConfirmed(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
-	o := start(t, api, true)
-	if got := uids(t, o); got != first {
-		t.Errorf("got %s", got)
+	lookups := start(t, api, true)
+	if got := uids(t, lookups); got != first {
+		t.Errorf("got %s, want %v", got, first)
 	}
 	release := api.HoldWatches()
 	defer release()
 	empty(api)
-	if got := uids(t, o); got != nothing {
-		t.Errorf("after the deletion: got %s", got)
+	if got := uids(t, lookups); got != nothing {
+		t.Errorf("after the deletion: got %s, want %v", got, nothing)
 	}
 	fill(api, "2")
-	if got := uids(t, o); got != second {
-		t.Errorf("after recreation: got %s", got)
+	if got := uids(t, lookups); got != second {
+		t.Errorf("after recreation: got %s, want %v", got, second)
 	}
 }
 
@@ -144,17 +144,17 @@ func TestConfirmed(t *testing.T) {
 func TestWatched(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
-	o := start(t, api, false)
-	if got, n := uids(t, o), api.Gets(); got != first || n != 1 {
+	lookups := start(t, api, false)
+	if got, n := uids(t, lookups), api.Gets(); got != first || n != 1 {
 		t.Errorf("got %s after %d requests, want one, for the secret without a token", got, n)
 	}
 	empty(api)
-	eventually(t, func() bool { return uids(t, o) == nothing })
+	eventually(t, func() bool { return uids(t, lookups) == nothing })
 	release := api.HoldWatches()
 	defer release()
 	fill(api, "2")
-	if got := uids(t, o); got != second {
-		t.Errorf("after recreation: got %s", got)
+	if got := uids(t, lookups); got != second {
+		t.Errorf("after recreation: got %s, want %v", got, second)
 	}
 }
 
@@ -162,19 +162,19 @@ func TestWatched(t *testing.T) {
 // are still found.
 func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	api := apitest.New(t)
-	o := start(t, api, true)
+	lookups := start(t, api, true)
 	for i := range 1000 {
-		if _, err := o.Secret(t.Context(), "kube-system", fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
-			t.Fatalf("got %v", err)
+		if _, err := lookups.Secret(t.Context(), "kube-system", fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
+			t.Fatalf("got %v, want an error of type NotFound", err)
 		}
 	}
 	if n := api.Gets(); n > 200 {
-		t.Errorf("got %d requests for 1000 guesses", n)
+		t.Errorf("got %d requests for 1000 guesses, want at most 200", n)
 	}
 	// A watched token is found, whatever the number of guesses.
 	api.Put("secrets", secret("bootstrap-token-abcdef", "good", bootstraptoken.SecretType))
 	eventually(t, func() bool {
-		s, err := o.Secret(t.Context(), "kube-system", "bootstrap-token-abcdef")
+		s, err := lookups.Secret(t.Context(), "kube-system", "bootstrap-token-abcdef")
 		return err == nil && s.UID == "good"
 	})
 	api.Put("secrets", secret("a-secret-of-another-name", "other", corev1.SecretTypeOpaque))
@@ -182,14 +182,14 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	elsewhere.Namespace = "ns"
 	api.Put("secrets", elsewhere)
 	for i := range 1000 {
-		if _, err := o.Secret(t.Context(), "kube-system", fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
-			t.Fatalf("got %v", err)
+		if _, err := lookups.Secret(t.Context(), "kube-system", fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
+			t.Fatalf("got %v, want an error of type NotFound", err)
 		}
 	}
 	for range 50 { // valid tokens, not guesses
 		for _, k := range [][2]string{{"kube-system", "bootstrap-token-abcdef"}, {"kube-system", "a-secret-of-another-name"}, {"ns", "bootstrap-token-ghijkl"}} {
-			if _, err := o.Secret(t.Context(), k[0], k[1]); err != nil {
-				t.Fatalf("%v: %v", k, err)
+			if _, err := lookups.Secret(t.Context(), k[0], k[1]); err != nil {
+				t.Fatalf("%v: %v, want no error", k, err)
 			}
 		}
 	}
@@ -199,12 +199,12 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 func TestUnwatchedObjectsAreRequested(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
-	o, err := objects.New(objects.Config{Client: api.Config(), Logger: slog.New(slog.DiscardHandler)})
+	lookups, err := objects.New(objects.Config{Client: api.Config(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := uids(t, o); got != first {
-		t.Errorf("got %s", got)
+	if got := uids(t, lookups); got != first {
+		t.Errorf("got %s, want %v", got, first)
 	}
 	if _, err := objects.New(objects.Config{Client: &rest.Config{Host: "http://%zz"}}); err == nil {
 		t.Error("got no error without an address")
@@ -221,14 +221,14 @@ func TestLittleIsCached(t *testing.T) {
 	bootstrap.Data["usage-bootstrap-authentication"] = []byte("true")
 	api.Put("secrets", legacy)
 	api.Put("secrets", bootstrap)
-	o := start(t, api, false)
+	lookups := start(t, api, false)
 	for name, want := range map[string]string{"legacy": "map[token:[120]] map[a:b]", "bootstrap-token-abcdef": "map[token:[120] usage-bootstrap-authentication:[116 114 117 101]] map[]"} {
-		s, err := o.Secret(t.Context(), "kube-system", name)
+		s, err := lookups.Secret(t.Context(), "kube-system", name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(s.Data, s.Labels); got != want || api.Gets() != 0 {
-			t.Errorf("%s: got %s", name, got)
+			t.Errorf("%s: got %s; want %v, 0", name, got, want)
 		}
 	}
 }
@@ -237,12 +237,12 @@ func TestLittleIsCached(t *testing.T) {
 func TestFailingAPIServerIsNoResult(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
-	o := start(t, api, true)
+	lookups := start(t, api, true)
 	api.SetDown(true)
-	if _, err := o.ServiceAccount(t.Context(), "ns", "sa"); err == nil || apierrors.IsNotFound(err) {
+	if _, err := lookups.ServiceAccount(t.Context(), "ns", "sa"); err == nil || apierrors.IsNotFound(err) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := o.Secret(t.Context(), "kube-system", "legacy"); err == nil || apierrors.IsNotFound(err) {
+	if _, err := lookups.Secret(t.Context(), "kube-system", "legacy"); err == nil || apierrors.IsNotFound(err) {
 		t.Errorf("got %v", err)
 	}
 }

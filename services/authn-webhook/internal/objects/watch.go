@@ -3,7 +3,6 @@ package objects
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,12 +27,12 @@ const (
 
 // watch follows one kind of objects.
 type watch struct {
-	name   string
-	follow *reflector.Reflector
-	store  *reflector.Store[any] // of *PartialObjectMetadata or *Secret
+	name      string
+	reflector *reflector.Reflector
+	store     *reflector.Store[any] // of *PartialObjectMetadata or *Secret
 }
 
-// get returns the known object, or nil. A nil watch knows none.
+// get returns an object from the watch, or nil. A nil watch has no objects.
 func (w *watch) get(namespace, name string) any {
 	if w == nil {
 		return nil
@@ -74,7 +73,7 @@ func newWatch(name string, log *slog.Logger,
 	follow func(context.Context, metav1.ListOptions) (apiwatch.Interface, error),
 ) *watch {
 	w := &watch{name: name, store: reflector.NewStore(trimmed, nil)}
-	w.follow = reflector.New(reflector.Config{
+	w.reflector = reflector.New(reflector.Config{
 		Resource: name,
 		List:     list,
 		Watch:    follow,
@@ -109,14 +108,4 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID,
 		ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
 	}
-}
-
-// run runs all watches and waits until they end.
-func (o *Objects) run(ctx context.Context) {
-	var all sync.WaitGroup
-	for _, w := range o.watches {
-		all.Go(func() { _ = w.follow.Run(ctx) }) // ends with ctx
-	}
-	all.Wait()
-	<-ctx.Done()
 }

@@ -37,35 +37,35 @@ type Config struct {
 }
 
 // Handler answers token reviews.
-type Handler struct{ c Config }
+type Handler struct{ config Config }
 
 // New returns a handler.
 func New(c Config) *Handler {
 	if c.Timeout == 0 {
 		c.Timeout = Timeout
 	}
-	return &Handler{c: c}
+	return &Handler{config: c}
 }
 
 // Serve answers one request.
 func (h *Handler) Serve(c *gin.Context) {
-	began := time.Now()
+	start := time.Now()
 	result := h.serve(c)
-	h.c.Metrics.reviewed(result, time.Since(began))
+	h.config.Metrics.reviewed(result, time.Since(start))
 }
 
 // serve answers a review and returns the result for the metrics.
 func (h *Handler) serve(c *gin.Context) result {
-	version, spec, bad := read(c.Writer, c.Request)
-	if bad != nil {
-		reviews.Reject(c, *bad)
+	version, spec, rejection := read(c.Writer, c.Request)
+	if rejection != nil {
+		reviews.Reject(c, *rejection)
 		return resultInvalid
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), h.c.Timeout)
+	ctx, cancel := context.WithTimeout(c.Request.Context(), h.config.Timeout)
 	defer cancel()
 	r, ok, err := h.authenticate(ctx, spec)
 	if err != nil && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil) {
-		h.c.Logger.Warn("failed to review a token", "error", err)
+		h.config.Logger.Warn("failed to review a token", "error", err)
 		reviews.Unavailable(c, "the token cannot be reviewed now: "+err.Error())
 		return resultUnavailable
 	}
@@ -78,9 +78,9 @@ func (h *Handler) serve(c *gin.Context) result {
 	case err != nil:
 		outcome = resultRefused
 		status.Error = err.Error()
-		h.c.Logger.Debug("token refused", "error", err)
+		h.config.Logger.Debug("token refused", "error", err)
 	}
-	answer(c, http.StatusOK, inVersion(version, status))
+	respond(c, http.StatusOK, inVersion(version, status))
 	return outcome
 }
 
@@ -88,7 +88,7 @@ func (h *Handler) authenticate(ctx context.Context, spec *authenticationv1.Token
 	if len(spec.Token) > authenticator.MaxTokenBytes {
 		return nil, false, authenticator.ErrTooLong
 	}
-	r, ok, err := h.c.Token.AuthenticateToken(ctx, spec.Token, spec.Audiences)
+	r, ok, err := h.config.Token.AuthenticateToken(ctx, spec.Token, spec.Audiences)
 	if err != nil || !ok {
 		return nil, false, err
 	}
@@ -99,10 +99,10 @@ func (h *Handler) authenticate(ctx context.Context, spec *authenticationv1.Token
 }
 
 // read parses the review in a request. Errors do not quote the body, which contains a token.
-func read(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, bad *reviews.Rejection) {
-	body, bad := reviews.Read(w, r, maxBodyBytes)
-	if bad != nil {
-		return "", nil, bad
+func read(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, rejection *reviews.Rejection) {
+	body, rejection := reviews.Read(w, r, maxBodyBytes)
+	if rejection != nil {
+		return "", nil, rejection
 	}
 	// v1beta1 has the same fields.
 	var review authenticationv1.TokenReview
@@ -146,7 +146,7 @@ func inVersion(version string, s authenticationv1.TokenReviewStatus) any {
 // NotAllowed rejects requests with methods other than POST.
 func NotAllowed(c *gin.Context) { reviews.MethodNotAllowed(c, "token reviews") }
 
-func answer(c *gin.Context, code int, body any) {
+func respond(c *gin.Context, code int, body any) {
 	c.Header("Cache-Control", "no-store")
 	c.JSON(code, body)
 }

@@ -55,25 +55,25 @@ type fixture struct {
 }
 
 func newFixture() *fixture {
-	w := &fixture{registry: prometheus.NewRegistry()}
+	f := &fixture{registry: prometheus.NewRegistry()}
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	h := review.New(review.Config{
 		Token:   authenticator.TokenFunc(known),
-		Logger:  slog.New(slog.NewTextHandler(&w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Metrics: review.NewMetrics(w.registry), Timeout: 20 * time.Millisecond,
+		Logger:  slog.New(slog.NewTextHandler(&f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics: review.NewMetrics(f.registry), Timeout: 20 * time.Millisecond,
 	})
 	e.POST("/", h.Serve)
 	e.GET("/", review.NotAllowed)
-	w.handler = e
-	return w
+	f.handler = e
+	return f
 }
 
-func (w *fixture) post(body, media string) *httptest.ResponseRecorder {
+func (f *fixture) post(body, media string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 	r.Header.Set("Content-Type", media)
 	out := httptest.NewRecorder()
-	w.handler.ServeHTTP(out, r)
+	f.handler.ServeHTTP(out, r)
 	return out
 }
 
@@ -110,10 +110,10 @@ func TestReviews(t *testing.T) {
 	for _, version := range []string{v1, v1beta1} {
 		for _, tt := range tests {
 			t.Run(version+" "+tt.name, func(t *testing.T) {
-				w := newFixture()
-				out := w.post(body(version, tt.token, tt.audiences...), "application/json; charset=utf-8")
+				f := newFixture()
+				out := f.post(body(version, tt.token, tt.audiences...), "application/json; charset=utf-8")
 				if out.Code != http.StatusOK {
-					t.Fatalf("got %d %s", out.Code, out.Body)
+					t.Fatalf("got %d %s, want %v", out.Code, out.Body, http.StatusOK)
 				}
 				var r authenticationv1.TokenReview
 				if err := json.Unmarshal(out.Body.Bytes(), &r); err != nil {
@@ -121,7 +121,7 @@ func TestReviews(t *testing.T) {
 				}
 				s := r.Status
 				if r.APIVersion != version || r.Kind != "TokenReview" || r.Spec.Token != "" {
-					t.Errorf("got %s %s, spec %v", r.APIVersion, r.Kind, r.Spec)
+					t.Errorf("got %s %s, spec %v; want %v, \"TokenReview\", \"\"", r.APIVersion, r.Kind, r.Spec, version)
 				}
 				if s.Authenticated != (tt.user != "") || s.User.Username != tt.user || s.Error != tt.err || !slices.Equal(s.Audiences, tt.got) {
 					t.Errorf("got %+v", s)
@@ -129,8 +129,8 @@ func TestReviews(t *testing.T) {
 				if tt.user == "ada" && (s.User.UID != "7" || s.User.Groups[0] != "dev" || s.User.Extra["example.org/x"][0] != "y") {
 					t.Errorf("got %+v", s.User)
 				}
-				w.wantOne(t, tt.result)
-				w.wantSecret(t, tt.token)
+				f.wantOne(t, tt.result)
+				f.wantSecret(t, tt.token)
 			})
 		}
 	}
@@ -138,12 +138,12 @@ func TestReviews(t *testing.T) {
 
 func TestNoDecision(t *testing.T) {
 	for _, token := range []string{"later", "slow"} {
-		w := newFixture()
-		out := w.post(body(v1, token), "application/json")
+		f := newFixture()
+		out := f.post(body(v1, token), "application/json")
 		if out.Code != http.StatusServiceUnavailable || out.Header().Get("Retry-After") == "" || !strings.Contains(out.Body.String(), `"reason":"ServiceUnavailable"`) {
-			t.Errorf("%s: got %d %s", token, out.Code, out.Body)
+			t.Errorf("%s: got %d %s; want %v, other than \"\", text with `\"reason\":\"ServiceUnavailable\"`", token, out.Code, out.Body, http.StatusServiceUnavailable)
 		}
-		w.wantOne(t, "unavailable")
+		f.wantOne(t, "unavailable")
 	}
 }
 
@@ -170,9 +170,9 @@ func TestReviewTimeout(t *testing.T) {
 			}),
 			Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()), Timeout: c.timeout,
 		}).Serve)
-		w := &fixture{handler: e}
-		if out := w.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK || !strings.Contains(out.Body.String(), `"username":"`+c.want+`"`) {
-			t.Errorf("%s: got %d %s", name, out.Code, out.Body)
+		f := &fixture{handler: e}
+		if out := f.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK || !strings.Contains(out.Body.String(), `"username":"`+c.want+`"`) {
+			t.Errorf("%s: got %d %s; want %v, text with %q", name, out.Code, out.Body, http.StatusOK, `"username":"`+c.want+`"`)
 		}
 	}
 }
@@ -199,25 +199,25 @@ func TestInvalidReviews(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newFixture()
-			out := w.post(tt.body, tt.media)
+			f := newFixture()
+			out := f.post(tt.body, tt.media)
 			if out.Code != tt.code || !strings.Contains(out.Body.String(), tt.want) || !strings.Contains(out.Body.String(), `"kind":"Status"`) {
-				t.Errorf("got %d %s", out.Code, out.Body)
+				t.Errorf("got %d %s; want %v, text with %q, text with `\"kind\":\"Status\"`", out.Code, out.Body, tt.code, tt.want)
 			}
-			w.wantOne(t, "invalid")
+			f.wantOne(t, "invalid")
 		})
 	}
 	out := httptest.NewRecorder()
 	newFixture().handler.ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/", nil))
 	if out.Code != http.StatusMethodNotAllowed || out.Header().Get("Allow") != "POST" {
-		t.Errorf("GET: got %d", out.Code)
+		t.Errorf("GET: got %d; want %v, \"POST\"", out.Code, http.StatusMethodNotAllowed)
 	}
 }
 
 // wantOne checks that one review was counted, with the given result.
-func (w *fixture) wantOne(t *testing.T, result string) {
+func (f *fixture) wantOne(t *testing.T, result string) {
 	t.Helper()
-	families, err := w.registry.Gather()
+	families, err := f.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,10 +232,10 @@ func (w *fixture) wantOne(t *testing.T, result string) {
 	}
 }
 
-func (w *fixture) wantSecret(t *testing.T, token string) {
+func (f *fixture) wantSecret(t *testing.T, token string) {
 	t.Helper()
-	if strings.Contains(w.logs.String(), token) && token != "bad" {
-		t.Errorf("got the token in the log: %s", w.logs.String())
+	if strings.Contains(f.logs.String(), token) && token != "bad" {
+		t.Errorf("got the token in the log: %s", f.logs.String())
 	}
 }
 

@@ -97,7 +97,7 @@ func (s *Server) Delete(resource string, o Object) int64 { return s.change(resou
 // DeleteUnseen removes an object without a watch event.
 func (s *Server) DeleteUnseen(resource string, o Object) { s.change(resource, o, true, false) }
 
-func (s *Server) change(resource string, o Object, gone, tell bool) int64 {
+func (s *Server) change(resource string, o Object, deleted, notify bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
@@ -113,13 +113,13 @@ func (s *Server) change(resource string, o Object, gone, tell bool) int64 {
 	}
 	key := o.GetNamespace() + "/" + o.GetName()
 	kind := "ADDED"
-	_, had := s.objects[resource][key]
+	_, existed := s.objects[resource][key]
 	switch {
-	case gone:
+	case deleted:
 		kind = "DELETED"
 		delete(s.objects[resource], key)
 	default:
-		if had {
+		if existed {
 			kind = "MODIFIED"
 		}
 		if s.objects[resource] == nil {
@@ -127,7 +127,7 @@ func (s *Server) change(resource string, o Object, gone, tell bool) int64 {
 		}
 		s.objects[resource][key] = data
 	}
-	if tell {
+	if notify {
 		s.send(resource, fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", kind, data))
 	}
 	return s.revision
@@ -148,7 +148,7 @@ func (s *Server) send(resource string, line []byte) {
 	s.wake = make(chan struct{})
 }
 
-// BookmarkAt is Bookmark with a given revision.
+// BookmarkAt sends a given revision to the watches of a resource.
 func (s *Server) BookmarkAt(resource, apiVersion, kind, revision string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *Server) BookmarkAt(resource, apiVersion, kind, revision string) {
 // SetOff removes versions of the API, such as "v1beta2", for later requests.
 func (s *Server) SetOff(versions ...string) { s.setOff(http.StatusNotFound, versions) }
 
-// Forbid is SetOff with the error that the client is not permitted.
+// Forbid makes the server reject later requests for versions of the API with 403.
 func (s *Server) Forbid(versions ...string) { s.setOff(http.StatusForbidden, versions) }
 
 func (s *Server) setOff(code int, versions []string) {

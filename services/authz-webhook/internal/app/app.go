@@ -73,11 +73,11 @@ func (o *Options) mount(s *servicerunner.Service) (*policy.Policy, error) {
 		case modeRBAC:
 			chain = append(chain, p.Engine)
 		case modeABAC:
-			z, err := abac.Load(o.PolicyFile, s.Log)
+			authz, err := abac.Load(o.PolicyFile, s.Log)
 			if err != nil {
 				return nil, err
 			}
-			chain = append(chain, z)
+			chain = append(chain, authz)
 		}
 	}
 	c := review.Config{
@@ -86,15 +86,15 @@ func (o *Options) mount(s *servicerunner.Service) (*policy.Policy, error) {
 	if roles {
 		c.Position = func() rbac.Position { return p.Engine.Snapshot().Position() }
 	}
-	h := review.New(c)
-	known, err := callerauth.NewGuard(&o.Clients, s.Server.VerifyOptions)
+	handler := review.New(c)
+	guard, err := callerauth.NewGuard(&o.Clients, s.Server.VerifyOptions)
 	if err != nil {
 		return nil, err
 	}
-	s.Follow = known.HasValidCertificate
+	s.Follow = guard.HasValidCertificate
 	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")
 	}
-	reviews.Mount(s.Engine, known, h.Serve, review.NotAllowed, "/", "/authorize")
+	reviews.Mount(s.Engine, guard, handler.Serve, review.NotAllowed, "/", "/authorize")
 	return p, nil
 }

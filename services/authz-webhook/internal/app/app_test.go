@@ -67,15 +67,15 @@ func start(t *testing.T, change func(*Options)) *fixture {
 	ca, certs := clients(t, "apiserver", "other")
 	_, strangers := clients(t, "apiserver")
 	certs["stranger"] = strangers["apiserver"]
-	w := &fixture{t: t, api: apitest.New(), certs: certs}
-	t.Cleanup(w.api.Close)
+	f := &fixture{t: t, api: apitest.New(), certs: certs}
+	t.Cleanup(f.api.Close)
 	caFile := filepath.Join(dir, "ca.crt")
 	if err := os.WriteFile(caFile, ca, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o := NewOptions()
 	o.AddFlags(&options.Sections{})
-	o.Client.Master = w.api.URL
+	o.Client.Master = f.api.URL
 	o.Serving.BindAddress, o.Serving.SecurePort, o.Serving.CertDir, o.Serving.ClientCAFile = net.IPv4(127, 0, 0, 1), 0, dir, caFile
 	if change != nil {
 		change(o)
@@ -96,47 +96,47 @@ func start(t *testing.T, change func(*Options)) *fixture {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want no error", err)
 		}
 	})
-	w.url = "https://" + s.Server.Addr().String()
-	return w
+	f.url = "https://" + s.Server.Addr().String()
+	return f
 }
 
 // send sends a request of a client and returns the response and its body.
-func (w *fixture) send(client, method, path, body string) (*http.Response, string) {
-	w.t.Helper()
+func (f *fixture) send(client, method, path, body string) (*http.Response, string) {
+	f.t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true}
-	if c, ok := w.certs[client]; ok {
+	if c, ok := f.certs[client]; ok {
 		config.Certificates = []tls.Certificate{c}
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
-	req, err := http.NewRequest(method, w.url+path, bytes.NewBufferString(body))
+	req, err := http.NewRequest(method, f.url+path, bytes.NewBufferString(body))
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return resp, string(b)
 }
 
-func (w *fixture) eventually(what string, check func() bool) {
-	w.t.Helper()
+func (f *fixture) eventually(what string, check func() bool) {
+	f.t.Helper()
 	deadline, tick := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
 	for !check() {
 		select {
 		case <-deadline:
-			w.t.Fatalf("timed out: %s", what)
+			f.t.Fatalf("timed out: %s", what)
 		case <-tick.C:
 		}
 	}
@@ -145,33 +145,33 @@ func (w *fixture) eventually(what string, check func() bool) {
 const asks = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"verb":"get","namespace":"a","resource":"pods"}}}`
 
 func TestService(t *testing.T) {
-	w := start(t, func(o *Options) {
+	f := start(t, func(o *Options) {
 		o.Clients.Names = []string{"apiserver"}
 	})
-	w.eventually("ready", func() bool { r, _ := w.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
-	w.api.Put("roles", &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}})
-	w.api.Put("rolebindings", &rbacv1.RoleBinding{
+	f.eventually("ready", func() bool { r, _ := f.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
+	f.api.Put("roles", &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}})
+	f.api.Put("rolebindings", &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "r"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}},
 	})
 	for _, path := range []string{"/", "/authorize"} {
-		w.eventually("allowed", func() bool {
-			r, body := w.send("apiserver", "POST", path, asks)
+		f.eventually("allowed", func() bool {
+			r, body := f.send("apiserver", "POST", path, asks)
 			if _, err := rbac.ParsePosition(r.Header.Get(rbac.PositionHeader)); r.StatusCode != 200 || err != nil {
-				t.Fatalf("%s: got %d %v %s", path, r.StatusCode, err, body)
+				t.Fatalf("%s: got %d %v %s; want 200, no error", path, r.StatusCode, err, body)
 			}
 			return strings.Contains(body, `"allowed":true,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"alice\""`)
 		})
 		for _, client := range []string{"", "other", "stranger"} {
-			if r, body := w.send(client, "POST", path, asks); r.StatusCode != 401 || strings.Contains(body, "allowed") {
-				t.Errorf("client %q: got %d %s", client, r.StatusCode, body)
+			if r, body := f.send(client, "POST", path, asks); r.StatusCode != 401 || strings.Contains(body, "allowed") {
+				t.Errorf("client %q: got %d %s; want 401, text without \"allowed\"", client, r.StatusCode, body)
 			}
 		}
-		if r, _ := w.send("apiserver", "GET", path, ""); r.StatusCode != 405 {
-			t.Errorf("GET: got %d", r.StatusCode)
+		if r, _ := f.send("apiserver", "GET", path, ""); r.StatusCode != 405 {
+			t.Errorf("GET: got %d, want 405", r.StatusCode)
 		}
 	}
-	if r, body := w.send("", "GET", "/metrics", ""); r.StatusCode != 200 || !strings.Contains(body, `authz_webhook_review_duration_seconds_count{result="allowed"} 2`) {
-		t.Errorf("metrics: got %d", r.StatusCode)
+	if r, body := f.send("", "GET", "/metrics", ""); r.StatusCode != 200 || !strings.Contains(body, `authz_webhook_review_duration_seconds_count{result="allowed"} 2`) {
+		t.Errorf("metrics: got %d; want 200, text with `authz_webhook_review_duration_seconds_count{result=\"allowed\"} 2`", r.StatusCode)
 	}
 }
 
@@ -180,13 +180,13 @@ func TestABACAlone(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","namespace":"*","resource":"pods"}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := start(t, func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, file })
-	if r, body := w.send("", "POST", "/", asks); r.StatusCode != 401 {
-		t.Errorf("without a certificate: got %d %s", r.StatusCode, body)
+	f := start(t, func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, file })
+	if r, body := f.send("", "POST", "/", asks); r.StatusCode != 401 {
+		t.Errorf("without a certificate: got %d %s, want 401", r.StatusCode, body)
 	}
-	r, body := w.send("other", "POST", "/", asks)
+	r, body := f.send("other", "POST", "/", asks)
 	if r.StatusCode != 200 || !strings.Contains(body, `"allowed":true`) || r.Header.Get(rbac.PositionHeader) != "" {
-		t.Errorf("got %d %v %s", r.StatusCode, r.Header, body)
+		t.Errorf("got %d %v %s; want 200, text with `\"allowed\":true`, \"\"", r.StatusCode, r.Header, body)
 	}
 }
 
@@ -205,14 +205,14 @@ func TestFeatureGates(t *testing.T) {
 		{gates: "AuthorizeWithSelectors=false,AuthorizeNodeWithSelectors=false", all: true, mine: true},
 	} {
 		t.Run(c.gates, func(t *testing.T) {
-			w := start(t, func(o *Options) {
+			f := start(t, func(o *Options) {
 				if err := o.Features.Set(c.gates); err != nil {
 					t.Fatal(err)
 				}
 			})
-			w.eventually("ready", func() bool { r, _ := w.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
+			f.eventually("ready", func() bool { r, _ := f.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
 			for selector, want := range map[string]bool{"": c.all, mine: c.mine} {
-				if r, body := w.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); r.StatusCode != 200 || strings.Contains(body, `"allowed":true`) != want {
+				if r, body := f.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); r.StatusCode != 200 || strings.Contains(body, `"allowed":true`) != want {
 					t.Errorf("selected by %q: got %d %s, want %v", selector, r.StatusCode, body, want)
 				}
 			}
@@ -220,7 +220,7 @@ func TestFeatureGates(t *testing.T) {
 			if strings.Contains(c.gates, "AuthorizeWithSelectors=false") {
 				value = 0
 			}
-			if _, body := w.send("", "GET", "/metrics", ""); !strings.Contains(body, fmt.Sprintf(`kubernetes_feature_enabled{name="AuthorizeWithSelectors",stage="BETA"} %d`, value)) {
+			if _, body := f.send("", "GET", "/metrics", ""); !strings.Contains(body, fmt.Sprintf(`kubernetes_feature_enabled{name="AuthorizeWithSelectors",stage="BETA"} %d`, value)) {
 				t.Error("got another value of the gate in the metrics")
 			}
 		})

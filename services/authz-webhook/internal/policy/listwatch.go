@@ -27,41 +27,41 @@ type listWatch struct {
 	current  rest.Interface // of the last list
 }
 
-func (f *listWatch) reflector(into sink, log *slog.Logger) *reflector.Reflector {
+func (l *listWatch) reflector(into sink, log *slog.Logger) *reflector.Reflector {
 	return reflector.New(reflector.Config{
-		Resource: f.resource, List: f.list, Watch: f.watch, Sink: &listCollector{sink: into}, PageSize: pageSize,
+		Resource: l.resource, List: l.list, Watch: l.watch, Sink: &listCollector{sink: into}, PageSize: pageSize,
 		MinRetry: 100 * time.Millisecond, MaxRetry: 2 * time.Second, RelistUnanswered: true, Log: log, Level: slog.LevelWarn,
 	})
 }
 
-func (f *listWatch) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
+func (l *listWatch) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
 	if options.Continue != "" {
-		return f.request(&options).Do(ctx).Get()
+		return l.request(&options).Do(ctx).Get()
 	}
-	for _, f.current = range f.versions {
-		list, err = f.request(&options).Do(ctx).Get()
-		if !f.isAbsent(err) {
+	for _, l.current = range l.versions {
+		list, err = l.request(&options).Do(ctx).Get()
+		if !l.isAbsent(err) {
 			return list, err
 		}
 	}
 	return nil, fmt.Errorf("%w: %w", reflector.ErrNotServed, err)
 }
 
-func (f *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	w, err := f.request(&options).MaxRetries(0).Watch(ctx)
-	if f.isAbsent(err) {
+func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := l.request(&options).MaxRetries(0).Watch(ctx)
+	if l.isAbsent(err) {
 		return nil, fmt.Errorf("%w: %w", reflector.ErrNotServed, err)
 	}
 	return w, err
 }
 
-func (f *listWatch) request(options *metav1.ListOptions) *rest.Request {
-	return f.current.Get().Resource(f.resource).VersionedParams(options, f.codec)
+func (l *listWatch) request(options *metav1.ListOptions) *rest.Request {
+	return l.current.Get().Resource(l.resource).VersionedParams(options, l.codec)
 }
 
 // isAbsent reports whether an error means that a version is not available to this client.
-func (f *listWatch) isAbsent(err error) bool {
-	return f.optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err))
+func (l *listWatch) isAbsent(err error) bool {
+	return l.optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err))
 }
 
 // listCollector is a reflector.Sink that passes a list on when it is complete.
@@ -70,14 +70,14 @@ type listCollector struct {
 	objects []metav1.Object
 }
 
-func (w *listCollector) BeginList()             { w.objects = nil }
-func (w *listCollector) Listed(o metav1.Object) { w.objects = append(w.objects, o) }
+func (c *listCollector) BeginList()             { c.objects = nil }
+func (c *listCollector) Listed(o metav1.Object) { c.objects = append(c.objects, o) }
 
-func (w *listCollector) EndList(revision string) {
-	w.replace(w.objects, revision)
-	w.objects = nil
+func (c *listCollector) EndList(revision string) {
+	c.replace(c.objects, revision)
+	c.objects = nil
 }
 
-func (w *listCollector) Set(o metav1.Object)     { w.set(o) }
-func (w *listCollector) Remove(o metav1.Object)  { w.remove(o) }
-func (w *listCollector) Advance(revision string) { w.advance(revision) }
+func (c *listCollector) Set(o metav1.Object)     { c.set(o) }
+func (c *listCollector) Remove(o metav1.Object)  { c.remove(o) }
+func (c *listCollector) Advance(revision string) { c.advance(revision) }

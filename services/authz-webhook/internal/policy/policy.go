@@ -32,9 +32,9 @@ type Config struct {
 
 // Policy follows the objects and holds the engines.
 type Policy struct {
-	Engine  *rbac.Engine
-	Graph   *node.Graph
-	follows []*reflector.Reflector
+	Engine     *rbac.Engine
+	Graph      *node.Graph
+	reflectors []*reflector.Reflector
 }
 
 // New returns a policy that is empty before Run.
@@ -80,13 +80,13 @@ func (a *adder) add(resource string, into sink, versions ...schema.GroupVersion)
 		a.errs = append(a.errs, err)
 	}
 	f := &listWatch{resource: resource, versions: groups, codec: a.client.ParameterCodec(), optional: a.optional}
-	a.follows = append(a.follows, f.reflector(into, a.log))
+	a.reflectors = append(a.reflectors, f.reflector(into, a.log))
 }
 
 // Run follows the resources until ctx ends, and returns its error.
 func (p *Policy) Run(ctx context.Context) error {
-	tasks := make([]task.Task, len(p.follows))
-	for i, f := range p.follows {
+	tasks := make([]task.Task, len(p.reflectors))
+	for i, f := range p.reflectors {
 		tasks[i] = task.Task{Name: "follow " + f.Resource, Run: f.Run}
 	}
 	return task.Run(ctx, tasks...)
@@ -95,7 +95,7 @@ func (p *Policy) Run(ctx context.Context) error {
 // Check is a health check. It fails with the resources that are not listed yet.
 func (p *Policy) Check(*http.Request) error {
 	var errs []error
-	for _, f := range p.follows {
+	for _, f := range p.reflectors {
 		if !f.Synced() {
 			errs = append(errs, fmt.Errorf("%s are not listed yet", f.Resource))
 		}

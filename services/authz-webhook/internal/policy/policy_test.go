@@ -50,109 +50,109 @@ func newFixture(t *testing.T, off ...string) *fixture {
 	s := apitest.New()
 	s.SetOff(off...)
 	config := &rest.Config{Host: s.URL, QPS: 1000, Burst: 1000}
-	p, err := policy.New(policy.Config{Client: config, Rules: true, Nodes: true, Logger: slog.New(slog.DiscardHandler)})
+	followed, err := policy.New(policy.Config{Client: config, Rules: true, Nodes: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Check(nil) == nil {
+	if followed.Check(nil) == nil {
 		t.Error("got synced before the start")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- p.Run(ctx) }()
+	go func() { done <- followed.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want none or %v", err, context.Canceled)
 		}
 		s.Close()
 	})
-	return &fixture{p, t, s}
+	return &fixture{followed, t, s}
 }
 
-func (w *fixture) eventually(what string, check func() bool) {
-	w.t.Helper()
+func (f *fixture) eventually(what string, check func() bool) {
+	f.t.Helper()
 	deadline := time.After(20 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !check() {
 		select {
 		case <-deadline:
-			w.t.Fatalf("timed out: %s", what)
+			f.t.Fatalf("timed out: %s", what)
 		case <-tick.C:
 		}
 	}
 }
 
-func (w *fixture) allowed() bool {
-	d, _, err := w.Engine.Authorize(w.t.Context(), &authorizer.Attributes{
+func (f *fixture) allowed() bool {
+	d, _, err := f.Engine.Authorize(f.t.Context(), &authorizer.Attributes{
 		User: &authorizer.User{Name: "alice"}, Verb: "get", Resource: true, Namespace: "a", ResourceName: "pods",
 	})
 	return err == nil && d == authorizer.Allow
 }
 
 func TestFollowing(t *testing.T) {
-	w := newFixture(t)
-	w.eventually("synced", func() bool { return w.Check(nil) == nil })
-	if w.allowed() {
+	f := newFixture(t)
+	f.eventually("synced", func() bool { return f.Check(nil) == nil })
+	if f.allowed() {
 		t.Error("got allowed without a role")
 	}
-	w.server.Put("clusterroles", reader())
-	at := w.server.Put("rolebindings", bound())
-	w.server.Put("pods", pod())
-	w.eventually("allowed", w.allowed)
-	w.eventually("on its node", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "p") })
-	if p := w.Engine.Snapshot().Position(); p[2] != at {
+	f.server.Put("clusterroles", reader())
+	at := f.server.Put("rolebindings", bound())
+	f.server.Put("pods", pod())
+	f.eventually("allowed", f.allowed)
+	f.eventually("on its node", func() bool { return f.Graph.Belongs("n1", node.Pod, "a", "p") })
+	if p := f.Engine.Snapshot().Position(); p[2] != at {
 		t.Errorf("got got position %s, want rolebindings at %d", p, at)
 	}
-	mark := w.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
-	w.eventually("at the bookmark", func() bool { return w.Engine.Snapshot().Position()[3] == mark })
+	mark := f.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
+	f.eventually("at the bookmark", func() bool { return f.Engine.Snapshot().Position()[3] == mark })
 	// A revision that exceeds 64 bits is ignored.
-	w.server.BookmarkAt("roles", "rbac.authorization.k8s.io/v1", "Role", "99999999999999999999")
-	mark = w.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
-	w.eventually("at the next bookmark", func() bool { return w.Engine.Snapshot().Position()[3] == mark })
-	gone := w.server.Delete("rolebindings", bound())
-	w.server.Delete("pods", pod())
-	w.eventually("refused", func() bool { return !w.allowed() })
-	w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
-	if p := w.Engine.Snapshot().Position(); p[2] != gone {
+	f.server.BookmarkAt("roles", "rbac.authorization.k8s.io/v1", "Role", "99999999999999999999")
+	mark = f.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
+	f.eventually("at the next bookmark", func() bool { return f.Engine.Snapshot().Position()[3] == mark })
+	gone := f.server.Delete("rolebindings", bound())
+	f.server.Delete("pods", pod())
+	f.eventually("refused", func() bool { return !f.allowed() })
+	f.eventually("off its node", func() bool { return !f.Graph.Belongs("n1", node.Pod, "a", "p") })
+	if p := f.Engine.Snapshot().Position(); p[2] != gone {
 		t.Errorf("got got position %s, want rolebindings at the deletion %d", p, gone)
 	}
 }
 
 func TestWatchesResume(t *testing.T) {
-	w := newFixture(t)
-	w.server.Put("clusterroles", reader())
-	w.eventually("synced", func() bool { return w.Check(nil) == nil })
+	f := newFixture(t)
+	f.server.Put("clusterroles", reader())
+	f.eventually("synced", func() bool { return f.Check(nil) == nil })
 	for range 3 {
-		w.server.Cut(false)
-		w.server.Put("rolebindings", bound())
-		w.eventually("allowed", w.allowed)
-		w.server.Cut(false)
-		w.server.Delete("rolebindings", bound())
-		w.eventually("refused", func() bool { return !w.allowed() })
+		f.server.Cut(false)
+		f.server.Put("rolebindings", bound())
+		f.eventually("allowed", f.allowed)
+		f.server.Cut(false)
+		f.server.Delete("rolebindings", bound())
+		f.eventually("refused", func() bool { return !f.allowed() })
 	}
-	if n := w.server.Lists("rolebindings"); n != 1 {
-		t.Errorf("got %d lists", n)
+	if n := f.server.Lists("rolebindings"); n != 1 {
+		t.Errorf("got %d lists, want 1", n)
 	}
 }
 
 func TestExpiredRevisionCausesRelist(t *testing.T) {
 	for _, reason := range []string{"Expired", "Gone"} {
-		w := newFixture(t)
-		w.server.SetLate(reason)
-		w.server.Put("clusterroles", reader())
-		w.server.Put("rolebindings", bound())
-		w.server.Put("pods", pod())
-		w.eventually("allowed", w.allowed)
-		w.eventually("on its node", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "p") })
-		w.server.DeleteUnseen("rolebindings", bound())
-		w.server.DeleteUnseen("pods", pod())
-		w.server.Cut(true)
-		w.eventually("refused", func() bool { return !w.allowed() })
-		w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
-		if n := w.server.Lists("rolebindings"); n != 2 {
-			t.Errorf("%s: got %d lists", reason, n)
+		f := newFixture(t)
+		f.server.SetLate(reason)
+		f.server.Put("clusterroles", reader())
+		f.server.Put("rolebindings", bound())
+		f.server.Put("pods", pod())
+		f.eventually("allowed", f.allowed)
+		f.eventually("on its node", func() bool { return f.Graph.Belongs("n1", node.Pod, "a", "p") })
+		f.server.DeleteUnseen("rolebindings", bound())
+		f.server.DeleteUnseen("pods", pod())
+		f.server.Cut(true)
+		f.eventually("refused", func() bool { return !f.allowed() })
+		f.eventually("off its node", func() bool { return !f.Graph.Belongs("n1", node.Pod, "a", "p") })
+		if n := f.server.Lists("rolebindings"); n != 2 {
+			t.Errorf("%s: got %d lists, want 2", reason, n)
 		}
 	}
 }
@@ -161,53 +161,53 @@ func TestExpiredRevisionCausesRelist(t *testing.T) {
 // or already past it when the server is available again.
 func TestRestoredStoreIsListedAgain(t *testing.T) {
 	for name, restore := range map[string]func(*fixture){
-		"behind": func(w *fixture) {
-			w.server.GoBack(5)
-			w.server.Cut(false)
+		"behind": func(f *fixture) {
+			f.server.GoBack(5)
+			f.server.Cut(false)
 		},
-		"past": func(w *fixture) {
-			w.server.SetGone(true)
-			w.server.Cut(false)
-			w.eventually("noticed", func() bool { return w.server.TurnedAway() >= 2*8 }) // by each resource
-			w.server.SetGone(false)
+		"past": func(f *fixture) {
+			f.server.SetGone(true)
+			f.server.Cut(false)
+			f.eventually("noticed", func() bool { return f.server.TurnedAway() >= 2*8 }) // by each resource
+			f.server.SetGone(false)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFixture(t)
-			w.server.Put("clusterroles", reader())
-			w.server.Put("rolebindings", bound())
-			w.server.Put("pods", pod())
-			w.eventually("allowed", w.allowed)
-			w.eventually("on its node", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "p") })
-			w.server.DeleteUnseen("rolebindings", bound())
-			w.server.DeleteUnseen("pods", pod())
-			restore(w)
-			w.eventually("refused", func() bool { return !w.allowed() })
-			w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
-			w.server.Put("rolebindings", bound())
-			w.eventually("allowed again", w.allowed)
+			f := newFixture(t)
+			f.server.Put("clusterroles", reader())
+			f.server.Put("rolebindings", bound())
+			f.server.Put("pods", pod())
+			f.eventually("allowed", f.allowed)
+			f.eventually("on its node", func() bool { return f.Graph.Belongs("n1", node.Pod, "a", "p") })
+			f.server.DeleteUnseen("rolebindings", bound())
+			f.server.DeleteUnseen("pods", pod())
+			restore(f)
+			f.eventually("refused", func() bool { return !f.allowed() })
+			f.eventually("off its node", func() bool { return !f.Graph.Belongs("n1", node.Pod, "a", "p") })
+			f.server.Put("rolebindings", bound())
+			f.eventually("allowed again", f.allowed)
 		})
 	}
 }
 
 // TestPaginatedLists: a list is applied only when all pages were read.
 func TestPaginatedLists(t *testing.T) {
-	w := newFixture(t)
-	w.eventually("synced", func() bool { return w.Check(nil) == nil })
-	w.server.SetPage(1)
+	f := newFixture(t)
+	f.eventually("synced", func() bool { return f.Check(nil) == nil })
+	f.server.SetPage(1)
 	for _, name := range []string{"a", "b", "c"} {
 		p := pod()
 		p.Name = name
-		w.server.Put("pods", p)
+		f.server.Put("pods", p)
 	}
-	w.eventually("there", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "c") })
+	f.eventually("there", func() bool { return f.Graph.Belongs("n1", node.Pod, "a", "c") })
 	gone := pod()
 	gone.Name = "b"
-	w.server.DeleteUnseen("pods", gone)
-	w.server.Cut(true)
-	w.eventually("gone", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "b") })
+	f.server.DeleteUnseen("pods", gone)
+	f.server.Cut(true)
+	f.eventually("gone", func() bool { return !f.Graph.Belongs("n1", node.Pod, "a", "b") })
 	for _, name := range []string{"a", "c"} {
-		if !w.Graph.Belongs("n1", node.Pod, "a", name) {
+		if !f.Graph.Belongs("n1", node.Pod, "a", name) {
 			t.Errorf("%s is missing, it is on another page", name)
 		}
 	}
@@ -236,15 +236,15 @@ func TestResourceSliceVersions(t *testing.T) {
 		off   []string
 		slice apitest.Object
 	}{{nil, newer}, {[]string{"v1beta2"}, older}, {[]string{"v1beta1", "v1beta2"}, nil}} {
-		w := newFixture(t, c.off...)
-		w.eventually("synced", func() bool { return w.Check(nil) == nil })
+		f := newFixture(t, c.off...)
+		f.eventually("synced", func() bool { return f.Check(nil) == nil })
 		if c.slice == nil {
 			continue
 		}
-		w.server.Put("resourceslices", c.slice)
-		w.eventually("of its node", func() bool { return w.Graph.Belongs(n1, node.Slice, "", "s") })
-		w.server.SetOff("v1beta1", "v1beta2")
-		w.server.Cut(false)
-		w.eventually("gone with its kind", func() bool { return !w.Graph.Belongs(n1, node.Slice, "", "s") })
+		f.server.Put("resourceslices", c.slice)
+		f.eventually("of its node", func() bool { return f.Graph.Belongs(n1, node.Slice, "", "s") })
+		f.server.SetOff("v1beta1", "v1beta2")
+		f.server.Cut(false)
+		f.eventually("gone with its kind", func() bool { return !f.Graph.Belongs(n1, node.Slice, "", "s") })
 	}
 }

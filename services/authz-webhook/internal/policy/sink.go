@@ -31,7 +31,7 @@ func (s *rules) replace(objs []metav1.Object, revision string) {
 		for _, o := range objs {
 			tx.Set(o)
 		}
-		tx.Advance(s.kind, number(revision))
+		tx.Advance(s.kind, revisionNumber(revision))
 	})
 }
 
@@ -40,17 +40,17 @@ func (s *rules) set(o metav1.Object) { s.engine.Update(func(tx *rbac.Tx) { tx.Se
 func (s *rules) remove(o metav1.Object) {
 	s.engine.Update(func(tx *rbac.Tx) {
 		tx.Delete(s.kind, o.GetNamespace(), o.GetName())
-		tx.Advance(s.kind, number(o.GetResourceVersion()))
+		tx.Advance(s.kind, revisionNumber(o.GetResourceVersion()))
 	})
 }
 
 func (s *rules) advance(revision string) {
-	s.engine.Update(func(tx *rbac.Tx) { tx.Advance(s.kind, number(revision)) })
+	s.engine.Update(func(tx *rbac.Tx) { tx.Advance(s.kind, revisionNumber(revision)) })
 }
 
-// number parses a resourceVersion. A value that is not a number comes from an API server that does
+// revisionNumber parses a resourceVersion. A value that is not a number comes from an API server that does
 // not use numbers. Positions then stay at 0, and decisions are not cached.
-func number(revision string) int64 {
+func revisionNumber(revision string) int64 {
 	n, err := strconv.ParseInt(revision, 10, 64)
 	if err != nil {
 		return 0

@@ -41,58 +41,58 @@ type Config struct {
 }
 
 // Handler answers access reviews.
-type Handler struct{ c Config }
+type Handler struct{ config Config }
 
 // New returns a handler.
-func New(c Config) *Handler { return &Handler{c: c} }
+func New(c Config) *Handler { return &Handler{config: c} }
 
 // Serve answers one request.
 func (h *Handler) Serve(c *gin.Context) {
-	began := time.Now()
+	start := time.Now()
 	result := h.serve(c)
-	h.c.Metrics.reviewed(result, time.Since(began))
+	h.config.Metrics.reviewed(result, time.Since(start))
 }
 
 // serve answers a review and returns the result for the metrics.
 func (h *Handler) serve(c *gin.Context) string {
-	review, bad := read(c.Writer, c.Request)
-	if bad != nil {
-		reviews.Reject(c, *bad)
+	review, rejection := read(c.Writer, c.Request)
+	if rejection != nil {
+		reviews.Reject(c, *rejection)
 		return resultInvalid
 	}
 	// Before the policy is loaded, everything would be rejected, and callers might cache that.
-	if err := h.c.Ready(); err != nil {
+	if err := h.config.Ready(); err != nil {
 		reviews.Unavailable(c, "the policy is not loaded yet: "+err.Error())
 		return resultUnavailable
 	}
-	if h.c.Position != nil {
-		c.Header(rbac.PositionHeader, h.c.Position().String())
+	if h.config.Position != nil {
+		c.Header(rbac.PositionHeader, h.config.Position().String())
 	}
-	if of := review.Spec.ResourceAttributes; h.c.NoSelectors && of != nil {
-		of.FieldSelector = nil
-		of.LabelSelector = nil
+	if attributes := review.Spec.ResourceAttributes; h.config.NoSelectors && attributes != nil {
+		attributes.FieldSelector = nil
+		attributes.LabelSelector = nil
 	}
 	attrs, problems := authorizer.AttributesOf(authorizer.UserOf(&review.Spec), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
-	if _, isNode := node.NodeOf(attrs.User); isNode && h.c.Nodes {
+	if _, isNode := node.NodeOf(attrs.User); isNode && h.config.Nodes {
 		c.Header("Cache-Control", "no-store")
 	}
-	d, reason, err := h.c.Authorizer.Authorize(c.Request.Context(), attrs)
+	decision, reason, err := h.config.Authorizer.Authorize(c.Request.Context(), attrs)
 	if err != nil {
-		h.c.Logger.Warn("authorizer failed", "error", err)
+		h.config.Logger.Warn("authorizer failed", "error", err)
 	}
 	// The spec is not returned: callers ignore it. The fields of both versions are equal.
 	c.JSON(http.StatusOK, &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: review.APIVersion, Kind: kind},
-		Status:   authorizer.StatusOf(d, reason, err, problems),
+		Status:   authorizer.StatusOf(decision, reason, err, problems),
 	})
-	return d.String()
+	return decision.String()
 }
 
 // read reads and decodes a review. It returns the response for an invalid one.
 func read(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAccessReview, *reviews.Rejection) {
-	body, bad := reviews.Read(w, r, maxBodyBytes)
-	if bad != nil {
-		return nil, bad
+	body, rejection := reviews.Read(w, r, maxBodyBytes)
+	if rejection != nil {
+		return nil, rejection
 	}
 	review, err := Decode(body)
 	if err != nil {
@@ -120,15 +120,15 @@ func Decode(body []byte) (*authorizationv1.SubjectAccessReview, error) {
 	case authorizationv1.SchemeGroupVersion.String():
 	case authorizationv1beta1.SchemeGroupVersion.String():
 		// All names equal those of v1 except groups.
-		var old struct {
+		var beta struct {
 			Spec struct {
 				Groups []string `json:"group"`
 			} `json:"spec"`
 		}
-		if err := json.Unmarshal(body, &old); err != nil {
+		if err := json.Unmarshal(body, &beta); err != nil {
 			return nil, fmt.Errorf("the body is not a JSON object of kind %s: %w", kind, err)
 		}
-		review.Spec.Groups = old.Spec.Groups
+		review.Spec.Groups = beta.Spec.Groups
 	default:
 		return nil, fmt.Errorf("apiVersion must be %s or %s", authorizationv1.SchemeGroupVersion, authorizationv1beta1.SchemeGroupVersion)
 	}

@@ -77,7 +77,7 @@ func TestReviews(t *testing.T) {
 				t.Errorf("%s %s: got %d %s, %v\nwant %s", version, verb, w.Code, w.Body, err, want)
 			}
 			if h := w.Header().Get(rbac.PositionHeader); h != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
-				t.Errorf("got got position %q", h)
+				t.Errorf("got got position %q, want \"clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4\"", h)
 			}
 			if w.Header().Get("Cache-Control") != "" {
 				t.Error("got an uncacheable decision by roles alone")
@@ -86,7 +86,7 @@ func TestReviews(t *testing.T) {
 	}
 	w := post(handler(nil), `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"nonResourceAttributes":{"path":"/x","verb":"get"}}}`, "application/json")
 	if w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), "system:node:n [system:nodes] ///// /x") {
-		t.Errorf("node: got %d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("node: got %d %v %s; want 200, \"no-store\", text with \"system:node:n [system:nodes] ///// /x\"", w.Code, w.Header(), w.Body)
 	}
 }
 
@@ -94,14 +94,14 @@ func TestReviews(t *testing.T) {
 func TestGroupsOnly(t *testing.T) {
 	const asked = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{%s,"nonResourceAttributes":{"path":"/x","verb":"get"}}}`
 	if w := post(handler(nil), fmt.Sprintf(asked, `"groups":["dev"]`), "application/json"); w.Code != 200 || !strings.Contains(w.Body.String(), `"allowed":true,"reason":" [dev] `) {
-		t.Errorf("got %d %s", w.Code, w.Body)
+		t.Errorf("got %d %s; want 200, text with `\"allowed\":true,\"reason\":\" [dev] `", w.Code, w.Body)
 	}
 	e := gin.New()
 	e.POST("/", review.New(review.Config{
 		Authorizer: byVerb{}, Ready: func() error { return nil }, Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
 	}).Serve)
 	if w := post(e, fmt.Sprintf(asked, `"user":"system:node:n","groups":["system:nodes"]`), "application/json"); w.Code != 200 || w.Header().Get("Cache-Control") != "" {
-		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("got %d %v %s; want 200, \"\"", w.Code, w.Header(), w.Body)
 	}
 }
 
@@ -135,12 +135,12 @@ func TestInvalidReviews(t *testing.T) {
 	}
 	w := post(handler(errors.New("roles are not listed yet")), spec(`"user":"a",`+fmt.Sprintf(attrs, "get")), "application/json")
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), "roles are not listed yet") {
-		t.Errorf("not ready: got %d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("not ready: got %d %v %s; want 503, other than \"\", \"no-store\", text with \"roles are not listed yet\"", w.Code, w.Header(), w.Body)
 	}
 	r := httptest.NewRecorder()
 	handler(nil).ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/", nil))
 	if r.Code != 405 || r.Header().Get("Allow") != "POST" {
-		t.Errorf("GET: got %d", r.Code)
+		t.Errorf("GET: got %d; want 405, \"POST\"", r.Code)
 	}
 }
 
@@ -157,7 +157,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again := a.Spec()
 		if b, _ := authorizer.AttributesOf(a.User, again.ResourceAttributes, again.NonResourceAttributes); b.Resource != a.Resource || b.Name != a.Name || len(b.FieldSelector) > len(a.FieldSelector) {
-			t.Errorf("%s: got %+v, then %+v", body, a, b)
+			t.Errorf("%s: got %+v, then %+v; want %v, %v, at most %v", body, a, b, a.Resource, a.Name, len(a.FieldSelector))
 		}
 	})
 }

@@ -94,16 +94,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues})}
-	r.secrets = reflector.NewStore(compact, func(_, _ **bootstraptoken.Token) { r.queue.Add(mapKey) })
-	r.maps = reflector.NewStore(wholeMap, func(_, _ **corev1.ConfigMap) { r.queue.Add(mapKey) })
+	r.secrets = reflector.NewStore(signingToken, func(_, _ **bootstraptoken.Token) { r.queue.Add(mapKey) })
+	r.maps = reflector.NewStore(asConfigMap, func(_, _ **corev1.ConfigMap) { r.queue.Add(mapKey) })
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer r.queue.ShutDown()
-	follows := []*reflector.Reflector{c.newSecretReflector(r.secrets), c.newMapReflector(r.maps)}
-	for _, f := range follows {
+	reflectors := []*reflector.Reflector{c.newSecretReflector(r.secrets), c.newMapReflector(r.maps)}
+	for _, f := range reflectors {
 		group.Go(func() { _ = f.Run(ctx) }) // ends with ctx
 	}
-	for _, f := range follows {
+	for _, f := range reflectors {
 		select {
 		case <-f.Listed():
 		case <-ctx.Done():
@@ -130,7 +130,7 @@ func (r *run) next(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true // the rest of the queue is dropped
 	}
-	again, err := r.sign(ctx)
+	checkAfter, err := r.sign(ctx)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) && !apierrors.IsConflict(err) {
 			r.Log.Warn("signing failed, trying again", "configmap", mapKey, "error", err)
@@ -139,21 +139,21 @@ func (r *run) next(ctx context.Context) bool {
 		return true
 	}
 	r.queue.Forget(key)
-	r.queue.AddAfter(key, again)
+	r.queue.AddAfter(key, checkAfter)
 	return true
 }
 
 // sign updates the signatures and returns when to check again.
-func (r *run) sign(ctx context.Context) (again time.Duration, err error) {
+func (r *run) sign(ctx context.Context) (checkAfter time.Duration, err error) {
 	m, ok := r.maps.Get(clusterinfo.Namespace, clusterinfo.Name)
-	r.noteMissing(!ok)
+	r.logMissing(!ok)
 	if !ok {
 		return resync, nil
 	}
-	want, again := r.signatures(m, time.Now().Round(0))
-	changes := difference(m.Data, want)
+	want, checkAfter := r.signatures(m, time.Now().Round(0))
+	changes := mergePatch(m.Data, want)
 	if len(changes) == 0 {
-		return again, nil
+		return checkAfter, nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": m.ResourceVersion},
@@ -166,17 +166,17 @@ func (r *run) sign(ctx context.Context) (again time.Duration, err error) {
 	defer cancel()
 	_, err = r.ConfigMaps.Patch(ctx, m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		return again, nil
+		return checkAfter, nil
 	}
 	if err != nil {
 		return 0, err
 	}
 	r.Log.Info("signatures changed", "configmap", mapKey, "changed", len(changes), "signatures", len(want))
-	return again, nil
+	return checkAfter, nil
 }
 
-// noteMissing logs when the map becomes missing.
-func (r *run) noteMissing(missing bool) {
+// logMissing logs when the map becomes missing.
+func (r *run) logMissing(missing bool) {
 	if missing && !r.missing {
 		r.Log.Info("waiting for the config map", "configmap", mapKey)
 	}
@@ -186,10 +186,10 @@ func (r *run) noteMissing(missing bool) {
 // signatures returns the signatures that a map should have, by key, and how long they are valid. A
 // map without a kubeconfig has none.
 func (r *run) signatures(m *corev1.ConfigMap, now time.Time) (map[string]string, time.Duration) {
-	want, again := map[string]string{}, resync
+	want, checkAfter := map[string]string{}, resync
 	kubeconfig, ok := m.Data[clusterinfo.KeyKubeconfig]
 	if !ok {
-		return want, again
+		return want, checkAfter
 	}
 	for _, t := range r.secrets.All() {
 		if t == nil || t.Expired(now) {
@@ -197,15 +197,15 @@ func (r *run) signatures(m *corev1.ConfigMap, now time.Time) (map[string]string,
 		}
 		want[clusterinfo.SignatureKey(t.ID)] = clusterinfo.Sign(kubeconfig, t.ID, t.Secret)
 		if !t.Expires.IsZero() {
-			again = min(again, t.Expires.Sub(now))
+			checkAfter = min(checkAfter, t.Expires.Sub(now))
 		}
 	}
-	return want, again
+	return want, checkAfter
 }
 
-// difference returns the fields of a merge patch from the actual to the wanted signatures. nil
+// mergePatch returns the fields of a merge patch from the actual to the wanted signatures. nil
 // removes a key.
-func difference(data, want map[string]string) map[string]any {
+func mergePatch(data, want map[string]string) map[string]any {
 	changes := map[string]any{}
 	for key := range data {
 		if _, ok := want[key]; !ok && strings.HasPrefix(key, clusterinfo.SignaturePrefix) {

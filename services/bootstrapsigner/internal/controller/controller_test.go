@@ -44,7 +44,7 @@ func configMap(data map[string]string) *corev1.ConfigMap {
 	}
 }
 
-func in(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+func expiresIn(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 
 // fixture runs a controller in a synctest bubble.
 type fixture struct {
@@ -66,7 +66,7 @@ func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object)
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want %v", err, context.Canceled)
 		}
 	})
 	b.after(500 * time.Millisecond) // shorter than the pause after a failed list
@@ -117,16 +117,16 @@ func TestSigningTokens(t *testing.T) {
 		data := maps.Clone(rest)
 		maps.Copy(data, map[string]string{"kubeconfig": "k", "jws-kubeconfig-absent": "a..b", "jws-kubeconfig-valid0": "wrong", "jws-kubeconfig-expire": "a..b"})
 		b := run(t, nil, configMap(data), deleted, misnamed, opaque,
-			secret("valid0"), secret("valid1", bootstraptoken.KeyExpiration, in(time.Hour)),
-			secret("expire", bootstraptoken.KeyExpiration, in(-time.Second)), secret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
+			secret("valid0"), secret("valid1", bootstraptoken.KeyExpiration, expiresIn(time.Hour)),
+			secret("expire", bootstraptoken.KeyExpiration, expiresIn(-time.Second)), secret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
 			secret("nosign", bootstraptoken.KeySigning, "false"), secret("nosecr", bootstraptoken.KeySecret, ""))
 		b.signed("k", rest, "valid0", "valid1")
 		if n := b.patches(); n != 1 {
-			t.Errorf("got %d patches", n)
+			t.Errorf("got %d patches, want 1", n)
 		}
 		b.after(59 * time.Minute)
 		if n := b.patches(); n != 1 {
-			t.Errorf("got %d patches without a change", n)
+			t.Errorf("got %d patches without a change, want 1", n)
 		}
 		b.after(time.Minute)
 		b.signed("k", rest, "valid0")
@@ -145,7 +145,7 @@ func TestChangesUpdateSignatures(t *testing.T) {
 		}
 		secrets, infos := b.client.CoreV1().Secrets(bootstraptoken.Namespace), b.client.CoreV1().ConfigMaps(clusterinfo.Namespace)
 		if b.c.Check(nil) != nil || b.patches() != 0 {
-			t.Errorf("without a config map: got %v, %d patches", b.c.Check(nil), b.patches())
+			t.Errorf("without a config map: got %v, %d patches; want nil, 0", b.c.Check(nil), b.patches())
 		}
 		must(infos.Create(t.Context(), configMap(map[string]string{"kubeconfig": "k"}), metav1.CreateOptions{}))
 		b.signed("k", nil, "aaaaaa")

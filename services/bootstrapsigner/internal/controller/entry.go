@@ -24,9 +24,9 @@ const (
 	maxWatchRetry = 30 * time.Second
 )
 
-// compact returns what the controller keeps of a secret: its token, or nil if it is not for
-// signing. An unreadable secret signs nothing. The user of the token gets the error.
-func compact(o metav1.Object) *bootstraptoken.Token {
+// signingToken returns the token of a secret, or nil if the token is not for signing or the secret
+// cannot be parsed.
+func signingToken(o metav1.Object) *bootstraptoken.Token {
 	s, ok := o.(*corev1.Secret)
 	if !ok || s.DeletionTimestamp != nil {
 		return nil
@@ -38,8 +38,8 @@ func compact(o metav1.Object) *bootstraptoken.Token {
 	return &bootstraptoken.Token{ID: t.ID, Secret: t.Secret, Expires: t.Expires, Signing: true}
 }
 
-// wholeMap returns the config map.
-func wholeMap(o metav1.Object) *corev1.ConfigMap {
+// asConfigMap returns an object as a config map, or nil.
+func asConfigMap(o metav1.Object) *corev1.ConfigMap {
 	m, _ := o.(*corev1.ConfigMap)
 	return m
 }

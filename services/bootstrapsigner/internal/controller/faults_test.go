@@ -27,7 +27,7 @@ func TestNoKubeconfigIsNotSigned(t *testing.T) {
 			t.Fatal(err)
 		}
 		if data := obj.(*corev1.ConfigMap).Data; len(data) != 0 {
-			t.Errorf("got data %v", data)
+			t.Errorf("got data %v, want length 0", data)
 		}
 	})
 }
@@ -36,7 +36,7 @@ func TestNoKubeconfigIsNotSigned(t *testing.T) {
 // next resync.
 func TestSignatureExpiresWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, nil, configMap(map[string]string{"kubeconfig": "k"}), secret("expire", bootstraptoken.KeyExpiration, in(3*time.Minute)), secret("always"))
+		b := run(t, nil, configMap(map[string]string{"kubeconfig": "k"}), secret("expire", bootstraptoken.KeyExpiration, expiresIn(3*time.Minute)), secret("always"))
 		b.signed("k", nil, "always", "expire")
 		b.after(3 * time.Minute)
 		b.signed("k", nil, "always")
@@ -53,7 +53,7 @@ func TestRetriesBackOff(t *testing.T) {
 		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"))
 		b.after(10 * time.Minute)
 		if n := b.patches(); n < 10 || n > 25 {
-			t.Errorf("got %d patches in ten minutes", n)
+			t.Errorf("got %d patches in ten minutes; want at least 10, at most 25", n)
 		}
 	})
 }
@@ -68,12 +68,12 @@ func TestCheckWaitsForTheLists(t *testing.T) {
 			})
 		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
 		if err := b.c.Check(nil); err == nil || b.patches() != 0 {
-			t.Errorf("got Check() = %v, %d patches before the tokens are listed", err, b.patches())
+			t.Errorf("got Check() = %v, %d patches before the tokens are listed; want an error, 0", err, b.patches())
 		}
 		down.Store(false)
 		b.after(time.Minute)
 		if err := b.c.Check(nil); err != nil {
-			t.Errorf("got Check() = %v", err)
+			t.Errorf("got Check() = %v, want no error", err)
 		}
 		b.signed("k", nil, "aaaaaa")
 	})

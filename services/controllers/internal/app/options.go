@@ -51,7 +51,7 @@ func NewOptions() *Options {
 		Options:          servicerunner.NewOptions(Name, defaultPort),
 		Election:         election.NewOptions(Name),
 		Features:         features.New(),
-		Controllers:      []string{everything},
+		Controllers:      []string{allControllers},
 		YieldToLease:     managerLease,
 		GCWorkers:        defaultGCWorkers,
 		NamespaceWorkers: defaultNamespaceWorkers,

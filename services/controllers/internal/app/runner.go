@@ -43,8 +43,8 @@ type runner struct {
 
 // check is a health check. It fails while objects are listed for the first time.
 func (r *runner) check(req *http.Request) error {
-	if f := r.builder.Load(); f != nil {
-		return f.Check(req)
+	if builder := r.builder.Load(); builder != nil {
+		return builder.Check(req)
 	}
 	return nil
 }
@@ -53,28 +53,28 @@ func (r *runner) check(req *http.Request) error {
 func (r *runner) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := &term{runner: r, selected: selection(r.options.Controllers), resources: resources.NewCache(r.clients.discovery)}
-	t.failed = func(err error) {
+	current := &controllerRun{runner: r, selected: selection(r.options.Controllers), resources: resources.NewCache(r.clients.discovery)}
+	current.failed = func(err error) {
 		if err != nil && ctx.Err() == nil {
-			t.once.Do(func() { t.err = err })
+			current.once.Do(func() { current.err = err })
 			cancel()
 		}
 	}
-	t.startGraph(ctx)
-	t.startNamespaced(ctx)
-	t.startOthers(ctx)
-	r.log.Info("controllers started", "controllers", t.started)
+	current.startGraph(ctx)
+	current.startNamespaced(ctx)
+	current.startOthers(ctx)
+	r.log.Info("controllers started", "controllers", current.started)
 	<-ctx.Done()
-	t.group.Wait()
+	current.group.Wait()
 	r.builder.Store(nil)
-	if t.err != nil {
-		return t.err
+	if current.err != nil {
+		return current.err
 	}
 	return ctx.Err()
 }
 
-// term is one run of the controllers.
-type term struct {
+// controllerRun is one run of the selected controllers.
+type controllerRun struct {
 	*runner
 	selected  selection
 	resources *resources.Cache
@@ -87,7 +87,7 @@ type term struct {
 }
 
 // start runs a controller if it is selected.
-func (t *term) start(name string, run func() error) {
+func (t *controllerRun) start(name string, run func() error) {
 	if t.selected.has(name) {
 		t.started = append(t.started, name)
 		t.group.Go(func() { t.failed(run()) })
@@ -95,10 +95,10 @@ func (t *term) start(name string, run func() error) {
 }
 
 // startGraph starts the controllers that need the graph.
-func (t *term) startGraph(ctx context.Context) {
-	collects := t.selected.has(garbagecollector.Name)
-	counts := t.selected.has(quotas.Name)
-	if !collects && !counts {
+func (t *controllerRun) startGraph(ctx context.Context) {
+	collectsGarbage := t.selected.has(garbagecollector.Name)
+	countsQuotas := t.selected.has(quotas.Name)
+	if !collectsGarbage && !countsQuotas {
 		return
 	}
 	recorder := events.New(events.Config{Client: t.clients.events, Component: garbagecollector.Component, Log: t.log})
@@ -109,7 +109,7 @@ func (t *term) startGraph(ctx context.Context) {
 		Events: recorder,
 	})
 	var config graph.Config
-	if collects {
+	if collectsGarbage {
 		config.Tasks = collector.Tasks()
 	}
 	var builder *graph.Builder
@@ -124,14 +124,14 @@ func (t *term) startGraph(ctx context.Context) {
 	}
 	g := graph.New(config)
 	builder = graph.NewBuilder(graph.BuilderConfig{Graph: g, Resources: t.resources, Client: t.clients.followed, Log: t.log})
-	on := t.options.Features.Enabled
-	if counts {
+	enabled := t.options.Features.Enabled
+	if countsQuotas {
 		quotaController = quotas.New(quotas.Config{
 			Clients: t.clients.quotas, Resources: t.resources, Counts: builder, Log: t.log, Queues: t.queues,
 			Workers: t.options.QuotaWorkers, Resync: t.options.QuotaResync,
 			Gates: quota.Gates{
-				InPlaceResize: on(features.InPlacePodVerticalScaling), PodLevel: on(features.PodLevelResources),
-				Devices: on(features.DynamicResourceAllocation), AttributesClasses: on(features.VolumeAttributesClass),
+				InPlaceResize: enabled(features.InPlacePodVerticalScaling), PodLevel: enabled(features.PodLevelResources),
+				Devices: enabled(features.DynamicResourceAllocation), AttributesClasses: enabled(features.VolumeAttributesClass),
 			},
 		})
 	}
@@ -142,7 +142,7 @@ func (t *term) startGraph(ctx context.Context) {
 }
 
 // startNamespaced starts the controllers that work on each namespace.
-func (t *term) startNamespaced(ctx context.Context) {
+func (t *controllerRun) startNamespaced(ctx context.Context) {
 	informer := workers.NewInformer(t.clients.allNamespaces, &corev1.Namespace{}, "", t.options.NamespaceResync, cache.Indexers{})
 	if err := informer.SetTransform(workers.StripMetadata); err != nil {
 		t.failed(err)
@@ -163,7 +163,7 @@ func (t *term) startNamespaced(ctx context.Context) {
 }
 
 // runRootCA publishes the CA certificates, also after they change.
-func (t *term) runRootCA(ctx context.Context, informer cache.SharedIndexInformer) error {
+func (t *controllerRun) runRootCA(ctx context.Context, informer cache.SharedIndexInformer) error {
 	file := t.options.RootCAFile
 	if file == "" && len(t.config.CAData) == 0 {
 		file = t.config.CAFile
@@ -199,7 +199,7 @@ func (t *term) runRootCA(ctx context.Context, informer cache.SharedIndexInformer
 }
 
 // startOthers starts the remaining controllers.
-func (t *term) startOthers(ctx context.Context) {
+func (t *controllerRun) startOthers(ctx context.Context) {
 	t.start(clusterroles.Name, func() error {
 		return clusterroles.New(clusterroles.Config{Roles: t.clients.roles, Log: t.log, Queues: t.queues}).Run(ctx)
 	})

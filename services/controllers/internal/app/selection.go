@@ -14,8 +14,8 @@ import (
 	"binnacle/services/controllers/internal/serviceaccounts"
 )
 
-// everything selects all controllers.
-const everything = "*"
+// allControllers selects all controllers.
+const allControllers = "*"
 
 // names returns the names of all controllers.
 func names() []string {
@@ -39,38 +39,38 @@ type selection []string
 
 // canonical returns an item of the selection without its sign, by the canonical name, and whether
 // it is selected.
-func canonical(item string) (name string, on bool) {
-	on = true
+func canonical(item string) (name string, selected bool) {
+	selected = true
 	if len(item) > 1 && item[0] == '-' {
 		item = item[1:]
-		on = false
+		selected = false
 	}
 	if name, ok := aliases()[item]; ok {
-		return name, on
+		return name, selected
 	}
-	return item, on
+	return item, selected
 }
 
 // validate returns an error for each unknown name.
 func (s selection) validate() (errs []error) {
 	for _, item := range s {
-		if name, _ := canonical(item); name != everything && !slices.Contains(names(), name) {
+		if name, _ := canonical(item); name != allControllers && !slices.Contains(names(), name) {
 			errs = append(errs, fmt.Errorf("--controllers: %q is not in the list of known controllers", name))
 		}
 	}
 	return errs
 }
 
-// has reports whether a controller is selected. Its first mention decides, and "*" if there is
-// none.
+// has reports whether a controller is selected. The first item with its name decides. Without such an
+// item, the controller is selected if the list contains "*".
 func (s selection) has(controller string) bool {
 	all := false
 	for _, item := range s {
-		name, on := canonical(item)
+		name, selected := canonical(item)
 		if name == controller {
-			return on
+			return selected
 		}
-		all = all || name == everything
+		all = all || name == allControllers
 	}
 	return all
 }

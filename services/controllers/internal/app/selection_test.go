@@ -32,6 +32,6 @@ func TestSelection(t *testing.T) {
 func TestSelectionRejectsUnknownNames(t *testing.T) {
 	errs := selection{"*", "-nodelifecycle", "namespace"}.validate()
 	if len(errs) != 1 || errs[0].Error() != `--controllers: "nodelifecycle" is not in the list of known controllers` {
-		t.Errorf("validate() = %v", errs)
+		t.Errorf("validate() = %v; want length 1, `--controllers: \"nodelifecycle\" is not in the list of known controllers`", errs)
 	}
 }

@@ -75,11 +75,11 @@ func (y *yieldingRunner) runUntilHeld(ctx context.Context, l *lease, work func(c
 	return err
 }
 
-// await returns when the lease is held, or is not. It returns the error of ctx. A lease that cannot
-// be read counts as unchanged.
-func (y *yieldingRunner) await(ctx context.Context, l *lease, want bool) error {
+// await returns nil when the lease is held, or not held, as wantHeld states. It returns an error only
+// if ctx ends. While the lease cannot be read, it continues to wait.
+func (y *yieldingRunner) await(ctx context.Context, l *lease, wantHeld bool) error {
 	for {
-		if held, err := y.held(ctx, l); err == nil && held == want {
+		if held, err := y.held(ctx, l); err == nil && held == wantHeld {
 			return nil
 		}
 		if !pause(ctx, yieldPeriod) {
@@ -92,14 +92,14 @@ func (y *yieldingRunner) await(ctx context.Context, l *lease, want bool) error {
 func (y *yieldingRunner) held(ctx context.Context, l *lease) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
 	defer cancel()
-	o, err := y.leases.Get(ctx, y.name, metav1.GetOptions{})
+	object, err := y.leases.Get(ctx, y.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	return l.observe(o, time.Now()), nil
+	return l.observe(object, time.Now()), nil
 }
 
 // lease is the last observation of a lease.

@@ -63,7 +63,7 @@ func TestWorkEndsWhileAnotherManagerLeads(t *testing.T) {
 		check(5*time.Second, true)
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("run() = %v", err)
+			t.Errorf("run() = %v, want no error", err)
 		}
 	})
 }

@@ -73,11 +73,11 @@ func (c *Controller) clean(ctx context.Context) error {
 		}
 		for i := range page.Items {
 			r := &page.Items[i]
-			old, err := over(r, time.Now())
+			obsolete, err := isObsolete(r, time.Now())
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
 			}
-			if !old {
+			if !obsolete {
 				continue
 			}
 			err = c.Requests.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
@@ -92,26 +92,26 @@ func (c *Controller) clean(ctx context.Context) error {
 	}
 }
 
-// over reports whether a request is no longer needed.
-func over(r *certificatesv1.CertificateSigningRequest, now time.Time) (bool, error) {
-	older := func(t metav1.Time, age time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > age }
+// isObsolete reports whether a request is no longer needed.
+func isObsolete(r *certificatesv1.CertificateSigningRequest, now time.Time) (bool, error) {
+	olderThan := func(t metav1.Time, age time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > age }
 	issued := len(r.Status.Certificate) > 0
 	approved := false
 	for _, c := range r.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.CertificateApproved:
 			approved = true
-			if issued && older(c.LastUpdateTime, decidedAge) {
+			if issued && olderThan(c.LastUpdateTime, decidedAge) {
 				return true, nil
 			}
 		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			if older(c.LastUpdateTime, decidedAge) {
+			if olderThan(c.LastUpdateTime, decidedAge) {
 				return true, nil
 			}
 		}
 	}
 	if len(r.Status.Conditions) == 0 {
-		return older(r.CreationTimestamp, pendingAge), nil
+		return olderThan(r.CreationTimestamp, pendingAge), nil
 	}
 	if !approved || !issued {
 		return false, nil

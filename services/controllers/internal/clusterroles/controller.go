@@ -61,7 +61,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	// There are few cluster roles, so every change queues all aggregated ones.
-	seen, err := c.roles.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	handler, err := c.roles.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { c.enqueue() },
 		UpdateFunc: func(any, any) { c.enqueue() },
 		DeleteFunc: func(any) { c.enqueue() },
@@ -72,7 +72,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { c.roles.RunWithContext(ctx) })
-	if cache.WaitForCacheSync(ctx.Done(), seen.HasSynced) {
+	if cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		workers.Run(ctx, workers.Config[string]{Name: Name, Queue: c.queue, Count: workerCount, Log: c.Log, Sync: c.sync})
 	}
 	return nil
@@ -156,8 +156,8 @@ func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Po
 				continue
 			}
 			for _, rule := range r.Rules {
-				known := func(k rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(k, rule) }
-				if !slices.ContainsFunc(rules, known) {
+				equal := func(k rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(k, rule) }
+				if !slices.ContainsFunc(rules, equal) {
 					rules = append(rules, rule)
 				}
 			}

@@ -32,7 +32,7 @@ type correlator struct {
 	written *simplelru.LRU[occurrence, *corev1.Event]
 }
 
-// similar is what is known of the Events of a subject.
+// similar holds the recent messages about a subject, and the limit of its Events.
 type similar struct {
 	messages map[string]struct{}
 	last     time.Time

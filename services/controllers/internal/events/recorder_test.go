@@ -69,7 +69,7 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 		last := time.Now()
 		warn(r, "one")
 		if got := written(t, client, "a"); !slices.Equal(got, []string{"3 one"}) {
-			t.Fatalf("events %q", got)
+			t.Fatalf("got events %q, want [\"3 one\"]", got)
 		}
 		list, err := client.CoreV1().Events("a").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -89,7 +89,7 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 		}
 		warn(r, "one")
 		if got := written(t, client, "a"); !slices.Equal(got, []string{"4 one"}) {
-			t.Errorf("events %q", got)
+			t.Errorf("got events %q, want [\"4 one\"]", got)
 		}
 	})
 }
@@ -105,12 +105,12 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 		got := written(t, client, "a")
 		if len(got) != 10 || !slices.Contains(got, "3 (combined from similar events): message l") ||
 			!slices.Contains(got, "2 message a") {
-			t.Errorf("events %q", got)
+			t.Errorf("got events %q; want length 10, one with \"3 (combined from similar events): message l\", one with \"2 message a\"", got)
 		}
 		time.Sleep(11 * time.Minute) // the bubble's time
 		warn(r, "later")
 		if got := written(t, client, "a"); !slices.Contains(got, "1 later") {
-			t.Errorf("events %q, want a new one after the window", got)
+			t.Errorf("got events %q, want a new one after the window", got)
 		}
 	})
 }
@@ -123,18 +123,18 @@ func TestEventsOfAnObjectAreLimited(t *testing.T) {
 			warn(r, "one")
 		}
 		if got := written(t, client, "a"); !slices.Equal(got, []string{"25 one"}) {
-			t.Errorf("events %q", got)
+			t.Errorf("got events %q, want [\"25 one\"]", got)
 		}
 		node := dependent
 		node.Kind, node.Namespace, node.Name = "Node", "", "Not:valid"
 		r.Warn(node, "Bad", "one")
 		if got := written(t, client, "default"); !slices.Equal(got, []string{"1 one"}) {
-			t.Errorf("events %q of another object", got)
+			t.Errorf("got events %q of another object, want [\"1 one\"]", got)
 		}
 		time.Sleep(5 * time.Minute) // the bubble's time
 		warn(r, "one")
 		if got := written(t, client, "a"); !slices.Equal(got, []string{"41 one"}) {
-			t.Errorf("events %q", got)
+			t.Errorf("got events %q, want [\"41 one\"]", got)
 		}
 	})
 }

@@ -60,12 +60,12 @@ func New(c Config) *Controller {
 // Run works until ctx ends, and returns when its goroutines have ended.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.queue.ShutDown()
-	if err := c.jobs.SetTransform(strip); err != nil {
+	if err := c.jobs.SetTransform(stripJob); err != nil {
 		return err
 	}
-	seen, err := c.jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.see,
-		UpdateFunc: func(_, obj any) { c.see(obj) },
+	handler, err := c.jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    c.enqueue,
+		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
 	})
 	if err != nil {
 		return err
@@ -73,36 +73,36 @@ func (c *Controller) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { c.jobs.RunWithContext(ctx) })
-	if cache.WaitForCacheSync(ctx.Done(), seen.HasSynced) {
+	if cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		workers.Run(ctx, workers.Config[cache.ObjectName]{Name: Name, Queue: c.queue, Count: workerCount, Log: c.Log, Sync: c.sync})
 	}
 	return nil
 }
 
-// strip is a transform function. It keeps what expiration reads.
-func strip(obj any) (any, error) {
+// stripJob is a transform function of informers. It removes the fields that expiration does not read.
+func stripJob(obj any) (any, error) {
 	j, ok := obj.(*batchv1.Job)
 	if !ok {
 		return obj, nil
 	}
-	kept := &batchv1.Job{Status: batchv1.JobStatus{Conditions: j.Status.Conditions}}
-	kept.Namespace = j.Namespace
-	kept.Name = j.Name
-	kept.UID = j.UID
-	kept.ResourceVersion = j.ResourceVersion
-	kept.DeletionTimestamp = j.DeletionTimestamp
-	kept.Spec.TTLSecondsAfterFinished = j.Spec.TTLSecondsAfterFinished
-	if kept.Spec.TTLSecondsAfterFinished == nil {
-		kept.Status.Conditions = nil
+	stripped := &batchv1.Job{Status: batchv1.JobStatus{Conditions: j.Status.Conditions}}
+	stripped.Namespace = j.Namespace
+	stripped.Name = j.Name
+	stripped.UID = j.UID
+	stripped.ResourceVersion = j.ResourceVersion
+	stripped.DeletionTimestamp = j.DeletionTimestamp
+	stripped.Spec.TTLSecondsAfterFinished = j.Spec.TTLSecondsAfterFinished
+	if stripped.Spec.TTLSecondsAfterFinished == nil {
+		stripped.Status.Conditions = nil
 	}
-	return kept, nil
+	return stripped, nil
 }
 
-// see queues a job for its expiration.
-func (c *Controller) see(obj any) {
+// enqueue queues a job for its expiration.
+func (c *Controller) enqueue(obj any) {
 	if j, ok := obj.(*batchv1.Job); ok {
-		if at, ok := expiration(j); ok {
-			c.queue.AddAfter(cache.MetaObjectToName(j), time.Until(at))
+		if expires, ok := expiration(j); ok {
+			c.queue.AddAfter(cache.MetaObjectToName(j), time.Until(expires))
 		}
 	}
 }
@@ -132,11 +132,11 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	if err != nil {
 		return err
 	}
-	at, ok := expiration(j)
+	expires, ok := expiration(j)
 	if !ok {
 		return nil
 	}
-	if wait := time.Until(at); wait > 0 {
+	if wait := time.Until(expires); wait > 0 {
 		return &workers.RequeueAfter{After: wait, Reason: "not expired yet"}
 	}
 	policy := metav1.DeletePropagationForeground

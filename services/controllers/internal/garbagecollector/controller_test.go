@@ -53,23 +53,23 @@ type discard struct{}
 
 func (discard) Warn(corev1.ObjectReference, string, string) {}
 
-// bed is a collector on a graph of config maps.
-type bed struct {
+// fixture is a collector on a graph of config maps.
+type fixture struct {
 	t        *testing.T
 	client   *fake.FakeMetadataClient
 	graph    *graph.Graph
 	resource *resources.Resource
 }
 
-// run starts a collector in a bubble. The objects exist, and the graph contains them.
-func run(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
+// newFixture starts a collector in a bubble. The objects exist, and the graph contains them.
+func newFixture(t *testing.T, objects ...*metav1.PartialObjectMetadata) *fixture {
 	b := setUp(t, objects...)
 	b.start(objects...)
 	return b
 }
 
 // setUp returns a bed whose collector does not run yet. The objects exist.
-func setUp(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
+func setUp(t *testing.T, objects ...*metav1.PartialObjectMetadata) *fixture {
 	scheme := fake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -78,11 +78,11 @@ func setUp(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
 	for _, o := range objects {
 		existing = append(existing, o)
 	}
-	return &bed{t: t, client: fake.NewSimpleMetadataClient(scheme, existing...)}
+	return &fixture{t: t, client: fake.NewSimpleMetadataClient(scheme, existing...)}
 }
 
 // start starts the collector. The graph contains the objects.
-func (b *bed) start(objects ...*metav1.PartialObjectMetadata) {
+func (b *fixture) start(objects ...*metav1.PartialObjectMetadata) {
 	t := b.t
 	cache := resources.NewCache(served{})
 	table, err := cache.Get(t.Context(), 0)
@@ -110,13 +110,13 @@ func (b *bed) start(objects ...*metav1.PartialObjectMetadata) {
 	b.settle()
 }
 
-func (b *bed) settle() {
+func (b *fixture) settle() {
 	time.Sleep(100 * time.Millisecond) // the bubble's time
 	synctest.Wait()
 }
 
 // requests returns the writes as text.
-func (b *bed) requests() (out []string) {
+func (b *fixture) requests() (out []string) {
 	for _, a := range b.client.Actions() {
 		switch a := a.(type) {
 		case clienttesting.DeleteActionImpl:
@@ -129,7 +129,7 @@ func (b *bed) requests() (out []string) {
 	return out
 }
 
-func (b *bed) want(want ...string) {
+func (b *fixture) requireRequests(want ...string) {
 	b.t.Helper()
 	if got := b.requests(); !slices.Equal(got, want) {
 		b.t.Errorf("requests %q, want %q", got, want)
@@ -138,15 +138,15 @@ func (b *bed) want(want ...string) {
 
 func TestDependentsOfMissingOwnersAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, object("x", ref("gone")), object("y", ref("gone")), object("free"))
-		b.want("delete x", "delete y")
+		b := newFixture(t, object("x", ref("gone")), object("y", ref("gone")), object("free"))
+		b.requireRequests("delete x", "delete y")
 	})
 }
 
 func TestAnotherOwnerKeepsTheObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, object("owner"), object("x", ref("owner"), ref("gone")))
-		b.want(`patch x {"metadata":{"ownerReferences":[{"$patch":"delete","uid":"uid-gone"}],"uid":"uid-x"}}`)
+		b := newFixture(t, object("owner"), object("x", ref("owner"), ref("gone")))
+		b.requireRequests(`patch x {"metadata":{"ownerReferences":[{"$patch":"delete","uid":"uid-gone"}],"uid":"uid-x"}}`)
 	})
 }
 
@@ -154,22 +154,22 @@ func TestOwnerWithAnotherUIDIsAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := ref("owner")
 		again.UID = "uid-former"
-		run(t, object("owner"), object("x", again)).want("delete x")
+		newFixture(t, object("owner"), object("x", again)).requireRequests("delete x")
 	})
 }
 
 func TestDeletedOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner := object("owner")
-		b := run(t, owner, object("x", ref("owner")))
-		b.want()
+		b := newFixture(t, owner, object("x", ref("owner")))
+		b.requireRequests()
 		if err := b.client.Resource(b.resource.GroupVersionResource).Namespace("a").Delete(t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		b.client.ClearActions()
 		b.graph.Remove(b.resource, owner)
 		b.settle()
-		b.want("delete x")
+		b.requireRequests("delete x")
 	})
 }
 
@@ -180,11 +180,11 @@ func TestForegroundWaitsForBlockingDependents(t *testing.T) {
 		*block.BlockOwnerDeletion = true
 		owner, x := object("owner"), object("x", block)
 		owner.DeletionTimestamp, owner.Finalizers = &now, []string{metav1.FinalizerDeleteDependents}
-		b := run(t, owner, x)
-		b.want("delete x")
+		b := newFixture(t, owner, x)
+		b.requireRequests("delete x")
 		b.graph.Remove(b.resource, x)
 		b.settle()
-		b.want("delete x", `patch owner {"metadata":{"finalizers":[],"resourceVersion":"7"}}`)
+		b.requireRequests("delete x", `patch owner {"metadata":{"finalizers":[],"resourceVersion":"7"}}`)
 	})
 }
 
@@ -193,7 +193,7 @@ func TestOrphaning(t *testing.T) {
 		now := metav1.Now()
 		owner := object("owner")
 		owner.DeletionTimestamp, owner.Finalizers = &now, []string{metav1.FinalizerOrphanDependents, "example.com/kept"}
-		run(t, owner, object("x", ref("owner"))).want(
+		newFixture(t, owner, object("x", ref("owner"))).requireRequests(
 			`patch owner {"metadata":{"finalizers":["example.com/kept"],"resourceVersion":"7"}}`,
 			`patch x {"metadata":{"ownerReferences":[{"$patch":"delete","uid":"uid-owner"}],"uid":"uid-x"}}`)
 	})
@@ -207,7 +207,7 @@ func TestClusterScopedDependentDoesNotRefuteNamespacedOwner(t *testing.T) {
 		x := object("x", ref("owner"))
 		b := setUp(t, node, x, object("owner"))
 		b.start(node, x)
-		b.want()
+		b.requireRequests()
 	})
 }
 
@@ -225,7 +225,7 @@ func TestUnservedResourceIsNoProofOfAbsence(t *testing.T) {
 			}}
 		})
 		b.start(x)
-		b.want()
+		b.requireRequests()
 	})
 }
 
@@ -239,7 +239,7 @@ func TestCycleIsBrokenWithoutNewOwners(t *testing.T) {
 		// owner waits for x, and is itself a dependent of x.
 		owner, x := object("owner", block), object("x", toOwner)
 		owner.DeletionTimestamp, owner.Finalizers = &now, []string{metav1.FinalizerDeleteDependents}
-		b := run(t, owner, x)
+		b := newFixture(t, owner, x)
 		var verbs []string
 		for _, a := range b.client.Actions() {
 			switch a := a.(type) {

@@ -140,8 +140,8 @@ func (c *Controller) removeOwners(ctx context.Context, id graph.Identity, owners
 		return err
 	}
 	removed := sets.New(owners...)
-	left := slices.DeleteFunc(latest.OwnerReferences, func(r metav1.OwnerReference) bool { return removed.Has(r.UID) })
-	_, err = c.replaceOwners(ctx, id, latest, left)
+	remaining := slices.DeleteFunc(latest.OwnerReferences, func(r metav1.OwnerReference) bool { return removed.Has(r.UID) })
+	_, err = c.replaceOwners(ctx, id, latest, remaining)
 	return err
 }
 
@@ -152,9 +152,9 @@ func (c *Controller) unblockOwners(ctx context.Context, id graph.Identity, lates
 	for i := range refs {
 		refs[i].BlockOwnerDeletion = new(bool)
 	}
-	now, err := c.replaceOwners(ctx, id, latest, refs)
+	patched, err := c.replaceOwners(ctx, id, latest, refs)
 	if err == nil {
-		*latest = *now
+		*latest = *patched
 	}
 	return err
 }
@@ -179,9 +179,9 @@ func (c *Controller) removeFinalizer(ctx context.Context, id graph.Identity, fin
 		if latest.UID != id.UID || !slices.Contains(latest.Finalizers, finalizer) {
 			return nil
 		}
-		left := slices.DeleteFunc(latest.Finalizers, func(f string) bool { return f == finalizer })
+		remaining := slices.DeleteFunc(latest.Finalizers, func(f string) bool { return f == finalizer })
 		_, err = c.patch(ctx, id, types.MergePatchType, map[string]any{
-			"resourceVersion": latest.ResourceVersion, "finalizers": left,
+			"resourceVersion": latest.ResourceVersion, "finalizers": remaining,
 		})
 		return ignoreNotFound(err)
 	})

@@ -51,9 +51,9 @@ func NewBuilder(c BuilderConfig) *Builder {
 }
 
 // DefinitionsChanged reports that the server may serve other resources soon. It does not block.
-func (f *Builder) DefinitionsChanged() {
+func (b *Builder) DefinitionsChanged() {
 	select {
-	case f.changed <- struct{}{}:
+	case b.changed <- struct{}{}:
 	default:
 	}
 }
@@ -65,13 +65,13 @@ func Definitions(r schema.GroupResource) bool {
 }
 
 // Check is a health check. It fails until the initial lists are complete or have timed out.
-func (f *Builder) Check(*http.Request) error {
+func (b *Builder) Check(*http.Request) error {
 	select {
-	case <-f.listed:
+	case <-b.listed:
 		return nil
 	default:
 	}
-	waiting, all := f.waiting()
+	waiting, all := b.waiting()
 	if all == 0 || len(waiting) == 0 {
 		return errors.New("waiting for the resources of the API server to be discovered")
 	}
@@ -79,56 +79,56 @@ func (f *Builder) Check(*http.Request) error {
 }
 
 // Listed returns a channel that is closed when the initial lists are complete or have timed out.
-func (f *Builder) Listed() <-chan struct{} { return f.listed }
+func (b *Builder) Listed() <-chan struct{} { return b.listed }
 
 // Count returns the number of objects of a resource in a namespace, and false if the resource is
 // not followed. It fails if the resource is not listed yet.
-func (f *Builder) Count(r schema.GroupResource, namespace string) (n int, followed bool, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, m := range f.monitors {
+func (b *Builder) Count(r schema.GroupResource, namespace string) (n int, followed bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.monitors {
 		if m.resource.GroupResource() != r {
 			continue
 		}
 		if !m.Synced() {
 			return 0, true, fmt.Errorf("%s are not listed yet", r)
 		}
-		return f.Graph.Count(r, namespace), true, nil
+		return b.Graph.Count(r, namespace), true, nil
 	}
 	return 0, false, nil
 }
 
 // waiting returns the resources that are not listed yet, and the number of all resources.
-func (f *Builder) waiting() (out []string, all int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for r, m := range f.monitors {
+func (b *Builder) waiting() (out []string, all int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for r, m := range b.monitors {
 		if !m.Synced() {
 			out = append(out, r.GroupResource().String())
 		}
 	}
-	return out, len(f.monitors)
+	return out, len(b.monitors)
 }
 
 // Run follows all resources until ctx ends, and returns when its goroutines have ended.
-func (f *Builder) Run(ctx context.Context) {
-	defer f.group.Wait()
-	f.group.Go(func() { f.awaitLists(ctx) })
+func (b *Builder) Run(ctx context.Context) {
+	defer b.group.Wait()
+	b.group.Go(func() { b.awaitLists(ctx) })
 	for ctx.Err() == nil {
 		wait := period
-		if table, err := f.Resources.Get(ctx, 0); err != nil {
-			f.Log.Warn("discovery of resources failed, retrying", "error", err)
+		if table, err := b.Resources.Get(ctx, 0); err != nil {
+			b.Log.Warn("discovery of resources failed, retrying", "error", err)
 			wait = settle
 		} else {
 			if table.Failure != nil {
-				f.Log.Warn("discovery of some resources failed", "error", table.Failure)
+				b.Log.Warn("discovery of some resources failed", "error", table.Failure)
 			}
-			f.sync(ctx, table)
+			b.sync(ctx, table)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
-		case <-f.changed:
+		case <-b.changed:
 			select {
 			case <-ctx.Done():
 			case <-time.After(settle):
@@ -138,10 +138,10 @@ func (f *Builder) Run(ctx context.Context) {
 }
 
 // awaitLists closes listed.
-func (f *Builder) awaitLists(ctx context.Context) {
+func (b *Builder) awaitLists(ctx context.Context) {
 	const poll = 100 * time.Millisecond
-	for begun := time.Now(); time.Since(begun) < initialTimeout; {
-		waiting, all := f.waiting()
+	for start := time.Now(); time.Since(start) < initialTimeout; {
+		waiting, all := b.waiting()
 		if all > 0 && len(waiting) == 0 {
 			break
 		}
@@ -151,16 +151,16 @@ func (f *Builder) awaitLists(ctx context.Context) {
 		case <-time.After(poll):
 		}
 	}
-	if waiting, _ := f.waiting(); len(waiting) > 0 {
-		f.Log.Warn("proceeding without resources that are not listed yet", "resources", waiting)
+	if waiting, _ := b.waiting(); len(waiting) > 0 {
+		b.Log.Warn("proceeding without resources that are not listed yet", "resources", waiting)
 	}
-	f.Log.Debug("following objects", "objects", f.Graph.Len())
-	close(f.listed)
+	b.Log.Debug("following objects", "objects", b.Graph.Len())
+	close(b.listed)
 }
 
 // sync starts the monitors of new resources, and stops those of resources that are not served any
 // more. Nodes of such resources stay: their deletion was not observed.
-func (f *Builder) sync(ctx context.Context, t *resources.Table) {
+func (b *Builder) sync(ctx context.Context, t *resources.Table) {
 	wanted := map[*resources.Resource]bool{}
 	for _, list := range [][]*resources.Resource{t.Preferred, t.Stale} {
 		for _, r := range list {
@@ -169,23 +169,23 @@ func (f *Builder) sync(ctx context.Context, t *resources.Table) {
 			}
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for r, m := range f.monitors {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for r, m := range b.monitors {
 		if !wanted[r] {
-			f.Log.Info("resource is not served any more", "resource", r.GroupVersionResource.String())
+			b.Log.Info("resource is not served any more", "resource", r.GroupVersionResource.String())
 			m.cancel()
-			delete(f.monitors, r)
+			delete(b.monitors, r)
 		}
 	}
 	for r := range wanted {
-		if f.monitors[r] != nil {
+		if b.monitors[r] != nil {
 			continue
 		}
 		mctx, cancel := context.WithCancel(ctx)
-		m := newMonitor(f.Graph, f.Client.Resource(r.GroupVersionResource), r, f.Log, cancel)
-		f.monitors[r] = m
-		f.group.Go(func() { _ = m.Run(mctx) })
+		m := newMonitor(b.Graph, b.Client.Resource(r.GroupVersionResource), r, b.Log, cancel)
+		b.monitors[r] = m
+		b.group.Go(func() { _ = m.Run(mctx) })
 	}
 }
 

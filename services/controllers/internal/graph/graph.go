@@ -37,15 +37,15 @@ type Config struct {
 type Graph struct {
 	Config
 
-	mu     sync.RWMutex // a leaf lock, except for Config
-	nodes  map[uid]*Node
-	odd    map[uid]types.UID // the texts of nodes that are no canonical UUIDs
-	counts map[place]int     // numbers of observed objects
-	epoch  uint32            // the number of lists that have begun
+	mu           sync.RWMutex // a leaf lock, except for Config
+	nodes        map[uid]*Node
+	nonCanonical map[uid]types.UID          // texts of the uids that are no canonical UUIDs
+	counts       map[namespacedResource]int // numbers of observed objects
+	epoch        uint32                     // the number of lists that have begun
 }
 
-// place is a resource in a namespace.
-type place struct {
+// namespacedResource is a resource in a namespace.
+type namespacedResource struct {
 	resource  schema.GroupResource
 	namespace string
 }
@@ -58,7 +58,7 @@ func New(c Config) *Graph {
 	if c.Changed == nil {
 		c.Changed = func(*resources.Resource, string, bool) {}
 	}
-	return &Graph{Config: c, nodes: map[uid]*Node{}, odd: map[uid]types.UID{}, counts: map[place]int{}}
+	return &Graph{Config: c, nodes: map[uid]*Node{}, nonCanonical: map[uid]types.UID{}, counts: map[namespacedResource]int{}}
 }
 
 // noTasks ignores all tasks.
@@ -122,7 +122,7 @@ func (g *Graph) Dependents(n *Node) []Dependent {
 func (g *Graph) Count(r schema.GroupResource, namespace string) int {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.counts[place{r, namespace}]
+	return g.counts[namespacedResource{r, namespace}]
 }
 
 // Len returns the number of nodes.
@@ -138,14 +138,14 @@ func (g *Graph) count(n *Node, include bool) {
 		return
 	}
 	n.set(counted, include)
-	p := place{n.resource.GroupResource(), n.namespace.Value()}
+	key := namespacedResource{n.resource.GroupResource(), n.namespace.Value()}
 	if include {
-		g.counts[p]++
+		g.counts[key]++
 		return
 	}
-	g.counts[p]--
-	if g.counts[p] == 0 {
-		delete(g.counts, p)
+	g.counts[key]--
+	if g.counts[key] == 0 {
+		delete(g.counts, key)
 	}
 }
 

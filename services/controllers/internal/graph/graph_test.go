@@ -60,8 +60,8 @@ func (r *recorder) InvalidNamespace(dep, owner graph.Identity) {
 	})
 }
 
-// want compares the tasks since the last call, in any order.
-func (r *recorder) want(t *testing.T, want ...string) {
+// requireTasks compares the tasks since the last call, in any order.
+func (r *recorder) requireTasks(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
 	for _, f := range r.todo {
@@ -88,20 +88,20 @@ func TestDeletedOwnerQueuesDependents(t *testing.T) {
 	g.Observe(r, object("owner"))
 	g.Observe(r, object("x", ref("owner", false)))
 	g.Observe(r, object("y", ref("owner", false)))
-	tasks.want(t)
+	tasks.requireTasks(t)
 	g.Remove(r, object("owner"))
-	tasks.want(t, "absent owner", "delete x", "delete y")
+	tasks.requireTasks(t, "absent owner", "delete x", "delete y")
 }
 
 func TestUnknownOwnerIsVerified(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
 	g.Observe(r, object("x", ref("owner", false)))
-	tasks.want(t, "delete owner")
+	tasks.requireTasks(t, "delete owner")
 	g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: "uid-owner"})
-	tasks.want(t, "absent owner", "delete x")
+	tasks.requireTasks(t, "absent owner", "delete x")
 	if n := g.Len(); n != 1 {
-		t.Errorf("%d nodes", n)
+		t.Errorf("got %d nodes, want 1", n)
 	}
 }
 
@@ -109,14 +109,14 @@ func TestVirtualOwnerIsObserved(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
 	g.Observe(r, object("x", ref("owner", false)))
-	tasks.want(t, "delete owner")
+	tasks.requireTasks(t, "delete owner")
 	g.Observe(r, object("owner"))
-	tasks.want(t)
+	tasks.requireTasks(t)
 	// The dependent refers to an observed owner by another name.
 	wrong := ref("owner", false)
 	wrong.Name = "other"
 	g.Observe(r, object("y", wrong))
-	tasks.want(t, "delete y")
+	tasks.requireTasks(t, "delete y")
 }
 
 func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
@@ -126,13 +126,13 @@ func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	wrong.Name = "wrong"
 	g.Observe(r, object("x", wrong))
 	owner := tasks.last
-	tasks.want(t, "delete wrong")
+	tasks.requireTasks(t, "delete wrong")
 	g.Observe(r, object("y", ref("owner", false)))
-	tasks.want(t, "delete y")
+	tasks.requireTasks(t, "delete y")
 	if !g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"}) {
 		t.Error("no other identity to verify")
 	}
-	tasks.want(t, "absent wrong", "delete x")
+	tasks.requireTasks(t, "absent wrong", "delete x")
 	if name := g.State(owner).Name; name != "owner" {
 		t.Errorf("got identity %q, want owner", name)
 	}
@@ -159,7 +159,7 @@ func TestTextsOfRemovedNodesAreReleased(t *testing.T) {
 		t.Errorf("the graph keeps %d MiB of texts", kept>>20)
 	}
 	if n := g.Len(); n != 0 {
-		t.Errorf("%d nodes", n)
+		t.Errorf("got %d nodes, want 0", n)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {
 	dep := object("x", ref("owner", false))
 	dep.Namespace = "b"
 	g.Observe(r, dep)
-	tasks.want(t, "invalid x: v1 ConfigMap b owner uid-owner", "delete x")
+	tasks.requireTasks(t, "invalid x: v1 ConfigMap b owner uid-owner", "delete x")
 }
 
 // TestDependentOfVirtualClusterScopedOwnerIsVerified checks an owner that a cluster-scoped object was
@@ -181,9 +181,9 @@ func TestDependentOfVirtualClusterScopedOwnerIsVerified(t *testing.T) {
 	cluster := object("cluster", ref("owner", false))
 	cluster.Namespace = ""
 	g.Observe(configMaps(), cluster) // stands for a cluster-scoped kind
-	tasks.want(t, "delete owner")
+	tasks.requireTasks(t, "delete owner")
 	g.Observe(configMaps(), object("x", ref("owner", false)))
-	tasks.want(t, "delete x")
+	tasks.requireTasks(t, "delete x")
 }
 
 func TestForegroundDeletion(t *testing.T) {
@@ -192,11 +192,11 @@ func TestForegroundDeletion(t *testing.T) {
 	g.Observe(r, object("owner"))
 	g.Observe(r, object("x", ref("owner", true)))
 	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
-	tasks.want(t, "delete owner", "delete x")
+	tasks.requireTasks(t, "delete owner", "delete x")
 	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
-	tasks.want(t)
+	tasks.requireTasks(t)
 	g.Remove(r, object("x"))
-	tasks.want(t, "delete owner")
+	tasks.requireTasks(t, "delete owner")
 }
 
 func TestUnblockedOwnerIsQueued(t *testing.T) {
@@ -205,19 +205,19 @@ func TestUnblockedOwnerIsQueued(t *testing.T) {
 	g.Observe(r, object("owner"))
 	g.Observe(r, object("x", ref("owner", true)))
 	g.Observe(r, object("x", ref("owner", false)))
-	tasks.want(t, "delete owner")
+	tasks.requireTasks(t, "delete owner")
 	g.Observe(r, object("y", ref("owner", true)))
 	g.Observe(r, object("y"))
-	tasks.want(t, "delete owner")
+	tasks.requireTasks(t, "delete owner")
 }
 
 func TestOrphaningComesFirst(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
 	g.Observe(r, deleted(object("owner"), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents))
-	tasks.want(t, "orphan owner")
+	tasks.requireTasks(t, "orphan owner")
 	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
-	tasks.want(t, "delete owner")
+	tasks.requireTasks(t, "delete owner")
 }
 
 func TestSweepRemovesWhatAListLacks(t *testing.T) {
@@ -226,14 +226,14 @@ func TestSweepRemovesWhatAListLacks(t *testing.T) {
 	g.Observe(r, object("owner"))
 	g.Observe(r, object("x", ref("owner", false)))
 	if n := g.Count(r.GroupResource(), "a"); n != 2 {
-		t.Errorf("count %d", n)
+		t.Errorf("got count %d, want 2", n)
 	}
 	epoch := g.BeginList()
 	g.Observe(r, object("x", ref("owner", false)))
 	g.Sweep(r, epoch)
-	tasks.want(t, "absent owner", "delete x")
+	tasks.requireTasks(t, "absent owner", "delete x")
 	if n := g.Count(r.GroupResource(), "a"); n != 1 {
-		t.Errorf("count %d", n)
+		t.Errorf("got count %d, want 1", n)
 	}
 }
 
@@ -259,11 +259,11 @@ func TestVirtualOwnerWithoutDependentsIsRemoved(t *testing.T) {
 	g.Observe(r, object("y", unknown))
 	g.Observe(r, object("x"))
 	if n := g.Len(); n != 3 || !g.State(tasks.last).Current {
-		t.Errorf("%d nodes while y refers to the owner", n)
+		t.Errorf("%d nodes while y refers to the owner; want 3, true", n)
 	}
 	g.Remove(r, object("y", unknown))
 	if n := g.Len(); n != 1 || g.State(tasks.last).Current {
-		t.Errorf("%d nodes, want only x", n)
+		t.Errorf("got %d nodes, want only x", n)
 	}
 }
 
@@ -294,7 +294,7 @@ func TestNodeIsLoggedByItsUID(t *testing.T) {
 	var out strings.Builder
 	slog.New(slog.NewTextHandler(&out, nil)).Info("failed", "key", tasks.last)
 	if !strings.HasSuffix(out.String(), " key="+uid+"\n") {
-		t.Errorf("log %q", out.String())
+		t.Errorf("log %q, want suffix %q", out.String(), " key="+uid+"\n")
 	}
 }
 
@@ -332,7 +332,7 @@ func BenchmarkMemory(b *testing.B) {
 		}
 		b.ReportMetric(float64(heap()-before)/objects, "B/object")
 		if g.Len() != objects {
-			b.Errorf("%d nodes", g.Len())
+			b.Errorf("got %d nodes, want %v", g.Len(), objects)
 		}
 	}
 }

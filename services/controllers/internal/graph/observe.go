@@ -95,11 +95,11 @@ func (n *Node) refersOnlyTo(u uid, id Identity) bool {
 // schedulePropagation schedules the work that a change of a node requires. before holds the flags
 // of the last observation.
 func (g *Graph) schedulePropagation(n *Node, before flags) {
-	now := n.flags.propagation()
-	if now == before.propagation() && before&observed != 0 {
+	after := n.flags.propagation()
+	if after == before.propagation() && before&observed != 0 {
 		return
 	}
-	switch now {
+	switch after {
 	case orphaning:
 		g.Tasks.Orphan(n, n.namespace.Value())
 	case foreground:
@@ -135,16 +135,16 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	newByUID := byUID(owners)
 	for i := range before {
 		old := &before[i]
-		now := newByUID[old.uid]
-		o := g.nodes[old.uid]
-		if o == nil {
+		current := newByUID[old.uid]
+		node := g.nodes[old.uid]
+		if node == nil {
 			continue
 		}
-		if old.blocks && (now == nil || !now.blocks) {
-			g.delete(o)
+		if old.blocks && (current == nil || !current.blocks) {
+			g.delete(node)
 		}
-		if now == nil {
-			g.unlink(n, o)
+		if current == nil {
+			g.unlink(n, node)
 		}
 	}
 	var added []owner
@@ -177,14 +177,14 @@ func (g *Graph) unlink(n, o *Node) {
 	}
 	o.dependents = nil
 	if !o.is(observed) {
-		g.drop(o)
+		g.forget(o)
 	}
 }
 
-// drop removes a node from the index.
-func (g *Graph) drop(n *Node) {
+// forget removes a node from the maps of the graph.
+func (g *Graph) forget(n *Node) {
 	delete(g.nodes, n.uid)
-	delete(g.odd, n.uid)
+	delete(g.nonCanonical, n.uid)
 }
 
 // delete asks to delete a node.
@@ -256,7 +256,7 @@ func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 // dependents may be deletable.
 func (g *Graph) remove(n *Node, id Identity) {
 	g.count(n, false)
-	g.drop(n)
+	g.forget(n)
 	for i := range n.owners {
 		if o := g.nodes[n.owners[i].uid]; o != nil {
 			g.unlink(n, o)
@@ -318,9 +318,9 @@ func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 // dependents refer to it, if there is one. The choice goes through all of them in order.
 func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
 	absent := g.identity(n)
-	next, found := least(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) > 0 })
+	next, found := leastIdentity(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) > 0 })
 	if !found {
-		next, found = least(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) != 0 })
+		next, found = leastIdentity(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) != 0 })
 	}
 	if found {
 		next.UID = absent.UID
@@ -329,9 +329,9 @@ func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
 	return found
 }
 
-// least returns the first of the accepted identities by which dependents refer to a node, without the
+// leastIdentity returns the first of the accepted identities by which dependents refer to a node, without the
 // uid. An object can refer to a uid by tens of thousands of identities.
-func least(n *Node, dependents []*Node, accept func(Identity) bool) (first Identity, found bool) {
+func leastIdentity(n *Node, dependents []*Node, accept func(Identity) bool) (first Identity, found bool) {
 	for _, d := range dependents {
 		for i := range d.owners {
 			o := &d.owners[i]

@@ -7,11 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// uid is a uid in 16 bytes: a canonical UUID as it is, any other text as a part of its hash.
+// uid is a uid in 16 bytes: the bytes of a canonical UUID, or the first bytes of the hash of any other
+// text.
 type uid [16]byte
 
-// groups holds the positions of the hyphens of a UUID.
-var groups = [...]int{8, 13, 18, 23}
+// hyphens holds the positions of the hyphens of a UUID.
+var hyphens = [...]int{8, 13, 18, 23}
 
 const uuidLen = 36
 
@@ -21,9 +22,9 @@ func pack(text types.UID) (u uid, canonical bool) {
 		var digits [32]byte
 		d := digits[:0]
 		from := 0
-		for _, at := range groups {
-			d = append(d, text[from:at]...)
-			from = at + 1
+		for _, hyphen := range hyphens {
+			d = append(d, text[from:hyphen]...)
+			from = hyphen + 1
 		}
 		d = append(d, text[from:]...)
 		if _, err := hex.Decode(u[:], d); err == nil && u.unpack() == text {
@@ -52,13 +53,13 @@ func (u uid) unpack() types.UID {
 // keepText remembers the text of a node's uid that is no canonical UUID.
 func (g *Graph) keepText(text types.UID) {
 	if u, canonical := pack(text); !canonical && g.nodes[u] != nil {
-		g.odd[u] = text
+		g.nonCanonical[u] = text
 	}
 }
 
 // text returns the uid as the API server has it.
 func (g *Graph) text(u uid) types.UID {
-	if text, ok := g.odd[u]; ok {
+	if text, ok := g.nonCanonical[u]; ok {
 		return text
 	}
 	return u.unpack()

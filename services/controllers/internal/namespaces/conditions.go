@@ -26,7 +26,7 @@ type progress struct {
 // outcome is the reason and the message of a condition.
 type outcome struct{ reason, message string }
 
-// conditions lists the conditions in their order, with their outcome if all is well.
+// conditions lists the conditions in their order, with the outcome of a condition that is false.
 func conditions() []struct {
 	kind corev1.NamespaceConditionType
 	good outcome
@@ -84,10 +84,10 @@ func (p *progress) outcomes() map[corev1.NamespaceConditionType]outcome {
 
 // report sets the conditions of a namespace. It reports whether any has changed.
 func (p *progress) report(status *corev1.NamespaceStatus, now metav1.Time) (changed bool) {
-	bad := p.outcomes()
+	failed := p.outcomes()
 	for _, c := range conditions() {
 		next := corev1.NamespaceCondition{Type: c.kind, Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: c.good.reason, Message: c.good.message}
-		if o, ok := bad[c.kind]; ok {
+		if o, ok := failed[c.kind]; ok {
 			next.Status = corev1.ConditionTrue
 			next.Reason = o.reason
 			next.Message = o.message

@@ -38,14 +38,14 @@ func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (e
 		return 0, errors.Join(err, c.report(ctx, ns, p))
 	}
 	p.discovery = t.Failure
-	var first, rest []*resources.Resource
+	var first, others []*resources.Resource
 	for _, r := range t.Preferred {
 		switch {
 		case !r.Namespaced || !r.Can("delete"):
 		case r.GroupResource() == pods():
 			first = append(first, r)
 		default:
-			rest = append(rest, r)
+			others = append(others, r)
 		}
 	}
 	// Pods may need the other objects until they have ended.
@@ -57,7 +57,7 @@ func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (e
 		}
 	}
 	if len(p.remaining) == 0 {
-		for _, r := range rest {
+		for _, r := range others {
 			seconds, err := c.deleteAll(ctx, r, ns, p)
 			estimate = max(estimate, seconds)
 			if err != nil {
@@ -118,7 +118,7 @@ func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *c
 
 // list returns the number of objects of a resource, in total and by finalizer. It calls each, which
 // may be nil, for every object.
-func (c *Controller) list(ctx context.Context, r *resources.Resource, namespace string, each func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
+func (c *Controller) list(ctx context.Context, r *resources.Resource, namespace string, visit func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
 	finalizers = map[string]int{}
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
@@ -134,8 +134,8 @@ func (c *Controller) list(ctx context.Context, r *resources.Resource, namespace 
 			for _, f := range page.Items[i].Finalizers {
 				finalizers[f]++
 			}
-			if each != nil {
-				if err := each(&page.Items[i]); err != nil {
+			if visit != nil {
+				if err := visit(&page.Items[i]); err != nil {
 					return 0, nil, err
 				}
 			}

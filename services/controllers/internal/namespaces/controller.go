@@ -158,12 +158,12 @@ func (c *Controller) update(ctx context.Context, ns *corev1.Namespace, change fu
 
 // finalize removes the finalizer of this controller.
 func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
-	kept := []corev1.FinalizerName{}
+	finalizers := []corev1.FinalizerName{}
 	for _, f := range ns.Spec.Finalizers {
 		if f != corev1.FinalizerKubernetes {
-			kept = append(kept, f)
+			finalizers = append(finalizers, f)
 		}
 	}
-	ns.Spec.Finalizers = kept
+	ns.Spec.Finalizers = finalizers
 	return c.Client.UpdateSubresource(ctx, ns, "finalize", metav1.UpdateOptions{})
 }

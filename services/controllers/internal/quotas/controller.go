@@ -51,8 +51,8 @@ type Config struct {
 	Resync time.Duration
 }
 
-// place is a resource in a namespace.
-type place struct {
+// namespacedResource is a resource in a namespace.
+type namespacedResource struct {
 	resource  schema.GroupResource
 	namespace string
 }
@@ -70,7 +70,7 @@ type Controller struct {
 	// urgent holds quotas without a complete status.
 	urgent queue
 	// released holds resources whose usage may have decreased.
-	released workqueue.TypedRateLimitingInterface[place]
+	released workqueue.TypedRateLimitingInterface[namespacedResource]
 }
 
 // New returns an idle controller.
@@ -84,8 +84,8 @@ func New(c Config) *Controller {
 		Config: c, evaluators: quota.Evaluators(c.Gates, time.Now),
 		quotas:  workers.NewInformer(c.Clients.Quotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 		primary: named("resourcequota_primary"), urgent: named("resourcequota_priority"),
-		released: workers.NewQueue(workers.QueueConfig[place]{
-			Name: "resource_quota_controller_resource_changes", Metrics: c.Queues, Workers: 1, Namespace: func(p place) string { return p.namespace },
+		released: workers.NewQueue(workers.QueueConfig[namespacedResource]{
+			Name: "resource_quota_controller_resource_changes", Metrics: c.Queues, Workers: 1, Namespace: func(p namespacedResource) string { return p.namespace },
 		}),
 	}
 }
@@ -100,7 +100,7 @@ func (c *Controller) Changed(r *resources.Resource, namespace string, deleted bo
 	e := c.evaluators[gr]
 	// Pods release usage when they end, which terminalPods follows.
 	if deleted || e != nil && !e.Uniform && gr != pods() {
-		c.released.Add(place{gr, namespace})
+		c.released.Add(namespacedResource{gr, namespace})
 	}
 }
 
@@ -113,10 +113,10 @@ func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 	if err := c.quotas.SetTransform(workers.StripMetadata); err != nil {
 		return err
 	}
-	seen, err := c.quotas.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { c.see(nil, obj) },
+	handler, err := c.quotas.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { c.enqueueChanged(nil, obj) },
 		// The status is written by this controller and by API servers.
-		UpdateFunc: c.see,
+		UpdateFunc: c.enqueueChanged,
 	})
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 		return nil
 	case <-listed:
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), seen.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		return nil
 	}
 	for _, q := range []queue{c.urgent, c.primary} {
@@ -143,7 +143,7 @@ func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 		})
 	}
 	group.Go(func() {
-		workers.Run(ctx, workers.Config[place]{Name: Name, Queue: c.released, Count: 1, Log: c.Log, Sync: c.replenish})
+		workers.Run(ctx, workers.Config[namespacedResource]{Name: Name, Queue: c.released, Count: 1, Log: c.Log, Sync: c.replenish})
 	})
 	c.resync(ctx)
 	return nil
@@ -176,7 +176,7 @@ func (c *Controller) terminalPods() (cache.SharedIndexInformer, error) {
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{AddFunc: func(obj any, initial bool) {
 		if p, ok := obj.(*corev1.Pod); ok && !initial {
-			c.released.Add(place{pods(), p.Namespace})
+			c.released.Add(namespacedResource{pods(), p.Namespace})
 		}
 	}})
 	return informer, err
@@ -188,16 +188,16 @@ func stripPod(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	kept := &corev1.Pod{}
-	kept.Namespace = p.Namespace
-	kept.Name = p.Name
-	kept.UID = p.UID
-	kept.ResourceVersion = p.ResourceVersion
-	return kept, nil
+	stripped := &corev1.Pod{}
+	stripped.Namespace = p.Namespace
+	stripped.Name = p.Name
+	stripped.UID = p.UID
+	stripped.ResourceVersion = p.ResourceVersion
+	return stripped, nil
 }
 
-// see queues a quota that is new or whose specification has changed.
-func (c *Controller) see(before, obj any) {
+// enqueueChanged queues a quota that is new or whose specification has changed.
+func (c *Controller) enqueueChanged(before, obj any) {
 	q, ok := obj.(*corev1.ResourceQuota)
 	if !ok {
 		return
@@ -223,7 +223,7 @@ func (c *Controller) enqueue(q *corev1.ResourceQuota) {
 }
 
 // replenish queues the quotas of a namespace that limit a resource.
-func (c *Controller) replenish(_ context.Context, p place) error {
+func (c *Controller) replenish(_ context.Context, p namespacedResource) error {
 	objs, err := c.quotas.GetIndexer().ByIndex(cache.NamespaceIndex, p.namespace)
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func TestStatus(t *testing.T) {
 				q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: tt.hard, Scopes: tt.scopes}, Status: tt.before}
 				client := fake.NewClientset(q, pod("x", corev1.PodRunning, nil), pod("y", corev1.PodPending, &seconds), pod("z", corev1.PodFailed, nil))
 				start(t, client, &counts{3})
-				want(t, client, tt.hard, tt.want)
+				requireStatus(t, client, tt.hard, tt.want)
 			})
 		})
 	}
@@ -101,7 +101,7 @@ func start(t *testing.T, client *fake.Clientset, n *counts) *quotas.Controller {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run() = %v, want no error", err)
 		}
 	})
 	wait(time.Second)
@@ -113,7 +113,7 @@ func wait(d time.Duration) {
 	synctest.Wait()
 }
 
-func want(t *testing.T, client *fake.Clientset, hard, used corev1.ResourceList) {
+func requireStatus(t *testing.T, client *fake.Clientset, hard, used corev1.ResourceList) {
 	t.Helper()
 	q, err := client.CoreV1().ResourceQuotas("a").Get(t.Context(), "q", metav1.GetOptions{})
 	if err != nil {
@@ -130,17 +130,17 @@ func TestReplenishment(t *testing.T) {
 		client := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}})
 		n := &counts{3}
 		c := start(t, client, n)
-		want(t, client, hard, amounts("configmaps", "3"))
+		requireStatus(t, client, hard, amounts("configmaps", "3"))
 		n.n = 2
 		r := &resources.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}
 		c.Changed(r, "a", false)
 		wait(time.Second)
-		want(t, client, hard, amounts("configmaps", "3"))
+		requireStatus(t, client, hard, amounts("configmaps", "3"))
 		c.Changed(r, "a", true)
 		wait(time.Second)
-		want(t, client, hard, amounts("configmaps", "2"))
+		requireStatus(t, client, hard, amounts("configmaps", "2"))
 		n.n = 1
 		wait(time.Minute)
-		want(t, client, hard, amounts("configmaps", "1"))
+		requireStatus(t, client, hard, amounts("configmaps", "1"))
 	})
 }

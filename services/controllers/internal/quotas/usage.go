@@ -107,15 +107,15 @@ func (c *Controller) usageOf(ctx context.Context, q *corev1.ResourceQuota, r sch
 		if !served || err != nil || len(scopes) > 0 { // the objects are in no scope
 			return used, served, err
 		}
-		each, err := e.Usage(nil)
-		for name := range each {
+		perObject, err := e.Usage(nil)
+		for name := range perObject {
 			used[name] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 		}
 		return used, true, err
 	}
-	err := c.each(ctx, r, q.Namespace, func(obj runtime.Object) error {
-		in, err := e.ScopesOf(obj, scopes)
-		if err != nil || len(in) < len(scopes) {
+	err := c.eachObject(ctx, r, q.Namespace, func(obj runtime.Object) error {
+		matched, err := e.ScopesOf(obj, scopes)
+		if err != nil || len(matched) < len(scopes) {
 			return err
 		}
 		amounts, err := e.Usage(obj)
@@ -138,8 +138,8 @@ func (c *Controller) count(r schema.GroupResource, namespace string) (n int, ser
 	return len(names), true, err
 }
 
-// each calls visit for the objects of a resource in a namespace.
-func (c *Controller) each(ctx context.Context, r schema.GroupResource, namespace string, visit func(runtime.Object) error) error {
+// eachObject calls visit for the objects of a resource in a namespace.
+func (c *Controller) eachObject(ctx context.Context, r schema.GroupResource, namespace string, visit func(runtime.Object) error) error {
 	list, err := c.lister(ctx, r, namespace)
 	if err != nil {
 		return err

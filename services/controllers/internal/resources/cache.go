@@ -11,9 +11,9 @@ import (
 type Cache struct {
 	client Discovery
 
-	mu    sync.Mutex // held while discovering, so that callers share the result
-	table *Table
-	begun time.Time // before the discovery of table
+	mu             sync.Mutex // held while discovering, so that callers share the result
+	table          *Table
+	discoveryStart time.Time // before the discovery of table
 }
 
 // NewCache returns a cache that has discovered nothing.
@@ -27,8 +27,8 @@ func (c *Cache) Get(ctx context.Context, maxAge time.Duration) (*Table, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	begun := time.Now()
-	if c.table != nil && begun.Sub(c.begun) <= maxAge {
+	start := time.Now()
+	if c.table != nil && start.Sub(c.discoveryStart) <= maxAge {
 		return c.table, nil
 	}
 	t, err := discover(ctx, c.client, c.table)
@@ -36,7 +36,7 @@ func (c *Cache) Get(ctx context.Context, maxAge time.Duration) (*Table, error) {
 		return nil, err
 	}
 	c.table = t
-	c.begun = begun
+	c.discoveryStart = start
 	return t, nil
 }
 

@@ -53,11 +53,11 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Header.Get("Accept"); got != media {
-					t.Errorf("%s accepts %s", r.URL.Path, got)
+					t.Errorf("%s accepts %s, want %v", r.URL.Path, got, media)
 				}
 				a, ok := map[string]response{"/api": tt.core, "/apis": tt.all}[r.URL.Path]
 				if !ok {
-					t.Errorf("request for %s", r.URL.Path)
+					t.Errorf("got an unexpected request for %s", r.URL.Path)
 				}
 				w.Header().Set("Content-Type", media)
 				w.WriteHeader(a.code)

@@ -63,7 +63,7 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 		t.Errorf("preferred %q, want %q", got, want)
 	}
 	if pod, err := table.ByKind("v1", "Pod"); err != nil || !pod.Namespaced {
-		t.Errorf("ByKind() = %+v, %v", pod, err)
+		t.Errorf("ByKind() = %+v, %v; want no error, true", pod, err)
 	}
 	old, err := table.ByKind("example.com/v1", "Widget")
 	if err != nil || old.Version != "v1" || !old.Can("list", "delete") || old.Can("watch") || old.Namespaced {
@@ -74,10 +74,10 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	}
 	again, err := c.Get(t.Context(), 0)
 	if err != nil || again == table {
-		t.Fatalf("Get(0) = %p again, %v", again, err)
+		t.Fatalf("Get(0) = %p again, %v; want no error, other than %v", again, err, table)
 	}
 	if r, err := again.ByKind("example.com/v1", "Widget"); r != old {
-		t.Errorf("resources are not reused: %v", err)
+		t.Errorf("resources are not reused: %v, want %v", err, old)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(table.Preferred) != 1 || table.Failure == nil {
-		t.Errorf("preferred %v, failure %v", table.Preferred, table.Failure)
+		t.Errorf("preferred %v, failure %v; want length 1, non-nil", table.Preferred, table.Failure)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestStaleGroupVersionKeepsItsResources(t *testing.T) {
 		}
 		if !slices.Equal(names(table.Preferred), []string{"v1 pods"}) ||
 			!slices.Equal(names(table.Stale), []string{"example.com/v1 widgets"}) {
-			t.Errorf("preferred %q, stale %q", names(table.Preferred), names(table.Stale))
+			t.Errorf("preferred %q, stale %q; want [\"v1 pods\"], [\"example.com/v1 widgets\"]", names(table.Preferred), names(table.Stale))
 		}
 		if _, err := table.ByKind("example.com/v1", "Widget"); err != nil {
 			t.Error(err)

@@ -37,8 +37,8 @@ func secret(id, expiration string) *corev1.Secret {
 	return s
 }
 
-// in returns an expiration in the given time from now. Tests start at a whole second.
-func in(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+// expiresIn returns an expiration in the given time from now. Tests start at a whole second.
+func expiresIn(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 
 // settle is longer than a successful list takes, and shorter than the pause after a failed one.
 const settle = 200 * time.Millisecond
@@ -64,7 +64,7 @@ func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), s
 	b.stop = func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want %v", err, context.Canceled)
 		}
 	}
 	t.Cleanup(b.stop)
@@ -104,15 +104,15 @@ func TestExpiredTokensAreDeleted(t *testing.T) {
 		expiration func() string
 		gone       time.Duration // after the start; negative for never
 	}{
-		{name: "expired at the start", tolerance: 0, expiration: func() string { return in(-time.Hour) }, gone: 0},
+		{name: "expired at the start", tolerance: 0, expiration: func() string { return expiresIn(-time.Hour) }, gone: 0},
 		{name: "expired long ago", tolerance: 0, expiration: func() string { return "1900-01-01T00:00:00Z" }, gone: 0},
-		{name: "soon", tolerance: 0, expiration: func() string { return in(10 * time.Second) }, gone: 10 * time.Second},
+		{name: "soon", tolerance: 0, expiration: func() string { return expiresIn(10 * time.Second) }, gone: 10 * time.Second},
 		{name: "in another zone", tolerance: 0, expiration: func() string {
 			return time.Now().Add(10 * time.Second).In(time.FixedZone("", 7200)).Format(time.RFC3339)
 		}, gone: 10 * time.Second},
-		{name: "with a tolerance", tolerance: time.Minute, expiration: func() string { return in(10 * time.Second) }, gone: 70 * time.Second},
-		{name: "expired at the start, within the tolerance", tolerance: time.Minute, expiration: func() string { return in(-10 * time.Second) }, gone: 50 * time.Second},
-		{name: "beyond the longest delay of the queue", tolerance: 0, expiration: func() string { return in(50 * time.Hour) }, gone: 50 * time.Hour},
+		{name: "with a tolerance", tolerance: time.Minute, expiration: func() string { return expiresIn(10 * time.Second) }, gone: 70 * time.Second},
+		{name: "expired at the start, within the tolerance", tolerance: time.Minute, expiration: func() string { return expiresIn(-10 * time.Second) }, gone: 50 * time.Second},
+		{name: "beyond the longest delay of the queue", tolerance: 0, expiration: func() string { return expiresIn(50 * time.Hour) }, gone: 50 * time.Hour},
 		{name: "never", tolerance: 0, expiration: func() string { return "" }, gone: -1},
 		{name: "in a far future", tolerance: 0, expiration: func() string { return "9999-12-31T23:59:59Z" }, gone: -1},
 		{name: "unreadable", tolerance: 0, expiration: func() string { return "tomorrow" }, gone: -1},
@@ -140,10 +140,10 @@ func TestExpiredTokensAreDeleted(t *testing.T) {
 
 func TestDeletionHasPreconditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, 0, nil, secret("aaaaaa", in(-time.Second)))
+		b := run(t, 0, nil, secret("aaaaaa", expiresIn(-time.Second)))
 		d := b.deletes()
 		if len(d) != 1 {
-			t.Fatalf("got %d deletions", len(d))
+			t.Fatalf("got %d deletions, want length 1", len(d))
 		}
 		p := d[0].DeleteOptions.Preconditions
 		if p == nil || p.UID == nil || *p.UID != "uid-aaaaaa" || p.ResourceVersion == nil || *p.ResourceVersion != "7" {
@@ -154,15 +154,15 @@ func TestDeletionHasPreconditions(t *testing.T) {
 
 func TestChangedExpiration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, 0, nil, secret("longer", in(time.Minute)), secret("shorte", in(time.Hour)), secret("always", in(time.Minute)))
+		b := run(t, 0, nil, secret("longer", expiresIn(time.Minute)), secret("shorte", expiresIn(time.Hour)), secret("always", expiresIn(time.Minute)))
 		secrets := b.client.CoreV1().Secrets(bootstraptoken.Namespace)
-		for _, s := range []*corev1.Secret{secret("longer", in(time.Hour)), secret("shorte", in(10*time.Second)), secret("always", "")} {
+		for _, s := range []*corev1.Secret{secret("longer", expiresIn(time.Hour)), secret("shorte", expiresIn(10*time.Second)), secret("always", "")} {
 			s.ResourceVersion = "8"
 			if _, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := secrets.Create(t.Context(), secret("newone", in(20*time.Second)), metav1.CreateOptions{}); err != nil {
+		if _, err := secrets.Create(t.Context(), secret("newone", expiresIn(20*time.Second)), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -181,7 +181,7 @@ func TestChangedExpiration(t *testing.T) {
 
 func TestOtherSecretsAreNotTouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		other := secret("aaaaaa", in(-time.Hour))
+		other := secret("aaaaaa", expiresIn(-time.Hour))
 		other.Type = corev1.SecretTypeOpaque
 		// The fake server does not select by type, unlike a real one.
 		b := run(t, 0, nil, other)
@@ -198,7 +198,7 @@ func TestOtherSecretsAreNotTouched(t *testing.T) {
 				continue
 			}
 			if a.GetNamespace() != "kube-system" || selector != "type=bootstrap.kubernetes.io/token" {
-				t.Errorf("got %s in %q of %q", a.GetVerb(), a.GetNamespace(), selector)
+				t.Errorf("got %s in %q of %q; want \"kube-system\", \"type=bootstrap.kubernetes.io/token\"", a.GetVerb(), a.GetNamespace(), selector)
 			}
 		}
 	})
@@ -224,7 +224,7 @@ func TestFailedDeletionsAreRetried(t *testing.T) {
 						failures--
 						return failures >= 0, nil, tt.err
 					})
-				}, secret("aaaaaa", in(-time.Second)))
+				}, secret("aaaaaa", expiresIn(-time.Second)))
 				b.after(10 * time.Minute)
 				if n := len(b.deletes()); n != tt.want {
 					t.Errorf("got %d requests, want %d", n, tt.want)
@@ -243,7 +243,7 @@ func TestMalformedExpirationIsReportedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(events.Items) != 1 {
-			t.Fatalf("got %d events", len(events.Items))
+			t.Fatalf("got %d events, want length 1", len(events.Items))
 		}
 		e := events.Items[0]
 		if e.Reason != "InvalidExpiration" || e.Type != corev1.EventTypeWarning || e.Count != 1 ||
@@ -261,14 +261,14 @@ func TestCheckWaitsForTheList(t *testing.T) {
 			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return down.Load(), nil, errors.New("connection refused")
 			})
-		}, secret("aaaaaa", in(-time.Second)))
+		}, secret("aaaaaa", expiresIn(-time.Second)))
 		if err := b.c.Check(nil); err == nil || err.Error() != "waiting for the bootstrap tokens in kube-system to be listed" {
-			t.Errorf("got Check() = %v", err)
+			t.Errorf("got Check() = %v; want an error, \"waiting for the bootstrap tokens in kube-system to be listed\"", err)
 		}
 		down.Store(false)
 		b.after(time.Minute)
 		if err := b.c.Check(nil); err != nil {
-			t.Errorf("got Check() = %v", err)
+			t.Errorf("got Check() = %v, want no error", err)
 		}
 		b.exists("aaaaaa", false)
 	})
@@ -283,7 +283,7 @@ func TestRunTwice(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- c.Run(ctx) }()
-			if _, err := client.CoreV1().Secrets(bootstraptoken.Namespace).Create(ctx, secret(id, in(time.Second)), metav1.CreateOptions{}); err != nil {
+			if _, err := client.CoreV1().Secrets(bootstraptoken.Namespace).Create(ctx, secret(id, expiresIn(time.Second)), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second) // time of the bubble

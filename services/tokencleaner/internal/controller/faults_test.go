@@ -33,11 +33,11 @@ func (b *fixture) events() int {
 // TestOnlyMalformedExpirationsAreReported includes a change to a malformed expiration.
 func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, 0, nil, secret("aaaaaa", in(time.Hour)), secret("always", ""), secret("past00", "1970-01-01T00:00:00Z"))
+		b := run(t, 0, nil, secret("aaaaaa", expiresIn(time.Hour)), secret("always", ""), secret("past00", "1970-01-01T00:00:00Z"))
 		b.after(time.Second)
 		b.exists("past00", false)
 		if n := b.events(); n != 0 {
-			t.Errorf("got %d events of valid expirations", n)
+			t.Errorf("got %d events of valid expirations, want 0", n)
 		}
 		odd := secret("aaaaaa", "tomorrow")
 		odd.ResourceVersion = "8"
@@ -46,7 +46,7 @@ func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 		}
 		b.after(time.Second)
 		if n := b.events(); n != 1 {
-			t.Errorf("got %d events of a malformed expiration", n)
+			t.Errorf("got %d events of a malformed expiration, want 1", n)
 		}
 	})
 }
@@ -73,7 +73,7 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 // deletion was missed.
 func TestTokensDeletedByOtherClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(secret("seenby", in(time.Minute)), secret("missed", in(time.Minute)))
+		client := fake.NewClientset(secret("seenby", expiresIn(time.Minute)), secret("missed", expiresIn(time.Minute)))
 		var watches []*watch.RaceFreeFakeWatcher
 		client.PrependWatchReactor("secrets", func(clienttesting.Action) (bool, watch.Interface, error) {
 			watches = append(watches, watch.NewRaceFreeFake())
@@ -92,18 +92,18 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 			}
 		}
 		remove("seenby")
-		watches[0].Delete(secret("seenby", in(time.Minute)))
+		watches[0].Delete(secret("seenby", expiresIn(time.Minute)))
 		synctest.Wait()
 		remove("missed")
 		expired := apierrors.NewResourceExpired("too old").Status()
 		watches[0].Error(&expired) // causes a new list
 		b.after(10 * time.Minute)
 		if n := len(b.deletes()); n != 0 || log.n != 0 || len(watches) < 2 {
-			t.Errorf("got %d deletions, %d warnings, %d watches", n, log.n, len(watches))
+			t.Errorf("got %d deletions, %d warnings, %d watches; want 0, 0, at least 2", n, log.n, len(watches))
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run() = %v, want %v", err, context.Canceled)
 		}
 	})
 }
@@ -118,16 +118,16 @@ func TestPaginatedList(t *testing.T) {
 				o := a.(clienttesting.ListActionImpl).ListOptions
 				switch {
 				case o.Continue == "":
-					list.Items, list.Continue = []corev1.Secret{*secret("aaaaaa", in(time.Minute))}, "more"
+					list.Items, list.Continue = []corev1.Secret{*secret("aaaaaa", expiresIn(time.Minute))}, "more"
 				case failures > 0:
 					failures--
 					return true, nil, errors.New("connection refused")
 				default:
-					list.Items = []corev1.Secret{*secret("bbbbbb", in(time.Minute))}
+					list.Items = []corev1.Secret{*secret("bbbbbb", expiresIn(time.Minute))}
 				}
 				return true, list, nil
 			})
-		}, secret("aaaaaa", in(time.Minute)), secret("bbbbbb", in(time.Minute)))
+		}, secret("aaaaaa", expiresIn(time.Minute)), secret("bbbbbb", expiresIn(time.Minute)))
 		if b.c.Check(nil) == nil {
 			t.Error("got a complete list without its second page")
 		}

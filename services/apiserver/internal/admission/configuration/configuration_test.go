@@ -56,7 +56,7 @@ func TestFilesWithoutVersion(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := f.For(plugin); err != nil || string(got) != content {
-				t.Errorf("got %q, %v", got, err)
+				t.Errorf("got %q, %v; want no error, %v", got, err, content)
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func TestAbsolutePaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := f.For("A"); err != nil || string(got) != "z: 3\n" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v; want no error, \"z: 3\\n\"", got, err)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestBareConfigurations(t *testing.T) {
 	}
 	for text, good := range map[string]bool{"a: 1": true, "a: x": false, "a: b: c": false, "b: 1": false, "{": false} {
 		if err := configuration.DecodeBare([]byte(text), &into); (err == nil) != good {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: got %v, want success: %v", text, err, good)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func TestNoFileMeansNoConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := f.For("A"); got != nil || err != nil {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v; want nil, no error", got, err)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestMissingFileOfPluginIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.For("A"); err == nil || !strings.Contains(err.Error(), "none.yaml") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v; want an error, text with \"none.yaml\"", err)
 	}
 }
 

@@ -21,9 +21,9 @@ var errBudget = errors.New("validation failed due to running out of cost budget,
 
 // Conditions holds expressions that must all be true.
 type Conditions struct {
-	list []condition
-	// closed rejects the request if a condition cannot be evaluated and none is false.
-	closed bool
+	conditions []condition
+	// failClosed makes Hold return an error if a condition cannot be evaluated and none is false.
+	failClosed bool
 }
 
 // condition is a compiled match condition.
@@ -35,21 +35,21 @@ type condition struct {
 
 // CompileConditions returns the conditions, or nil for an empty list. A condition that does not
 // compile fails when it is evaluated.
-func CompileConditions(c *expressions.Compiler, sees expressions.VariableSet, list []admissionv1.MatchCondition, closed bool) *Conditions {
+func CompileConditions(c *expressions.Compiler, variables expressions.VariableSet, list []admissionv1.MatchCondition, failClosed bool) *Conditions {
 	if len(list) == 0 {
 		return nil
 	}
-	out := &Conditions{closed: closed}
+	out := &Conditions{failClosed: failClosed}
 	for _, m := range list {
-		p, err := c.Compile(sees, m.Expression, cel.BoolType)
-		out.list = append(out.list, condition{m.Name, m.Expression, p, err})
+		p, err := c.Compile(variables, m.Expression, cel.BoolType)
+		out.conditions = append(out.conditions, condition{m.Name, m.Expression, p, err})
 	}
 	return out
 }
 
-// Hold reports whether all conditions are true. If not, it returns the name of the first false one.
-// A false condition takes precedence over errors. The error covers the conditions that cannot be
-// evaluated.
+// Hold reports whether all conditions are true. If not, it returns the name of the first false
+// condition. If no condition is false and some cannot be evaluated, it returns their errors, or only
+// false if the conditions do not fail closed.
 func (c *Conditions) Hold(ctx context.Context, in *expressions.Input) (ok bool, failed string, err error) {
 	if c == nil {
 		return true, "", nil
@@ -57,34 +57,34 @@ func (c *Conditions) Hold(ctx context.Context, in *expressions.Input) (ok bool, 
 	var errs []error
 	budget := celenv.NewBudget(conditionsBudget)
 	values := in.Values()
-	for i := range c.list {
-		m := &c.list[i]
-		if m.err != nil {
-			errs = append(errs, m.err)
+	for i := range c.conditions {
+		condition := &c.conditions[i]
+		if condition.err != nil {
+			errs = append(errs, condition.err)
 			continue
 		}
-		yes, err := m.program.Bool(ctx, values, budget)
+		holds, err := condition.program.Bool(ctx, values, budget)
 		switch {
 		case errors.Is(err, celenv.ErrBudget):
 			errs = append(errs, errBudget)
-			return c.failed(errs)
+			return c.failure(errs)
 		case err != nil:
 			if inner := errors.Unwrap(err); inner != nil {
 				err = inner
 			}
-			errs = append(errs, fmt.Errorf("expression '%s' resulted in error: %w", m.expression, err))
-		case !yes:
-			return false, m.name, nil
+			errs = append(errs, fmt.Errorf("expression '%s' resulted in error: %w", condition.expression, err))
+		case !holds:
+			return false, condition.name, nil
 		}
 	}
 	if len(errs) > 0 {
-		return c.failed(errs)
+		return c.failure(errs)
 	}
 	return true, "", nil
 }
 
-func (c *Conditions) failed(errs []error) (bool, string, error) {
-	if !c.closed {
+func (c *Conditions) failure(errs []error) (bool, string, error) {
+	if !c.failClosed {
 		return false, "", nil
 	}
 	return false, "", utilerrors.NewAggregate(errs)

@@ -51,7 +51,7 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return out, nil
 }
 
-// Unnamed converts rules to rules that match objects of every name.
+// Unnamed returns rules that match the same requests, for objects of every name.
 func Unnamed(rules []admissionv1.RuleWithOperations) []admissionv1.NamedRuleWithOperations {
 	out := make([]admissionv1.NamedRuleWithOperations, len(rules))
 	for i := range rules {

@@ -26,20 +26,20 @@ type Index[T any] struct {
 	entries []Entry[T]
 	family  Family
 
-	mu    sync.Mutex // serializes updates of known; leaf lock
-	known atomic.Pointer[map[place][]Candidate[T]]
+	mu    sync.Mutex // serializes updates of cache; leaf lock
+	cache atomic.Pointer[map[requestKey][]Candidate[T]]
 }
 
-// place holds the parts of a request that rules match.
-type place struct {
-	kind *registry.Kind
-	sub  string
-	op   admission.Operation
+// requestKey holds the parts of a request that rules match.
+type requestKey struct {
+	kind        *registry.Kind
+	subresource string
+	operation   admission.Operation
 }
 
-// maxPlaces bounds the cache of an Index. Changed definitions of custom resources leave stale
-// places behind.
-const maxPlaces = 8192
+// maxCached is the maximum number of cached keys of an Index. Changed definitions of custom resources
+// leave stale keys behind.
+const maxCached = 8192
 
 // Candidate is an entry with at least one matching rule.
 type Candidate[T any] struct {
@@ -65,7 +65,7 @@ type MatchedKind struct {
 // NewIndex returns an index. Candidates are in the order of entries.
 func NewIndex[T any](family Family, entries []Entry[T]) *Index[T] {
 	x := &Index[T]{entries: entries, family: family}
-	x.known.Store(&map[place][]Candidate[T]{})
+	x.cache.Store(&map[requestKey][]Candidate[T]{})
 	return x
 }
 
@@ -77,47 +77,47 @@ func (x *Index[T]) Candidates(r *admission.Request) []Candidate[T] {
 	if len(x.entries) == 0 {
 		return nil
 	}
-	at := place{r.Resource, r.Subresource, r.Operation}
-	if found, ok := (*x.known.Load())[at]; ok {
+	key := requestKey{r.Resource, r.Subresource, r.Operation}
+	if found, ok := (*x.cache.Load())[key]; ok {
 		return found
 	}
-	return x.find(at, r.Kind)
+	return x.find(key, r.Kind)
 }
 
-// find computes the candidates of a place and caches them.
-func (x *Index[T]) find(at place, kind schema.GroupVersionKind) []Candidate[T] {
+// find computes the candidates for a key and caches them.
+func (x *Index[T]) find(key requestKey, kind schema.GroupVersionKind) []Candidate[T] {
 	var found []Candidate[T]
 	var family []*apiset.Resource
 	for i := range x.entries {
 		e := &x.entries[i]
 		if !e.Criterion.exact && family == nil {
-			family = x.family(at.kind)
+			family = x.family(key.kind)
 		}
-		if m := e.Criterion.find(e.Criterion.rules, at, kind, family); len(m) > 0 {
+		if m := e.Criterion.matching(e.Criterion.rules, key, kind, family); len(m) > 0 {
 			found = append(found, Candidate[T]{
-				Value: e.Value, criterion: e.Criterion, matches: m, exclude: e.Criterion.find(e.Criterion.exclude, at, kind, family),
+				Value: e.Value, criterion: e.Criterion, matches: m, exclude: e.Criterion.matching(e.Criterion.exclude, key, kind, family),
 			})
 		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	known := *x.known.Load()
-	next := make(map[place][]Candidate[T], len(known)+1)
-	if len(known) < maxPlaces {
-		maps.Copy(next, known)
+	cached := *x.cache.Load()
+	next := make(map[requestKey][]Candidate[T], len(cached)+1)
+	if len(cached) < maxCached {
+		maps.Copy(next, cached)
 	}
-	next[at] = found
-	x.known.Store(&next)
+	next[key] = found
+	x.cache.Store(&next)
 	return found
 }
 
-// find returns the matching rules: first exact matches, then, unless the criterion is exact,
+// matching returns the matching rules: first exact matches, then, unless the criterion is exact,
 // matches for another version of the resource.
-func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, family []*apiset.Resource) []match {
+func (c *Criterion) matching(rules []rule, key requestKey, kind schema.GroupVersionKind, family []*apiset.Resource) []match {
 	var out []match
 	for i := range rules {
-		if rules[i].matches(at.op, at.kind, at.sub) {
-			out = append(out, match{&rules[i], MatchedKind{at.kind.GVR(), kind}})
+		if rules[i].matches(key.operation, key.kind, key.subresource) {
+			out = append(out, match{&rules[i], MatchedKind{key.kind.GVR(), kind}})
 		}
 	}
 	if c.exact {
@@ -125,10 +125,10 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 	}
 	for i := range rules {
 		for _, other := range family {
-			if other.GVR() == at.kind.GVR() || !rules[i].matches(at.op, other.Kind, at.sub) {
+			if other.GVR() == key.kind.GVR() || !rules[i].matches(key.operation, other.Kind, key.subresource) {
 				continue
 			}
-			if as, ok := presentationOf(other, at); ok {
+			if as, ok := presentationOf(other, key); ok {
 				out = append(out, match{&rules[i], as})
 				break
 			}
@@ -137,13 +137,14 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 	return out
 }
 
-// presentationOf returns the resource and kind of a place in another version of the resource.
-func presentationOf(other *apiset.Resource, at place) (MatchedKind, bool) {
+// presentationOf returns the resource and kind in which a request is presented in another version of
+// its resource. It returns false if that version lacks the subresource.
+func presentationOf(other *apiset.Resource, key requestKey) (MatchedKind, bool) {
 	as := MatchedKind{other.GVR(), other.GVK()}
-	if at.sub == "" {
+	if key.subresource == "" {
 		return as, true
 	}
-	s := other.Subresource(at.sub)
+	s := other.Subresource(key.subresource)
 	if s == nil {
 		return as, false
 	}

@@ -44,10 +44,10 @@ func userInfo(u *authorizer.User) authenticationv1.UserInfo {
 
 // InputOf returns the variables of expressions about a request. The authorizer may be nil. After an
 // evaluation, Subject.Err is the error of a variable that could not be computed.
-func InputOf(ctx context.Context, r *admission.Request, v *views.View, as MatchedKind, z authorizer.Authorizer) *Subject {
+func InputOf(ctx context.Context, r *admission.Request, view *views.View, as MatchedKind, z authorizer.Authorizer) *Subject {
 	s := &Subject{}
-	s.Object = func() any { return v.ObjectTree() }
-	s.OldObject = func() any { return v.OldTree() }
+	s.Object = func() any { return view.ObjectTree() }
+	s.OldObject = func() any { return view.OldTree() }
 	s.Request = s.once(func() (map[string]any, error) { return describe(r, as) })
 	s.NamespaceObject = func() any { return nil }
 	if z != nil {
@@ -80,11 +80,11 @@ func (s *Subject) tree(t map[string]any, err error) any {
 
 // once caches the result of f.
 func (s *Subject) once(f func() (map[string]any, error)) func() any {
-	var made bool
+	var computed bool
 	var value any
 	return func() any {
-		if !made {
-			made, value = true, s.tree(f())
+		if !computed {
+			computed, value = true, s.tree(f())
 		}
 		return value
 	}

@@ -34,7 +34,7 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 		got = append(got, c.Value)
 	}
 	if fmt.Sprint(got) != "[loose]" || x.Len() != 3 {
-		t.Errorf("got %v of %d entries", got, x.Len())
+		t.Errorf("got %v of %d entries; want \"[loose]\", 3", got, x.Len())
 	}
 }
 
@@ -53,7 +53,7 @@ func TestNamespaces(t *testing.T) {
 		}
 	}
 	if got := matcher.Namespace(&admission.Request{Resource: kind, Object: &metav1.Status{}}); got != "" {
-		t.Errorf("object without metadata: got %q", got)
+		t.Errorf("object without metadata: got %q, want \"\"", got)
 	}
 }
 
@@ -75,14 +75,14 @@ func TestInput(t *testing.T) {
 	}
 	m := in.Request().(map[string]any)
 	if user := m["userInfo"].(map[string]any); len(user) != 0 || m["options"] != nil || in.Err != nil {
-		t.Errorf("without user: got %v, %v", m, in.Err)
+		t.Errorf("without user: got %v, %v; want length 0, nil, no error", m, in.Err)
 	}
 	if m["kind"].(map[string]any)["version"] != "v2" || m["requestKind"].(map[string]any)["version"] != "v1" || m["namespace"] != "ns" || m["dryRun"] != false {
-		t.Errorf("got request %v", m)
+		t.Errorf("got request %v; want \"v2\", \"v1\", \"ns\", false", m)
 	}
 	for _, left := range []string{"uid", "object", "oldObject"} {
 		if _, there := m[left]; there {
-			t.Errorf("got unset field %s", left)
+			t.Errorf("got unset field %s, want false", left)
 		}
 	}
 	r.User = &authorizer.User{Name: "ada", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}, "c": {"d"}}}

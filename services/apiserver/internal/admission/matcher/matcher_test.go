@@ -171,7 +171,7 @@ func TestRules(t *testing.T) {
 			for _, candidate := range x.Candidates(c.r) {
 				as, ok, err := candidate.Selects(t.Context(), c.r, c.r.Object, namespaces{})
 				if err != nil || candidate.Value != "it" {
-					t.Errorf("%s: %v", what, err)
+					t.Errorf("%s: got %v; want no error, \"it\"", what, err)
 				}
 				got = show(as, ok)
 			}
@@ -188,7 +188,7 @@ func TestWithoutRulesEverythingMatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := c.Match(t.Context(), widget(v1, admission.Connect, "own"), family, namespaces{}); !ok || err != nil {
-		t.Errorf("got %t, %v", ok, err)
+		t.Errorf("got %t, %v; want true, no error", ok, err)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestSelectors(t *testing.T) {
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
 	for want, c := range map[string]matcher.Criteria{"namespaceSelector: ": {Namespaces: bad}, "objectSelector: ": {Objects: bad}} {
 		if _, err := matcher.Compile(c); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: %v", want, err)
+			t.Errorf("%s: got %v; want an error, prefix %q", want, err, want)
 		}
 	}
 }
@@ -258,7 +258,7 @@ func TestExempt(t *testing.T) {
 	} {
 		group, name, _ := strings.Cut(resource, "/")
 		if got := matcher.Exempt(&admission.Request{Resource: &registry.Kind{Names: registry.Names{Group: group, Resource: name}}}); got != exempt {
-			t.Errorf("%s: got %t", resource, got)
+			t.Errorf("%s: got %t, want %v", resource, got, exempt)
 		}
 	}
 }

@@ -24,16 +24,16 @@ type rule struct {
 // resourcePattern is a resource and its subresource. Either may be "*".
 type resourcePattern struct{ resource, sub string }
 
-func rulesOf(in []admissionv1.NamedRuleWithOperations) []rule {
-	out := make([]rule, len(in))
-	for i := range in {
-		r := &in[i]
+func rulesOf(rules []admissionv1.NamedRuleWithOperations) []rule {
+	out := make([]rule, len(rules))
+	for i := range rules {
+		r := &rules[i]
 		out[i] = rule{operations: r.Operations, groups: r.APIGroups, versions: r.APIVersions, scope: admissionv1.AllScopes, names: r.ResourceNames}
 		if r.Scope != nil {
 			out[i].scope = *r.Scope
 		}
-		for _, res := range r.Resources {
-			name, sub, _ := strings.Cut(res, "/")
+		for _, resource := range r.Resources {
+			name, sub, _ := strings.Cut(resource, "/")
 			out[i].resources = append(out[i].resources, resourcePattern{name, sub})
 		}
 	}
@@ -73,5 +73,7 @@ func (r *rule) matchesScope(k *registry.Kind) bool {
 	return true
 }
 
-// named reports whether a rule matches a name.
-func (r *rule) named(name string) bool { return len(r.names) == 0 || slices.Contains(r.names, name) }
+// matchesName reports whether a rule matches a name.
+func (r *rule) matchesName(name string) bool {
+	return len(r.names) == 0 || slices.Contains(r.names, name)
+}

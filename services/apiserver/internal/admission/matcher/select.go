@@ -47,12 +47,12 @@ func Namespace(r *admission.Request) string {
 
 // Selects reports whether the candidate selects a request, and as which resource and kind. obj is
 // the current object, in any version. An error is a Status.
-func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj runtime.Object, n Namespaces) (MatchedKind, bool, error) {
-	as, ok := named(c.matches, r.Name)
+func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj runtime.Object, namespaces Namespaces) (MatchedKind, bool, error) {
+	as, ok := firstWithName(c.matches, r.Name)
 	if !ok {
 		return as, false, nil
 	}
-	if _, out := named(c.exclude, r.Name); out {
+	if _, excluded := firstWithName(c.exclude, r.Name); excluded {
 		return as, false, nil
 	}
 	if s := c.criterion.objects; s != nil && !selectsObject(s, obj) && !selectsObject(s, r.OldObject) {
@@ -61,30 +61,30 @@ func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj ru
 	if c.criterion.namespaces == nil {
 		return as, true, nil
 	}
-	ok, err := selectsNamespace(ctx, c.criterion.namespaces, r, obj, n)
+	ok, err := selectsNamespace(ctx, c.criterion.namespaces, r, obj, namespaces)
 	return as, ok, err
 }
 
 // Match reports whether a request matches, and as which resource and kind. A criterion without
 // rules matches every operation on every resource. An error is a Status.
-func (c *Criterion) Match(ctx context.Context, r *admission.Request, f Family, n Namespaces) (MatchedKind, bool, error) {
-	at := place{r.Resource, r.Subresource, r.Operation}
+func (c *Criterion) Match(ctx context.Context, r *admission.Request, familyOf Family, namespaces Namespaces) (MatchedKind, bool, error) {
+	key := requestKey{r.Resource, r.Subresource, r.Operation}
 	var family []*apiset.Resource
 	if !c.exact {
-		family = f(r.Resource)
+		family = familyOf(r.Resource)
 	}
-	found := Candidate[struct{}]{criterion: c, exclude: c.find(c.exclude, at, r.Kind, family)}
+	found := Candidate[struct{}]{criterion: c, exclude: c.matching(c.exclude, key, r.Kind, family)}
 	if len(c.rules) == 0 {
 		found.matches = []match{{&rule{}, MatchedKind{r.Resource.GVR(), r.Kind}}}
 	} else {
-		found.matches = c.find(c.rules, at, r.Kind, family)
+		found.matches = c.matching(c.rules, key, r.Kind, family)
 	}
-	return found.Selects(ctx, r, r.Object, n)
+	return found.Selects(ctx, r, r.Object, namespaces)
 }
 
-func named(matches []match, name string) (MatchedKind, bool) {
+func firstWithName(matches []match, name string) (MatchedKind, bool) {
 	for i := range matches {
-		if matches[i].rule.named(name) {
+		if matches[i].rule.matchesName(name) {
 			return matches[i].as, true
 		}
 	}
@@ -101,7 +101,7 @@ func selectsObject(s labels.Selector, obj runtime.Object) bool {
 
 // selectsNamespace reports whether a selector matches the namespace of a request. For a namespace
 // it matches the new object. It returns true for cluster-scoped objects.
-func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Request, obj runtime.Object, n Namespaces) (bool, error) {
+func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Request, obj runtime.Object, namespaces Namespaces) (bool, error) {
 	if r.Is("", "namespaces") && r.Subresource == "" && obj != nil {
 		return selectsObject(s, obj), nil
 	}
@@ -109,12 +109,12 @@ func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Reque
 	if name == "" {
 		return true, nil
 	}
-	found, err := n.Labels(ctx, name)
+	namespaceLabels, err := namespaces.Labels(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, err
 	case err != nil:
 		return false, apierrors.NewInternalError(err)
 	}
-	return s.Matches(labels.Set(found)), nil
+	return s.Matches(labels.Set(namespaceLabels)), nil
 }

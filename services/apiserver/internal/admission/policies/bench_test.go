@@ -34,13 +34,13 @@ func others(n int) (out []string) {
 
 // BenchmarkIdle measures a request with a thousand policies that do not match it.
 func BenchmarkIdle(b *testing.B) {
-	w := newFixture(b, others(1000)...)
-	r := w.request("pods", bigPod())
-	if err := w.validating.Validate(b.Context(), r); err != nil { // builds the index
+	f := newFixture(b, others(1000)...)
+	r := f.request("pods", bigPod())
+	if err := f.validating.Validate(b.Context(), r); err != nil { // builds the index
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if err := w.validating.Validate(b.Context(), r); err != nil {
+		if err := f.validating.Validate(b.Context(), r); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -53,14 +53,14 @@ func BenchmarkTenPolicies(b *testing.B) {
 		name := fmt.Sprintf("p%d", i)
 		objects = append(objects, policy(name, fmt.Sprintf(`"validations":[{"expression":"object.metadata.labels.app != 'x%d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example.com/') && c.name != 'n%d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%d'"}]`, i, i, i)), boundPolicy(name, deny))
 	}
-	w := newFixture(b, objects...)
+	f := newFixture(b, objects...)
 	pod := bigPod()
 	b.Logf("a pod of %d bytes", len(asJSON(pod)))
-	if err := w.validating.Validate(b.Context(), w.request("pods", pod)); err != nil { // compiles the policies
+	if err := f.validating.Validate(b.Context(), f.request("pods", pod)); err != nil { // compiles the policies
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if err := w.validating.Validate(b.Context(), w.request("pods", pod)); err != nil {
+		if err := f.validating.Validate(b.Context(), f.request("pods", pod)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -76,12 +76,12 @@ func BenchmarkMemory(b *testing.B) {
 		_ = bare.validating.Validate(b.Context(), bare.configMap())
 		base := heap() - before
 		before = heap()
-		w := newFixture(b, objects...)
-		if err := w.validating.Validate(b.Context(), w.configMap()); err != nil {
+		f := newFixture(b, objects...)
+		if err := f.validating.Validate(b.Context(), f.configMap()); err != nil {
 			b.Fatal(err)
 		}
 		b.ReportMetric(float64(heap()-before-base)/many, "bytes/policy")
-		runtime.KeepAlive(w)
+		runtime.KeepAlive(f)
 		runtime.KeepAlive(bare)
 	}
 }

@@ -25,7 +25,7 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 			return as(e)
 		}
 	}
-	w := newFixtureWith(t, func(s *dependencies) {
+	f := newFixtureWith(t, func(s *dependencies) {
 		s.policies.Decode, s.bindings.Decode = decode("policies", s.policies.Decode), decode("bindings", s.bindings.Decode)
 	}, wants("b"), boundPolicy("p", deny))
 	for i, step := range []struct {
@@ -47,11 +47,11 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 	} {
 		damaged = map[string]bool{step.damaged: true}
 		if step.put+step.gone != "" {
-			w.put(step.put+step.gone, step.put != "")
+			f.put(step.put+step.gone, step.put != "")
 		}
 		for range 2 { // the second request reads no policy
 			for value, want := range map[string]bool{"b": step.b, "c": step.c} {
-				if err := w.validating.Validate(t.Context(), w.configMap("a", value)); (err == nil) != want || i == 10 && !strings.Contains(statusText(err), "not yet ready") {
+				if err := f.validating.Validate(t.Context(), f.configMap("a", value)); (err == nil) != want || i == 10 && !strings.Contains(statusText(err), "not yet ready") {
 					t.Errorf("step %d: %s: %v", i, value, err)
 				}
 			}

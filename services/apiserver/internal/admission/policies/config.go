@@ -48,18 +48,18 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 }
 
 // candidates returns the policies whose rules match a request.
-func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], r *admission.Request) ([]matcher.Candidate[*boundPolicy[P, B]], error) {
+func candidates(ctx context.Context, c *Config, policies *policySet, r *admission.Request) ([]matcher.Candidate[*boundPolicy], error) {
 	if exempt(r) || request.From(ctx).Startup {
 		return nil, nil
 	}
 	ready := c.Ready()
-	if err := of.waitForWrites(ctx); err != nil {
+	if err := policies.waitForWrites(ctx); err != nil {
 		return nil, err
 	}
 	if !ready && !c.Ready() { // waiting for acknowledged writes may have made it ready
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
-	index, err := of.index()
+	index, err := policies.index()
 	if err != nil {
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}

@@ -98,8 +98,8 @@ func TestSameAsCEL(t *testing.T) {
 			v, _, err := o.Eval(map[string]any{"object": tree, "oldObject": nil, "request": map[string]any{"name": "x"}})
 			want := err == nil && v.Value() == true
 			verdicts[want]++
-			w := fixtures[o.name]
-			refusal := w.validating.Validate(t.Context(), w.request("configmaps", m.DeepCopy()))
+			f := fixtures[o.name]
+			refusal := f.validating.Validate(t.Context(), f.request("configmaps", m.DeepCopy()))
 			if got := refusal == nil; got != want {
 				t.Fatalf("%s of %s: got %t, want %t (%v; %v)", o.name, asJSON(m), got, want, refusal, err)
 			}

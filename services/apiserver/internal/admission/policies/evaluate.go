@@ -53,21 +53,21 @@ type policyEvaluation struct {
 
 // values returns the values that expressions see. Variables are evaluated again for each call,
 // because their inputs may differ.
-func (o *policyEvaluation) values(authorizer bool, budget *trackedBudget) map[string]any {
-	in := o.input
+func (e *policyEvaluation) values(authorizer bool, budget *trackedBudget) map[string]any {
+	input := e.input
 	if !authorizer {
-		in.Authorizer = nil
-		in.RequestResource = nil
+		input.Authorizer = nil
+		input.RequestResource = nil
 	}
-	if len(o.variables.names) == 0 {
-		return in.Values()
+	if len(e.variables.names) == 0 {
+		return input.Values()
 	}
 	var values map[string]any
-	in.Variables = expressions.Variables(o.variables.names, func(name string) (ref.Val, error) {
-		p := o.variables.programs[name]
-		return budget.eval(o.ctx, &p, values)
+	input.Variables = expressions.Variables(e.variables.names, func(name string) (ref.Val, error) {
+		p := e.variables.programs[name]
+		return budget.eval(e.ctx, &p, values)
 	})
-	values = in.Values()
+	values = input.Values()
 	return values
 }
 
@@ -80,13 +80,13 @@ type trackedBudget struct {
 func newTrackedBudget() *trackedBudget { return &trackedBudget{budget: celenv.NewBudget(policyBudget)} }
 
 // eval evaluates an expression, such as a variable, against the budget.
-func (s *trackedBudget) eval(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
+func (b *trackedBudget) eval(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
 	if p.err != nil {
 		return nil, fmt.Errorf("compilation error: %w", p.err)
 	}
-	v, err := p.Eval(ctx, values, s.budget)
+	v, err := p.Eval(ctx, values, b.budget)
 	if errors.Is(err, celenv.ErrBudget) {
-		s.exhausted = true
+		b.exhausted = true
 		return nil, err
 	}
 	if inner := errors.Unwrap(err); inner != nil {
@@ -96,9 +96,9 @@ func (s *trackedBudget) eval(ctx context.Context, p *program, values map[string]
 }
 
 // run evaluates the expression of a rule. Errors have the wording of Kubernetes.
-func (s *trackedBudget) run(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
-	v, err := s.eval(ctx, p, values)
-	if s.exhausted {
+func (b *trackedBudget) run(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
+	v, err := b.eval(ctx, p, values)
+	if b.exhausted {
 		return nil, errBudget
 	}
 	if err != nil && p.err == nil {
@@ -108,21 +108,21 @@ func (s *trackedBudget) run(ctx context.Context, p *program, values map[string]a
 }
 
 // validate runs all validations.
-func (o *policyEvaluation) validate() []decision {
-	if len(o.validations) == 0 {
+func (e *policyEvaluation) validate() []decision {
+	if len(e.validations) == 0 {
 		return nil
 	}
-	spent := newTrackedBudget()
-	values := o.values(true, spent)
-	out := make([]decision, len(o.validations))
-	for i := range o.validations {
-		r := &o.validations[i]
+	budget := newTrackedBudget()
+	values := e.values(true, budget)
+	out := make([]decision, len(e.validations))
+	for i := range e.validations {
+		r := &e.validations[i]
 		d := &out[i]
 		begin := time.Now()
-		v, err := spent.run(o.ctx, &r.program, values)
+		v, err := budget.run(e.ctx, &r.program, values)
 		d.duration = time.Since(begin)
 		switch {
-		case spent.exhausted:
+		case budget.exhausted:
 			return []decision{failedDecision(errBudget, errorBudget)}
 		case err != nil:
 			*d = failedDecision(err, classOf(&r.program))
@@ -131,25 +131,25 @@ func (o *policyEvaluation) validate() []decision {
 			d.reason = r.reason
 		}
 	}
-	o.setMessages(out, spent)
+	e.setMessages(out, budget)
 	return out
 }
 
 // setMessages sets the messages of failed validations.
-func (o *policyEvaluation) setMessages(out []decision, spent *trackedBudget) {
+func (e *policyEvaluation) setMessages(out []decision, budget *trackedBudget) {
 	var values map[string]any
 	for i := range out {
 		d := &out[i]
-		r := &o.validations[i]
+		r := &e.validations[i]
 		if !d.denied || d.failed {
 			continue
 		}
 		if r.expression != nil {
 			if values == nil {
-				values = o.values(false, spent)
+				values = e.values(false, budget)
 			}
-			v, err := spent.run(o.ctx, r.expression, values)
-			if spent.exhausted {
+			v, err := budget.run(e.ctx, r.expression, values)
+			if budget.exhausted {
 				*d = failedDecision(fmt.Errorf("failed messageExpression: %w", errBudget), errorBudget)
 				continue
 			}
@@ -193,17 +193,17 @@ func valueAs[T any](v ref.Val) (T, bool) {
 }
 
 // auditAnnotations evaluates the audit annotations of the policy.
-func (o *policyEvaluation) auditAnnotations() ([]auditAnnotation, error) {
-	if len(o.annotations) == 0 {
+func (e *policyEvaluation) auditAnnotations() ([]auditAnnotation, error) {
+	if len(e.annotations) == 0 {
 		return nil, nil
 	}
-	spent := newTrackedBudget()
-	values := o.values(true, spent)
+	budget := newTrackedBudget()
+	values := e.values(true, budget)
 	var out []auditAnnotation
-	for i := range o.annotations {
-		a := &o.annotations[i]
-		v, err := spent.run(o.ctx, &a.program, values)
-		if spent.exhausted {
+	for i := range e.annotations {
+		a := &e.annotations[i]
+		v, err := budget.run(e.ctx, &a.program, values)
+		if budget.exhausted {
 			return nil, errBudget
 		}
 		if err != nil {

@@ -24,9 +24,9 @@ import (
 )
 
 // both calls check once for each plugin.
-func both(ctx context.Context, w *fixture, check func(name string, check func(*admission.Request) error)) {
-	check("validating", func(r *admission.Request) error { return w.validating.Validate(ctx, r) })
-	check("mutating", func(r *admission.Request) error { return w.mutating.Admit(ctx, r) })
+func both(ctx context.Context, f *fixture, check func(name string, check func(*admission.Request) error)) {
+	check("validating", func(r *admission.Request) error { return f.validating.Validate(ctx, r) })
+	check("mutating", func(r *admission.Request) error { return f.mutating.Admit(ctx, r) })
 }
 
 const (
@@ -64,10 +64,10 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 		"policies undecodable": {func(s *dependencies) { s.policies.Decode = damaged }, notYet},
 		"bindings undecodable": {func(s *dependencies) { s.bindings.Decode = damaged }, notYet},
 	} {
-		w := newFixtureWith(t, c.change, objects...)
-		both(t.Context(), w, func(sort string, check func(*admission.Request) error) {
+		f := newFixtureWith(t, c.change, objects...)
+		both(t.Context(), f, func(sort string, check func(*admission.Request) error) {
 			for range 2 {
-				if err := check(w.configMap("a", "b")); err == nil && c.want != "" || err != nil && err.Error() != c.want {
+				if err := check(f.configMap("a", "b")); err == nil && c.want != "" || err != nil && err.Error() != c.want {
 					t.Errorf("%s, %s: %v, want %q", name, sort, err, c.want)
 				}
 			}
@@ -79,9 +79,9 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 // bindings, nor to reviews, which are not stored.
 func TestExemptRequests(t *testing.T) {
 	never := strings.ReplaceAll(policy("p", refuses), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
-	w := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), boundPolicy("p", deny))
-	if err := w.validating.Validate(requesttest.WithStartup(t.Context()), w.configMap()); err != nil {
-		t.Errorf("startup: %v", err)
+	f := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), boundPolicy("p", deny))
+	if err := f.validating.Validate(requesttest.WithStartup(t.Context()), f.configMap()); err != nil {
+		t.Errorf("startup: %v, want no error", err)
 	}
 	for _, c := range []struct {
 		group, version, resource string
@@ -92,10 +92,10 @@ func TestExemptRequests(t *testing.T) {
 		{"admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", true},
 		{"authorization.k8s.io", "v1", "subjectaccessreviews", false}, {"authentication.k8s.io", "v1", "tokenreviews", false}, {"", "v1", "nodes", true},
 	} {
-		k := w.catalog.Resource(schema.GroupVersionResource{Group: c.group, Version: c.version, Resource: c.resource})
-		err := w.validating.Validate(t.Context(), &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Name: "x", Object: &corev1.Node{}, Options: &metav1.CreateOptions{}})
+		k := f.catalog.Resource(schema.GroupVersionResource{Group: c.group, Version: c.version, Resource: c.resource})
+		err := f.validating.Validate(t.Context(), &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Name: "x", Object: &corev1.Node{}, Options: &metav1.CreateOptions{}})
 		if (err != nil) != c.checked {
-			t.Errorf("%s: %v", c.resource, err)
+			t.Errorf("%s: got %v, want an error: %v", c.resource, err, c.checked)
 		}
 	}
 }
@@ -146,9 +146,9 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 			if change == nil {
 				change = func(*dependencies) {}
 			}
-			w := newFixtureWith(t, change, objects...)
-			both(t.Context(), w, func(sort string, check func(*admission.Request) error) {
-				r := w.configMap("a", "b")
+			f := newFixtureWith(t, change, objects...)
+			both(t.Context(), f, func(sort string, check func(*admission.Request) error) {
+				r := f.configMap("a", "b")
 				got := statusText(check(r))
 				if want == "" && got != "" || !strings.Contains(got, want) || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
 					t.Errorf("%s, %s, ignored %t: got %q, want %q", name, sort, ignore, got, want)
@@ -196,12 +196,12 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	} {
 		for _, sort := range []string{"validating", "mutating"} {
 			ctx, cancel := context.WithCancel(t.Context())
-			w := newFixtureWith(t, func(s *dependencies) { c.change(s, cancel) }, objects...)
-			both(ctx, w, func(of string, check func(*admission.Request) error) {
+			f := newFixtureWith(t, func(s *dependencies) { c.change(s, cancel) }, objects...)
+			both(ctx, f, func(of string, check func(*admission.Request) error) {
 				if of != sort {
 					return
 				}
-				if err := check(w.configMap("a", "b")); err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
+				if err := check(f.configMap("a", "b")); err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("%s, %s: got %v, want %q", name, sort, err, c.want)
 				}
 			})
@@ -223,9 +223,9 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 			}
 		}
 		const by = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
-		w := newFixtureWith(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+by), changer("p", policyOf+nodata), changerBound("p", by), param("a", `{}`, `{"max":"1"}`))
-		both(t.Context(), w, func(sort string, check func(*admission.Request) error) {
-			r := w.configMap("a", "b")
+		f := newFixtureWith(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+by), changer("p", policyOf+nodata), changerBound("p", by), param("a", `{}`, `{"max":"1"}`))
+		both(t.Context(), f, func(sort string, check func(*admission.Request) error) {
+			r := f.configMap("a", "b")
 			if got := statusText(check(r)); strings.Contains(got, "failed to configure binding: read ") == ignore || ignore && got != "" || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
 				t.Errorf("%s, ignored %t: got %q", sort, ignore, got)
 			}
@@ -236,16 +236,16 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 // TestNamespacesOfRequests: namespaceObject is null for cluster-scoped objects and for namespaces.
 // Namespaced parameters require a namespaced request.
 func TestNamespacesOfRequests(t *testing.T) {
-	w := newFixtureWith(t, func(s *dependencies) {
+	f := newFixtureWith(t, func(s *dependencies) {
 		s.Namespace = func(_ context.Context, name string) (*corev1.Namespace, error) {
 			return nil, fmt.Errorf("looked for %q", name)
 		}
 	}, policy("p", `"validations":[{"expression":"namespaceObject == null"}]`), boundPolicy("p", deny))
-	of := w.request("namespaces", &corev1.Namespace{})
-	in := w.configMap("a", "b")
+	of := f.request("namespaces", &corev1.Namespace{})
+	in := f.configMap("a", "b")
 	in.Namespace = ""
 	for _, r := range []*admission.Request{of, in} {
-		if err := w.validating.Validate(t.Context(), r); err != nil {
+		if err := f.validating.Validate(t.Context(), r); err != nil {
 			t.Error(err)
 		}
 	}
@@ -263,18 +263,18 @@ func TestNamespacesOfRequests(t *testing.T) {
 // TestAuditAnnotationLimits: the cost and the length of annotations are bounded, and blank ones are
 // dropped.
 func TestAuditAnnotationLimits(t *testing.T) {
-	w := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), boundPolicy("p", deny))
-	r := w.configMap("a", strings.Repeat("x", 11<<10))
-	if err := w.validating.Validate(t.Context(), r); err != nil {
+	f := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), boundPolicy("p", deny))
+	r := f.configMap("a", strings.Repeat("x", 11<<10))
+	if err := f.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	if annotations := r.Annotations(); len(annotations) != 1 || len(annotations["p/long"]) != 10<<10 {
 		t.Errorf("got %d annotations, the long one of %d bytes", len(annotations), len(annotations["p/long"]))
 	}
-	w = newFixture(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+dear+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), boundPolicy("p", `"validationActions":["Warn"]`))
+	f = newFixture(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+dear+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), boundPolicy("p", `"validationActions":["Warn"]`))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
-	if err := w.validating.Validate(ctx, w.configMap("a", "b")); err != nil || !strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
-		t.Errorf("got %v, warnings %q", err, warnings.Headers())
+	if err := f.validating.Validate(ctx, f.configMap("a", "b")); err != nil || !strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
+		t.Errorf("got %v, warnings %q; want no error, text with \"running out of cost budget\"", err, warnings.Headers())
 	}
 }
 
@@ -282,28 +282,28 @@ func TestAuditAnnotationLimits(t *testing.T) {
 // reject the request.
 func TestOversizedMutationsAreRejected(t *testing.T) {
 	const twice = `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
-	w := newFixture(t, changer("p", twice+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), changerBound("p", ""))
-	if got := statusText(w.mutating.Admit(t.Context(), w.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
-		t.Errorf("a large value: %q", got)
+	f := newFixture(t, changer("p", twice+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), changerBound("p", ""))
+	if got := statusText(f.mutating.Admit(t.Context(), f.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
+		t.Errorf("a large value: %q, want text with \"the value is too large\"", got)
 	}
-	w = newFixture(t, changer("p", `"mutations":[`+patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)+`]`), changerBound("p", ""))
+	f = newFixture(t, changer("p", `"mutations":[`+patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)+`]`), changerBound("p", ""))
 	var data []string
 	for i := range 10_001 {
 		data = append(data, fmt.Sprint("k", i), "")
 	}
-	if got := statusText(w.mutating.Admit(t.Context(), w.configMap(data...))); !strings.Contains(got, "10001 operations, at most 10000 are allowed") {
-		t.Errorf("many operations: %q", got)
+	if got := statusText(f.mutating.Admit(t.Context(), f.configMap(data...))); !strings.Contains(got, "10001 operations, at most 10000 are allowed") {
+		t.Errorf("many operations: %q, want text with \"10001 operations, at most 10000 are allowed\"", got)
 	}
 }
 
 // TestNoOpMutationsCauseNoReinvocation: plugins run again only if the object changed.
 func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
 	for same, value := range map[bool]string{true: "b", false: "c"} {
-		w := newFixture(t, changer("p", `"mutations":[`+applies(`Object{data: {'a': '`+value+`'}}`)+`]`), changerBound("p", ""))
+		f := newFixture(t, changer("p", `"mutations":[`+applies(`Object{data: {'a': '`+value+`'}}`)+`]`), changerBound("p", ""))
 		calls := 0
-		chain := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: w.mutating}, admission.Plugin{Name: "c", Plugin: counter{&calls}})
-		if err := chain.Mutate(t.Context(), w.configMap("a", "b")); err != nil || (calls == 1) != same {
-			t.Errorf("%s: got %v, %d calls", value, err, calls)
+		chain := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: f.mutating}, admission.Plugin{Name: "c", Plugin: counter{&calls}})
+		if err := chain.Mutate(t.Context(), f.configMap("a", "b")); err != nil || (calls == 1) != same {
+			t.Errorf("%s: got %v, %d calls; want no error, %v", value, err, calls, same)
 		}
 	}
 }
@@ -323,7 +323,7 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ lost, later, wrong bool }{"converted": {}, "conversion fails": {lost: true, wrong: true}, "conversion back fails": {later: true, wrong: true}} {
 		lost := c.lost
-		w := newFixtureWith(t, func(s *dependencies) {
+		f := newFixtureWith(t, func(s *dependencies) {
 			all := s.Parameters.Kind
 			s.Family = func(*registry.Kind) (family []*apiset.Resource) {
 				for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
@@ -340,15 +340,15 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 			}
 		}, only(changer("p", `"mutations":[`+applies(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)), changerBound("p", ""),
 			only(policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)), boundPolicy("p", deny))
-		k := w.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
+		k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 		o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}
 		r := &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "h", Options: &metav1.CreateOptions{}, Object: o}
-		if err := w.validating.Validate(t.Context(), r); (err != nil) != c.lost {
-			t.Errorf("%s: validating: %v", name, err)
+		if err := f.validating.Validate(t.Context(), r); (err != nil) != c.lost {
+			t.Errorf("%s: validating: %v, want an error: %v", name, err, c.lost)
 		}
-		err := w.mutating.Admit(t.Context(), r)
+		err := f.mutating.Admit(t.Context(), r)
 		if want := map[bool]int32{true: 3, false: 7}[c.wrong]; (err != nil) != c.wrong || o.Spec.MaxReplicas != want {
-			t.Errorf("%s: mutating: got %v, %d replicas", name, err, o.Spec.MaxReplicas)
+			t.Errorf("%s: mutating: got %v, %d replicas; want %v, %v", name, err, o.Spec.MaxReplicas, c.wrong, want)
 		}
 	}
 }

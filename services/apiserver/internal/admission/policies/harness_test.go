@@ -71,17 +71,17 @@ type fixture struct {
 }
 
 // put updates an object, or deletes it if there is false.
-func (w *fixture) put(text string, there bool) {
-	w.t.Helper()
-	w.revision++
-	kv := w.stored(text)
-	ev := storage.Event{Type: storage.Deleted, Key: kv.Key, Revision: w.revision}
+func (f *fixture) put(text string, there bool) {
+	f.t.Helper()
+	f.revision++
+	kv := f.stored(text)
+	ev := storage.Event{Type: storage.Deleted, Key: kv.Key, Revision: f.revision}
 	if there {
 		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 1, kv.Value
 	}
-	w.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: w.revision}
-	if err := <-w.source.done; err != nil {
-		w.t.Fatal(err)
+	f.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
+	if err := <-f.source.done; err != nil {
+		f.t.Fatal(err)
 	}
 }
 
@@ -110,7 +110,7 @@ func newFixture(t testing.TB, objects ...string) *fixture {
 // dependencies are the configuration of the plugins.
 type dependencies struct {
 	*policies.Config
-	policies, bindings *policies.Source
+	policies, bindings *admission.Source
 }
 
 // cachedResources returns the resources of all stored kinds.
@@ -139,7 +139,7 @@ func encodeStored(t testing.TB, catalog *registry.Catalog, c *codec.Codec, text 
 	t.Helper()
 	d, err := c.Decode("application/json", []byte(text), schema.GroupVersionKind{}, nil, false)
 	if err != nil {
-		t.Fatalf("%s: %v", text, err)
+		t.Fatalf("%s: got %v, want no error", text, err)
 	}
 	k, o := catalog.Kind(d.GVK), d.Object.(registry.Object)
 	if k.Default != nil {
@@ -199,7 +199,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &fixture{t: t, source: store, stored: stored, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
+	f := &fixture{t: t, source: store, stored: stored, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
 	params, err := policies.NewParameters(set.StoredKind, func(context.Context, *apiset.Resource) error { return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -211,28 +211,28 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 			Namespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 			},
-			Parameters: params, Codec: c, Shapes: &views.Shapes{}, Logger: slog.New(slog.DiscardHandler), Metrics: policies.NewMetrics(w.metrics, sort),
-			Programs: func() (*expressions.Programs, *expressions.Compiler, error) { return w.programs, compiler, nil },
+			Parameters: params, Codec: c, Shapes: &views.Shapes{}, Logger: slog.New(slog.DiscardHandler), Metrics: policies.NewMetrics(f.metrics, sort),
+			Programs: func() (*expressions.Programs, *expressions.Compiler, error) { return f.programs, compiler, nil },
 			Configure: func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
 				return fields.Configure(catalog.Kind(of), obj, configuration)
 			},
 		}
 	}
-	source := func(gvr schema.GroupVersionResource) policies.Source {
+	source := func(gvr schema.GroupVersionResource) admission.Source {
 		r := set.Resource(gvr)
-		return policies.Source{Store: r.Store, WaitForWrites: func(context.Context) error { return nil }, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
+		return admission.Source{Store: r.Store, WaitForWrites: func(context.Context) error { return nil }, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
 	}
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
-	changed := func(sort policies.PolicyType, version schema.GroupVersion, name string) (policies.Config, policies.Source, policies.Source) {
+	changed := func(sort policies.PolicyType, version schema.GroupVersion, name string) (policies.Config, admission.Source, admission.Source) {
 		c := config(sort)
 		of := source(version.WithResource(name + "policies"))
 		bound := source(version.WithResource(name + "policybindings"))
 		change(&dependencies{&c, &of, &bound})
 		return c, of, bound
 	}
-	w.validating = policies.NewValidating(changed(policies.SortValidating, v1, "validatingadmission"))
-	w.mutating = policies.NewMutating(changed(policies.SortMutating, alpha, "mutatingadmission"))
-	return w
+	f.validating = policies.NewValidating(changed(policies.SortValidating, v1, "validatingadmission"))
+	f.mutating = policies.NewMutating(changed(policies.SortMutating, alpha, "mutatingadmission"))
+	return f
 }
 
 // namespaces labels each namespace with its name.
@@ -250,15 +250,15 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 }
 
 // request returns a request to create an object of the core group.
-func (w *fixture) request(resource string, obj runtime.Object) *admission.Request {
-	k := w.catalog.Resource(corev1.SchemeGroupVersion.WithResource(resource))
+func (f *fixture) request(resource string, obj runtime.Object) *admission.Request {
+	k := f.catalog.Resource(corev1.SchemeGroupVersion.WithResource(resource))
 	return &admission.Request{
 		Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "x", Object: obj,
 		Options: &metav1.CreateOptions{}, User: &authorizer.User{Name: "ada", Groups: []string{"dev"}},
 	}
 }
 
-func (w *fixture) configMap(data ...string) *admission.Request {
+func (f *fixture) configMap(data ...string) *admission.Request {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}
 	for i := 0; i+1 < len(data); i += 2 {
 		if m.Data == nil {
@@ -266,7 +266,7 @@ func (w *fixture) configMap(data ...string) *admission.Request {
 		}
 		m.Data[data[i]] = data[i+1]
 	}
-	return w.request("configmaps", m)
+	return f.request("configmaps", m)
 }
 
 // statusText returns code, reason and message of a rejection, or "".

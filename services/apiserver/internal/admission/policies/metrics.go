@@ -50,38 +50,38 @@ const (
 // NewMetrics registers the metrics of a sort.
 func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
 	labels := []string{"policy", "policy_binding", "error_type"}
-	what := "[ALPHA] Mutation"
-	by := "labeled by policy and further identified by binding."
-	one := "mutation"
-	further := "labeled by policy and binding."
+	subject := "[ALPHA] Mutation"
+	labeledBy := "labeled by policy and further identified by binding."
+	expressionType := "mutation"
+	durationLabels := "labeled by policy and binding."
 	if sort == SortValidating {
 		labels = append(labels, "enforcement_action")
-		what = "[BETA] Validation"
-		by = "labeled by policy and further identified by binding and enforcement action taken."
-		one = "validation"
-		further = "labeled by policy and further including binding and enforcement action taken."
+		subject = "[BETA] Validation"
+		labeledBy = "labeled by policy and further identified by binding and enforcement action taken."
+		expressionType = "validation"
+		durationLabels = "labeled by policy and further including binding and enforcement action taken."
 	}
 	checks := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_" + string(sort) + "_admission_policy_check_total",
-		Help: what + " admission policy check total, " + by,
+		Help: subject + " admission policy check total, " + labeledBy,
 	}, labels)
-	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "apiserver_" + string(sort) + "_admission_policy_check_duration_seconds",
-		Help:    what + " admission latency for individual " + one + " expressions in seconds, " + further,
+		Help:    subject + " admission latency for individual " + expressionType + " expressions in seconds, " + durationLabels,
 		Buckets: []float64{0.0000005, 0.001, 0.01, 0.1, 1.0},
 	}, labels)
-	of := func(k seriesKey) []string { return []string{k.policy, k.binding, k.class, k.action}[:len(labels)] }
+	labelValues := func(k seriesKey) []string { return []string{k.policy, k.binding, k.class, k.action}[:len(labels)] }
 	m := &Metrics{metrics.NewSeries(metrics.SeriesConfig[seriesKey, series]{
 		Limit: maxSeries, Overflow: func(k seriesKey) seriesKey { return seriesKey{"other", "other", k.class, k.action} },
 		Add: func(k seriesKey) series {
-			return series{checks.WithLabelValues(of(k)...), took.WithLabelValues(of(k)...)}
+			return series{checks.WithLabelValues(labelValues(k)...), duration.WithLabelValues(labelValues(k)...)}
 		},
 		Remove: func(k seriesKey) {
-			checks.DeleteLabelValues(of(k)...)
-			took.DeleteLabelValues(of(k)...)
+			checks.DeleteLabelValues(labelValues(k)...)
+			duration.DeleteLabelValues(labelValues(k)...)
 		},
 	})}
-	m.series.MustRegister(r, checks, took)
+	m.series.MustRegister(r, checks, duration)
 	return m
 }
 

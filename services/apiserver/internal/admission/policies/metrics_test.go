@@ -23,15 +23,15 @@ func TestErrorTypeMetric(t *testing.T) {
 	} {
 		with := `"variables":[` + strings.Join(variables, ",") + `],`
 		if c.validation != "" {
-			w := newFixture(t, policy("p", with+`"validations":[{"expression":"`+c.validation+`"}]`), boundPolicy("p", deny))
-			err := w.validating.Validate(t.Context(), w.configMap("a", "b"))
-			if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) || got != "apiserver_validating "+c.want {
+			f := newFixture(t, policy("p", with+`"validations":[{"expression":"`+c.validation+`"}]`), boundPolicy("p", deny))
+			err := f.validating.Validate(t.Context(), f.configMap("a", "b"))
+			if got := f.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) || got != "apiserver_validating "+c.want {
 				t.Errorf("%s: got %s, %v", c.name, got, err)
 			}
 		}
-		w := newFixture(t, changer("p", with+`"mutations":[`+applies(c.mutation)+`]`), changerBound("p", ""))
-		err := w.mutating.Admit(t.Context(), w.configMap("a", "b"))
-		if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) || got != "apiserver_mutating "+c.want {
+		f := newFixture(t, changer("p", with+`"mutations":[`+applies(c.mutation)+`]`), changerBound("p", ""))
+		err := f.mutating.Admit(t.Context(), f.configMap("a", "b"))
+		if got := f.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) || got != "apiserver_mutating "+c.want {
 			t.Errorf("%s: got %s, %v", c.name, got, err)
 		}
 	}

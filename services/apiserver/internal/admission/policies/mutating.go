@@ -20,24 +20,19 @@ const MutatingName = "MutatingAdmissionPolicy"
 // Mutating is the plugin of MutatingAdmissionPolicies.
 type Mutating struct {
 	Config
-	configured *configured[*policy, *binding]
+	policies *policySet
 }
 
 // NewMutating returns the plugin.
-func NewMutating(c Config, policies, bindings Source) *Mutating {
+func NewMutating(c Config, policies, bindings admission.Source) *Mutating {
 	m := &Mutating{Config: c}
-	m.configured = (&configured[*policy, *binding]{
-		policies: policies, bindings: bindings, family: c.Family, log: c.Logger,
-		policy: func(o metav1.Object) (*policy, *matcher.Criterion) {
+	m.policies = newPolicySet(&m.Config, policies, bindings,
+		func(o metav1.Object) *policy {
 			return newMutatingPolicy(o.(*alphav1.MutatingAdmissionPolicy), c.Programs)
 		},
-		binding: func(o metav1.Object) (string, *binding) {
+		func(o metav1.Object) *binding {
 			return newMutatingBinding(o.(*alphav1.MutatingAdmissionPolicyBinding))
-		},
-	}).withCompilers()
-	if c.Metrics != nil {
-		c.Metrics.keepWhileBound(m.configured.pairs)
-	}
+		})
 	return m
 }
 
@@ -47,30 +42,30 @@ type reinvocationKey struct{}
 // Admit implements admission.Mutator. It first determines the matching policies. Then they change
 // the object in order. Each policy sees the changes of earlier ones.
 func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
-	found, err := candidates(ctx, &m.Config, m.configured, r)
+	found, err := candidates(ctx, &m.Config, m.policies, r)
 	if err != nil || len(found) == 0 {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	c := &mutatingEvaluation{requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, reinvocation: r.Reinvocation(reinvocationKey{})}
+	e := &mutatingEvaluation{requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, reinvocation: r.Reinvocation(reinvocationKey{})}
 	for i := range found {
-		if err := c.collect(&found[i]); err != nil {
+		if err := e.collect(&found[i]); err != nil {
 			return err
 		}
 	}
-	for i := range c.invocations {
-		if err := c.invoke(&c.invocations[i]); err != nil {
+	for i := range e.invocations {
+		if err := e.invoke(&e.invocations[i]); err != nil {
 			return err
 		}
 	}
-	if err := c.views.WriteBack(); err != nil {
+	if err := e.views.WriteBack(); err != nil {
 		return err
 	}
-	if c.changed { // including policies that were evaluated after the last change
-		c.reinvocation.Changed()
+	if e.changed { // including policies that were evaluated after the last change
+		e.reinvocation.Changed()
 	}
-	c.reinvocation.End()
-	return c.rejection()
+	e.reinvocation.End()
+	return e.rejection()
 }
 
 // mutatingEvaluation is the evaluation of one request by all mutating policies.
@@ -96,7 +91,7 @@ func (i *invocation) key() string {
 }
 
 // addRefusal records a rejection, unless the policy ignores failures.
-func (c *mutatingEvaluation) addRefusal(p *policy, b *binding, reason metav1.StatusReason, err error) {
+func (e *mutatingEvaluation) addRefusal(p *policy, b *binding, reason metav1.StatusReason, err error) {
 	if p.ignore {
 		return
 	}
@@ -104,61 +99,61 @@ func (c *mutatingEvaluation) addRefusal(p *policy, b *binding, reason metav1.Sta
 	if b != nil {
 		f.binding = b.name
 	}
-	c.refusals = append(c.refusals, f)
+	e.refusals = append(e.refusals, f)
 }
 
 // collect collects the invocations of a policy. It returns an error if the request has ended or is
 // throttled.
-func (c *mutatingEvaluation) collect(of *matcher.Candidate[*boundPolicy[*policy, *binding]]) error {
-	p := of.Value.policy
-	as, kind, ok, err := c.selects(of)
+func (e *mutatingEvaluation) collect(candidate *matcher.Candidate[*boundPolicy]) error {
+	p := candidate.Value.policy
+	as, kind, ok, err := e.selects(candidate)
 	if err != nil {
-		c.addRefusal(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
+		e.addRefusal(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
 		return nil
 	}
 	if !ok {
 		return nil
 	}
-	for _, b := range of.Value.bindings {
-		params, err := c.params(b, kind)
-		if requestEnded(c.ctx, err) {
+	for _, b := range candidate.Value.bindings {
+		params, err := e.params(b, kind)
+		if requestEnded(e.ctx, err) {
 			return err
 		}
 		if err != nil {
-			c.addRefusal(p, b, "", fmt.Errorf("failed to configure binding: %w", err))
+			e.addRefusal(p, b, "", fmt.Errorf("failed to configure binding: %w", err))
 			continue
 		}
 		for _, param := range params {
-			c.invocations = append(c.invocations, invocation{p, b, as, param})
+			e.invocations = append(e.invocations, invocation{p, b, as, param})
 		}
 	}
 	return nil
 }
 
 // invoke applies a policy to the request if its conditions hold.
-func (c *mutatingEvaluation) invoke(i *invocation) error {
-	subject, view, err := c.subject(i.as)
+func (e *mutatingEvaluation) invoke(i *invocation) error {
+	subject, view, err := e.subject(i.as)
 	if err != nil {
 		return err
 	}
-	tree, err := i.param.tree(c.ctx)
-	if requestEnded(c.ctx, err) {
+	tree, err := i.param.tree(e.ctx)
+	if requestEnded(e.ctx, err) {
 		return err
 	}
 	if err != nil {
-		c.addRefusal(i.policy, i.binding, "", fmt.Errorf("failed to configure binding: %w", err))
+		e.addRefusal(i.policy, i.binding, "", fmt.Errorf("failed to configure binding: %w", err))
 		return nil
 	}
 	rules := i.policy.compile()
-	o := &policyEvaluation{rules: rules, ctx: c.ctx, input: subject.withParam(tree)}
-	ok, _, err := rules.conditions.Hold(c.ctx, &o.input)
+	evaluation := &policyEvaluation{rules: rules, ctx: e.ctx, input: subject.withParam(tree)}
+	ok, _, err := rules.conditions.Hold(e.ctx, &evaluation.input)
 	switch {
 	case subject.Err != nil:
 		return apierrors.NewInternalError(subject.Err)
 	case err != nil:
-		c.addRefusal(i.policy, i.binding, metav1.StatusReasonInvalid, err)
+		e.addRefusal(i.policy, i.binding, metav1.StatusReasonInvalid, err)
 		return nil
-	case !ok || !c.reinvocation.ShouldCall(i.key()):
+	case !ok || !e.reinvocation.ShouldCall(i.key()):
 		return nil
 	}
 	for n := range rules.mutations {
@@ -166,35 +161,35 @@ func (c *mutatingEvaluation) invoke(i *invocation) error {
 			break
 		}
 		begin := time.Now()
-		obj, class, err := o.mutate(c.config, &rules.mutations[n], view)
-		c.config.Metrics.observe(i.policy.name, i.binding.name, class, "", time.Since(begin))
+		obj, class, err := evaluation.mutate(e.config, &rules.mutations[n], view)
+		e.config.Metrics.observe(i.policy.name, i.binding.name, class, "", time.Since(begin))
 		switch {
 		case subject.Err != nil:
 			return apierrors.NewInternalError(subject.Err)
 		case err != nil:
-			c.addRefusal(i.policy, i.binding, metav1.StatusReasonInvalid, err)
+			e.addRefusal(i.policy, i.binding, metav1.StatusReasonInvalid, err)
 		case obj != nil && view.Replace(obj):
-			c.changed = true
+			e.changed = true
 		}
 	}
 	if i.policy.reinvoke {
-		c.reinvocation.WantsReinvocation(i.key())
+		e.reinvocation.WantsReinvocation(i.key())
 	}
 	return nil
 }
 
 // rejection returns one error for all rejections, with the message of the first one. Each rejection
 // is a cause.
-func (c *mutatingEvaluation) rejection() error {
-	if len(c.refusals) == 0 {
+func (e *mutatingEvaluation) rejection() error {
+	if len(e.refusals) == 0 {
 		return nil
 	}
-	err := c.request.Forbidden(errors.New("admission request denied by policy"))
+	err := e.request.Forbidden(errors.New("admission request denied by policy"))
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
 		return err
 	}
-	for i, f := range c.refusals {
+	for i, f := range e.refusals {
 		message := fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)
 		if f.binding == "" {
 			message = fmt.Sprintf("policy %q denied request: %s", f.policy, f.message)

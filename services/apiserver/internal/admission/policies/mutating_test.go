@@ -57,9 +57,9 @@ func TestMutations(t *testing.T) {
 		{name: "unknown kind of parameters", policy: `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},"mutations":[` + applies(`Object{}`) + `]`, wrong: `403 Forbidden policy "p" denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=No'`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newFixture(t, changer("p", tt.policy), changerBound("p", tt.binding))
-			r := w.configMap("a", "b")
-			got := statusText(w.mutating.Admit(t.Context(), r))
+			f := newFixture(t, changer("p", tt.policy), changerBound("p", tt.binding))
+			r := f.configMap("a", "b")
+			got := statusText(f.mutating.Admit(t.Context(), r))
 			if tt.wrong != "" {
 				if !strings.Contains(got, tt.wrong) {
 					t.Errorf("got  %s\nwant %s", got, tt.wrong)
@@ -75,16 +75,16 @@ func TestMutations(t *testing.T) {
 
 // TestMutationsOfPods: keyed lists are merged by key, and new items are defaulted.
 func TestMutationsOfPods(t *testing.T) {
-	w := newFixture(t, changer("p", `"mutations":[`+applies(`Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, env: [Object.spec.containers.env{name: 'A', value: 'b'}]}), initContainers: [Object.spec.initContainers{name: 'i', image: 'x'}]}}`)+`]`), changerBound("p", ""))
+	f := newFixture(t, changer("p", `"mutations":[`+applies(`Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, env: [Object.spec.containers.env{name: 'A', value: 'b'}]}), initContainers: [Object.spec.initContainers{name: 'i', image: 'x'}]}}`)+`]`), changerBound("p", ""))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "B", Value: "c"}}}}}}
-	if err := w.mutating.Admit(t.Context(), w.request("pods", pod)); err != nil {
+	if err := f.mutating.Admit(t.Context(), f.request("pods", pod)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := asJSON(pod.Spec.Containers[0].Env), `[{"name":"B","value":"c"},{"name":"A","value":"b"}]`; got != want || pod.Spec.Containers[0].Image != "i" {
 		t.Errorf("got environment %s, want %s", got, want)
 	}
 	if i := pod.Spec.InitContainers; len(i) != 1 || i[0].Image != "x" || i[0].TerminationMessagePath == "" {
-		t.Errorf("got init containers %s", asJSON(i))
+		t.Errorf("got init containers %s; want length 1, \"x\", other than \"\"", asJSON(i))
 	}
 }
 
@@ -95,9 +95,9 @@ func TestNumericRange(t *testing.T) {
 	for number, want := range map[string]string{
 		"2147483647": "", "2147483648": wrong, "-2147483648": "", "-2147483649": wrong, "99999999999": wrong, "7.0": "", "1e30": wrong, "1.5": wrong,
 	} {
-		w := newFixture(t, changer("p", `"mutations":[`+applies(`Object{spec: Object.spec{priority: `+number+`}}`)+`]`), changerBound("p", ""))
+		f := newFixture(t, changer("p", `"mutations":[`+applies(`Object{spec: Object.spec{priority: `+number+`}}`)+`]`), changerBound("p", ""))
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}
-		got := statusText(w.mutating.Admit(t.Context(), w.request("pods", pod)))
+		got := statusText(f.mutating.Admit(t.Context(), f.request("pods", pod)))
 		if want == "" && got != "" || !strings.HasPrefix(got, want) || (pod.Spec.Priority != nil) != (want == "") {
 			t.Errorf("%s: got %q, priority %s", number, got, asJSON(pod.Spec.Priority))
 		}
@@ -106,10 +106,10 @@ func TestNumericRange(t *testing.T) {
 
 // TestMutationsIgnoreDeletes: a delete has no object to mutate.
 func TestMutationsIgnoreDeletes(t *testing.T) {
-	w := newFixture(t, changer("p", `"mutations":[`+applies(`Object{data: {'b': object.data.a}}`)+`]`), changerBound("p", ""))
-	r := w.configMap("a", "b")
+	f := newFixture(t, changer("p", `"mutations":[`+applies(`Object{data: {'b': object.data.a}}`)+`]`), changerBound("p", ""))
+	r := f.configMap("a", "b")
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
-	if err := w.mutating.Admit(t.Context(), r); err != nil {
+	if err := f.mutating.Admit(t.Context(), r); err != nil {
 		t.Error(err)
 	}
 }
@@ -120,9 +120,9 @@ func TestReinvocation(t *testing.T) {
 		return `"mutations":[` + applies(`Object{data: {'`+key+`': string(object.data.size())}}`) + `]`
 	}
 	once := strings.Replace(changer("b", count("b")), "IfNeeded", "Never", 1)
-	w := newFixture(t, changer("a", count("a")), changerBound("a", ""), once, changerBound("b", ""))
-	r := w.configMap("x", "y")
-	if err := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: w.mutating}).Mutate(t.Context(), r); err != nil {
+	f := newFixture(t, changer("a", count("a")), changerBound("a", ""), once, changerBound("b", ""))
+	r := f.configMap("x", "y")
+	if err := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: f.mutating}).Mutate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := asJSON(r.Object.(*corev1.ConfigMap).Data), `{"a":"3","b":"2","x":"y"}`; got != want {

@@ -36,57 +36,55 @@ type mutation struct {
 	patches bool
 }
 
-// newMutatingPolicy returns a policy, which compiles its expressions on first use, and what it
-// matches.
-func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) (*policy, *matcher.Criterion) {
+// newMutatingPolicy returns a policy, which compiles its expressions on first use.
+func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) *policy {
 	out := &policy{
 		name: p.Name, params: (*admissionv1.ParamKind)(p.Spec.ParamKind), reinvoke: p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
 		ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == alphav1.Ignore,
 	}
-	var criterion *matcher.Criterion
-	criterion, out.err = criterionOf(policyform.Match(p.Spec.MatchConstraints))
+	out.criterion, out.err = criterionOf(policyform.Match(p.Spec.MatchConstraints))
 	shared, compiler, err := programs()
 	if err != nil {
 		out.err = err
 	}
 	out.compile = sync.OnceValue(func() *rules { return compileMutations(&p.Spec, shared, compiler, !out.ignore) })
-	return out, criterion
+	return out
 }
 
 // compileMutations compiles the expressions of a policy. closed rejects requests whose conditions
 // fail.
-func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler, closed bool) *rules {
-	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
-	out := &rules{conditions: matcher.CompileConditions(compiler, sees, policyform.Conditions(s.MatchConditions), closed)}
+func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler, failClosed bool) *rules {
+	available := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
+	out := &rules{conditions: matcher.CompileConditions(compiler, available, policyform.Conditions(s.MatchConditions), failClosed)}
 	scope := shared.Scope()
-	out.variables = compileVariables(scope, sees, policyform.Variables(s.Variables))
-	sees.Patches = true
+	out.variables = compileVariables(scope, available, policyform.Variables(s.Variables))
+	available.Patches = true
 	for i := range s.Mutations {
 		m := &s.Mutations[i]
 		switch {
 		case m.PatchType == alphav1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
-			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, sees, m.ApplyConfiguration.Expression, celenv.ObjectType)})
+			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, available, m.ApplyConfiguration.Expression, celenv.ObjectType)})
 		case m.PatchType == alphav1.PatchTypeJSONPatch && m.JSONPatch != nil:
-			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, sees, m.JSONPatch.Expression, cel.ListType(celenv.JSONPatchType)), patches: true})
+			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, available, m.JSONPatch.Expression, cel.ListType(celenv.JSONPatchType)), patches: true})
 		}
 	}
 	return out
 }
 
-func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) (of string, out *binding) {
-	out = &binding{name: b.Name, reference: referenceOf(policyform.ParamRef(b.Spec.ParamRef))}
+func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) *binding {
+	out := &binding{name: b.Name, policyName: b.Spec.PolicyName, reference: referenceOf(policyform.ParamRef(b.Spec.ParamRef))}
 	if b.Spec.MatchResources != nil {
 		out.criterion, out.err = criterionOf(policyform.Match(b.Spec.MatchResources))
 	}
-	return b.Spec.PolicyName, out
+	return out
 }
 
 // mutate returns the object after a mutation, or nil if the mutation does not apply.
-func (o *policyEvaluation) mutate(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
-	spent := newTrackedBudget()
-	v, err := spent.run(o.ctx, &m.program, o.values(true, spent))
+func (e *policyEvaluation) mutate(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
+	budget := newTrackedBudget()
+	v, err := budget.run(e.ctx, &m.program, e.values(true, budget))
 	switch {
-	case spent.exhausted:
+	case budget.exhausted:
 		return nil, errorBudget, err
 	case err != nil:
 		return nil, classOf(&m.program), err

@@ -31,9 +31,9 @@ type Parameters struct {
 }
 
 // NewParameters returns a Parameters.
-func NewParameters(kind func(schema.GroupVersionKind) *apiset.Resource, seen func(context.Context, *apiset.Resource) error) (*Parameters, error) {
-	kept, err := newTrees()
-	return &Parameters{Kind: kind, WaitForWrites: seen, trees: kept}, err
+func NewParameters(kind func(schema.GroupVersionKind) *apiset.Resource, waitForWrites func(context.Context, *apiset.Resource) error) (*Parameters, error) {
+	cached, err := newTrees()
+	return &Parameters{Kind: kind, WaitForWrites: waitForWrites, trees: cached}, err
 }
 
 // reference is the paramRef of a binding.

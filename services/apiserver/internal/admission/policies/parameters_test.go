@@ -71,9 +71,9 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &fixture{t: t, source: fakeStore{make(chan storage.Batch), make(chan error)}, revision: 1}
+	f := &fixture{t: t, source: fakeStore{make(chan storage.Batch), make(chan error)}, revision: 1}
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
-	cache, err := watchcache.New(watchcache.Config{Source: s.source, Newest: s.source, Resources: []watchcache.ResourceConfig{{
+	cache, err := watchcache.New(watchcache.Config{Source: f.source, Newest: f.source, Resources: []watchcache.ResourceConfig{{
 		Name: k.Resource, Prefix: apiset.KeyPrefix("/registry", k),
 		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 			a, err := c.Of(k).Attributes(value)
@@ -90,57 +90,57 @@ func newFixture(t *testing.T) *fixture {
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	s.kind = apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
-	s.params, err = NewParameters(func(schema.GroupVersionKind) *apiset.Resource { return s.kind }, func(context.Context, *apiset.Resource) error { return nil })
+	f.kind = apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
+	f.params, err = NewParameters(func(schema.GroupVersionKind) *apiset.Resource { return f.kind }, func(context.Context, *apiset.Resource) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return f
 }
 
 // put writes a config map with size bytes of text, or deletes it if size is 0.
-func (s *fixture) put(name string, size int) {
-	s.t.Helper()
-	s.revision++
-	ev := storage.Event{Type: storage.Deleted, Key: s.kind.Key("default", name), Revision: s.revision}
+func (f *fixture) put(name string, size int) {
+	f.t.Helper()
+	f.revision++
+	ev := storage.Event{Type: storage.Deleted, Key: f.kind.Key("default", name), Revision: f.revision}
 	if size > 0 {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"set": "one"}}, Data: map[string]string{"text": strings.Repeat("x", size)}}
-		value, err := s.kind.Coder.EncodeStored(m)
+		value, err := f.kind.Coder.EncodeStored(m)
 		if err != nil {
-			s.t.Fatal(err)
+			f.t.Fatal(err)
 		}
 		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 2, value
-		if _, there := s.kind.Store.Get(ev.Key); !there {
-			ev.Type, ev.CreateRevision = storage.Created, s.revision
+		if _, there := f.kind.Store.Get(ev.Key); !there {
+			ev.Type, ev.CreateRevision = storage.Created, f.revision
 		}
 	}
-	s.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: s.revision}
-	if err := <-s.source.applied; err != nil {
-		s.t.Fatal(err)
+	f.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
+	if err := <-f.source.applied; err != nil {
+		f.t.Fatal(err)
 	}
 }
 
 // lookup returns the bytes of text of the named parameter, or of all parameters if name is empty.
 // It returns -1 if the request is throttled.
-func (s *fixture) lookup(name string) (size int) {
-	s.t.Helper()
+func (f *fixture) lookup(name string) (size int) {
+	f.t.Helper()
 	ref := &admissionv1.ParamRef{Name: name}
 	if name == "" {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
-	ctx := requesttest.WithInfo(s.t.Context(), &requestinfo.Info{Verb: "create"})
-	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { s.charged += n; return !s.busy }}
-	found, err := s.params.forBinding(ctx, s.kind, referenceOf(ref), "default")
-	if s.busy && apierrors.IsTooManyRequests(err) {
+	ctx := requesttest.WithInfo(f.t.Context(), &requestinfo.Info{Verb: "create"})
+	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { f.charged += n; return !f.busy }}
+	found, err := f.params.forBinding(ctx, f.kind, referenceOf(ref), "default")
+	if f.busy && apierrors.IsTooManyRequests(err) {
 		return -1
 	}
 	if err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	for i := range found {
 		tree, err := found[i].tree(ctx)
 		if err != nil {
-			s.t.Fatal(err)
+			f.t.Fatal(err)
 		}
 		size += len(tree["data"].(map[string]any)["text"].(string))
 	}
@@ -148,16 +148,16 @@ func (s *fixture) lookup(name string) (size int) {
 }
 
 // cached returns the names of the cached parameters, the least recently used first.
-func (s *fixture) cached() (names []string) {
-	s.t.Helper()
+func (f *fixture) cached() (names []string) {
+	f.t.Helper()
 	bytes := 0
-	for _, k := range s.params.trees.byKey.Keys() {
-		v, _ := s.params.trees.byKey.Peek(k)
+	for _, k := range f.params.trees.byKey.Keys() {
+		v, _ := f.params.trees.byKey.Peek(k)
 		bytes += v.size
-		names = append(names, strings.TrimPrefix(k.object, s.kind.Prefix+"default/"))
+		names = append(names, strings.TrimPrefix(k.object, f.kind.Prefix+"default/"))
 	}
-	if bytes != s.params.trees.bytes || bytes > maxCachedBytes || len(names) > maxCachedTrees {
-		s.t.Errorf("got %d cached parameters of %d bytes, %d bytes counted", len(names), bytes, s.params.trees.bytes)
+	if bytes != f.params.trees.bytes || bytes > maxCachedBytes || len(names) > maxCachedTrees {
+		f.t.Errorf("got %d cached parameters of %d bytes, %d bytes counted; want %v, at most %v, at most %v", len(names), bytes, f.params.trees.bytes, f.params.trees.bytes, maxCachedBytes, maxCachedTrees)
 	}
 	return names
 }
@@ -186,18 +186,18 @@ func TestParameterCache(t *testing.T) {
 		"recreated": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {put: "a", size: 2 * small, cached: []string{"a"}}, {lookup: "a", got: 2 * small, cached: []string{"a"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newFixture(t)
+			f := newFixture(t)
 			for i, st := range steps {
-				s.charged = 0
+				f.charged = 0
 				if st.put != "" {
-					s.put(st.put, st.size)
-				} else if got := s.lookup(st.lookup); got != st.got {
+					f.put(st.put, st.size)
+				} else if got := f.lookup(st.lookup); got != st.got {
 					t.Errorf("step %d: got %d bytes, want %d", i, got, st.got)
 				}
-				if s.charged < st.charged || st.charged == 0 && s.charged > 0 {
-					t.Errorf("step %d: got cost %d, want %d", i, s.charged, st.charged)
+				if f.charged < st.charged || st.charged == 0 && f.charged > 0 {
+					t.Errorf("step %d: got cost %d, want %d", i, f.charged, st.charged)
 				}
-				if got := s.cached(); !slices.Equal(got, st.cached) {
+				if got := f.cached(); !slices.Equal(got, st.cached) {
 					t.Errorf("step %d: got %q in the cache, want %q", i, got, st.cached)
 				}
 			}
@@ -214,17 +214,17 @@ func TestParameterCacheIsBounded(t *testing.T) {
 		"less of each": {size: maxCachedBytes / maxCachedTrees, most: maxCachedTrees, least: maxCachedTrees - 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newFixture(t)
+			f := newFixture(t)
 			const many = maxCachedTrees + 10
 			for i := range many {
-				s.put(fmt.Sprintf("%04d", i), tc.size)
+				f.put(fmt.Sprintf("%04d", i), tc.size)
 			}
 			for i := range many {
-				if got := s.lookup(fmt.Sprintf("%04d", i)); got != tc.size {
-					t.Fatalf("got %d bytes", got)
+				if got := f.lookup(fmt.Sprintf("%04d", i)); got != tc.size {
+					t.Fatalf("got %d bytes, want %v", got, tc.size)
 				}
 			}
-			cached := s.cached()
+			cached := f.cached()
 			if len(cached) > tc.most || len(cached) < tc.least || cached[len(cached)-1] != fmt.Sprintf("%04d", many-1) {
 				t.Errorf("got %d cached parameters, want at most %d: %q", len(cached), tc.most, cached)
 			}
@@ -236,38 +236,38 @@ func TestParameterCacheIsBounded(t *testing.T) {
 // A throttled request decodes none. If their total size would fill the cache, none is cached.
 func TestSelectedParametersAreChargedTogether(t *testing.T) {
 	const size, many = 40_000, maxSelectedSize/40_000 + 1
-	s := newFixture(t)
-	s.put("one", size)
-	s.busy = true
-	if got := s.lookup("one"); got != size || s.charged != 0 {
-		t.Errorf("one: got %d bytes at cost %d", got, s.charged)
+	f := newFixture(t)
+	f.put("one", size)
+	f.busy = true
+	if got := f.lookup("one"); got != size || f.charged != 0 {
+		t.Errorf("one: got %d bytes at cost %d; want %v, 0", got, f.charged, size)
 	}
-	s.put("two", size)
-	if got := s.lookup(""); got != -1 || s.charged < 2*size {
-		t.Errorf("two, throttled: got %d bytes at cost %d", got, s.charged)
+	f.put("two", size)
+	if got := f.lookup(""); got != -1 || f.charged < 2*size {
+		t.Errorf("two, throttled: got %d bytes at cost %d", got, f.charged)
 	}
-	if got := s.cached(); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("two, throttled: got %q in the cache", got)
+	if got := f.cached(); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("two, throttled: got %q in the cache, want [\"one\"]", got)
 	}
-	s.busy = false
+	f.busy = false
 	for i := range many {
-		s.put(fmt.Sprint("other", i), size)
+		f.put(fmt.Sprint("other", i), size)
 	}
-	if got := s.lookup(""); got != (many+2)*size {
-		t.Errorf("many: got %d bytes", got)
+	if got := f.lookup(""); got != (many+2)*size {
+		t.Errorf("many: got %d bytes, want %v", got, (many+2)*size)
 	}
-	if got := s.cached(); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("many: got %q in the cache", got)
+	if got := f.cached(); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("many: got %q in the cache, want [\"one\"]", got)
 	}
 }
 
 // TestCanceledRequestsDecodeNoParameters: the error is not an error of the policy.
 func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
-	s := newFixture(t)
-	s.put("a", 1000)
+	f := newFixture(t)
+	f.put("a", 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{}})
-	found, err := s.params.forBinding(ctx, s.kind, ref, "default")
+	found, err := f.params.forBinding(ctx, f.kind, ref, "default")
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
 	}
@@ -275,51 +275,51 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 	if _, err := found[0].tree(ctx); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
 		t.Error(err)
 	}
-	if _, err := s.params.forBinding(ctx, s.kind, ref, "default"); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
+	if _, err := f.params.forBinding(ctx, f.kind, ref, "default"); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
 		t.Error(err)
 	}
-	if got := s.cached(); len(got) != 0 {
-		t.Errorf("got %q in the cache", got)
+	if got := f.cached(); len(got) != 0 {
+		t.Errorf("got %q in the cache, want length 0", got)
 	}
 }
 
 // TestParameterCachedTwiceCountsOnce: two requests may decode an object concurrently.
 func TestParameterCachedTwiceCountsOnce(t *testing.T) {
-	s := newFixture(t)
-	s.put("a", 1000)
-	s.lookup("a")
-	key := s.params.trees.byKey.Keys()[0]
-	was, _ := s.params.trees.byKey.Peek(key)
-	s.params.trees.add(key, was, func(string) bool { return true })
-	if got := s.cached(); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("got %q in the cache", got)
+	f := newFixture(t)
+	f.put("a", 1000)
+	f.lookup("a")
+	key := f.params.trees.byKey.Keys()[0]
+	was, _ := f.params.trees.byKey.Peek(key)
+	f.params.trees.add(key, was, func(string) bool { return true })
+	if got := f.cached(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("got %q in the cache, want [\"a\"]", got)
 	}
 }
 
 // TestSingleLargeParameterIsNotThrottled: a selector that selects one object is not throttled.
 func TestSingleLargeParameterIsNotThrottled(t *testing.T) {
-	s := newFixture(t)
-	s.put("one", request.LargeBody)
-	s.busy = true
-	if got := s.lookup(""); got != request.LargeBody || s.charged < request.LargeBody {
-		t.Errorf("got %d bytes at cost %d", got, s.charged)
+	f := newFixture(t)
+	f.put("one", request.LargeBody)
+	f.busy = true
+	if got := f.lookup(""); got != request.LargeBody || f.charged < request.LargeBody {
+		t.Errorf("got %d bytes at cost %d; want %v, at least %v", got, f.charged, request.LargeBody, request.LargeBody)
 	}
 }
 
 // TestCorruptParameterFailsSelector: a corrupt object may be one that the selector selects.
 func TestCorruptParameterFailsSelector(t *testing.T) {
-	s := newFixture(t)
-	s.put("a", 1000)
-	s.revision++
-	s.source.batches <- storage.Batch{Revision: s.revision, Events: []storage.Event{{
-		Type: storage.Created, Key: s.kind.Key("default", "b"), Revision: s.revision, CreateRevision: s.revision, Seal: &storage.Seal{Stored: []byte("x"), Err: &storage.UnreadableError{Key: s.kind.Key("default", "b"), Revision: s.revision, Err: errors.New("damaged")}},
+	f := newFixture(t)
+	f.put("a", 1000)
+	f.revision++
+	f.source.batches <- storage.Batch{Revision: f.revision, Events: []storage.Event{{
+		Type: storage.Created, Key: f.kind.Key("default", "b"), Revision: f.revision, CreateRevision: f.revision, Seal: &storage.Seal{Stored: []byte("x"), Err: &storage.UnreadableError{Key: f.kind.Key("default", "b"), Revision: f.revision, Err: errors.New("damaged")}},
 	}}}
-	if err := <-s.source.applied; err != nil {
+	if err := <-f.source.applied; err != nil {
 		t.Fatal(err)
 	}
-	s.put("c", 1000) // later objects are readable
+	f.put("c", 1000) // later objects are readable
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
-	if found, err := s.params.forBinding(t.Context(), s.kind, ref, "default"); err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Errorf("got %d parameters, %v", len(found), err)
+	if found, err := f.params.forBinding(t.Context(), f.kind, ref, "default"); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("got %d parameters, %v; want an error, text with \"damaged\"", len(found), err)
 	}
 }

@@ -15,8 +15,9 @@ import (
 
 // policy is a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy. It is compiled on first use.
 type policy struct {
-	name   string
-	params *admissionv1.ParamKind
+	name      string
+	params    *admissionv1.ParamKind
+	criterion *matcher.Criterion // of the match constraints
 	// ignore admits requests that the policy cannot evaluate.
 	ignore bool
 	// reinvoke applies the policy once more if the object changes after the policy ran.
@@ -63,17 +64,16 @@ type variables struct {
 	programs map[string]program
 }
 
-// newPolicy returns a policy, which compiles its expressions on first use, and what it matches.
-func newPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) (*policy, *matcher.Criterion) {
+// newPolicy returns a policy, which compiles its expressions on first use.
+func newPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) *policy {
 	out := &policy{name: p.Name, params: p.Spec.ParamKind, ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore}
-	var criterion *matcher.Criterion
-	criterion, out.err = criterionOf(p.Spec.MatchConstraints)
+	out.criterion, out.err = criterionOf(p.Spec.MatchConstraints)
 	shared, compiler, err := programs()
 	if err != nil {
 		out.err = err
 	}
 	out.compile = sync.OnceValue(func() *rules { return compileRules(&p.Spec, shared, compiler) })
-	return out, criterion
+	return out
 }
 
 // criterionOf returns the criterion of a policy or binding. If the selectors are invalid, it
@@ -97,36 +97,36 @@ func criterionOf(m *admissionv1.MatchResources) (*matcher.Criterion, error) {
 
 // compileRules compiles the expressions of a validating policy.
 func compileRules(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler) *rules {
-	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
-	closed := s.FailurePolicy == nil || *s.FailurePolicy == admissionv1.Fail
-	out := &rules{conditions: matcher.CompileConditions(compiler, sees, s.MatchConditions, closed)}
+	available := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
+	failClosed := s.FailurePolicy == nil || *s.FailurePolicy == admissionv1.Fail
+	out := &rules{conditions: matcher.CompileConditions(compiler, available, s.MatchConditions, failClosed)}
 	scope := shared.Scope()
-	out.variables = compileVariables(scope, sees, s.Variables)
+	out.variables = compileVariables(scope, available, s.Variables)
 	for i := range s.Validations {
 		v := &s.Validations[i]
-		r := rule{program: compileProgram(scope, sees, v.Expression, cel.BoolType), message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid}
+		r := rule{program: compileProgram(scope, available, v.Expression, cel.BoolType), message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid}
 		if v.Reason != nil && *v.Reason != "" {
 			r.reason = *v.Reason
 		}
 		if v.MessageExpression != "" {
-			m := compileProgram(scope, expressions.VariableSet{Params: sees.Params}, v.MessageExpression, cel.StringType)
+			m := compileProgram(scope, expressions.VariableSet{Params: available.Params}, v.MessageExpression, cel.StringType)
 			r.expression = &m
 		}
 		out.validations = append(out.validations, r)
 	}
 	for i := range s.AuditAnnotations {
 		a := &s.AuditAnnotations[i]
-		out.annotations = append(out.annotations, annotation{compileProgram(scope, sees, strings.TrimSpace(a.ValueExpression), cel.StringType, cel.NullType), a.Key})
+		out.annotations = append(out.annotations, annotation{compileProgram(scope, available, strings.TrimSpace(a.ValueExpression), cel.StringType, cel.NullType), a.Key})
 	}
 	return out
 }
 
 // compileVariables declares variables in the scope, so that later expressions can use them.
-func compileVariables(scope *expressions.Scope, sees expressions.VariableSet, list []admissionv1.Variable) variables {
+func compileVariables(scope *expressions.Scope, available expressions.VariableSet, list []admissionv1.Variable) variables {
 	out := variables{programs: map[string]program{}}
 	for i := range list {
 		v := &list[i]
-		p, err := scope.Declare(sees, v.Name, v.Expression)
+		p, err := scope.Declare(available, v.Name, v.Expression)
 		out.names = append(out.names, v.Name)
 		out.programs[v.Name] = program{v.Expression, p, err}
 	}
@@ -134,15 +134,15 @@ func compileVariables(scope *expressions.Scope, sees expressions.VariableSet, li
 }
 
 // compileProgram compiles an expression of one of the wanted types.
-func compileProgram(scope *expressions.Scope, sees expressions.VariableSet, expression string, want ...*cel.Type) program {
-	p, err := scope.Compile(sees, expression, want...)
+func compileProgram(scope *expressions.Scope, available expressions.VariableSet, expression string, want ...*cel.Type) program {
+	p, err := scope.Compile(available, expression, want...)
 	return program{expression, p, err}
 }
 
 // binding is a ValidatingAdmissionPolicyBinding or a MutatingAdmissionPolicyBinding.
 type binding struct {
-	name      string
-	reference *reference
+	name, policyName string
+	reference        *reference
 	// criterion, if not nil, further limits the policy's matches. err is its error.
 	criterion *matcher.Criterion
 	err       error
@@ -150,10 +150,10 @@ type binding struct {
 	actions []admissionv1.ValidationAction
 }
 
-func newBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) (of string, out *binding) {
-	out = &binding{name: b.Name, reference: referenceOf(b.Spec.ParamRef), actions: b.Spec.ValidationActions}
+func newBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) *binding {
+	out := &binding{name: b.Name, policyName: b.Spec.PolicyName, reference: referenceOf(b.Spec.ParamRef), actions: b.Spec.ValidationActions}
 	if b.Spec.MatchResources != nil {
 		out.criterion, out.err = criterionOf(b.Spec.MatchResources)
 	}
-	return b.Spec.PolicyName, out
+	return out
 }

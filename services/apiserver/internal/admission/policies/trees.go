@@ -54,15 +54,15 @@ func newTrees() (*trees, error) {
 func (t *trees) get(key treeKey, id uint64) (map[string]any, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k, ok := t.byKey.Get(key)
+	entry, ok := t.byKey.Get(key)
 	if !ok {
 		return nil, false
 	}
-	if k.id != id {
+	if entry.id != id {
 		t.byKey.Remove(key)
 		return nil, false
 	}
-	return k.tree, true
+	return entry.tree, true
 }
 
 // drop removes a deleted object.
@@ -74,8 +74,8 @@ func (t *trees) drop(key treeKey) {
 
 // add caches an object unless it is large. To make room, it evicts the least recently used objects:
 // deleted ones of the same kind, and as many others as necessary.
-func (t *trees) add(key treeKey, k cachedTree, there func(object string) bool) {
-	if k.size > maxCachedSize || k.id == 0 {
+func (t *trees) add(key treeKey, entry cachedTree, exists func(object string) bool) {
+	if entry.size > maxCachedSize || entry.id == 0 {
 		return
 	}
 	key.object = strings.Clone(key.object) // the key is a slice of the entry's memory
@@ -84,13 +84,13 @@ func (t *trees) add(key treeKey, k cachedTree, there func(object string) bool) {
 	t.byKey.Remove(key) // another goroutine may have added it
 	for {
 		oldest, _, ok := t.byKey.GetOldest()
-		if !ok || oldest.kind != key.kind || there(oldest.object) {
+		if !ok || oldest.kind != key.kind || exists(oldest.object) {
 			break
 		}
 		t.byKey.RemoveOldest()
 	}
-	t.bytes += k.size
-	t.byKey.Add(key, k)
+	t.bytes += entry.size
+	t.byKey.Add(key, entry)
 	for t.bytes > maxCachedBytes {
 		t.byKey.RemoveOldest()
 	}

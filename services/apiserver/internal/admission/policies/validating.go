@@ -25,24 +25,19 @@ const ValidatingName = "ValidatingAdmissionPolicy"
 // Validating is the plugin of ValidatingAdmissionPolicies.
 type Validating struct {
 	Config
-	configured *configured[*policy, *binding]
+	policies *policySet
 }
 
 // NewValidating returns the plugin.
-func NewValidating(c Config, policies, bindings Source) *Validating {
+func NewValidating(c Config, policies, bindings admission.Source) *Validating {
 	v := &Validating{Config: c}
-	v.configured = (&configured[*policy, *binding]{
-		policies: policies, bindings: bindings, family: c.Family, log: c.Logger,
-		policy: func(o metav1.Object) (*policy, *matcher.Criterion) {
+	v.policies = newPolicySet(&v.Config, policies, bindings,
+		func(o metav1.Object) *policy {
 			return newPolicy(o.(*admissionv1.ValidatingAdmissionPolicy), c.Programs)
 		},
-		binding: func(o metav1.Object) (string, *binding) {
+		func(o metav1.Object) *binding {
 			return newBinding(o.(*admissionv1.ValidatingAdmissionPolicyBinding))
-		},
-	}).withCompilers()
-	if c.Metrics != nil {
-		c.Metrics.keepWhileBound(v.configured.pairs)
-	}
+		})
 	return v
 }
 
@@ -56,18 +51,18 @@ type refusal struct {
 // Validate implements admission.Validator. It evaluates all matching policies. The first rejection
 // is the result.
 func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
-	found, err := candidates(ctx, &v.Config, v.configured, r)
+	found, err := candidates(ctx, &v.Config, v.policies, r)
 	if err != nil || len(found) == 0 {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	q := &validatingEvaluation{Validating: v, requestEvaluation: requestEvaluation{config: &v.Config, ctx: ctx, request: r, views: v.views(ctx, r)}}
+	e := &validatingEvaluation{Validating: v, requestEvaluation: requestEvaluation{config: &v.Config, ctx: ctx, request: r, views: v.views(ctx, r)}}
 	for i := range found {
-		if err := q.evaluatePolicy(&found[i]); err != nil {
+		if err := e.evaluatePolicy(&found[i]); err != nil {
 			return err
 		}
 	}
-	return q.rejection()
+	return e.rejection()
 }
 
 // validatingEvaluation is the evaluation of one request by all validating policies.
@@ -78,7 +73,7 @@ type validatingEvaluation struct {
 }
 
 // addRefusal records that a policy or binding could not be evaluated.
-func (q *validatingEvaluation) addRefusal(p *policy, b *binding, err error) {
+func (e *validatingEvaluation) addRefusal(p *policy, b *binding, err error) {
 	if p.ignore {
 		return
 	}
@@ -89,61 +84,61 @@ func (q *validatingEvaluation) addRefusal(p *policy, b *binding, err error) {
 		f.binding = b.name
 		f.message = "failed to configure binding: " + err.Error()
 	}
-	q.refusals = append(q.refusals, f)
+	e.refusals = append(e.refusals, f)
 }
 
 // evaluatePolicy evaluates one policy with all of its bindings.
-func (q *validatingEvaluation) evaluatePolicy(c *matcher.Candidate[*boundPolicy[*policy, *binding]]) error {
-	p := c.Value.policy
-	as, kind, ok, err := q.selects(c)
+func (e *validatingEvaluation) evaluatePolicy(candidate *matcher.Candidate[*boundPolicy]) error {
+	p := candidate.Value.policy
+	as, kind, ok, err := e.selects(candidate)
 	if err != nil {
-		q.addRefusal(p, nil, err)
+		e.addRefusal(p, nil, err)
 		return nil
 	}
 	if !ok {
 		return nil
 	}
-	notes := annotations{}
-	for _, b := range c.Value.bindings {
-		if err := q.evaluateBinding(p, b, kind, as, notes); err != nil {
+	auditAnnotations := annotations{}
+	for _, b := range candidate.Value.bindings {
+		if err := e.evaluateBinding(p, b, kind, as, auditAnnotations); err != nil {
 			return err
 		}
 	}
-	for key, values := range notes {
-		q.request.Annotate(p.name+"/"+key, strings.Join(values, ", "))
+	for key, values := range auditAnnotations {
+		e.request.Annotate(p.name+"/"+key, strings.Join(values, ", "))
 	}
 	return nil
 }
 
 // evaluateBinding evaluates a policy for each parameter of a binding.
-func (q *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apiset.Resource, as matcher.MatchedKind, notes annotations) error {
-	params, err := q.params(b, kind)
-	if requestEnded(q.ctx, err) {
+func (e *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apiset.Resource, as matcher.MatchedKind, auditAnnotations annotations) error {
+	params, err := e.params(b, kind)
+	if requestEnded(e.ctx, err) {
 		return err
 	}
 	if err != nil {
-		q.addRefusal(p, b, err)
+		e.addRefusal(p, b, err)
 		return nil
 	}
 	if len(params) == 0 {
 		return nil
 	}
-	subject, err := q.cachedSubject(as)
+	subject, err := e.cachedSubject(as)
 	if err != nil {
 		return err
 	}
 	rules := p.compile()
 	for i := range params {
-		tree, err := params[i].tree(q.ctx)
-		if requestEnded(q.ctx, err) {
+		tree, err := params[i].tree(e.ctx)
+		if requestEnded(e.ctx, err) {
 			return err
 		}
 		if err != nil {
-			q.addRefusal(p, b, err)
+			e.addRefusal(p, b, err)
 			return nil
 		}
-		o := &policyEvaluation{rules: rules, ctx: q.ctx, input: subject.withParam(tree)}
-		q.evaluateParameter(p, b, o, notes)
+		evaluation := &policyEvaluation{rules: rules, ctx: e.ctx, input: subject.withParam(tree)}
+		e.evaluateParameter(p, b, evaluation, auditAnnotations)
 		if subject.Err != nil {
 			return apierrors.NewInternalError(subject.Err)
 		}
@@ -152,51 +147,51 @@ func (q *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apis
 }
 
 // evaluateParameter records the results of a policy for one parameter.
-func (q *validatingEvaluation) evaluateParameter(p *policy, b *binding, o *policyEvaluation, notes annotations) {
-	ok, _, err := o.conditions.Hold(q.ctx, &o.input)
+func (e *validatingEvaluation) evaluateParameter(p *policy, b *binding, evaluation *policyEvaluation, auditAnnotations annotations) {
+	ok, _, err := evaluation.conditions.Hold(e.ctx, &evaluation.input)
 	switch {
 	case err != nil:
-		q.applyActions(p, b, 0, failedDecision(err, errorInvalid))
+		e.applyActions(p, b, 0, failedDecision(err, errorInvalid))
 		return
 	case !ok:
 		return
 	}
-	for i, d := range o.validate() {
-		q.applyActions(p, b, i, d)
+	for i, d := range evaluation.validate() {
+		e.applyActions(p, b, i, d)
 	}
-	found, err := o.auditAnnotations()
+	found, err := evaluation.auditAnnotations()
 	if err != nil {
-		q.applyActions(p, b, 0, failedDecision(err, errorBudget))
+		e.applyActions(p, b, 0, failedDecision(err, errorBudget))
 		return
 	}
 	for _, n := range found {
 		switch {
 		case n.err == nil:
-			notes.add(n.key, n.value)
+			auditAnnotations.add(n.key, n.value)
 		case !p.ignore:
-			q.Metrics.observe(p.name, b.name, errorInvalid, denied, 0)
-			q.refusals = append(q.refusals, refusal{p.name, b.name, n.err.Error(), metav1.StatusReasonInvalid})
+			e.Metrics.observe(p.name, b.name, errorInvalid, denied, 0)
+			e.refusals = append(e.refusals, refusal{p.name, b.name, n.err.Error(), metav1.StatusReasonInvalid})
 		}
 	}
 }
 
 // applyActions applies the actions of a binding to a result.
-func (q *validatingEvaluation) applyActions(p *policy, b *binding, index int, d decision) {
+func (e *validatingEvaluation) applyActions(p *policy, b *binding, index int, d decision) {
 	if !d.denied || d.failed && p.ignore {
-		q.Metrics.observe(p.name, b.name, d.class, allowed, d.duration)
+		e.Metrics.observe(p.name, b.name, d.class, allowed, d.duration)
 		return
 	}
 	for _, action := range b.actions {
 		switch action {
 		case admissionv1.Deny:
-			q.Metrics.observe(p.name, b.name, d.class, denied, d.duration)
-			q.refusals = append(q.refusals, refusal{p.name, b.name, d.message, d.reason})
+			e.Metrics.observe(p.name, b.name, d.class, denied, d.duration)
+			e.refusals = append(e.refusals, refusal{p.name, b.name, d.message, d.reason})
 		case admissionv1.Warn:
-			q.Metrics.observe(p.name, b.name, d.class, warned, d.duration)
-			request.Warn(q.ctx, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
+			e.Metrics.observe(p.name, b.name, d.class, warned, d.duration)
+			request.Warn(e.ctx, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
 		case admissionv1.Audit:
-			q.Metrics.observe(p.name, b.name, d.class, audited, d.duration)
-			q.annotateFailure(p, b, index, d.message)
+			e.Metrics.observe(p.name, b.name, d.class, audited, d.duration)
+			e.annotateFailure(p, b, index, d.message)
 		}
 	}
 }
@@ -205,7 +200,7 @@ func (q *validatingEvaluation) applyActions(p *policy, b *binding, index int, d 
 const failureKey = "validation.policy.admission.k8s.io/validation_failure"
 
 // annotateFailure adds the audit annotation of a failed validation.
-func (q *validatingEvaluation) annotateFailure(p *policy, b *binding, index int, message string) {
+func (e *validatingEvaluation) annotateFailure(p *policy, b *binding, index int, message string) {
 	type failure struct {
 		Message           string                         `json:"message"`
 		Policy            string                         `json:"policy"`
@@ -214,21 +209,21 @@ func (q *validatingEvaluation) annotateFailure(p *policy, b *binding, index int,
 		ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
 	}
 	if text, err := json.Marshal([]failure{{message, p.name, b.name, index, b.actions}}); err == nil {
-		q.request.Annotate(failureKey, string(text))
+		e.request.Annotate(failureKey, string(text))
 	}
 }
 
 // rejection returns one error for all rejections.
-func (q *validatingEvaluation) rejection() error {
-	if len(q.refusals) == 0 {
+func (e *validatingEvaluation) rejection() error {
+	if len(e.refusals) == 0 {
 		return nil
 	}
-	f := q.refusals[0]
+	f := e.refusals[0]
 	message := fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", f.policy, f.message)
 	if f.binding != "" {
 		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)
 	}
-	return rejected(q.request, message, f.reason)
+	return rejected(e.request, message, f.reason)
 }
 
 // rejected returns a Status with a reason.

@@ -75,9 +75,9 @@ func TestVerdicts(t *testing.T) {
 		{name: "unknown kind of parameters", policy: `"paramKind":{"apiVersion":"example.com/v1","kind":"Nothing"},"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, want: "422 Invalid configmaps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nothing'"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newFixture(t, append(tt.more, policy("p", tt.policy), boundPolicy("p", tt.binding))...)
-			r := w.configMap("a", "b")
-			if got := statusText(w.validating.Validate(t.Context(), r)); got != tt.want {
+			f := newFixture(t, append(tt.more, policy("p", tt.policy), boundPolicy("p", tt.binding))...)
+			r := f.configMap("a", "b")
+			if got := statusText(f.validating.Validate(t.Context(), r)); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -86,12 +86,12 @@ func TestVerdicts(t *testing.T) {
 
 // TestAuditAnnotations covers the annotations of audit events.
 func TestAuditAnnotations(t *testing.T) {
-	w := newFixture(t,
+	f := newFixture(t,
 		policy("p", `"validations":[{"expression":"true"},{"expression":"object.data.a == 'c'","messageExpression":"'it is ' + object.data.a"}],"auditAnnotations":[{"key":"k","valueExpression":"'size ' + string(object.data.size())"},{"key":"none","valueExpression":"null"}]`),
 		boundPolicy("p", `"validationActions":["Audit"]`),
 		policy("q", `"failurePolicy":"Ignore","auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), boundPolicy("q", deny))
-	r := w.configMap("a", "b")
-	if err := w.validating.Validate(t.Context(), r); err != nil {
+	r := f.configMap("a", "b")
+	if err := f.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"p/k":"size 1","validation.policy.admission.k8s.io/validation_failure":"[{\"message\":\"it is b\",\"policy\":\"p\",\"binding\":\"p\",\"expressionIndex\":1,\"validationActions\":[\"Audit\"]}]"}`
@@ -100,26 +100,26 @@ func TestAuditAnnotations(t *testing.T) {
 	}
 	failing := newFixture(t, policy("p", `"auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), boundPolicy("p", deny))
 	if got := statusText(failing.validating.Validate(t.Context(), failing.configMap("a", "b"))); !strings.Contains(got, "no such key: nothing") {
-		t.Errorf("failing annotation: got %s", got)
+		t.Errorf("failing annotation: got %s, want text with \"no such key: nothing\"", got)
 	}
 }
 
 // TestOperations covers deletes, connects and subresources.
 func TestOperations(t *testing.T) {
-	w := newFixture(t, policy("p", `"validations":[{"expression":"request.operation != 'DELETE' || object == null && oldObject.data.a != 'b'","messageExpression":"'deleted ' + oldObject.metadata.name"},{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), boundPolicy("p", deny))
-	r := w.configMap("a", "b")
+	f := newFixture(t, policy("p", `"validations":[{"expression":"request.operation != 'DELETE' || object == null && oldObject.data.a != 'b'","messageExpression":"'deleted ' + oldObject.metadata.name"},{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), boundPolicy("p", deny))
+	r := f.configMap("a", "b")
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
-	if got := statusText(w.validating.Validate(t.Context(), r)); got != "422 Invalid "+rejected+"deleted x" {
-		t.Errorf("delete: got %s", got)
+	if got := statusText(f.validating.Validate(t.Context(), r)); got != "422 Invalid "+rejected+"deleted x" {
+		t.Errorf("delete: got %s, want %v", got, "422 Invalid "+rejected+"deleted x")
 	}
-	exec := w.request("pods", &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{Kind: "PodExecOptions", APIVersion: "v1"}, Command: []string{"sh"}})
+	exec := f.request("pods", &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{Kind: "PodExecOptions", APIVersion: "v1"}, Command: []string{"sh"}})
 	exec.Operation, exec.Subresource, exec.Kind = admission.Connect, "exec", corev1.SchemeGroupVersion.WithKind("PodExecOptions")
-	if got := statusText(w.validating.Validate(t.Context(), exec)); !strings.HasSuffix(got, "no shells") {
-		t.Errorf("connect: got %s", got)
+	if got := statusText(f.validating.Validate(t.Context(), exec)); !strings.HasSuffix(got, "no shells") {
+		t.Errorf("connect: got %s, want suffix \"no shells\"", got)
 	}
 	exec.Subresource = "attach"
-	if err := w.validating.Validate(t.Context(), exec); err != nil {
-		t.Errorf("subresource that does not match: got %v", err)
+	if err := f.validating.Validate(t.Context(), exec); err != nil {
+		t.Errorf("subresource that does not match: got %v, want no error", err)
 	}
 }
 
@@ -131,28 +131,28 @@ func TestMessageExpressionCost(t *testing.T) {
 		return `{"expression":"` + expression + `","messageExpression":"` + message + `"}`
 	}
 	judge := func(more, validations string) string {
-		w := newFixture(t, policy("p", more+`"validations":[`+validations+`]`), boundPolicy("p", deny))
-		return statusText(w.validating.Validate(t.Context(), w.configMap("a", "b")))
+		f := newFixture(t, policy("p", more+`"validations":[`+validations+`]`), boundPolicy("p", deny))
+		return statusText(f.validating.Validate(t.Context(), f.configMap("a", "b")))
 	}
 	const text = "'said ' + string(" + dear + ")"
 	if got := judge("", strings.Repeat(validation("true", text)+",", many)+validation("false", text)); !strings.HasSuffix(got, "said true") {
-		t.Errorf("after messages of successful validations: got %s", got)
+		t.Errorf("after messages of successful validations: got %s, want suffix \"said true\"", got)
 	}
 	behind := func(n int) string { return strings.Repeat(validation(dear, text)+",", n) + validation("false", text) }
 	const n = many - 1 // all fit, and no more
 	if got := judge("", behind(n)); !strings.Contains(got, "failed messageExpression: validation failed due to running out of cost budget") {
-		t.Errorf("after %d validations: got %s", n, got)
+		t.Errorf("after %d validations: got %s, want text with \"failed messageExpression: validation failed due to running out of cost budget\"", n, got)
 	}
 	if got := judge(`"failurePolicy":"Ignore",`, behind(n)); got != "" {
-		t.Errorf("after %d validations, ignored: got %s", n, got)
+		t.Errorf("after %d validations, ignored: got %s, want \"\"", n, got)
 	}
 }
 
 // TestMessageExpressionsCannotAuthorize: neither messages nor the variables that they read can call
 // the authorizer.
 func TestMessageExpressionsCannotAuthorize(t *testing.T) {
-	w := newFixture(t, policy("p", `"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`), boundPolicy("p", deny))
-	if got := statusText(w.validating.Validate(t.Context(), w.configMap())); !strings.HasSuffix(got, "denied request: failed expression: variables.v == 'yes'") {
+	f := newFixture(t, policy("p", `"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`), boundPolicy("p", deny))
+	if got := statusText(f.validating.Validate(t.Context(), f.configMap())); !strings.HasSuffix(got, "denied request: failed expression: variables.v == 'yes'") {
 		t.Error(got)
 	}
 }

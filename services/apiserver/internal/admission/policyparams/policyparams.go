@@ -47,37 +47,37 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	switch o := r.Object.(type) {
 	case *admissionv1.ValidatingAdmissionPolicy:
 		var old *admissionv1.ParamKind
-		if was, ok := r.OldObject.(*admissionv1.ValidatingAdmissionPolicy); ok {
-			old = was.Spec.ParamKind
+		if oldPolicy, ok := r.OldObject.(*admissionv1.ValidatingAdmissionPolicy); ok {
+			old = oldPolicy.Spec.ParamKind
 		}
-		return p.policy(ctx, r, o.Spec.ParamKind, old)
+		return p.checkPolicy(ctx, r, o.Spec.ParamKind, old)
 	case *alphav1.MutatingAdmissionPolicy:
 		var old *admissionv1.ParamKind
-		if was, ok := r.OldObject.(*alphav1.MutatingAdmissionPolicy); ok {
-			old = (*admissionv1.ParamKind)(was.Spec.ParamKind)
+		if oldPolicy, ok := r.OldObject.(*alphav1.MutatingAdmissionPolicy); ok {
+			old = (*admissionv1.ParamKind)(oldPolicy.Spec.ParamKind)
 		}
-		return p.policy(ctx, r, (*admissionv1.ParamKind)(o.Spec.ParamKind), old)
+		return p.checkPolicy(ctx, r, (*admissionv1.ParamKind)(o.Spec.ParamKind), old)
 	case *admissionv1.ValidatingAdmissionPolicyBinding:
-		return p.binding(ctx, r, o.Spec.PolicyName, false, o.Spec.ParamRef)
+		return p.checkBinding(ctx, r, o.Spec.PolicyName, false, o.Spec.ParamRef)
 	case *alphav1.MutatingAdmissionPolicyBinding:
-		return p.binding(ctx, r, o.Spec.PolicyName, true, policyform.ParamRef(o.Spec.ParamRef))
+		return p.checkBinding(ctx, r, o.Spec.PolicyName, true, policyform.ParamRef(o.Spec.ParamRef))
 	}
 	return nil
 }
 
-// policy checks that the author of a policy may read its kind of parameters.
-func (p *Plugin) policy(ctx context.Context, r *admission.Request, kind, old *admissionv1.ParamKind) error {
+// checkPolicy checks that the author of a policy may read its kind of parameters.
+func (p *Plugin) checkPolicy(ctx context.Context, r *admission.Request, kind, old *admissionv1.ParamKind) error {
 	if kind == nil || old != nil && *old == *kind {
 		return nil
 	}
-	want := p.reading(r, kind)
+	want := p.readAttributes(r, kind)
 	want.Namespace = "*"
 	want.Name = "*"
-	return p.must(ctx, r, want, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
+	return p.require(ctx, r, want, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
 }
 
-// binding checks that the author of a binding may read its parameters.
-func (p *Plugin) binding(ctx context.Context, r *admission.Request, policy string, mutates bool, ref *admissionv1.ParamRef) error {
+// checkBinding checks that the author of a binding may read its parameters.
+func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, policy string, mutates bool, ref *admissionv1.ParamRef) error {
 	if ref == nil {
 		return nil
 	}
@@ -85,18 +85,18 @@ func (p *Plugin) binding(ctx context.Context, r *admission.Request, policy strin
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	want := p.reading(r, kind)
+	want := p.readAttributes(r, kind)
 	want.Namespace = ref.Namespace
 	want.Name = ref.Name
 	if ref.Name == "" { // a selector finds objects by a list
 		want.Verb = "list"
 	}
-	return p.must(ctx, r, want, "paramRef", `does not have %q permission on the object referenced by paramRef`, want.Verb)
+	return p.require(ctx, r, want, "paramRef", `does not have %q permission on the object referenced by paramRef`, want.Verb)
 }
 
-// reading returns the attributes for reading parameters of a kind. For an unknown kind, it requires
+// readAttributes returns the attributes for reading parameters of a kind. For an unknown kind, it requires
 // access to everything.
-func (p *Plugin) reading(r *admission.Request, kind *admissionv1.ParamKind) *authorizer.Attributes {
+func (p *Plugin) readAttributes(r *admission.Request, kind *admissionv1.ParamKind) *authorizer.Attributes {
 	want := &authorizer.Attributes{User: r.User, Verb: "get", Resource: true, Group: "*", Version: "*", ResourceName: "*"}
 	if kind == nil {
 		return want
@@ -111,21 +111,21 @@ func (p *Plugin) reading(r *admission.Request, kind *admissionv1.ParamKind) *aut
 	return want
 }
 
-// shown formats a user field by field, like Kubernetes.
-type shown authorizer.User
+// printedUser is a user without methods, so that %v prints its fields, as in Kubernetes.
+type printedUser authorizer.User
 
-// must returns an error unless the user may read the parameters. An authorizer error grants
-// nothing.
-func (p *Plugin) must(ctx context.Context, r *admission.Request, want *authorizer.Attributes, at, text string, args ...any) error {
+// require returns an error unless the user may read the parameters. It also returns an error if the
+// authorizer fails. text and args describe the missing permission.
+func (p *Plugin) require(ctx context.Context, r *admission.Request, want *authorizer.Attributes, at, text string, args ...any) error {
 	err := errors.New("cannot identify user to authorize read access to parameters")
 	if u := r.User; u != nil {
-		var d authorizer.Decision
-		d, _, err = p.Authorizer.Authorize(ctx, want)
-		if err == nil && d == authorizer.Allow {
+		var decision authorizer.Decision
+		decision, _, err = p.Authorizer.Authorize(ctx, want)
+		if err == nil && decision == authorizer.Allow {
 			return nil
 		}
 		if err == nil {
-			err = fmt.Errorf("user %v "+text, append([]any{(*shown)(u)}, args...)...)
+			err = fmt.Errorf("user %v "+text, append([]any{(*printedUser)(u)}, args...)...)
 		}
 	}
 	name := r.Name

@@ -56,25 +56,25 @@ func newCheck(c *expressions.Compiler, s Schemas) *check {
 	return &check{compiler: c, schemas: s, declared: map[declaration]declaredTypes{}}
 }
 
-// typeOf returns the type of a kind's objects. The root is nil if CEL does not see them. ok reports
-// whether there is a schema.
-func (c *check) typeOf(d declaration) (of declaredTypes, ok bool) {
-	of, ok = c.declared[d]
+// typeOf returns the types of a kind's objects. The root is nil if the objects are not visible to CEL.
+// ok reports whether there is a schema.
+func (c *check) typeOf(d declaration) (declared declaredTypes, ok bool) {
+	declared, ok = c.declared[d]
 	if ok {
-		return of, true
+		return declared, true
 	}
 	s := c.schemas.Schema(d.kind)
 	if s == nil {
 		return declaredTypes{}, false
 	}
-	of.types = objectTypes{}
+	declared.types = objectTypes{}
 	name := d.kind.Kind + "0"
 	if d.param {
 		name = d.kind.Kind + "1"
 	}
-	of.root = (&declarer{follow: c.schemas.Follow, types: of.types, inside: map[string]bool{}}).declare(s, name, true)
-	c.declared[d] = of
-	return of, true
+	declared.root = (&declarer{follow: c.schemas.Follow, types: declared.types, inside: map[string]bool{}}).declare(s, name, true)
+	c.declared[d] = declared
+	return declared, true
 }
 
 // subject is a kind for which expressions are checked.
@@ -85,54 +85,54 @@ type subject struct {
 
 // warnings returns the warnings for a policy's validations and their messages, in order.
 func (c *check) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
-	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
-	subjects := c.subjects(s, sees)
+	variables := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
+	subjects := c.subjects(s, variables)
 	if len(subjects) == 0 {
 		return nil
 	}
 	var out []admissionv1.ExpressionWarning
-	left := maxWarnings
-	tell := func(i int, field, expression string) {
-		if left <= 0 {
+	remaining := maxWarnings
+	report := func(i int, field, expression string) {
+		if remaining <= 0 {
 			return
 		}
-		if text := warning(subjects, sees, expression); text != "" {
+		if text := warning(subjects, variables, expression); text != "" {
 			out = append(out, admissionv1.ExpressionWarning{FieldRef: fmt.Sprintf("spec.validations[%d].%s", i, field), Warning: text})
-			left -= len(text)
+			remaining -= len(text)
 		}
 	}
 	for i := range s.Validations {
 		v := &s.Validations[i]
-		tell(i, "expression", v.Expression)
+		report(i, "expression", v.Expression)
 		if v.MessageExpression != "" {
-			tell(i, "messageExpression", v.MessageExpression)
+			report(i, "messageExpression", v.MessageExpression)
 		}
 	}
 	return out
 }
 
 // subjects returns the kinds of a policy whose schemas are known.
-func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, sees expressions.VariableSet) []subject {
+func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, variables expressions.VariableSet) []subject {
 	var params declaredTypes
 	if kind := paramKind(s.ParamKind); !kind.Empty() {
 		params, _ = c.typeOf(declaration{kind, true})
 	}
 	var out []subject
 	for _, kind := range kindsOf(s.MatchConstraints, c.schemas.Kinds) {
-		of, ok := c.typeOf(declaration{kind: kind})
+		object, ok := c.typeOf(declaration{kind: kind})
 		if !ok {
 			continue
 		}
-		known := objectTypes{}
-		for _, t := range []objectTypes{of.types, params.types} {
+		types := objectTypes{}
+		for _, t := range []objectTypes{object.types, params.types} {
 			for name, fields := range t {
-				known[name] = fields
+				types[name] = fields
 			}
 		}
-		p := c.compiler.Against(expressions.Objects{Object: of.root, Params: params.root, Types: known})
+		p := c.compiler.Against(expressions.Objects{Object: object.root, Params: params.root, Types: types})
 		for i := range s.Variables {
 			// Errors of variables are not reported. An invalid variable has a dynamic type.
-			_ = p.Declare(sees, s.Variables[i].Name, s.Variables[i].Expression)
+			_ = p.Declare(variables, s.Variables[i].Name, s.Variables[i].Expression)
 		}
 		out = append(out, subject{kind, p})
 	}
@@ -140,10 +140,10 @@ func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, sees expr
 }
 
 // warning returns the errors of an expression for all kinds, or "".
-func warning(subjects []subject, sees expressions.VariableSet, expression string) string {
+func warning(subjects []subject, variables expressions.VariableSet, expression string) string {
 	var texts []string
 	for _, s := range subjects {
-		issues, err := s.policy.Issues(sees, expression)
+		issues, err := s.policy.Issues(variables, expression)
 		if err != nil {
 			issues = fmt.Sprintf("type checking error: %v", err)
 		}
@@ -172,9 +172,9 @@ func equalWarnings(a, b []admissionv1.ExpressionWarning) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	plain := func(text string) string { return numbers.ReplaceAllString(text, "$1$2") }
+	withoutNumbers := func(text string) string { return numbers.ReplaceAllString(text, "$1$2") }
 	for i := range a {
-		if a[i].FieldRef != b[i].FieldRef || a[i].Warning != b[i].Warning && plain(a[i].Warning) != plain(b[i].Warning) {
+		if a[i].FieldRef != b[i].FieldRef || a[i].Warning != b[i].Warning && withoutNumbers(a[i].Warning) != withoutNumbers(b[i].Warning) {
 			return false
 		}
 	}

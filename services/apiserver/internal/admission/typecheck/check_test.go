@@ -242,13 +242,13 @@ func TestLookupsAreBounded(t *testing.T) {
 		return nil
 	}
 	if got := kindsOf(rule(list+"/"+list+"/"+list), none); len(got) > 0 {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want at most 0", got)
 	}
 	one := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: resource}}
 	}
 	if got := kindsOf(rule(rules...), one); len(got) != enoughKinds {
-		t.Errorf("got %d kinds", len(got))
+		t.Errorf("got %d kinds, want length %v", len(got), enoughKinds)
 	}
 }
 
@@ -267,11 +267,11 @@ func TestWarningsAreBounded(t *testing.T) {
 	for _, w := range newCheck(compiler, newResolver(t)).warnings(s) {
 		total += len(w.Warning)
 		if len(w.Warning) > maxWarning || !strings.HasSuffix(w.Warning, "\n...") {
-			t.Fatalf("got a warning of %d bytes that ends with %q", len(w.Warning), w.Warning[len(w.Warning)-20:])
+			t.Fatalf("got a warning of %d bytes that ends with %q; want at most %v, suffix \"\\n...\"", len(w.Warning), w.Warning[len(w.Warning)-20:], maxWarning)
 		}
 	}
 	if total > maxWarnings+maxWarning || total < maxWarnings {
-		t.Errorf("got %d bytes in total", total)
+		t.Errorf("got %d bytes in total; want at most %v, at least %v", total, maxWarnings+maxWarning, maxWarnings)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestSame(t *testing.T) {
 		strings.Replace(ours, ":13:", ":14:", 1): false, strings.Replace(ours, "spec", "status", 1): false,
 	} {
 		if got := equalWarnings(one(ours), one(text)); got != want {
-			t.Errorf("%q: got %t", text, got)
+			t.Errorf("%q: got %t, want %v", text, got, want)
 		}
 	}
 	if equalWarnings(one(ours), nil) || !equalWarnings(nil, nil) {

@@ -47,8 +47,8 @@ type Config struct {
 type Controller struct {
 	Config
 	informer *informer.Informer
-	// due holds the policies to check. late holds those whose status could not be written. done
-	// holds the checked state of the remaining ones.
+	// due holds the names of the policies to check, failed those whose status could not be written.
+	// done holds the checked state of all other policies.
 	due, failed map[string]bool
 	done        map[string]checked
 
@@ -68,69 +68,70 @@ const retryPause = time.Second
 
 // New returns a Controller. It works while Run runs.
 func New(c Config) *Controller {
-	k := &Controller{Config: c, redefined: map[schema.GroupResource]bool{}}
-	k.informer = informer.New(informer.Config{Store: c.Policies, Replace: k.replace, Apply: k.apply})
-	return k
+	controller := &Controller{Config: c, redefined: map[schema.GroupResource]bool{}}
+	controller.informer = informer.New(informer.Config{Store: c.Policies, Replace: controller.replace, Apply: controller.apply})
+	return controller
 }
 
 // Redefined reports resources whose definition changed or was removed.
-func (k *Controller) Redefined(resources []schema.GroupResource) {
-	k.mu.Lock()
+func (c *Controller) Redefined(resources []schema.GroupResource) {
+	c.mu.Lock()
 	for _, r := range resources {
-		k.redefined[r] = true
+		c.redefined[r] = true
 	}
-	k.mu.Unlock()
+	c.mu.Unlock()
 	if len(resources) > 0 {
-		k.informer.Nudge()
+		c.informer.Nudge()
 	}
 }
 
 // Run updates statuses until ctx ends or the watch cache stops.
-func (k *Controller) Run(ctx context.Context) error {
-	return k.informer.Run(ctx)
+func (c *Controller) Run(ctx context.Context) error {
+	return c.informer.Run(ctx)
 }
 
 // replace checks all policies.
-func (k *Controller) replace(ctx context.Context, policies []*watchcache.Entry, revision int64) {
-	k.due = map[string]bool{}
-	k.failed = map[string]bool{}
-	k.done = map[string]checked{}
+func (c *Controller) replace(ctx context.Context, policies []*watchcache.Entry, revision int64) {
+	c.due = map[string]bool{}
+	c.failed = map[string]bool{}
+	c.done = map[string]checked{}
 	for _, e := range policies {
-		k.due[e.Name()] = true
+		c.due[e.Name()] = true
 	}
-	k.update(ctx, revision)
+	c.update(ctx, revision)
 }
 
-// apply checks changed policies, those that match changed definitions, and late ones.
-func (k *Controller) apply(ctx context.Context, changes []watchcache.Event, revision int64) {
+// apply checks changed policies, those that match changed definitions, and those whose status could
+// not be written.
+func (c *Controller) apply(ctx context.Context, changes []watchcache.Event, revision int64) {
 	for _, ev := range changes {
 		if ev.Type == watchcache.Deleted {
-			delete(k.done, ev.Entry.Name())
+			delete(c.done, ev.Entry.Name())
 		} else {
-			k.due[ev.Entry.Name()] = true
+			c.due[ev.Entry.Name()] = true
 		}
 	}
-	k.update(ctx, revision)
+	c.update(ctx, revision)
 }
 
 // update checks the due policies against definitions of at least the given revision.
-func (k *Controller) update(ctx context.Context, at int64) {
-	maps.Copy(k.due, k.failed)
-	clear(k.failed)
-	k.recheckRedefined()
-	if len(k.due) == 0 {
+func (c *Controller) update(ctx context.Context, revision int64) {
+	maps.Copy(c.due, c.failed)
+	clear(c.failed)
+	c.recheckRedefined()
+	if len(c.due) == 0 {
 		return
 	}
-	k.Settled(ctx, at)
-	compiler, err := k.Compiler()
+	c.Settled(ctx, revision)
+	compiler, err := c.Compiler()
 	if err != nil {
-		k.Logger.Error("the types of admission policies cannot be checked", "error", err)
-		clear(k.due)
+		c.Logger.Error("the types of admission policies cannot be checked", "error", err)
+		clear(c.due)
 		return
 	}
-	c := newCheck(compiler, k.Schemas())
-	for _, name := range slices.Sorted(maps.Keys(k.due)) {
-		err := k.writeStatus(ctx, c, name)
+	checker := newCheck(compiler, c.Schemas())
+	for _, name := range slices.Sorted(maps.Keys(c.due)) {
+		err := c.writeStatus(ctx, checker, name)
 		if ctx.Err() != nil {
 			return
 		}
@@ -139,37 +140,37 @@ func (k *Controller) update(ctx context.Context, at int64) {
 			if apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err) { // the store is loading, or the policy has changed
 				level = slog.LevelDebug
 			}
-			k.Logger.Log(ctx, level, "the status of an admission policy could not be written; trying again", "policy", name, "error", err)
-			k.failed[name] = true
+			c.Logger.Log(ctx, level, "the status of an admission policy could not be written; trying again", "policy", name, "error", err)
+			c.failed[name] = true
 		}
 	}
-	clear(k.due)
-	if len(k.failed) > 0 {
-		k.informer.NudgeAfter(retryPause)
+	clear(c.due)
+	if len(c.failed) > 0 {
+		c.informer.NudgeAfter(retryPause)
 	}
 }
 
 // recheckRedefined adds the policies that may match a resource whose definition changed.
-func (k *Controller) recheckRedefined() {
-	k.mu.Lock()
-	redefined := k.redefined
-	k.redefined = map[schema.GroupResource]bool{}
-	k.mu.Unlock()
+func (c *Controller) recheckRedefined() {
+	c.mu.Lock()
+	redefined := c.redefined
+	c.redefined = map[schema.GroupResource]bool{}
+	c.mu.Unlock()
 	if len(redefined) == 0 {
 		return
 	}
-	k.Policies.Snapshot().Ascend(k.Policies.Prefix(), "", func(e *watchcache.Entry) bool {
-		if _, ok := k.done[e.Name()]; !ok {
+	c.Policies.Snapshot().Ascend(c.Policies.Prefix(), "", func(e *watchcache.Entry) bool {
+		if _, ok := c.done[e.Name()]; !ok {
 			return true // due already, or an event will follow
 		}
-		p, err := k.Decode(e)
+		p, err := c.Decode(e)
 		if err != nil {
 			return true // reported when it is due
 		}
 		for r := range redefined {
 			if mentions(&p.Spec, r) {
-				delete(k.done, e.Name())
-				k.due[e.Name()] = true
+				delete(c.done, e.Name())
+				c.due[e.Name()] = true
 				break
 			}
 		}
@@ -179,41 +180,41 @@ func (k *Controller) recheckRedefined() {
 
 // writeStatus writes the status of one policy if it differs from the wanted one. It does not undo
 // later changes by other writers.
-func (k *Controller) writeStatus(ctx context.Context, c *check, name string) error {
-	e, ok := k.Policies.Get(k.Policies.Prefix() + name)
+func (c *Controller) writeStatus(ctx context.Context, checker *check, name string) error {
+	e, ok := c.Policies.Get(c.Policies.Prefix() + name)
 	if !ok {
 		return nil
 	}
-	p, err := k.Decode(e)
+	p, err := c.Decode(e)
 	if err != nil {
-		k.Logger.Error("an admission policy cannot be read; its types are not checked", "policy", name, "error", err)
+		c.Logger.Error("an admission policy cannot be read; its types are not checked", "policy", name, "error", err)
 		return nil
 	}
-	now := checked{p.UID, p.Generation}
-	if k.done[name] == now && p.Status.ObservedGeneration == p.Generation {
+	state := checked{p.UID, p.Generation}
+	if c.done[name] == state && p.Status.ObservedGeneration == p.Generation {
 		return nil
 	}
-	warnings, err := c.recoverPanics(&p.Spec)
+	warnings, err := checker.recoverPanics(&p.Spec)
 	if err != nil {
-		k.Logger.Error("the types of an admission policy cannot be checked", "policy", name, "error", err)
-		k.done[name] = now
+		c.Logger.Error("the types of an admission policy cannot be checked", "policy", name, "error", err)
+		c.done[name] = state
 		return nil
 	}
-	var known []admissionv1.ExpressionWarning
+	var current []admissionv1.ExpressionWarning
 	if p.Status.TypeChecking != nil { // applying an empty list in place of warnings removes it
-		known = p.Status.TypeChecking.ExpressionWarnings
+		current = p.Status.TypeChecking.ExpressionWarnings
 	}
-	if p.Status.ObservedGeneration != p.Generation || !equalWarnings(known, warnings) {
-		if err := k.Client.ApplyStatus(ctx, name, status(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
+	if p.Status.ObservedGeneration != p.Generation || !equalWarnings(current, warnings) {
+		if err := c.Client.ApplyStatus(ctx, name, status(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
-	k.done[name] = now
+	c.done[name] = state
 	return nil
 }
 
-// recoverPanics is warnings, but converts a panic of the compiler into an error, because the
-// expressions are arbitrary user input.
+// recoverPanics returns the result of warnings. It converts a panic of the compiler into an error,
+// because the expressions are arbitrary user input.
 func (c *check) recoverPanics(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
 	defer func() {
 		if problem := recover(); problem != nil {

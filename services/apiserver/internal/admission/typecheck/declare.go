@@ -13,8 +13,8 @@ import (
 type objectTypes map[string]map[string]*cel.Type
 
 // declarer converts a schema to CEL types, like Kubernetes. A value of several types is dynamic. A
-// value without a type is not visible, nor is a value that consists of such values. An object type
-// is named after its place, such as Deployment0.spec.template.
+// value without a type is not visible to expressions. Neither is a list or map of such values. An
+// object type is named after its path, such as Deployment0.spec.template.
 type declarer struct {
 	// follow resolves a reference. It returns the target and its name, or nil.
 	follow func(*spec.Schema) (*spec.Schema, string)
@@ -24,21 +24,21 @@ type declarer struct {
 	inside map[string]bool
 }
 
-// declare returns the type of a schema at a place, or nil if its values are not visible. root
-// states that it is a resource, which always has a type and a name.
-func (d *declarer) declare(at *spec.Schema, place string, root bool) *cel.Type {
-	s, name := d.follow(at)
+// declare returns the type of a schema, or nil if its values are not visible. path is the path of the
+// value. root states that the value is a resource, which always has a type and a name.
+func (d *declarer) declare(unresolved *spec.Schema, path string, root bool) *cel.Type {
+	s, name := d.follow(unresolved)
 	if s == nil {
 		return nil
 	}
 	if name != "" {
 		if d.inside[name] {
-			return d.object(place, nil)
+			return d.object(path, nil)
 		}
 		d.inside[name] = true
 		defer delete(d.inside, name)
 	}
-	if is(s, "x-kubernetes-int-or-string") || s.Format == "int-or-string" {
+	if hasExtension(s, "x-kubernetes-int-or-string") || s.Format == "int-or-string" {
 		return cel.DynType
 	}
 	if len(s.Type) == 0 {
@@ -46,18 +46,18 @@ func (d *declarer) declare(at *spec.Schema, place string, root bool) *cel.Type {
 	}
 	switch s.Type[0] {
 	case "array":
-		return d.list(s, place)
+		return d.list(s, path)
 	case "object":
 		if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-			return d.mapping(a.Schema, place)
+			return d.mapping(a.Schema, path)
 		}
 		properties := s.Properties
 		if root {
 			properties = d.withMeta(s)
 		}
-		return d.object(place, properties)
+		return d.object(path, properties)
 	case "string":
-		return text(s.Format)
+		return stringType(s.Format)
 	case "boolean":
 		return cel.BoolType
 	case "number":
@@ -68,14 +68,14 @@ func (d *declarer) declare(at *spec.Schema, place string, root bool) *cel.Type {
 	return nil
 }
 
-func is(s *spec.Schema, extension string) bool {
+func hasExtension(s *spec.Schema, extension string) bool {
 	yes, _ := s.Extensions.GetBool(extension)
 	return yes
 }
 
-func embedded(s *spec.Schema) bool { return is(s, "x-kubernetes-embedded-resource") }
+func embedded(s *spec.Schema) bool { return hasExtension(s, "x-kubernetes-embedded-resource") }
 
-func text(format string) *cel.Type {
+func stringType(format string) *cel.Type {
 	switch format {
 	case "byte":
 		return cel.BytesType
@@ -87,19 +87,19 @@ func text(format string) *cel.Type {
 	return cel.StringType
 }
 
-func (d *declarer) list(s *spec.Schema, place string) *cel.Type {
+func (d *declarer) list(s *spec.Schema, path string) *cel.Type {
 	if s.Items == nil || s.Items.Schema == nil {
 		return nil
 	}
-	element := d.declare(s.Items.Schema, place+".@idx", embedded(s.Items.Schema))
+	element := d.declare(s.Items.Schema, path+".@idx", embedded(s.Items.Schema))
 	if element == nil {
 		return nil
 	}
 	return cel.ListType(element)
 }
 
-func (d *declarer) mapping(values *spec.Schema, place string) *cel.Type {
-	element := d.declare(values, place+".@elem", embedded(values))
+func (d *declarer) mapping(values *spec.Schema, path string) *cel.Type {
+	element := d.declare(values, path+".@elem", embedded(values))
 	if element == nil {
 		return nil
 	}
@@ -107,14 +107,14 @@ func (d *declarer) mapping(values *spec.Schema, place string) *cel.Type {
 }
 
 // object declares an object type with properties.
-func (d *declarer) object(place string, properties map[string]spec.Schema) *cel.Type {
+func (d *declarer) object(path string, properties map[string]spec.Schema) *cel.Type {
 	fields := make(map[string]*cel.Type, len(properties))
 	for name, p := range properties {
 		escaped, ok := celenv.Escape(name)
 		if !ok {
 			continue
 		}
-		t := d.declare(&p, place+"."+escaped, embedded(&p))
+		t := d.declare(&p, path+"."+escaped, embedded(&p))
 		if t == nil {
 			continue
 		}
@@ -123,8 +123,8 @@ func (d *declarer) object(place string, properties map[string]spec.Schema) *cel.
 			fields[name] = t
 		}
 	}
-	d.types[place] = fields
-	return cel.ObjectType(place)
+	d.types[path] = fields
+	return cel.ObjectType(path)
 }
 
 // withMeta returns the properties of a resource. They always include the type, name and
@@ -146,8 +146,8 @@ func (d *declarer) withMeta(s *spec.Schema) map[string]spec.Schema {
 	if out == nil {
 		out = map[string]spec.Schema{}
 	}
-	str := *spec.StringProperty()
-	out["kind"], out["apiVersion"] = str, str
-	out["metadata"] = spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Properties: map[string]spec.Schema{"name": str, "generateName": str}}}
+	stringSchema := *spec.StringProperty()
+	out["kind"], out["apiVersion"] = stringSchema, stringSchema
+	out["metadata"] = spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Properties: map[string]spec.Schema{"name": stringSchema, "generateName": stringSchema}}}
 	return out
 }

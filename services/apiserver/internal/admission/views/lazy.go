@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// lazyTree is Tree that converts only the parts that an expression reads. It is not safe for
-// concurrent use.
+// lazyTree returns an object as a tree for expressions, like Tree. It converts only the parts that an
+// expression reads. The tree is not safe for concurrent use.
 func lazyTree(shapes *Shapes, obj runtime.Object, kind schema.GroupVersionKind) any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object
@@ -27,21 +27,22 @@ func lazyTree(shapes *Shapes, obj runtime.Object, kind schema.GroupVersionKind) 
 type structure struct {
 	shapes *Shapes
 	shape  *shape
-	of     reflect.Value
+	value  reflect.Value
 	// kind of an API object. It overrides the kind in the struct.
 	kind *schema.GroupVersionKind
-	// found holds the converted fields, by index in the shape.
-	found []ref.Val
-	// rest is the converter's result for the fields that are left to it.
-	rest  map[string]any
-	whole traits.Mapper
+	// fields holds the converted fields, by index in the shape; nil until first read.
+	fields []ref.Val
+	// remaining holds the fields that only the apimachinery converter can convert; nil until one of
+	// them is read.
+	remaining map[string]any
+	asMapper  traits.Mapper
 }
 
 var _ traits.Mapper = (*structure)(nil)
 
-func newStructure(shapes *Shapes, of reflect.Value) *structure {
-	s := &structure{shapes: shapes, shape: shapes.of(of.Type()), of: of}
-	s.found = make([]ref.Val, len(s.shape.fields))
+func newStructure(shapes *Shapes, value reflect.Value) *structure {
+	s := &structure{shapes: shapes, shape: shapes.of(value.Type()), value: value}
+	s.fields = make([]ref.Val, len(s.shape.fields))
 	return s
 }
 
@@ -49,7 +50,7 @@ func newStructure(shapes *Shapes, of reflect.Value) *structure {
 func (s *structure) Find(key ref.Val) (ref.Val, bool) {
 	name, ok := key.(types.String)
 	if !ok {
-		return s.all().Find(key)
+		return s.mapper().Find(key)
 	}
 	if s.kind != nil {
 		switch name {
@@ -63,16 +64,16 @@ func (s *structure) Find(key ref.Val) (ref.Val, bool) {
 	if !ok {
 		return nil, false
 	}
-	if v := s.found[i]; v != nil {
+	if v := s.fields[i]; v != nil {
 		return v, true
 	}
 	f := &s.shape.fields[i]
-	v := s.of.FieldByIndex(f.index)
+	v := s.value.FieldByIndex(f.index)
 	if f.omitted && isEmpty(v) {
 		return nil, false
 	}
-	s.found[i] = s.convert(f, v)
-	return s.found[i], true
+	s.fields[i] = s.convert(f, v)
+	return s.fields[i], true
 }
 
 // convert returns the value of a field as CEL sees it.
@@ -100,35 +101,35 @@ func (s *structure) convert(f *field, v reflect.Value) ref.Val {
 	case asStructure:
 		return newStructure(s.shapes, v)
 	case asStructures:
-		return &structures{shapes: s.shapes, of: v, elements: make([]ref.Val, v.Len())}
+		return &structures{shapes: s.shapes, list: v, elements: make([]ref.Val, v.Len())}
 	case asStrings:
 		list := make([]string, v.Len())
 		for i := range list {
 			list[i] = v.Index(i).String()
 		}
 		return types.NewStringList(types.DefaultTypeAdapter, list)
-	case asTexts:
+	case asStringMap:
 		return types.DefaultTypeAdapter.NativeToValue(v.Interface())
 	}
 	return types.DefaultTypeAdapter.NativeToValue(s.converted()[f.name])
 }
 
-// converted returns the fields that are left to the converter.
+// converted returns the fields that only the apimachinery converter can convert.
 func (s *structure) converted() map[string]any {
-	if s.rest == nil {
-		those := reflect.New(s.of.Type())
+	if s.remaining == nil {
+		partial := reflect.New(s.value.Type())
 		for i := range s.shape.fields {
 			if f := &s.shape.fields[i]; f.conversion == byConverter {
-				those.Elem().FieldByIndex(f.index).Set(s.of.FieldByIndex(f.index))
+				partial.Elem().FieldByIndex(f.index).Set(s.value.FieldByIndex(f.index))
 			}
 		}
-		s.rest = convert(those)
+		s.remaining = convert(partial)
 	}
-	return s.rest
+	return s.remaining
 }
 
-// convert converts the struct that p points to. All API types can be converted. For any other type,
-// the evaluation fails.
+// convert converts the struct that p points to. It panics if the struct cannot be converted, which
+// does not happen for API types.
 func convert(p reflect.Value) map[string]any {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.Interface())
 	if err != nil {
@@ -137,15 +138,16 @@ func convert(p reflect.Value) map[string]any {
 	return m
 }
 
-func (s *structure) all() traits.Mapper {
-	if s.whole == nil {
-		m := convert(s.of.Addr())
+// mapper returns the whole struct as a CEL map.
+func (s *structure) mapper() traits.Mapper {
+	if s.asMapper == nil {
+		m := convert(s.value.Addr())
 		if s.kind != nil {
 			m["kind"], m["apiVersion"] = s.kind.Kind, s.kind.GroupVersion().String()
 		}
-		s.whole = types.NewStringInterfaceMap(types.DefaultTypeAdapter, m)
+		s.asMapper = types.NewStringInterfaceMap(types.DefaultTypeAdapter, m)
 	}
-	return s.whole
+	return s.asMapper
 }
 
 // Get implements traits.Indexer.
@@ -153,7 +155,7 @@ func (s *structure) Get(key ref.Val) ref.Val {
 	if v, ok := s.Find(key); ok {
 		return v
 	}
-	return s.all().Get(key) // returns the right error
+	return s.mapper().Get(key) // returns the right error
 }
 
 // Contains implements traits.Container.
@@ -169,24 +171,24 @@ func (s *structure) Contains(key ref.Val) ref.Val {
 func (*structure) Type() ref.Type { return types.MapType }
 
 // Size implements traits.Sizer.
-func (s *structure) Size() ref.Val { return s.all().Size() }
+func (s *structure) Size() ref.Val { return s.mapper().Size() }
 
 // Iterator implements traits.Iterable.
-func (s *structure) Iterator() traits.Iterator { return s.all().Iterator() }
+func (s *structure) Iterator() traits.Iterator { return s.mapper().Iterator() }
 
 // Equal implements ref.Val.
-func (s *structure) Equal(other ref.Val) ref.Val { return s.all().Equal(other) }
+func (s *structure) Equal(other ref.Val) ref.Val { return s.mapper().Equal(other) }
 
 // ConvertToNative implements ref.Val.
 func (s *structure) ConvertToNative(want reflect.Type) (any, error) {
-	return s.all().ConvertToNative(want)
+	return s.mapper().ConvertToNative(want)
 }
 
 // ConvertToType implements ref.Val.
-func (s *structure) ConvertToType(to ref.Type) ref.Val { return s.all().ConvertToType(to) }
+func (s *structure) ConvertToType(to ref.Type) ref.Val { return s.mapper().ConvertToType(to) }
 
 // IsZeroValue implements traits.Zeroer.
-func (s *structure) IsZeroValue() bool { return s.all().Size() == types.IntZero }
+func (s *structure) IsZeroValue() bool { return s.mapper().Size() == types.IntZero }
 
 // Value implements ref.Val.
-func (s *structure) Value() any { return s.all().Value() }
+func (s *structure) Value() any { return s.mapper().Value() }

@@ -70,7 +70,7 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 		for name, value := range want {
 			found, ok := m.Find(types.String(name))
 			if !ok || m.Contains(types.String(name)) != types.True {
-				t.Fatalf("%s: got no %s", at, name)
+				t.Fatalf("%s: got no %s; want true, %v", at, name, types.True)
 			}
 			looked += compare(t, at+"."+name, found, value)
 		}
@@ -93,7 +93,7 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 		for it := l.Iterator(); it.HasNext() == types.True; i++ {
 			looked += compare(t, fmt.Sprintf("%s[%d]", at, i), it.Next(), want[i])
 			if l.Get(types.Int(i)).Equal(adapter.NativeToValue(want[i])) != types.True {
-				t.Fatalf("%s: got element %d %v", at, i, l.Get(types.Int(i)))
+				t.Fatalf("%s: got element %d %v, want %v", at, i, l.Get(types.Int(i)), types.True)
 			}
 		}
 		if i != len(want) || l.Size() != types.Int(i) || !types.IsError(l.Get(types.Int(i))) || !types.IsError(l.Get(types.String("a"))) {
@@ -131,6 +131,6 @@ func TestLazyTree(t *testing.T) {
 		}
 	}
 	if looked < 10000 {
-		t.Errorf("only %d values were compared", looked)
+		t.Errorf("only %d values were compared, want at least 10000", looked)
 	}
 }

@@ -11,59 +11,59 @@ import (
 // structures is a list of Go structs. Each element is converted when it is first read.
 type structures struct {
 	shapes   *Shapes
-	of       reflect.Value
+	list     reflect.Value
 	elements []ref.Val // nil until first read
-	whole    traits.Lister
+	asLister traits.Lister
 }
 
 var _ traits.Lister = (*structures)(nil)
 
-func (l *structures) at(i int) ref.Val {
+func (l *structures) element(i int) ref.Val {
 	if l.elements[i] == nil {
-		l.elements[i] = newStructure(l.shapes, l.of.Index(i))
+		l.elements[i] = newStructure(l.shapes, l.list.Index(i))
 	}
 	return l.elements[i]
 }
 
-// all returns the list as a CEL list.
-func (l *structures) all() traits.Lister {
-	if l.whole == nil {
+// lister returns the list as a CEL list.
+func (l *structures) lister() traits.Lister {
+	if l.asLister == nil {
 		for i := range l.elements {
-			l.at(i)
+			l.element(i)
 		}
-		l.whole = types.NewRefValList(types.DefaultTypeAdapter, l.elements)
+		l.asLister = types.NewRefValList(types.DefaultTypeAdapter, l.elements)
 	}
-	return l.whole
+	return l.asLister
 }
 
 // Get implements traits.Indexer.
 func (l *structures) Get(index ref.Val) ref.Val {
 	if i, ok := index.(types.Int); ok && i >= 0 && int(i) < len(l.elements) {
-		return l.at(int(i))
+		return l.element(int(i))
 	}
-	return l.all().Get(index) // returns the right error
+	return l.lister().Get(index) // returns the right error
 }
 
 // Iterator implements traits.Iterable.
-func (l *structures) Iterator() traits.Iterator { return &walk{of: l} }
+func (l *structures) Iterator() traits.Iterator { return &iterator{list: l} }
 
-// walk is an iterator over structures.
-type walk struct {
+// iterator is an iterator over structures.
+type iterator struct {
 	traits.Iterator // for methods that are never called
-	of              *structures
+	list            *structures
 	next            int
 }
 
 // HasNext implements traits.Iterator.
-func (w *walk) HasNext() ref.Val { return types.Bool(w.next < len(w.of.elements)) }
+func (i *iterator) HasNext() ref.Val { return types.Bool(i.next < len(i.list.elements)) }
 
 // Next implements traits.Iterator.
-func (w *walk) Next() ref.Val {
-	if w.next >= len(w.of.elements) {
+func (i *iterator) Next() ref.Val {
+	if i.next >= len(i.list.elements) {
 		return nil
 	}
-	w.next++
-	return w.of.at(w.next - 1)
+	i.next++
+	return i.list.element(i.next - 1)
 }
 
 // Size implements traits.Sizer.
@@ -73,21 +73,21 @@ func (l *structures) Size() ref.Val { return types.Int(len(l.elements)) }
 func (*structures) Type() ref.Type { return types.ListType }
 
 // Add implements traits.Adder.
-func (l *structures) Add(other ref.Val) ref.Val { return l.all().Add(other) }
+func (l *structures) Add(other ref.Val) ref.Val { return l.lister().Add(other) }
 
 // Contains implements traits.Container.
-func (l *structures) Contains(value ref.Val) ref.Val { return l.all().Contains(value) }
+func (l *structures) Contains(value ref.Val) ref.Val { return l.lister().Contains(value) }
 
 // Equal implements ref.Val.
-func (l *structures) Equal(other ref.Val) ref.Val { return l.all().Equal(other) }
+func (l *structures) Equal(other ref.Val) ref.Val { return l.lister().Equal(other) }
 
 // ConvertToNative implements ref.Val.
 func (l *structures) ConvertToNative(want reflect.Type) (any, error) {
-	return l.all().ConvertToNative(want)
+	return l.lister().ConvertToNative(want)
 }
 
 // ConvertToType implements ref.Val.
-func (l *structures) ConvertToType(to ref.Type) ref.Val { return l.all().ConvertToType(to) }
+func (l *structures) ConvertToType(to ref.Type) ref.Val { return l.lister().ConvertToType(to) }
 
 // IsZeroValue implements traits.Zeroer.
 func (l *structures) IsZeroValue() bool { return len(l.elements) == 0 }
@@ -96,7 +96,7 @@ func (l *structures) IsZeroValue() bool { return len(l.elements) == 0 }
 func (l *structures) Value() any {
 	out := make([]any, len(l.elements))
 	for i := range out {
-		out[i] = l.at(i).Value()
+		out[i] = l.element(i).Value()
 	}
 	return out
 }

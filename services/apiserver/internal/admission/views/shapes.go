@@ -10,7 +10,7 @@ import (
 
 // Shapes caches how Go structs are encoded as JSON. It is safe for concurrent use. The zero value
 // is empty.
-type Shapes struct{ known sync.Map } // of *shape, by reflect.Type
+type Shapes struct{ cache sync.Map } // of *shape, by reflect.Type
 
 // shape holds the fields of a struct, including those of inlined structs.
 type shape struct {
@@ -31,7 +31,7 @@ type field struct {
 type conversionMode int
 
 const (
-	// byConverter leaves the field to the apimachinery converter.
+	// byConverter means that only the apimachinery converter can convert the field.
 	byConverter conversionMode = iota
 	asString
 	asBool
@@ -39,7 +39,7 @@ const (
 	asStructure
 	asStructures // list of structs
 	asStrings
-	asTexts // map of strings
+	asStringMap
 )
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
@@ -54,22 +54,22 @@ func byFields(t reflect.Type) bool { return t.Kind() == reflect.Struct && !marsh
 
 // of returns the shape of a struct.
 func (s *Shapes) of(t reflect.Type) *shape {
-	if known, ok := s.known.Load(t); ok {
+	if known, ok := s.cache.Load(t); ok {
 		return known.(*shape)
 	}
-	made := &shape{byName: map[string]int{}}
-	made.add(t, nil)
-	s.known.Store(t, made)
-	return made
+	created := &shape{byName: map[string]int{}}
+	created.add(t, nil)
+	s.cache.Store(t, created)
+	return created
 }
 
 // add adds the fields of a type at an index of the struct. Like in the converter, the later of two
 // fields with the same name wins.
-func (s *shape) add(t reflect.Type, at []int) {
+func (s *shape) add(t reflect.Type, parent []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		index := append(slices.Clone(at), i)
+		index := append(slices.Clone(parent), i)
 		switch {
 		case name == "-" || !f.IsExported():
 			continue
@@ -113,7 +113,7 @@ func conversionOf(t reflect.Type) conversionMode {
 		}
 	case reflect.Map:
 		if t == reflect.TypeFor[map[string]string]() {
-			return asTexts
+			return asStringMap
 		}
 	}
 	return byConverter

@@ -60,8 +60,8 @@ type View struct {
 // In returns the view in a kind. It converts changes that were made in another kind. An error is a
 // Status.
 func (v *Views) In(kind schema.GroupVersionKind) (*View, error) {
-	w, err := v.viewIn(kind)
-	return w, v.refusal(err)
+	view, err := v.viewIn(kind)
+	return view, v.refusal(err)
 }
 
 // refusal converts an error of a view to a Status for the client.
@@ -82,22 +82,22 @@ func (v *Views) viewIn(kind schema.GroupVersionKind) (*View, error) {
 			return nil, err
 		}
 	}
-	if w := v.viewsByKind[kind]; w != nil {
-		return w, nil
+	if view := v.viewsByKind[kind]; view != nil {
+		return view, nil
 	}
-	w := &View{Kind: kind, views: v}
+	view := &View{Kind: kind, views: v}
 	var err error
-	if w.Object, err = v.convert(v.request.Object, v.request.Kind, kind); err != nil {
+	if view.Object, err = v.convert(v.request.Object, v.request.Kind, kind); err != nil {
 		return nil, err
 	}
-	if w.Old, err = v.convert(v.request.OldObject, v.request.Kind, kind); err != nil {
+	if view.Old, err = v.convert(v.request.OldObject, v.request.Kind, kind); err != nil {
 		return nil, err
 	}
 	if v.viewsByKind == nil {
 		v.viewsByKind = map[schema.GroupVersionKind]*View{}
 	}
-	v.viewsByKind[kind] = w
-	return w, nil
+	v.viewsByKind[kind] = view
+	return view, nil
 }
 
 // WriteBack writes a change in a view back to the request's object. An error is a Status.
@@ -105,16 +105,16 @@ func (v *Views) WriteBack() error { return v.refusal(v.convertBack()) }
 
 // convertBack converts the changed object to the kind of the request.
 func (v *Views) convertBack() error {
-	w := v.changed
-	if w == nil {
+	view := v.changed
+	if view == nil {
 		return nil
 	}
 	v.changed = nil
-	back, err := v.convert(w.Object, w.Kind, v.request.Kind)
+	converted, err := v.convert(view.Object, view.Kind, v.request.Kind)
 	if err != nil {
 		return err
 	}
-	assign(v.request.Object, back)
+	assign(v.request.Object, converted)
 	v.viewsByKind = nil
 	return nil
 }
@@ -167,98 +167,98 @@ func (v *Views) resourceOf(kind schema.GroupVersionKind) *apiset.Resource {
 }
 
 // Replace replaces the object with obj and reports whether it differs.
-func (w *View) Replace(obj runtime.Object) (changed bool) {
-	obj.GetObjectKind().SetGroupVersionKind(w.Object.GetObjectKind().GroupVersionKind())
-	changed = !semantic.Equal(w.Object, obj)
+func (v *View) Replace(obj runtime.Object) (changed bool) {
+	obj.GetObjectKind().SetGroupVersionKind(v.Object.GetObjectKind().GroupVersionKind())
+	changed = !semantic.Equal(v.Object, obj)
 	if !changed {
 		return false
 	}
-	if w.Kind == w.views.request.Kind {
-		assign(w.Object, obj)
+	if v.Kind == v.views.request.Kind {
+		assign(v.Object, obj)
 	} else {
-		w.Object = obj
-		w.views.changed = w
+		v.Object = obj
+		v.views.changed = v
 	}
-	w.objectJSON = nil
-	w.objectTree = nil
-	for kind := range w.views.viewsByKind {
-		if kind != w.Kind {
-			delete(w.views.viewsByKind, kind)
+	v.objectJSON = nil
+	v.objectTree = nil
+	for kind := range v.views.viewsByKind {
+		if kind != v.Kind {
+			delete(v.views.viewsByKind, kind)
 		}
 	}
 	return true
 }
 
 // Decode decodes JSON as an object of the view, whose kind it must have. It drops unknown fields.
-func (w *View) Decode(doc []byte) (runtime.Object, error) {
-	if _, ok := w.Object.(*unstructured.Unstructured); ok { // an unstructured object has no other type information
+func (v *View) Decode(doc []byte) (runtime.Object, error) {
+	if _, ok := v.Object.(*unstructured.Unstructured); ok { // an unstructured object has no other type information
 		kind, err := kjson.DefaultMetaFactory.Interpret(doc)
 		switch {
 		case err != nil:
 			return nil, err
 		case kind.Kind == "":
 			return nil, runtime.NewMissingKindErr(string(doc))
-		case *kind != w.Kind:
-			return nil, &KindError{From: w.Kind, To: *kind, Object: w.Object}
+		case *kind != v.Kind:
+			return nil, &KindError{From: v.Kind, To: *kind, Object: v.Object}
 		}
 	}
-	return w.decode(doc, false)
+	return v.decode(doc, false)
 }
 
-// DecodeStrict is Decode, but rejects unknown fields of a Go type.
-func (w *View) DecodeStrict(doc []byte) (runtime.Object, error) { return w.decode(doc, true) }
+// DecodeStrict decodes JSON as an object of the view. It rejects unknown fields of a Go type.
+func (v *View) DecodeStrict(doc []byte) (runtime.Object, error) { return v.decode(doc, true) }
 
 // Read converts a tree to an object of the view. It does not retain the tree.
-func (w *View) Read(tree map[string]any) (runtime.Object, error) {
-	if _, ok := w.Object.(*unstructured.Unstructured); ok {
+func (v *View) Read(tree map[string]any) (runtime.Object, error) {
+	if _, ok := v.Object.(*unstructured.Unstructured); ok {
 		doc, err := json.Marshal(tree)
 		if err != nil {
 			return nil, err
 		}
-		return w.decode(doc, false)
+		return v.decode(doc, false)
 	}
-	obj, ok := reflect.New(reflect.TypeOf(w.Object).Elem()).Interface().(runtime.Object)
+	obj, ok := reflect.New(reflect.TypeOf(v.Object).Elem()).Interface().(runtime.Object)
 	if !ok {
-		return nil, fmt.Errorf("%T is not an object", w.Object)
+		return nil, fmt.Errorf("%T is not an object", v.Object)
 	}
-	if err := w.views.codec.CheckTree(tree, w.Kind); err != nil {
+	if err := v.views.codec.CheckTree(tree, v.Kind); err != nil {
 		return nil, err
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, obj); err != nil {
 		return nil, err
 	}
-	w.setDefaults(obj)
+	v.setDefaults(obj)
 	return obj, nil
 }
 
-// setDefaults sets defaults.
-func (w *View) setDefaults(obj runtime.Object) {
-	if member := w.views.resourceOf(w.Kind); member != nil && member.Default != nil {
+// setDefaults sets the defaults of the kind in an object.
+func (v *View) setDefaults(obj runtime.Object) {
+	if resource := v.views.resourceOf(v.Kind); resource != nil && resource.Default != nil {
 		if o, ok := obj.(registry.Object); ok {
-			member.Default(o)
+			resource.Default(o)
 		}
 	}
 }
 
 // decode decodes a changed object. strict rejects unknown fields.
-func (w *View) decode(doc []byte, strict bool) (runtime.Object, error) {
-	if _, ok := w.Object.(*unstructured.Unstructured); ok {
-		member := w.views.resourceOf(w.Kind)
-		if member == nil {
-			return nil, fmt.Errorf("no kind %q is served for version %q", w.Kind.Kind, w.Kind.GroupVersion())
+func (v *View) decode(doc []byte, strict bool) (runtime.Object, error) {
+	if _, ok := v.Object.(*unstructured.Unstructured); ok {
+		resource := v.views.resourceOf(v.Kind)
+		if resource == nil {
+			return nil, fmt.Errorf("no kind %q is served for version %q", v.Kind.Kind, v.Kind.GroupVersion())
 		}
-		d, err := member.Coder.DecodeBody("application/json", doc, false)
-		return sameKind(d, err, w.Kind)
+		d, err := resource.Coder.DecodeBody("application/json", doc, false)
+		return sameKind(d, err, v.Kind)
 	}
-	d, err := w.views.codec.Decode("application/json", doc, w.Kind, nil, strict)
+	d, err := v.views.codec.Decode("application/json", doc, v.Kind, nil, strict)
 	if err == nil && len(d.Unknown) > 0 {
 		err = runtime.NewStrictDecodingError(d.Unknown)
 	}
-	obj, err := sameKind(d, err, w.Kind)
+	obj, err := sameKind(d, err, v.Kind)
 	if err != nil {
 		return nil, err
 	}
-	w.setDefaults(obj)
+	v.setDefaults(obj)
 	return obj, nil
 }
 
@@ -271,27 +271,27 @@ func sameKind(d codec.Decoded, err error, want schema.GroupVersionKind) (runtime
 }
 
 // ObjectJSON returns the JSON of the object with its kind, or null.
-func (w *View) ObjectJSON() (b []byte, err error) {
-	if w.objectJSON == nil {
-		w.objectJSON, err = w.encode(w.Object)
+func (v *View) ObjectJSON() (b []byte, err error) {
+	if v.objectJSON == nil {
+		v.objectJSON, err = v.encode(v.Object)
 	}
-	return w.objectJSON, err
+	return v.objectJSON, err
 }
 
 // OldJSON returns the JSON of the old object with its kind, or null.
-func (w *View) OldJSON() (b []byte, err error) {
-	if w.oldJSON == nil {
-		w.oldJSON, err = w.encode(w.Old)
+func (v *View) OldJSON() (b []byte, err error) {
+	if v.oldJSON == nil {
+		v.oldJSON, err = v.encode(v.Old)
 	}
-	return w.oldJSON, err
+	return v.oldJSON, err
 }
 
 // encode returns the JSON of an object, or null.
-func (w *View) encode(obj runtime.Object) ([]byte, error) {
+func (v *View) encode(obj runtime.Object) ([]byte, error) {
 	if obj == nil {
 		return []byte("null"), nil
 	}
-	return Encode(w.views.codec, obj, w.Kind)
+	return Encode(v.views.codec, obj, v.Kind)
 }
 
 // Encode returns the JSON of an object with its kind, without a trailing newline.
@@ -308,15 +308,15 @@ func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([
 }
 
 // ObjectTree returns the object as a map for expressions, or nil.
-func (w *View) ObjectTree() any { return w.tree(&w.objectTree, w.Object) }
+func (v *View) ObjectTree() any { return v.tree(&v.objectTree, v.Object) }
 
 // OldTree returns the old object as a map for expressions, or nil.
-func (w *View) OldTree() any { return w.tree(&w.oldTree, w.Old) }
+func (v *View) OldTree() any { return v.tree(&v.oldTree, v.Old) }
 
 // tree returns the tree of an object from *cached, and creates it if it is nil.
-func (w *View) tree(cached *any, obj runtime.Object) any {
+func (v *View) tree(cached *any, obj runtime.Object) any {
 	if *cached == nil && obj != nil {
-		*cached = lazyTree(w.views.shapes, obj, w.Kind)
+		*cached = lazyTree(v.views.shapes, obj, v.Kind)
 	}
 	return *cached
 }

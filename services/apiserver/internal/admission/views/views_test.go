@@ -59,7 +59,7 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 	return views.Of(t.Context(), c, &views.Shapes{}, r, func() []*apiset.Resource { return family }), r
 }
 
-func in(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View {
+func viewIn(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View {
 	t.Helper()
 	w, err := v.In(kind)
 	if err != nil {
@@ -70,8 +70,8 @@ func in(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View 
 
 func TestSameVersionReturnsTheRequestObject(t *testing.T) {
 	v, r := autoscaler(t, admission.Update)
-	w := in(t, v, v1)
-	if w.Object != r.Object || w.Old != r.OldObject || in(t, v, v1) != w {
+	w := viewIn(t, v, v1)
+	if w.Object != r.Object || w.Old != r.OldObject || viewIn(t, v, v1) != w {
 		t.Error("got other objects, want those of the request")
 	}
 	if err := v.WriteBack(); err != nil {
@@ -81,17 +81,17 @@ func TestSameVersionReturnsTheRequestObject(t *testing.T) {
 
 func TestOtherVersionIsConverted(t *testing.T) {
 	v, _ := autoscaler(t, admission.Update)
-	w := in(t, v, v2)
+	w := viewIn(t, v, v2)
 	o, ok := w.Object.(*autoscalingv2.HorizontalPodAutoscaler)
 	if !ok || o.Spec.MaxReplicas != 5 || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != 50 || o.ResourceVersion != "7" {
 		t.Errorf("got object %+v", w.Object)
 	}
 	if old, ok := w.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != 3 {
-		t.Errorf("got old object %+v", w.Old)
+		t.Errorf("got old object %+v; want true, 3", w.Old)
 	}
 	b, err := w.ObjectJSON()
 	if err != nil || !strings.HasPrefix(string(b), `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2",`) {
-		t.Errorf("got %s, %v", b, err)
+		t.Errorf("got %s, %v; want no error, prefix `{\"kind\":\"HorizontalPodAutoscaler\",\"apiVersion\":\"autoscaling/v2\",`", b, err)
 	}
 	if again, _ := w.ObjectJSON(); &again[0] != &b[0] {
 		t.Error("JSON was encoded twice")
@@ -101,7 +101,7 @@ func TestOtherVersionIsConverted(t *testing.T) {
 		t.Errorf("got %v", tree)
 	}
 	if _, err := v.In(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil || !strings.Contains(err.Error(), "unknown conversion") {
-		t.Errorf("version that is not served: got %v", err)
+		t.Errorf("version that is not served: got %v; want an error, text with \"unknown conversion\"", err)
 	}
 }
 
@@ -109,15 +109,15 @@ func TestMissingObjectsAreNull(t *testing.T) {
 	created, _ := autoscaler(t, admission.Create)
 	deleted, _ := autoscaler(t, admission.Delete)
 	for _, kind := range []schema.GroupVersionKind{v1, v2} {
-		if b, err := in(t, created, kind).OldJSON(); string(b) != "null" || err != nil {
-			t.Errorf("old object of a create in %s: got %s, %v", kind.Version, b, err)
+		if b, err := viewIn(t, created, kind).OldJSON(); string(b) != "null" || err != nil {
+			t.Errorf("old object of a create in %s: got %s, %v; want \"null\", no error", kind.Version, b, err)
 		}
-		w := in(t, deleted, kind)
+		w := viewIn(t, deleted, kind)
 		if b, err := w.ObjectJSON(); string(b) != "null" || err != nil || w.Object != nil {
-			t.Errorf("object of a delete in %s: got %s, %v", kind.Version, b, err)
+			t.Errorf("object of a delete in %s: got %s, %v; want \"null\", no error, nil", kind.Version, b, err)
 		}
 		if tree := w.ObjectTree(); tree != nil {
-			t.Errorf("got tree %v", tree)
+			t.Errorf("got tree %v, want nil", tree)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestChangesAreConvertedBack(t *testing.T) {
 		v, r := autoscaler(t, admission.Update)
 		want := int32(5)
 		for _, kind := range kinds {
-			w := in(t, v, kind)
+			w := viewIn(t, v, kind)
 			before, err := w.ObjectJSON()
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +150,7 @@ func TestChangesAreConvertedBack(t *testing.T) {
 			}
 			after, err := w.ObjectJSON()
 			if err != nil || string(after) == string(before) || strings.Contains(string(after), "bogus") {
-				t.Errorf("%s: got unchanged view %s, %v", name, after, err)
+				t.Errorf("%s: got unchanged view %s, %v; want no error, other than %v, text without \"bogus\"", name, after, err, string(before))
 			}
 			if w.Replace(obj.DeepCopyObject()) {
 				t.Errorf("%s: got a change for an equal document", name)
@@ -168,7 +168,7 @@ func TestChangesAreConvertedBack(t *testing.T) {
 
 func TestOtherKindsAreRejected(t *testing.T) {
 	v, _ := autoscaler(t, admission.Create)
-	w := in(t, v, v2)
+	w := viewIn(t, v, v2)
 	for doc, want := range map[string]string{
 		`{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"a"}}`:       "the kind changed from autoscaling/v2, Kind=HorizontalPodAutoscaler to autoscaling/v1",
 		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`:                                       "the kind changed from autoscaling/v2",
@@ -177,7 +177,7 @@ func TestOtherKindsAreRejected(t *testing.T) {
 		`[]`: "",
 	} {
 		if obj, err := w.Decode([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, %v", doc, obj, err)
+			t.Errorf("%s: got %v, %v; want an error, text with %q", doc, obj, err, want)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 		if err == nil {
 			again, _ := caller.connect()
 			if again != client {
-				t.Errorf("%s: the second call created another client", name)
+				t.Errorf("%s: the second call created another client, want the first one", name)
 			}
 			if path := client.Post().URL().Path; path != c.path && path != c.path+"/" {
 				t.Errorf("%s: got path %s, want %s", name, path, c.path)

@@ -10,22 +10,22 @@ import (
 
 // BenchmarkUnmatched measures the overhead of webhooks that do not match a request.
 func BenchmarkUnmatched(b *testing.B) {
-	h := serve(b, func(http.ResponseWriter, question) string { b.Error("the webhook was called"); return "" })
+	server := serve(b, func(http.ResponseWriter, receivedReview) string { b.Error("the webhook was called"); return "" })
 	for _, n := range []int{0, 10, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			var all []*admissionv1.ValidatingWebhookConfiguration
 			for i := range n {
-				all = append(all, validating(fmt.Sprintf("w%d", i), h.at("/"), func(w *admissionv1.ValidatingWebhook) {
+				all = append(all, validating(fmt.Sprintf("w%d", i), server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
 					w.Rules[0].Resources = []string{"secrets"}
 				}))
 			}
-			w := start(b, all...)
-			r := w.request()
-			if err := w.chain.Validate(b.Context(), r); err != nil {
+			f := start(b, all...)
+			r := f.request()
+			if err := f.chain.Validate(b.Context(), r); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if err := w.chain.Validate(b.Context(), r); err != nil {
+				if err := f.chain.Validate(b.Context(), r); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -27,10 +27,10 @@ func TestResponseWithTooManyValuesFails(t *testing.T) {
 		"warnings": `"allowed":true,"warnings":[""` + strings.ReplaceAll(many, "{}", `""`) + `]`,
 		"unknown":  `"allowed":true,"x":[{}` + many + `]`,
 	} {
-		h := serve(t, func(http.ResponseWriter, question) string { return response })
+		server := serve(t, func(http.ResponseWriter, receivedReview) string { return response })
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
-			b := start(t, validating("a", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
-			err := b.chain.Validate(t.Context(), b.request())
+			f := start(t, validating("a", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			err := f.chain.Validate(t.Context(), f.request())
 			if policy == admissionv1.Ignore && err != nil || policy == admissionv1.Fail && (!apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "too many values")) {
 				t.Errorf("%s, %s: %v", name, policy, err)
 			}
@@ -45,17 +45,17 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 		fmt.Fprintf(&annotations, `,"k%d":"v"`, i)
 	}
 	long := strings.Repeat("w", 1<<20)
-	h := serve(t, func(http.ResponseWriter, question) string {
+	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return `"allowed":false,"status":{"message":"no","reason":"` + long + `","details":{"uid":"` + long + `","causes":[{}` + strings.Repeat(`,{"message":"m"}`, 5000) + `]}},` +
 			`"warnings":["` + long + `"` + strings.Repeat(`,"w"`, 5000) + `],"auditAnnotations":{"a":"b"` + annotations.String() + `}`
 	})
-	b := start(t, validating("a", h.at("/")))
+	f := start(t, validating("a", server.clientConfig("/")))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
-	r := b.request()
-	err := b.chain.Validate(ctx, r)
+	r := f.request()
+	err := f.chain.Validate(ctx, r)
 	status, ok := err.(apierrors.APIStatus)
 	if !ok {
-		t.Fatalf("%v", err)
+		t.Fatalf("got %v, want a status error", err)
 	}
 	st := status.Status()
 	if n := len(st.Details.Causes); n != 1001 || !strings.Contains(st.Details.Causes[n-1].Message, "4000 more") && !strings.Contains(st.Details.Causes[n-1].Message, "4001 more") {
@@ -66,7 +66,7 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 	}
 	annotated := r.Annotations()
 	if n := len(annotated); n > 1001 || annotated["a.ex.test/annotations-left-out"] != "4001" || annotated["a.ex.test/a"] != "b" {
-		t.Errorf("got %d annotations, %s omitted", n, annotated["a.ex.test/annotations-left-out"])
+		t.Errorf("got %d annotations, %s omitted; want at most 1001, \"4001\", \"b\"", n, annotated["a.ex.test/annotations-left-out"])
 	}
 	size := 0
 	for _, w := range warnings.Headers() {
@@ -81,10 +81,10 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 // during a call and acquires it again for the patch.
 func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 	patch := `[{"op":"add","path":"/data/n","value":"` + strings.Repeat("x", 100<<10) + `"}]`
-	h := serve(t, func(http.ResponseWriter, question) string {
+	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(patch)) + `"`
 	})
-	b := start(t, mutating("a", h.at("/")))
+	f := start(t, mutating("a", server.clientConfig("/")))
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	var events []string
 	request.From(ctx).Work = &requesttest.Work{
@@ -99,8 +99,8 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 			return true
 		},
 	}
-	if err := b.chain.Mutate(ctx, b.request()); err != nil || strings.Join(events, " ") != "suspend resume estimate" {
-		t.Errorf("got %v, %v", events, err)
+	if err := f.chain.Mutate(ctx, f.request()); err != nil || strings.Join(events, " ") != "suspend resume estimate" {
+		t.Errorf("got %v, %v; want no error, \"suspend resume estimate\"", events, err)
 	}
 }
 
@@ -116,20 +116,20 @@ func TestReviewRequestsShareObjects(t *testing.T) {
 		http.Error(w, "no", http.StatusInternalServerError)
 	}))
 	defer s.Close()
-	h := &hooks{Server: s}
+	server := &webhookServer{Server: s}
 	var configurations []*admissionv1.ValidatingWebhookConfiguration
 	ignore, seconds := admissionv1.Ignore, int32(30)
 	for i := range many {
-		configurations = append(configurations, validating(fmt.Sprint("a", i), h.at(fmt.Sprint("/", i)), func(w *admissionv1.ValidatingWebhook) {
+		configurations = append(configurations, validating(fmt.Sprint("a", i), server.clientConfig(fmt.Sprint("/", i)), func(w *admissionv1.ValidatingWebhook) {
 			w.FailurePolicy, w.TimeoutSeconds = &ignore, &seconds
 		}))
 	}
-	b := start(t, configurations...)
-	r := b.request()
+	f := start(t, configurations...)
+	r := f.request()
 	setData(r, strings.Repeat("x", size))
 	before := heap()
 	done := make(chan error, 1)
-	go func() { done <- b.chain.Validate(t.Context(), r) }()
+	go func() { done <- f.chain.Validate(t.Context(), r) }()
 	for range many {
 		<-came
 	}
@@ -153,15 +153,15 @@ func heap() int64 {
 
 func TestLongAnnotationsAreOmitted(t *testing.T) {
 	long := strings.Repeat("v", 100<<10)
-	h := serve(t, func(http.ResponseWriter, question) string {
+	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return `"allowed":true,"auditAnnotations":{"a":"` + long + `","b":"` + long + `","c":"` + long + `","d":"v"}`
 	})
-	b := start(t, validating("a", h.at("/")))
-	r := b.request()
-	if err := b.chain.Validate(t.Context(), r); err != nil {
+	f := start(t, validating("a", server.clientConfig("/")))
+	r := f.request()
+	if err := f.chain.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Annotations(); len(got) != 3 || got["a.ex.test/annotations-left-out"] != "2" || got["a.ex.test/b"] != long {
-		t.Errorf("got %d annotations, %s omitted", len(got), got["a.ex.test/annotations-left-out"])
+		t.Errorf("got %d annotations, %s omitted; want length 3, \"2\", %v", len(got), got["a.ex.test/annotations-left-out"], long)
 	}
 }

@@ -81,8 +81,8 @@ func (b *breaker) check(h *hook) error {
 }
 
 // record applies the outcome of a call.
-func (b *breaker) record(how outcome, reason error) {
-	if how != unreachable {
+func (b *breaker) record(result outcome, reason error) {
+	if result != unreachable {
 		b.Succeeded()
 	} else if b.Failed(reason) == 1 {
 		b.log.Warn("failed to call admission webhook", "error", reason)

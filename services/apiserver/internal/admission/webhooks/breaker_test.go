@@ -117,17 +117,17 @@ func (c *writeRecorder) Write(p []byte) (int, error) { c.any = true; return c.Re
 
 func (c *writeRecorder) Flush() { c.any = true; c.ResponseWriter.(http.Flusher).Flush() }
 
-func (s *fixture) set(answer func(http.ResponseWriter, string)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answer = answer
+func (f *fixture) set(answer func(http.ResponseWriter, string)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = answer
 }
 
 // calls returns the dry run flags of the calls since the last time.
-func (s *fixture) calls() (dry []bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	dry, s.received = s.received, nil
+func (f *fixture) calls() (dry []bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dry, f.received = f.received, nil
 	return dry
 }
 
@@ -143,16 +143,16 @@ func review() *reviewRequest {
 	return &reviewRequest{head: []byte(`"name":"c"`), object: []byte("null"), old: []byte("null"), options: []byte("null")}
 }
 
-// want sends requests and checks their results and the number of calls.
-func (s *fixture) want(what string, times int, ok, unasked bool, asked int) {
-	s.t.Helper()
+// requireCalls sends requests and checks their results and the number of calls.
+func (f *fixture) requireCalls(what string, times int, ok, unasked bool, asked int) {
+	f.t.Helper()
 	for range times {
-		if gotOK, gotUnasked := s.call(); gotOK != ok || gotUnasked != unasked {
-			s.t.Errorf("%s: got response %t, breaker open %t", what, gotOK, gotUnasked)
+		if gotOK, gotUnasked := f.call(); gotOK != ok || gotUnasked != unasked {
+			f.t.Errorf("%s: got response %t, breaker open %t; want %v, %v", what, gotOK, gotUnasked, ok, unasked)
 		}
 	}
-	if got := len(s.calls()); got != asked {
-		s.t.Errorf("%s: got %d calls, want %d", what, got, asked)
+	if got := len(f.calls()); got != asked {
+		f.t.Errorf("%s: got %d calls, want %d", what, got, asked)
 	}
 }
 
@@ -163,48 +163,48 @@ func TestFailuresThatKeepBreakerClosed(t *testing.T) { synctest.Test(t, failures
 func failuresThatKeepBreakerClosed(t *testing.T) {
 	const often = failureThreshold + 1
 	ignore, second := admissionv1.Ignore, int32(1)
-	s := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignore })
-	s.want("it lets pass", often, false, false, often)
-	s = newFixture(t)
-	s.set(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
-	s.want("no answer", often, false, false, often)
+	f := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignore })
+	f.requireCalls("it lets pass", often, false, false, often)
+	f = newFixture(t)
+	f.set(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
+	f.requireCalls("no answer", often, false, false, often)
 	came, leave := make(chan struct{}), make(chan struct{})
-	s.set(func(http.ResponseWriter, string) { came <- struct{}{}; <-leave })
+	f.set(func(http.ResponseWriter, string) { came <- struct{}{}; <-leave })
 	for range often {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-came; cancel() }()
-		if _, err := s.h.call(ctx, review(), false); err == nil {
+		if _, err := f.h.call(ctx, review(), false); err == nil {
 			t.Error("got a response to a canceled request")
 		}
 	}
 	close(leave)
-	s.set(cuts)
-	s.calls()
-	s.want("its client went", 1, false, false, 1)
+	f.set(cuts)
+	f.calls()
+	f.requireCalls("its client went", 1, false, false, 1)
 
 	// A missing or incomplete response may be caused by the object.
-	s = newFixture(t, func(w *webhook) { w.TimeoutSeconds = &second })
+	f = newFixture(t, func(w *webhook) { w.TimeoutSeconds = &second })
 	end := make(chan struct{})
-	s.set(func(w http.ResponseWriter, _ string) { _ = http.NewResponseController(w).Flush(); <-end })
-	s.want("half an answer", failureThreshold, false, false, failureThreshold)
-	s.want("half an answer, after that", 1, false, false, 1)
+	f.set(func(w http.ResponseWriter, _ string) { _ = http.NewResponseController(w).Flush(); <-end })
+	f.requireCalls("half an answer", failureThreshold, false, false, failureThreshold)
+	f.requireCalls("half an answer, after that", 1, false, false, 1)
 	close(end)
 }
 
 // TestFullResponseLimiterKeepsBreakerClosed checks that a response without a slot counts as a
 // response.
 func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
-	s := newFixture(t)
-	s.d.clients.responses = webhookclient.NewResponseLimiter(8)
-	s.d.clients.responses.Timeout = time.Hour
+	f := newFixture(t)
+	f.d.clients.responses = webhookclient.NewResponseLimiter(8)
+	f.d.clients.responses.Timeout = time.Hour
 	end := make(chan struct{})
 	huge := strings.Repeat("x", 3<<19)
-	s.set(func(w http.ResponseWriter, _ string) {
+	f.set(func(w http.ResponseWriter, _ string) {
 		fmt.Fprint(w, huge)
 		_ = http.NewResponseController(w).Flush()
 		<-end
 	})
-	slow, quick := *s.h, *s.h
+	slow, quick := *f.h, *f.h
 	slow.timeout, quick.timeout = time.Hour, 100*time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var holders sync.WaitGroup
@@ -214,7 +214,7 @@ func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
 	for {
 		_, how, err := quick.send(t.Context(), review(), "u", false)
 		if err == nil || quick.timeout > time.Minute {
-			t.Errorf("got a slot: %v", err)
+			t.Errorf("got a slot: %v; want an error, at most %v", err, time.Minute)
 			break
 		}
 		if !strings.Contains(err.Error(), "too many large webhook responses") { // the other calls do not hold all slots yet
@@ -233,51 +233,51 @@ func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
 
 // TestNoProbeAfterClose checks that a closed dispatcher starts no probe and reports nothing.
 func TestNoProbeAfterClose(t *testing.T) {
-	s := newFixture(t)
-	s.d.Close()
+	f := newFixture(t)
+	f.d.Close()
 	for range failureThreshold + 1 {
-		s.h.caller.breaker.record(unreachable, errors.New("gone"))
+		f.h.caller.breaker.record(unreachable, errors.New("gone"))
 	}
-	s.d.probes.Wait()
-	if len(s.notices) != 0 || s.h.caller.breaker.Open() != nil {
-		t.Errorf("got notice %v", <-s.notices)
+	f.d.probes.Wait()
+	if len(f.notices) != 0 || f.h.caller.breaker.Open() != nil {
+		t.Errorf("got notice %v; want length 0, nil", <-f.notices)
 	}
 }
 
 // TestUnreachableWebhookHasOneProbe checks that many failures start a single probe.
 func TestUnreachableWebhookHasOneProbe(t *testing.T) {
 	for hookType, kind := range map[string]string{typeValidating: "ValidatingWebhookConfiguration", typeMutating: "MutatingWebhookConfiguration"} {
-		s := newFixture(t)
-		b := s.h.caller.breaker
-		b.hookType, s.gate = hookType, make(chan struct{})
+		f := newFixture(t)
+		b := f.h.caller.breaker
+		b.hookType, f.gate = hookType, make(chan struct{})
 		for range 3 * failureThreshold {
 			b.record(unreachable, errors.New("gone"))
 		}
-		if n := <-s.notices; n.Kind != kind || n.Reachable || n.Reason != "gone" {
-			t.Errorf("got notice %+v", n)
+		if n := <-f.notices; n.Kind != kind || n.Reachable || n.Reason != "gone" {
+			t.Errorf("got notice %+v; want %v, false, \"gone\"", n, kind)
 		}
-		s.want("open", 1, false, true, 0)
-		close(s.gate)
-		if n := <-s.notices; n.Kind != kind || !n.Reachable {
-			t.Errorf("got notice %+v", n)
+		f.requireCalls("open", 1, false, true, 0)
+		close(f.gate)
+		if n := <-f.notices; n.Kind != kind || !n.Reachable {
+			t.Errorf("got notice %+v; want %v, true", n, kind)
 		}
-		s.d.probes.Wait()
-		s.set(allows)
-		if len(s.notices) != 0 {
-			t.Errorf("got a second notice: %+v", <-s.notices)
+		f.d.probes.Wait()
+		f.set(allows)
+		if len(f.notices) != 0 {
+			t.Errorf("got a second notice: %+v, want length 0", <-f.notices)
 		}
-		s.calls() // drops the probe
-		s.want("closed", 1, true, false, 1)
+		f.calls() // drops the probe
+		f.requireCalls("closed", 1, true, false, 1)
 	}
 }
 
 // TestCloseClosesConnections checks that no idle connection remains.
 func TestCloseClosesConnections(t *testing.T) {
-	s := newFixture(t)
-	s.set(allows)
-	s.want("it is there", 1, true, false, 1)
-	s.d.Close()
-	<-s.closed
+	f := newFixture(t)
+	f.set(allows)
+	f.requireCalls("it is there", 1, true, false, 1)
+	f.d.Close()
+	<-f.closed
 }
 
 // TestTypeLabels checks the label values, which differ between metrics in Kubernetes.

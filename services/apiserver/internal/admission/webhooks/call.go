@@ -22,7 +22,7 @@ import (
 var errNoAddress = errors.New("webhook configuration must have either service or URL")
 
 // call calls a webhook. The error is a *failure if the call failed.
-func (h *hook) call(ctx context.Context, q *reviewRequest, mutating bool) (*reviewResponse, error) {
+func (h *hook) call(ctx context.Context, review *reviewRequest, mutating bool) (*reviewResponse, error) {
 	if h.err != nil {
 		return nil, newFailure(h, h.err)
 	}
@@ -34,9 +34,9 @@ func (h *hook) call(ctx context.Context, q *reviewRequest, mutating bool) (*revi
 	if mutating {
 		hookType = "mutating"
 	}
-	ctx, span := tracing.Start(ctx, "Call "+hookType+" webhook", func() []attribute.KeyValue { return h.spanAttributes(q, uid) })
+	ctx, span := tracing.Start(ctx, "Call "+hookType+" webhook", func() []attribute.KeyValue { return h.spanAttributes(review, uid) })
 	defer span.End()
-	v, reached, err := h.send(ctx, q, uid, mutating)
+	response, reached, err := h.send(ctx, review, uid, mutating)
 	// A client that disconnected or a request that timed out says nothing about the webhook.
 	if reached == responded || ctx.Err() == nil {
 		h.caller.breaker.record(reached, err)
@@ -44,14 +44,14 @@ func (h *hook) call(ctx context.Context, q *reviewRequest, mutating bool) (*revi
 	if err != nil {
 		return nil, newFailure(h, err)
 	}
-	return v, nil
+	return response, nil
 }
 
 // spanAttributes describes a call in traces.
-func (h *hook) spanAttributes(q *reviewRequest, uid types.UID) []attribute.KeyValue {
+func (h *hook) spanAttributes(review *reviewRequest, uid types.UID) []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String("configuration", h.configuration), attribute.String("webhook", h.name), attribute.String("resource", q.resource),
-		attribute.String("subresource", q.subresource), attribute.String("operation", q.operation), attribute.String("UID", string(uid)),
+		attribute.String("configuration", h.configuration), attribute.String("webhook", h.name), attribute.String("resource", review.resource),
+		attribute.String("subresource", review.subresource), attribute.String("operation", review.operation), attribute.String("UID", string(uid)),
 	}
 }
 
@@ -69,7 +69,7 @@ const (
 )
 
 // send sends a review and validates the response.
-func (h *hook) send(ctx context.Context, q *reviewRequest, uid types.UID, mutating bool) (v *reviewResponse, reached outcome, err error) {
+func (h *hook) send(ctx context.Context, request *reviewRequest, uid types.UID, mutating bool) (response *reviewResponse, reached outcome, err error) {
 	client, err := h.caller.connect()
 	if err != nil {
 		return nil, responded, fmt.Errorf("could not get REST client: %w", err)
@@ -80,12 +80,12 @@ func (h *hook) send(ctx context.Context, q *reviewRequest, uid types.UID, mutati
 	defer limited.End()
 	var sent atomic.Bool
 	callCtx = traceConnection(callCtx, &sent)
-	head, rest := q.body(h.version, uid, q.dryRun)
-	r := client.Post().Body(head).SetHeader("Content-Type", "application/json")
-	if left := timeLeft(callCtx); left > 0 {
-		r.Timeout(left)
+	head, parts := request.body(h.version, uid, request.dryRun)
+	req := client.Post().Body(head).SetHeader("Content-Type", "application/json")
+	if remaining := timeLeft(callCtx); remaining > 0 {
+		req.Timeout(remaining)
 	}
-	result := r.Do(webhookclient.WithBodyParts(callCtx, rest...))
+	result := req.Do(webhookclient.WithBodyParts(callCtx, parts...))
 	status := 0
 	result.StatusCode(&status)
 	var invalid error
@@ -94,14 +94,14 @@ func (h *hook) send(ctx context.Context, q *reviewRequest, uid types.UID, mutati
 		if err := result.Into(review); err != nil {
 			return err
 		}
-		v, invalid = parseResponse(review, uid, mutating)
+		response, invalid = parseResponse(review, uid, mutating)
 		return nil
 	})
 	switch {
 	case invalid != nil:
 		return nil, responded, fmt.Errorf("received invalid webhook response: %w", invalid)
 	case err == nil:
-		return v, responded, nil
+		return response, responded, nil
 	case limited.Crowded(), status != 0 && !errors.Is(err, context.DeadlineExceeded):
 		reached = responded
 	case sent.Load():
@@ -133,7 +133,7 @@ func (h *hook) probe(ctx context.Context) error {
 	var sent atomic.Bool
 	_, err = client.Get().Do(traceConnection(ctx, &sent)).Raw()
 	if sent.Load() {
-		return nil // any response will do
+		return nil // there was a connection, whatever the response
 	}
 	return err
 }

@@ -23,10 +23,10 @@ import (
 // TestConfigurationChangeAppliesToNextRequest also checks that a change keeps the breakers of other
 // webhooks, and that a configuration that becomes unreadable keeps its previous state.
 func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
-	h, gone := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` }), serve(t, nil)
-	dead := gone.at("/")
+	server, gone := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` }), serve(t, nil)
+	dead := gone.clientConfig("/")
 	gone.Close()
-	b := start(t, validating("a", dead))
+	f := start(t, validating("a", dead))
 	stored := func(c *admissionv1.ValidatingWebhookConfiguration) []byte {
 		c.UID = "u"
 		value, err := json.Marshal(c)
@@ -36,27 +36,27 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 		return value
 	}
 	for range 3 {
-		_ = b.one()
+		_ = f.validate()
 	}
-	<-b.notices
+	<-f.notices
 	const unasked = "binnacle_admission_webhook_unasked_total"
-	b.put("b", stored(validating("b", h.at("/1"))))
-	if err := b.one(); err == nil || b.metric(unasked) != 1 {
-		t.Errorf("with another webhook: got %v, %v requests rejected without a call", err, b.metric(unasked))
+	f.put("b", stored(validating("b", server.clientConfig("/1"))))
+	if err := f.validate(); err == nil || f.metric(unasked) != 1 {
+		t.Errorf("with another webhook: got %v, %v requests rejected without a call; want an error, 1", err, f.metric(unasked))
 	}
-	b.put("a", nil)
+	f.put("a", nil)
 	for i, step := range []struct {
 		value []byte
 		want  string // path of the call
-	}{{nil, "/1"}, {stored(validating("b", h.at("/2"))), "/2"}, {[]byte("damaged"), "/2"}, {stored(validating("b", h.at("/3"))), "/3"}} {
+	}{{nil, "/1"}, {stored(validating("b", server.clientConfig("/2"))), "/2"}, {[]byte("damaged"), "/2"}, {stored(validating("b", server.clientConfig("/3"))), "/3"}} {
 		if step.value != nil {
-			b.put("b", step.value)
+			f.put("b", step.value)
 		}
-		h.forget(len(h.questions()))
-		if err := b.one(); err != nil {
-			t.Errorf("step %d: %v", i, err)
+		server.forget(len(server.requests()))
+		if err := f.validate(); err != nil {
+			t.Errorf("step %d: %v, want no error", i, err)
 		}
-		if q := h.questions(); len(q) != 1 || q[0].path != step.want {
+		if q := server.requests(); len(q) != 1 || q[0].path != step.want {
 			t.Errorf("step %d: got calls %+v, want one of %s", i, q, step.want)
 		}
 	}
@@ -64,13 +64,13 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 
 // TestWebhookReceivesTimeout checks configured and default timeouts.
 func TestWebhookReceivesTimeout(t *testing.T) {
-	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
 	seven := int32(7)
 	for want, seconds := range map[string]*int32{"timeout=10s": nil, "timeout=7s": &seven} {
-		b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds }))
-		h.forget(len(h.questions()))
-		if err := b.one(); err != nil || h.questions()[0].query != want || h.questions()[0].Request.Options.Kind != "CreateOptions" {
-			t.Errorf("got %v, call %+v; want %s", err, h.questions()[0], want)
+		f := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds }))
+		server.forget(len(server.requests()))
+		if err := f.validate(); err != nil || server.requests()[0].query != want || server.requests()[0].Request.Options.Kind != "CreateOptions" {
+			t.Errorf("got %v, call %+v; want %s", err, server.requests()[0], want)
 		}
 	}
 }
@@ -78,14 +78,14 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 // TestConditionsFailWithoutCompiler checks that a webhook with match conditions fails if no
 // compiler is available.
 func TestConditionsFailWithoutCompiler(t *testing.T) {
-	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
 	for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: `failed calling webhook "h.ex.test": broken`, admissionv1.Ignore: ""} {
-		b := startWith(t, func(c *webhooks.Config) {
+		f := startWith(t, func(c *webhooks.Config) {
 			c.Compiler = func() (*expressions.Compiler, error) { return nil, errors.New("broken") }
-		}, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) {
+		}, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
 			w.FailurePolicy, w.MatchConditions = &policy, []admissionv1.MatchCondition{{Name: "a", Expression: "true"}}
 		}))
-		if got := statusText(b.one()); !strings.Contains(got, want) || want == "" && got != "" || len(h.questions()) != 0 {
+		if got := statusText(f.validate()); !strings.Contains(got, want) || want == "" && got != "" || len(server.requests()) != 0 {
 			t.Errorf("%s: %q", policy, got)
 		}
 	}
@@ -107,7 +107,7 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 		for _, sort := range []string{"mutating", "validating"} {
 			var lost atomic.Bool
 			lost.Store(c.lost)
-			h := serve(t, func(_ http.ResponseWriter, q question) string {
+			server := serve(t, func(_ http.ResponseWriter, q receivedReview) string {
 				lost.Store(c.lost || c.later)
 				if q.Request.Kind.Version != "v2" {
 					t.Errorf("%s: got a request for %v, want v2", name, q.Request.Kind)
@@ -117,37 +117,37 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 				}
 				return patch(`[{"op":"replace","path":"/spec/maxReplicas","value":7}]`)
 			})
-			var b *fixture
+			var f *fixture
 			change := func(w *webhooks.Config) {
 				w.Family = func(*registry.Kind) (all []*apiset.Resource) {
 					for _, v := range []string{autoscalingv1.SchemeGroupVersion.Version, autoscalingv2.SchemeGroupVersion.Version} {
-						k := b.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers").GroupResource().WithVersion(v))
+						k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers").GroupResource().WithVersion(v))
 						if v == "v2" || !lost.Load() {
-							all = append(all, &apiset.Resource{Kind: k, Coder: b.codec.Of(k)})
+							all = append(all, &apiset.Resource{Kind: k, Coder: f.codec.Of(k)})
 						}
 					}
 					return all
 				}
 			}
 			if sort == "mutating" {
-				b = startWith(t, change, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
+				f = startWith(t, change, mutating("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
 			} else {
-				b = startWith(t, change, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
+				f = startWith(t, change, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
 			}
-			k := b.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
+			k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 			o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "ns"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}
 			r := &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "h", Options: &metav1.CreateOptions{}, Object: o}
-			err := b.chain.Validate(t.Context(), r)
+			err := f.chain.Validate(t.Context(), r)
 			want, replicas := c.wrong, int32(3)
 			if sort == "mutating" {
-				if err = b.chain.Mutate(t.Context(), r); !want {
+				if err = f.chain.Mutate(t.Context(), r); !want {
 					replicas = 7
 				}
 			} else if c.later {
 				want = false // validation converts nothing back
 			}
-			if (err != nil) != want || want && !strings.HasPrefix(statusText(err), "500 ") || len(h.questions()) != c.asked || o.Spec.MaxReplicas != replicas {
-				t.Errorf("%s, %s: got %v, %d calls, %d replicas", name, sort, err, len(h.questions()), o.Spec.MaxReplicas)
+			if (err != nil) != want || want && !strings.HasPrefix(statusText(err), "500 ") || len(server.requests()) != c.asked || o.Spec.MaxReplicas != replicas {
+				t.Errorf("%s, %s: got %v, %d calls, %d replicas", name, sort, err, len(server.requests()), o.Spec.MaxReplicas)
 			}
 		}
 	}

@@ -140,21 +140,21 @@ func (c *caller) connect() (*rest.RESTClient, error) {
 
 // connect returns a REST client for a webhook, and a function that closes its connections.
 func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {
-	at, config, err := c.address(w)
+	address, config, err := c.address(w)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(w.CABundle) > 0 {
 		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
 	}
-	client := webhookclient.NewInternalClient(c.internal, at, MaxResponse, c.calls)
+	client := webhookclient.NewInternalClient(c.internal, address, MaxResponse, c.calls)
 	release := func() {}
 	if client == nil {
-		if client, release, err = webhookclient.NewClient(config, at, MaxResponse, c.calls); err != nil {
+		if client, release, err = webhookclient.NewClient(config, address, MaxResponse, c.calls); err != nil {
 			return nil, nil, err
 		}
 	}
-	out, err := rest.NewRESTClient(&url.URL{Scheme: at.Scheme, Host: at.Host}, at.Path, c.content, nil, client)
+	out, err := rest.NewRESTClient(&url.URL{Scheme: address.Scheme, Host: address.Host}, address.Path, c.content, nil, client)
 	if err != nil {
 		release()
 		return nil, nil, err
@@ -173,11 +173,11 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 		port = *s.Port
 	}
 	host := s.Name + "." + s.Namespace + ".svc"
-	at := &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(int(port)))}
+	address := &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(int(port)))}
 	if s.Path != nil {
-		at.Path = *s.Path
+		address.Path = *s.Path
 	}
-	config, err := c.credentials.forHost(at.Host)
+	config, err := c.credentials.forHost(address.Host)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -192,7 +192,7 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 		}
 		return dial(ctx, network, addr)
 	}
-	return at, config, nil
+	return address, config, nil
 }
 
 // urlAddress returns the address of a webhook that is configured by URL.
@@ -200,18 +200,18 @@ func (c *clients) urlAddress(w *admissionv1.WebhookClientConfig) (*url.URL, *res
 	if w.URL == nil {
 		return nil, nil, errNoAddress
 	}
-	at, err := url.Parse(*w.URL)
+	address, err := url.Parse(*w.URL)
 	if err != nil {
 		return nil, nil, err
 	}
-	hostPort := at.Host
-	if at.Port() == "" {
-		hostPort = net.JoinHostPort(at.Hostname(), httpsPort)
+	hostPort := address.Host
+	if address.Port() == "" {
+		hostPort = net.JoinHostPort(address.Hostname(), httpsPort)
 	}
 	config, err := c.credentials.forHost(hostPort)
 	if err != nil {
 		return nil, nil, err
 	}
 	config.Dial = c.dialers.For(false)
-	return at, config, nil
+	return address, config, nil
 }

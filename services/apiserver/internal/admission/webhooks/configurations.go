@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -10,30 +9,16 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// Source provides the configurations.
-type Source struct {
-	Store *watchcache.Store
-	// Decode decodes an entry.
-	Decode func(*watchcache.Entry) (metav1.Object, error)
-	// WaitForWrites blocks until the store has everything that this server acknowledged.
-	WaitForWrites func(context.Context) error
-}
-
-// SourceOf returns the source of the objects of a kind. An unreadable object keeps its last
-// readable state.
-func SourceOf(k lister.CachedResource) Source {
-	return Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: lister.LastReadable(k.Coder)}
-}
-
 // configurations compiles the webhook configurations when they change.
 type configurations struct {
-	source   Source
+	source   admission.Source
 	hooksOf  func(metav1.Object) []webhook
 	compiler func() (*expressions.Compiler, error)
 	family   matcher.Family
@@ -57,31 +42,31 @@ type state struct {
 // previous state. A configuration that was never readable is an error, because its webhooks are
 // unknown.
 func (c *configurations) get() (*matcher.Index[*hook], error) {
-	s := c.source.Store.Snapshot()
-	if now := c.current.Load(); now != nil && now.version == s.Version() {
+	snapshot := c.source.Store.Snapshot()
+	if now := c.current.Load(); now != nil && now.version == snapshot.Version() {
 		return now.index, now.err
 	}
-	now := c.make()
+	now := c.rebuild()
 	return now.index, now.err
 }
 
-// make compiles the current configurations, unless another goroutine has done so.
-func (c *configurations) make() *state {
+// rebuild compiles the current configurations, unless another goroutine has done so.
+func (c *configurations) rebuild() *state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.source.Store.Snapshot()
-	if now := c.current.Load(); now != nil && now.version == s.Version() {
+	snapshot := c.source.Store.Snapshot()
+	if now := c.current.Load(); now != nil && now.version == snapshot.Version() {
 		return now
 	}
-	next := &state{version: s.Version()}
+	next := &state{version: snapshot.Version()}
 	var items []lister.Item[[]*hook]
-	items, next.err = c.compiled.Update(s, nil)
+	items, next.err = c.compiled.Update(snapshot, nil)
 	var entries []matcher.Entry[*hook]
 	for _, item := range items {
 		for _, h := range item.Value {
-			at := *h
-			at.ordinal = len(entries)
-			entries = append(entries, matcher.Entry[*hook]{Criterion: h.criterion, Value: &at})
+			numbered := *h
+			numbered.ordinal = len(entries)
+			entries = append(entries, matcher.Entry[*hook]{Criterion: h.criterion, Value: &numbered})
 		}
 	}
 	next.index = matcher.NewIndex(c.family, entries)

@@ -49,21 +49,21 @@ func LoadCredentials(configuration []byte) (*Credentials, error) {
 	return &Credentials{users}, nil
 }
 
-// httpsPort may be omitted in names of users.
+// httpsPort is the port that the names of users may omit.
 const httpsPort = "443"
 
 // forHost returns a client configuration with the credentials for a host and port. It tries, in
-// this order: the exact name, wildcards for parent domains, the same without port 443, the user
-// "*", and the user of the current context.
+// this order: the user named after host and port, wildcards for parent domains, both without port
+// 443, the user "*", and the user of the current context.
 func (c *Credentials) forHost(hostPort string) (*rest.Config, error) {
 	if c == nil || c.users == nil {
 		return restConfig(nil)
 	}
-	if u := c.named(hostPort); u != nil {
+	if u := c.userFor(hostPort); u != nil {
 		return restConfig(u)
 	}
 	if host, port, err := net.SplitHostPort(hostPort); err == nil && port == httpsPort {
-		if u := c.named(host); u != nil {
+		if u := c.userFor(host); u != nil {
 			return restConfig(u)
 		}
 	}
@@ -76,20 +76,20 @@ func (c *Credentials) forHost(hostPort string) (*rest.Config, error) {
 	return restConfig(nil)
 }
 
-// named returns the user for a host, or for the longest pattern that matches the host.
-func (c *Credentials) named(target string) *clientcmdapi.AuthInfo {
+// userFor returns the user for a host, or for the longest pattern that matches the host.
+func (c *Credentials) userFor(target string) *clientcmdapi.AuthInfo {
 	if u := c.users.AuthInfos[target]; u != nil {
 		return u
 	}
-	for rest := target; ; {
-		_, after, ok := strings.Cut(rest, ".")
+	for host := target; ; {
+		_, parent, ok := strings.Cut(host, ".")
 		if !ok {
 			return nil
 		}
-		if u := c.users.AuthInfos["*."+after]; u != nil {
+		if u := c.users.AuthInfos["*."+parent]; u != nil {
 			return u
 		}
-		rest = after
+		host = parent
 	}
 }
 

@@ -14,24 +14,24 @@ import (
 // TestMissingCredentialsFileIsRetried checks that a webhook whose credentials file was missing is
 // called once the file exists.
 func TestMissingCredentialsFileIsRetried(t *testing.T) {
-	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
 	dir := t.TempDir()
 	token, users := filepath.Join(dir, "token"), filepath.Join(dir, "users")
 	if err := os.WriteFile(users, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","users":[{"name":"*","user":{"tokenFile":%q}}]}`, token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := startAs(t, fmt.Appendf(nil, `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"WebhookAdmissionConfiguration","kubeConfigFile":%q}`, users), validating("h", h.at("/")))
-	if got := statusText(b.one()); !strings.Contains(got, "could not get REST client: ") || len(h.questions()) != 0 {
-		t.Errorf("without the file: got %s, %d calls", got, len(h.questions()))
+	f := startAs(t, fmt.Appendf(nil, `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"WebhookAdmissionConfiguration","kubeConfigFile":%q}`, users), validating("h", server.clientConfig("/")))
+	if got := statusText(f.validate()); !strings.Contains(got, "could not get REST client: ") || len(server.requests()) != 0 {
+		t.Errorf("without the file: got %s, %d calls; want text with \"could not get REST client: \", length 0", got, len(server.requests()))
 	}
 	if err := os.WriteFile(token, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.one(); err != nil {
-		t.Errorf("with the file: %v", err)
+	if err := f.validate(); err != nil {
+		t.Errorf("with the file: %v, want no error", err)
 	}
-	if q := h.questions(); len(q) != 1 || q[0].authorization != "Bearer secret" {
-		t.Errorf("got calls %+v", q)
+	if q := server.requests(); len(q) != 1 || q[0].authorization != "Bearer secret" {
+		t.Errorf("got calls %+v; want length 1, \"Bearer secret\"", q)
 	}
 }
 

@@ -34,18 +34,18 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// feed is a storage source with initial values and events from a test.
-type feed struct {
+// eventFeed is a storage source with initial values and events from a test.
+type eventFeed struct {
 	has  []storage.KeyValue
 	more chan storage.Batch
 	done chan error
 }
 
-func (f *feed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+func (f *eventFeed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	return storage.Position{Revision: 1}, page(f.has)
 }
 
-func (f *feed) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
+func (f *eventFeed) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.more:
@@ -56,9 +56,9 @@ func (f *feed) Follow(ctx context.Context, _ storage.Position, apply func(storag
 	}
 }
 
-func (*feed) Progress(context.Context) error { return nil }
+func (*eventFeed) Progress(context.Context) error { return nil }
 
-func (*feed) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+func (*eventFeed) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 const prefix = "/registry/hooks/"
 
@@ -93,25 +93,25 @@ type fixture struct {
 	notices  chan webhooks.Notice
 	registry *prometheus.Registry
 	log      *safeBuffer
-	source   *feed
+	source   *eventFeed
 	revision int64
 }
 
 // put stores a configuration; a nil value deletes it.
-func (b *fixture) put(name string, value []byte) {
-	b.t.Helper()
-	b.revision++
-	ev := storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: b.revision}
+func (f *fixture) put(name string, value []byte) {
+	f.t.Helper()
+	f.revision++
+	ev := storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: f.revision}
 	if value != nil {
 		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 1, value
-		if !slices.ContainsFunc(b.source.has, func(kv storage.KeyValue) bool { return kv.Key == ev.Key }) {
-			ev.Type, ev.CreateRevision = storage.Created, b.revision
-			b.source.has = append(b.source.has, storage.KeyValue{Key: ev.Key})
+		if !slices.ContainsFunc(f.source.has, func(kv storage.KeyValue) bool { return kv.Key == ev.Key }) {
+			ev.Type, ev.CreateRevision = storage.Created, f.revision
+			f.source.has = append(f.source.has, storage.KeyValue{Key: ev.Key})
 		}
 	}
-	b.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: b.revision}
-	if err := <-b.source.done; err != nil {
-		b.t.Fatal(err)
+	f.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
+	if err := <-f.source.done; err != nil {
+		f.t.Fatal(err)
 	}
 }
 
@@ -138,7 +138,7 @@ func startAs[C metav1.Object](t testing.TB, configuration []byte, configurations
 // startWith is start with a changed Config.
 func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), configurations ...C) *fixture {
 	t.Helper()
-	kvs := &feed{more: make(chan storage.Batch), done: make(chan error)}
+	kvs := &eventFeed{more: make(chan storage.Batch), done: make(chan error)}
 	mutating := false
 	for _, c := range configurations {
 		_, mutating = any(c).(*admissionv1.MutatingWebhookConfiguration)
@@ -172,10 +172,10 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &fixture{t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1}
+	f := &fixture{t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1}
 	config := webhooks.Config{
 		Responses: webhookclient.NewResponseLimiter(8),
-		Configurations: webhooks.Source{
+		Configurations: admission.Source{
 			Store: cache.Store(prefix), WaitForWrites: func(context.Context) error { return nil },
 			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 				var c C
@@ -184,8 +184,8 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 		},
 		Ready: cache.Ready, Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{{Kind: k, Coder: cd.Of(k)}} },
 		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, Shapes: &views.Shapes{},
-		Notify:  func(_ context.Context, n webhooks.Notice) { b.notices <- n },
-		Metrics: webhooks.NewMetrics(b.registry), Logger: slog.New(slog.NewTextHandler(b.log, nil)),
+		Notify:  func(_ context.Context, n webhooks.Notice) { f.notices <- n },
+		Metrics: webhooks.NewMetrics(f.registry), Logger: slog.New(slog.NewTextHandler(f.log, nil)),
 	}
 	change(&config)
 	var plugin interface{ Close() }
@@ -198,13 +198,13 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 		t.Fatal(err)
 	}
 	t.Cleanup(plugin.Close)
-	b.chain = admission.NewChain(nil, admission.Plugin{Name: "hooks", Plugin: plugin})
-	return b
+	f.chain = admission.NewChain(nil, admission.Plugin{Name: "hooks", Plugin: plugin})
+	return f
 }
 
 // request returns a request that creates a ConfigMap.
-func (b *fixture) request() *admission.Request {
-	k := b.catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+func (f *fixture) request() *admission.Request {
+	k := f.catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	return &admission.Request{
 		Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "c", Options: &metav1.CreateOptions{},
 		Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"}, Data: map[string]string{"k": "v"}},
@@ -228,8 +228,8 @@ func (b *fixture) metric(name string) (sum float64) {
 	return sum
 }
 
-// review is a request to the webhook server.
-type question struct {
+// receivedReview is a request to the webhook server.
+type receivedReview struct {
 	APIVersion, Kind string
 	Request          struct {
 		UID       string
@@ -243,52 +243,52 @@ type question struct {
 	path, query, authorization string
 }
 
-// hooks is a server of webhooks.
-type hooks struct {
+// webhookServer is a server of webhooks.
+type webhookServer struct {
 	*httptest.Server
 	mu    sync.Mutex
-	asked []question
+	asked []receivedReview
 }
 
-func (h *hooks) questions() []question {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.asked
+func (server *webhookServer) requests() []receivedReview {
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	return server.asked
 }
 
 // forget drops the first n calls.
-func (h *hooks) forget(n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.asked = h.asked[n:]
+func (server *webhookServer) forget(n int) {
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	server.asked = server.asked[n:]
 }
 
 // serve starts a webhook server. say returns the response field of the AdmissionReview, or writes a
 // response itself and returns "".
-func serve(t testing.TB, say func(w http.ResponseWriter, q question) string) *hooks {
+func serve(t testing.TB, say func(w http.ResponseWriter, q receivedReview) string) *webhookServer {
 	t.Helper()
-	h := &hooks{}
-	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := question{path: r.URL.Path, query: r.URL.RawQuery, authorization: r.Header.Get("Authorization")}
+	server := &webhookServer{}
+	server.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := receivedReview{path: r.URL.Path, query: r.URL.RawQuery, authorization: r.Header.Get("Authorization")}
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		h.mu.Lock()
-		h.asked = append(h.asked, q)
-		h.mu.Unlock()
+		server.mu.Lock()
+		server.asked = append(server.asked, q)
+		server.mu.Unlock()
 		if response := say(w, q); response != "" {
 			fmt.Fprintf(w, `{"apiVersion":%q,"kind":"AdmissionReview","response":{"uid":%q,%s}}`, q.APIVersion, q.Request.UID, response)
 		}
 	}))
-	t.Cleanup(h.Close)
-	return h
+	t.Cleanup(server.Close)
+	return server
 }
 
-// at returns the client configuration for a path of the server.
-func (h *hooks) at(p string) admissionv1.WebhookClientConfig {
-	url := h.URL + p
-	return admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})}
+// clientConfig returns the client configuration for a path of the server.
+func (server *webhookServer) clientConfig(p string) admissionv1.WebhookClientConfig {
+	url := server.URL + p
+	return admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
 }
 
 func everything() []admissionv1.RuleWithOperations {

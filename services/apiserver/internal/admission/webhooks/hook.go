@@ -41,6 +41,7 @@ type webhook struct {
 	reinvoke bool
 }
 
+// validatingHooks returns the webhooks of a configuration.
 func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []webhook {
 	out := make([]webhook, len(c.Webhooks))
 	for i := range c.Webhooks {

@@ -142,16 +142,16 @@ func (m *Metrics) withName(name, hookType string, use func(name string)) {
 const maxCode = 600
 
 func (m *Metrics) observe(name, hookType string, op admission.Operation, d time.Duration, rejected bool, code int) {
-	no := strconv.FormatBool(rejected)
+	rejectedLabel := strconv.FormatBool(rejected)
 	m.withName(name, hookType, func(name string) {
-		m.duration.WithLabelValues(name, hookType, string(op), no).Observe(d.Seconds())
-		m.requests.WithLabelValues(name, hookType, string(op), strconv.Itoa(min(code, maxCode)), no).Inc()
+		m.duration.WithLabelValues(name, hookType, string(op), rejectedLabel).Observe(d.Seconds())
+		m.requests.WithLabelValues(name, hookType, string(op), strconv.Itoa(min(code, maxCode)), rejectedLabel).Inc()
 	})
 }
 
-func (m *Metrics) rejected(name, hookType string, op admission.Operation, why string, code int) {
+func (m *Metrics) rejected(name, hookType string, op admission.Operation, errorType string, code int) {
 	m.withName(name, hookType, func(name string) {
-		m.rejections.WithLabelValues(name, hookType, string(op), why, strconv.Itoa(min(code, maxCode))).Inc()
+		m.rejections.WithLabelValues(name, hookType, string(op), errorType, strconv.Itoa(min(code, maxCode))).Inc()
 	})
 }
 

@@ -52,8 +52,8 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 }
 
 // callIfSelected calls a hook if it selects the request.
-func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views, reinvocation *admission.Reinvocation) error {
-	presentation, view, err := p.selects(ctx, c, r, v)
+func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, requestViews *views.Views, reinvocation *admission.Reinvocation) error {
+	presentation, view, err := p.selects(ctx, c, r, requestViews)
 	if err != nil || view == nil {
 		return err
 	}
@@ -96,8 +96,8 @@ func roundIndex(h *hook, r *admission.Request) string {
 
 // apply calls a hook and patches the view.
 func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, presentation matcher.MatchedKind, view *views.View) (changed bool, err error) {
-	var v *reviewResponse
-	defer func() { annotate(h, r, v, changed) }()
+	var response *reviewResponse
+	defer func() { annotate(h, r, response, changed) }()
 	if r.DryRun && !h.dryRun {
 		return false, dryRunUnsupported(h)
 	}
@@ -106,32 +106,32 @@ func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, pre
 		return false, apierrors.NewInternalError(err)
 	}
 	resume := request.Suspend(ctx)
-	v, err = h.call(ctx, review, true)
+	response, err = h.call(ctx, review, true)
 	resume()
-	recordExtras(ctx, h, r, v)
+	recordExtras(ctx, h, r, response)
 	if err != nil {
 		return false, err
 	}
-	if !v.allowed {
-		return false, newDenial(h.name, v.result)
+	if !response.allowed {
+		return false, newDenial(h.name, response.result)
 	}
-	if n := len(v.patch); n > 0 {
+	if n := len(response.patch); n > 0 {
 		// A rejection is ignored, because it would look like one of the webhook.
-		_ = request.Estimate(ctx, max(n, request.PerValue*request.Values(v.patch)))
+		_ = request.Estimate(ctx, max(n, request.PerValue*request.Values(response.patch)))
 	}
-	return patch(h, view, review.object, v)
+	return patch(h, view, review.object, response)
 }
 
 // patch applies the patch of a response. An invalid patch fails the request, regardless of the
 // failurePolicy.
-func patch(h *hook, view *views.View, doc []byte, v *reviewResponse) (bool, error) {
-	if len(v.patch) == 0 {
+func patch(h *hook, view *views.View, doc []byte, response *reviewResponse) (bool, error) {
+	if len(response.patch) == 0 {
 		return false, nil
 	}
-	if err := codec.CheckJSON(v.patch); err != nil {
+	if err := codec.CheckJSON(response.patch); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	ops, err := jsonpatch.Decode(v.patch)
+	ops, err := jsonpatch.Decode(response.patch)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
@@ -142,8 +142,8 @@ func patch(h *hook, view *views.View, doc []byte, v *reviewResponse) (bool, erro
 		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q sent a JSON patch of %d operations; at most %d are allowed", h.name, len(ops), maxOperations))
 	case view.Object == nil:
 		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.name))
-	case v.patchType != admissionv1.PatchTypeJSONPatch:
-		return false, newFailure(h, fmt.Errorf("unsupported patch type %q", v.patchType))
+	case response.patchType != admissionv1.PatchTypeJSONPatch:
+		return false, newFailure(h, fmt.Errorf("unsupported patch type %q", response.patchType))
 	}
 	patched, err := jsonpatch.Apply(doc, ops)
 	if err != nil {
@@ -161,17 +161,17 @@ func patch(h *hook, view *views.View, doc []byte, v *reviewResponse) (bool, erro
 }
 
 // annotate adds audit annotations about the changes of a webhook.
-func annotate(h *hook, r *admission.Request, v *reviewResponse, changed bool) {
-	at := roundIndex(h, r)
+func annotate(h *hook, r *admission.Request, response *reviewResponse, changed bool) {
+	call := roundIndex(h, r)
 	value, err := json.Marshal(struct {
 		Configuration string `json:"configuration"`
 		Webhook       string `json:"webhook"`
 		Mutated       bool   `json:"mutated"`
 	}{h.configuration, h.name, changed})
 	if err == nil {
-		r.Annotate("mutation.webhook.admission.k8s.io/"+at, string(value))
+		r.Annotate("mutation.webhook.admission.k8s.io/"+call, string(value))
 	}
-	if v == nil || !v.allowed || len(v.patch) == 0 {
+	if response == nil || !response.allowed || len(response.patch) == 0 {
 		return
 	}
 	value, err = json.Marshal(struct {
@@ -179,8 +179,8 @@ func annotate(h *hook, r *admission.Request, v *reviewResponse, changed bool) {
 		Webhook       string          `json:"webhook"`
 		Patch         json.RawMessage `json:"patch,omitempty"`
 		PatchType     string          `json:"patchType,omitempty"`
-	}{h.configuration, h.name, v.patch, string(v.patchType)})
+	}{h.configuration, h.name, response.patch, string(response.patchType)})
 	if err == nil {
-		r.Detail("patch.webhook.admission.k8s.io/"+at, string(value))
+		r.Detail("patch.webhook.admission.k8s.io/"+call, string(value))
 	}
 }

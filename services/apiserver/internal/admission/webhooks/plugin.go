@@ -33,7 +33,7 @@ const (
 // Config configures both plugins.
 type Config struct {
 	// Configurations provides the webhook configurations.
-	Configurations Source
+	Configurations admission.Source
 	// Ready reports whether the configurations are loaded.
 	Ready func() bool
 	// Family, Namespaces and Authorizer are used to match requests.
@@ -154,12 +154,12 @@ func (d *dispatcher) views(ctx context.Context, r *admission.Request) *views.Vie
 }
 
 // selects returns the view of a request for a hook, or nil if the hook does not select it.
-func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views) (matcher.MatchedKind, *views.View, error) {
-	as, ok, err := c.Selects(ctx, r, v.Object(), d.Namespaces)
+func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, requestViews *views.Views) (matcher.MatchedKind, *views.View, error) {
+	as, ok, err := c.Selects(ctx, r, requestViews.Object(), d.Namespaces)
 	if err != nil || !ok {
 		return as, nil, err
 	}
-	view, err := v.In(as.Kind)
+	view, err := requestViews.In(as.Kind)
 	if err != nil {
 		return as, nil, err
 	}
@@ -206,14 +206,14 @@ func (d *dispatcher) observe(h *hook, r *admission.Request, begin time.Time, err
 }
 
 // recordExtras adds the audit annotations and warnings of a response.
-func recordExtras(ctx context.Context, h *hook, r *admission.Request, v *reviewResponse) {
-	if v == nil {
+func recordExtras(ctx context.Context, h *hook, r *admission.Request, response *reviewResponse) {
+	if response == nil {
 		return
 	}
-	for key, value := range v.auditAnnotations {
+	for key, value := range response.auditAnnotations {
 		r.Annotate(h.name+"/"+key, value)
 	}
-	for _, w := range v.warnings {
+	for _, w := range response.warnings {
 		if !strings.ContainsFunc(w, unicode.IsControl) { // otherwise the warning is not a valid header
 			request.Warn(ctx, w)
 		}

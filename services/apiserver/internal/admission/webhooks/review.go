@@ -29,7 +29,7 @@ const (
 
 // reviewRequest is an encoded AdmissionRequest without its UID. Hooks share the encoded parts.
 type reviewRequest struct {
-	head                 []byte // without its braces
+	head                 []byte // the fields other than object, old and options, without braces
 	object, old, options []byte
 	dryRun               bool
 	// resource, subresource and operation are used in traces.
@@ -40,19 +40,19 @@ type reviewRequest struct {
 func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.View) (*reviewRequest, error) {
 	d := matcher.Describe(r, as)
 	d.DryRun = nil
-	q := &reviewRequest{
+	review := &reviewRequest{
 		dryRun: r.DryRun, options: []byte("null"),
 		resource: d.Resource.String(), subresource: d.SubResource, operation: string(d.Operation),
 	}
 	var err error
-	if q.object, err = v.ObjectJSON(); err != nil {
+	if review.object, err = v.ObjectJSON(); err != nil {
 		return nil, err
 	}
-	if q.old, err = v.OldJSON(); err != nil {
+	if review.old, err = v.OldJSON(); err != nil {
 		return nil, err
 	}
 	if o := matcher.Options(r); o != nil {
-		if q.options, err = json.Marshal(o); err != nil {
+		if review.options, err = json.Marshal(o); err != nil {
 			return nil, err
 		}
 	}
@@ -63,19 +63,19 @@ func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.Vie
 		OldObject *string `json:"oldObject,omitempty"`
 		Options   *string `json:"options,omitempty"`
 	}{AdmissionRequest: d}
-	if q.head, err = json.Marshal(head); err != nil {
+	if review.head, err = json.Marshal(head); err != nil {
 		return nil, err
 	}
-	q.head = q.head[1 : len(q.head)-1]
-	return q, nil
+	review.head = review.head[1 : len(review.head)-1]
+	return review, nil
 }
 
-// body returns the AdmissionReview: its beginning, and the rest in parts. The calls of
-// all hooks share most parts.
-func (q *reviewRequest) body(version string, uid types.UID, dryRun bool) (head []byte, rest [][]byte) {
-	head = fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","request":{"uid":"%s",`, version, uid)
-	return head, [][]byte{
-		q.head, []byte(`,"object":`), q.object, []byte(`,"oldObject":`), q.old, fmt.Appendf(nil, `,"dryRun":%t,"options":`, dryRun), q.options, []byte("}}"),
+// body returns the encoded AdmissionReview as a list of parts: the first part, which is different for
+// each call, and the others, most of which all calls share.
+func (r *reviewRequest) body(version string, uid types.UID, dryRun bool) (first []byte, others [][]byte) {
+	first = fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","request":{"uid":"%s",`, version, uid)
+	return first, [][]byte{
+		r.head, []byte(`,"object":`), r.object, []byte(`,"oldObject":`), r.old, fmt.Appendf(nil, `,"dryRun":%t,"options":`, dryRun), r.options, []byte("}}"),
 	}
 }
 
@@ -99,19 +99,19 @@ func newReview(version string) runtime.Object {
 
 // parseResponse validates a response.
 func parseResponse(review runtime.Object, uid types.UID, mutating bool) (*reviewResponse, error) {
-	var v *reviewResponse
+	var response *reviewResponse
 	err := fmt.Errorf("unexpected response type %T", review)
 	switch a := review.(type) {
 	case *admissionv1.AdmissionReview:
-		v, err = parseV1(a, uid, mutating)
+		response, err = parseV1(a, uid, mutating)
 	case *admissionv1beta1.AdmissionReview:
-		v, err = parseV1beta1(a)
+		response, err = parseV1beta1(a)
 	}
 	if err != nil {
 		return nil, err
 	}
-	v.truncate()
-	return v, nil
+	response.truncate()
+	return response, nil
 }
 
 // parseV1 checks a v1 response and returns its parts.
@@ -126,14 +126,14 @@ func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*rev
 	if want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); a.GroupVersionKind() != want {
 		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, a.GroupVersionKind())
 	}
-	v := &reviewResponse{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings}
+	response := &reviewResponse{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings}
 	switch {
 	case !mutating && len(r.Patch) > 0:
 		return nil, errors.New("validating webhook may not return response.patch")
 	case !mutating && r.PatchType != nil:
 		return nil, errors.New("validating webhook may not return response.patchType")
 	case !mutating:
-		return v, nil
+		return response, nil
 	case len(r.Patch) > 0 && r.PatchType == nil:
 		return nil, errors.New("webhook returned response.patch but not response.patchType")
 	case len(r.Patch) == 0 && r.PatchType != nil:
@@ -141,10 +141,10 @@ func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*rev
 	case r.PatchType != nil && *r.PatchType == "":
 		return nil, fmt.Errorf("webhook returned invalid response.patchType of %.100q", *r.PatchType)
 	case r.PatchType != nil:
-		v.patch = r.Patch
-		v.patchType = *r.PatchType
+		response.patch = r.Patch
+		response.patchType = *r.PatchType
 	}
-	return v, nil
+	return response, nil
 }
 
 // parseV1beta1 validates less than parseV1, as Kubernetes does for that version.
@@ -153,11 +153,11 @@ func parseV1beta1(a *admissionv1beta1.AdmissionReview) (*reviewResponse, error) 
 	if r == nil {
 		return nil, errors.New("webhook response was absent")
 	}
-	v := &reviewResponse{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings, patch: r.Patch}
+	response := &reviewResponse{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings, patch: r.Patch}
 	if len(r.Patch) > 0 {
-		v.patchType = admissionv1.PatchTypeJSONPatch
+		response.patchType = admissionv1.PatchTypeJSONPatch
 	}
-	return v, nil
+	return response, nil
 }
 
 // Bounds of the warnings and annotations of a response, which are kept with the request.
@@ -173,35 +173,35 @@ const (
 )
 
 // truncate removes what exceeds the bounds.
-func (v *reviewResponse) truncate() {
-	v.warnings = slices.Clone(v.warnings[:min(len(v.warnings), maxWarnings)])
-	if v.result != nil {
-		v.result = status.Shortened(v.result)
+func (r *reviewResponse) truncate() {
+	r.warnings = slices.Clone(r.warnings[:min(len(r.warnings), maxWarnings)])
+	if r.result != nil {
+		r.result = status.Shortened(r.result)
 	}
-	maps.DeleteFunc(v.auditAnnotations, func(key, _ string) bool { return !validAnnotation(key) })
+	maps.DeleteFunc(r.auditAnnotations, func(key, _ string) bool { return !validAnnotation(key) })
 	size := 0
-	for key, value := range v.auditAnnotations {
+	for key, value := range r.auditAnnotations {
 		size += len(key) + len(value)
 	}
-	if len(v.auditAnnotations) <= maxAnnotations && size <= maxAnnotationBytes {
+	if len(r.auditAnnotations) <= maxAnnotations && size <= maxAnnotationBytes {
 		return
 	}
 	kept := map[string]string{}
 	size = 0
-	for _, key := range slices.Sorted(maps.Keys(v.auditAnnotations)) {
-		value := v.auditAnnotations[key]
+	for _, key := range slices.Sorted(maps.Keys(r.auditAnnotations)) {
+		value := r.auditAnnotations[key]
 		size += len(key) + len(value)
 		if size > maxAnnotationBytes || len(kept) == maxAnnotations {
 			break
 		}
 		kept[key] = value
 	}
-	kept[omittedKey] = fmt.Sprint(len(v.auditAnnotations) - len(kept))
-	v.auditAnnotations = kept
+	kept[omittedKey] = fmt.Sprint(len(r.auditAnnotations) - len(kept))
+	r.auditAnnotations = kept
 }
 
-// validAnnotation reports whether a key is valid after the name of a webhook and a slash. The audit
-// log omits others.
+// validAnnotation reports whether a key is valid as the part of an annotation key after the name of
+// the webhook and a slash. The audit log omits invalid annotations.
 func validAnnotation(key string) bool {
 	return !strings.Contains(key, "/") && len(validation.IsQualifiedName(key)) == 0
 }

@@ -38,18 +38,18 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 		}, want: "no status: behind", asked: 0},
 		"unreadable configuration": {change: func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, want: notYet, asked: 0},
 	} {
-		h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+		server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
 		for _, sort := range []string{"validating", "mutating"} {
-			before := len(h.questions())
+			before := len(server.requests())
 			var got error
 			if sort == "validating" {
-				b := startWith(t, c.change, validating("h", h.at("/")))
-				got = b.one()
+				f := startWith(t, c.change, validating("h", server.clientConfig("/")))
+				got = f.validate()
 			} else {
-				b := startWith(t, c.change, mutating("h", h.at("/")))
-				got = b.chain.Mutate(t.Context(), b.request())
+				f := startWith(t, c.change, mutating("h", server.clientConfig("/")))
+				got = f.chain.Mutate(t.Context(), f.request())
 			}
-			if asked := len(h.questions()) - before; statusText(got) != c.want || asked != c.asked {
+			if asked := len(server.requests()) - before; statusText(got) != c.want || asked != c.asked {
 				t.Errorf("%s, %s: got %v, %d calls; want %q, %d", name, sort, got, asked, c.want, c.asked)
 			}
 		}
@@ -67,8 +67,8 @@ func unreadable(*watchcache.Entry) (metav1.Object, error) { return nil, errors.N
 
 // TestUnreadableConfigurationRejectsAllRequests checks that one unreadable configuration is enough.
 func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
-	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
-	b := startWith(t, func(c *webhooks.Config) {
+	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
+	f := startWith(t, func(c *webhooks.Config) {
 		decode := c.Configurations.Decode
 		c.Configurations.Decode = func(e *watchcache.Entry) (metav1.Object, error) {
 			if e.Name() == "bad" {
@@ -76,37 +76,37 @@ func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 			}
 			return decode(e)
 		}
-	}, validating("bad", h.at("/")), validating("good", h.at("/")))
+	}, validating("bad", server.clientConfig("/")), validating("good", server.clientConfig("/")))
 	for range 2 { // the second request uses the compiled state
-		if err := b.one(); !strings.Contains(statusText(err), "not yet ready to handle request") || len(h.questions()) != 0 {
-			t.Errorf("got %v, %d calls", err, len(h.questions()))
+		if err := f.validate(); !strings.Contains(statusText(err), "not yet ready to handle request") || len(server.requests()) != 0 {
+			t.Errorf("got %v, %d calls; want text with \"not yet ready to handle request\", length 0", err, len(server.requests()))
 		}
 	}
-	if !strings.Contains(b.log.String(), "damaged") {
-		t.Errorf("got log %s, want the error", b.log)
+	if !strings.Contains(f.log.String(), "damaged") {
+		t.Errorf("got log %s, want the error", f.log)
 	}
 }
 
 // TestExemptRequestsCallNoWebhooks covers webhook configurations, and writes at the start of the
 // server.
 func TestExemptRequestsCallNoWebhooks(t *testing.T) {
-	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":false` })
-	b := start(t, validating("h", h.at("/")))
-	own := b.chain.Validate(requesttest.WithStartup(t.Context()), b.request())
-	r := b.request()
-	r.Resource = b.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
+	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
+	f := start(t, validating("h", server.clientConfig("/")))
+	own := f.chain.Validate(requesttest.WithStartup(t.Context()), f.request())
+	r := f.request()
+	r.Resource = f.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
 	r.Kind, r.Namespace, r.Object = r.Resource.GVK(), "", &admissionv1.ValidatingWebhookConfiguration{}
-	if err := errors.Join(own, b.chain.Validate(t.Context(), r)); err != nil || len(h.questions()) != 0 {
-		t.Errorf("got %v, %d calls", err, len(h.questions()))
+	if err := errors.Join(own, f.chain.Validate(t.Context(), r)); err != nil || len(server.requests()) != 0 {
+		t.Errorf("got %v, %d calls; want no error, length 0", err, len(server.requests()))
 	}
-	if b.chain.CallsExternal(t.Context(), r) || !b.chain.CallsExternal(t.Context(), b.request()) {
+	if f.chain.CallsExternal(t.Context(), r) || !f.chain.CallsExternal(t.Context(), f.request()) {
 		t.Error("CallsExternal returned the wrong result")
 	}
-	only := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"pods"} }))
-	if err := only.one(); err != nil || only.chain.CallsExternal(t.Context(), only.request()) {
+	only := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"pods"} }))
+	if err := only.validate(); err != nil || only.chain.CallsExternal(t.Context(), only.request()) {
 		t.Errorf("another resource: got %v", err)
 	}
-	unknown := startWith(t, func(c *webhooks.Config) { c.Ready = func() bool { return false } }, validating("h", h.at("/")))
+	unknown := startWith(t, func(c *webhooks.Config) { c.Ready = func() bool { return false } }, validating("h", server.clientConfig("/")))
 	if unknown.chain.CallsExternal(t.Context(), unknown.request()) {
 		t.Error("CallsExternal returned true for a request that is rejected")
 	}
@@ -161,11 +161,11 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 		"one that does not compile":      {hook: when("nothing"), fail: "compilation failed"},
 	} {
 		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: c.fail, admissionv1.Ignore: c.ignore} {
-			h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":false` })
-			b := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, denyAll{} },
-				validating("h", h.at("/"), c.hook, func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
+			f := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, denyAll{} },
+				validating("h", server.clientConfig("/"), c.hook, func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
 			changes := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, denyAll{} },
-				mutating("h", h.at("/m"), func(w *admissionv1.MutatingWebhook) {
+				mutating("h", server.clientConfig("/m"), func(w *admissionv1.MutatingWebhook) {
 					v := admissionv1.ValidatingWebhook{Rules: w.Rules, AdmissionReviewVersions: w.AdmissionReviewVersions, FailurePolicy: &policy}
 					c.hook(&v)
 					w.FailurePolicy = v.FailurePolicy
@@ -174,14 +174,14 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 					w.AdmissionReviewVersions, w.MatchConditions = v.AdmissionReviewVersions, v.MatchConditions
 				}))
 			changed := statusText(changes.chain.Mutate(t.Context(), changes.request()))
-			asked := len(h.questions())
-			got := statusText(b.one())
-			if changed != got || 2*asked != len(h.questions()) {
+			asked := len(server.requests())
+			got := statusText(f.validate())
+			if changed != got || 2*asked != len(server.requests()) {
 				t.Errorf("%s, %s: mutating webhook: got %q, %d calls", name, policy, changed, asked)
 			}
-			h.forget(asked)
-			if want == "" && got != "" || !strings.Contains(got, want) || (len(h.questions()) == 1) != strings.Contains(want, denied) {
-				t.Errorf("%s, %s: got %q, %d calls; want %q", name, policy, got, len(h.questions()), want)
+			server.forget(asked)
+			if want == "" && got != "" || !strings.Contains(got, want) || (len(server.requests()) == 1) != strings.Contains(want, denied) {
+				t.Errorf("%s, %s: got %q, %d calls; want %q", name, policy, got, len(server.requests()), want)
 			}
 		}
 	}
@@ -196,8 +196,8 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 
 // TestFailedMutatingWebhookFollowsFailurePolicy also checks audit annotations and metrics.
 func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
-	broken := serve(t, func(w http.ResponseWriter, _ question) string { w.WriteHeader(500); return "" })
-	adds := serve(t, func(http.ResponseWriter, question) string {
+	broken := serve(t, func(w http.ResponseWriter, _ receivedReview) string { w.WriteHeader(500); return "" })
+	adds := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
 	again := admissionv1.IfNeededReinvocationPolicy
@@ -219,24 +219,24 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 		"Fail, dry run":      {policy: admissionv1.Fail, dry: true, want: `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`, audit: []string{head + "round_0_index_0"}},
 		"dry run":            {policy: admissionv1.Ignore, dry: true, some: true, want: `400 BadRequest: admission webhook "a.ex.test" does not support dry run`, audit: []string{head + "round_0_index_0"}},
 	} {
-		b := start(t, mutating("a", broken.at("/"), func(w *admissionv1.MutatingWebhook) {
+		f := start(t, mutating("a", broken.clientConfig("/"), func(w *admissionv1.MutatingWebhook) {
 			w.FailurePolicy, w.ReinvocationPolicy = &c.policy, &again
 			w.SideEffects = &none
 			if c.some {
 				w.SideEffects = &some
 			}
-		}), mutating("b", adds.at("/")))
-		r := b.request()
+		}), mutating("b", adds.clientConfig("/")))
+		r := f.request()
 		r.DryRun = c.dry
-		got := statusText(b.chain.Mutate(t.Context(), r))
+		got := statusText(f.chain.Mutate(t.Context(), r))
 		keys := slices.Sorted(maps.Keys(r.Annotations()))
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" || !slices.Equal(keys, c.audit) {
 			t.Errorf("%s: got %q, audit %q", name, got, keys)
 		}
-		if n := b.metric("apiserver_admission_webhook_fail_open_count"); n != c.open {
-			t.Errorf("%s: got %v calls counted as failed open", name, n)
+		if n := f.metric("apiserver_admission_webhook_fail_open_count"); n != c.open {
+			t.Errorf("%s: got %v calls counted as failed open, want %v", name, n, c.open)
 		}
-		if n := b.metric("apiserver_admission_webhook_rejection_count"); (n == 1) != (c.want != "") {
+		if n := f.metric("apiserver_admission_webhook_rejection_count"); (n == 1) != (c.want != "") {
 			t.Errorf("%s: got %v calls counted as rejected", name, n)
 		}
 		if patched := slices.Collect(maps.Keys(r.Details())); (len(patched) == 1) != (c.want == "") {
@@ -247,12 +247,12 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 
 // TestCanceledRequestTimesOutBeforeMutation checks that failurePolicy Ignore does not apply.
 func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
-	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
 	ignore := admissionv1.Ignore
-	b := start(t, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
+	f := start(t, mutating("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.chain.Mutate(ctx, b.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+	if err := f.chain.Mutate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Error(err)
 	}
 }
@@ -260,35 +260,35 @@ func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 // TestCanceledRequestTimesOutDuringValidation checks that failurePolicy Ignore does not apply.
 func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	h := serve(t, func(http.ResponseWriter, question) string { cancel(); panic(http.ErrAbortHandler) })
+	server := serve(t, func(http.ResponseWriter, receivedReview) string { cancel(); panic(http.ErrAbortHandler) })
 	ignore := admissionv1.Ignore
-	b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignore }))
-	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+	f := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignore }))
+	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Error(err)
 	}
 }
 
 // TestPatchOfDeletionIsRejected checks that the failurePolicy does not matter.
 func TestPatchOfDeletionIsRejected(t *testing.T) {
-	h := serve(t, func(http.ResponseWriter, question) string {
+	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
 	ignore := admissionv1.Ignore
-	b := start(t, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
-	r := b.request()
+	f := start(t, mutating("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
+	r := f.request()
 	r.Operation, r.OldObject, r.Object, r.Options = admission.Delete, r.Object, nil, nil
-	if got := statusText(b.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {
+	if got := statusText(f.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {
 		t.Error(got)
 	}
-	if got := b.chain.Mutate(t.Context(), r); !strings.Contains(statusText(got), "attempted") {
+	if got := f.chain.Mutate(t.Context(), r); !strings.Contains(statusText(got), "attempted") {
 		t.Error(got)
 	}
-	empty := serve(t, func(http.ResponseWriter, question) string { return patch("[]") })
-	if err := start(t, mutating("h", empty.at("/"))).chain.Mutate(t.Context(), r); err != nil {
-		t.Errorf("empty patch: got %v", err)
+	empty := serve(t, func(http.ResponseWriter, receivedReview) string { return patch("[]") })
+	if err := start(t, mutating("h", empty.clientConfig("/"))).chain.Mutate(t.Context(), r); err != nil {
+		t.Errorf("empty patch: got %v, want no error", err)
 	}
-	if q := h.questions(); len(q) != 2 || q[0].Request.Object != nil || q[0].Request.OldObject == nil {
-		t.Errorf("got calls %+v", q)
+	if q := server.requests(); len(q) != 2 || q[0].Request.Object != nil || q[0].Request.OldObject == nil {
+		t.Errorf("got calls %+v; want length 2, nil, non-nil", q)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 	older := []string{"v1beta1"}
 	answer := ""
-	h := serve(t, func(w http.ResponseWriter, _ question) string {
+	server := serve(t, func(w http.ResponseWriter, _ receivedReview) string {
 		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"%s}`, answer)
 		return ""
 	})
@@ -307,17 +307,17 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 		{``, "webhook response was absent"},
 	} {
 		answer = c.answer
-		b := start(t, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older }))
-		r := b.request()
-		got := statusText(b.chain.Mutate(t.Context(), r))
+		f := start(t, mutating("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older }))
+		r := f.request()
+		got := statusText(f.chain.Mutate(t.Context(), r))
 		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", c.answer, got, c.want)
 		}
 		if patched := r.Object.(*corev1.ConfigMap).Data["a"] == "b"; patched != strings.Contains(c.answer, "patch") {
 			t.Errorf("%s: patched %t", c.answer, patched)
 		}
-		if q := h.questions(); q[len(q)-1].APIVersion != "admission.k8s.io/v1beta1" {
-			t.Errorf("got a review of %s", q[len(q)-1].APIVersion)
+		if q := server.requests(); q[len(q)-1].APIVersion != "admission.k8s.io/v1beta1" {
+			t.Errorf("got a review of %s, want \"admission.k8s.io/v1beta1\"", q[len(q)-1].APIVersion)
 		}
 	}
 }
@@ -329,18 +329,18 @@ func TestAppliedPatchesAreAnnotated(t *testing.T) {
 		patch(`[{"op":"remove","path":"/data"}]`): 1, `"allowed":true`: 0,
 		strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1): 0,
 	} {
-		h := serve(t, func(http.ResponseWriter, question) string { return response })
-		b := start(t, mutating("h", h.at("/")))
-		r := b.request()
-		_ = b.chain.Mutate(t.Context(), r)
+		server := serve(t, func(http.ResponseWriter, receivedReview) string { return response })
+		f := start(t, mutating("h", server.clientConfig("/")))
+		r := f.request()
+		_ = f.chain.Mutate(t.Context(), r)
 		if got := r.Details(); len(got) != details {
-			t.Errorf("%s: %v", response, got)
+			t.Errorf("%s: got %v, want length %v", response, got, details)
 		}
 	}
-	h := serve(t, func(w http.ResponseWriter, _ question) string { w.WriteHeader(http.StatusNotFound); return "" })
-	b := start(t, validating("h", h.at("/")))
-	_ = b.one()
-	families, err := b.registry.Gather()
+	server := serve(t, func(w http.ResponseWriter, _ receivedReview) string { w.WriteHeader(http.StatusNotFound); return "" })
+	f := start(t, validating("h", server.clientConfig("/")))
+	_ = f.validate()
+	families, err := f.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,15 +39,15 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	begin := time.Now()
 	defer request.Suspend(ctx)()
 	defer func() { audit.From(ctx).Spent(audit.ValidatingWebhook, time.Since(begin)) }()
-	safely := func(c *hookCall) {
+	callSafely := func(c *hookCall) {
 		defer func() { c.panicked = exchange.Failed(recover()) }()
 		p.callHook(ctx, c, r)
 	}
 	var all sync.WaitGroup
 	for _, c := range calls[1:] {
-		all.Go(func() { safely(c) })
+		all.Go(func() { callSafely(c) })
 	}
-	safely(calls[0]) // in this goroutine; all calls end with the request
+	callSafely(calls[0])
 	all.Wait()
 	for _, c := range calls {
 		if c.panicked != nil {

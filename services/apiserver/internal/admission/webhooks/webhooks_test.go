@@ -42,19 +42,19 @@ func TestValidatingWebhookResponses(t *testing.T) {
 		invalid = calling + "received invalid webhook response: "
 		refused = `admission webhook "h.ex.test" denied the request`
 	)
-	raw := func(code int, body string) func(http.ResponseWriter, question) string {
-		return func(w http.ResponseWriter, q question) string {
+	raw := func(code int, body string) func(http.ResponseWriter, receivedReview) string {
+		return func(w http.ResponseWriter, q receivedReview) string {
 			w.WriteHeader(code)
 			_, _ = io.WriteString(w, strings.ReplaceAll(body, "UID", q.Request.UID))
 			return ""
 		}
 	}
-	says := func(response string) func(http.ResponseWriter, question) string {
-		return func(http.ResponseWriter, question) string { return response }
+	says := func(response string) func(http.ResponseWriter, receivedReview) string {
+		return func(http.ResponseWriter, receivedReview) string { return response }
 	}
 	review := func(head string) string { return `{` + head + `"response":{"uid":"UID","allowed":true}}` }
 	for name, c := range map[string]struct {
-		say     func(http.ResponseWriter, question) string
+		say     func(http.ResponseWriter, receivedReview) string
 		want    string // prefix of the error
 		ignored bool   // failurePolicy Ignore allows the request
 		warned  []string
@@ -84,15 +84,15 @@ func TestValidatingWebhookResponses(t *testing.T) {
 		"a patch":             {say: says(`"allowed":true,"patchType":"JSONPatch","patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
 		"a patch of no type":  {say: says(`"allowed":true,"patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
 		"a type of patch":     {say: says(`"allowed":true,"patchType":"JSONPatch"`), want: invalid + "validating webhook may not return response.patchType", ignored: true},
-		"closed":              {say: func(http.ResponseWriter, question) string { panic(http.ErrAbortHandler) }, want: calling + "failed to call webhook: Post ", ignored: true},
+		"closed":              {say: func(http.ResponseWriter, receivedReview) string { panic(http.ErrAbortHandler) }, want: calling + "failed to call webhook: Post ", ignored: true},
 		"a redirect to other": {say: raw(301, ``), want: calling, ignored: true},
 	} {
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
-			h := serve(t, c.say)
-			b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			server := serve(t, c.say)
+			f := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
 			ctx, warnings := requesttest.WithWarnings(t.Context())
-			r := b.request()
-			got := statusText(b.chain.Validate(ctx, r))
+			r := f.request()
+			got := statusText(f.chain.Validate(ctx, r))
 			want, audit := c.want, maps.Clone(c.audit)
 			if c.ignored && policy == admissionv1.Ignore {
 				want, audit = "", map[string]string{"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "h.ex.test"}
@@ -101,7 +101,7 @@ func TestValidatingWebhookResponses(t *testing.T) {
 				t.Errorf("%s, %s: %q, want %q", name, policy, got, want)
 			}
 			if !slices.Equal(warnings.Headers(), c.warned) {
-				t.Errorf("%s, %s: warned %q", name, policy, warnings.Headers())
+				t.Errorf("%s, %s: warned %q, want %v", name, policy, warnings.Headers(), c.warned)
 			}
 			if !maps.Equal(r.Annotations(), audit) {
 				t.Errorf("%s, %s: audit %v, want %v", name, policy, r.Annotations(), audit)
@@ -138,15 +138,15 @@ func TestMutatingWebhookPatches(t *testing.T) {
 		"a type, but none":     {response: `"allowed":true,"patchType":"JSONPatch"`, want: internal + `failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patchType but not response.patch`},
 		"refused with a patch": {response: strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1), want: `400 : admission webhook "h.ex.test" denied the request without explanation`, data: map[string]string{"k": "v"}},
 	} {
-		h := serve(t, func(http.ResponseWriter, question) string { return c.response })
-		b := start(t, mutating("h", h.at("/")))
-		r := b.request()
-		got := statusText(b.chain.Mutate(t.Context(), r))
+		server := serve(t, func(http.ResponseWriter, receivedReview) string { return c.response })
+		f := start(t, mutating("h", server.clientConfig("/")))
+		r := f.request()
+		got := statusText(f.chain.Mutate(t.Context(), r))
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		if data := r.Object.(*corev1.ConfigMap).Data; c.want == "" && !maps.Equal(data, c.data) {
-			t.Errorf("%s: %v, want %v", name, data, c.data)
+			t.Errorf("%s: got %v, want %v", name, data, c.data)
 		} else if c.want != "" && !maps.Equal(data, map[string]string{"k": "v"}) {
 			t.Errorf("%s: got object %v, want no change", name, data)
 		}
@@ -170,7 +170,7 @@ func TestReinvocation(t *testing.T) {
 		"its own change is nothing": {wants: []bool{true}, changes: []string{"new"}, asked: "/0"},
 	} {
 		var n int
-		h := serve(t, func(_ http.ResponseWriter, q question) string {
+		server := serve(t, func(_ http.ResponseWriter, q receivedReview) string {
 			n++ // calls are sequential
 			if c.changes[int(q.path[1]-'0')] == "" {
 				return `"allowed":true`
@@ -179,19 +179,19 @@ func TestReinvocation(t *testing.T) {
 		})
 		var all []*admissionv1.MutatingWebhookConfiguration
 		for i, again := range c.wants {
-			all = append(all, mutating(fmt.Sprint(i), h.at(fmt.Sprintf("/%d", i)), func(w *admissionv1.MutatingWebhook) {
+			all = append(all, mutating(fmt.Sprint(i), server.clientConfig(fmt.Sprintf("/%d", i)), func(w *admissionv1.MutatingWebhook) {
 				if again {
 					policy := admissionv1.IfNeededReinvocationPolicy
 					w.ReinvocationPolicy = &policy
 				}
 			}))
 		}
-		b := start(t, all...)
-		if err := b.chain.Mutate(t.Context(), b.request()); err != nil {
-			t.Errorf("%s: %v", name, err)
+		f := start(t, all...)
+		if err := f.chain.Mutate(t.Context(), f.request()); err != nil {
+			t.Errorf("%s: got %v, want no error", name, err)
 		}
 		var asked []string
-		for _, q := range h.questions() {
+		for _, q := range server.requests() {
 			asked = append(asked, q.path)
 		}
 		if got := strings.Join(asked, " "); got != c.asked {
@@ -204,19 +204,19 @@ func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 	for effects, asked := range map[admissionv1.SideEffectClass]bool{
 		admissionv1.SideEffectClassNone: true, admissionv1.SideEffectClassNoneOnDryRun: true, admissionv1.SideEffectClassSome: false, admissionv1.SideEffectClassUnknown: false,
 	} {
-		h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
-		b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &effects }))
-		r := b.request()
+		server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
+		f := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &effects }))
+		r := f.request()
 		r.DryRun = true
-		err := b.chain.Validate(t.Context(), r)
+		err := f.chain.Validate(t.Context(), r)
 		if want := `400 BadRequest: admission webhook "h.ex.test" does not support dry run`; asked && err != nil || !asked && statusText(err) != want {
 			t.Errorf("%s: %v", effects, err)
 		}
 		r.DryRun = false
-		if err := b.chain.Validate(t.Context(), r); err != nil || len(h.questions()) == 0 {
-			t.Errorf("%s, without dry run: %v", effects, err)
+		if err := f.chain.Validate(t.Context(), r); err != nil || len(server.requests()) == 0 {
+			t.Errorf("%s, without dry run: %v; want no error, other than 0", effects, err)
 		}
-		if q := h.questions()[:len(h.questions())-1]; (len(q) == 1) != asked || asked && !q[0].Request.DryRun {
+		if q := server.requests()[:len(server.requests())-1]; (len(q) == 1) != asked || asked && !q[0].Request.DryRun {
 			t.Errorf("%s: got %d calls", effects, len(q))
 		}
 	}
@@ -225,33 +225,33 @@ func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 // TestTimeoutOfWebhookAndRequest checks that a hanging webhook costs at most its own timeout or the
 // rest of the request's.
 func TestTimeoutOfWebhookAndRequest(t *testing.T) {
-	h := serve(t, func(_ http.ResponseWriter, q question) string { return `"allowed":true` })
+	server := serve(t, func(_ http.ResponseWriter, q receivedReview) string { return `"allowed":true` })
 	hang := make(chan struct{})
-	hangs := serve(t, func(http.ResponseWriter, question) string { <-hang; return `"allowed":true` })
+	hangs := serve(t, func(http.ResponseWriter, receivedReview) string { <-hang; return `"allowed":true` })
 	t.Cleanup(func() { close(hang) }) // before the server closes
 	second := int32(1)
 	short := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
 	ignore := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
-	if err := start(t, validating("h", hangs.at("/"), short)).one(); !strings.HasPrefix(statusText(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
-		t.Errorf("webhook timeout: got %v", err)
+	if err := start(t, validating("h", hangs.clientConfig("/"), short)).validate(); !strings.HasPrefix(statusText(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
+		t.Errorf("webhook timeout: got %v, want prefix `500 InternalError: Internal error occurred: failed calling webhook \"h.ex.test\": failed to call webhook: Post `", err)
 	}
-	if err := start(t, validating("h", hangs.at("/"), short, ignore), validating("i", h.at("/"))).one(); err != nil || len(h.questions()) != 1 {
-		t.Errorf("webhook timeout, ignored: got %v, %d calls of the other webhook", err, len(h.questions()))
+	if err := start(t, validating("h", hangs.clientConfig("/"), short, ignore), validating("i", server.clientConfig("/"))).validate(); err != nil || len(server.requests()) != 1 {
+		t.Errorf("webhook timeout, ignored: got %v, %d calls of the other webhook; want no error, length 1", err, len(server.requests()))
 	}
 	// The request has timed out before the call. This is not a failure of the webhook,
 	// which the failurePolicy could ignore.
-	b := start(t, validating("h", hangs.at("/"), ignore))
+	f := start(t, validating("h", hangs.clientConfig("/"), ignore))
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
-		t.Errorf("request timeout: got %v", err)
+	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+		t.Errorf("request timeout: got %v, want prefix \"504 Timeout: \"", err)
 	}
 	some := admissionv1.SideEffectClassSome
-	r := b.request()
+	r := f.request()
 	r.DryRun = true
-	b = start(t, validating("h", hangs.at("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }))
-	if err := b.chain.Validate(ctx, r); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
-		t.Errorf("request timeout, webhook without dry run: got %v", err)
+	f = start(t, validating("h", hangs.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }))
+	if err := f.chain.Validate(ctx, r); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+		t.Errorf("request timeout, webhook without dry run: got %v, want prefix \"504 Timeout: \"", err)
 	}
 }
 
@@ -259,23 +259,23 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 // webhook.
 func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	var waits chan struct{}
-	hangs := serve(t, func(http.ResponseWriter, question) string {
+	hangs := serve(t, func(http.ResponseWriter, receivedReview) string {
 		select {
 		case <-waits:
 		case <-t.Context().Done():
 		}
 		return `"allowed":true`
 	})
-	for name, b := range map[string]*fixture{"validating": start(t, validating("h", hangs.at("/"))), "mutating": start(t, mutating("h", hangs.at("/")))} {
+	for name, f := range map[string]*fixture{"validating": start(t, validating("h", hangs.clientConfig("/"))), "mutating": start(t, mutating("h", hangs.clientConfig("/")))} {
 		waits = make(chan struct{})
 		once := sync.OnceFunc(func() { close(waits) })
 		ctx := (&requesttest.Work{OnSuspend: func() func() { once(); return func() {} }}).With(t.Context())
-		ask := b.chain.Validate
+		ask := f.chain.Validate
 		if name == "mutating" {
-			ask = b.chain.Mutate
+			ask = f.chain.Mutate
 		}
-		if err := ask(ctx, b.request()); err != nil {
-			t.Errorf("%s: the request was not suspended: %v", name, err)
+		if err := ask(ctx, f.request()); err != nil {
+			t.Errorf("%s: the request was not suspended: %v, want no error", name, err)
 		}
 	}
 }
@@ -284,15 +284,15 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 // goroutine of the request.
 func TestPanicInConcurrentCallReachesRequest(t *testing.T) {
 	var answered atomic.Int32
-	good, gone := serve(t, func(http.ResponseWriter, question) string {
+	good, gone := serve(t, func(http.ResponseWriter, receivedReview) string {
 		time.Sleep(20 * time.Millisecond) // slower than the call that panics
 		answered.Add(1)
 		return `"allowed":true`
 	}), serve(t, nil)
-	to := gone.at("/")
+	to := gone.clientConfig("/")
 	gone.Close()
 	for i, name := range []string{"a", "z"} {
-		b := start(t, validating(name, to), validating("h", good.at("/")))
+		b := start(t, validating(name, to), validating("h", good.clientConfig("/")))
 		b.log.bug = "failed to call admission webhook"
 		func() {
 			defer func() {
@@ -301,65 +301,65 @@ func TestPanicInConcurrentCallReachesRequest(t *testing.T) {
 					v = f.Value
 				}
 				if n := answered.Load(); v != b.log.bug || n != int32(i+1) {
-					t.Errorf("%s: got panic %v after %d responses of the other webhook", name, v, n)
+					t.Errorf("%s: got panic %v after %d responses of the other webhook; want %v, %v", name, v, n, b.log.bug, int32(i+1))
 				}
 			}()
-			t.Errorf("%s: %v", name, b.one())
+			t.Errorf("%s: %v", name, b.validate())
 		}()
 	}
 }
 
-func (b *fixture) one() error { return b.chain.Validate(b.t.Context(), b.request()) }
+func (f *fixture) validate() error { return f.chain.Validate(f.t.Context(), f.request()) }
 
 // TestConnectionFailuresOpenBreaker checks that an unreachable webhook is not called until it is
 // reachable again. Error responses do not open the breaker.
 func TestConnectionFailuresOpenBreaker(t *testing.T) {
-	h := serve(t, func(w http.ResponseWriter, _ question) string {
+	server := serve(t, func(w http.ResponseWriter, _ receivedReview) string {
 		w.WriteHeader(http.StatusInternalServerError)
 		return ""
 	})
-	b := start(t, validating("h", h.at("/")))
+	f := start(t, validating("h", server.clientConfig("/")))
 	for range 10 {
-		_ = b.one()
+		_ = f.validate()
 	}
-	if n := len(h.questions()); n != 10 {
+	if n := len(server.requests()); n != 10 {
 		t.Errorf("got %d calls of a reachable webhook, want 10", n)
 	}
-	to := h.at("/")
-	h.Close()
-	b = start(t, validating("h", to))
+	to := server.clientConfig("/")
+	server.Close()
+	f = start(t, validating("h", to))
 	const calls = "binnacle_admission_webhook_unasked_total"
 	for i := range 3 {
-		if err := b.one(); err == nil || b.metric(calls) != 0 {
-			t.Errorf("%d: got %v, %v skipped calls", i, err, b.metric(calls))
+		if err := f.validate(); err == nil || f.metric(calls) != 0 {
+			t.Errorf("%d: got %v, %v skipped calls; want an error, 0", i, err, f.metric(calls))
 		}
 	}
 	want := webhooks.Notice{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
-	n := <-b.notices
+	n := <-f.notices
 	if !strings.Contains(n.Reason, "connection refused") {
-		t.Errorf("got reason %s", n.Reason)
+		t.Errorf("got reason %s, want text with \"connection refused\"", n.Reason)
 	}
 	n.Reason = ""
 	if n != want {
-		t.Errorf("got notice %+v", n)
+		t.Errorf("got notice %+v, want %v", n, want)
 	}
 	for range 5 {
-		err := b.one()
+		err := f.validate()
 		if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 || !strings.Contains(err.Error(), "connection refused") {
-			t.Errorf("breaker open: got %v", err)
+			t.Errorf("breaker open: got %v; want true, 1, text with \"connection refused\"", err)
 		}
 	}
-	if n := b.metric(calls); n != 5 {
+	if n := f.metric(calls); n != 5 {
 		t.Errorf("got %v skipped calls, want 5", n)
 	}
-	if n := b.metric("binnacle_admission_webhook_unreachable"); n != 1 {
+	if n := f.metric("binnacle_admission_webhook_unreachable"); n != 1 {
 		t.Errorf("got %v unreachable webhooks, want 1", n)
 	}
-	if n := strings.Count(b.log.String(), "admission webhook unreachable; not called until it responds"); n != 1 {
-		t.Errorf("got %d log lines, want 1: %s", n, b.log)
+	if n := strings.Count(f.log.String(), "admission webhook unreachable; not called until it responds"); n != 1 {
+		t.Errorf("got %d log lines, want 1: %s", n, f.log)
 	}
 	select {
-	case n := <-b.notices:
+	case n := <-f.notices:
 		t.Errorf("got notice %+v", n)
 	default:
 	}

@@ -31,23 +31,23 @@ const AuthenticationConfigName = "extension-apiserver-authentication"
 const authenticationConfigEvery = time.Minute
 
 // authenticationConfig publishes the data that extension servers need to authenticate clients that
-// come through this server. Replicas may have different data while certificates are replaced, so
-// existing data stays as long as it is valid: bundles are merged until certificates expire, and
-// lists are merged too.
+// come through this server. Replicas may have different data while certificates are replaced. Lists
+// are therefore merged with the stored ones, and bundles with stored certificates that have not
+// expired.
 func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 	data := b.AuthenticationConfig()
 	if len(data) == 0 {
 		return nil
 	}
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthenticationConfigName, Namespace: api.SystemNamespace}, Data: data}
-	return internalclient.Put(ctx, b.API, internalclient.Collection("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthenticationConfigName, Namespace: api.SystemNamespace}, Data: data}
+	return internalclient.Put(ctx, b.API, internalclient.Collection("", "v1", "configmaps", api.SystemNamespace), configMap, func(live *corev1.ConfigMap) bool {
 		changed := false
-		for k, mine := range data {
-			if joined := b.mergeValue(k, live.Data[k], mine); live.Data[k] != joined {
+		for k, ours := range data {
+			if merged := b.mergeValue(k, live.Data[k], ours); live.Data[k] != merged {
 				if live.Data == nil {
 					live.Data = map[string]string{}
 				}
-				live.Data[k], changed = joined, true
+				live.Data[k], changed = merged, true
 			}
 		}
 		return changed
@@ -55,60 +55,60 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 }
 
 // mergeValue merges the stored value of a key with that of this server. It replaces invalid values.
-func (b *Bootstrap) mergeValue(key, have, mine string) string {
+func (b *Bootstrap) mergeValue(key, stored, own string) string {
 	switch {
-	case have == mine:
-		return have
+	case stored == own:
+		return stored
 	case strings.HasSuffix(key, "client-ca-file"):
-		return mergeBundles(have, mine, b.Now())
+		return mergeBundles(stored, own, b.Now())
 	}
-	var theirs, ours []string
-	if json.Unmarshal([]byte(have), &theirs) != nil || json.Unmarshal([]byte(mine), &ours) != nil {
-		return mine
+	var storedList, ownList []string
+	if json.Unmarshal([]byte(stored), &storedList) != nil || json.Unmarshal([]byte(own), &ownList) != nil {
+		return own
 	}
 	// An empty list allows all names; the stored one is narrower.
-	if key == "requestheader-allowed-names" && len(ours) == 0 {
-		return have
+	if key == "requestheader-allowed-names" && len(ownList) == 0 {
+		return stored
 	}
-	joined := slices.Clone(theirs)
-	for _, s := range ours {
-		if !slices.Contains(joined, s) {
-			joined = append(joined, s)
+	merged := slices.Clone(storedList)
+	for _, s := range ownList {
+		if !slices.Contains(merged, s) {
+			merged = append(merged, s)
 		}
 	}
-	if len(joined) == len(theirs) {
-		return have
+	if len(merged) == len(storedList) {
+		return stored
 	}
-	out, err := json.Marshal(joined)
+	out, err := json.Marshal(merged)
 	if err != nil {
-		return mine
+		return own
 	}
 	return string(out)
 }
 
 // mergeBundles returns the certificates of both bundles that have not expired.
-func mergeBundles(have, mine string, now time.Time) string {
-	theirs, ok := parseBundle(have)
+func mergeBundles(stored, own string, now time.Time) string {
+	storedCerts, ok := parseBundle(stored)
 	if !ok {
-		return mine
+		return own
 	}
-	ours, ok := parseBundle(mine)
+	ownCerts, ok := parseBundle(own)
 	if !ok {
-		return have
+		return stored
 	}
 	var out strings.Builder
 	seen := map[string]bool{}
-	kept := 0
-	for _, c := range append(slices.Clone(theirs), ours...) {
-		if seen[string(c.Raw)] || now.After(c.NotAfter) {
+	count := 0
+	for _, cert := range append(slices.Clone(storedCerts), ownCerts...) {
+		if seen[string(cert.Raw)] || now.After(cert.NotAfter) {
 			continue
 		}
-		seen[string(c.Raw)] = true
-		kept++
-		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // writes to a builder cannot fail
+		seen[string(cert.Raw)] = true
+		count++
+		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}) // writes to a builder cannot fail
 	}
-	if kept == len(theirs) && !slices.ContainsFunc(theirs, func(c *x509.Certificate) bool { return !seen[string(c.Raw)] }) {
-		return have // preserves comments
+	if count == len(storedCerts) && !slices.ContainsFunc(storedCerts, func(cert *x509.Certificate) bool { return !seen[string(cert.Raw)] }) {
+		return stored // preserves comments
 	}
 	return out.String()
 }
@@ -183,7 +183,7 @@ func (e *ExtensionInfo) FollowFiles(ctx context.Context) error {
 	})
 }
 
-// wake makes Due receive.
+// wake makes the channel of Due receive a value.
 func (e *ExtensionInfo) wake() {
 	select {
 	case e.due <- struct{}{}:

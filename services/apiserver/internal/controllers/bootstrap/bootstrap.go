@@ -76,7 +76,7 @@ type Bootstrap struct {
 	hooks []hook
 	// reportRange logs once that the default ServiceCIDR differs from the flags.
 	reportRange sync.Once
-	full        atomic.Bool
+	storeFull   atomic.Bool
 }
 
 // hook is one part of the work. Each has a health check.
@@ -85,10 +85,11 @@ type hook struct {
 	run  func(context.Context) error
 	// every is the interval of repetitions; 0 means once.
 	every time.Duration
-	// due, if set, receives a value when the work must be repeated earlier. Then failed work is
-	// also retried soon.
-	due  <-chan struct{}
-	done *atomic.Bool // also set if the work cannot be done now
+	// trigger, if set, receives a value when the work must be repeated before its interval ends. Work
+	// with a trigger is also retried soon after a failure.
+	trigger <-chan struct{}
+	// done is set after the first success, and when the store is full.
+	done *atomic.Bool
 }
 
 // New returns a Bootstrap. Namespaces come first, because they contain other objects.
@@ -96,7 +97,7 @@ func New(c Config) *Bootstrap {
 	b := &Bootstrap{Config: c}
 	b.hooks = []hook{
 		{name: "start-system-namespaces-controller", run: b.namespaces, every: time.Minute},
-		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: authenticationConfigEvery, due: c.AuthenticationConfigDue},
+		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: authenticationConfigEvery, trigger: c.AuthenticationConfigDue},
 		{name: "start-legacy-token-tracking-controller", run: b.tokenTracking},
 		{name: "start-service-ip-repair-controllers", run: b.repairAllocations, every: c.RepairInterval},
 		{name: "rbac/bootstrap-roles", run: b.roles},
@@ -126,8 +127,8 @@ func New(c Config) *Bootstrap {
 // Kubernetes.
 const storageVersionsEvery = 10 * time.Minute
 
-// storageVersions records the storage versions after the lease of this replica exists: records of
-// replicas without a lease are removed.
+// storageVersions records the storage versions of this replica. It first creates the lease of the
+// replica, because records of replicas without a lease are removed.
 func (b *Bootstrap) storageVersions(ctx context.Context) error {
 	if err := b.identityLease(ctx); err != nil {
 		return err
@@ -173,7 +174,7 @@ func (b *Bootstrap) Checks() map[string]func(*http.Request) error {
 }
 
 // StoreFull reports whether a part has failed because the store was full.
-func (b *Bootstrap) StoreFull() bool { return b.full.Load() }
+func (b *Bootstrap) StoreFull() bool { return b.storeFull.Load() }
 
 // Run does the work until ctx ends, then removes this replica from the kubernetes service. A part
 // that fails is logged and retried. Its health check fails until it succeeded once, or failed
@@ -235,7 +236,7 @@ func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, passed func()) {
 			return
 		}
 		if errors.Is(err, storage.ErrFull) {
-			b.full.Store(true)
+			b.storeFull.Store(true)
 			h.done.Store(true)
 			passed()
 		}
@@ -261,7 +262,7 @@ func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 	}
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
-	due := h.due
+	trigger := h.trigger
 	failed := false
 	reported := ""
 	var pauseOver <-chan time.Time // limits the rate of runs that are due
@@ -271,9 +272,9 @@ func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 			return
 		case <-tick.C:
 			reported = ""
-		case <-due:
+		case <-trigger:
 		case <-pauseOver:
-			due = h.due
+			trigger = h.trigger
 			pauseOver = nil
 			if !failed {
 				continue
@@ -288,8 +289,8 @@ func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 			reported = err.Error()
 			b.Logger.Error("failed to write bootstrap objects", "hook", h.name, "error", err)
 		}
-		if h.due != nil { // replicas with other data may write back immediately
-			due = nil
+		if h.trigger != nil { // replicas with other data may write back immediately
+			trigger = nil
 			pauseOver = time.After(registrationRetry)
 		}
 	}

@@ -63,6 +63,6 @@ func TestBootstrapStopsWhenLoadingFails(t *testing.T) {
 		}
 	}
 	if err := b.Run(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }

@@ -53,8 +53,8 @@ func (r *CustomVersions) Set(changed []kind.CRDChange, complete bool) {
 	}
 }
 
-// count adds by to the counts of the versions of a definition. It reports whether the set of served
-// versions changed.
+// count adds by to the counts of the served versions of a definition, which may be nil. It reports
+// whether the set of served versions changed.
 func (r *CustomVersions) count(d *kind.CRD, by int) (changed bool) {
 	if d == nil {
 		return false
@@ -65,12 +65,12 @@ func (r *CustomVersions) count(d *kind.CRD, by int) (changed bool) {
 			continue
 		}
 		gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
-		was := r.serving[gv]
-		r.serving[gv] = was + by
-		if was+by == 0 {
+		before := r.serving[gv]
+		r.serving[gv] = before + by
+		if before+by == 0 {
 			delete(r.serving, gv)
 		}
-		changed = changed || was == 0 || was+by == 0
+		changed = changed || before == 0 || before+by == 0
 	}
 	return changed
 }
@@ -82,7 +82,7 @@ func (r *CustomVersions) AllKnown() bool {
 	return r.complete
 }
 
-// Wake makes Changed receive.
+// Wake makes the channel of Changed receive a value.
 func (r *CustomVersions) Wake() {
 	select {
 	case r.changed <- struct{}{}:

@@ -24,8 +24,8 @@ import (
 const danglingRetry = time.Second
 
 // A flow schema is written at most maxDanglingWrites times in danglingWindow. A further write waits
-// for danglingPause and up to danglingSpread more, so that two writers that disagree do not write
-// without end. The figures are those of Kubernetes.
+// for danglingPause plus a random time below danglingSpread. Two writers that disagree thus do not
+// write without end. The values are those of Kubernetes.
 const (
 	maxDanglingWrites = 6
 	danglingWindow    = time.Minute
@@ -44,14 +44,14 @@ type Dangling struct {
 	changed chan struct{} // receives a value when schemas are pending
 	mu      sync.Mutex
 	levels  map[string]bool
-	schemas map[string]referring
+	schemas map[string]schemaState
 	pending map[string]bool // names of schemas
 	// writes holds the times of recent writes by schema name.
 	writes map[string][]time.Time
 }
 
-// referring holds the relevant fields of a flow schema.
-type referring struct {
+// schemaState holds the fields of a flow schema that its condition depends on.
+type schemaState struct {
 	uid        types.UID
 	level      string
 	conditions []flowcontrolv1.FlowSchemaCondition
@@ -61,7 +61,7 @@ type referring struct {
 func NewDangling(api *internalclient.Client, log *slog.Logger) *Dangling {
 	return &Dangling{
 		API: api, Logger: log, Now: time.Now, changed: make(chan struct{}, 1),
-		levels: map[string]bool{}, schemas: map[string]referring{}, pending: map[string]bool{}, writes: map[string][]time.Time{},
+		levels: map[string]bool{}, schemas: map[string]schemaState{}, pending: map[string]bool{}, writes: map[string][]time.Time{},
 	}
 }
 
@@ -69,7 +69,7 @@ func NewDangling(api *internalclient.Client, log *slog.Logger) *Dangling {
 func (d *Dangling) PutSchema(s *flowcontrolv1.FlowSchema) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.schemas[s.Name] = referring{s.UID, s.Spec.PriorityLevelConfiguration.Name, slices.Clone(s.Status.Conditions)}
+	d.schemas[s.Name] = schemaState{s.UID, s.Spec.PriorityLevelConfiguration.Name, slices.Clone(s.Status.Conditions)}
 	d.pending[s.Name] = true
 	d.wake()
 }
@@ -84,14 +84,14 @@ func (d *Dangling) DropSchema(name string) {
 }
 
 // SetLevel records whether a priority level exists.
-func (d *Dangling) SetLevel(name string, there bool) {
+func (d *Dangling) SetLevel(name string, exists bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.levels[name] == there {
+	if d.levels[name] == exists {
 		return
 	}
-	d.levels[name] = there
-	if !there {
+	d.levels[name] = exists
+	if !exists {
 		delete(d.levels, name)
 	}
 	for schema, s := range d.schemas {
@@ -140,19 +140,19 @@ func (d *Dangling) Run(ctx context.Context) error {
 	}
 }
 
-// writePending writes the pending conditions one at a time. A failed one stays pending and does not
-// prevent the other writes. limited reports whether a schema stays pending because it was written
-// too often.
+// writePending writes the pending conditions one at a time. A schema whose write fails stays pending
+// and does not prevent the other writes. limited reports whether a schema stays pending because it
+// was written too often. first is the first error.
 func (d *Dangling) writePending(ctx context.Context) (limited bool, first error) {
 	d.mu.Lock()
 	names := slices.Sorted(maps.Keys(d.pending))
 	d.mu.Unlock()
 	for _, name := range names {
-		s, found, there := d.takePending(name)
-		if !there {
+		s, levelExists, exists := d.takePending(name)
+		if !exists {
 			continue
 		}
-		want, changes := d.due(s, condition(s.level, found))
+		want, changes := d.conditionToWrite(s, condition(s.level, levelExists))
 		if !changes {
 			continue
 		}
@@ -175,35 +175,36 @@ func (d *Dangling) allowWrite(name string) bool {
 	defer d.mu.Unlock()
 	now := d.Now()
 	recent := slices.DeleteFunc(d.writes[name], func(at time.Time) bool { return now.Sub(at) > danglingWindow })
-	ok := len(recent) < maxDanglingWrites
-	if ok {
+	allowed := len(recent) < maxDanglingWrites
+	if allowed {
 		recent = append(recent, now)
 	}
 	d.writes[name] = recent
-	return ok
+	return allowed
 }
 
-// takePending removes a schema from the pending ones and returns it, and whether its level exists.
-func (d *Dangling) takePending(name string) (s referring, found, there bool) {
+// takePending removes a schema from the pending ones and returns it, whether its level exists, and
+// whether the schema itself exists.
+func (d *Dangling) takePending(name string) (s schemaState, levelExists, exists bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.pending, name)
-	s, there = d.schemas[name]
-	return s, d.levels[s.level], there
+	s, exists = d.schemas[name]
+	return s, d.levels[s.level], exists
 }
 
 // requeue makes a schema pending again, unless it was removed.
 func (d *Dangling) requeue(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, there := d.schemas[name]; there {
+	if _, exists := d.schemas[name]; exists {
 		d.pending[name] = true
 	}
 }
 
-// condition returns the condition Dangling of a schema. found states that its level exists.
-func condition(level string, found bool) flowcontrolv1.FlowSchemaCondition {
-	if found {
+// condition returns the condition Dangling of a schema with a level.
+func condition(level string, levelExists bool) flowcontrolv1.FlowSchemaCondition {
+	if levelExists {
 		return flowcontrolv1.FlowSchemaCondition{
 			Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
 			Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
@@ -215,9 +216,9 @@ func condition(level string, found bool) flowcontrolv1.FlowSchemaCondition {
 	}
 }
 
-// due returns the condition to write, with the time of its transition. It
-// returns false if the schema has it.
-func (d *Dangling) due(s referring, want flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
+// conditionToWrite returns the wanted condition with its transition time. It returns false if the
+// schema already has the condition.
+func (d *Dangling) conditionToWrite(s schemaState, want flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
 	want.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
 	for _, c := range s.conditions {
 		if c.Type != want.Type {
@@ -234,7 +235,7 @@ func (d *Dangling) due(s referring, want flowcontrolv1.FlowSchemaCondition) (flo
 }
 
 // write applies the condition.
-func (d *Dangling) write(ctx context.Context, name string, s referring, want flowcontrolv1.FlowSchemaCondition) error {
+func (d *Dangling) write(ctx context.Context, name string, s schemaState, want flowcontrolv1.FlowSchemaCondition) error {
 	condition := flowcontrolapply.FlowSchemaCondition().WithType(want.Type).WithStatus(want.Status).
 		WithLastTransitionTime(want.LastTransitionTime).WithReason(want.Reason).WithMessage(want.Message)
 	wanted := flowcontrolapply.FlowSchema(name).WithUID(s.uid).

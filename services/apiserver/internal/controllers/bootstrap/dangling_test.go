@@ -21,13 +21,13 @@ func TestCompetingStatusWritesAreLimited(t *testing.T) {
 		return allowed
 	}
 	if got := writes("a", 10); got != 6 {
-		t.Errorf("got %d writes of a in the first minute", got)
+		t.Errorf("got %d writes of a in the first minute, want 6", got)
 	}
 	if got := writes("b", 1); got != 1 {
 		t.Error("b is limited by the writes of a")
 	}
 	now = now.Add(danglingWindow + time.Second)
 	if got := writes("a", 10); got != 6 {
-		t.Errorf("got %d writes of a in the second minute", got)
+		t.Errorf("got %d writes of a in the second minute, want 6", got)
 	}
 }

@@ -18,7 +18,7 @@ func TestDueTasksRun(t *testing.T) {
 		due <- struct{}{}
 		var ran []time.Duration
 		b := &Bootstrap{Config: Config{Logger: slog.New(slog.DiscardHandler)}}
-		go b.repeatPeriodically(ctx, hook{every: time.Hour, due: due, run: func(context.Context) error {
+		go b.repeatPeriodically(ctx, hook{every: time.Hour, trigger: due, run: func(context.Context) error {
 			ran = append(ran, time.Since(begin))
 			switch len(ran) {
 			case 1:
@@ -32,13 +32,13 @@ func TestDueTasksRun(t *testing.T) {
 		synctest.Wait()
 		for i, at := range []time.Duration{0, 1, 2, 3} {
 			if len(ran) != 4 || ran[i] != at*time.Second {
-				t.Fatalf("got runs after %v", ran)
+				t.Fatalf("got runs after %v; want length 4, %v", ran, at*time.Second)
 			}
 		}
 		due <- struct{}{}
 		synctest.Wait()
 		if len(ran) != 5 || ran[4] != time.Minute {
-			t.Errorf("got runs after %v", ran)
+			t.Errorf("got runs after %v; want length 5, %v", ran, time.Minute)
 		}
 		cancel()
 	})

@@ -27,8 +27,8 @@ const (
 	// flowProducer and flowConsumer are the field managers of specs and statuses.
 	flowProducer = "api-priority-and-fairness-config-producer-v1"
 	flowConsumer = "api-priority-and-fairness-config-consumer-v1"
-	// flowAtOnce is the maximum number of concurrent writes.
-	flowAtOnce = 8
+	// maxFlowWrites is the maximum number of concurrent writes.
+	maxFlowWrites = 8
 )
 
 // flowObjects holds levels and schemas.
@@ -147,47 +147,47 @@ type managedObjects[T registry.Object] struct {
 
 // newManagedObjects returns the objects of a resource, with live ones by name.
 func newManagedObjects[T registry.Object](api *internalclient.Client, resource string, want, live []T, revise func(live, want T) bool) *managedObjects[T] {
-	k := &managedObjects[T]{api: api, collection: flowPath(resource), want: want, live: map[string]T{}, revise: revise}
+	m := &managedObjects[T]{api: api, collection: flowPath(resource), want: want, live: map[string]T{}, revise: revise}
 	for _, o := range live {
-		k.live[o.GetName()] = o
+		m.live[o.GetName()] = o
 	}
-	return k
+	return m
 }
 
 // reconcileAll creates missing objects, corrects changed ones and deletes unwanted ones. The next
 // run handles concurrent changes.
-func (k *managedObjects[T]) reconcileAll(ctx context.Context) error {
+func (m *managedObjects[T]) reconcileAll(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(flowAtOnce)
+	group.SetLimit(maxFlowWrites)
 	wanted := map[string]bool{}
-	for _, want := range k.want {
+	for _, want := range m.want {
 		wanted[want.GetName()] = true
 	}
-	for name, live := range k.live { // before reconcile changes live objects
-		if on, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !wanted[name] && err == nil && on {
-			group.Go(func() error { return k.remove(ctx, live) })
+	for name, live := range m.live { // before reconcile changes live objects
+		if managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !wanted[name] && err == nil && managed {
+			group.Go(func() error { return m.remove(ctx, live) })
 		}
 	}
-	for _, want := range k.want {
-		group.Go(func() error { return k.reconcile(ctx, want) })
+	for _, want := range m.want {
+		group.Go(func() error { return m.reconcile(ctx, want) })
 	}
 	return group.Wait()
 }
 
 // reconcile creates an object, or corrects the live one.
-func (k *managedObjects[T]) reconcile(ctx context.Context, want T) error {
-	live, ok := k.live[want.GetName()]
+func (m *managedObjects[T]) reconcile(ctx context.Context, want T) error {
+	live, ok := m.live[want.GetName()]
 	if !ok {
-		err := k.api.Create(ctx, k.collection, want)
+		err := m.api.Create(ctx, m.collection, want)
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
 		return err
 	}
-	managed, annotated := k.isManaged(live)
+	managed, annotated := m.isManaged(live)
 	changed := !annotated
 	if managed {
-		changed = k.revise(live, want) || changed
+		changed = m.revise(live, want) || changed
 	}
 	if !changed {
 		return nil
@@ -200,7 +200,7 @@ func (k *managedObjects[T]) reconcile(ctx context.Context, want T) error {
 		annotations[autoUpdateSpec] = strconv.FormatBool(managed)
 		live.SetAnnotations(annotations)
 	}
-	err := k.api.Update(ctx, k.collection.Named(want.GetName()), live, nil)
+	err := m.api.Update(ctx, m.collection.Named(want.GetName()), live, nil)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (k *managedObjects[T]) reconcile(ctx context.Context, want T) error {
 
 // isManaged reports whether the server maintains the spec of an object, and whether the object has
 // the annotation. An object without it is maintained as long as its spec is unchanged.
-func (k *managedObjects[T]) isManaged(live T) (managed, annotated bool) {
+func (m *managedObjects[T]) isManaged(live T) (managed, annotated bool) {
 	managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec])
 	annotated = err == nil
 	switch {
@@ -222,12 +222,12 @@ func (k *managedObjects[T]) isManaged(live T) (managed, annotated bool) {
 }
 
 // remove deletes an object unless it changes concurrently.
-func (k *managedObjects[T]) remove(ctx context.Context, live T) error {
+func (m *managedObjects[T]) remove(ctx context.Context, live T) error {
 	version := live.GetResourceVersion()
 	o := &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{ResourceVersion: &version},
 	}
-	err := k.api.Delete(ctx, k.collection.Named(live.GetName()), o)
+	err := m.api.Delete(ctx, m.collection.Named(live.GetName()), o)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -61,20 +61,20 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 		return nil
 	}
 	path := internalclient.Collection("networking.k8s.io", "v1", "servicecidrs", "")
-	sc := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	object := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
 	for _, r := range b.ServiceRanges {
-		sc.Spec.CIDRs = append(sc.Spec.CIDRs, r.String())
+		object.Spec.CIDRs = append(object.Spec.CIDRs, r.String())
 	}
-	if err := b.API.Ensure(ctx, path, sc); err != nil {
+	if err := b.API.Ensure(ctx, path, object); err != nil {
 		return err
 	}
 	var live networkingv1.ServiceCIDR
 	if err := b.API.Get(ctx, path.Named("kubernetes"), &live); err != nil {
 		return err
 	}
-	have, want := live.Spec.CIDRs, sc.Spec.CIDRs
-	if len(have) == 1 && len(want) == 2 && have[0] == want[0] {
-		live.Spec.CIDRs = want
+	stored, configured := live.Spec.CIDRs, object.Spec.CIDRs
+	if len(stored) == 1 && len(configured) == 2 && stored[0] == configured[0] {
+		live.Spec.CIDRs = configured
 		if err := b.API.Update(ctx, path.Named("kubernetes"), &live, &live); err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
@@ -83,9 +83,9 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	if live.DeletionTimestamp != nil {
 		return nil
 	}
-	if !slices.Equal(have, want) {
+	if !slices.Equal(stored, configured) {
 		b.reportRange.Do(func() {
-			b.Logger.Warn("ServiceCIDR kubernetes does not match --service-cluster-ip-range; change the flag or delete the ServiceCIDR", "servicecidr", have, "flag", want)
+			b.Logger.Warn("ServiceCIDR kubernetes does not match --service-cluster-ip-range; change the flag or delete the ServiceCIDR", "servicecidr", stored, "flag", configured)
 		})
 		return nil
 	}

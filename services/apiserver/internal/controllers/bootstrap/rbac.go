@@ -29,8 +29,8 @@ const (
 	autoUpdate     = "rbac.authorization.kubernetes.io/autoupdate"
 	bootstrapLabel = "kubernetes.io/bootstrapping"
 	bootstrapValue = "rbac-defaults"
-	// rolesAtOnce is the maximum number of concurrent writes.
-	rolesAtOnce = 16
+	// maxRoleWrites is the maximum number of concurrent writes.
+	maxRoleWrites = 16
 )
 
 // policyObjects holds roles and bindings of all kinds.
@@ -44,20 +44,20 @@ type policyObjects struct {
 // defaultPolicy returns the default roles and bindings for the enabled feature gates. Aggregated
 // roles include their rules.
 func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
-	d, err := readDefaults(enabled)
+	defaults, err := readDefaults(enabled)
 	if err != nil {
 		return nil, err
 	}
 	engine := rbac.New()
 	engine.Update(func(tx *rbac.Tx) {
-		for _, r := range d.ClusterRoles {
+		for _, r := range defaults.ClusterRoles {
 			tx.Set(r)
 		}
 	})
 	// An aggregated role may be part of another one, so aggregation needs several rounds.
 	for stale := engine.Snapshot().Stale(); len(stale) > 0; stale = engine.Snapshot().Stale() {
 		engine.Update(func(tx *rbac.Tx) {
-			for _, r := range d.ClusterRoles {
+			for _, r := range defaults.ClusterRoles {
 				if rules, ok := stale[r.Name]; ok {
 					r.Rules = rules
 					tx.Set(r)
@@ -65,28 +65,28 @@ func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
 			}
 		})
 	}
-	for _, o := range d.all() {
+	for _, o := range defaults.all() {
 		labels := map[string]string{bootstrapLabel: bootstrapValue}
 		maps.Copy(labels, o.GetLabels())
 		o.SetLabels(labels)
 		o.SetAnnotations(map[string]string{autoUpdate: "true"})
 	}
-	return d, nil
+	return defaults, nil
 }
 
 // all returns roles before bindings.
-func (d *policyObjects) all() []registry.Object {
+func (p *policyObjects) all() []registry.Object {
 	var out []registry.Object
-	for _, o := range d.ClusterRoles {
+	for _, o := range p.ClusterRoles {
 		out = append(out, o)
 	}
-	for _, o := range d.Roles {
+	for _, o := range p.Roles {
 		out = append(out, o)
 	}
-	for _, o := range d.ClusterRoleBindings {
+	for _, o := range p.ClusterRoleBindings {
 		out = append(out, o)
 	}
-	for _, o := range d.RoleBindings {
+	for _, o := range p.RoleBindings {
 		out = append(out, o)
 	}
 	return out
@@ -116,7 +116,7 @@ func (b *Bootstrap) roles(ctx context.Context) error {
 		return err
 	}
 	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(rolesAtOnce)
+	group.SetLimit(maxRoleWrites)
 	for _, o := range want.all() {
 		group.Go(func() error { return b.reconcileRole(gctx, o, live[policyPath(o).Named(o.GetName())]) })
 	}
@@ -197,85 +197,85 @@ func (b *Bootstrap) writeRole(ctx context.Context, collection internalclient.Ref
 	return b.API.Create(ctx, collection, changed)
 }
 
-// addMissing adds missing parts to the live object. It returns true if nothing was missing. It
-// clears the resourceVersion of an object that must be recreated.
+// addMissing adds missing parts to the live object and reports whether it left the object unchanged.
+// It clears the resourceVersion of an object that must be recreated.
 func addMissing(live, want registry.Object) bool {
 	if live.GetAnnotations()[autoUpdate] == "false" {
 		return true
 	}
-	kept := true
-	add := func(have, wanted map[string]string, set func(map[string]string)) {
+	unchanged := true
+	add := func(existing, wanted map[string]string, set func(map[string]string)) {
 		merged := maps.Clone(wanted)
-		maps.Copy(merged, have)
-		if len(merged) != len(have) {
+		maps.Copy(merged, existing)
+		if len(merged) != len(existing) {
 			set(merged)
-			kept = false
+			unchanged = false
 		}
 	}
 	add(live.GetLabels(), want.GetLabels(), live.SetLabels)
 	add(live.GetAnnotations(), want.GetAnnotations(), live.SetAnnotations)
-	switch l := live.(type) {
+	switch object := live.(type) {
 	case *rbacv1.ClusterRole:
 		w := want.(*rbacv1.ClusterRole)
 		if w.AggregationRule != nil { // aggregation maintains its rules
-			return addSelectors(l, w.AggregationRule) && kept
+			return addSelectors(object, w.AggregationRule) && unchanged
 		}
-		return addRules(&l.Rules, w.Rules) && kept
+		return addRules(&object.Rules, w.Rules) && unchanged
 	case *rbacv1.Role:
-		return addRules(&l.Rules, want.(*rbacv1.Role).Rules) && kept
+		return addRules(&object.Rules, want.(*rbacv1.Role).Rules) && unchanged
 	case *rbacv1.ClusterRoleBinding:
 		w := want.(*rbacv1.ClusterRoleBinding)
-		return addSubjects(l, &l.RoleRef, &l.Subjects, w.RoleRef, w.Subjects) && kept
+		return addSubjects(object, &object.RoleRef, &object.Subjects, w.RoleRef, w.Subjects) && unchanged
 	case *rbacv1.RoleBinding:
 		w := want.(*rbacv1.RoleBinding)
-		return addSubjects(l, &l.RoleRef, &l.Subjects, w.RoleRef, w.Subjects) && kept
+		return addSubjects(object, &object.RoleRef, &object.Subjects, w.RoleRef, w.Subjects) && unchanged
 	}
-	return kept
+	return unchanged
 }
 
-// addRules adds the missing rules and reports whether there were none.
-func addRules(have *[]rbacv1.PolicyRule, want []rbacv1.PolicyRule) bool {
-	ok, missing := rbac.Covers(*have, want)
-	*have = append(*have, missing...)
+// addRules adds the missing rules and reports whether it left the list unchanged.
+func addRules(rules *[]rbacv1.PolicyRule, want []rbacv1.PolicyRule) bool {
+	ok, missing := rbac.Covers(*rules, want)
+	*rules = append(*rules, missing...)
 	return ok
 }
 
-// addSelectors adds the missing selectors and reports whether there were none.
-func addSelectors(live *rbacv1.ClusterRole, want *rbacv1.AggregationRule) (kept bool) {
+// addSelectors adds the missing selectors and reports whether it left the role unchanged.
+func addSelectors(live *rbacv1.ClusterRole, want *rbacv1.AggregationRule) (unchanged bool) {
 	if live.AggregationRule == nil {
 		live.AggregationRule = &rbacv1.AggregationRule{}
 	}
-	have := &live.AggregationRule.ClusterRoleSelectors
-	kept = true
+	selectors := &live.AggregationRule.ClusterRoleSelectors
+	unchanged = true
 	for _, w := range want.ClusterRoleSelectors {
-		if !slices.ContainsFunc(*have, func(s metav1.LabelSelector) bool { return semantic.Equal(s, w) }) {
-			*have = append(*have, w)
-			kept = false
+		if !slices.ContainsFunc(*selectors, func(s metav1.LabelSelector) bool { return semantic.Equal(s, w) }) {
+			*selectors = append(*selectors, w)
+			unchanged = false
 		}
 	}
-	return kept
+	return unchanged
 }
 
-// addSubjects adds the missing subjects and reports whether there were none. If the binding refers
-// to another role, it clears the resourceVersion, so that the binding is recreated.
-func addSubjects(live registry.Object, ref *rbacv1.RoleRef, have *[]rbacv1.Subject, wantRef rbacv1.RoleRef, want []rbacv1.Subject) (kept bool) {
-	kept = true
+// addSubjects adds the missing subjects and reports whether it left the binding unchanged. If the
+// binding refers to another role, it clears the resourceVersion, so that the binding is recreated.
+func addSubjects(live registry.Object, ref *rbacv1.RoleRef, subjects *[]rbacv1.Subject, wantRef rbacv1.RoleRef, want []rbacv1.Subject) (unchanged bool) {
+	unchanged = true
 	for _, w := range want {
 		if w.Kind != rbacv1.ServiceAccountKind {
 			w.APIGroup = rbacv1.GroupName
 		}
-		if !slices.Contains(*have, w) {
-			*have = append(*have, w)
-			kept = false
+		if !slices.Contains(*subjects, w) {
+			*subjects = append(*subjects, w)
+			unchanged = false
 		}
 	}
 	if *ref != wantRef {
 		*ref = wantRef
 		live.SetResourceVersion("")
 		live.SetUID("")
-		kept = false
+		unchanged = false
 	}
-	return kept
+	return unchanged
 }
 
 // aggregationRetry is the delay after a failed write.
@@ -305,7 +305,7 @@ func (g *RoleAggregator) Run(ctx context.Context) error {
 		for name, rules := range g.Policy.Snapshot().Stale() {
 			err := writeAggregatedRules(ctx, g.API, name, rules)
 			if err != nil && ctx.Err() == nil {
-				if !apierrors.IsConflict(err) { // the change will arrive soon
+				if !apierrors.IsConflict(err) { // after a conflict, the policy will change soon
 					g.Logger.Error("failed to aggregate a cluster role; retrying", "clusterRole", name, "error", err)
 				}
 				retry.Reset(aggregationRetry)
@@ -315,10 +315,10 @@ func (g *RoleAggregator) Run(ctx context.Context) error {
 }
 
 // writeAggregatedRules writes the rules of a cluster role if it is still an aggregated one.
-func writeAggregatedRules(ctx context.Context, l *internalclient.Client, name string, rules []rbacv1.PolicyRule) error {
+func writeAggregatedRules(ctx context.Context, client *internalclient.Client, name string, rules []rbacv1.PolicyRule) error {
 	path := internalclient.Collection(rbacv1.GroupName, "v1", "clusterroles", "").Named(name)
 	var live rbacv1.ClusterRole
-	if err := l.GetCached(ctx, path, &live); err != nil {
+	if err := client.GetCached(ctx, path, &live); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -328,5 +328,5 @@ func writeAggregatedRules(ctx context.Context, l *internalclient.Client, name st
 		return nil
 	}
 	live.Rules = rules
-	return l.Update(ctx, path, &live, nil)
+	return client.Update(ctx, path, &live, nil)
 }

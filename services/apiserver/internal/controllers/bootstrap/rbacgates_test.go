@@ -126,6 +126,6 @@ func TestGateChangeAddsRules(t *testing.T) {
 		t.Error("got no missing rules")
 	}
 	if ok, missing := rbac.Covers(live.Rules, append(want.Rules, own)); !ok {
-		t.Errorf("got missing rules %v", missing)
+		t.Errorf("got missing rules %v, want none", missing)
 	}
 }

@@ -17,8 +17,8 @@ const (
 	publicInfoRole = "system:public-info-viewer"
 )
 
-// aggregatedRoles returns the roles that had rules of their own before cluster roles could be
-// aggregatedRoles, and the roles that hold these rules today.
+// aggregatedRoles maps each role that is aggregated today, but had rules of its own in older versions,
+// to the role that holds these rules today.
 func aggregatedRoles() map[string]string {
 	return map[string]string{
 		"admin": "system:aggregate-to-admin",

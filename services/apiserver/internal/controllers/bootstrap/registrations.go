@@ -55,7 +55,7 @@ func (r *Registrations) Run(ctx context.Context) error {
 		case <-r.Changed:
 		case <-retry.C:
 		}
-		begun := time.Now()
+		start := time.Now()
 		if err := r.reconcileAll(ctx); err != nil && ctx.Err() == nil {
 			level := slog.LevelError
 			if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) { // the change will arrive soon
@@ -64,7 +64,7 @@ func (r *Registrations) Run(ctx context.Context) error {
 			r.Logger.Log(ctx, level, "failed to write the APIServices of custom resources; retrying", "error", err)
 			retry.Reset(registrationRetry)
 		}
-		task.Rest(ctx, begun)
+		task.Rest(ctx, start)
 	}
 }
 
@@ -82,10 +82,10 @@ func (r *Registrations) reconcileAll(ctx context.Context) error {
 	for s := range live {
 		byName[s.Name] = s
 	}
-	for _, w := range wanted {
-		has := byName[w.name()]
-		delete(byName, w.name())
-		if err := r.register(ctx, w, has); err != nil {
+	for _, service := range wanted {
+		existing := byName[service.name()]
+		delete(byName, service.name())
+		if err := r.register(ctx, service, existing); err != nil {
 			return err
 		}
 	}
@@ -98,21 +98,21 @@ func (r *Registrations) reconcileAll(ctx context.Context) error {
 }
 
 // register creates an API service, or corrects a changed one.
-func (r *Registrations) register(ctx context.Context, w APIService, live *apiregistrationv1.APIService) error {
+func (r *Registrations) register(ctx context.Context, wanted APIService, live *apiregistrationv1.APIService) error {
 	switch {
 	case live == nil:
-		if r.Gone(ctx, w.Group, w.Version) { // another replica has already removed it
+		if r.Gone(ctx, wanted.Group, wanted.Version) { // another replica has already removed it
 			return nil
 		}
-		if err := r.API.Create(ctx, apiServicesPath, w.object(managedAlways)); !apierrors.IsAlreadyExists(err) {
+		if err := r.API.Create(ctx, apiServicesPath, wanted.object(managedAlways)); !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		return nil
-	case live.Labels[managedLabel] != managedAlways || w.is(&live.Spec):
+	case live.Labels[managedLabel] != managedAlways || wanted.matches(&live.Spec):
 		return nil
 	}
 	next := live.DeepCopy()
-	next.Spec = w.spec()
+	next.Spec = wanted.spec()
 	err := r.API.Update(ctx, apiServicesPath.Named(next.Name), next, nil)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -145,18 +145,18 @@ func (s APIService) spec() apiregistrationv1.APIServiceSpec {
 	}
 }
 
-// is reports whether the stored spec equals s.
-func (s APIService) is(spec *apiregistrationv1.APIServiceSpec) bool {
-	w := s.spec()
-	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == w.Group && spec.Version == w.Version &&
-		spec.GroupPriorityMinimum == w.GroupPriorityMinimum && spec.VersionPriority == w.VersionPriority
+// matches reports whether the stored spec equals that of s.
+func (s APIService) matches(spec *apiregistrationv1.APIServiceSpec) bool {
+	wanted := s.spec()
+	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == wanted.Group && spec.Version == wanted.Version &&
+		spec.GroupPriorityMinimum == wanted.GroupPriorityMinimum && spec.VersionPriority == wanted.VersionPriority
 }
 
 // object returns the APIService object for s.
-func (s APIService) object(how string) map[string]any {
+func (s APIService) object(managed string) map[string]any {
 	return map[string]any{
 		"apiVersion": apiregistrationv1.GroupName + "/v1", "kind": "APIService",
-		"metadata": map[string]any{"name": s.name(), "labels": map[string]string{managedLabel: how}},
+		"metadata": map[string]any{"name": s.name(), "labels": map[string]string{managedLabel: managed}},
 		"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
 	}
 }

@@ -45,7 +45,7 @@ func TestUnchangedRegistrationsAreNotRead(t *testing.T) {
 		synctest.Wait()
 		stop()
 		if err := <-done; err != context.Canceled || looked < 3 {
-			t.Errorf("got %d lookups, %v", looked, err)
+			t.Errorf("got %d lookups, %v; want %v, at least 3", looked, err, context.Canceled)
 		}
 	})
 }

@@ -32,13 +32,12 @@ const (
 	endpointTTL = 15 * time.Second
 )
 
-// IdentityPrefix is the prefix of the names of replicas, which are also those of their leases in
-// the system namespace.
+// IdentityPrefix is the prefix of the names of replicas. The lease of a replica in the system
+// namespace has the same name.
 const IdentityPrefix = "apiserver-"
 
-// Identity returns the name of the replica on a host. It is that of a
-// kube-apiserver on the same host: a hash of the host and of the component, each
-// after its length in two bytes.
+// Identity returns the name of the replica on a host. A kube-apiserver on the host has the same name:
+// a hash of the host and of the component, each preceded by its length in two bytes.
 func Identity(host string) string {
 	var data []byte
 	for _, part := range []string{host, "kube-apiserver"} {
@@ -51,7 +50,7 @@ func Identity(host string) string {
 // identityLease renews the lease of this replica.
 func (b *Bootstrap) identityLease(ctx context.Context) error {
 	holder := b.Identity + "_" + b.Instance
-	fresh := func() coordinationv1.LeaseSpec {
+	newSpec := func() coordinationv1.LeaseSpec {
 		return coordinationv1.LeaseSpec{
 			HolderIdentity: &holder, LeaseDurationSeconds: ptr(int32(identityDuration / time.Second)),
 			RenewTime: &metav1.MicroTime{Time: b.Now()},
@@ -61,10 +60,10 @@ func (b *Bootstrap) identityLease(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: b.Identity, Namespace: api.SystemNamespace, Labels: map[string]string{
 			"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": b.Hostname,
 		}},
-		Spec: fresh(),
+		Spec: newSpec(),
 	}
 	return internalclient.Put(ctx, b.API, internalclient.Collection("coordination.k8s.io", "v1", "leases", api.SystemNamespace), lease, func(live *coordinationv1.Lease) bool {
-		live.Labels, live.Spec = lease.Labels, fresh()
+		live.Labels, live.Spec = lease.Labels, newSpec()
 		return true
 	})
 }
@@ -92,7 +91,7 @@ func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
 // leasePrefix is the prefix of the keys of live replicas' addresses.
 func (b *Bootstrap) leasePrefix() string { return b.Root + "/masterleases/" }
 
-// announce writes the key of this replica with a TTL.
+// announce writes the key with the address of this replica. The key expires after endpointTTL.
 func (b *Bootstrap) announce(ctx context.Context) error {
 	value, err := b.EncodeEndpoints(&corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: b.AdvertiseAddress.String()}}}}})
 	if err != nil {

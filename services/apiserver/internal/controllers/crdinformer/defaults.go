@@ -28,10 +28,10 @@ type version struct {
 	} `json:"schema"`
 }
 
-// missingValues returns the values of fields in documents that omit them or a part of their path,
-// by version. Objects are shown and selected with the defaults of their stored version. Versions
-// without such defaults are omitted. There may be many versions with many fields each. The search
-// visits only fields that occur in both a schema and the paths.
+// missingValues returns, by version, the default values of fields that a document may omit. A document
+// may also omit a part of the path of a field. Objects are returned and selected with the defaults of
+// their stored version. Versions without such defaults are omitted. The search visits only fields that
+// occur in both a schema and the paths, because there may be many versions with many fields each.
 func missingValues(paths []string, versions []byte) (codec.MissingValues, error) {
 	if len(paths) == 0 || versions == nil {
 		return nil, nil
@@ -40,11 +40,11 @@ func missingValues(paths []string, versions []byte) (codec.MissingValues, error)
 	if err := json.Unmarshal(versions, &all); err != nil {
 		return nil, err
 	}
-	top := pathTree(paths)
+	root := pathTree(paths)
 	out := codec.MissingValues{}
 	for _, v := range all {
 		f := defaultsFinder{parts: map[int][]codec.MissingValue{}}
-		f.schema(v.Schema.OpenAPIV3Schema, top, 0)
+		f.schema(v.Schema.OpenAPIV3Schema, root, 0)
 		if len(f.parts) > 0 {
 			out[v.Name] = f.parts
 		}
@@ -61,25 +61,25 @@ type pathNode struct {
 
 // pathTree returns the root of the tree of paths.
 func pathTree(paths []string) *pathNode {
-	top := &pathNode{path: -1}
+	root := &pathNode{path: -1}
 	for i, p := range paths {
-		at := top
+		node := root
 		names := strings.Split(p[1:], ".")
 		for _, name := range names {
-			next := at.children[name]
+			next := node.children[name]
 			if next == nil {
 				next = &pathNode{path: -1}
-				if at.children == nil {
-					at.children = map[string]*pathNode{}
+				if node.children == nil {
+					node.children = map[string]*pathNode{}
 				}
-				at.children[name] = next
+				node.children[name] = next
 			}
-			at = next
+			node = next
 		}
-		at.path = i
-		at.length = len(names)
+		node.path = i
+		node.length = len(names)
 	}
-	return top
+	return root
 }
 
 // defaultsFinder finds the values of fields for each missing part of their paths.
@@ -90,11 +90,11 @@ type defaultsFinder struct {
 }
 
 // schema finds defaults below a schema at a depth.
-func (f *defaultsFinder) schema(s *schema, at *pathNode, depth int) {
+func (f *defaultsFinder) schema(s *schema, node *pathNode, depth int) {
 	if s == nil {
 		return
 	}
-	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *pathNode) {
+	eachChild(node, len(s.Properties), maps.Keys(s.Properties), func(name string, below *pathNode) {
 		member := s.Properties[name]
 		if member == nil {
 			return
@@ -110,42 +110,42 @@ func (f *defaultsFinder) schema(s *schema, at *pathNode, depth int) {
 
 // value records the fields in a value. If the value is nil, it uses the default of the schema,
 // which may be nil.
-func (f *defaultsFinder) value(s *schema, at *pathNode, v any) {
+func (f *defaultsFinder) value(s *schema, node *pathNode, v any) {
 	if v == nil && s != nil {
 		v = s.defaultValue()
 	}
-	if at.path >= 0 {
-		f.addMissing(at, text(v))
+	if node.path >= 0 {
+		f.addMissing(node, text(v))
 	}
 	members, ok := v.(map[string]any)
 	if !ok {
 		return
 	}
-	each(at, len(members), maps.Keys(members), func(name string, below *pathNode) {
+	eachChild(node, len(members), maps.Keys(members), func(name string, below *pathNode) {
 		member := s.property(name)
-		if value, there := members[name]; there && (value != nil || member == nil || !member.Nullable) {
+		if value, present := members[name]; present && (value != nil || member == nil || !member.Nullable) {
 			f.value(member, below, value)
 		}
 	})
 	if s == nil {
 		return
 	}
-	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *pathNode) {
-		if _, there := members[name]; !there {
+	eachChild(node, len(s.Properties), maps.Keys(s.Properties), func(name string, below *pathNode) {
+		if _, present := members[name]; !present {
 			f.value(s.Properties[name], below, nil)
 		}
 	})
 }
 
 // addMissing records the text of a field for the current missing part of its path.
-func (f *defaultsFinder) addMissing(at *pathNode, text string) {
+func (f *defaultsFinder) addMissing(node *pathNode, text string) {
 	if text == "" {
 		return
 	}
-	parts := f.parts[at.path]
+	parts := f.parts[node.path]
 	if parts == nil {
-		parts = make([]codec.MissingValue, at.length)
-		f.parts[at.path] = parts
+		parts = make([]codec.MissingValue, node.length)
+		f.parts[node.path] = parts
 	}
 	parts[f.depth].Missing = text
 	if !f.nullable {
@@ -153,15 +153,15 @@ func (f *defaultsFinder) addMissing(at *pathNode, text string) {
 	}
 }
 
-// each calls do for the children of a node that have one of the names. many is the number of names.
-// If there are fewer children than names, it calls do for all children.
-func each(at *pathNode, many int, names iter.Seq[string], do func(name string, below *pathNode)) {
-	if len(at.children) < many {
-		names = maps.Keys(at.children)
+// eachChild calls visit for the children of a node that have one of the names. count is the number of
+// names. If there are fewer children than names, it calls visit for all children.
+func eachChild(node *pathNode, count int, names iter.Seq[string], visit func(name string, child *pathNode)) {
+	if len(node.children) < count {
+		names = maps.Keys(node.children)
 	}
 	for name := range names {
-		if below := at.children[name]; below != nil {
-			do(name, below)
+		if child := node.children[name]; child != nil {
+			visit(name, child)
 		}
 	}
 }

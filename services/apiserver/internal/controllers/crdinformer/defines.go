@@ -111,7 +111,7 @@ var conditionFields = jsontext.Compile(jsontext.Fields("type"), jsontext.Fields(
 
 // established reports whether the conditions of a definition contain Established. It runs for every
 // change of a definition.
-func established(conditions []byte) (is bool) {
+func established(conditions []byte) (found bool) {
 	if conditions == nil {
 		return false
 	}
@@ -123,10 +123,10 @@ func established(conditions []byte) (is bool) {
 		}
 		name, _ := jsontext.Text(parts[0])
 		value, _ := jsontext.Text(parts[1])
-		is = name == string(apiextensionsv1.Established) && value == string(apiextensionsv1.ConditionTrue)
-		return !is
+		found = name == string(apiextensionsv1.Established) && value == string(apiextensionsv1.ConditionTrue)
+		return !found
 	})
-	return is && err == nil
+	return found && err == nil
 }
 
 // selectablePaths returns the sorted paths of the selectable fields of all versions.

@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Config holds the dependencies of a Server.
+// Config holds the dependencies of a Syncer.
 type Config struct {
 	// Definitions is the watch cache of definitions.
 	Definitions *watchcache.Store
@@ -30,7 +30,7 @@ type Config struct {
 	Definable func(group, resource string) bool
 	// Builder builds resources. Its cache has a store for each of them (Defines).
 	Builder apiset.Builder
-	// Live are the served sets of the built-in kinds. Only the follower adds custom kinds to them.
+	// Live holds the served sets of the built-in kinds. Only the Syncer adds custom kinds to them.
 	Live   []*apiset.Live
 	Logger *slog.Logger
 }
@@ -43,7 +43,8 @@ type Syncer struct {
 	defined map[string]*defined // by key
 	// definitions holds their definitions. Observers receive copies of it.
 	definitions *btree.Map[string, *kind.CRD]
-	// pending holds the keys that differ from the newest set, with their definitions in that set.
+	// pending holds the keys of definitions that changed since the last swap, with the definitions that
+	// are served under them.
 	pending map[string]*defined
 	// unreadable holds the keys of definitions that cannot be read or served.
 	unreadable map[string]bool
@@ -66,180 +67,181 @@ type defined struct {
 
 // New returns a Syncer.
 func New(c Config) *Syncer {
-	f := &Syncer{
+	s := &Syncer{
 		Config: c, defined: map[string]*defined{}, definitions: &btree.Map[string, *kind.CRD]{}, pending: map[string]*defined{}, unreadable: map[string]bool{},
 		seed: maphash.MakeSeed(),
 	}
-	f.Informer = informer.New(informer.Config{Store: c.Definitions, Replace: f.replace, Apply: f.apply})
-	return f
+	s.Informer = informer.New(informer.Config{Store: c.Definitions, Replace: s.replace, Apply: s.apply})
+	return s
 }
 
 // OnSwapping registers a function that is called with each new set of definitions before the set is
 // served. It must be called before Run.
-func (f *Syncer) OnSwapping(observe func(kind.CRDUpdate)) {
-	f.beforeSwap = append(f.beforeSwap, observe)
+func (s *Syncer) OnSwapping(observe func(kind.CRDUpdate)) {
+	s.beforeSwap = append(s.beforeSwap, observe)
 }
 
-// OnSwapped is OnSwapping for calls after the set is served.
-func (f *Syncer) OnSwapped(observe func(kind.CRDUpdate)) { f.afterSwap = append(f.afterSwap, observe) }
+// OnSwapped registers a function that is called with each new set of definitions after the set is
+// served. It must be called before Run.
+func (s *Syncer) OnSwapped(observe func(kind.CRDUpdate)) { s.afterSwap = append(s.afterSwap, observe) }
 
 // replace serves all definitions.
-func (f *Syncer) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
+func (s *Syncer) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
 	exists := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		exists[e.Key()] = true
-		f.update(e)
+		s.update(e)
 	}
-	for key := range f.defined {
+	for key := range s.defined {
 		if !exists[key] {
-			f.remove(key)
+			s.remove(key)
 		}
 	}
-	maps.DeleteFunc(f.unreadable, func(key string, _ bool) bool { return !exists[key] })
-	f.swap(revision)
+	maps.DeleteFunc(s.unreadable, func(key string, _ bool) bool { return !exists[key] })
+	s.swap(revision)
 }
 
 // apply serves changed definitions.
-func (f *Syncer) apply(_ context.Context, changes []watchcache.Event, revision int64) {
+func (s *Syncer) apply(_ context.Context, changes []watchcache.Event, revision int64) {
 	if len(changes) == 0 {
 		return
 	}
 	for i := range changes {
 		e := changes[i].Entry
 		if changes[i].Type == watchcache.Deleted {
-			delete(f.unreadable, e.Key())
-			f.remove(e.Key())
+			delete(s.unreadable, e.Key())
+			s.remove(e.Key())
 		} else {
-			f.update(e)
+			s.update(e)
 		}
 	}
-	f.swap(revision)
+	s.swap(revision)
 }
 
 // conditionsPath selects the conditions of a stored definition.
 var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
 
 // update applies the new state of a definition.
-func (f *Syncer) update(e *watchcache.Entry) {
+func (s *Syncer) update(e *watchcache.Entry) {
 	revision := e.Revision
 	outline := e.Outline()
-	delete(f.unreadable, e.Key())
+	delete(s.unreadable, e.Key())
 	if conditions, err := conditionsPath.Find(outline, nil); err == nil && !established(conditions[0]) {
-		f.remove(e.Key())
+		s.remove(e.Key())
 		return
 	}
-	d, err := kind.Read(
-		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(outline, revision) },
-		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(e.Stored(), revision) },
+	definition, err := kind.Read(
+		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(outline, revision) },
+		func() (*apiextensionsv1.CustomResourceDefinition, error) { return s.Decode(e.Stored(), revision) },
 	)
 	if err != nil {
-		f.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key(), "error", err)
-		f.unreadable[e.Key()] = true
-		f.remove(e.Key())
+		s.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key(), "error", err)
+		s.unreadable[e.Key()] = true
+		s.remove(e.Key())
 		return
 	}
-	d.Sum = e.Sum(f.seed)
-	if !d.Has(apiextensionsv1.Established) {
-		f.remove(e.Key())
+	definition.Sum = e.Sum(s.seed)
+	if !definition.Has(apiextensionsv1.Established) {
+		s.remove(e.Key())
 		return
 	}
 	// The store is found by the accepted plural name, which must be the wanted one.
-	if names := &d.Spec.Names; d.Status.AcceptedNames.Plural != names.Plural || !f.Definable(d.Spec.Group, names.Plural) {
-		f.remove(e.Key())
+	if names := &definition.Spec.Names; definition.Status.AcceptedNames.Plural != names.Plural || !s.Definable(definition.Spec.Group, names.Plural) {
+		s.remove(e.Key())
 		return
 	}
-	if err := f.define(e, d); err != nil {
-		f.Logger.Error("custom resource cannot be served", "definition", d.Name, "error", err)
-		f.unreadable[e.Key()] = true
-		f.remove(e.Key())
+	if err := s.define(e, definition); err != nil {
+		s.Logger.Error("custom resource cannot be served", "definition", definition.Name, "error", err)
+		s.unreadable[e.Key()] = true
+		s.remove(e.Key())
 	}
 }
 
 // define builds the resources of a definition.
-func (f *Syncer) define(e *watchcache.Entry, d *kind.CRD) error {
+func (s *Syncer) define(e *watchcache.Entry, d *kind.CRD) error {
 	key := e.Key()
-	kinds := f.Maker.All(d)
+	kinds := s.Maker.All(d)
 	if len(kinds) == 0 {
-		f.remove(key)
+		s.remove(key)
 		return nil
 	}
-	prefix := apiset.KeyPrefix(f.Builder.Root, kinds[0])
-	store := f.Builder.Cache.Store(prefix)
+	prefix := apiset.KeyPrefix(s.Builder.Root, kinds[0])
+	store := s.Builder.Cache.Store(prefix)
 	if store == nil { // the cache is ahead: the definition is gone, and an event will follow
-		f.remove(key)
+		s.remove(key)
 		return nil
 	}
-	is, ok := f.Definitions.Defines(e)
+	config, ok := s.Definitions.Defines(e)
 	if !ok {
-		f.remove(key)
+		s.remove(key)
 		return nil
 	}
-	t := f.term(key, e, len(kinds))
-	resources, err := f.Builder.Custom(kinds, store, t.slot)
+	period := s.term(key, e, len(kinds))
+	resources, err := s.Builder.Custom(kinds, store, period.slot)
 	if err != nil {
 		return err
 	}
 	for _, r := range resources {
 		r.While = []storage.Precondition{{Key: key, CreateRevision: e.CreateRevision}}
-		r.Variant = is.Variant
-		r.Life = t.ctx
+		r.Variant = config.Variant
+		r.Life = period.ctx
 	}
 	d.Kinds = kinds
-	f.markPending(key)
-	f.defined[key] = &defined{d, t, apiset.Defined{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
-	f.definitions.Set(key, d)
+	s.markPending(key)
+	s.defined[key] = &defined{d, period, apiset.Defined{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
+	s.definitions.Set(key, d)
 	return nil
 }
 
 // remove removes a definition from the set.
-func (f *Syncer) remove(key string) {
-	if f.defined[key] == nil {
+func (s *Syncer) remove(key string) {
+	if s.defined[key] == nil {
 		return
 	}
-	f.markPending(key)
-	delete(f.defined, key)
-	f.definitions.Delete(key)
+	s.markPending(key)
+	delete(s.defined, key)
+	s.definitions.Delete(key)
 }
 
-// markPending records the definition in the newest set before its first change.
-func (f *Syncer) markPending(key string) {
-	if _, ok := f.pending[key]; !ok {
-		f.pending[key] = f.defined[key]
+// markPending records the served definition of a key before the first change since the last swap.
+func (s *Syncer) markPending(key string) {
+	if _, ok := s.pending[key]; !ok {
+		s.pending[key] = s.defined[key]
 	}
 }
 
 // swap serves the definitions as of a revision. It visits only changed definitions.
-func (f *Syncer) swap(revision int64) {
+func (s *Syncer) swap(revision int64) {
 	var changed []apiset.Defined
 	var changes []kind.CRDChange
-	for _, key := range slices.Sorted(maps.Keys(f.pending)) {
-		was := f.pending[key]
-		is := f.defined[key]
-		c := kind.CRDChange{}
-		if was != nil {
-			c.Before = was.definition
+	for _, key := range slices.Sorted(maps.Keys(s.pending)) {
+		before := s.pending[key]
+		current := s.defined[key]
+		change := kind.CRDChange{}
+		if before != nil {
+			change.Before = before.definition
 		}
 		switch {
-		case is != nil:
-			c.Now = is.definition
-			changed = append(changed, is.Defined)
-		case was != nil:
-			changed = append(changed, apiset.Defined{Resource: was.Resource})
+		case current != nil:
+			change.Now = current.definition
+			changed = append(changed, current.Defined)
+		case before != nil:
+			changed = append(changed, apiset.Defined{Resource: before.Resource})
 		default: // added and removed since the last set
 			continue
 		}
-		changes = append(changes, c)
+		changes = append(changes, change)
 	}
-	ended := f.endedTerms()
-	clear(f.pending)
-	update := kind.CRDUpdate{Changed: changes, All: values(f.definitions.Copy()), Complete: len(f.unreadable) == 0}
-	for _, observe := range f.beforeSwap {
+	ended := s.endedTerms()
+	clear(s.pending)
+	update := kind.CRDUpdate{Changed: changes, All: values(s.definitions.Copy()), Complete: len(s.unreadable) == 0}
+	for _, observe := range s.beforeSwap {
 		observe(update)
 	}
-	for _, live := range f.Live {
+	for _, live := range s.Live {
 		live.Swap(live.Current().With(changed, revision))
 	}
-	for _, observe := range f.afterSwap {
+	for _, observe := range s.afterSwap {
 		observe(update)
 	}
 	for _, cancel := range ended {

@@ -140,53 +140,53 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	return r
 }
 
-func (r *fixture) stored(body string) []byte {
-	r.t.Helper()
-	d, err := r.coder.DecodeBody("application/json", []byte(body), true)
+func (f *fixture) stored(body string) []byte {
+	f.t.Helper()
+	d, err := f.coder.DecodeBody("application/json", []byte(body), true)
 	if err != nil {
-		r.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	stored, err := r.coder.EncodeStored(d.Object.(registry.Object))
+	stored, err := f.coder.EncodeStored(d.Object.(registry.Object))
 	if err != nil {
-		r.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return stored
 }
 
-func (r *fixture) key(body string) string {
-	d, err := r.coder.DecodeBody("application/json", []byte(body), true)
+func (f *fixture) key(body string) string {
+	d, err := f.coder.DecodeBody("application/json", []byte(body), true)
 	if err != nil {
-		r.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return prefix + d.Object.(registry.Object).GetName()
 }
 
 // send sends changed and deleted definitions in one batch.
-func (r *fixture) send(bodies []string, gone ...string) {
+func (f *fixture) send(bodies []string, gone ...string) {
 	var b storage.Batch
 	for _, body := range bodies {
-		r.revision++
-		key := r.key(body)
-		if r.created[key] == 0 {
-			r.created[key] = r.revision
+		f.revision++
+		key := f.key(body)
+		if f.created[key] == 0 {
+			f.created[key] = f.revision
 		}
-		b.Events = append(b.Events, storage.Event{Type: storage.Updated, Key: key, Revision: r.revision, CreateRevision: r.created[key], Value: r.stored(body)})
+		b.Events = append(b.Events, storage.Event{Type: storage.Updated, Key: key, Revision: f.revision, CreateRevision: f.created[key], Value: f.stored(body)})
 	}
 	for _, name := range gone {
-		r.revision++
-		delete(r.created, prefix+name)
-		b.Events = append(b.Events, storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: r.revision})
+		f.revision++
+		delete(f.created, prefix+name)
+		b.Events = append(b.Events, storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: f.revision})
 	}
-	b.Revision = r.revision
-	r.source.batches <- b
+	b.Revision = f.revision
+	f.source.batches <- b
 }
 
 // until applies swaps until the set contains all sent changes. It returns the names that the swaps
 // report as changed, and all definitions.
-func (r *fixture) until() (changed []string, all []string) {
-	r.t.Helper()
+func (f *fixture) until() (changed []string, all []string) {
+	f.t.Helper()
 	for {
-		s := <-r.swaps
+		s := <-f.swaps
 		for _, c := range s.Changed {
 			text := func(d *kind.CRD) string {
 				if d == nil {
@@ -199,7 +199,7 @@ func (r *fixture) until() (changed []string, all []string) {
 		for d := range s.All {
 			all = append(all, d.Name)
 		}
-		if r.live.Current().Revision() >= r.revision {
+		if f.live.Current().Revision() >= f.revision {
 			return changed, all
 		}
 		all = nil
@@ -215,41 +215,41 @@ func widgets(i int, established string, more string) string {
 		"conditions":[{"type":"Established","status":%[2]q,"lastTransitionTime":null,"reason":"","message":""}]}}`, i, established, more)
 }
 
-func (r *fixture) serves(s *apiset.Set, i int) bool {
+func (f *fixture) serves(s *apiset.Set, i int) bool {
 	return s.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("widget%ds", i)}) != nil
 }
 
 // TestDefinitionsAreAddedAndRemoved: initial definitions are served at once. Later changes affect
 // only their own definition, and earlier snapshots stay as they are.
 func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
-	r := newFixture(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
+	f := newFixture(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
 	check := func(wantChanged, wantAll string, served ...int) *apiset.Set {
 		t.Helper()
-		changed, all := r.until()
+		changed, all := f.until()
 		if got := strings.Join(changed, " "); got != wantChanged {
 			t.Errorf("got changed %q, want %q", got, wantChanged)
 		}
 		if got := strings.Join(all, " "); got != wantAll {
 			t.Errorf("got served %q, want %q", got, wantAll)
 		}
-		s := r.live.Current()
+		s := f.live.Current()
 		for i := range 6 {
-			if r.serves(s, i) != slices.Contains(served, i) {
-				t.Errorf("widget%d: got served %t", i, r.serves(s, i))
+			if f.serves(s, i) != slices.Contains(served, i) {
+				t.Errorf("widget%d: got served %t", i, f.serves(s, i))
 			}
 		}
 		return s
 	}
 	const w1, w2, w3, w4 = "widget1s.example.com", "widget2s.example.com", "widget3s.example.com", "widget4s.example.com"
 	first := check("->"+w1+" ->"+w2, w1+" "+w2, 1, 2)
-	r.send([]string{widgets(4, "True", "")})
+	f.send([]string{widgets(4, "True", "")})
 	second := check("->"+w4, w1+" "+w2+" "+w4, 1, 2, 4)
-	r.send([]string{widgets(3, "True", ""), widgets(2, "True", `,"description":"other"`), widgets(5, "False", "")}, w1)
+	f.send([]string{widgets(3, "True", ""), widgets(2, "True", `,"description":"other"`), widgets(5, "False", "")}, w1)
 	check(w1+">- "+w2+">"+w2+" ->"+w3, w2+" "+w3+" "+w4, 2, 3, 4)
-	r.send([]string{widgets(2, "False", "")}, w3)
+	f.send([]string{widgets(2, "False", "")}, w3)
 	check(w2+">- "+w3+">-", w4, 4)
 	for i, s := range []*apiset.Set{first, second} {
-		if !r.serves(s, 1) || !r.serves(s, 2) || r.serves(s, 3) || r.serves(s, 4) != (i == 1) {
+		if !f.serves(s, 1) || !f.serves(s, 2) || f.serves(s, 3) || f.serves(s, 4) != (i == 1) {
 			t.Errorf("snapshot %d changed later", i)
 		}
 	}
@@ -264,23 +264,23 @@ func BenchmarkDefinition(b *testing.B) {
 			for i := range n {
 				all = append(all, widgets(i, "True", ""))
 			}
-			r := newFixture(b, all...)
-			r.until()
+			f := newFixture(b, all...)
+			f.until()
 			body := []string{widgets(n, "True", "")}
 			b.ReportAllocs()
 			for b.Loop() {
-				r.send(body)
-				r.until1()
+				f.send(body)
+				f.until1()
 			}
 		})
 	}
 }
 
 // until1 is until without a comparison of the served definitions.
-func (r *fixture) until1() {
+func (f *fixture) until1() {
 	for {
-		<-r.swaps
-		if r.live.Current().Revision() >= r.revision {
+		<-f.swaps
+		if f.live.Current().Revision() >= f.revision {
 			return
 		}
 	}

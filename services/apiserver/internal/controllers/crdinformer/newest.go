@@ -31,15 +31,15 @@ type revisionRead struct {
 }
 
 // revision returns the revision of a read that starts after the call.
-func (l *revisionReads) revision(ctx context.Context, read func(context.Context) (int64, error)) (int64, error) {
-	l.mu.Lock()
-	next := l.next
+func (r *revisionReads) revision(ctx context.Context, read func(context.Context) (int64, error)) (int64, error) {
+	r.mu.Lock()
+	next := r.next
 	if next == nil {
 		next = &revisionRead{done: make(chan struct{})}
-		l.next = next
-		time.AfterFunc(time.Until(l.began.Add(minReadInterval)), func() { l.begin(read) })
+		r.next = next
+		time.AfterFunc(time.Until(r.began.Add(minReadInterval)), func() { r.begin(read) })
 	}
-	l.mu.Unlock()
+	r.mu.Unlock()
 	select {
 	case <-next.done:
 		return next.revision, next.err
@@ -49,12 +49,12 @@ func (l *revisionReads) revision(ctx context.Context, read func(context.Context)
 }
 
 // begin runs the read for all callers that have joined it.
-func (l *revisionReads) begin(read func(context.Context) (int64, error)) {
-	l.mu.Lock()
-	next := l.next
-	l.next = nil
-	l.began = time.Now()
-	l.mu.Unlock()
+func (r *revisionReads) begin(read func(context.Context) (int64, error)) {
+	r.mu.Lock()
+	next := r.next
+	r.next = nil
+	r.began = time.Now()
+	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) // independent of the callers' contexts
 	defer cancel()
 	next.revision, next.err = read(ctx)
@@ -63,23 +63,23 @@ func (l *revisionReads) begin(read func(context.Context) (int64, error)) {
 
 // Settled waits until the set contains the definitions as of a revision, and everything that the
 // watch cache has of them by then. The wait is bounded by settleTimeout.
-func (f *Syncer) Settled(ctx context.Context, revision int64) {
+func (s *Syncer) Settled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	if f.Definitions.WaitFor(ctx, revision) != nil {
+	if s.Definitions.WaitFor(ctx, revision) != nil {
 		return
 	}
-	_, _ = f.Live[0].Wait(ctx, f.Definitions.Snapshot().Changed()) // bounded: the set may follow later
+	_, _ = s.Live[0].Wait(ctx, s.Definitions.Snapshot().Changed()) // bounded: the set may follow later
 }
 
 // Newest returns the set of the newest definitions in the store. It contains every definition that
 // another replica has acknowledged. The wait is bounded by settleTimeout. After that, Newest
 // returns the current set.
-func (f *Syncer) Newest(ctx context.Context, live *apiset.Live) *apiset.Set {
+func (s *Syncer) Newest(ctx context.Context, live *apiset.Live) *apiset.Set {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	if revision, err := f.revisionReads.revision(ctx, f.Definitions.MostRecent); err == nil {
-		f.Settled(ctx, revision)
+	if revision, err := s.revisionReads.revision(ctx, s.Definitions.MostRecent); err == nil {
+		s.Settled(ctx, revision)
 	}
 	return live.Current()
 }

@@ -12,18 +12,18 @@ import (
 
 // TestRefreshesShareReads: concurrent refreshes share reads of the store.
 func TestRefreshesShareReads(t *testing.T) {
-	r := newFixture(t, widgets(1, "True", ""))
-	r.until()
+	f := newFixture(t, widgets(1, "True", ""))
+	f.until()
 	var reads atomic.Int64
 	confirm := func(at int64) int64 { reads.Add(1); return at }
-	r.source.confirm.Store(&confirm)
+	f.source.confirm.Store(&confirm)
 	const callers, each, between = 200, 20, 5 * time.Millisecond
 	var all sync.WaitGroup
 	begin := time.Now()
 	for range callers {
 		all.Go(func() {
 			for range each {
-				if s := r.follower.Newest(t.Context(), r.live); !r.serves(s, 1) {
+				if s := f.follower.Newest(t.Context(), f.live); !f.serves(s, 1) {
 					t.Error("a definition is not served")
 				}
 			}
@@ -38,17 +38,17 @@ func TestRefreshesShareReads(t *testing.T) {
 // TestRefreshDoesNotJoinEarlierRead: a read that is in progress may be older than a write that
 // precedes the refresh. The refresh waits for the next read.
 func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
-	r := newFixture(t, widgets(1, "True", ""))
-	r.until()
+	f := newFixture(t, widgets(1, "True", ""))
+	f.until()
 	began, answer := make(chan int64), make(chan int64)
 	confirm := func(at int64) int64 {
 		began <- at
 		return <-answer
 	}
-	r.source.confirm.Store(&confirm)
+	f.source.confirm.Store(&confirm)
 	revisionRead := func() <-chan *apiset.Set {
 		found := make(chan *apiset.Set, 1)
-		go func() { found <- r.follower.Newest(context.Background(), r.live) }()
+		go func() { found <- f.follower.Newest(context.Background(), f.live) }()
 		return found
 	}
 	first := revisionRead()
@@ -56,14 +56,14 @@ func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 	// Another replica creates a definition, and the client has its response.
 	second := revisionRead()
 	answer <- at
-	if s := <-first; r.serves(s, 2) {
+	if s := <-first; f.serves(s, 2) {
 		t.Error("a definition is served before its event")
 	}
 	<-began
 	answer <- at + 1
-	r.send([]string{widgets(2, "True", "")})
-	r.until()
-	if s := <-second; !r.serves(s, 2) {
+	f.send([]string{widgets(2, "True", "")})
+	f.until()
+	if s := <-second; !f.serves(s, 2) {
 		t.Error("a definition from before the refresh is not served")
 	}
 }

@@ -12,22 +12,22 @@ import (
 // term is the period in which a definition describes its resource in the same way.
 type term struct {
 	entry  *watchcache.Entry // the first entry of the period
-	slot   int
+	slot   int               // the first slot for cached encodings
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// term returns the term of the definition before if the entry e says the same, and otherwise a
-// new one with a slot for each version.
-func (f *Syncer) term(key string, e *watchcache.Entry, versions int) *term {
-	if was := f.defined[key]; was != nil && equivalent(was.term.entry, e) {
-		return was.term
+// term returns the current term of a definition if the entry e describes its resource in the same
+// way. Otherwise it returns a new term with a slot for each version.
+func (s *Syncer) term(key string, e *watchcache.Entry, versions int) *term {
+	if current := s.defined[key]; current != nil && equivalent(current.term.entry, e) {
+		return current.term
 	}
-	t := &term{entry: e, slot: f.nextSlot}
+	t := &term{entry: e, slot: s.nextSlot}
 	if t.slot > apiset.MaxSlots-versions {
 		t.slot = 0
 	}
-	f.nextSlot = t.slot + versions
+	s.nextSlot = t.slot + versions
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
@@ -52,14 +52,14 @@ func equivalent(a, b *watchcache.Entry) bool {
 // endedTerms returns the functions that cancel the terms that are no longer served. It omits terms
 // of deleted definitions, because watches still report the deletion of their last objects. They end
 // with the store.
-func (f *Syncer) endedTerms() (ends []context.CancelFunc) {
-	for key, was := range f.pending {
-		is := f.defined[key]
+func (s *Syncer) endedTerms() (ends []context.CancelFunc) {
+	for key, before := range s.pending {
+		current := s.defined[key]
 		switch {
-		case was == nil, is != nil && is.term == was.term:
-		case is == nil && was.Versions[0].Store.Gone():
+		case before == nil, current != nil && current.term == before.term:
+		case current == nil && before.Versions[0].Store.Gone():
 		default:
-			ends = append(ends, was.term.cancel)
+			ends = append(ends, before.term.cancel)
 		}
 	}
 	return ends

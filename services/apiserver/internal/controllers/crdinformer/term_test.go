@@ -13,16 +13,16 @@ import (
 // TestTermsOfDefinitions: cached encodings and watches survive changes of a definition that do not
 // affect its objects. Other changes end them.
 func TestTermsOfDefinitions(t *testing.T) {
-	now := func(r *fixture) *apiset.Resource {
-		return r.live.Current().Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widget1s"})
+	now := func(f *fixture) *apiset.Resource {
+		return f.live.Current().Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widget1s"})
 	}
 	described := func(text string) string { return widgets(1, "True", fmt.Sprintf(`,"description":%q`, text)) }
 	annotated := func(body, text string) string {
 		return strings.Replace(body, `"metadata":{`, fmt.Sprintf(`"metadata":{"annotations":{"a":%q},`, text), 1)
 	}
-	r := newFixture(t, described("first"))
-	r.until()
-	first := now(r)
+	f := newFixture(t, described("first"))
+	f.until()
+	first := now(f)
 	for name, c := range map[string]struct {
 		body string
 		ends bool
@@ -33,35 +33,35 @@ func TestTermsOfDefinitions(t *testing.T) {
 		"not established":   {body: widgets(1, "False", `,"description":"first"`)}, // its store ends them
 		"no served version": {body: strings.Replace(described("first"), `"served":true`, `"served":false`, 1), ends: true},
 	} {
-		r.send([]string{described("first")})
-		r.until()
-		was := now(r)
-		r.send([]string{c.body})
-		r.until()
+		f.send([]string{described("first")})
+		f.until()
+		was := now(f)
+		f.send([]string{c.body})
+		f.until()
 		if c.ends {
 			<-was.Life.Done() // shortly after the new definition is served
 		} else if was.Life.Err() != nil {
-			t.Errorf("%s: watches ended", name)
+			t.Errorf("%s: got ended watches, want them to continue", name)
 		}
-		if is := now(r); is != nil && (is.Slot == was.Slot) == c.ends {
+		if is := now(f); is != nil && (is.Slot == was.Slot) == c.ends {
 			t.Errorf("%s: got slots %d and %d", name, was.Slot, is.Slot)
 		}
 	}
 	seen := map[int]bool{first.Slot: true}
 	for i := range 1100 {
-		r.send([]string{described(fmt.Sprint(i))})
-		r.until()
-		if slot := now(r).Slot; seen[slot] {
+		f.send([]string{described(fmt.Sprint(i))})
+		f.until()
+		if slot := now(f).Slot; seen[slot] {
 			t.Fatalf("after %d changes: got the slot of an earlier definition", i)
 		} else {
 			seen[slot] = true
 		}
 	}
-	r.send([]string{described("again")})
-	r.until()
-	was := now(r)
-	r.send(nil, "widget1s.example.com")
-	r.until()
+	f.send([]string{described("again")})
+	f.until()
+	was := now(f)
+	f.send(nil, "widget1s.example.com")
+	f.until()
 	if was.Life.Err() != nil { // the store has ended them by then
 		t.Error("watches ended before the last events")
 	}

@@ -54,35 +54,35 @@ func (p namespacedName) candidate() internalclient.Ref {
 // New returns a Controller.
 func New(c Config) *Controller { return &Controller{Config: c} }
 
-// CandidateChanged notifies the Controller of a written or deleted candidate.
-func (k *Controller) CandidateChanged(namespace, name string) {
-	if c := k.current.Load(); c != nil {
-		c.enqueue(job{candidates, namespacedName{namespace, name}})
+// CandidateChanged notifies the Controller that a candidate was written or deleted.
+func (c *Controller) CandidateChanged(namespace, name string) {
+	if w := c.current.Load(); w != nil {
+		w.enqueue(job{candidates, namespacedName{namespace, name}})
 	}
 }
 
-// LeaseChanged notifies the Controller of a written or deleted lease. Most leases belong to nodes.
-// They change all the time and have no candidates.
-func (k *Controller) LeaseChanged(namespace, name string) {
+// LeaseChanged notifies the Controller that a lease was written or deleted. It ignores leases without
+// candidates, such as those of nodes, which change often.
+func (c *Controller) LeaseChanged(namespace, name string) {
 	lease := namespacedName{namespace, name}
-	if c := k.current.Load(); c != nil && c.isContested(lease) {
-		c.enqueue(job{leases, lease})
+	if w := c.current.Load(); w != nil && w.isContested(lease) {
+		w.enqueue(job{leases, lease})
 	}
 }
 
 // Check is a health check. It fails until Run has started.
-func (k *Controller) Check(*http.Request) error {
-	if !k.started.Load() {
+func (c *Controller) Check(*http.Request) error {
+	if !c.started.Load() {
 		return errors.New("not finished")
 	}
 	return nil
 }
 
 // Run competes for the Lease, and elects leaders while it holds the Lease, until ctx ends.
-func (k *Controller) Run(ctx context.Context) error {
-	k.started.Store(true)
-	o := &elector{Config: k.Config, key: controllerLease()}
-	return o.run(ctx, k.elect)
+func (c *Controller) Run(ctx context.Context) error {
+	c.started.Store(true)
+	e := &elector{Config: c.Config, key: controllerLease()}
+	return e.run(ctx, c.elect)
 }
 
 // controllerLease returns the Lease that the replicas compete for. Candidates may not stand for it.
@@ -91,9 +91,9 @@ func controllerLease() namespacedName {
 }
 
 // elect runs a worker until ctx ends.
-func (k *Controller) elect(ctx context.Context) {
-	c := newWorker(k.Config)
-	k.current.Store(c) // before the first read, so that no later change is missed
-	defer k.current.Store(nil)
-	c.run(ctx)
+func (c *Controller) elect(ctx context.Context) {
+	w := newWorker(c.Config)
+	c.current.Store(w) // before the first read, so that no later change is missed
+	defer c.current.Store(nil)
+	w.run(ctx)
 }

@@ -1,7 +1,7 @@
 // Package leaderelection implements coordinated leader election (Kubernetes: KEP-4355) for clients
 // that let the server choose their leader. Candidates declare in LeaseCandidates which lease they
 // stand for and which versions they are. The server writes the chosen candidate into the Lease.
-// Leading, renewing and releasing are up to the candidate; client-go does it.
+// The candidate itself renews and releases the Lease, as client-go does.
 //
 // One replica at a time does the work: the holder of the controller's own Lease (elector.go). It
 // tracks the candidates of each lease (worker.go). A change of a lease or candidate causes one

@@ -32,10 +32,10 @@ type elector struct {
 }
 
 // run calls work whenever this replica holds the Lease, until ctx ends.
-func (o *elector) run(ctx context.Context, work func(context.Context)) error {
+func (e *elector) run(ctx context.Context, work func(context.Context)) error {
 	for {
-		if held, _ := o.tryAcquireOrRenew(ctx); held {
-			o.lead(ctx, work)
+		if held, _ := e.tryAcquireOrRenew(ctx); held {
+			e.lead(ctx, work)
 		}
 		select {
 		case <-time.After(retryPeriod):
@@ -47,20 +47,20 @@ func (o *elector) run(ctx context.Context, work func(context.Context)) error {
 
 // lead runs work as long as the Lease is renewed. It releases the Lease only after work has ended,
 // so that no two replicas work at once.
-func (o *elector) lead(ctx context.Context, work func(context.Context)) {
-	o.Logger.Info("acquired the leader election lease", "lease", o.key.String())
-	working, stop := context.WithCancel(ctx)
+func (e *elector) lead(ctx context.Context, work func(context.Context)) {
+	e.Logger.Info("acquired the leader election lease", "lease", e.key.String())
+	workCtx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := task.Protect(func() error { work(working); return nil }); err != nil {
-			o.Logger.Error("failed to elect leaders; restarting", "error", err)
+		if err := task.Protect(func() error { work(workCtx); return nil }); err != nil {
+			e.Logger.Error("failed to elect leaders; restarting", "error", err)
 		}
 	}()
 	defer func() {
 		stop()
 		<-ended
-		o.release(ctx)
+		e.release(ctx)
 	}()
 	tick := time.NewTicker(retryPeriod)
 	defer tick.Stop()
@@ -72,8 +72,8 @@ func (o *elector) lead(ctx context.Context, work func(context.Context)) {
 		case <-ctx.Done():
 			return
 		}
-		trying, cancel := context.WithTimeout(ctx, renewDeadline/2)
-		held, lost := o.tryAcquireOrRenew(trying)
+		tryCtx, cancel := context.WithTimeout(ctx, renewDeadline/2)
+		held, lost := e.tryAcquireOrRenew(tryCtx)
 		cancel()
 		if lost {
 			break
@@ -82,46 +82,46 @@ func (o *elector) lead(ctx context.Context, work func(context.Context)) {
 			renewed = time.Now()
 		}
 	}
-	o.Logger.Warn("lost the leader election lease", "lease", o.key.String())
+	e.Logger.Warn("lost the leader election lease", "lease", e.key.String())
 }
 
 // tryAcquireOrRenew acquires or renews the Lease. lost reports that another replica holds it. Both
 // results are false if the state is unknown.
-func (o *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
+func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 	var l coordinationv1.Lease
-	err := o.API.Get(ctx, o.key.lease(), &l)
-	now := metav1.MicroTime{Time: o.Now()}
+	err := e.API.Get(ctx, e.key.lease(), &l)
+	now := metav1.MicroTime{Time: e.Now()}
 	seconds := int32(leaseDuration / time.Second)
 	if apierrors.IsNotFound(err) {
-		l = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.key.namespace, Name: o.key.name}}
-		l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &o.Identity, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32)}
-		return o.API.Create(ctx, internalclient.Collection(group, "v1", leases, o.key.namespace), &l) == nil, false
+		l = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.key.namespace, Name: e.key.name}}
+		l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &e.Identity, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32)}
+		return e.API.Create(ctx, internalclient.Collection(group, "v1", leases, e.key.namespace), &l) == nil, false
 	}
 	if err != nil {
 		return false, false
 	}
-	if l.ResourceVersion != o.seenVersion {
-		o.seenVersion, o.seenAt = l.ResourceVersion, time.Now()
+	if l.ResourceVersion != e.seenVersion {
+		e.seenVersion, e.seenAt = l.ResourceVersion, time.Now()
 	}
-	if holder := valueOf(l.Spec.HolderIdentity); holder != o.Identity {
-		if holder != "" && time.Since(o.seenAt) < o.durationOf(&l) {
+	if holder := valueOf(l.Spec.HolderIdentity); holder != e.Identity {
+		if holder != "" && time.Since(e.seenAt) < e.durationOf(&l) {
 			return false, true
 		}
 		transitions := int32(1)
-		if was := l.Spec.LeaseTransitions; was != nil {
-			transitions += *was
+		if previous := l.Spec.LeaseTransitions; previous != nil {
+			transitions += *previous
 		}
 		l.Spec.AcquireTime = &now
 		l.Spec.LeaseTransitions = &transitions
 	}
-	l.Spec.HolderIdentity = &o.Identity
+	l.Spec.HolderIdentity = &e.Identity
 	l.Spec.LeaseDurationSeconds = &seconds
 	l.Spec.RenewTime = &now
-	return o.API.Update(ctx, o.key.lease(), &l, nil) == nil, false
+	return e.API.Update(ctx, e.key.lease(), &l, nil) == nil, false
 }
 
 // durationOf returns how long after a change of the Lease its holder keeps it.
-func (o *elector) durationOf(l *coordinationv1.Lease) time.Duration {
+func (e *elector) durationOf(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
 		return leaseDuration
 	}
@@ -130,17 +130,17 @@ func (o *elector) durationOf(l *coordinationv1.Lease) time.Duration {
 
 // release releases the Lease if this replica holds it, so that another replica takes over
 // immediately.
-func (o *elector) release(ctx context.Context) {
+func (e *elector) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryPeriod)
 	defer cancel()
 	var l coordinationv1.Lease
-	if err := o.API.Get(ctx, o.key.lease(), &l); err != nil || valueOf(l.Spec.HolderIdentity) != o.Identity {
+	if err := e.API.Get(ctx, e.key.lease(), &l); err != nil || valueOf(l.Spec.HolderIdentity) != e.Identity {
 		return
 	}
 	second := int32(1)
 	l.Spec.HolderIdentity = nil
 	l.Spec.LeaseDurationSeconds = &second
-	if err := o.API.Update(ctx, o.key.lease(), &l, nil); err != nil {
-		o.Logger.Warn("failed to release the leader election lease; another replica acquires it when it expires", "error", err)
+	if err := e.API.Update(ctx, e.key.lease(), &l, nil); err != nil {
+		e.Logger.Warn("failed to release the leader election lease; another replica acquires it when it expires", "error", err)
 	}
 }

@@ -49,22 +49,22 @@ func key(c *internalclient.Call, name string) string {
 }
 
 // Do implements internalclient.Door.
-func (w *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (f *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	gone := apierrors.NewNotFound(c.GroupResource(), c.Name)
-	if w.down {
+	if f.down {
 		return apierrors.NewServiceUnavailable("down")
 	}
-	w.calls[c.Verb]++
-	if now := time.Now(); now != w.last {
-		w.last, w.since = now, map[internalclient.Verb]int{}
+	f.calls[c.Verb]++
+	if now := time.Now(); now != f.last {
+		f.last, f.since = now, map[internalclient.Verb]int{}
 	}
-	w.since[c.Verb]++
-	w.most[c.Verb] = max(w.most[c.Verb], w.since[c.Verb])
+	f.since[c.Verb]++
+	f.most[c.Verb] = max(f.most[c.Verb], f.since[c.Verb])
 	switch c.Verb {
 	case internalclient.Get:
-		o := w.stored[key(&c, c.Name)]
+		o := f.stored[key(&c, c.Name)]
 		if o == nil {
 			return gone
 		}
@@ -72,7 +72,7 @@ func (w *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 	case internalclient.List:
 		list := map[string]any{}
 		var items []any
-		for k, o := range w.stored {
+		for k, o := range f.stored {
 			if strings.HasPrefix(k, c.Resource+"/") {
 				items = append(items, o)
 			}
@@ -80,19 +80,19 @@ func (w *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 		list["items"] = items
 		return show(list, out)
 	case internalclient.Delete:
-		o := w.stored[key(&c, c.Name)]
+		o := f.stored[key(&c, c.Name)]
 		if o == nil {
 			return gone
 		}
 		if v := c.Delete.Preconditions.ResourceVersion; *v != o.GetResourceVersion() {
 			return apierrors.NewConflict(c.GroupResource(), c.Name, nil)
 		}
-		delete(w.stored, key(&c, c.Name))
-		w.notify(o)
+		delete(f.stored, key(&c, c.Name))
+		f.notify(o)
 		return nil
 	}
 	sent := c.Sent.(registry.Object).DeepCopyObject().(registry.Object)
-	was := w.stored[key(&c, sent.GetName())]
+	was := f.stored[key(&c, sent.GetName())]
 	switch {
 	case c.Verb == internalclient.Create && was != nil:
 		return apierrors.NewAlreadyExists(c.GroupResource(), sent.GetName())
@@ -101,21 +101,21 @@ func (w *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 	case c.Verb == internalclient.Update && was.GetResourceVersion() != sent.GetResourceVersion():
 		return apierrors.NewConflict(c.GroupResource(), c.Name, nil)
 	}
-	w.put(key(&c, sent.GetName()), sent)
+	f.putObject(key(&c, sent.GetName()), sent)
 	return nil
 }
 
-func (w *fixture) put(at string, o registry.Object) {
-	w.revision++
-	o.SetResourceVersion(strconv.Itoa(w.revision))
-	w.stored[at] = o
-	w.writes[at]++
-	w.notify(o)
+func (f *fixture) putObject(at string, o registry.Object) {
+	f.revision++
+	o.SetResourceVersion(strconv.Itoa(f.revision))
+	f.stored[at] = o
+	f.writes[at]++
+	f.notify(o)
 }
 
 // notify reports a change to the controllers.
-func (w *fixture) notify(o registry.Object) {
-	for _, k := range w.controllers {
+func (f *fixture) notify(o registry.Object) {
+	for _, k := range f.controllers {
 		if _, is := o.(*coordinationv1.Lease); is {
 			k.LeaseChanged(o.GetNamespace(), o.GetName())
 		} else {
@@ -133,25 +133,25 @@ func show(o, out any) error {
 }
 
 // controller runs the controller of one replica. stop stops it and waits for its end.
-func (w *fixture) controller(identity string) (stop func()) {
-	k := leaderelection.New(leaderelection.Config{API: &internalclient.Client{Doer: w}, Identity: identity, Logger: slog.New(slog.NewJSONHandler(&w.logged, nil)), Now: time.Now})
-	w.mu.Lock()
-	w.controllers = append(w.controllers, k)
-	w.mu.Unlock()
-	ctx, cancel := context.WithCancel(w.t.Context())
+func (f *fixture) controller(identity string) (stop func()) {
+	k := leaderelection.New(leaderelection.Config{API: &internalclient.Client{Doer: f}, Identity: identity, Logger: slog.New(slog.NewJSONHandler(&f.logged, nil)), Now: time.Now})
+	f.mu.Lock()
+	f.controllers = append(f.controllers, k)
+	f.mu.Unlock()
+	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = k.Run(ctx) }()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
-	w.t.Cleanup(stop)
+	f.t.Cleanup(stop)
 	return stop
 }
 
 const oldest = string(coordinationv1.OldestEmulationVersion)
 
 // addCandidate writes a candidate in namespace ns, or renews it.
-func (w *fixture) addCandidate(name, lease, emulation, binary, strategy string, but ...func(*coordinationv1beta1.LeaseCandidateSpec)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (f *fixture) addCandidate(name, lease, emulation, binary, strategy string, but ...func(*coordinationv1beta1.LeaseCandidateSpec)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	c := &coordinationv1beta1.LeaseCandidate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Now()}}
 	if lease == "leader-election-controller" {
 		c.Namespace = "kube-system"
@@ -162,14 +162,14 @@ func (w *fixture) addCandidate(name, lease, emulation, binary, strategy string, 
 	for _, change := range but {
 		change(&c.Spec)
 	}
-	w.put("leasecandidates/"+c.Namespace+"/"+name, c)
+	f.putObject("leasecandidates/"+c.Namespace+"/"+name, c)
 }
 
 // live answers pings for candidates and renews leases of holders, until they are killed.
-func (w *fixture) live(names ...string) (kill func(string)) { return w.liveBy(0, names...) }
+func (f *fixture) live(names ...string) (kill func(string)) { return f.liveBy(0, names...) }
 
 // liveBy is live with a clock that is ahead.
-func (w *fixture) liveBy(ahead time.Duration, names ...string) (kill func(string)) {
+func (f *fixture) liveBy(ahead time.Duration, names ...string) (kill func(string)) {
 	alive := map[string]bool{}
 	for _, n := range names {
 		alive[n] = true
@@ -185,34 +185,34 @@ func (w *fixture) liveBy(ahead time.Duration, names ...string) (kill func(string
 			case <-stop:
 				return
 			}
-			w.mu.Lock()
-			for k, o := range w.stored {
+			f.mu.Lock()
+			for k, o := range f.stored {
 				switch o := o.(type) {
 				case *coordinationv1beta1.LeaseCandidate:
 					if alive[o.Name] && o.Spec.PingTime != nil && o.Spec.PingTime.After(o.Spec.RenewTime.Time) {
 						o = o.DeepCopy()
 						o.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(ahead)}
-						w.put(k, o)
+						f.putObject(k, o)
 					}
 				case *coordinationv1.Lease:
 					if h := o.Spec.HolderIdentity; h != nil && alive[*h] && o.Spec.PreferredHolder == nil {
 						o = o.DeepCopy()
 						o.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-						w.put(k, o)
+						f.putObject(k, o)
 					}
 				}
 			}
-			w.mu.Unlock()
+			f.mu.Unlock()
 		}
 	})
-	w.t.Cleanup(func() { close(stop); done.Wait() })
-	return func(name string) { w.mu.Lock(); delete(alive, name); w.mu.Unlock() }
+	f.t.Cleanup(func() { close(stop); done.Wait() })
+	return func(name string) { f.mu.Lock(); delete(alive, name); f.mu.Unlock() }
 }
 
-func (w *fixture) lease(at string) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	l, _ := w.stored["leases/"+at].(*coordinationv1.Lease)
+func (f *fixture) lease(at string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l, _ := f.stored["leases/"+at].(*coordinationv1.Lease)
 	if l == nil {
 		return "none"
 	}
@@ -229,10 +229,10 @@ func (w *fixture) lease(at string) string {
 	return fmt.Sprintf("%s %s %s", text(l.Spec.HolderIdentity), text(l.Spec.PreferredHolder), strategy)
 }
 
-func (w *fixture) written(at string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.writes[at]
+func (f *fixture) written(at string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.writes[at]
 }
 
 // after advances the time of the bubble.

@@ -37,21 +37,21 @@ func TestElection(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newFixture(t)
+				f := newFixture(t)
 				var names []string
 				for _, c := range tt.all {
-					w.addCandidate(c.name, "l", c.emulation, c.binary, c.strategy)
+					f.addCandidate(c.name, "l", c.emulation, c.binary, c.strategy)
 					names = append(names, c.name)
 					after(time.Second)
 				}
-				kill := w.live(names...)
+				kill := f.live(names...)
 				for _, name := range tt.dead {
 					kill(name)
 				}
 				after(10 * time.Second) // the initial renewals are too old to count
-				w.controller("one")
+				f.controller("one")
 				after(15 * time.Second)
-				if got := w.lease("ns/l"); got != tt.want {
+				if got := f.lease("ns/l"); got != tt.want {
 					t.Errorf("got lease %s, want %s", got, tt.want)
 				}
 			})
@@ -62,28 +62,28 @@ func TestElection(t *testing.T) {
 // TestLeaseLifecycle takes a lease through all transitions, one after the other.
 func TestLeaseLifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
-		kill := w.live("new", "old", "older")
-		w.controller("one")
+		f := newFixture(t)
+		kill := f.live("new", "old", "older")
+		f.controller("one")
 		want := func(what, want string) {
 			t.Helper()
-			if got := w.lease("ns/l"); got != want {
+			if got := f.lease("ns/l"); got != want {
 				t.Errorf("%s: got lease %s, want %s", what, got, want)
 			}
 		}
-		w.addCandidate("new", "l", "1.33.0", "1.33.0", oldest)
+		f.addCandidate("new", "l", "1.33.0", "1.33.0", oldest)
 		after(10 * time.Second)
 		want("single candidate", "new - "+oldest)
-		calls := w.written("leasecandidates/ns/new")
+		calls := f.written("leasecandidates/ns/new")
 		after(10 * time.Minute)
-		if got := w.written("leasecandidates/ns/new"); got != calls {
-			t.Errorf("got %d pings of a candidate without a change", got-calls)
+		if got := f.written("leasecandidates/ns/new"); got != calls {
+			t.Errorf("got %d pings of a candidate without a change, want %v", got-calls, calls)
 		}
 		after(6 * time.Minute)
-		if got := w.written("leasecandidates/ns/new"); got != calls+2 {
-			t.Errorf("got %d pings and answers before the candidate expires", got-calls)
+		if got := f.written("leasecandidates/ns/new"); got != calls+2 {
+			t.Errorf("got %d pings and answers before the candidate expires, want %v", got-calls, calls+2)
 		}
-		w.addCandidate("old", "l", "1.32.0", "1.33.0", oldest)
+		f.addCandidate("old", "l", "1.32.0", "1.33.0", oldest)
 		after(2 * time.Second)
 		want("an older version becomes a candidate", "new old "+oldest)
 		after(10 * time.Second) // the holder lets the lease expire
@@ -91,27 +91,27 @@ func TestLeaseLifecycle(t *testing.T) {
 		kill("old")
 		after(20 * time.Second)
 		want("it died", "new - "+oldest)
-		calls = w.written("leasecandidates/ns/new")
+		calls = f.written("leasecandidates/ns/new")
 		after(5 * time.Minute)
-		if got := w.written("leasecandidates/ns/new"); got != calls {
-			t.Errorf("got %d pings because of a dead candidate", got-calls)
+		if got := f.written("leasecandidates/ns/new"); got != calls {
+			t.Errorf("got %d pings because of a dead candidate, want %v", got-calls, calls)
 		}
 		kill("new")
-		w.live("new")
+		f.live("new")
 		after(time.Second)
-		w.mu.Lock()
-		l := w.stored["leases/ns/l"].DeepCopyObject().(*coordinationv1.Lease)
+		f.mu.Lock()
+		l := f.stored["leases/ns/l"].DeepCopyObject().(*coordinationv1.Lease)
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-time.Hour)}
-		w.put("leases/ns/l", l)
-		w.mu.Unlock()
+		f.putObject("leases/ns/l", l)
+		f.mu.Unlock()
 		after(10 * time.Second)
-		if got := w.lease("ns/l"); got != "new - "+oldest {
-			t.Errorf("expired lease of a live holder: got %s", got)
+		if got := f.lease("ns/l"); got != "new - "+oldest {
+			t.Errorf("expired lease of a live holder: got %s, want %v", got, "new - "+oldest)
 		}
 		after(40 * time.Minute)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.stored["leasecandidates/ns/old"] != nil || w.stored["leasecandidates/ns/new"] == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.stored["leasecandidates/ns/old"] != nil || f.stored["leasecandidates/ns/new"] == nil {
 			t.Error("the dead candidate is kept, or the live one is removed")
 		}
 	})
@@ -121,31 +121,31 @@ func TestLeaseLifecycle(t *testing.T) {
 func TestOneControllerElects(t *testing.T) {
 	const controllerLease = "kube-system/leader-election-controller"
 	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
-		stop := w.controller("one")
+		f := newFixture(t)
+		stop := f.controller("one")
 		after(time.Second)
-		w.controller("two")
+		f.controller("two")
 		after(time.Minute)
-		if got := w.lease(controllerLease); got != "one - -" {
-			t.Errorf("got lease of the controller %s", got)
+		if got := f.lease(controllerLease); got != "one - -" {
+			t.Errorf("got lease of the controller %s, want \"one - -\"", got)
 		}
 		stop()
 		after(5 * time.Second) // the lease was released
-		if got := w.lease(controllerLease); got != "two - -" {
-			t.Errorf("after the first controller stopped: got lease %s", got)
+		if got := f.lease(controllerLease); got != "two - -" {
+			t.Errorf("after the first controller stopped: got lease %s, want \"two - -\"", got)
 		}
-		w.mu.Lock()
-		w.down = true
-		w.mu.Unlock()
+		f.mu.Lock()
+		f.down = true
+		f.mu.Unlock()
 		after(time.Minute)
-		w.mu.Lock()
-		w.down = false
-		w.mu.Unlock()
-		w.live("a")
-		w.addCandidate("a", "l", "1.33.0", "1.33.0", oldest)
+		f.mu.Lock()
+		f.down = false
+		f.mu.Unlock()
+		f.live("a")
+		f.addCandidate("a", "l", "1.33.0", "1.33.0", oldest)
 		after(30 * time.Second)
-		if got := w.lease("ns/l"); got != "a - "+oldest {
-			t.Errorf("after an outage: got lease %s", got)
+		if got := f.lease("ns/l"); got != "a - "+oldest {
+			t.Errorf("after an outage: got lease %s, want %v", got, "a - "+oldest)
 		}
 	})
 }
@@ -154,18 +154,18 @@ func TestOneControllerElects(t *testing.T) {
 // of election.
 func TestIneligibleLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
-		w.live("a", "b", "c")
-		w.addCandidate("a", "leader-election-controller", "1.1.0", "1.1.0", oldest)
-		w.addCandidate("b", "x/../y", "1.1.0", "1.1.0", oldest)
-		w.addCandidate("c", "l", "1.1.0", "1.1.0", oldest)
-		w.controller("one")
+		f := newFixture(t)
+		f.live("a", "b", "c")
+		f.addCandidate("a", "leader-election-controller", "1.1.0", "1.1.0", oldest)
+		f.addCandidate("b", "x/../y", "1.1.0", "1.1.0", oldest)
+		f.addCandidate("c", "l", "1.1.0", "1.1.0", oldest)
+		f.controller("one")
 		after(time.Minute)
-		if got := w.lease("kube-system/leader-election-controller"); got != "one - -" {
-			t.Errorf("got lease of the controller %s", got)
+		if got := f.lease("kube-system/leader-election-controller"); got != "one - -" {
+			t.Errorf("got lease of the controller %s, want \"one - -\"", got)
 		}
-		if got := w.lease("ns/x/../y") + " " + w.lease("ns/l"); got != "none c - "+oldest {
-			t.Errorf("got leases %s", got)
+		if got := f.lease("ns/x/../y") + " " + f.lease("ns/l"); got != "none c - "+oldest {
+			t.Errorf("got leases %s, want %v", got, "none c - "+oldest)
 		}
 	})
 }
@@ -179,35 +179,35 @@ func TestClocksThatAreAhead(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		as   func(*spec)
-		live func(w *fixture)
+		live func(f *fixture)
 		want string
 	}{
 		{"dead candidate with a renewTime in the future", func(s *spec) { s.RenewTime = ahead(year) }, func(*fixture) {}, "b"},
 		{"dead candidate with a pingTime in the future", func(s *spec) { s.PingTime = ahead(year) }, func(*fixture) {}, "b"},
 		{"both, of one that died", func(s *spec) { s.RenewTime, s.PingTime = ahead(year), ahead(2*year) }, func(*fixture) {}, "b"},
-		{"live candidate with a clock that is ahead", func(s *spec) { s.RenewTime = ahead(time.Hour) }, func(w *fixture) { w.liveBy(time.Hour, "a") }, "a"},
-		{"candidate with a corrected clock", func(s *spec) { s.RenewTime = ahead(year) }, func(w *fixture) { w.live("a") }, "a"},
-		{"live candidate with a pingTime in the future", func(s *spec) { s.PingTime = ahead(year) }, func(w *fixture) { w.live("a") }, "a"},
+		{"live candidate with a clock that is ahead", func(s *spec) { s.RenewTime = ahead(time.Hour) }, func(f *fixture) { f.liveBy(time.Hour, "a") }, "a"},
+		{"candidate with a corrected clock", func(s *spec) { s.RenewTime = ahead(year) }, func(f *fixture) { f.live("a") }, "a"},
+		{"live candidate with a pingTime in the future", func(s *spec) { s.PingTime = ahead(year) }, func(f *fixture) { f.live("a") }, "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newFixture(t)
-				w.addCandidate("a", "l", "1.32.0", "1.33.0", oldest, tt.as)
-				w.addCandidate("b", "l", "1.33.0", "1.33.0", oldest)
-				w.live("b")
-				tt.live(w)
-				w.controller("one")
+				f := newFixture(t)
+				f.addCandidate("a", "l", "1.32.0", "1.33.0", oldest, tt.as)
+				f.addCandidate("b", "l", "1.33.0", "1.33.0", oldest)
+				f.live("b")
+				tt.live(f)
+				f.controller("one")
 				after(30 * time.Second)
-				if got, want := w.lease("ns/l"), tt.want+" - "+oldest; got != want {
+				if got, want := f.lease("ns/l"), tt.want+" - "+oldest; got != want {
 					t.Errorf("got lease %s, want %s", got, want)
 				}
-				if got := w.written("leasecandidates/ns/a"); got > 10 {
-					t.Errorf("got %d writes of the candidate", got)
+				if got := f.written("leasecandidates/ns/a"); got > 10 {
+					t.Errorf("got %d writes of the candidate, want at most 10", got)
 				}
 				after(50 * time.Minute)
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				if lives := tt.want == "a"; (w.stored["leasecandidates/ns/a"] != nil) != lives {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if lives := tt.want == "a"; (f.stored["leasecandidates/ns/a"] != nil) != lives {
 					t.Errorf("got candidate exists: %v, want %v", !lives, lives)
 				}
 			})
@@ -219,31 +219,31 @@ func TestClocksThatAreAhead(t *testing.T) {
 // for other leases.
 func TestChangeReconcilesOneLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
+		f := newFixture(t)
 		for i := range 100 {
-			w.addCandidate(fmt.Sprint("c", i), fmt.Sprint("l", i), "", "1.33.0", "example.com/mine")
+			f.addCandidate(fmt.Sprint("c", i), fmt.Sprint("l", i), "", "1.33.0", "example.com/mine")
 		}
-		w.controller("one")
+		f.controller("one")
 		after(61 * time.Second) // the leases are written and no ping is pending
 		reads := func() (lists, gets int) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.calls[internalclient.List], w.calls[internalclient.Get]
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.calls[internalclient.List], f.calls[internalclient.Get]
 		}
 		lists, gets := reads()
 		for range 10 {
-			w.addCandidate("c0", "l0", "", "1.33.0", "example.com/mine")
+			f.addCandidate("c0", "l0", "", "1.33.0", "example.com/mine")
 			after(200 * time.Millisecond)
 		}
 		l, g := reads()
 		// Each lease is also reconciled every few seconds, and the controllers' lease is renewed.
 		l -= lists
 		if l > 0 {
-			t.Errorf("got %d lists for 10 changes", l)
+			t.Errorf("got %d lists for 10 changes, want at most 0", l)
 		}
 		g -= gets
 		if g > 150 {
-			t.Errorf("got %d reads for 10 changes", g)
+			t.Errorf("got %d reads for 10 changes, want at most 150", g)
 		}
 	})
 }
@@ -251,30 +251,30 @@ func TestChangeReconcilesOneLease(t *testing.T) {
 // TestManyCandidatesArePingedInParts: one of many candidates is elected.
 func TestManyCandidatesArePingedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
+		f := newFixture(t)
 		names := []string{"b"}
 		for i := range 250 {
 			names = append(names, fmt.Sprintf("a%03d", i))
 		}
 		for _, name := range names {
-			w.addCandidate(name, "l", map[bool]string{true: "1.33.0", false: "1.32.0"}[name == "b"], "1.33.0", oldest)
+			f.addCandidate(name, "l", map[bool]string{true: "1.33.0", false: "1.32.0"}[name == "b"], "1.33.0", oldest)
 		}
 		after(10 * time.Second)
-		w.live("b")
-		w.controller("one")
+		f.live("b")
+		f.controller("one")
 		after(time.Minute)
-		if got := w.lease("ns/l"); got != "b - "+oldest {
-			t.Errorf("got lease %s", got)
+		if got := f.lease("ns/l"); got != "b - "+oldest {
+			t.Errorf("got lease %s, want %v", got, "b - "+oldest)
 		}
 		after(40 * time.Minute)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if n := len(w.stored); n != 3 { // the leases and the leader
-			t.Errorf("got %d remaining objects", n)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if n := len(f.stored); n != 3 { // the leases and the leader
+			t.Errorf("got %d remaining objects, want 3", n)
 		}
 		for _, verb := range []internalclient.Verb{internalclient.Update, internalclient.Delete} {
-			if n := w.most[verb]; n > 100 || w.calls[verb] < 250 {
-				t.Errorf("got %d calls at once, %d in total of %s", n, w.calls[verb], verb)
+			if n := f.most[verb]; n > 100 || f.calls[verb] < 250 {
+				t.Errorf("got %d calls at once, %d in total of %s; want at most 100, at least 250", n, f.calls[verb], verb)
 			}
 		}
 	})
@@ -284,22 +284,22 @@ func TestManyCandidatesArePingedInParts(t *testing.T) {
 // clients are truncated.
 func TestLogIsConcise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
+		f := newFixture(t)
 		long := "example.com/" + strings.Repeat("x", 100_000)
 		for _, lease := range []string{"l1", "l2", "l3", "l4"} {
-			w.addCandidate("a-"+lease, lease, "1.33.0", "1.33.0", oldest)
-			w.addCandidate("b-"+lease, lease, "1.33.0", "1.33.0", long)
+			f.addCandidate("a-"+lease, lease, "1.33.0", "1.33.0", oldest)
+			f.addCandidate("b-"+lease, lease, "1.33.0", "1.33.0", long)
 		}
-		w.addCandidate("c", "l5", "1.33.0", "1.33.0", long)
-		w.controller("one")
-		w.live("c")
+		f.addCandidate("c", "l5", "1.33.0", "1.33.0", long)
+		f.controller("one")
+		f.live("c")
 		after(4 * time.Minute)
-		w.mu.Lock()
-		defer w.mu.Unlock()
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		controllers := map[string]int{}
-		for line := range strings.Lines(w.logged.String()) {
+		for line := range strings.Lines(f.logged.String()) {
 			if len(line) > 1000 {
-				t.Errorf("got a line of %d bytes: %.200s", len(line), line)
+				t.Errorf("got a line of %d bytes: %.200s, want at most 1000", len(line), line)
 			}
 			var of struct{ Of, Lease string }
 			if err := json.Unmarshal([]byte(line), &of); err != nil {
@@ -309,7 +309,7 @@ func TestLogIsConcise(t *testing.T) {
 		}
 		for _, of := range []string{"leases ns/l1", "leases ns/l2", "leases ns/l3", "leases ns/l4", "ns/l5"} {
 			if controllers[of] != 1 {
-				t.Errorf("%s: got %d log lines", of, controllers[of])
+				t.Errorf("%s: got %d log lines, want 1", of, controllers[of])
 			}
 		}
 	})
@@ -319,18 +319,18 @@ func TestLogIsConcise(t *testing.T) {
 // leases.
 func TestLogOfManyLeasesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
+		f := newFixture(t)
 		for i := range 1000 {
-			w.addCandidate(fmt.Sprint("a", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", oldest)
-			w.addCandidate(fmt.Sprint("b", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", "example.com/mine")
-			w.addCandidate(fmt.Sprint("c", i), fmt.Sprint("m", i), "1.33.0", "1.33.0", oldest)
+			f.addCandidate(fmt.Sprint("a", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", oldest)
+			f.addCandidate(fmt.Sprint("b", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", "example.com/mine")
+			f.addCandidate(fmt.Sprint("c", i), fmt.Sprint("m", i), "1.33.0", "1.33.0", oldest)
 		}
-		w.controller("one")
+		f.controller("one")
 		after(4 * time.Second)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if n := bytes.Count(w.logged.Bytes(), []byte("\n")); n < 100 || n > 110 {
-			t.Errorf("got %d lines", n)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if n := bytes.Count(f.logged.Bytes(), []byte("\n")); n < 100 || n > 110 {
+			t.Errorf("got %d lines; want at least 100, at most 110", n)
 		}
 	})
 }

@@ -22,21 +22,21 @@ type candidate struct {
 }
 
 // newCandidate returns the state of a candidate. was is its previous state, or nil.
-func newCandidate(c *coordinationv1beta1.LeaseCandidate, was *candidate, now time.Time) *candidate {
-	seen := &candidate{
+func newCandidate(c *coordinationv1beta1.LeaseCandidate, previous *candidate, now time.Time) *candidate {
+	next := &candidate{
 		LeaseCandidate: c, emulation: parseVersion(c.Spec.EmulationVersion), binary: parseVersion(c.Spec.BinaryVersion),
 		lastSeen: notAfter(c.Spec.RenewTime, now), pingedAt: notAfter(c.Spec.PingTime, now),
 	}
-	if was == nil || was.UID != c.UID {
-		return seen
+	if previous == nil || previous.UID != c.UID {
+		return next
 	}
-	if was.Spec.RenewTime.Equal(c.Spec.RenewTime) {
-		seen.lastSeen = was.lastSeen
+	if previous.Spec.RenewTime.Equal(c.Spec.RenewTime) {
+		next.lastSeen = previous.lastSeen
 	}
-	if was.Spec.PingTime.Equal(c.Spec.PingTime) {
-		seen.pingedAt = was.pingedAt
+	if previous.Spec.PingTime.Equal(c.Spec.PingTime) {
+		next.pingedAt = previous.pingedAt
 	}
-	return seen
+	return next
 }
 
 // notAfter returns the earlier of a written time and now.
@@ -94,8 +94,8 @@ func (c *candidate) isAlive(now time.Time) bool {
 // nextPingTime returns the time of a ping. A candidate answers a ping whose time is after its last
 // report, so the time is after that report even if the candidate's clock is ahead.
 func (c *candidate) nextPingTime(now time.Time) time.Time {
-	if said := c.Spec.RenewTime; said != nil && !said.Before(&metav1.MicroTime{Time: now}) {
-		return said.Add(time.Microsecond)
+	if lastReport := c.Spec.RenewTime; lastReport != nil && !lastReport.Before(&metav1.MicroTime{Time: now}) {
+		return lastReport.Add(time.Microsecond)
 	}
 	return now
 }
@@ -170,17 +170,17 @@ func parseVersion(text string) *version.Version {
 }
 
 // compareVersions is negative if x is older than y. An invalid version is older than all others.
-func compareVersions(x, y *version.Version) int {
+func compareVersions(a, b *version.Version) int {
 	switch {
-	case x == nil && y == nil:
+	case a == nil && b == nil:
 		return 0
-	case x == nil:
+	case a == nil:
 		return -1
-	case y == nil:
+	case b == nil:
 		return 1
-	case x.LessThan(y):
+	case a.LessThan(b):
 		return -1
-	case y.LessThan(x):
+	case b.LessThan(a):
 		return 1
 	}
 	return 0

@@ -15,23 +15,23 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// step does what is due for one lease and its candidates. It returns when to evaluate the lease
-// again at the latest if nothing changes, or the zero time.
-func (c *worker) step(ctx context.Context, at namespacedName) (next time.Time, err error) {
-	now := c.Now()
-	all := slices.SortedFunc(maps.Values(c.candidatesOf[at]), compareCandidates)
+// step evaluates one lease and its candidates. It returns when to evaluate the lease again if nothing
+// changes before, or the zero time.
+func (w *worker) step(ctx context.Context, name namespacedName) (next time.Time, err error) {
+	now := w.Now()
+	all := slices.SortedFunc(maps.Values(w.candidatesOf[name]), compareCandidates)
 	if len(all) == 0 {
 		return time.Time{}, nil
 	}
 	next = now.Add(relistInterval)
-	if all, err = c.pingAndExpire(ctx, all, now); err != nil {
+	if all, err = w.pingAndExpire(ctx, all, now); err != nil {
 		return now.Add(pingTimeout), err
 	}
 	all = slices.DeleteFunc(all, func(c *candidate) bool { return c.lastSeen.IsZero() })
-	if len(all) == 0 || at == controllerLease() || len(validation.IsDNS1123Subdomain(at.name)) > 0 {
+	if len(all) == 0 || name == controllerLease() || len(validation.IsDNS1123Subdomain(name.name)) > 0 {
 		return next, nil
 	}
-	lease, err := c.readLease(ctx, at)
+	lease, err := w.readLease(ctx, name)
 	if err != nil {
 		return now.Add(pingTimeout), err
 	}
@@ -41,7 +41,7 @@ func (c *worker) step(ctx context.Context, at namespacedName) (next time.Time, e
 	if !due || err != nil {
 		return next, err
 	}
-	next, err = c.pingMissing(ctx, responsive, now)
+	next, err = w.pingMissing(ctx, responsive, now)
 	if err != nil || !next.IsZero() {
 		return next, err
 	}
@@ -53,62 +53,62 @@ func (c *worker) step(ctx context.Context, at namespacedName) (next time.Time, e
 	if wanted == nil || err != nil {
 		return now.Add(pingTimeout), err
 	}
-	return now.Add(firstLeaseDuration), c.writeLease(ctx, at, lease, wanted)
+	return now.Add(firstLeaseDuration), w.writeLease(ctx, name, lease, wanted)
 }
 
-// pingAndExpire deletes forgotten candidates. It pings those that have not reported for half their
-// candidateValidity, and those that were pinged by a clock that is ahead. It returns the remaining
-// ones.
-func (c *worker) pingAndExpire(ctx context.Context, all []*candidate, now time.Time) (kept []*candidate, err error) {
-	done := 0
-	for _, one := range all {
-		old := one.expired(now)
-		if !old {
-			kept = append(kept, one)
+// pingAndExpire deletes expired candidates. It pings candidates that have not reported for half their
+// candidateValidity, and candidates that were pinged by a server whose clock is ahead. It returns the
+// candidates that have not expired.
+func (w *worker) pingAndExpire(ctx context.Context, all []*candidate, now time.Time) (kept []*candidate, err error) {
+	writes := 0
+	for _, c := range all {
+		expired := c.expired(now)
+		if !expired {
+			kept = append(kept, c)
 		}
 		// A live candidate reports before it would be deleted.
-		stale := one.lastSeen.Add(candidateValidity/2).Before(now) && !one.isPingPending() && !one.lastSeen.IsZero()
-		if done == maxCandidates || !old && !stale && !one.pingedInFuture(now) {
+		stale := c.lastSeen.Add(candidateValidity/2).Before(now) && !c.isPingPending() && !c.lastSeen.IsZero()
+		if writes == maxCandidates || !expired && !stale && !c.pingedInFuture(now) {
 			continue
 		}
-		if old {
-			err = c.deleteCandidate(ctx, one)
+		if expired {
+			err = w.deleteCandidate(ctx, c)
 		} else {
-			err = c.ping(ctx, one, now)
+			err = w.ping(ctx, c, now)
 		}
 		if err != nil {
 			return nil, err
 		}
-		done++
+		writes++
 	}
 	return kept, nil
 }
 
 // deleteCandidate deletes a candidate, unless it has just reported.
-func (c *worker) deleteCandidate(ctx context.Context, one *candidate) error {
-	only := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &one.UID, ResourceVersion: &one.ResourceVersion}}
-	at := namespacedName{one.Namespace, one.Name}
-	if err := c.API.Delete(ctx, at.candidate(), only); err != nil && !isConcurrentWrite(err) {
-		return fmt.Errorf("candidate %s: %w", at, err)
+func (w *worker) deleteCandidate(ctx context.Context, c *candidate) error {
+	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion}}
+	name := namespacedName{c.Namespace, c.Name}
+	if err := w.API.Delete(ctx, name.candidate(), options); err != nil && !isConcurrentWrite(err) {
+		return fmt.Errorf("candidate %s: %w", name, err)
 	}
 	return nil
 }
 
 // ping asks a candidate to report that it is alive.
-func (c *worker) ping(ctx context.Context, one *candidate, now time.Time) error {
-	pinged := one.DeepCopy()
-	pinged.Spec.PingTime = &metav1.MicroTime{Time: one.nextPingTime(now)}
-	at := namespacedName{one.Namespace, one.Name}
-	if err := c.API.Update(ctx, at.candidate(), pinged, nil); err != nil && !isConcurrentWrite(err) {
-		return fmt.Errorf("candidate %s: %w", at, err)
+func (w *worker) ping(ctx context.Context, c *candidate, now time.Time) error {
+	pinged := c.DeepCopy()
+	pinged.Spec.PingTime = &metav1.MicroTime{Time: c.nextPingTime(now)}
+	name := namespacedName{c.Namespace, c.Name}
+	if err := w.API.Update(ctx, name.candidate(), pinged, nil); err != nil && !isConcurrentWrite(err) {
+		return fmt.Errorf("candidate %s: %w", name, err)
 	}
 	return nil
 }
 
 // readLease returns the current state of a lease, or nil if it does not exist.
-func (c *worker) readLease(ctx context.Context, at namespacedName) (*coordinationv1.Lease, error) {
+func (w *worker) readLease(ctx context.Context, name namespacedName) (*coordinationv1.Lease, error) {
 	var l coordinationv1.Lease
-	err := c.API.Get(ctx, at.lease(), &l)
+	err := w.API.Get(ctx, name.lease(), &l)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -145,8 +145,8 @@ func electionDue(l *coordinationv1.Lease, responsive []*candidate, now time.Time
 	if isUnheld(l, now) {
 		return true, next, nil
 	}
-	if at := expiry(l); at.Before(next) {
-		next = at
+	if end := expiry(l); end.Before(next) {
+		next = end
 	}
 	chosen := bestCandidate(responsive)
 	return chosen != nil && preferred(l, chosen) != valueOf(l.Spec.PreferredHolder), next, nil
@@ -163,16 +163,16 @@ func preferred(l *coordinationv1.Lease, chosen *candidate) string {
 
 // pingMissing pings the candidates that have not reported recently. It returns how long to wait for
 // reports, or the zero time if none is missing.
-func (c *worker) pingMissing(ctx context.Context, all []*candidate, now time.Time) (until time.Time, err error) {
-	for _, one := range all {
+func (w *worker) pingMissing(ctx context.Context, all []*candidate, now time.Time) (until time.Time, err error) {
+	for _, c := range all {
 		switch {
-		case one.isPingPending():
-			if end := one.pingedAt.Add(pingTimeout); end.After(until) {
+		case c.isPingPending():
+			if end := c.pingedAt.Add(pingTimeout); end.After(until) {
 				until = end
 			}
-		case one.isAlive(now):
+		case c.isAlive(now):
 		default:
-			if err := c.ping(ctx, one, now); err != nil {
+			if err := w.ping(ctx, c, now); err != nil {
 				return now.Add(pingTimeout), err
 			}
 			until = now.Add(pingTimeout)
@@ -214,8 +214,8 @@ func electedSpec(l *coordinationv1.Lease, alive []*candidate, now time.Time) (*c
 	case isUnheld(l, now):
 		if l != nil && valueOf(l.Spec.HolderIdentity) != chosen.Name {
 			transitions := int32(1)
-			if was := l.Spec.LeaseTransitions; was != nil {
-				transitions += *was
+			if previous := l.Spec.LeaseTransitions; previous != nil {
+				transitions += *previous
 			}
 			spec.LeaseTransitions = &transitions
 		}
@@ -226,10 +226,10 @@ func electedSpec(l *coordinationv1.Lease, alive []*candidate, now time.Time) (*c
 		spec.RenewTime = &renewed
 		changes = true
 	default:
-		if to := preferred(l, chosen); to != valueOf(l.Spec.PreferredHolder) {
-			spec.PreferredHolder = &to
+		if preferredName := preferred(l, chosen); preferredName != valueOf(l.Spec.PreferredHolder) {
+			spec.PreferredHolder = &preferredName
 			changes = true
-			if to == "" {
+			if preferredName == "" {
 				spec.PreferredHolder = nil
 			}
 		}
@@ -241,19 +241,19 @@ func electedSpec(l *coordinationv1.Lease, alive []*candidate, now time.Time) (*c
 }
 
 // writeLease writes a lease if it is unchanged since it was read.
-func (c *worker) writeLease(ctx context.Context, at namespacedName, l *coordinationv1.Lease, spec *coordinationv1.LeaseSpec) (err error) {
+func (w *worker) writeLease(ctx context.Context, name namespacedName, l *coordinationv1.Lease, spec *coordinationv1.LeaseSpec) (err error) {
 	if l == nil {
-		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name}, Spec: *spec}
-		err = c.API.Create(ctx, internalclient.Collection(group, "v1", leases, at.namespace), l)
+		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.namespace, Name: name.name}, Spec: *spec}
+		err = w.API.Create(ctx, internalclient.Collection(group, "v1", leases, name.namespace), l)
 	} else {
 		l.Spec = *spec
-		err = c.API.Update(ctx, at.lease(), l, nil)
+		err = w.API.Update(ctx, name.lease(), l, nil)
 	}
 	if isConcurrentWrite(err) {
 		return nil
 	}
-	if err == nil && c.logLimiter.AllowN(c.Now(), 1) {
-		c.Logger.Info("a lease has an outcome", "lease", truncated(at.String()), "holder", truncated(valueOf(spec.HolderIdentity)),
+	if err == nil && w.logLimiter.AllowN(w.Now(), 1) {
+		w.Logger.Info("a lease has an outcome", "lease", truncated(name.String()), "holder", truncated(valueOf(spec.HolderIdentity)),
 			"preferred", truncated(valueOf(spec.PreferredHolder)), "strategy", truncated(valueOf(spec.Strategy)))
 	}
 	return err

@@ -23,7 +23,7 @@ const (
 	evaluationDelay = 50 * time.Millisecond
 	// maxLogText is the maximum length in bytes of a client's text in a log line.
 	maxLogText = 256
-	// logBurst is the burst of log logBurst, logInterval the interval between further ones.
+	// logBurst is the maximum burst of log lines. logInterval is the interval between further lines.
 	logBurst    = 100
 	logInterval = time.Second
 )
@@ -35,21 +35,20 @@ type job struct {
 	namespacedName
 }
 
-// worker does the work of one term. A changed candidate or lease is read, and the candidates of
-// that lease are evaluated.
+// worker elects leaders while this replica holds the Lease. When a candidate or lease changes, the
+// worker reads it and evaluates the lease and its candidates.
 type worker struct {
 	Config
 	queue      workqueue.TypedDelayingInterface[job]
 	logLimiter *rate.Limiter
 
-	// Owned by the goroutine of run: the candidates of each lease, the lease of each candidate, and
-	// the last logged error of each job.
-	candidatesOf map[namespacedName]map[namespacedName]*candidate
-	lease        map[namespacedName]namespacedName
-	logged       map[job]string
+	// The following fields belong to the goroutine of run.
+	candidatesOf map[namespacedName]map[namespacedName]*candidate // by lease, then by candidate
+	lease        map[namespacedName]namespacedName                // lease of each candidate
+	logged       map[job]string                                   // last logged error of each job
 
 	mu        sync.RWMutex
-	contested map[namespacedName]bool
+	contested map[namespacedName]bool // leases with candidates; guarded by mu
 }
 
 func newWorker(config Config) *worker {
@@ -64,141 +63,140 @@ func newWorker(config Config) *worker {
 }
 
 // enqueue queues a job.
-func (c *worker) enqueue(j job) { c.queue.AddAfter(j, evaluationDelay) }
+func (w *worker) enqueue(j job) { w.queue.AddAfter(j, evaluationDelay) }
 
-func (c *worker) isContested(at namespacedName) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.contested[at]
+func (w *worker) isContested(lease namespacedName) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.contested[lease]
 }
 
 // run processes jobs one at a time, each when it is due, until ctx ends. A failed job is retried
 // later, after other jobs.
-func (c *worker) run(ctx context.Context) {
-	defer c.queue.ShutDown()
-	defer context.AfterFunc(ctx, c.queue.ShutDown)()
-	c.queue.Add(job{resource: candidates})
+func (w *worker) run(ctx context.Context) {
+	defer w.queue.ShutDown()
+	defer context.AfterFunc(ctx, w.queue.ShutDown)()
+	w.queue.Add(job{resource: candidates})
 	for {
-		j, ended := c.queue.Get()
+		j, ended := w.queue.Get()
 		if ended {
 			return
 		}
-		next, err := c.process(ctx, j)
-		c.queue.Done(j)
+		next, err := w.process(ctx, j)
+		w.queue.Done(j)
 		if ctx.Err() != nil {
 			return
 		}
-		c.logError(j, err)
+		w.logError(j, err)
 		if err != nil && next.IsZero() {
-			next = c.Now().Add(pingTimeout)
+			next = w.Now().Add(pingTimeout)
 		}
 		if !next.IsZero() {
-			c.queue.AddAfter(j, max(next.Sub(c.Now()), evaluationDelay))
+			w.queue.AddAfter(j, max(next.Sub(w.Now()), evaluationDelay))
 		}
 	}
 }
 
 // process processes a job. It returns when to process it again at the latest, or the zero time.
-func (c *worker) process(ctx context.Context, j job) (next time.Time, err error) {
+func (w *worker) process(ctx context.Context, j job) (next time.Time, err error) {
 	switch {
 	case j.resource == leases:
-		return c.step(ctx, j.namespacedName)
+		return w.step(ctx, j.namespacedName)
 	case j.name == "":
-		return c.Now().Add(relistInterval), c.readAll(ctx)
+		return w.Now().Add(relistInterval), w.readAll(ctx)
 	}
-	var one coordinationv1beta1.LeaseCandidate
-	err = c.API.GetCached(ctx, j.candidate(), &one)
+	var found coordinationv1beta1.LeaseCandidate
+	err = w.API.GetCached(ctx, j.candidate(), &found)
 	if apierrors.IsNotFound(err) {
-		c.removeCandidate(j.namespacedName)
+		w.removeCandidate(j.namespacedName)
 		return time.Time{}, nil
 	}
 	if err == nil {
-		c.setCandidate(&one)
+		w.setCandidate(&found)
 	}
 	return time.Time{}, err
 }
 
-// readAll reads all candidates: at the beginning of the term, and later those without a
-// notification.
-func (c *worker) readAll(ctx context.Context) error {
+// readAll reads all candidates, including those whose notification was missed.
+func (w *worker) readAll(ctx context.Context) error {
 	var list coordinationv1beta1.LeaseCandidateList
-	if err := c.API.ListCached(ctx, internalclient.Collection(group, candidateVersion, candidates, ""), nil, &list); err != nil {
+	if err := w.API.ListCached(ctx, internalclient.Collection(group, candidateVersion, candidates, ""), nil, &list); err != nil {
 		return err
 	}
-	there := make(map[namespacedName]bool, len(list.Items))
+	exists := make(map[namespacedName]bool, len(list.Items))
 	for i := range list.Items {
-		one := &list.Items[i]
-		there[namespacedName{one.Namespace, one.Name}] = true
-		c.setCandidate(one)
+		c := &list.Items[i]
+		exists[namespacedName{c.Namespace, c.Name}] = true
+		w.setCandidate(c)
 	}
-	for at := range c.lease {
-		if !there[at] {
-			c.removeCandidate(at)
+	for name := range w.lease {
+		if !exists[name] {
+			w.removeCandidate(name)
 		}
 	}
 	return nil
 }
 
 // setCandidate records the current state of a candidate and queues its lease.
-func (c *worker) setCandidate(one *coordinationv1beta1.LeaseCandidate) {
-	at := namespacedName{one.Namespace, one.Name}
-	lease := namespacedName{one.Namespace, one.Spec.LeaseName}
-	was := c.candidatesOf[c.lease[at]][at]
-	if c.lease[at] != lease { // a new candidate of the same name
-		c.removeCandidate(at)
+func (w *worker) setCandidate(c *coordinationv1beta1.LeaseCandidate) {
+	name := namespacedName{c.Namespace, c.Name}
+	lease := namespacedName{c.Namespace, c.Spec.LeaseName}
+	previous := w.candidatesOf[w.lease[name]][name]
+	if w.lease[name] != lease { // a new candidate of the same name
+		w.removeCandidate(name)
 	}
-	if c.candidatesOf[lease] == nil {
-		c.candidatesOf[lease] = map[namespacedName]*candidate{}
-		c.setContested(lease, true)
+	if w.candidatesOf[lease] == nil {
+		w.candidatesOf[lease] = map[namespacedName]*candidate{}
+		w.setContested(lease, true)
 	}
-	c.candidatesOf[lease][at], c.lease[at] = newCandidate(one, was, c.Now()), lease
-	c.enqueue(job{leases, lease})
+	w.candidatesOf[lease][name], w.lease[name] = newCandidate(c, previous, w.Now()), lease
+	w.enqueue(job{leases, lease})
 }
 
 // removeCandidate removes a candidate.
-func (c *worker) removeCandidate(at namespacedName) {
-	lease, known := c.lease[at]
+func (w *worker) removeCandidate(name namespacedName) {
+	lease, known := w.lease[name]
 	if !known {
 		return
 	}
-	delete(c.lease, at)
-	delete(c.logged, job{candidates, at})
-	delete(c.candidatesOf[lease], at)
-	if len(c.candidatesOf[lease]) == 0 {
-		delete(c.candidatesOf, lease)
-		delete(c.logged, job{leases, lease})
-		c.setContested(lease, false)
+	delete(w.lease, name)
+	delete(w.logged, job{candidates, name})
+	delete(w.candidatesOf[lease], name)
+	if len(w.candidatesOf[lease]) == 0 {
+		delete(w.candidatesOf, lease)
+		delete(w.logged, job{leases, lease})
+		w.setContested(lease, false)
 		return
 	}
-	c.enqueue(job{leases, lease})
+	w.enqueue(job{leases, lease})
 }
 
-func (c *worker) setContested(lease namespacedName, is bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if is {
-		c.contested[lease] = true
+func (w *worker) setContested(lease namespacedName, contested bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if contested {
+		w.contested[lease] = true
 	} else {
-		delete(c.contested, lease)
+		delete(w.contested, lease)
 	}
 }
 
 // logError logs the error of a job, but not the same error twice in a row.
-func (c *worker) logError(j job, err error) {
+func (w *worker) logError(j job, err error) {
 	if err == nil {
-		delete(c.logged, j)
+		delete(w.logged, j)
 		return
 	}
 	text := truncated(err.Error())
-	if c.logged[j] == text || !c.logLimiter.AllowN(c.Now(), 1) {
+	if w.logged[j] == text || !w.logLimiter.AllowN(w.Now(), 1) {
 		return
 	}
-	c.logged[j] = text
-	about := "all candidates"
+	w.logged[j] = text
+	subject := "all candidates"
 	if j.name != "" {
-		about = j.resource + " " + truncated(j.String())
+		subject = j.resource + " " + truncated(j.String())
 	}
-	c.Logger.Warn("failed to elect leaders; retrying", "of", about, "error", text)
+	w.Logger.Warn("failed to elect leaders; retrying", "of", subject, "error", text)
 }
 
 // truncated returns the part of a client's text that a log line may contain.

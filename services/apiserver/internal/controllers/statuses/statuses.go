@@ -26,8 +26,8 @@ type Definitions struct{ Client *internalclient.Client }
 
 // PatchStatus implements definition.Client.
 func (s Definitions) PatchStatus(ctx context.Context, name string, patch any, while ...storage.Precondition) error {
-	at := internalclient.Collection(apiextensionsv1.GroupName, "v1", "customresourcedefinitions", "")
-	return s.Client.Patch(ctx, at.Named(name).Subresource("status"), patch, while...)
+	ref := internalclient.Collection(apiextensionsv1.GroupName, "v1", "customresourcedefinitions", "")
+	return s.Client.Patch(ctx, ref.Named(name).Subresource("status"), patch, while...)
 }
 
 // Policies writes the results of type checks to the statuses of admission policies.
@@ -35,8 +35,8 @@ type Policies struct{ Client *internalclient.Client }
 
 // ApplyStatus implements typecheck.Client.
 func (s Policies) ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error {
-	at := internalclient.Collection(admissionregistrationv1.GroupName, "v1", "validatingadmissionpolicies", "").Named(name).Subresource("status")
-	return s.Client.As(typecheck.Manager).Apply(ctx, at, wanted)
+	ref := internalclient.Collection(admissionregistrationv1.GroupName, "v1", "validatingadmissionpolicies", "").Named(name).Subresource("status")
+	return s.Client.As(typecheck.Manager).Apply(ctx, ref, wanted)
 }
 
 // WriteAvailable sets the condition Available of an APIService. Other replicas usually find the
@@ -61,17 +61,17 @@ func WriteAvailable(ctx context.Context, client *internalclient.Client, name str
 // setAvailable sets the condition and reports whether it changed.
 func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServiceCondition) bool {
 	for i := range s.Status.Conditions {
-		was := &s.Status.Conditions[i]
-		if was.Type != c.Type {
+		existing := &s.Status.Conditions[i]
+		if existing.Type != c.Type {
 			continue
 		}
-		if aggregation.Same(was, &c) {
+		if aggregation.Same(existing, &c) {
 			return false
 		}
-		if was.Status == c.Status {
-			c.LastTransitionTime = was.LastTransitionTime
+		if existing.Status == c.Status {
+			c.LastTransitionTime = existing.LastTransitionTime
 		}
-		*was = c
+		*existing = c
 		return true
 	}
 	s.Status.Conditions = append(s.Status.Conditions, c)

@@ -18,8 +18,8 @@ import (
 const (
 	// customRetry is the delay before a failed record of a custom resource is retried.
 	customRetry = time.Second
-	// customPatience is how long a write of a custom resource waits for its record.
-	customPatience = 15 * time.Second
+	// maxCustomWait is how long a write of a custom resource waits for its record.
+	maxCustomWait = 15 * time.Second
 )
 
 // customRecord is the record of a custom resource and its state.
@@ -36,17 +36,17 @@ type customRecord struct {
 func (m *Manager) Define(all []*apiextensionsv1.CustomResourceDefinition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	had := m.custom
+	previous := m.custom
 	m.custom = make(map[schema.GroupResource]*customRecord, len(all))
 	for _, d := range all {
 		c := &customRecord{record: recordOf(d), attempted: make(chan struct{})}
 		r := c.record.resources[0]
-		if before := had[r]; before != nil && reflect.DeepEqual(before.record, c.record) {
+		if before := previous[r]; before != nil && reflect.DeepEqual(before.record, c.record) {
 			c = before
 		}
 		m.custom[r] = c
 	}
-	for r, c := range had {
+	for r, c := range previous {
 		if m.custom[r] != c {
 			c.wake() // waiting writes check the replacement
 		}
@@ -66,34 +66,34 @@ func (c *customRecord) wake() {
 
 // recordOf returns the record of a definition.
 func recordOf(d *apiextensionsv1.CustomResourceDefinition) record {
-	p := record{
+	rec := record{
 		resources: []schema.GroupResource{{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}},
 		owner:     &metav1.OwnerReference{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition", Name: d.Name, UID: d.UID},
 	}
 	for i := range d.Spec.Versions {
 		v := &d.Spec.Versions[i]
 		version := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}.String()
-		p.decodable = append(p.decodable, version)
+		rec.decodable = append(rec.decodable, version)
 		if v.Served {
-			p.served = append(p.served, version)
+			rec.served = append(rec.served, version)
 		}
 		if v.Storage {
-			p.encoding = version
+			rec.encoding = version
 		}
 	}
-	return p
+	return rec
 }
 
-// setOwner adds the owner reference to the definition. It returns false if the reference exists. It
-// removes a reference to an earlier definition of the same name.
-func (p *record) setOwner(o *metav1.ObjectMeta) bool {
-	if p.owner == nil || slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return reflect.DeepEqual(r, *p.owner) }) {
+// setOwner adds an owner reference to the definition, and removes a reference to an earlier definition
+// of the same name. It returns false if the reference exists already.
+func (r *record) setOwner(o *metav1.ObjectMeta) bool {
+	if r.owner == nil || slices.ContainsFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool { return reflect.DeepEqual(ref, *r.owner) }) {
 		return false
 	}
-	o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool {
-		return r.APIVersion == p.owner.APIVersion && r.Kind == p.owner.Kind && r.Name == p.owner.Name
+	o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		return ref.APIVersion == r.owner.APIVersion && ref.Kind == r.owner.Kind && ref.Name == r.owner.Name
 	})
-	o.OwnerReferences = append(o.OwnerReferences, *p.owner)
+	o.OwnerReferences = append(o.OwnerReferences, *r.owner)
 	return true
 }
 
@@ -178,13 +178,13 @@ func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (wh
 	for {
 		m.mu.RLock()
 		c := m.custom[r]
-		free := c == nil || c.written
+		recorded := c == nil || c.written
 		m.mu.RUnlock()
-		if free {
+		if recorded {
 			return nil, false
 		}
 		if limit == nil {
-			timer := time.NewTimer(customPatience)
+			timer := time.NewTimer(maxCustomWait)
 			defer timer.Stop()
 			limit = timer.C
 		}
@@ -198,10 +198,10 @@ func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (wh
 		m.mu.RLock()
 		same := m.custom[r] == c
 		why := c.err
-		said := c.written
+		written := c.written
 		m.mu.RUnlock()
 		if same {
-			return why, !said
+			return why, !written
 		}
 	}
 }

@@ -58,49 +58,49 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 		api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}, custom: map[schema.GroupResource]*customRecord{},
 		changed: make(chan struct{}, 1), started: make(chan struct{}),
 	}
-	shown := map[schema.GroupVersionResource]bool{}
+	isServed := map[schema.GroupVersionResource]bool{}
 	for _, k := range served.Kinds() {
-		shown[k.GVR()] = true
+		isServed[k.GVR()] = true
 	}
-	places := map[string]*record{}
+	byPrefix := map[string]*record{}
 	for _, k := range catalog.Kinds() {
 		if k.Virtual {
 			continue
 		}
-		p := places[k.Stored.Prefix]
-		if p == nil {
-			p = &record{}
-			places[k.Stored.Prefix] = p
+		rec := byPrefix[k.Stored.Prefix]
+		if rec == nil {
+			rec = &record{}
+			byPrefix[k.Stored.Prefix] = rec
 		}
 		version := k.GVR().GroupVersion()
 		if k.Stored.To == nil { // stored as served, or in the version that it names
-			p.encoding = version.String()
+			rec.encoding = version.String()
 		}
 		if !k.Stored.Version.Empty() {
-			p.encoding = k.Stored.Version.String()
+			rec.encoding = k.Stored.Version.String()
 		}
-		p.decodable = append(p.decodable, version.String())
-		if shown[k.GVR()] {
-			p.served = append(p.served, version.String())
+		rec.decodable = append(rec.decodable, version.String())
+		if isServed[k.GVR()] {
+			rec.served = append(rec.served, version.String())
 		}
-		if !slices.Contains(p.resources, k.StoredGroupResource()) {
-			p.resources = append(p.resources, k.StoredGroupResource())
+		if !slices.Contains(rec.resources, k.StoredGroupResource()) {
+			rec.resources = append(rec.resources, k.StoredGroupResource())
 		}
 	}
-	for _, prefix := range slices.Sorted(maps.Keys(places)) {
-		p := places[prefix]
-		slices.SortFunc(p.resources, func(a, b schema.GroupResource) int {
+	for _, prefix := range slices.Sorted(maps.Keys(byPrefix)) {
+		rec := byPrefix[prefix]
+		slices.SortFunc(rec.resources, func(a, b schema.GroupResource) int {
 			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
 		})
-		if !slices.Contains(p.decodable, p.encoding) {
-			p.decodable = append(p.decodable, p.encoding)
+		if !slices.Contains(rec.decodable, rec.encoding) {
+			rec.decodable = append(rec.decodable, rec.encoding)
 		}
-		if len(p.served) == 0 { // no client can write it
-			m.unserved = append(m.unserved, p.resources[0])
+		if len(rec.served) == 0 { // no client can write it
+			m.unserved = append(m.unserved, rec.resources[0])
 			continue
 		}
-		m.records = append(m.records, *p)
-		for _, r := range p.resources {
+		m.records = append(m.records, *rec)
+		for _, r := range rec.resources {
 			m.pending[r] = errNotAttempted
 		}
 	}
@@ -114,13 +114,13 @@ func (m *Manager) Update(ctx context.Context) error {
 	defer m.markStale()
 	var errs []error
 	for i := range m.records {
-		p := &m.records[i]
-		err := m.publish(ctx, p)
+		rec := &m.records[i]
+		err := m.publish(ctx, rec)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", p.resources[0], err))
+			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", rec.resources[0], err))
 		}
 		m.mu.Lock()
-		for _, r := range p.resources {
+		for _, r := range rec.resources {
 			if err == nil {
 				delete(m.pending, r)
 			} else if _, ok := m.pending[r]; ok {
@@ -160,26 +160,26 @@ func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom boo
 const maxAttempts = 20
 
 // publish writes a record. It creates the object if it does not exist.
-func (m *Manager) publish(ctx context.Context, p *record) error {
-	name, at := nameOf(p.resources[0]), collection()
+func (m *Manager) publish(ctx context.Context, rec *record) error {
+	name, ref := nameOf(rec.resources[0]), collection()
 	var err error
 	for range maxAttempts {
-		fresh := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if p.owner != nil {
-			fresh.OwnerReferences = []metav1.OwnerReference{*p.owner}
+		created := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if rec.owner != nil {
+			created.OwnerReferences = []metav1.OwnerReference{*rec.owner}
 		}
 		// A creation ignores the status, which is a subresource.
-		if err = internalclient.Put(ctx, m.api, at, fresh, func(live *apiserverinternalv1alpha1.StorageVersion) bool { return p.setOwner(&live.ObjectMeta) }); err != nil {
+		if err = internalclient.Put(ctx, m.api, ref, created, func(live *apiserverinternalv1alpha1.StorageVersion) bool { return rec.setOwner(&live.ObjectMeta) }); err != nil {
 			return err
 		}
 		var live apiserverinternalv1alpha1.StorageVersion
-		if err = m.api.Get(ctx, at.Named(name), &live); err != nil {
+		if err = m.api.Get(ctx, ref.Named(name), &live); err != nil {
 			return err
 		}
-		if !m.setServerVersion(&live, p) {
+		if !m.setServerVersion(&live, rec) {
 			return nil
 		}
-		if err = m.api.Update(ctx, at.Named(name).Subresource("status"), &live, nil); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err = m.api.Update(ctx, ref.Named(name).Subresource("status"), &live, nil); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -187,10 +187,10 @@ func (m *Manager) publish(ctx context.Context, p *record) error {
 }
 
 // setServerVersion records the versions of this replica in v. It returns false if nothing changes.
-func (m *Manager) setServerVersion(v *apiserverinternalv1alpha1.StorageVersion, p *record) bool {
+func (m *Manager) setServerVersion(v *apiserverinternalv1alpha1.StorageVersion, rec *record) bool {
 	s := &v.Status
 	before := s.DeepCopy()
-	ours := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: m.identity, EncodingVersion: p.encoding, DecodableVersions: p.decodable, ServedVersions: p.served}
+	ours := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: m.identity, EncodingVersion: rec.encoding, DecodableVersions: rec.decodable, ServedVersions: rec.served}
 	if i := slices.IndexFunc(s.StorageVersions, func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }); i >= 0 {
 		s.StorageVersions[i] = ours
 	} else {
@@ -227,12 +227,12 @@ func (m *Manager) setEqualCondition(v *apiserverinternalv1alpha1.StorageVersion,
 		c.Message = "Common encoding version set"
 	}
 	for i := range v.Status.Conditions {
-		if had := &v.Status.Conditions[i]; had.Type == c.Type {
+		if existing := &v.Status.Conditions[i]; existing.Type == c.Type {
 			other := before.CommonEncodingVersion != nil && common != nil && *before.CommonEncodingVersion != *common
-			if had.Status == c.Status && !other {
-				c.LastTransitionTime = had.LastTransitionTime
+			if existing.Status == c.Status && !other {
+				c.LastTransitionTime = existing.LastTransitionTime
 			}
-			*had = c
+			*existing = c
 			return
 		}
 	}

@@ -37,13 +37,13 @@ func (m *Manager) withdraw(ctx context.Context) error {
 
 // withdrawOne removes this replica from an object, and deletes the object if no replica is left.
 func (m *Manager) withdrawOne(ctx context.Context, name string) (err error) {
-	at := collection().Named(name)
-	if err := m.api.GetCached(ctx, at, nil); apierrors.IsNotFound(err) {
+	ref := collection().Named(name)
+	if err := m.api.GetCached(ctx, ref, nil); apierrors.IsNotFound(err) {
 		return nil
 	}
 	for range maxAttempts {
 		var v apiserverinternalv1alpha1.StorageVersion
-		if err = m.api.Get(ctx, at, &v); err != nil {
+		if err = m.api.Get(ctx, ref, &v); err != nil {
 			break
 		}
 		before := v.Status.DeepCopy()
@@ -52,10 +52,10 @@ func (m *Manager) withdrawOne(ctx context.Context, name string) (err error) {
 		case len(v.Status.StorageVersions) == len(before.StorageVersions):
 			return nil
 		case len(v.Status.StorageVersions) == 0:
-			err = m.api.Delete(ctx, at, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
+			err = m.api.Delete(ctx, ref, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
 		default:
 			m.setCommonVersion(&v, before)
-			err = m.api.Update(ctx, at.Subresource("status"), &v, nil)
+			err = m.api.Update(ctx, ref.Subresource("status"), &v, nil)
 		}
 		if !apierrors.IsConflict(err) {
 			break

@@ -13,10 +13,10 @@ func TestEveryRequestIsRejected(t *testing.T) {
 	for _, op := range []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect} {
 		r := &admission.Request{Operation: op, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Name: "p"}
 		if err := (alwaysdeny.Plugin{}).Admit(t.Context(), r); err == nil || err.Error() != want {
-			t.Errorf("%s, mutating: %v", op, err)
+			t.Errorf("%s, mutating: %v; want an error, %v", op, err, want)
 		}
 		if err := (alwaysdeny.Plugin{}).Validate(t.Context(), r); err == nil || err.Error() != want {
-			t.Errorf("%s, validating: %v", op, err)
+			t.Errorf("%s, validating: %v; want an error, %v", op, err, want)
 		}
 	}
 }

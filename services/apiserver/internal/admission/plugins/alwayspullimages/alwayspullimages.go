@@ -21,16 +21,16 @@ type Plugin struct{}
 
 // Admit sets the pull policy of new images.
 func (Plugin) Admit(_ context.Context, r *admission.Request) error {
-	each(pod(r), func(_ *field.Path, _ string, policy *corev1.PullPolicy) { *policy = corev1.PullAlways })
+	eachContainer(podWithNewImages(r), func(_ *field.Path, _ string, policy *corev1.PullPolicy) { *policy = corev1.PullAlways })
 	return nil
 }
 
 // Validate rejects a pod whose pull policy a later plugin has changed.
 func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	var errs field.ErrorList
-	each(pod(r), func(at *field.Path, _ string, policy *corev1.PullPolicy) {
+	eachContainer(podWithNewImages(r), func(path *field.Path, _ string, policy *corev1.PullPolicy) {
 		if *policy != corev1.PullAlways {
-			errs = append(errs, field.NotSupported(at.Child("imagePullPolicy"), *policy, []string{string(corev1.PullAlways)}))
+			errs = append(errs, field.NotSupported(path.Child("imagePullPolicy"), *policy, []string{string(corev1.PullAlways)}))
 		}
 	})
 	if len(errs) == 0 {
@@ -39,48 +39,48 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	return r.Forbidden(status.Aggregated(errs))
 }
 
-// pod returns the pod of a request that introduces images, or nil.
-func pod(r *admission.Request) *corev1.Pod {
-	p, ok := r.Object.(*corev1.Pod)
+// podWithNewImages returns the pod of a request that introduces images, or nil.
+func podWithNewImages(r *admission.Request) *corev1.Pod {
+	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || !r.IsObject("", "pods") {
 		return nil
 	}
 	switch r.Operation {
 	case admission.Create:
-		return p
+		return pod
 	case admission.Update:
 		old, ok := r.OldObject.(*corev1.Pod)
-		if !ok || addsImages(p, old) {
-			return p
+		if !ok || addsImages(pod, old) {
+			return pod
 		}
 	}
 	return nil
 }
 
-func addsImages(p, old *corev1.Pod) bool {
-	had := map[string]bool{}
-	each(old, func(_ *field.Path, image string, _ *corev1.PullPolicy) { had[image] = true })
-	brings := false
-	each(p, func(_ *field.Path, image string, _ *corev1.PullPolicy) { brings = brings || !had[image] })
-	return brings
+func addsImages(pod, old *corev1.Pod) bool {
+	oldImages := map[string]bool{}
+	eachContainer(old, func(_ *field.Path, image string, _ *corev1.PullPolicy) { oldImages[image] = true })
+	adds := false
+	eachContainer(pod, func(_ *field.Path, image string, _ *corev1.PullPolicy) { adds = adds || !oldImages[image] })
+	return adds
 }
 
-// each calls see for the images of all containers of a pod.
-func each(p *corev1.Pod, see func(at *field.Path, image string, policy *corev1.PullPolicy)) {
-	if p == nil {
+// eachContainer calls visit with the path, image and pull policy of each container of a pod.
+func eachContainer(pod *corev1.Pod, visit func(at *field.Path, image string, policy *corev1.PullPolicy)) {
+	if pod == nil {
 		return
 	}
 	spec := field.NewPath("spec")
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		see(spec.Child("initContainers").Index(i), c.Image, &c.ImagePullPolicy)
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		visit(spec.Child("initContainers").Index(i), c.Image, &c.ImagePullPolicy)
 	}
-	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
-		see(spec.Child("containers").Index(i), c.Image, &c.ImagePullPolicy)
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		visit(spec.Child("containers").Index(i), c.Image, &c.ImagePullPolicy)
 	}
-	for i := range p.Spec.EphemeralContainers {
-		c := &p.Spec.EphemeralContainers[i]
-		see(spec.Child("ephemeralContainers").Index(i), c.Image, &c.ImagePullPolicy)
+	for i := range pod.Spec.EphemeralContainers {
+		c := &pod.Spec.EphemeralContainers[i]
+		visit(spec.Child("ephemeralContainers").Index(i), c.Image, &c.ImagePullPolicy)
 	}
 }

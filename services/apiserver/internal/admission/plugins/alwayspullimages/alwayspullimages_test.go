@@ -11,21 +11,21 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-func pod(images ...string) *corev1.Pod {
-	p := &corev1.Pod{}
-	p.Name = "a"
+func podWithNewImages(images ...string) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.Name = "a"
 	for i, image := range images {
 		c := corev1.Container{Image: image, ImagePullPolicy: corev1.PullNever}
 		switch i {
 		case 0:
-			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
 		case 1:
-			p.Spec.Containers = append(p.Spec.Containers, c)
+			pod.Spec.Containers = append(pod.Spec.Containers, c)
 		default:
-			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: image, ImagePullPolicy: corev1.PullNever}})
+			pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: image, ImagePullPolicy: corev1.PullNever}})
 		}
 	}
-	return p
+	return pod
 }
 
 func request(op admission.Operation, sub string, o, old runtime.Object) *admission.Request {
@@ -40,12 +40,12 @@ func TestPullPolicyBecomesAlways(t *testing.T) {
 		pull bool
 	}{
 		"new":                 {op: admission.Create, pull: true},
-		"another image":       {op: admission.Update, old: pod("i", "x", "e"), pull: true},
-		"the same images":     {op: admission.Update, old: pod("c", "e", "i")},
-		"sub-resource":        {op: admission.Update, sub: "status", old: pod()},
+		"another image":       {op: admission.Update, old: podWithNewImages("i", "x", "e"), pull: true},
+		"the same images":     {op: admission.Update, old: podWithNewImages("c", "e", "i")},
+		"sub-resource":        {op: admission.Update, sub: "status", old: podWithNewImages()},
 		"old of another kind": {op: admission.Update, old: &corev1.Node{}, pull: true},
 	} {
-		p := pod("i", "c", "e")
+		p := podWithNewImages("i", "c", "e")
 		r := request(c.op, c.sub, p, c.old)
 		refused := alwayspullimages.Plugin{}.Validate(t.Context(), r)
 		if err := (alwayspullimages.Plugin{}).Admit(t.Context(), r); err != nil {
@@ -61,19 +61,19 @@ func TestPullPolicyBecomesAlways(t *testing.T) {
 			}
 		}
 		if (refused != nil) != c.pull {
-			t.Errorf("%s, validated before mutation: got %v", name, refused)
+			t.Errorf("%s, validated before mutation: got %v, want %v", name, refused, c.pull)
 		}
 		if err := (alwayspullimages.Plugin{}).Validate(t.Context(), r); err != nil {
-			t.Errorf("%s, validated after mutation: got %v", name, err)
+			t.Errorf("%s, validated after mutation: got %v, want no error", name, err)
 		}
 	}
 }
 
 func TestErrorNamesTheField(t *testing.T) {
-	p := pod("i", "c")
+	p := podWithNewImages("i", "c")
 	p.Spec.InitContainers[0].ImagePullPolicy = corev1.PullAlways
 	err := alwayspullimages.Plugin{}.Validate(t.Context(), request(admission.Create, "", p, nil))
 	if want := `pods "a" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "Never": supported values: "Always"`; err == nil || err.Error() != want {
-		t.Errorf("%v", err)
+		t.Errorf("got %v; want an error, %v", err, want)
 	}
 }

@@ -19,7 +19,7 @@ const Name = "LimitPodHardAntiAffinityTopology"
 // Plugin implements admission.Validator.
 type Plugin struct{}
 
-// Validate rejects required anti-affinity by any topology key but the host name.
+// Validate rejects required anti-affinity with a topology key other than the host name.
 func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {

@@ -5,10 +5,8 @@ package certificateapproval
 
 import (
 	"context"
-	"fmt"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/security/authz"
@@ -20,18 +18,18 @@ const Name = "CertificateApproval"
 // Plugin implements admission.Validator.
 type Plugin struct{ Authorizer authz.Authorizer }
 
-// Validate implements admission.Validator. The signer is that of the stored object, whatever the
-// request contains.
+// Validate implements admission.Validator. It checks the signer of the stored object, because the
+// request may name another one.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !r.Is(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "approval" || r.Operation != admission.Update {
 		return nil
 	}
 	old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf("expected type CertificateSigningRequest, got: %T", r.OldObject))
+		return r.Forbiddenf("expected type CertificateSigningRequest, got: %T", r.OldObject)
 	}
 	if !authz.MayOnSigner(ctx, p.Authorizer, r.User, "approve", old.Spec.SignerName) {
-		return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf("user not permitted to approve requests with signerName %q", old.Spec.SignerName))
+		return r.Forbiddenf("user not permitted to approve requests with signerName %q", old.Spec.SignerName)
 	}
 	return nil
 }

@@ -35,35 +35,35 @@ func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisi
 	return authz.NoOpinion, "", nil
 }
 
-func of(signer string) *certificatesv1.CertificateSigningRequest {
+func signingRequest(signer string) *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
 }
 
 func TestApproval(t *testing.T) {
-	p := &certificateapproval.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
+	plugin := &certificateapproval.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
 	for _, c := range []struct {
 		resource, sub string
 		op            admission.Operation
 		old           runtime.Object
 		refused       bool
 	}{
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("a.b/one"), refused: false},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("a.b/two"), refused: true},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("c.d/any"), refused: false},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("x.c.d/any"), refused: true},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: of("broken/one"), refused: true},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("a.b/one"), refused: false},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("a.b/two"), refused: true},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("c.d/any"), refused: false},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("x.c.d/any"), refused: true},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("broken/one"), refused: true},
 		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: &corev1.Pod{}, refused: true},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Create, old: of("a.b/two"), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, old: of("a.b/two"), refused: false},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Update, old: of("a.b/two"), refused: false},
-		{resource: "others", sub: "approval", op: admission.Update, old: of("a.b/two"), refused: false},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Create, old: signingRequest("a.b/two"), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, old: signingRequest("a.b/two"), refused: false},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Update, old: signingRequest("a.b/two"), refused: false},
+		{resource: "others", sub: "approval", op: admission.Update, old: signingRequest("a.b/two"), refused: false},
 	} {
-		err := p.Validate(t.Context(), &admission.Request{
+		err := plugin.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub,
-			Object: of("a.b/one"), OldObject: c.old, User: &request.User{Name: "u"},
+			Object: signingRequest("a.b/one"), OldObject: c.old, User: &request.User{Name: "u"},
 		})
 		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s/%s of %v: got %v", c.op, c.resource, c.sub, c.old, err)
+			t.Errorf("%s %s/%s of %v: got %v; want an error: %v, of type Forbidden", c.op, c.resource, c.sub, c.old, err, c.refused)
 		}
 	}
 }

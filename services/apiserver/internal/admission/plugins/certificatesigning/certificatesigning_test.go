@@ -35,7 +35,7 @@ func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisi
 	return authz.NoOpinion, "", nil
 }
 
-func of(signer, certificate string, conditions ...string) *certificatesv1.CertificateSigningRequest {
+func signingRequest(signer, certificate string, conditions ...string) *certificatesv1.CertificateSigningRequest {
 	r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
 	if certificate != "" {
 		r.Status.Certificate = []byte(certificate)
@@ -47,33 +47,33 @@ func of(signer, certificate string, conditions ...string) *certificatesv1.Certif
 }
 
 func TestSigning(t *testing.T) {
-	p := &certificatesigning.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
+	plugin := &certificatesigning.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
 	for _, c := range []struct {
 		resource, sub string
 		op            admission.Operation
 		object, old   runtime.Object
 		refused       bool
 	}{
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/one", "c"), old: of("a.b/one", ""), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("c.d/any", "c"), old: of("c.d/any", ""), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/one", "c"), old: of("a.b/two", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/two", "c"), old: of("a.b/two", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/two", ""), old: of("a.b/two", "c"), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/two", "", "Failed"), old: of("a.b/two", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("broken/one", "c"), old: of("broken/one", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/two", "c", "Approved"), old: of("a.b/two", "c", "Approved"), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: &corev1.Pod{}, old: of("a.b/one", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: of("a.b/one", ""), old: &corev1.Pod{}, refused: true},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, object: of("a.b/two", "c"), old: of("a.b/two", ""), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Create, object: of("a.b/two", "c"), old: nil, refused: false},
-		{resource: "others", sub: "status", op: admission.Update, object: of("a.b/two", "c"), old: of("a.b/two", ""), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/one", ""), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("c.d/any", "c"), old: signingRequest("c.d/any", ""), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/two", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/two", ""), old: signingRequest("a.b/two", "c"), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/two", "", "Failed"), old: signingRequest("a.b/two", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("broken/one", "c"), old: signingRequest("broken/one", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/two", "c", "Approved"), old: signingRequest("a.b/two", "c", "Approved"), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: &corev1.Pod{}, old: signingRequest("a.b/one", ""), refused: true},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/one", ""), old: &corev1.Pod{}, refused: true},
+		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), refused: false},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Create, object: signingRequest("a.b/two", "c"), old: nil, refused: false},
+		{resource: "others", sub: "status", op: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), refused: false},
 	} {
-		err := p.Validate(t.Context(), &admission.Request{
+		err := plugin.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub,
 			Object: c.object, OldObject: c.old, User: &request.User{Name: "u"},
 		})
 		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s/%s from %v to %v: got %v", c.op, c.resource, c.sub, c.old, c.object, err)
+			t.Errorf("%s %s/%s from %v to %v: got %v; want an error: %v, of type Forbidden", c.op, c.resource, c.sub, c.old, c.object, err, c.refused)
 		}
 	}
 }

@@ -28,22 +28,22 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	}
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return refuse(r, "expected type CertificateSigningRequest, got: %T", r.Object)
+		return forbidden(r, "expected type CertificateSigningRequest, got: %T", r.Object)
 	}
 	const signer = certificatesv1.KubeAPIServerClientSignerName
 	if csr.Spec.SignerName != signer {
 		return nil
 	}
-	asked, err := certificates.ParseRequest(csr.Spec.Request)
+	request, err := certificates.ParseRequest(csr.Spec.Request)
 	if err != nil {
-		return refuse(r, "failed to parse CSR: %w", err)
+		return forbidden(r, "failed to parse CSR: %w", err)
 	}
-	if slices.Contains(asked.Subject.Organization, api.GroupMasters) {
-		return refuse(r, "use of %s signer with %s group is not allowed", signer, api.GroupMasters)
+	if slices.Contains(request.Subject.Organization, api.GroupMasters) {
+		return forbidden(r, "use of %s signer with %s group is not allowed", signer, api.GroupMasters)
 	}
 	return nil
 }
 
-func refuse(r *admission.Request, format string, args ...any) error {
+func forbidden(r *admission.Request, format string, args ...any) error {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf(format, args...))
 }

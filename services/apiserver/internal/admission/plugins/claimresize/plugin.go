@@ -26,7 +26,7 @@ var errFixed = errors.New("only dynamically provisioned pvc can be resized and t
 
 // Validate rejects the growth of a claim that cannot grow.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	c, ok := r.Object.(*corev1.PersistentVolumeClaim)
+	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
 	if !ok || r.Operation != admission.Update || !r.IsObject("", "persistentvolumeclaims") {
 		return nil
 	}
@@ -34,17 +34,17 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !ok {
 		return nil
 	}
-	was := old.Spec.Resources.Requests[corev1.ResourceStorage]
-	is := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	if is.Cmp(was) <= 0 {
+	oldSize := old.Spec.Resources.Requests[corev1.ResourceStorage]
+	newSize := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if newSize.Cmp(oldSize) <= 0 {
 		return nil
 	}
 	if old.Status.Phase != corev1.ClaimBound {
 		return r.Forbiddenf("Only bound persistent volume claims can be expanded") //nolint:staticcheck // the wording is the API's
 	}
-	name := c.Annotations[corev1.BetaStorageClassAnnotation]
-	if name == "" && c.Spec.StorageClassName != nil {
-		name = *c.Spec.StorageClassName
+	name := claim.Annotations[corev1.BetaStorageClassAnnotation]
+	if name == "" && claim.Spec.StorageClassName != nil {
+		name = *claim.Spec.StorageClassName
 	}
 	if name == "" {
 		return r.Forbidden(errFixed)

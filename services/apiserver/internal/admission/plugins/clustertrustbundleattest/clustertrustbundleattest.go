@@ -26,11 +26,11 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	var signer string
-	switch b := r.Object.(type) {
+	switch bundle := r.Object.(type) {
 	case *certificatesv1beta1.ClusterTrustBundle:
-		signer = b.Spec.SignerName
+		signer = bundle.Spec.SignerName
 	case *certificatesv1alpha1.ClusterTrustBundle:
-		signer = b.Spec.SignerName
+		signer = bundle.Spec.SignerName
 	default:
 		return r.Forbiddenf("expected type ClusterTrustBundle, got: %T", r.Object)
 	}

@@ -43,7 +43,7 @@ func bundle(signer, trust string, owners ...string) *certificatesv1beta1.Cluster
 
 // TestAttest allows bundles of a signer only to users with the verb attest.
 func TestAttest(t *testing.T) {
-	p := &clustertrustbundleattest.Plugin{Authorizer: attester{}}
+	plugin := &clustertrustbundleattest.Plugin{Authorizer: attester{}}
 	for name, c := range map[string]struct {
 		op       admission.Operation
 		resource string
@@ -67,12 +67,12 @@ func TestAttest(t *testing.T) {
 		if c.resource == "" {
 			c.resource = "clustertrustbundles"
 		}
-		err := p.Validate(t.Context(), &admission.Request{
+		err := plugin.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
 			Name: "b", Object: c.o, OldObject: c.old, User: &request.User{Name: "u"},
 		})
 		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v; want an error: %v, of type Forbidden", name, err, c.refused)
 		}
 	}
 }
@@ -83,6 +83,6 @@ func TestErrorNamesTheSigner(t *testing.T) {
 		Name: "ex.test:s:a", Object: bundle("ex.test/s", "x"), User: &request.User{Name: "u"},
 	})
 	if want := `clustertrustbundles.certificates.k8s.io "ex.test:s:a" is forbidden: user not permitted to attest for signerName "ex.test/s"`; err == nil || err.Error() != want {
-		t.Errorf("%v", err)
+		t.Errorf("got %v; want an error, %v", err, want)
 	}
 }

@@ -13,7 +13,7 @@ import (
 const Name = "DefaultIngressClass"
 
 // named is the annotation that selected the class of an ingress before there was a field for it.
-const named = "kubernetes.io/ingress.class"
+const classAnnotation = "kubernetes.io/ingress.class"
 
 // Classes returns the name of the default class, or "" if there is none.
 type Classes interface {
@@ -32,11 +32,11 @@ type Plugin struct{ Classes Classes }
 
 // Admit sets the default class on a new ingress.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	i, ok := r.Object.(*networkingv1.Ingress)
+	ingress, ok := r.Object.(*networkingv1.Ingress)
 	if !ok || r.Operation != admission.Create || !r.IsObject(networkingv1.GroupName, "ingresses") {
 		return nil
 	}
-	if _, old := i.Annotations[named]; old || i.Spec.IngressClassName != nil {
+	if _, old := ingress.Annotations[classAnnotation]; old || ingress.Spec.IngressClassName != nil {
 		return nil
 	}
 	name, err := p.Classes.Default(ctx)
@@ -44,7 +44,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return r.Forbidden(err)
 	}
 	if name != "" {
-		i.Spec.IngressClassName = &name
+		ingress.Spec.IngressClassName = &name
 	}
 	return nil
 }

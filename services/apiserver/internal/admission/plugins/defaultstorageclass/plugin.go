@@ -36,11 +36,11 @@ type Plugin struct{ Classes Classes }
 
 // Admit sets the default class on a new claim.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
-	c, ok := r.Object.(*corev1.PersistentVolumeClaim)
+	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
 	if !ok || r.Operation != admission.Create || !r.IsObject("", "persistentvolumeclaims") {
 		return nil
 	}
-	if _, named := c.Annotations[corev1.BetaStorageClassAnnotation]; named || c.Spec.StorageClassName != nil {
+	if _, named := claim.Annotations[corev1.BetaStorageClassAnnotation]; named || claim.Spec.StorageClassName != nil {
 		return nil
 	}
 	name, err := p.Classes.Default(ctx)
@@ -48,7 +48,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return r.Forbidden(err)
 	}
 	if name != "" {
-		c.Spec.StorageClassName = &name
+		claim.Spec.StorageClassName = &name
 	}
 	return nil
 }

@@ -19,18 +19,15 @@ type Plugin struct{}
 
 // Validate implements admission.Validator.
 func (Plugin) Validate(_ context.Context, r *admission.Request) error {
-	s, ok := r.Object.(*corev1.Service)
-	if !ok || !r.IsObject("", "services") {
-		return nil
-	}
-	if r.Operation != admission.Create && r.Operation != admission.Update {
+	service, ok := r.Object.(*corev1.Service)
+	if !ok || !r.IsObject("", "services") || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	var existing []string
 	if old, ok := r.OldObject.(*corev1.Service); ok {
 		existing = old.Spec.ExternalIPs
 	}
-	for _, ip := range s.Spec.ExternalIPs {
+	for _, ip := range service.Spec.ExternalIPs {
 		if !slices.Contains(existing, ip) {
 			return r.Forbiddenf("Use of external IPs is denied by admission control")
 		}

@@ -34,7 +34,7 @@ func TestExternalIPs(t *testing.T) {
 			Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "services"}}, Name: "s", Object: c.s, OldObject: c.old,
 		})
 		if (err != nil) != c.refused || err != nil && err.Error() != `services "s" is forbidden: Use of external IPs is denied by admission control` {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v; want an error: %v, if any `services \"s\" is forbidden: Use of external IPs is denied by admission control`", name, err, c.refused)
 		}
 	}
 }

@@ -33,22 +33,22 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Resource.Group != resourcev1beta1.GroupName {
 		return nil
 	}
-	var at *field.Path
+	var path *field.Path
 	switch {
 	case r.Operation == admission.Create && r.Subresource == "":
-		at = requested(r.Object)
-	case r.Operation == admission.Update && r.Subresource == "status" && granted(r.OldObject) == nil:
-		at = granted(r.Object)
+		path = requestedPath(r.Object)
+	case r.Operation == admission.Update && r.Subresource == "status" && allocatedPath(r.OldObject) == nil:
+		path = allocatedPath(r.Object)
 	}
-	if at == nil {
+	if path == nil {
 		return nil
 	}
 	labels, err := p.Namespaces.Labels(ctx, r.Namespace)
 	switch {
 	case err != nil:
-		return invalid(r, field.InternalError(at, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err)))
+		return invalid(r, field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err)))
 	case labels[resourcev1beta1.DRAAdminNamespaceLabelKey] != "true":
-		return invalid(r, field.Forbidden(at, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
+		return invalid(r, field.Forbidden(path, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
 			resourcev1beta1.DRAAdminNamespaceLabelKey)))
 	}
 	return nil
@@ -60,49 +60,49 @@ func invalid(r *admission.Request, err *field.Error) error {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// first returns the path of the first element for which is returns true, or nil.
-func first[T any](list []T, is func(*T) bool, path ...string) *field.Path {
+// firstPath returns the path of the first element with administrative access, or nil.
+func firstPath[T any](list []T, hasAccess func(*T) bool, path ...string) *field.Path {
 	for i := range list {
-		if is(&list[i]) {
+		if hasAccess(&list[i]) {
 			return field.NewPath(path[0], path[1:]...).Index(i).Child("adminAccess")
 		}
 	}
 	return nil
 }
 
-// requested returns the path at which a new object requests the access, or nil. The path is the
+// requestedPath returns the path at which a new object requests the access, or nil. The path is the
 // same in all versions and in templates.
-func requested(obj runtime.Object) *field.Path {
-	old := func(list []resourcev1beta1.DeviceRequest) *field.Path {
-		return first(list, func(r *resourcev1beta1.DeviceRequest) bool { return isTrue(r.AdminAccess) }, "spec", "devices", "requests")
+func requestedPath(obj runtime.Object) *field.Path {
+	ofBeta1 := func(list []resourcev1beta1.DeviceRequest) *field.Path {
+		return firstPath(list, func(r *resourcev1beta1.DeviceRequest) bool { return isTrue(r.AdminAccess) }, "spec", "devices", "requests")
 	}
-	newest := func(list []resourcev1beta2.DeviceRequest) *field.Path {
-		return first(list, func(r *resourcev1beta2.DeviceRequest) bool { return r.Exactly != nil && isTrue(r.Exactly.AdminAccess) }, "spec", "devices", "requests")
+	ofBeta2 := func(list []resourcev1beta2.DeviceRequest) *field.Path {
+		return firstPath(list, func(r *resourcev1beta2.DeviceRequest) bool { return r.Exactly != nil && isTrue(r.Exactly.AdminAccess) }, "spec", "devices", "requests")
 	}
 	switch o := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:
-		return old(o.Spec.Devices.Requests)
+		return ofBeta1(o.Spec.Devices.Requests)
 	case *resourcev1beta1.ResourceClaimTemplate:
-		return old(o.Spec.Spec.Devices.Requests)
+		return ofBeta1(o.Spec.Spec.Devices.Requests)
 	case *resourcev1beta2.ResourceClaim:
-		return newest(o.Spec.Devices.Requests)
+		return ofBeta2(o.Spec.Devices.Requests)
 	case *resourcev1beta2.ResourceClaimTemplate:
-		return newest(o.Spec.Spec.Devices.Requests)
+		return ofBeta2(o.Spec.Spec.Devices.Requests)
 	}
 	return nil
 }
 
-// granted returns the path at which a status allocates the access, or nil.
-func granted(obj runtime.Object) *field.Path {
+// allocatedPath returns the path at which a status allocates the access, or nil.
+func allocatedPath(obj runtime.Object) *field.Path {
 	path := []string{"status", "allocation", "devices", "results"}
 	switch o := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:
 		if a := o.Status.Allocation; a != nil {
-			return first(a.Devices.Results, func(r *resourcev1beta1.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
+			return firstPath(a.Devices.Results, func(r *resourcev1beta1.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
 		}
 	case *resourcev1beta2.ResourceClaim:
 		if a := o.Status.Allocation; a != nil {
-			return first(a.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
+			return firstPath(a.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
 		}
 	}
 	return nil

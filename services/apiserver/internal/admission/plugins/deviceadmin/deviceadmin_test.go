@@ -93,7 +93,7 @@ func TestAdminAccess(t *testing.T) {
 		needs   = "admin access to devices requires the `resource.k8s.io/admin-access: true` label on the containing namespace"
 		unknown = "Internal error: could not retrieve namespace to verify admin access: no answer"
 	)
-	p := &deviceadmin.Plugin{Namespaces: namespaces{}}
+	plugin := &deviceadmin.Plugin{Namespaces: namespaces{}}
 	for name, c := range map[string]struct {
 		namespace, group, sub string
 		op                    admission.Operation
@@ -126,7 +126,7 @@ func TestAdminAccess(t *testing.T) {
 			if c.group != "" {
 				k.Group = c.group
 			}
-			err := p.Validate(context.Background(), &admission.Request{
+			err := plugin.Validate(context.Background(), &admission.Request{
 				Operation: c.op, Resource: k, Subresource: c.sub, Namespace: c.namespace, Name: "c", Object: c.o, OldObject: c.old,
 			})
 			if c.message == "" {

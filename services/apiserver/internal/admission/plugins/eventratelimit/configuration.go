@@ -57,18 +57,18 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 	}
 	types := []string{Server, Namespace, User, SourceAndObject}
 	for i, l := range c.Limits {
-		at := limits.Index(i)
+		path := limits.Index(i)
 		if !slices.Contains(types, l.Type) {
-			errs = append(errs, field.NotSupported(at.Child("type"), l.Type, types))
+			errs = append(errs, field.NotSupported(path.Child("type"), l.Type, types))
 		}
 		if l.Burst <= 0 {
-			errs = append(errs, field.Invalid(at.Child("burst"), l.Burst, "must be positive"))
+			errs = append(errs, field.Invalid(path.Child("burst"), l.Burst, "must be positive"))
 		}
 		if l.QPS <= 0 {
-			errs = append(errs, field.Invalid(at.Child("qps"), l.QPS, "must be positive"))
+			errs = append(errs, field.Invalid(path.Child("qps"), l.QPS, "must be positive"))
 		}
 		if l.Type != Server && l.CacheSize < 0 {
-			errs = append(errs, field.Invalid(at.Child("cacheSize"), l.CacheSize, "must not be negative"))
+			errs = append(errs, field.Invalid(path.Child("cacheSize"), l.CacheSize, "must not be negative"))
 		}
 	}
 	return errs

@@ -65,7 +65,7 @@ func TestLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := time.Unix(1000, 0)
-			p, err := eventratelimit.New(conf, func() time.Time { return now })
+			plugin, err := eventratelimit.New(conf, func() time.Time { return now })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +77,7 @@ func TestLimits(t *testing.T) {
 				if e.op == "" {
 					e.op = admission.Create
 				}
-				err := p.Validate(t.Context(), &admission.Request{
+				err := plugin.Validate(t.Context(), &admission.Request{
 					Operation: e.op, Resource: &registry.Kind{}, Kind: schema.GroupVersionKind{Group: e.group, Version: "v1", Kind: e.kind},
 					Namespace: e.namespace, User: &request.User{Name: e.user}, DryRun: e.dryRun,
 					Object: &corev1.Event{
@@ -110,7 +110,7 @@ func TestInvalidConfigurations(t *testing.T) {
 			data = []byte(c.file)
 		}
 		if _, err := eventratelimit.Load(data); err == nil || err.Error() != c.want {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)
 		}
 	}
 }

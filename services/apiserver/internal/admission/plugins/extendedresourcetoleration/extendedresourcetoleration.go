@@ -26,17 +26,17 @@ func (Plugin) Admit(_ context.Context, r *admission.Request) error {
 	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
-	asked := map[corev1.ResourceName]bool{}
+	requested := map[corev1.ResourceName]bool{}
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
 			for name := range containers[i].Resources.Requests {
 				if podspec.Extended(name) {
-					asked[name] = true
+					requested[name] = true
 				}
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(asked)) {
+	for _, name := range slices.Sorted(maps.Keys(requested)) {
 		tolerate(pod, corev1.Toleration{Key: string(name), Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 	}
 	return nil
@@ -46,11 +46,11 @@ func (Plugin) Admit(_ context.Context, r *admission.Request) error {
 func tolerate(pod *corev1.Pod, t corev1.Toleration) {
 	found := false
 	for i := range pod.Spec.Tolerations {
-		if have := &pod.Spec.Tolerations[i]; t.MatchToleration(have) {
-			if semantic.Equal(*have, t) {
+		if existing := &pod.Spec.Tolerations[i]; t.MatchToleration(existing) {
+			if semantic.Equal(*existing, t) {
 				return
 			}
-			*have, found = t, true
+			*existing, found = t, true
 		}
 	}
 	if !found {

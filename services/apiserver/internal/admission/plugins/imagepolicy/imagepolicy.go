@@ -34,8 +34,8 @@ import (
 const Name = "ImagePolicyWebhook"
 
 const (
-	// about marks the pod annotations that are sent to the service.
-	about = ".image-policy.k8s.io/"
+	// annotationMarker occurs in the keys of the pod annotations that are sent to the service.
+	annotationMarker = ".image-policy.k8s.io/"
 	// auditPrefix is the prefix of the service's audit annotations.
 	auditPrefix = "imagepolicywebhook.image-policy.k8s.io/"
 	// failedOpen is the audit annotation of pods that were admitted without a review.
@@ -45,11 +45,11 @@ const (
 )
 
 const (
-	tries = 5
+	maxTries = 5
 	// timeout bounds a try. It is sent to the service.
-	timeout   = 30 * time.Second
-	maxAnswer = 1 << 20
-	kept      = 1024 // number of cached responses
+	timeout     = 30 * time.Second
+	maxResponse = 1 << 20
+	cacheSize   = 1024 // number of cached responses
 )
 
 // Plugin implements admission.Validator.
@@ -81,10 +81,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// now is a clock of the cache.
-type now func() time.Time
+// cacheClock is the clock of the cache.
+type cacheClock func() time.Time
 
-func (n now) Now() time.Time { return n() }
+func (n cacheClock) Now() time.Time { return n() }
 
 // New returns the plugin. The caller must close it.
 func New(c *Configuration, clock Clock) (*Plugin, error) {
@@ -92,7 +92,7 @@ func New(c *Configuration, clock Clock) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{config: c, service: service, answers: cache.NewLRUExpireCacheWithClock(kept, now(clock.Now)), pause: clock.Pause}, nil
+	return &Plugin{config: c, service: service, answers: cache.NewLRUExpireCacheWithClock(cacheSize, cacheClock(clock.Now)), pause: clock.Pause}, nil
 }
 
 // Close closes the connections.
@@ -128,7 +128,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	spec.Annotations = maps.Clone(pod.Annotations)
-	maps.DeleteFunc(spec.Annotations, func(k, _ string) bool { return !strings.Contains(k, about) })
+	maps.DeleteFunc(spec.Annotations, func(k, _ string) bool { return !strings.Contains(k, annotationMarker) })
 	if err := p.review(ctx, r, pod, spec); err != nil {
 		return r.Forbidden(err)
 	}
@@ -173,7 +173,7 @@ func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageRevie
 	if err != nil {
 		return nil, err
 	}
-	st, err := p.ask(ctx, body)
+	st, err := p.callWithRetry(ctx, body)
 	if err != nil {
 		return nil, err
 	}
@@ -187,14 +187,14 @@ func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageRevie
 	return st, nil
 }
 
-// ask calls the service until it responds or a retry is useless. The request releases its seats
-// meanwhile.
-func (p *Plugin) ask(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
+// callWithRetry calls the service until it responds or a retry is useless. The request releases its
+// seats while it waits.
+func (p *Plugin) callWithRetry(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	defer request.Suspend(ctx)()
-	backoff := wait.Backoff{Duration: p.config.RetryBackoff, Factor: 1.5, Jitter: 0.2, Steps: tries}
+	backoff := wait.Backoff{Duration: p.config.RetryBackoff, Factor: 1.5, Jitter: 0.2, Steps: maxTries}
 	for try := 1; ; try++ {
 		st, err := p.send(ctx, body)
-		if err == nil || !again(err) || try == tries || p.config.RetryBackoff == 0 {
+		if err == nil || !mayRetry(err) || try == maxTries || p.config.RetryBackoff == 0 {
 			return st, err
 		}
 		if p.pause(ctx, backoff.Step()) != nil {
@@ -203,8 +203,8 @@ func (p *Plugin) ask(ctx context.Context, body []byte) (*imagepolicyv1alpha1.Ima
 	}
 }
 
-// again reports whether a retry may succeed.
-func again(err error) bool {
+// mayRetry reports whether a retry may succeed after an error.
+func mayRetry(err error) bool {
 	_, delay := apierrors.SuggestsClientDelay(err)
 	return delay || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
@@ -214,23 +214,23 @@ func again(err error) bool {
 func (p *Plugin) send(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, p.service.URL+"?timeout="+timeout.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.service.URL+"?timeout="+timeout.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	q.Header.Set("Content-Type", "application/json")
-	q.Header.Set("Accept", "application/json, */*")
-	resp, err := p.service.Client.Do(q)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, */*")
+	resp, err := p.service.Client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case len(data) > maxAnswer:
-		return nil, fmt.Errorf("the response of %s exceeds %d bytes", p.service.URL, maxAnswer)
+	case len(data) > maxResponse:
+		return nil, fmt.Errorf("the response of %s exceeds %d bytes", p.service.URL, maxResponse)
 	case resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices:
 		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "", strings.TrimSpace(string(data)), 0, true)
 	}

@@ -103,12 +103,12 @@ func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) 
 		t.Fatal(err)
 	}
 	cl := &clock{now: time.Unix(1000, 0)}
-	p, err := imagepolicy.New(conf, cl.clock())
+	plugin, err := imagepolicy.New(conf, cl.clock())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.Close)
-	return p, b, cl
+	t.Cleanup(plugin.Close)
+	return plugin, b, cl
 }
 
 func request(pod *corev1.Pod, op admission.Operation, sub string) *admission.Request {
@@ -139,10 +139,10 @@ func TestReviewContent(t *testing.T) {
 		"status":               {op: admission.Update, sub: "status", want: ""},
 		"deleted":              {op: admission.Delete, sub: "", want: ""},
 	} {
-		p, b, _ := start(t, "allowTTL: -1")
+		plugin, b, _ := start(t, "allowTTL: -1")
 		b.respond(200, `{"status":{"allowed":true}}`)
-		if err := p.Validate(t.Context(), request(whole, c.op, c.sub)); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if err := plugin.Validate(t.Context(), request(whole, c.op, c.sub)); err != nil {
+			t.Errorf("%s: got %v, want no error", name, err)
 		}
 		var want []string
 		if c.want != "" {
@@ -191,11 +191,11 @@ func TestAnswers(t *testing.T) {
 		if c.config == "" {
 			c.config = "retryBackoff: 100"
 		}
-		p, b, clock := start(t, c.config)
+		plugin, b, clock := start(t, c.config)
 		b.respond(c.code, c.answer)
 		b.length = c.length
 		r := request(pod(nil, "i"), admission.Create, "")
-		err := p.Validate(t.Context(), r)
+		err := plugin.Validate(t.Context(), r)
 		want := "<nil>"
 		if c.want != "" {
 			want = `pods "a" is forbidden: ` + c.want
@@ -210,18 +210,18 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: got audit annotations %s, want %s", name, got, want)
 		}
 		if got := r.Object.(*corev1.Pod).Annotations["alpha.image-policy.k8s.io/failed-open"]; (got == "true") != c.open {
-			t.Errorf("%s: got annotation %q", name, got)
+			t.Errorf("%s: got annotation %q, want %v", name, got, c.open)
 		}
 	}
 }
 
 func TestResponsesAreCached(t *testing.T) {
-	p, b, clock := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
+	plugin, b, clock := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
 	ask := func(image string, allowed bool, asked int) {
 		t.Helper()
-		err := p.Validate(t.Context(), request(pod(nil, image), admission.Create, ""))
+		err := plugin.Validate(t.Context(), request(pod(nil, image), admission.Create, ""))
 		if (err == nil) != allowed || len(b.reviews()) != asked {
-			t.Errorf("%s: got %v, %d reviews", image, err, len(b.reviews()))
+			t.Errorf("%s: got %v, %d reviews; want %v, length %v", image, err, len(b.reviews()), allowed, asked)
 		}
 	}
 	b.respond(200, `{"status":{"allowed":true}}`)
@@ -242,11 +242,11 @@ func TestResponsesAreCached(t *testing.T) {
 }
 
 func TestCanceledRequestsAreRejected(t *testing.T) {
-	p, b, _ := start(t, "defaultAllow: true")
+	plugin, b, _ := start(t, "defaultAllow: true")
 	b.respond(200, `{"status":{"allowed":true}}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err == nil {
+	if err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err == nil {
 		t.Error("got no error for a canceled request")
 	}
 }
@@ -254,17 +254,17 @@ func TestCanceledRequestsAreRejected(t *testing.T) {
 // TestRequestIsSuspendedDuringReview: the request does not hold its seats while it waits for the
 // webhook.
 func TestRequestIsSuspendedDuringReview(t *testing.T) {
-	p, b, _ := start(t, "defaultAllow: false")
+	plugin, b, _ := start(t, "defaultAllow: false")
 	b.respond(200, `{"status":{"allowed":true}}`)
 	var away, asked atomic.Int64
 	b.onReview = func() { asked.Store(away.Load()) }
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	requests.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }}
-	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
+	if err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
 		t.Fatal(err)
 	}
 	if asked.Load() != 1 || away.Load() != 0 {
-		t.Errorf("suspended %d times during the review, %d times after it", asked.Load(), away.Load())
+		t.Errorf("suspended %d times during the review, %d times after it; want 1, 0", asked.Load(), away.Load())
 	}
 }
 
@@ -284,20 +284,20 @@ func TestConfigurations(t *testing.T) {
 			data = []byte(c.file)
 		}
 		if _, err := imagepolicy.Load(data); err == nil || err.Error() != c.want {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)
 		}
 	}
 	got, err := imagepolicy.Load([]byte("imagePolicy: {kubeConfigFile: x}"))
 	text, _ := json.Marshal(got)
 	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil || string(text) != want {
-		t.Errorf("got %s, %v", text, err)
+		t.Errorf("got %s, %v; want no error, %v", text, err, want)
 	}
 }
 
 // TestReviewedRequests: pods and their ephemeral containers are reviewed. Outside reports updates
 // in advance.
 func TestReviewedRequests(t *testing.T) {
-	p, b, _ := start(t, "allowTTL: -1")
+	plugin, b, _ := start(t, "allowTTL: -1")
 	for _, c := range []struct {
 		resource, sub string
 		op            admission.Operation
@@ -308,15 +308,15 @@ func TestReviewedRequests(t *testing.T) {
 	} {
 		r := request(pod(nil, "i"), c.op, c.sub)
 		r.Resource = &registry.Kind{Names: registry.Names{Resource: c.resource}}
-		if got := p.CallsExternal(t.Context(), r); got != c.asks {
-			t.Errorf("%s of %s/%s: %t", c.op, c.resource, c.sub, got)
+		if got := plugin.CallsExternal(t.Context(), r); got != c.asks {
+			t.Errorf("%s of %s/%s: %t, want %v", c.op, c.resource, c.sub, got, c.asks)
 		}
 	}
 	b.respond(200, `{"status":{"allowed":false}}`)
 	other := request(pod(nil, "i"), admission.Create, "")
 	other.Resource = &registry.Kind{Names: registry.Names{Resource: "others"}}
-	if err := p.Validate(t.Context(), other); err != nil || len(b.reviews()) != 0 {
-		t.Errorf("another resource: got %v, %d reviews", err, len(b.reviews()))
+	if err := plugin.Validate(t.Context(), other); err != nil || len(b.reviews()) != 0 {
+		t.Errorf("another resource: got %v, %d reviews; want no error, length 0", err, len(b.reviews()))
 	}
 	if _, err := imagepolicy.New(&imagepolicy.Configuration{KubeconfigFile: filepath.Join(t.TempDir(), "none")}, imagepolicy.RealClock()); err == nil {
 		t.Error("got no error for a missing kubeconfig")
@@ -325,12 +325,12 @@ func TestReviewedRequests(t *testing.T) {
 
 // TestDeadlineEndsRetries: when the request's time ends, the last error of the webhook is returned.
 func TestDeadlineEndsRetries(t *testing.T) {
-	p, b, clock := start(t, "retryBackoff: 100")
+	plugin, b, clock := start(t, "retryBackoff: 100")
 	ctx, cancel := context.WithCancel(t.Context())
 	clock.paused = cancel
 	b.respond(500, "broken")
-	err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, ""))
+	err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, ""))
 	if err == nil || !strings.Contains(err.Error(), `("broken")`) || len(b.reviews()) != 1 {
-		t.Errorf("got %v, %d reviews", err, len(b.reviews()))
+		t.Errorf("got %v, %d reviews; want an error, text with `(\"broken\")`, length 1", err, len(b.reviews()))
 	}
 }

@@ -15,8 +15,8 @@ func TestRetriableErrors(t *testing.T) {
 		fmt.Errorf("dial: %w", syscall.ECONNREFUSED): false,
 		errors.New("x509: no"):                       false,
 	} {
-		if got := again(err); got != want {
-			t.Errorf("%v: got %t", err, got)
+		if got := mayRetry(err); got != want {
+			t.Errorf("%v: got %t, want %v", err, got, want)
 		}
 	}
 }

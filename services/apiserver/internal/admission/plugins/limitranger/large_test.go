@@ -88,7 +88,7 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 					t.Errorf("got cost %d", *most)
 				case c.large && !may:
 					if !apierrors.IsTooManyRequests(err) {
-						t.Errorf("throttled: got %v", err)
+						t.Errorf("throttled: got %v, want an error of type TooManyRequests", err)
 					}
 				case c.refused == "" && err != nil:
 					t.Error(err)

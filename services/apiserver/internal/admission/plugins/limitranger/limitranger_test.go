@@ -82,8 +82,8 @@ func TestLimits(t *testing.T) {
 		"very large":        {ranges: huge, pod: pod(nil, list("memory", "7Ei")), want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &limitranger.Plugin{Ranges: c.ranges}
-			err := p.Validate(t.Context(), podRequest(admission.Create, "", c.pod, nil))
+			plugin := &limitranger.Plugin{Ranges: c.ranges}
+			err := plugin.Validate(t.Context(), podRequest(admission.Create, "", c.pod, nil))
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -100,7 +100,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestLimitedRequests(t *testing.T) {
-	p := &limitranger.Plugin{Ranges: item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })}
+	plugin := &limitranger.Plugin{Ranges: item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })}
 	now := metav1.Now()
 	going := pod(nil, nil)
 	going.DeletionTimestamp = &now
@@ -115,7 +115,7 @@ func TestLimitedRequests(t *testing.T) {
 		"resize, on its way": {podRequest(admission.Update, "resize", pod(nil, nil), going), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := p.Validate(t.Context(), c.r); (err != nil) != c.refused {
+			if err := plugin.Validate(t.Context(), c.r); (err != nil) != c.refused {
 				t.Errorf("got error %v, want error: %t", err, c.refused)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 
 // bound is one bound of one resource, with the request and the limit to check against it.
 type bound struct {
-	per, name      string // as in "per Container" and "cpu"
+	per, name      string // type of the limited item, such as Container, and name of the resource
 	enforced       resource.Quantity
 	request, limit resource.Quantity
 	hasRequest     bool
@@ -80,18 +80,18 @@ func (b *bound) maximumRequest() error {
 // ratio returns an error if the ratio of limit to request exceeds the maximum.
 func (b *bound) ratio() error {
 	request, limit, _ := b.values()
-	refuse := func(why string) error {
+	exceeded := func(why string) error {
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but %s", b.name, b.per, b.enforced.String(), why)
 	}
 	switch {
 	case !b.hasRequest || request == 0:
-		return refuse("no request is specified or request is 0")
+		return exceeded("no request is specified or request is 0")
 	case !b.hasLimit || limit == 0:
-		return refuse("no limit is specified or limit is 0")
+		return exceeded("no limit is specified or limit is 0")
 	}
-	have := float64(limit) / float64(request)
-	if have > b.enforced.AsApproximateFloat64() {
-		return refuse(fmt.Sprintf("provided ratio is %f", have))
+	ratio := float64(limit) / float64(request)
+	if ratio > b.enforced.AsApproximateFloat64() {
+		return exceeded(fmt.Sprintf("provided ratio is %f", ratio))
 	}
 	return nil
 }

@@ -59,21 +59,21 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
-	weight := 0
+	cost := 0
 	added := 0
-	annotated := 0
-	var refused error
+	annotationSize := 0
+	var rejection error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		d := defaultsOf(lr)
-		weight += d.size(containers)
-		refused = request.Estimate(ctx, weight)
-		if refused != nil {
-			return refused
+		cost += d.size(containers)
+		rejection = request.Estimate(ctx, cost)
+		if rejection != nil {
+			return rejection
 		}
-		if weight > maxAnnotation { // below that, no sum can exceed its limit
+		if cost > maxAnnotation { // below that, no sum can exceed its limit
 			bytes, names := d.growth(pod)
 			if names > 0 { // the annotation is replaced, so only the last range counts
-				annotated = names
+				annotationSize = names
 			}
 			added += bytes
 			if added > maxAdded {
@@ -84,11 +84,11 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return nil
 	})
 	switch {
-	case refused != nil:
-		return refused
+	case rejection != nil:
+		return rejection
 	case err != nil:
 		return rejectUnreadable(ctx, r, err)
-	case annotated > maxAnnotation:
+	case annotationSize > maxAnnotation:
 		return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
 			field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
 		})
@@ -98,15 +98,15 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// bounds returns the number of bounds of a limit range that apply to a pod or a volume claim.
-func bounds(lr *corev1.LimitRange, pod *corev1.Pod) (n int) {
+// countBounds returns the number of bounds of a limit range that apply to a pod or a volume claim.
+func countBounds(lr *corev1.LimitRange, pod *corev1.Pod) (n int) {
 	for i := range lr.Spec.Limits {
 		l := &lr.Spec.Limits[i]
-		of := len(l.Min) + len(l.Max) + len(l.MaxLimitRequestRatio)
+		count := len(l.Min) + len(l.Max) + len(l.MaxLimitRequestRatio)
 		if pod != nil && l.Type == corev1.LimitTypeContainer {
-			of *= len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
+			count *= len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
 		}
-		n += of
+		n += count
 	}
 	return n
 }
@@ -117,13 +117,13 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	pod, _ := r.Object.(*corev1.Pod)
-	held := 0
-	var refused error
+	bounds := 0
+	var rejection error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
-		held += bounds(lr, pod)
-		refused = request.Estimate(ctx, request.PerValue*held)
-		if refused != nil {
-			return refused
+		bounds += countBounds(lr, pod)
+		rejection = request.Estimate(ctx, request.PerValue*bounds)
+		if rejection != nil {
+			return rejection
 		}
 		var errs []error
 		switch o := r.Object.(type) {
@@ -133,12 +133,12 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 			errs = checkClaim(o, lr)
 		}
 		if err := status.Aggregated(errs); err != nil {
-			refused = r.Forbidden(err)
+			rejection = r.Forbidden(err)
 		}
-		return refused
+		return rejection
 	})
-	if refused != nil {
-		return refused
+	if rejection != nil {
+		return rejection
 	}
 	return rejectUnreadable(ctx, r, err)
 }

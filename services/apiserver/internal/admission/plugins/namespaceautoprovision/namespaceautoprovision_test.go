@@ -68,7 +68,7 @@ func TestNamespacesAreCreated(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 		if (len(n.created) == 1 && n.created[0] == c.namespace) != c.created {
-			t.Errorf("%s: created %v", name, n.created)
+			t.Errorf("%s: created %v, want %v", name, n.created, c.created)
 		}
 	}
 }

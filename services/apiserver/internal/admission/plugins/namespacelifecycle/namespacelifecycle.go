@@ -30,31 +30,31 @@ type Namespaces interface {
 type Plugin struct{ Namespaces Namespaces }
 
 // immortal holds the namespaces that must not be deleted.
-var immortal = map[string]bool{api.DefaultNamespace: true, api.SystemNamespace: true, api.PublicNamespace: true}
+var undeletable = map[string]bool{api.DefaultNamespace: true, api.SystemNamespace: true, api.PublicNamespace: true}
 
 // Admit rejects forbidden operations.
-func (p *Plugin) Admit(ctx context.Context, a *admission.Request) error {
-	isNamespace := a.Resource.Group == "" && a.Resource.Resource == "namespaces"
-	if isNamespace && a.Operation == admission.Delete && immortal[a.Name] {
-		return apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, errors.New("this namespace may not be deleted"))
+func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
+	isNamespace := r.Resource.Group == "" && r.Resource.Resource == "namespaces"
+	if isNamespace && r.Operation == admission.Delete && undeletable[r.Name] {
+		return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("this namespace may not be deleted"))
 	}
-	review := a.Resource.Group == authorizationv1.GroupName // reviews may name any namespace
-	if isNamespace || a.Namespace == "" || review || a.Operation == admission.Delete {
+	review := r.Resource.Group == authorizationv1.GroupName // reviews may name any namespace
+	if isNamespace || r.Namespace == "" || review || r.Operation == admission.Delete {
 		return nil
 	}
-	exists, terminating, err := p.Namespaces.Phase(ctx, a.Namespace)
+	exists, terminating, err := p.Namespaces.Phase(ctx, r.Namespace)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // the request itself has ended
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	case err != nil:
-		return apierrors.NewInternalError(fmt.Errorf("namespace %s: %w", a.Namespace, err))
+		return apierrors.NewInternalError(fmt.Errorf("namespace %s: %w", r.Namespace, err))
 	case !exists:
-		return apierrors.NewNotFound(corev1.Resource("namespaces"), a.Namespace)
-	case terminating && a.Operation == admission.Create:
-		err := apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), r.Namespace)
+	case terminating && r.Operation == admission.Create:
+		err := apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", r.Namespace))
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 			Type:    corev1.NamespaceTerminatingCause,
-			Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace),
+			Message: fmt.Sprintf("namespace %s is being terminated", r.Namespace),
 			Field:   "metadata.namespace",
 		})
 		return err

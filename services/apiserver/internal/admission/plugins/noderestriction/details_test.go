@@ -20,10 +20,10 @@ import (
 )
 
 // tryAll sends each write as a node.
-func tryAll(t *testing.T, p *noderestriction.Plugin, node string, writes []write) {
+func tryAll(t *testing.T, plugin *noderestriction.Plugin, node string, writes []write) {
 	t.Helper()
 	for _, w := range writes {
-		err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:" + node, Groups: []string{"system:nodes"}}))
+		err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:" + node, Groups: []string{"system:nodes"}}))
 		if (err == nil) != (w.want == "") || err != nil && !strings.Contains(err.Error(), w.want) {
 			t.Errorf("%s %s %s: got %v\nwant %s", w.op, w.resource, w.name, err, w.want)
 		}

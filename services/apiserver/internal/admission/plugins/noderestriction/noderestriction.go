@@ -44,27 +44,28 @@ type Plugin struct {
 	AnyCertificate bool
 }
 
-// attempt is a write by a node.
-type attempt struct {
+// nodeRequest is a request of a kubelet.
+type nodeRequest struct {
 	*admission.Request
 	node string
 }
 
-func (a *attempt) refuse(format string, args ...any) error {
+func (a *nodeRequest) forbid(format string, args ...any) error {
 	return apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, fmt.Errorf(format, args...))
 }
 
-// unavailable returns NotFound errors unchanged. Any other lookup error rejects the request.
-func (a *attempt) unavailable(err error) error {
+// lookupError returns the error of a failed lookup: a NotFound error unchanged, and a rejection of
+// the request for any other error.
+func (a *nodeRequest) lookupError(err error) error {
 	if apierrors.IsNotFound(err) {
 		return err
 	}
-	return a.refuse("%w", err)
+	return a.forbid("%w", err)
 }
 
-func (a *attempt) unexpectedType() error { return a.refuse("unexpected type %T", a.Object) }
-func (a *attempt) unexpectedOperation() error {
-	return a.refuse("unexpected operation %q", a.Operation)
+func (a *nodeRequest) unexpectedType() error { return a.forbid("unexpected type %T", a.Object) }
+func (a *nodeRequest) unexpectedOperation() error {
+	return a.forbid("unexpected operation %q", a.Operation)
 }
 
 // resource is a resource without its version.
@@ -76,42 +77,42 @@ func (p *Plugin) Admit(ctx context.Context, attrs *admission.Request) error {
 	if !ok {
 		return nil
 	}
-	a := &attempt{attrs, name}
+	a := &nodeRequest{attrs, name}
 	if name == "" {
-		return a.refuse("could not determine node from user %q", a.User.Name)
+		return a.forbid("could not determine node from user %q", a.User.Name)
 	}
 	switch (resource{a.Resource.Group, a.Resource.Resource}) {
 	case resource{"", "nodes"}:
-		return a.ownNode()
+		return a.checkNode()
 	case resource{"", "pods"}:
-		return p.pod(ctx, a)
+		return p.checkPod(ctx, a)
 	case resource{"", "persistentvolumeclaims"}:
-		return a.claim()
+		return a.checkClaim()
 	case resource{"", "serviceaccounts"}:
-		return p.token(ctx, a)
+		return p.checkToken(ctx, a)
 	case resource{"coordination.k8s.io", "leases"}:
-		return a.lease()
+		return a.checkLease()
 	case resource{"storage.k8s.io", "csinodes"}:
 		if a.Name != a.node {
-			return a.refuse("can only access CSINode with the same name as the requesting node")
+			return a.forbid("can only access CSINode with the same name as the requesting node")
 		}
 	case resource{"resource.k8s.io", "resourceslices"}:
-		return a.slice()
+		return a.checkSlice()
 	case resource{"certificates.k8s.io", "certificatesigningrequests"}:
 		if !p.AnyCertificate {
-			return a.certificate()
+			return a.checkCertificate()
 		}
 	}
 	return nil
 }
 
-// lease checks that a lease is that of the node.
-func (a *attempt) lease() error {
+// checkLease checks that a lease belongs to the node.
+func (a *nodeRequest) checkLease() error {
 	switch {
 	case a.Namespace != api.NodeLeaseNamespace:
-		return a.refuse("can only access leases in the %q system namespace", api.NodeLeaseNamespace)
+		return a.forbid("can only access leases in the %q system namespace", api.NodeLeaseNamespace)
 	case a.Name != a.node:
-		return a.refuse("can only access node lease with the same name as the requesting node")
+		return a.forbid("can only access node lease with the same name as the requesting node")
 	}
 	return nil
 }

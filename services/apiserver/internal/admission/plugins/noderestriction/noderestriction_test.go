@@ -188,20 +188,20 @@ const (
 // checkWrites checks the result of each write of node n1.
 func checkWrites(t *testing.T, writes []write) {
 	t.Helper()
-	p := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, Audiences: true}
+	plugin := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, Audiences: true}
 	for _, w := range writes {
-		err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
+		err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
 		if (err == nil) != (w.want == "") || err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
 			t.Errorf("%s %s %q: got %v\nwant %q", w.op, w.resource, w.name, err, w.want)
 		}
 		// Other users are not restricted. A node without a name is rejected.
 		for _, u := range []*request.User{{Name: "system:node:n1"}, {Name: "n1", Groups: []string{"system:nodes"}}, nil} {
-			if err := p.Admit(t.Context(), w.attributes(u)); err != nil {
-				t.Errorf("%s %s by %v: %v", w.op, w.resource, u, err)
+			if err := plugin.Admit(t.Context(), w.attributes(u)); err != nil {
+				t.Errorf("%s %s by %v: %v, want no error", w.op, w.resource, u, err)
 			}
 		}
-		if err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:", Groups: []string{"system:nodes"}})); !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s by a node without a name: got %v", w.op, w.resource, err)
+		if err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:", Groups: []string{"system:nodes"}})); !apierrors.IsForbidden(err) {
+			t.Errorf("%s %s by a node without a name: got %v, want an error of type Forbidden", w.op, w.resource, err)
 		}
 	}
 }
@@ -343,25 +343,25 @@ func TestOtherWrites(t *testing.T) {
 }
 
 func TestLeasesOfNodes(t *testing.T) {
-	p := &noderestriction.Plugin{}
+	plugin := &noderestriction.Plugin{}
 	for name, allowed := range map[string]bool{"n1": true, "n2": false} {
 		w := write{op: admission.Update, resource: "leases.coordination.k8s.io", name: name}
 		a := w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}})
 		a.Namespace = "kube-node-lease"
-		if err := p.Admit(t.Context(), a); (err == nil) != allowed {
-			t.Errorf("%s: %v", name, err)
+		if err := plugin.Admit(t.Context(), a); (err == nil) != allowed {
+			t.Errorf("%s: got %v, want success: %v", name, err, allowed)
 		}
 	}
 }
 
 func TestGatesOpen(t *testing.T) {
-	p := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, AnyCertificate: true}
+	plugin := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, AnyCertificate: true}
 	for _, w := range []write{
 		{op: admission.Create, resource: "serviceaccounts/token", name: "sa", object: tokenFor(boundTo("mine"), "any", "more")},
 		{op: admission.Create, resource: "certificatesigningrequests.certificates.k8s.io", object: certificate(t, certificatesv1.KubeletServingSignerName, "system:node:n2")},
 	} {
-		if err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}})); err != nil {
-			t.Errorf("%s: %v", w.resource, err)
+		if err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}})); err != nil {
+			t.Errorf("%s: got %v, want no error", w.resource, err)
 		}
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/certificates"
 )
 
-// ownNode checks a write of a node by its kubelet.
-func (a *attempt) ownNode() error {
+// checkNode checks a write of a node by its kubelet.
+func (a *nodeRequest) checkNode() error {
 	if a.Name != a.node {
-		return a.refuse("node %q is not allowed to modify node %q", a.node, a.Name)
+		return a.forbid("node %q is not allowed to modify node %q", a.node, a.Name)
 	}
 	if a.Operation != admission.Create && a.Operation != admission.Update {
 		return nil
@@ -28,15 +28,15 @@ func (a *attempt) ownNode() error {
 	}
 	if a.Operation == admission.Create {
 		if n.Spec.ConfigSource != nil {
-			return a.refuse("node %q is not allowed to create pods with a non-nil configSource", a.node)
+			return a.forbid("node %q is not allowed to create pods with a non-nil configSource", a.node)
 		}
-		if labels := restricted(n.Labels, nil); len(labels) > 0 {
-			return a.refuse("node %q is not allowed to set the following labels: %s", a.node, strings.Join(labels, ", "))
+		if labels := restrictedChanges(n.Labels, nil); len(labels) > 0 {
+			return a.forbid("node %q is not allowed to set the following labels: %s", a.node, strings.Join(labels, ", "))
 		}
 		// The garbage collector deletes a node with its owner. The node could then create itself
 		// again without restrictions that were set on it.
 		if len(n.OwnerReferences) > 0 {
-			return a.refuse("node %q is not allowed to set ownerReferences", a.node)
+			return a.forbid("node %q is not allowed to set ownerReferences", a.node)
 		}
 		return nil
 	}
@@ -45,24 +45,24 @@ func (a *attempt) ownNode() error {
 		return a.unexpectedType()
 	}
 	if c := n.Spec.ConfigSource; c != nil && !semantic.Equal(c, old.Spec.ConfigSource) {
-		return a.refuse("node %q is not allowed to update configSource to a new non-nil configSource", a.node)
+		return a.forbid("node %q is not allowed to update configSource to a new non-nil configSource", a.node)
 	}
 	if !semantic.Equal(n.Spec.Taints, old.Spec.Taints) {
-		return a.refuse("node %q is not allowed to modify taints", a.node)
+		return a.forbid("node %q is not allowed to modify taints", a.node)
 	}
 	if !semantic.Equal(n.OwnerReferences, old.OwnerReferences) {
-		return a.refuse("node %q is not allowed to modify ownerReferences", a.node)
+		return a.forbid("node %q is not allowed to modify ownerReferences", a.node)
 	}
-	if labels := restricted(n.Labels, old.Labels); len(labels) > 0 {
-		return a.refuse("is not allowed to modify labels: %s", strings.Join(labels, ", "))
+	if labels := restrictedChanges(n.Labels, old.Labels); len(labels) > 0 {
+		return a.forbid("is not allowed to modify labels: %s", strings.Join(labels, ", "))
 	}
 	return nil
 }
 
-// slice lets a node publish only its own devices. The authorizer checks updates, which cannot
-// change the node's name. It sees neither created objects nor the objects of a collection that is
-// deleted.
-func (a *attempt) slice() error {
+// checkSlice lets a node publish only its own devices. The node authorizer checks updates, which
+// cannot change the node's name. It sees neither created objects nor the objects of a deleted
+// collection, so this plugin checks them.
+func (a *nodeRequest) checkSlice() error {
 	var obj any
 	switch a.Operation {
 	case admission.Create:
@@ -75,19 +75,20 @@ func (a *attempt) slice() error {
 	name, ok := node.NodeOfSlice(obj)
 	switch {
 	case !ok:
-		return a.refuse("unexpected type %T", obj)
+		return a.forbid("unexpected type %T", obj)
 	case name != a.node:
-		return a.refuse("can only %s ResourceSlice with the same NodeName as the requesting node", strings.ToLower(string(a.Operation)))
+		return a.forbid("can only %s ResourceSlice with the same NodeName as the requesting node", strings.ToLower(string(a.Operation)))
 	}
 	return nil
 }
 
-// restricted returns the changed labels that a kubelet must not set because they affect scheduling.
-func restricted(labels, old map[string]string) []string {
+// restrictedChanges returns the names of the changed labels that a kubelet must not set, because they
+// affect scheduling.
+func restrictedChanges(labels, old map[string]string) []string {
 	found := map[string]bool{}
 	compare := func(a, b map[string]string) {
 		for k, v := range a {
-			if other, ok := b[k]; (!ok || other != v) && !isKubelets(k) {
+			if other, ok := b[k]; (!ok || other != v) && !kubeletMaySet(k) {
 				found[k] = true
 			}
 		}
@@ -97,9 +98,9 @@ func restricted(labels, old map[string]string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// isKubelets reports whether a kubelet may set a label: one of its own labels, or one outside of
-// the domains of Kubernetes.
-func isKubelets(label string) bool {
+// kubeletMaySet reports whether a kubelet may set a label. It may set the labels that Kubernetes
+// defines for kubelets, and labels outside of the domains of Kubernetes.
+func kubeletMaySet(label string) bool {
 	domain, _, ok := strings.Cut(label, "/")
 	if !ok {
 		return true
@@ -124,24 +125,24 @@ func inDomain(domain, other string) bool {
 	return domain == other || strings.HasSuffix(domain, "."+other)
 }
 
-// certificate lets a node request kubelet certificates only for itself.
-func (a *attempt) certificate() error {
+// checkCertificate lets a node request kubelet certificates only for itself.
+func (a *nodeRequest) checkCertificate() error {
 	if a.Operation != admission.Create {
 		return nil
 	}
-	r, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
+	object, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
 		return a.unexpectedType()
 	}
-	if s := r.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
+	if s := object.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
-	asked, err := certificates.ParseRequest(r.Spec.Request)
+	csr, err := certificates.ParseRequest(object.Spec.Request)
 	if err != nil {
-		return a.refuse("unable to parse csr: %w", err)
+		return a.forbid("unable to parse csr: %w", err)
 	}
-	if asked.Subject.CommonName != a.User.Name {
-		return a.refuse("can only create a node CSR with CN=%s", a.User.Name)
+	if csr.Subject.CommonName != a.User.Name {
+		return a.forbid("can only create a node CSR with CN=%s", a.User.Name)
 	}
 	return nil
 }

@@ -14,70 +14,70 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// token lets a node request tokens that are bound to its pods, for audiences that the pods mount.
-func (p *Plugin) token(ctx context.Context, a *attempt) error {
+// checkToken lets a node request tokens that are bound to its pods, for audiences that the pods mount.
+func (p *Plugin) checkToken(ctx context.Context, a *nodeRequest) error {
 	if a.Operation != admission.Create || a.Subresource != "token" {
 		return nil
 	}
-	r, ok := a.Object.(*authenticationv1.TokenRequest)
+	tokenRequest, ok := a.Object.(*authenticationv1.TokenRequest)
 	if !ok {
 		return a.unexpectedType()
 	}
-	ref := r.Spec.BoundObjectRef
+	ref := tokenRequest.Spec.BoundObjectRef
 	switch {
 	case ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "":
-		return a.refuse("node requested token not bound to a pod")
+		return a.forbid("node requested token not bound to a pod")
 	case ref.UID == "":
-		return a.refuse("node requested token with a pod binding without a uid")
+		return a.forbid("node requested token with a pod binding without a uid")
 	}
 	pod, err := p.Objects.Pod(ctx, a.Namespace, ref.Name)
 	switch {
 	case err != nil:
-		return a.unavailable(err)
+		return a.lookupError(err)
 	case ref.UID != pod.UID:
-		return a.refuse("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+		return a.forbid("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
 	case pod.Spec.NodeName != a.node:
-		return a.refuse("node requested token bound to a pod scheduled on a different node")
+		return a.forbid("node requested token bound to a pod scheduled on a different node")
 	}
 	if !p.Audiences {
 		return nil
 	}
-	return p.audience(ctx, a, pod, r.Spec.Audiences)
+	return p.checkAudience(ctx, a, pod, tokenRequest.Spec.Audiences)
 }
 
-// audience checks that the pod uses the audience of a requested token, or that the node may request
+// checkAudience checks that the pod uses the audience of a requested token, or that the node may request
 // it.
-func (p *Plugin) audience(ctx context.Context, a *attempt, pod *corev1.Pod, audiences []string) error {
+func (p *Plugin) checkAudience(ctx context.Context, a *nodeRequest, pod *corev1.Pod, audiences []string) error {
 	if len(audiences) > 1 {
-		return a.refuse("node may only request 0 or 1 audiences")
+		return a.forbid("node may only request 0 or 1 audiences")
 	}
 	audience := ""
 	if len(audiences) == 1 {
 		audience = audiences[0]
 	}
-	mounted, err := p.mounts(ctx, pod, audience)
+	mounted, err := p.mountsAudience(ctx, pod, audience)
 	if mounted {
 		return nil
 	}
 	if err != nil {
-		return a.refuse("error validating audience %q: %w", audience, err)
+		return a.forbid("error validating audience %q: %w", audience, err)
 	}
-	d, _, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
+	decision, _, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
 		User: a.User, Verb: "request-serviceaccounts-token-audience", Resource: true, Namespace: a.Namespace, Version: "v1",
 		ResourceName: audience, Name: a.Name,
 	})
 	switch {
-	case d == authz.Allow:
+	case decision == authz.Allow:
 		return nil
 	case err != nil:
-		return a.refuse("audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w", audience, a.User.Name, err)
+		return a.forbid("audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w", audience, a.User.Name, err)
 	}
-	return a.refuse("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
+	return a.forbid("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
 }
 
-// mounts reports whether a volume of the pod needs tokens for an audience. It returns an error for
+// mountsAudience reports whether a volume of the pod needs tokens for an audience. It returns an error for
 // a volume that cannot be resolved, unless another volume needs such tokens.
-func (p *Plugin) mounts(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
+func (p *Plugin) mountsAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -101,7 +101,7 @@ func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 	claim := ""
 	switch driver := inlineDriver(&v.VolumeSource); {
 	case driver != "":
-		return p.installed(ctx, driver, v.CSI != nil)
+		return p.csiDriver(ctx, driver, v.CSI != nil)
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
 		claim = pod.Name + "-" + v.Name
 	case v.PersistentVolumeClaim != nil:
@@ -121,14 +121,14 @@ func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 	if driver == "" {
 		return nil, nil
 	}
-	return p.installed(ctx, driver, volume.Spec.CSI != nil)
+	return p.csiDriver(ctx, driver, volume.Spec.CSI != nil)
 }
 
-// installed returns a driver by name. A driver that replaces an in-tree plugin may be missing. Then
-// nothing needs tokens, and the result is nil.
-func (p *Plugin) installed(ctx context.Context, name string, named bool) (*storagev1.CSIDriver, error) {
+// csiDriver returns a driver by name. A driver that replaces an in-tree plugin is not required. If it
+// is missing, no volume needs tokens, and csiDriver returns nil.
+func (p *Plugin) csiDriver(ctx context.Context, name string, required bool) (*storagev1.CSIDriver, error) {
 	driver, err := p.Objects.Driver(ctx, name)
-	if !named && apierrors.IsNotFound(err) {
+	if !required && apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	return driver, err

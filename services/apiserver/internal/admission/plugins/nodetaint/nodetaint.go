@@ -18,14 +18,14 @@ const Name = "TaintNodesByCondition"
 type Plugin struct{}
 
 // Admit adds the taint to a new node that lacks it.
-func (Plugin) Admit(_ context.Context, a *admission.Request) error {
-	n, ok := a.Object.(*corev1.Node)
-	if !ok || a.Operation != admission.Create || a.Subresource != "" {
+func (Plugin) Admit(_ context.Context, r *admission.Request) error {
+	node, ok := r.Object.(*corev1.Node)
+	if !ok || r.Operation != admission.Create || r.Subresource != "" {
 		return nil
 	}
 	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
-	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&notReady) }) {
-		n.Spec.Taints = append(n.Spec.Taints, notReady)
+	if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&notReady) }) {
+		node.Spec.Taints = append(node.Spec.Taints, notReady)
 	}
 	return nil
 }

@@ -35,51 +35,51 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create && r.Operation != admission.Update || r.Is("", "pods") && r.Subresource == "status" {
 		return nil
 	}
-	now, old := owners(r.Object), owners(r.OldObject)
-	if sameReferences(now, old) {
+	references, oldReferences := owners(r.Object), owners(r.OldObject)
+	if sameReferences(references, oldReferences) {
 		return nil
 	}
 	// A new object may name owners without this check, because there is nothing to delete yet.
 	if r.Operation != admission.Create {
-		d, reason, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
+		decision, reason, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
 			User: r.User, Verb: "delete", Resource: true, Namespace: r.Namespace, Group: r.Resource.Group, Version: r.Resource.Version,
 			ResourceName: r.Resource.Resource, Subresource: r.Subresource, Name: r.Name,
 		})
-		if d != authz.Allow {
+		if decision != authz.Allow {
 			return r.Forbiddenf("cannot set an ownerRef on a resource you can't delete: %v, %v", reason, err)
 		}
 	}
-	blocking := newlyBlocking(now, old)
-	if len(blocking) == 0 || p.finalizesAll(ctx, r) {
+	blocking := newlyBlocking(references, oldReferences)
+	if len(blocking) == 0 || p.mayFinalizeAll(ctx, r) {
 		return nil
 	}
 	for i := range blocking {
-		if err := p.mayBlock(ctx, r, &blocking[i]); err != nil {
+		if err := p.checkMayBlock(ctx, r, &blocking[i]); err != nil {
 			return r.Forbidden(err)
 		}
 	}
 	return nil
 }
 
-// finalizesAll reports whether the user may set the finalizers of every object.
-func (p *Plugin) finalizesAll(ctx context.Context, r *admission.Request) bool {
+// mayFinalizeAll reports whether the user may set the finalizers of every object.
+func (p *Plugin) mayFinalizeAll(ctx context.Context, r *admission.Request) bool {
 	d, _, _ := p.Authorizer.Authorize(ctx, &authz.Attributes{ // an error grants no permission
 		User: r.User, Verb: "update", Resource: true, Group: "*", Version: "*", ResourceName: "*", Subresource: "finalizers", Name: "*",
 	})
 	return d == authz.Allow
 }
 
-// mayBlock checks that the user may update the finalizers of an owner whose deletion the object
+// checkMayBlock checks that the user may update the finalizers of an owner whose deletion the object
 // blocks.
-func (p *Plugin) mayBlock(ctx context.Context, r *admission.Request, ref *metav1.OwnerReference) error {
-	k, err := p.kind(ref)
+func (p *Plugin) checkMayBlock(ctx context.Context, r *admission.Request, ref *metav1.OwnerReference) error {
+	kind, err := p.kind(ref)
 	if err != nil {
 		return fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err)
 	}
 	want := &authz.Attributes{
-		User: r.User, Verb: "update", Resource: true, Group: k.Group, Version: k.Version, ResourceName: k.Resource, Subresource: "finalizers", Name: ref.Name,
+		User: r.User, Verb: "update", Resource: true, Group: kind.Group, Version: kind.Version, ResourceName: kind.Resource, Subresource: "finalizers", Name: ref.Name,
 	}
-	if k.Namespaced { // an owner is in the namespace of its dependents
+	if kind.Namespaced { // an owner is in the namespace of its dependents
 		want.Namespace = r.Namespace
 	}
 	if d, reason, err := p.Authorizer.Authorize(ctx, want); d != authz.Allow {
@@ -118,14 +118,14 @@ func sameReferences(a, b []metav1.OwnerReference) bool {
 }
 
 // newlyBlocking returns the references that block the deletion of an owner and did not before.
-func newlyBlocking(now, old []metav1.OwnerReference) (all []metav1.OwnerReference) {
+func newlyBlocking(references, oldReferences []metav1.OwnerReference) (all []metav1.OwnerReference) {
 	before := map[types.UID]bool{}
-	for i := range old {
-		before[old[i].UID] = blocksDeletion(&old[i])
+	for i := range oldReferences {
+		before[oldReferences[i].UID] = blocksDeletion(&oldReferences[i])
 	}
-	for i := range now {
-		if blocksDeletion(&now[i]) && !before[now[i].UID] {
-			all = append(all, now[i])
+	for i := range references {
+		if blocksDeletion(&references[i]) && !before[references[i].UID] {
+			all = append(all, references[i])
 		}
 	}
 	return all

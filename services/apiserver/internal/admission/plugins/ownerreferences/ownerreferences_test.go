@@ -121,7 +121,7 @@ func TestRequestsWithoutOwners(t *testing.T) {
 	} {
 		r.Resource, r.Namespace, r.Name, r.User = kind, "ns", "c", &request.User{Name: "u"}
 		if err := (&ownerreferences.Plugin{Authorizer: may{}, KindOf: kindOf}).Validate(t.Context(), r); err != nil {
-			t.Errorf("%s: %v", r.Operation, err)
+			t.Errorf("%s: got %v, want no error", r.Operation, err)
 		}
 	}
 }

@@ -1,7 +1,7 @@
-// Package podnodeselector keeps the pods of a namespace on its nodes. Each new pod gets the node
-// selector of the namespace's annotation, or else the configured default. The pod's own selector
-// must not contradict it. A configured list per namespace limits the labels that its pods may
-// select by.
+// Package podnodeselector keeps the pods of a namespace on the nodes of that namespace. Each new pod
+// gets the node selector in the namespace's annotation, or the configured default if there is no
+// annotation. The selector of the pod must not contradict it. The configuration may also limit the
+// labels that the pods of a namespace select by.
 package podnodeselector
 
 import (
@@ -82,7 +82,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		}
 		maps.Copy(pod.Spec.NodeSelector, selector) // equal keys have equal values
 	}
-	return p.listed(r, pod)
+	return p.checkAllowed(r, pod)
 }
 
 // Validate implements admission.Validator.
@@ -91,7 +91,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if pod == nil || err != nil {
 		return err
 	}
-	return p.listed(r, pod)
+	return p.checkAllowed(r, pod)
 }
 
 // find returns a new pod and the selector of its namespace, which do not conflict. It returns nil
@@ -115,25 +115,25 @@ func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, l
 		}
 	}
 	if labels.Conflicts(selector, pod.Spec.NodeSelector) {
-		return nil, nil, refuse(r, pod, errConflict)
+		return nil, nil, forbidden(r, pod, errConflict)
 	}
 	return pod, selector, nil
 }
 
-// listed rejects a selector that is not in the configured list.
-func (p *Plugin) listed(r *admission.Request, pod *corev1.Pod) error {
-	list := p.selectors[r.Namespace]
-	if len(list) == 0 {
+// checkAllowed rejects a selector with labels that the configuration does not allow in the namespace.
+func (p *Plugin) checkAllowed(r *admission.Request, pod *corev1.Pod) error {
+	allowedLabels := p.selectors[r.Namespace]
+	if len(allowedLabels) == 0 {
 		return nil
 	}
 	for k, v := range pod.Spec.NodeSelector {
-		if allowed, ok := list[k]; !ok || allowed != v {
-			return refuse(r, pod, errNotInSet)
+		if allowed, ok := allowedLabels[k]; !ok || allowed != v {
+			return forbidden(r, pod, errNotInSet)
 		}
 	}
 	return nil
 }
 
-func refuse(r *admission.Request, pod *corev1.Pod, err error) error {
+func forbidden(r *admission.Request, pod *corev1.Pod, err error) error {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), pod.Name, err)
 }

@@ -70,7 +70,7 @@ func TestSelectors(t *testing.T) {
 		if c.config != "" {
 			data = []byte(c.config)
 		}
-		p, err := podnodeselector.New(data, all)
+		plugin, err := podnodeselector.New(data, all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,11 +79,11 @@ func TestSelectors(t *testing.T) {
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeSelector: c.selector}}
 		r := &admission.Request{Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.namespace, Object: pod}
-		err = p.Admit(t.Context(), r)
+		err = plugin.Admit(t.Context(), r)
 		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
 			t.Errorf("%s: got %v, want %q", name, err, c.err)
 		}
-		if again := p.Validate(t.Context(), r); fmt.Sprint(again) != fmt.Sprint(err) {
+		if again := plugin.Validate(t.Context(), r); fmt.Sprint(again) != fmt.Sprint(err) {
 			t.Errorf("%s: validated %v, again %v", name, err, again)
 		}
 		if got, want := fmt.Sprint(pod.Spec.NodeSelector), fmt.Sprint(c.want); c.err == "" && got != want {
@@ -99,7 +99,7 @@ func TestInvalidConfigurations(t *testing.T) {
 		"no selector":   {"podNodeSelectorPluginConfig: {a: \"==\"}", "podNodeSelectorPluginConfig[a]: invalid selector: [  ]"},
 	} {
 		if _, err := podnodeselector.New([]byte(c.file), nil); err == nil || err.Error() != c.want {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)
 		}
 	}
 }

@@ -53,13 +53,13 @@ func (o *Lister) PodsIn(ctx context.Context, namespace string) ([]Stored, error)
 
 // storedPod implements Stored.
 type storedPod struct {
-	of    *Lister
-	entry *watchcache.Entry
+	lister *Lister
+	entry  *watchcache.Entry
 }
 
-func (p *storedPod) Size() int                     { return p.entry.Size() }
-func (p *storedPod) Outline() (*corev1.Pod, error) { return p.read(p.of.outline) }
-func (p *storedPod) Judged() (*corev1.Pod, error)  { return p.read(p.of.evaluated) }
+func (p *storedPod) Size() int                       { return p.entry.Size() }
+func (p *storedPod) Outline() (*corev1.Pod, error)   { return p.read(p.lister.outline) }
+func (p *storedPod) Evaluated() (*corev1.Pod, error) { return p.read(p.lister.evaluated) }
 
 // read decodes the pod with a reader.
 func (p *storedPod) read(reader podReader) (*corev1.Pod, error) {

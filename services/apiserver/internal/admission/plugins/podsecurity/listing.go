@@ -36,19 +36,18 @@ type Objects interface {
 type Stored interface {
 	// Size returns the stored size in bytes.
 	Size() int
-	// Outline returns the name, the owners and the runtime class, which the selection of pods
-	// needs.
+	// Outline returns the fields by which pods are selected: name, owners and runtime class.
 	Outline() (*corev1.Pod, error)
-	// Judged returns the name, labels, annotations and spec.
-	Judged() (*corev1.Pod, error)
+	// Evaluated returns the fields that the standards evaluate: name, labels, annotations and spec.
+	Evaluated() (*corev1.Pod, error)
 }
 
 const listingFailed = "failed to list pods while checking new PodSecurity enforce level"
 
-// existing evaluates the pods of a namespace by a standard that is to be enforced on it, and
+// checkExisting evaluates the pods of a namespace by a standard that is to be enforced on it, and
 // returns warnings. An error means that the request cannot be processed now. Pods are selected by
 // their outlines. Each pod is decoded when it is evaluated, and not retained.
-func (s *standards) existing(ctx context.Context, namespace string, enforce api.LevelVersion) ([]string, error) {
+func (s *standards) checkExisting(ctx context.Context, namespace string, enforce api.LevelVersion) ([]string, error) {
 	pods, err := s.objects.PodsIn(ctx, namespace)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "failed to list pods", "namespace", namespace)
@@ -135,19 +134,19 @@ type violations map[string]struct {
 // add evaluates a pod.
 func (v violations) add(checks policy.Evaluator, enforce api.LevelVersion, p outlined) {
 	reason := "it cannot be read"
-	if pod, err := p.Judged(); err == nil {
+	if pod, err := p.Evaluated(); err == nil {
 		result := policy.AggregateCheckResults(checks.EvaluatePod(enforce, &pod.ObjectMeta, &pod.Spec))
 		if result.Allowed {
 			return
 		}
 		reason = result.ForbiddenReason()
 	}
-	known := v[reason]
-	if known.count == 0 || p.name < known.name {
-		known.name = p.name
+	seen := v[reason]
+	if seen.count == 0 || p.name < seen.name {
+		seen.name = p.name
 	}
-	known.count++
-	v[reason] = known
+	seen.count++
+	v[reason] = seen
 }
 
 // texts returns a warning for each reason, sorted.

@@ -22,12 +22,12 @@ import (
 
 // pods are the pods of a namespace. They count how often they are decoded.
 type pods struct {
-	size             int // of each pod
-	all              []*corev1.Pod
-	outlined, judged int
-	listed           int
-	whenListed       func()
-	unreadable       error
+	size                int // of each pod
+	all                 []*corev1.Pod
+	outlined, evaluated int
+	listed              int
+	whenListed          func()
+	unreadable          error
 	// unlisted is the error of listing the pods, unseen that of outlining them.
 	unlisted, unseen error
 }
@@ -51,23 +51,23 @@ func (p *pods) PodsIn(context.Context, string) (out []Stored, err error) {
 }
 
 type stored struct {
-	of  *pods
-	pod *corev1.Pod
+	pods *pods
+	pod  *corev1.Pod
 }
 
-func (s *stored) Size() int { return s.of.size }
+func (s *stored) Size() int { return s.pods.size }
 
 func (s *stored) Outline() (*corev1.Pod, error) {
-	s.of.outlined++
-	if s.of.unseen != nil {
-		return nil, s.of.unseen
+	s.pods.outlined++
+	if s.pods.unseen != nil {
+		return nil, s.pods.unseen
 	}
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: s.pod.Name, OwnerReferences: s.pod.OwnerReferences}}, nil
 }
 
-func (s *stored) Judged() (*corev1.Pod, error) {
-	s.of.judged++
-	return s.pod, s.of.unreadable
+func (s *stored) Evaluated() (*corev1.Pod, error) {
+	s.pods.evaluated++
+	return s.pod, s.pods.unreadable
 }
 
 func (p *pods) add(privileged bool) {
@@ -97,24 +97,24 @@ func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, weigh 
 	return warnings.Headers(), err
 }
 
-func free(int) bool { return true }
+func allowAnyCost(int) bool { return true }
 
 func TestStricterStandardWarns(t *testing.T) {
 	p := &pods{}
 	p.add(false)
 	p.add(true)
-	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
+	got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
 	want := []string{`299 - "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\""`, `299 - "p0001: host namespaces"`}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if p.outlined != 2 || p.judged != 2 {
-		t.Errorf("got %d outlined, %d evaluated", p.outlined, p.judged)
+	if p.outlined != 2 || p.evaluated != 2 {
+		t.Errorf("got %d outlined, %d evaluated; want 2, 2", p.outlined, p.evaluated)
 	}
 	for _, change := range [][2]string{{"baseline", "baseline"}, {"restricted", "baseline"}, {"baseline", "privileged"}} {
-		p.outlined, p.judged = 0, 0
-		if got, err := relabel(t.Context(), t, p, change[0], change[1], free); err != nil || len(got) != 0 || p.outlined+p.judged != 0 {
-			t.Errorf("%s: got %q, %v, %d outlined, %d evaluated", change, got, err, p.outlined, p.judged)
+		p.outlined, p.evaluated = 0, 0
+		if got, err := relabel(t.Context(), t, p, change[0], change[1], allowAnyCost); err != nil || len(got) != 0 || p.outlined+p.evaluated != 0 {
+			t.Errorf("%s: got %q, %v, %d outlined, %d evaluated; want no error, length 0, 0", change, got, err, p.outlined, p.evaluated)
 		}
 	}
 }
@@ -125,12 +125,12 @@ func TestManyPods(t *testing.T) {
 	for range 3100 {
 		p.add(false)
 	}
-	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
+	got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
 	if err != nil || len(got) != 1 || !regexp.MustCompile(`checked against the first \d+ of 3100 existing pods`).MatchString(got[0]) {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if p.judged == 0 || p.judged > 3000 {
-		t.Errorf("got %d evaluated", p.judged)
+	if p.evaluated == 0 || p.evaluated > 3000 {
+		t.Errorf("got %d evaluated; want other than 0, at most 3000", p.evaluated)
 	}
 }
 
@@ -139,12 +139,12 @@ func TestLargePods(t *testing.T) {
 	p.add(true)
 	p.add(true)
 	weighed := 0
-	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(n int) bool { weighed = n; return true }); err != nil || weighed != request.LargeBody || p.judged != 2 {
-		t.Errorf("got %v, cost %d, %d evaluated", err, weighed, p.judged)
+	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(n int) bool { weighed = n; return true }); err != nil || weighed != request.LargeBody || p.evaluated != 2 {
+		t.Errorf("got %v, cost %d, %d evaluated; want no error, %v, 2", err, weighed, p.evaluated, request.LargeBody)
 	}
-	p.outlined, p.judged = 0, 0
+	p.outlined, p.evaluated = 0, 0
 	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(int) bool { return false }); !apierrors.IsTooManyRequests(err) || p.outlined != 0 {
-		t.Errorf("throttled: got %v, %d outlined", err, p.outlined)
+		t.Errorf("throttled: got %v, %d outlined; want an error of type TooManyRequests, 0", err, p.outlined)
 	}
 }
 
@@ -153,16 +153,16 @@ func TestCanceledRequestsDecodeNoPods(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &pods{whenListed: cancel}
 	p.add(true)
-	if _, err := relabel(ctx, t, p, "privileged", "baseline", free); err != nil || p.outlined+p.judged != 0 {
-		t.Errorf("got %v, %d outlined, %d evaluated", err, p.outlined, p.judged)
+	if _, err := relabel(ctx, t, p, "privileged", "baseline", allowAnyCost); err != nil || p.outlined+p.evaluated != 0 {
+		t.Errorf("got %v, %d outlined, %d evaluated; want no error, 0", err, p.outlined, p.evaluated)
 	}
 }
 
 func TestCorruptPods(t *testing.T) {
 	p := &pods{unreadable: context.DeadlineExceeded}
 	p.add(false)
-	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
+	got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
 	if err != nil || len(got) != 2 || got[1] != `299 - "p0000: it cannot be read"` {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v; want no error, length 2, `299 - \"p0000: it cannot be read\"`", got, err)
 	}
 }

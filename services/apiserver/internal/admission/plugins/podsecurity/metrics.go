@@ -63,7 +63,7 @@ func (m *Metrics) initialize() {
 const newestVersion = 33
 
 // recordEvaluation counts a decision.
-func (m *Metrics) recordEvaluation(d decision, p api.LevelVersion, in mode, a api.Attributes) {
+func (m *Metrics) recordEvaluation(d decision, p api.LevelVersion, in mode, attrs api.Attributes) {
 	version := p.Version.String()
 	newest := api.MajorMinorVersion(1, newestVersion)
 	switch {
@@ -72,25 +72,27 @@ func (m *Metrics) recordEvaluation(d decision, p api.LevelVersion, in mode, a ap
 	case !p.Version.Latest() && newest.Older(p.Version):
 		version = "future"
 	}
-	m.evaluations.WithLabelValues(append([]string{string(d), string(p.Level), version, string(in)}, labels(a)...)...).Inc()
+	m.evaluations.WithLabelValues(append([]string{string(d), string(p.Level), version, string(in)}, labels(attrs)...)...).Inc()
 }
 
 // recordExemption counts an exempt request.
-func (m *Metrics) recordExemption(a api.Attributes) { m.exemptions.WithLabelValues(labels(a)...).Inc() }
+func (m *Metrics) recordExemption(attrs api.Attributes) {
+	m.exemptions.WithLabelValues(labels(attrs)...).Inc()
+}
 
 // recordError counts an evaluation that failed or fell back.
-func (m *Metrics) recordError(fatal bool, a api.Attributes) {
-	m.errors.WithLabelValues(append([]string{strconv.FormatBool(fatal)}, labels(a)...)...).Inc()
+func (m *Metrics) recordError(fatal bool, attrs api.Attributes) {
+	m.errors.WithLabelValues(append([]string{strconv.FormatBool(fatal)}, labels(attrs)...)...).Inc()
 }
 
 // labels returns operation, resource and subresource.
-func labels(a api.Attributes) []string {
+func labels(attrs api.Attributes) []string {
 	resource := "controller"
-	switch a.GetResource().Group + "/" + a.GetResource().Resource {
+	switch attrs.GetResource().Group + "/" + attrs.GetResource().Resource {
 	case "/pods":
 		resource = "pod"
 	case "/namespaces":
 		resource = "namespace"
 	}
-	return []string{strings.ToLower(string(a.GetOperation())), resource, a.GetSubresource()}
+	return []string{strings.ToLower(string(attrs.GetOperation())), resource, attrs.GetSubresource()}
 }

@@ -70,35 +70,35 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !isNamespace && !isPod && !hasTemplate(r) {
 		return nil
 	}
-	a := &api.AttributesRecord{
+	attrs := &api.AttributesRecord{
 		Name: r.Name, Namespace: r.Namespace, Kind: r.Kind, Resource: r.Resource.GVR(), Subresource: r.Subresource,
 		Operation: admissionv1.Operation(r.Operation), Object: r.Object, OldObject: r.OldObject,
 	}
 	if r.User != nil {
-		a.Username = r.User.Name
+		attrs.Username = r.User.Name
 	}
-	var got answer
+	var res result
 	switch {
 	case isNamespace:
 		var err error
-		if got, err = p.standards.namespace(ctx, a, r.Object, r.OldObject); err != nil {
+		if res, err = p.standards.namespace(ctx, attrs, r.Object, r.OldObject); err != nil {
 			return err
 		}
 	case isPod:
-		got = p.standards.pod(ctx, a, r.Object, r.OldObject)
+		res = p.standards.pod(ctx, attrs, r.Object, r.OldObject)
 	default:
-		got = p.standards.template(ctx, a, r.Object)
+		res = p.standards.template(ctx, attrs, r.Object)
 	}
-	for _, w := range got.warnings {
+	for _, w := range res.warnings {
 		request.Warn(ctx, w)
 	}
-	for _, k := range slices.Sorted(maps.Keys(got.annotations)) {
-		r.Annotate(api.AuditAnnotationPrefix+k, got.annotations[k])
+	for _, k := range slices.Sorted(maps.Keys(res.annotations)) {
+		r.Annotate(api.AuditAnnotationPrefix+k, res.annotations[k])
 	}
-	if got.rejected == nil {
+	if res.rejected == nil {
 		return nil
 	}
-	return refusal(r, got.rejected)
+	return refusal(r, res.rejected)
 }
 
 var errNotAllowed = errors.New("Not allowed by PodSecurity") //nolint:staticcheck // the wording is the API's

@@ -130,7 +130,7 @@ func TestInvalidConfigurations(t *testing.T) {
 			err = p.ValidateInitialization()
 		}
 		if err == nil {
-			t.Errorf("%s: got no error", text)
+			t.Errorf("%s: got no error, want an error", text)
 		}
 	}
 }
@@ -139,9 +139,9 @@ func TestInvalidConfigurations(t *testing.T) {
 func TestPodsCannotBeListed(t *testing.T) {
 	for name, p := range map[string]*pods{"listed": {unlisted: errors.New("no answer")}, "outlined": {unseen: errors.New("damaged")}} {
 		p.add(true)
-		got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
+		got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
 		if err != nil || len(got) != 1 || !strings.Contains(got[0], "failed to list pods") {
-			t.Errorf("%s: got %q, %v", name, got, err)
+			t.Errorf("%s: got %q, %v; want no error, length 1, text with \"failed to list pods\"", name, got, err)
 		}
 	}
 }
@@ -152,12 +152,12 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 	small := &pods{size: 10}
 	small.add(false)
 	if _, err := relabel(t.Context(), t, small, "privileged", "baseline", never); err != nil || small.listed != 1 {
-		t.Errorf("small: got %v, %d lists", err, small.listed)
+		t.Errorf("small: got %v, %d lists; want no error, 1", err, small.listed)
 	}
 	large := &pods{size: request.LargeBody}
 	large.add(false)
 	if _, err := relabel(t.Context(), t, large, "baseline", "baseline", never); err != nil || large.listed != 0 {
-		t.Errorf("unchanged: got %v, %d lists", err, large.listed)
+		t.Errorf("unchanged: got %v, %d lists; want no error, 0", err, large.listed)
 	}
 	p, err := New(nil, large, NewMetrics(prometheus.NewRegistry()))
 	if err == nil {
@@ -178,7 +178,7 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 			Object: labeled("v1.30"), OldObject: labeled("v1.29"),
 		})
 		if apierrors.IsTooManyRequests(err) != weighed {
-			t.Errorf("%q of another version: got %v", sub, err)
+			t.Errorf("%q of another version: got %v, want %v", sub, err, weighed)
 		}
 	}
 }

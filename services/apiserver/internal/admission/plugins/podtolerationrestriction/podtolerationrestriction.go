@@ -81,11 +81,11 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	}
 	var add []corev1.Toleration
 	if r.Operation == admission.Create {
-		given, ok, err := listed(ns, defaultsAnnotation)
+		defaults, ok, err := fromAnnotation(ns, defaultsAnnotation)
 		if err != nil {
 			return err
 		}
-		add = given
+		add = defaults
 		if !ok {
 			add = slices.Clone(p.config.Default)
 		}
@@ -98,7 +98,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	if len(add) > 0 {
 		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, add)
 	}
-	return p.allowed(pod, ns)
+	return p.checkAllowed(pod, ns)
 }
 
 // Validate implements admission.Validator.
@@ -107,7 +107,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if pod == nil || err != nil {
 		return err
 	}
-	return p.allowed(pod, ns)
+	return p.checkAllowed(pod, ns)
 }
 
 // find returns the pod of a request and its namespace, or nil if there is no pod.
@@ -126,13 +126,13 @@ func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *
 	return pod, ns, nil
 }
 
-// allowed rejects a toleration that no element of the list covers. An empty list allows all.
-func (p *Plugin) allowed(pod *corev1.Pod, ns *corev1.Namespace) error {
+// checkAllowed rejects a toleration that no element of the list covers. An empty list allows all.
+func (p *Plugin) checkAllowed(pod *corev1.Pod, ns *corev1.Namespace) error {
 	if len(pod.Spec.Tolerations) == 0 {
 		return nil
 	}
 	scope := "namespace"
-	list, ok, err := listed(ns, listAnnotation)
+	list, ok, err := fromAnnotation(ns, listAnnotation)
 	if err != nil {
 		return err
 	}
@@ -145,25 +145,25 @@ func (p *Plugin) allowed(pod *corev1.Pod, ns *corev1.Namespace) error {
 	for i := range pod.Spec.Tolerations {
 		t := &pod.Spec.Tolerations[i]
 		if !slices.ContainsFunc(list, func(w corev1.Toleration) bool { return tolerations.Covers(&w, t) }) {
-			return broken("pod tolerations (possibly merged with namespace default tolerations) conflict with its " + scope + " whitelist")
+			return internalError("pod tolerations (possibly merged with namespace default tolerations) conflict with its " + scope + " whitelist")
 		}
 	}
 	return nil
 }
 
-// listed decodes an annotation. ok reports whether the namespace has it.
-func listed(ns *corev1.Namespace, key string) (list []corev1.Toleration, ok bool, err error) {
+// fromAnnotation decodes an annotation. ok reports whether the namespace has it.
+func fromAnnotation(ns *corev1.Namespace, key string) (list []corev1.Toleration, ok bool, err error) {
 	text, ok := ns.Annotations[key]
 	if !ok || text == "" {
 		return nil, ok, nil
 	}
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return nil, true, broken(err.Error())
+		return nil, true, internalError(err.Error())
 	}
 	return list, true, nil
 }
 
-// broken returns an error without a reason, like Kubernetes.
-func broken(message string) error {
+// internalError returns an error with code 500 and without a reason, like Kubernetes.
+func internalError(message string) error {
 	return status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown, message, nil)
 }

@@ -73,7 +73,7 @@ func TestTolerations(t *testing.T) {
 		if c.config != "" {
 			data = []byte(c.config)
 		}
-		p, err := podtolerationrestriction.New(data, c.annotations)
+		plugin, err := podtolerationrestriction.New(data, c.annotations)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,16 +88,16 @@ func TestTolerations(t *testing.T) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: k, Operator: corev1.TolerationOpExists})
 		}
 		r := &admission.Request{Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.in, Name: "a", Object: pod}
-		err = p.Admit(t.Context(), r)
+		err = plugin.Admit(t.Context(), r)
 		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
 			t.Errorf("%s: got %v, want %q", name, err, c.err)
 		}
 		if err != nil && strings.HasPrefix(err.Error(), message) {
-			if again := p.Validate(t.Context(), r); again == nil || again.Error() != c.err {
-				t.Errorf("%s: then %v", name, again)
+			if again := plugin.Validate(t.Context(), r); again == nil || again.Error() != c.err {
+				t.Errorf("%s: then %v; want non-nil, %v", name, again, c.err)
 			}
 			if st, ok := err.(apierrors.APIStatus); !ok || st.Status().Code != 500 || st.Status().Reason != "" {
-				t.Errorf("%s: got %#v", name, err)
+				t.Errorf("%s: got %#v; want true, 500, \"\"", name, err)
 			}
 		}
 		var keys []string
@@ -117,7 +117,7 @@ func TestInvalidConfigurations(t *testing.T) {
 		"in the list":    {head + "whitelist: [{operator: Equal}]", "invalid config: [podtolerationrestriction.whitelist[0].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"]"},
 	} {
 		if _, err := podtolerationrestriction.New([]byte(c.file), nil); err == nil || err.Error() != c.want {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)
 		}
 	}
 }

@@ -93,16 +93,16 @@ func (p *Plugin) resolve(ctx context.Context, r *admission.Request, pod *corev1.
 	if err != nil {
 		return err
 	}
-	if have := pod.Spec.Priority; have != nil && *have != c.value {
-		return r.Forbiddenf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *have, c.value)
+	if existing := pod.Spec.Priority; existing != nil && *existing != c.value {
+		return r.Forbiddenf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *existing, c.value)
 	}
 	pod.Spec.PriorityClassName = c.name
 	pod.Spec.Priority = &c.value
 	if c.policy == nil {
 		return nil
 	}
-	if have := pod.Spec.PreemptionPolicy; have != nil && *have != *c.policy {
-		return r.Forbiddenf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *have, *c.policy)
+	if existing := pod.Spec.PreemptionPolicy; existing != nil && *existing != *c.policy {
+		return r.Forbiddenf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *existing, *c.policy)
 	}
 	policy := *c.policy
 	pod.Spec.PreemptionPolicy = &policy
@@ -118,12 +118,12 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !ok || r.Subresource != "" || !pc.GlobalDefault || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
-	have, err := p.Classes.Default(ctx)
+	current, err := p.Classes.Default(ctx)
 	if err != nil {
 		return fmt.Errorf("failed to get default priority class: %w", err)
 	}
-	if have != nil && (r.Operation == admission.Create || have.Name != pc.Name) {
-		return r.Forbiddenf("PriorityClass %v is already marked as default. Only one default can exist", have.Name)
+	if current != nil && (r.Operation == admission.Create || current.Name != pc.Name) {
+		return r.Forbiddenf("PriorityClass %v is already marked as default. Only one default can exist", current.Name)
 	}
 	return nil
 }

@@ -44,56 +44,56 @@ var (
 )
 
 // Validate implements admission.Validator.
-func (p *Plugin) Validate(ctx context.Context, a *admission.Request) error {
-	if a.Resource.Group != rbacv1.GroupName || a.Subresource != "" || a.Operation != admission.Create && a.Operation != admission.Update {
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if r.Resource.Group != rbacv1.GroupName || r.Subresource != "" || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
-	if a.User == nil {
-		return forbidden(a, errNoUser)
+	if r.User == nil {
+		return forbidden(r, errNoUser)
 	}
-	if a.User.InGroup(api.GroupMasters) || a.Housekeeping() {
+	if r.User.InGroup(api.GroupMasters) || r.Housekeeping() {
 		return nil
 	}
-	switch o := a.Object.(type) {
+	switch o := r.Object.(type) {
 	case *rbacv1.Role:
-		return p.role(ctx, a, o.Rules, false)
+		return p.checkRole(ctx, r, o.Rules, false)
 	case *rbacv1.ClusterRole:
-		old, _ := a.OldObject.(*rbacv1.ClusterRole)
-		return p.role(ctx, a, o.Rules, o.AggregationRule != nil || old != nil && old.AggregationRule != nil)
+		old, _ := r.OldObject.(*rbacv1.ClusterRole)
+		return p.checkRole(ctx, r, o.Rules, o.AggregationRule != nil || old != nil && old.AggregationRule != nil)
 	case *rbacv1.RoleBinding:
-		return p.binding(ctx, a, o.RoleRef)
+		return p.checkBinding(ctx, r, o.RoleRef)
 	case *rbacv1.ClusterRoleBinding:
-		return p.binding(ctx, a, o.RoleRef)
+		return p.checkBinding(ctx, r, o.RoleRef)
 	}
 	return nil
 }
 
-// role checks that the user holds the rules of a role, or may escalate.
-func (p *Plugin) role(ctx context.Context, a *admission.Request, rules []rbacv1.PolicyRule, aggregated bool) error {
+// checkRole checks that the user holds the rules of a role, or may escalate.
+func (p *Plugin) checkRole(ctx context.Context, r *admission.Request, rules []rbacv1.PolicyRule, aggregated bool) error {
 	escalate := &authz.Attributes{
-		User: a.User, Verb: "escalate", Resource: true, Group: a.Resource.Group, Version: "*",
-		ResourceName: a.Resource.Resource, Namespace: a.Namespace,
+		User: r.User, Verb: "escalate", Resource: true, Group: r.Resource.Group, Version: "*",
+		ResourceName: r.Resource.Resource, Namespace: r.Namespace,
 	}
-	if op := requestinfo.From(ctx); op != nil {
-		escalate.Name = op.Name // name in the URL; a creation by POST has none
+	if info := requestinfo.From(ctx); info != nil {
+		escalate.Name = info.Name // name in the URL; a creation by POST has none
 	}
-	if p.may(ctx, escalate) {
+	if p.allowed(ctx, escalate) {
 		return nil
 	}
 	s := p.Policy.Snapshot()
-	if err := escalation(ctx, s, a, rules); err != nil {
+	if err := checkRules(ctx, s, r, rules); err != nil {
 		return err
 	}
-	if aggregated && s.Escalation(a.User, "", everything()) != nil {
-		return forbidden(a, errAggregation)
+	if aggregated && s.Escalation(r.User, "", everything()) != nil {
+		return forbidden(r, errAggregation)
 	}
 	return nil
 }
 
-// binding checks that the user holds the rules of the role, or may bind it.
-func (p *Plugin) binding(ctx context.Context, a *admission.Request, ref rbacv1.RoleRef) error {
+// checkBinding checks that the user holds the rules of the role, or may bind it.
+func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, ref rbacv1.RoleRef) error {
 	bind := &authz.Attributes{
-		User: a.User, Verb: "bind", Resource: true, Group: ref.APIGroup, Version: "*", Namespace: a.Namespace, Name: ref.Name,
+		User: r.User, Verb: "bind", Resource: true, Group: ref.APIGroup, Version: "*", Namespace: r.Namespace, Name: ref.Name,
 	}
 	switch ref.Kind {
 	case rbac.KindClusterRole:
@@ -101,41 +101,41 @@ func (p *Plugin) binding(ctx context.Context, a *admission.Request, ref rbacv1.R
 	case rbac.KindRole:
 		bind.ResourceName = "roles"
 	}
-	if p.may(ctx, bind) {
+	if p.allowed(ctx, bind) {
 		return nil
 	}
 	s := p.Policy.Snapshot()
-	rules, err := s.RulesOf(ref, a.Namespace)
+	rules, err := s.RulesOf(ref, r.Namespace)
 	if err != nil {
 		// As in Kubernetes, the error names the resource that is written.
-		return apierrors.NewNotFound(a.Resource.GroupResource(), ref.Name)
+		return apierrors.NewNotFound(r.Resource.GroupResource(), ref.Name)
 	}
-	return escalation(ctx, s, a, rules)
+	return checkRules(ctx, s, r, rules)
 }
 
-// escalation returns an error if the user does not hold the rules. The comparison is large work if
+// checkRules returns an error if the user does not hold the rules. The comparison is large work if
 // the user or the role has many names, even if the request is small.
-func escalation(ctx context.Context, s *rbac.Snapshot, a *admission.Request, rules []rbacv1.PolicyRule) error {
-	if err := request.Estimate(ctx, request.PerValue*s.EscalationValues(a.User, a.Namespace, rules)); err != nil {
+func checkRules(ctx context.Context, s *rbac.Snapshot, r *admission.Request, rules []rbacv1.PolicyRule) error {
+	if err := request.Estimate(ctx, request.PerValue*s.EscalationValues(r.User, r.Namespace, rules)); err != nil {
 		return err
 	}
-	if err := s.Escalation(a.User, a.Namespace, rules); err != nil {
-		return forbidden(a, err)
+	if err := s.Escalation(r.User, r.Namespace, rules); err != nil {
+		return forbidden(r, err)
 	}
 	return nil
 }
 
-// may reports whether the authorizer allows an action. An error grants nothing. The caller's error
-// then names the missing permissions.
-func (p *Plugin) may(ctx context.Context, want *authz.Attributes) bool {
+// allowed reports whether the authorizer allows an action. It returns false if the authorizer fails,
+// because the caller's error names the missing permissions.
+func (p *Plugin) allowed(ctx context.Context, want *authz.Attributes) bool {
 	d, _, _ := p.Authorizer.Authorize(ctx, want)
 	return d == authz.Allow
 }
 
-func forbidden(a *admission.Request, err error) error {
-	name := a.Name
-	if o, ok := a.Object.(registry.Object); ok && o.GetName() != "" {
+func forbidden(r *admission.Request, err error) error {
+	name := r.Name
+	if o, ok := r.Object.(registry.Object); ok && o.GetName() != "" {
 		name = o.GetName()
 	}
-	return apierrors.NewForbidden(a.Resource.GroupResource(), name, err)
+	return apierrors.NewForbidden(r.Resource.GroupResource(), name, err)
 }

@@ -30,7 +30,7 @@ func ref(kind, name string) rbacv1.RoleRef {
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 }
 
-func to(user string) []rbacv1.Subject { return []rbacv1.Subject{{Kind: "User", Name: user}} }
+func subjectsFor(user string) []rbacv1.Subject { return []rbacv1.Subject{{Kind: "User", Name: user}} }
 
 // policy returns rules: alice reads pods in a, bob may bind reader and escalate roles in a, carl
 // may do everything.
@@ -46,13 +46,13 @@ func policy() *rbac.Engine {
 				{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, Verbs: []string{"bind"}, ResourceNames: []string{"reader"}},
 				rule(rbacv1.GroupName, "roles", "escalate"),
 			}},
-			&rbacv1.RoleBinding{ObjectMeta: named("a", "alice"), RoleRef: ref("ClusterRole", "reader"), Subjects: to("alice")},
-			&rbacv1.RoleBinding{ObjectMeta: named("a", "bob"), RoleRef: ref("ClusterRole", "special"), Subjects: to("bob")},
+			&rbacv1.RoleBinding{ObjectMeta: named("a", "alice"), RoleRef: ref("ClusterRole", "reader"), Subjects: subjectsFor("alice")},
+			&rbacv1.RoleBinding{ObjectMeta: named("a", "bob"), RoleRef: ref("ClusterRole", "special"), Subjects: subjectsFor("bob")},
 			&rbacv1.ClusterRole{ObjectMeta: named("", "named"), Rules: []rbacv1.PolicyRule{
 				{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"}, Verbs: []string{"escalate"}, ResourceNames: []string{"new"}},
 			}},
-			&rbacv1.RoleBinding{ObjectMeta: named("a", "dan"), RoleRef: ref("ClusterRole", "named"), Subjects: to("dan")},
-			&rbacv1.ClusterRoleBinding{ObjectMeta: named("", "carl"), RoleRef: ref("ClusterRole", "all"), Subjects: to("carl")},
+			&rbacv1.RoleBinding{ObjectMeta: named("a", "dan"), RoleRef: ref("ClusterRole", "named"), Subjects: subjectsFor("dan")},
+			&rbacv1.ClusterRoleBinding{ObjectMeta: named("", "carl"), RoleRef: ref("ClusterRole", "all"), Subjects: subjectsFor("carl")},
 		} {
 			tx.Set(o)
 		}
@@ -63,7 +63,7 @@ func policy() *rbac.Engine {
 // TestEscalation rejects roles and bindings that grant more than the user has.
 func TestEscalation(t *testing.T) {
 	e := policy()
-	p := &rbacescalation.Plugin{Policy: e, Authorizer: e}
+	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: e}
 	role := func(rules ...rbacv1.PolicyRule) *rbacv1.Role {
 		return &rbacv1.Role{ObjectMeta: named("a", "new"), Rules: rules}
 	}
@@ -75,10 +75,10 @@ func TestEscalation(t *testing.T) {
 		return r
 	}
 	binding := func(r rbacv1.RoleRef) *rbacv1.RoleBinding {
-		return &rbacv1.RoleBinding{ObjectMeta: named("a", "new"), RoleRef: r, Subjects: to("eve")}
+		return &rbacv1.RoleBinding{ObjectMeta: named("a", "new"), RoleRef: r, Subjects: subjectsFor("eve")}
 	}
 	clusterBinding := func(r rbacv1.RoleRef) *rbacv1.ClusterRoleBinding {
-		return &rbacv1.ClusterRoleBinding{ObjectMeta: named("", "new"), RoleRef: r, Subjects: to("eve")}
+		return &rbacv1.ClusterRoleBinding{ObjectMeta: named("", "new"), RoleRef: r, Subjects: subjectsFor("eve")}
 	}
 	applied := &rbacv1.Role{} // empty, as for an apply that creates
 	reads, creates := rule("", "pods", "get"), rule("", "pods", "create")
@@ -132,7 +132,7 @@ func TestEscalation(t *testing.T) {
 		if c.old != nil && c.old != applied {
 			a.Operation, a.OldObject = admission.Update, c.old
 		}
-		err := p.Validate(requesttest.WithInfo(context.Background(), op), a)
+		err := plugin.Validate(requesttest.WithInfo(context.Background(), op), a)
 		if (err == nil) != (c.want == ok) || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v\nwant %s", c.name, err, c.want)
 		}
@@ -149,29 +149,29 @@ func TestComparisonOfManyNamesIsLargeWork(t *testing.T) {
 	}
 	e.Update(func(tx *rbac.Tx) {
 		tx.Set(&rbacv1.Role{ObjectMeta: named("a", "many"), Rules: []rbacv1.PolicyRule{many}})
-		tx.Set(&rbacv1.RoleBinding{ObjectMeta: named("a", "alice"), RoleRef: ref("Role", "many"), Subjects: to("alice")})
+		tx.Set(&rbacv1.RoleBinding{ObjectMeta: named("a", "alice"), RoleRef: ref("Role", "many"), Subjects: subjectsFor("alice")})
 	})
-	p := &rbacescalation.Plugin{Policy: e, Authorizer: e}
-	a := &admission.Request{
+	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: e}
+	r := &admission.Request{
 		Operation: admission.Create, Namespace: "a", Name: "new", User: &request.User{Name: "alice"},
 		Resource: &registry.Kind{Names: registry.Names{Group: rbacv1.GroupName, Version: "v1", Kind: "RoleBinding", Resource: "rolebindings"}},
-		Object:   &rbacv1.RoleBinding{ObjectMeta: named("a", "new"), RoleRef: ref("Role", "many"), Subjects: to("eve")},
+		Object:   &rbacv1.RoleBinding{ObjectMeta: named("a", "new"), RoleRef: ref("Role", "many"), Subjects: subjectsFor("eve")},
 	}
 	admitted := true
 	work := requesttest.Work{OnEstimate: func(int) bool { return admitted }}
 	ctx := work.With(context.Background())
-	if err := p.Validate(ctx, a); err != nil {
+	if err := plugin.Validate(ctx, r); err != nil {
 		t.Error(err)
 	}
 	admitted = false
-	if err := p.Validate(ctx, a); !apierrors.IsTooManyRequests(err) {
+	if err := plugin.Validate(ctx, r); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("got %v, want TooManyRequests", err)
 	}
 }
 
 func TestOtherRequestsAreSkipped(t *testing.T) {
-	p := &rbacescalation.Plugin{} // would panic if it were used
-	for _, a := range []*admission.Request{
+	plugin := &rbacescalation.Plugin{} // would panic if it were used
+	for _, r := range []*admission.Request{
 		{Operation: admission.Create, Subresource: "status", Resource: &registry.Kind{
 			Names: registry.Names{
 				Group: rbacv1.GroupName,
@@ -188,11 +188,11 @@ func TestOtherRequestsAreSkipped(t *testing.T) {
 			},
 		}},
 	} {
-		if err := p.Validate(context.Background(), a); err != nil {
+		if err := plugin.Validate(context.Background(), r); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := p.Validate(context.Background(), &admission.Request{Operation: admission.Create, Resource: &registry.Kind{
+	if err := plugin.Validate(context.Background(), &admission.Request{Operation: admission.Create, Resource: &registry.Kind{
 		Names: registry.Names{
 			Group: rbacv1.GroupName,
 		},
@@ -212,9 +212,9 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 // the authorizer. The error names the operation if the object has no name yet.
 func TestAggregationRequiresClusterAdmin(t *testing.T) {
 	e := policy()
-	p := &rbacescalation.Plugin{Policy: e, Authorizer: denyAll{}}
+	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: denyAll{}}
 	for user, want := range map[string]string{"carl": "", "alice": `clusterroles.rbac.authorization.k8s.io "generated" is forbidden`} {
-		err := p.Validate(t.Context(), &admission.Request{
+		err := plugin.Validate(t.Context(), &admission.Request{
 			Operation: admission.Create, Name: "generated", Object: &rbacv1.ClusterRole{AggregationRule: &rbacv1.AggregationRule{}}, User: &request.User{Name: user},
 			Resource: &registry.Kind{Names: registry.Names{Group: rbacv1.GroupName, Version: "v1", Kind: "ClusterRole", Resource: "clusterroles"}},
 		})

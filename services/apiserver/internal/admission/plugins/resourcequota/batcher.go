@@ -30,9 +30,9 @@ type job struct {
 	abandoned bool
 }
 
-// abandon ends the wait for a job. If the job has finished, it returns the charges, which the
-// caller must refund.
-func (j *job) abandon() (charges []charge, over bool) {
+// abandon ends the wait for a job. If the job has finished, it returns its charges and true. The
+// caller must then refund them.
+func (j *job) abandon() (charges []charge, finished bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.abandoned = true
@@ -62,26 +62,26 @@ func (j *job) finish() bool {
 // flight.
 type batcher struct{ waiting []*job }
 
-// enqueue appends a job to the queue. The first job starts a goroutine that works until the queue
-// is empty.
+// enqueue appends a job to the queue of its namespace. The first job starts a goroutine that runs
+// until the queue is empty.
 func (p *Plugin) enqueue(namespace string, j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.batchers[namespace]
-	if l == nil {
-		l = &batcher{}
-		p.batchers[namespace] = l
-		go p.runBatches(namespace, l)
+	b := p.batchers[namespace]
+	if b == nil {
+		b = &batcher{}
+		p.batchers[namespace] = b
+		go p.runBatches(namespace, b)
 	}
-	l.waiting = append(l.waiting, j)
+	b.waiting = append(b.waiting, j)
 }
 
 // runBatches runs the queued jobs of a namespace in batches until the queue is empty.
-func (p *Plugin) runBatches(namespace string, l *batcher) {
+func (p *Plugin) runBatches(namespace string, b *batcher) {
 	for {
 		p.mu.Lock()
-		jobs := l.waiting
-		l.waiting = nil
+		jobs := b.waiting
+		b.waiting = nil
 		if len(jobs) == 0 {
 			delete(p.batchers, namespace)
 			p.mu.Unlock()

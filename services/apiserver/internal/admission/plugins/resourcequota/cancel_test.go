@@ -17,7 +17,7 @@ import (
 // TestChargesOfCanceledRequests: a canceled request is not charged. What it was charged before is
 // released. The request does not hold its seats while it waits.
 func TestChargesOfCanceledRequests(t *testing.T) {
-	s := of(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
+	quotas := newStore(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
 	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"}))
 	var away atomic.Int64
 	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
@@ -26,7 +26,7 @@ func TestChargesOfCanceledRequests(t *testing.T) {
 	}}
 	left := make(chan struct{})
 	changes := 0
-	s.before = func() {
+	quotas.before = func() {
 		changes++
 		if changes == 2 {
 			if away.Load() != 1 {
@@ -36,17 +36,17 @@ func TestChargesOfCanceledRequests(t *testing.T) {
 			<-left
 		}
 	}
-	p := plugin(t, s, "")
+	p := plugin(t, quotas, "")
 	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); err == nil || away.Load() != 0 {
-		t.Errorf("got %v, %d suspended", err, away.Load())
+		t.Errorf("got %v, %d suspended; want an error, 0", err, away.Load())
 	}
 	close(left)
 	for p.Working("n") {
 		time.Sleep(time.Millisecond) // between polls
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		if used := s.used(t, name); used != "count/configmaps=0" {
-			t.Errorf("%s: used %s", name, used)
+		if used := quotas.used(t, name); used != "count/configmaps=0" {
+			t.Errorf("%s: used %s, want \"count/configmaps=0\"", name, used)
 		}
 	}
 	if changes != 3 { // a charge, a charge without waiting request, and a release
@@ -56,18 +56,18 @@ func TestChargesOfCanceledRequests(t *testing.T) {
 
 // TestQuotaLookupErrors: cancellation and throttling are not reported as internal errors.
 func TestQuotaLookupErrors(t *testing.T) {
-	s := of(quota("q", "count/configmaps=20", "count/configmaps=0"))
-	p := plugin(t, s, "")
+	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))
+	p := plugin(t, quotas, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	s.unseen = apierrors.NewTooManyRequests("busy", 1)
+	quotas.unseen = apierrors.NewTooManyRequests("busy", 1)
 	if _, err := p.Claim(t.Context(), create("", "configmaps", configMap())); !apierrors.IsTooManyRequests(err) {
 		t.Error(err)
 	}
-	s.unseen = errors.New("broken")
+	quotas.unseen = errors.New("broken")
 	if _, err := p.Claim(t.Context(), create("", "configmaps", configMap())); !apierrors.IsInternalError(err) {
 		t.Error(err)
 	}

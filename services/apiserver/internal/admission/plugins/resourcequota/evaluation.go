@@ -30,22 +30,22 @@ type evaluation struct {
 
 // evaluate returns the names of the quotas to charge for a request, according to the cache. It
 // rejects a request that needs a missing quota.
-func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluator) (asked []string, err error) {
-	j := &evaluation{request: r, evaluator: e}
+func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluator) (quotas []string, err error) {
+	ev := &evaluation{request: r, evaluator: e}
 	hasQuota := false
 	err = p.Quotas.Each(ctx, r.Namespace, func(q *corev1.ResourceQuota) error {
 		if !hasQuota {
 			hasQuota = true
-			j.rejection = j.measure()
+			ev.rejection = ev.measure()
 		}
-		if j.rejection == nil {
-			j.rejection = j.addQuota(q)
+		if ev.rejection == nil {
+			ev.rejection = ev.addQuota(q)
 		}
-		return j.rejection
+		return ev.rejection
 	})
 	switch {
-	case j.rejection != nil:
-		return nil, j.rejection
+	case ev.rejection != nil:
+		return nil, ev.rejection
 	case err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err)): // the request has ended or is throttled
 		return nil, err
 	case err != nil:
@@ -53,49 +53,49 @@ func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluato
 	case !hasQuota && len(p.Configuration.LimitedResources) == 0:
 		return nil, nil
 	case !hasQuota:
-		if err := j.measure(); err != nil {
+		if err := ev.measure(); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.checkRequired(j); err != nil {
+	if err := p.checkRequired(ev); err != nil {
 		return nil, err
 	}
-	return j.toCharge, nil
+	return ev.toCharge, nil
 }
 
 // measure computes the usage of the object.
-func (j *evaluation) measure() (err error) {
-	if j.used, err = j.evaluator.Usage(j.request.Object); err != nil {
+func (ev *evaluation) measure() (err error) {
+	if ev.used, err = ev.evaluator.Usage(ev.request.Object); err != nil {
 		return apierrors.NewInternalError(err)
 	}
 	isNegative := func(name corev1.ResourceName) bool {
-		q := j.used[name]
+		q := ev.used[name]
 		return q.Sign() < 0
 	}
-	if negative := quota.Pick(j.used, isNegative); len(negative) > 0 {
-		return j.request.Forbiddenf("quota usage is negative for resource(s): %s", formatNames(negative))
+	if negative := quota.Pick(ev.used, isNegative); len(negative) > 0 {
+		return ev.request.Forbiddenf("quota usage is negative for resource(s): %s", formatNames(negative))
 	}
 	return nil
 }
 
 // addQuota evaluates one quota.
-func (j *evaluation) addQuota(q *corev1.ResourceQuota) error {
-	in, err := j.evaluator.ScopesOf(j.request.Object, quota.Scopes(q))
+func (ev *evaluation) addQuota(q *corev1.ResourceQuota) error {
+	scopes, err := ev.evaluator.ScopesOf(ev.request.Object, quota.Scopes(q))
 	if err != nil {
-		return j.request.Forbidden(err)
+		return ev.request.Forbidden(err)
 	}
-	j.scopes = append(j.scopes, in...)
-	growth, concerned, err := j.evaluator.charges(j.request, q, j.used)
+	ev.scopes = append(ev.scopes, scopes...)
+	growth, applies, err := ev.evaluator.charges(ev.request, q, ev.used)
 	if err != nil {
 		return err
 	}
-	if concerned {
-		j.matched = true
-		j.usageGrows = j.usageGrows || len(growth) > 0
-		j.covered = append(j.covered, quota.Pick(q.Status.Hard, j.evaluator.Counts)...)
+	if applies {
+		ev.matched = true
+		ev.usageGrows = ev.usageGrows || len(growth) > 0
+		ev.covered = append(ev.covered, quota.Pick(q.Status.Hard, ev.evaluator.Counts)...)
 	}
 	if len(quota.Only(growth, q.Status.Hard)) > 0 {
-		j.toCharge = append(j.toCharge, q.Name)
+		ev.toCharge = append(ev.toCharge, q.Name)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (j *evaluation) addQuota(q *corev1.ResourceQuota) error {
 // charges returns the growth of usage under a quota that limits the object, including resources
 // that the quota does not limit. It returns false for other quotas. used is the usage of the
 // object.
-func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used amounts) (growth amounts, concerned bool, err error) {
+func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used amounts) (growth amounts, applies bool, err error) {
 	if ok, err := e.matches(q, r.Object); err != nil {
 		return nil, false, r.Forbidden(err)
 	} else if !ok {
@@ -143,14 +143,14 @@ func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
 
 // consumes reports whether the request increases usage under a quota that limits the object. If no
 // quota does, it reports whether the usage of the object grows.
-func (j *evaluation) consumes() (bool, error) {
-	if j.matched {
-		return j.usageGrows, nil
+func (ev *evaluation) consumes() (bool, error) {
+	if ev.matched {
+		return ev.usageGrows, nil
 	}
-	used := quota.Minus(j.used, nil)
-	if j.request.Operation == admission.Update {
+	used := quota.Minus(ev.used, nil)
+	if ev.request.Operation == admission.Update {
 		var err error
-		if used, err = j.evaluator.growth(j.used, j.request.OldObject); err != nil {
+		if used, err = ev.evaluator.growth(ev.used, ev.request.OldObject); err != nil {
 			return false, apierrors.NewInternalError(err)
 		}
 	}
@@ -158,20 +158,20 @@ func (j *evaluation) consumes() (bool, error) {
 }
 
 // checkRequired rejects usage that needs a quota but has none.
-func (p *Plugin) checkRequired(j *evaluation) error {
+func (p *Plugin) checkRequired(ev *evaluation) error {
 	if len(p.Configuration.LimitedResources) == 0 {
 		return nil
 	}
-	if consumes, err := j.consumes(); err != nil || !consumes {
+	if consumes, err := ev.consumes(); err != nil || !consumes {
 		return err
 	}
-	r, e := j.request, j.evaluator
-	isCovered := func(n corev1.ResourceName) bool { return slices.Contains(j.covered, n) }
-	without := slices.DeleteFunc(p.Configuration.limited(r.Resource.GVR().GroupResource(), j.used), isCovered)
+	r, e := ev.request, ev.evaluator
+	isCovered := func(n corev1.ResourceName) bool { return slices.Contains(ev.covered, n) }
+	without := slices.DeleteFunc(p.Configuration.limited(r.Resource.GVR().GroupResource(), ev.used), isCovered)
 	if len(without) > 0 {
 		return r.Forbiddenf("insufficient quota to consume: %s", formatNames(without))
 	}
-	if !e.covers {
+	if !e.requiresScopes {
 		return nil
 	}
 	limited, err := e.ScopesOf(r.Object, p.Configuration.scopes())
@@ -179,7 +179,7 @@ func (p *Plugin) checkRequired(j *evaluation) error {
 		return r.Forbidden(err)
 	}
 	limited = slices.DeleteFunc(limited, func(s requirement) bool {
-		return slices.ContainsFunc(j.scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
+		return slices.ContainsFunc(ev.scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
 	})
 	if len(limited) > 0 {
 		// The message of Kubernetes does not name the object.
@@ -196,8 +196,8 @@ func addUsage(r *admission.Request, q *corev1.ResourceQuota, delta amounts) erro
 	sum := quota.Plus(q.Status.Used, delta)
 	exceeded := amounts{}
 	for name := range delta {
-		now, hard := sum[name], q.Status.Hard[name]
-		if r.Subresource != "status" && now.Cmp(hard) > 0 {
+		usage, hard := sum[name], q.Status.Hard[name]
+		if r.Subresource != "status" && usage.Cmp(hard) > 0 {
 			exceeded[name] = hard
 		}
 	}
@@ -225,12 +225,12 @@ func (c *charge) refund(q *corev1.ResourceQuota) {
 	if string(q.UID) != c.uid || q.ResourceVersion != fmt.Sprint(c.revision) && c.recountedSince(q) {
 		return
 	}
-	for name, taken := range c.amounts {
+	for name, charged := range c.amounts {
 		used, ok := q.Status.Used[name]
 		if !ok {
 			continue
 		}
-		used.Sub(taken)
+		used.Sub(charged)
 		if used.Sign() >= 0 {
 			q.Status.Used[name] = used
 		}

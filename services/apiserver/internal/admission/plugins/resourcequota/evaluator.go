@@ -16,8 +16,8 @@ type evaluator struct {
 	*quota.Evaluator
 	// handles reports whether an operation may change the usage.
 	handles func(*admission.Request) bool
-	// covers states that a limited scope must be covered by a quota.
-	covers bool
+	// requiresScopes reports whether a limited scope requires a quota with that scope.
+	requiresScopes bool
 	// constraints rejects objects that do not set limited resources. It may be nil.
 	constraints func(required names, obj runtime.Object) error
 }
@@ -40,10 +40,10 @@ func evaluators(g quota.Gates, now func() time.Time) map[schema.GroupResource]*e
 		}
 	}
 	pods := all[schema.GroupResource{Resource: "pods"}]
-	pods.handles, pods.covers, pods.constraints = handlesPod, true, podConstraints(g)
+	pods.handles, pods.requiresScopes, pods.constraints = handlesPod, true, podConstraints(g)
 	claims := all[schema.GroupResource{Resource: "persistentvolumeclaims"}]
 	claims.handles = handlesClaim
-	claims.covers = g.AttributesClasses
+	claims.requiresScopes = g.AttributesClasses
 	return all
 }
 
@@ -69,6 +69,6 @@ func isIgnored(r *admission.Request) bool {
 // matches reports whether a quota limits any resource of an object.
 func (e *evaluator) matches(q *corev1.ResourceQuota, obj runtime.Object) (bool, error) {
 	all := quota.Scopes(q)
-	in, err := e.ScopesOf(obj, all)
-	return len(in) == len(all) && len(quota.Pick(q.Status.Hard, e.Counts)) > 0, err
+	matched, err := e.ScopesOf(obj, all)
+	return len(matched) == len(all) && len(quota.Pick(q.Status.Hard, e.Counts)) > 0, err
 }

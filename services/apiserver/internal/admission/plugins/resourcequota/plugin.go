@@ -68,11 +68,11 @@ func (p *Plugin) Claim(ctx context.Context, r *admission.Request) (admission.Cla
 	if !e.handles(r) {
 		return nil, nil
 	}
-	asked, err := p.evaluate(ctx, r, e)
-	if err != nil || len(asked) == 0 {
+	quotas, err := p.evaluate(ctx, r, e)
+	if err != nil || len(quotas) == 0 {
 		return nil, err
 	}
-	j := &job{request: r, evaluator: e, quotas: asked, done: make(chan struct{})}
+	j := &job{request: r, evaluator: e, quotas: quotas, done: make(chan struct{})}
 	if err := p.wait(ctx, r.Namespace, j); err != nil {
 		return nil, err
 	}

@@ -34,8 +34,8 @@ type store struct {
 	before func()
 }
 
-func (s *store) Each(ctx context.Context, _ string, visit func(*corev1.ResourceQuota) error) error {
-	for _, q := range s.seen() {
+func (quotas *store) Each(ctx context.Context, _ string, visit func(*corev1.ResourceQuota) error) error {
+	for _, q := range quotas.seen() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -43,51 +43,51 @@ func (s *store) Each(ctx context.Context, _ string, visit func(*corev1.ResourceQ
 			return err
 		}
 	}
-	return s.unseen
+	return quotas.unseen
 }
 
-func (s *store) seen() []*corev1.ResourceQuota {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.staleQuotas != nil {
-		return s.staleQuotas
+func (quotas *store) seen() []*corev1.ResourceQuota {
+	quotas.mu.Lock()
+	defer quotas.mu.Unlock()
+	if quotas.staleQuotas != nil {
+		return quotas.staleQuotas
 	}
 	var all []*corev1.ResourceQuota
-	for _, q := range s.quotas {
+	for _, q := range quotas.quotas {
 		all = append(all, q.DeepCopy())
 	}
 	return all
 }
 
-func (s *store) Change(_ context.Context, _, name string, change func(*corev1.ResourceQuota)) (int64, error) {
-	if s.before != nil {
-		s.before()
+func (quotas *store) Change(_ context.Context, _, name string, change func(*corev1.ResourceQuota)) (int64, error) {
+	if quotas.before != nil {
+		quotas.before()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q := s.quotas[name]
+	quotas.mu.Lock()
+	defer quotas.mu.Unlock()
+	q := quotas.quotas[name]
 	if q == nil {
 		return 0, apierrors.NewNotFound(schema.GroupResource{Resource: "resourcequotas"}, name)
 	}
 	change(q.DeepCopy()) // an attempt that fails with a conflict
 	next := q.DeepCopy()
 	change(next)
-	s.changes++
-	return s.put(next), nil
+	quotas.changes++
+	return quotas.put(next), nil
 }
 
-func (s *store) put(q *corev1.ResourceQuota) int64 {
+func (quotas *store) put(q *corev1.ResourceQuota) int64 {
 	rev, _ := strconv.ParseInt(q.ResourceVersion, 10, 64)
 	q.ResourceVersion = fmt.Sprint(rev + 1)
-	s.quotas[q.Name] = q
+	quotas.quotas[q.Name] = q
 	return rev + 1
 }
 
-func (s *store) used(t *testing.T, name string) string {
+func (quotas *store) used(t *testing.T, name string) string {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return show(s.quotas[name].Status.Used)
+	quotas.mu.Lock()
+	defer quotas.mu.Unlock()
+	return show(quotas.quotas[name].Status.Used)
 }
 
 // show formats quantities as list parses them.
@@ -125,7 +125,7 @@ func quota(name, hard, used string, scopes ...corev1.ScopedResourceSelectorRequi
 	return q
 }
 
-func of(quotas ...*corev1.ResourceQuota) *store {
+func newStore(quotas ...*corev1.ResourceQuota) *store {
 	s := &store{quotas: map[string]*corev1.ResourceQuota{}}
 	for _, q := range quotas {
 		s.quotas[q.Name] = q
@@ -133,7 +133,7 @@ func of(quotas ...*corev1.ResourceQuota) *store {
 	return s
 }
 
-func plugin(t *testing.T, s *store, configuration string) *resourcequota.Plugin {
+func plugin(t *testing.T, quotas *store, configuration string) *resourcequota.Plugin {
 	t.Helper()
 	var data []byte
 	if configuration != "" {
@@ -144,7 +144,7 @@ func plugin(t *testing.T, s *store, configuration string) *resourcequota.Plugin 
 		t.Fatal(err)
 	}
 	return resourcequota.New(resourcequota.Config{
-		Quotas: s, Configuration: c, Now: time.Now,
+		Quotas: quotas, Configuration: c, Now: time.Now,
 		Gates: usage.Gates{InPlaceResize: true, PodLevel: true, Devices: true, AttributesClasses: true},
 	})
 }
@@ -174,9 +174,9 @@ func pod(change func(*corev1.Pod), requests, limits string) *corev1.Pod {
 func configMap() runtime.Object { return &corev1.ConfigMap{} }
 
 // claimed claims and keeps the charge, and returns the error message.
-func claimed(t *testing.T, p *resourcequota.Plugin, r *admission.Request) string {
+func claimed(t *testing.T, plugin *resourcequota.Plugin, r *admission.Request) string {
 	t.Helper()
-	c, err := p.Claim(t.Context(), r)
+	c, err := plugin.Claim(t.Context(), r)
 	if err != nil {
 		return err.Error()
 	}
@@ -242,12 +242,12 @@ func TestLimits(t *testing.T) {
 		"events are not counted": {"count/events=0", "count/events=0", create("", "events", &corev1.Event{}), "", "count/events=0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := of(quota("q", c.hard, c.used))
-			if got := claimed(t, plugin(t, s, ""), c.request); got != c.want {
+			quotas := newStore(quota("q", c.hard, c.used))
+			if got := claimed(t, plugin(t, quotas, ""), c.request); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
-			if got := s.used(t, "q"); got != show(amountsOf(c.after)) {
-				t.Errorf("used %s, want %s", got, c.after)
+			if got := quotas.used(t, "q"); got != show(amountsOf(c.after)) {
+				t.Errorf("got usage %s, want %s", got, c.after)
 			}
 		})
 	}
@@ -284,9 +284,9 @@ func TestScopesSelectPods(t *testing.T) {
 		"a scope that pods are not in": {scope("VolumeAttributesClass", "Exists"), class, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := of(quota("q", "pods=0", "pods=0", c.scope))
-			if rejected := claimed(t, plugin(t, s, ""), create("", "pods", c.pod)) != ""; rejected != c.in {
-				t.Errorf("got rejection: %t", rejected)
+			quotas := newStore(quota("q", "pods=0", "pods=0", c.scope))
+			if rejected := claimed(t, plugin(t, quotas, ""), create("", "pods", c.pod)) != ""; rejected != c.in {
+				t.Errorf("got rejection: %t, want %v", rejected, c.in)
 			}
 		})
 	}
@@ -313,11 +313,11 @@ func TestLimitedResourcesNeedAQuota(t *testing.T) {
 		"a claim that stays as it is":     {byName, nil, update("persistentvolumeclaims", "", claim, claim), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := of()
+			quotas := newStore()
 			if c.quota != nil {
-				s = of(c.quota)
+				quotas = newStore(c.quota)
 			}
-			if got := claimed(t, plugin(t, s, c.configuration), c.request); got != c.want {
+			if got := claimed(t, plugin(t, quotas, c.configuration), c.request); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -331,14 +331,14 @@ func TestConfigurationIsStrict(t *testing.T) {
 		"apiVersion: resourcequota.admission.k8s.io/v1beta1\nkind: Configuration\nlimitedResources: [{apiGroup: apps}]": "limitedResources[0].resource: Required value",
 	} {
 		if _, err := resourcequota.Load([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v", text, err)
+			t.Errorf("%s: error %v; want an error, text with %q", text, err, want)
 		}
 	}
 }
 
 func TestDryRunsAreNotCharged(t *testing.T) {
-	s := of(quota("q", "count/configmaps=1", "count/configmaps=0"))
-	p := plugin(t, s, "")
+	quotas := newStore(quota("q", "count/configmaps=1", "count/configmaps=0"))
+	p := plugin(t, quotas, "")
 	r := create("", "configmaps", configMap())
 	r.DryRun = true
 	for range 3 {
@@ -346,48 +346,48 @@ func TestDryRunsAreNotCharged(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	if got := s.used(t, "q"); got != "count/configmaps=0" {
-		t.Errorf("used %s", got)
+	if got := quotas.used(t, "q"); got != "count/configmaps=0" {
+		t.Errorf("got usage %s, want \"count/configmaps=0\"", got)
 	}
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
 		t.Fatal(got)
 	}
 	if got := claimed(t, p, r); !strings.Contains(got, "exceeded quota: q") {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want text with \"exceeded quota: q\"", got)
 	}
 }
 
 func TestFailedWritesAreReleased(t *testing.T) {
-	s := of(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=5", "configmaps=1"))
-	p := plugin(t, s, "")
+	quotas := newStore(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=5", "configmaps=1"))
+	p := plugin(t, quotas, "")
 	c, err := p.Claim(t.Context(), create("", "configmaps", configMap()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b := s.used(t, "a"), s.used(t, "b"); a != "count/configmaps=2" || b != "configmaps=2" {
-		t.Fatalf("used %s and %s", a, b)
+	if a, b := quotas.used(t, "a"), quotas.used(t, "b"); a != "count/configmaps=2" || b != "configmaps=2" {
+		t.Fatalf("got usage %s and %s; want \"count/configmaps=2\", \"configmaps=2\"", a, b)
 	}
 	c.Drop(t.Context())
-	if a, b := s.used(t, "a"), s.used(t, "b"); a != "count/configmaps=1" || b != "configmaps=1" {
-		t.Errorf("used %s and %s", a, b)
+	if a, b := quotas.used(t, "a"), quotas.used(t, "b"); a != "count/configmaps=1" || b != "configmaps=1" {
+		t.Errorf("got usage %s and %s; want \"count/configmaps=1\", \"configmaps=1\"", a, b)
 	}
 }
 
 // TestAllQuotasOrNone: if one quota rejects, earlier charges of other quotas are released.
 func TestAllQuotasOrNone(t *testing.T) {
-	s := of(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=1", "configmaps=1"))
-	p := plugin(t, s, "")
+	quotas := newStore(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=1", "configmaps=1"))
+	p := plugin(t, quotas, "")
 	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
-		t.Fatalf("got %q", got)
+		t.Fatalf("got %q, want text with \"exceeded quota: b\"", got)
 	}
 	// The release is queued before the next charge.
 	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
-		t.Fatalf("got %q", got)
+		t.Fatalf("got %q, want text with \"exceeded quota: b\"", got)
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	for s.used(t, "a") != "count/configmaps=1" {
+	for quotas.used(t, "a") != "count/configmaps=1" {
 		if time.Now().After(deadline) {
-			t.Fatalf("used %s", s.used(t, "a"))
+			t.Fatalf("got usage %s", quotas.used(t, "a"))
 		}
 		time.Sleep(time.Millisecond) // between polls
 	}
@@ -413,19 +413,19 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := quota("q", "count/configmaps=5", "count/configmaps=2")
 			q.ManagedFields = []metav1.ManagedFieldsEntry{owned(at, `{"f:status":{"f:hard":{}}}`)}
-			s := of(q)
-			claim, err := plugin(t, s, "").Claim(t.Context(), create("", "configmaps", configMap()))
+			quotas := newStore(q)
+			claim, err := plugin(t, quotas, "").Claim(t.Context(), create("", "configmaps", configMap()))
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.mu.Lock() // another writer holds the store
-			next := s.quotas["q"].DeepCopy()
+			quotas.mu.Lock() // another writer holds the store
+			next := quotas.quotas["q"].DeepCopy()
 			next.ManagedFields = []metav1.ManagedFieldsEntry{c.after}
-			s.put(next)
-			s.mu.Unlock()
+			quotas.put(next)
+			quotas.mu.Unlock()
 			claim.Drop(t.Context())
-			if got := s.used(t, "q"); got != c.used {
-				t.Errorf("used %s, want %s", got, c.used)
+			if got := quotas.used(t, "q"); got != c.used {
+				t.Errorf("got usage %s, want %s", got, c.used)
 			}
 		})
 	}
@@ -434,38 +434,38 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 // TestStoreDecides: a rejection is confirmed against the store, and a limit holds although the
 // cache is stale.
 func TestStoreDecides(t *testing.T) {
-	s := of(quota("q", "count/configmaps=3", "count/configmaps=1"))
-	s.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
-	p := plugin(t, s, "")
+	quotas := newStore(quota("q", "count/configmaps=3", "count/configmaps=1"))
+	quotas.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
+	p := plugin(t, quotas, "")
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"\"", got)
 	}
-	s.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=9", "count/configmaps=0")}
+	quotas.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=9", "count/configmaps=0")}
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"\"", got)
 	}
 	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "used: count/configmaps=3, limited: count/configmaps=3") {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want text with \"used: count/configmaps=3, limited: count/configmaps=3\"", got)
 	}
-	s.staleQuotas = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
+	quotas.staleQuotas = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
-		t.Errorf("deleted quota: got %q", got)
+		t.Errorf("deleted quota: got %q, want \"\"", got)
 	}
 }
 
 // TestWaitingRequestsAreChargedTogether: requests that wait for an earlier one are charged in one
 // write, each by its own amount.
 func TestWaitingRequestsAreChargedTogether(t *testing.T) {
-	s := of(quota("q", "count/configmaps=20", "count/configmaps=0"))
+	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s.before = func() {
+	quotas.before = func() {
 		once.Do(func() {
 			close(entered)
 			<-leave
 		})
 	}
-	p := plugin(t, s, "")
+	p := plugin(t, quotas, "")
 	results := make(chan error, 31)
 	ask := func() {
 		_, err := p.Claim(context.Background(), create("", "configmaps", configMap()))
@@ -488,10 +488,10 @@ func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if used := s.used(t, "q"); taken != 20 || used != "count/configmaps=20" {
-		t.Errorf("got %d charged, usage %s", taken, used)
+	if used := quotas.used(t, "q"); taken != 20 || used != "count/configmaps=20" {
+		t.Errorf("got %d charged, usage %s; want 20, \"count/configmaps=20\"", taken, used)
 	}
-	if s.changes != 2 {
-		t.Errorf("got %d writes of the quota", s.changes)
+	if quotas.changes != 2 {
+		t.Errorf("got %d writes of the quota, want 2", quotas.changes)
 	}
 }

@@ -34,13 +34,13 @@ func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 		"dry run of more than allowed": {terminating, bounded, running, "pods=0,requests.cpu=1", true, `pods "o" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`, "pods=0,requests.cpu=0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := of(quota("q", c.hard, "pods=0,requests.cpu=0", in(c.scope)))
+			quotas := newStore(quota("q", c.hard, "pods=0,requests.cpu=0", in(c.scope)))
 			r := update("pods", "", c.new, c.old)
 			r.DryRun = c.dryRun
-			if got := claimed(t, plugin(t, s, ""), r); got != c.want {
+			if got := claimed(t, plugin(t, quotas, ""), r); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
-			if got := s.used(t, "q"); got != show(amountsOf(c.used)) {
+			if got := quotas.used(t, "q"); got != show(amountsOf(c.used)) {
 				t.Errorf("used %s, want %s", got, c.used)
 			}
 		})

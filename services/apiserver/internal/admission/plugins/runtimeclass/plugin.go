@@ -101,8 +101,8 @@ func schedule(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass)
 		return nil
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.NodeSelector)) {
-		if have, ok := pod.Spec.NodeSelector[k]; ok && have != s.NodeSelector[k] {
-			return r.Forbiddenf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", k, s.NodeSelector[k], k, have)
+		if existing, ok := pod.Spec.NodeSelector[k]; ok && existing != s.NodeSelector[k] {
+			return r.Forbiddenf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", k, s.NodeSelector[k], k, existing)
 		}
 	}
 	if len(s.NodeSelector) > 0 {

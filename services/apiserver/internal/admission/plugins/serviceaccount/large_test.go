@@ -35,7 +35,7 @@ func TestPullSecretsAreCharged(t *testing.T) {
 			ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
 			request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { most = max(most, n); return may }}
 			pod, want := &corev1.Pod{}, n
-			err := (&serviceaccount.Plugin{Accounts: account{n}}).Admit(ctx, of(admission.Create, "", pod))
+			err := (&serviceaccount.Plugin{Accounts: account{n}}).Admit(ctx, newRequest(admission.Create, "", pod))
 			refused := large && !may
 			if refused {
 				want = 0

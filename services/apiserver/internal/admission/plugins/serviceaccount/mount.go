@@ -18,21 +18,21 @@ const (
 	fileMode     int32 = 0o644
 )
 
-// mount mounts the account's token in every container, unless the path is already used.
-func mount(pod *corev1.Pod) {
-	name, there := "", false
+// mountToken mounts the account's token in every container, unless the path is already used.
+func mountToken(pod *corev1.Pod) {
+	name, hasVolume := "", false
 	for i := range pod.Spec.Volumes {
 		if strings.HasPrefix(pod.Spec.Volumes[i].Name, volumePrefix) {
-			name, there = pod.Spec.Volumes[i].Name, true
+			name, hasVolume = pod.Spec.Volumes[i].Name, true
 			break
 		}
 	}
-	if !there {
+	if !hasVolume {
 		name = meta.GenerateName(volumePrefix)
 	}
 	mounted := mountIn(pod.Spec.InitContainers, name)
 	mounted = mountIn(pod.Spec.Containers, name) || mounted
-	if mounted && !there {
+	if mounted && !hasVolume {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenVolume()}})
 	}
 }

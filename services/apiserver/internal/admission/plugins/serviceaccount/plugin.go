@@ -19,7 +19,7 @@ const Name = "ServiceAccount"
 const defaultAccount = "default"
 
 // enforce is the annotation by which an account limits pods to its secrets.
-const enforce = "kubernetes.io/enforce-mountable-secrets"
+const enforceAnnotation = "kubernetes.io/enforce-mountable-secrets"
 
 // Accounts looks up service accounts. It also finds accounts that another replica has just created.
 type Accounts interface {
@@ -62,7 +62,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	if automounts(account, pod) {
-		mount(pod)
+		mountToken(pod)
 	}
 	if len(pod.Spec.ImagePullSecrets) == 0 {
 		if err := request.Estimate(ctx, sizeOf(account.ImagePullSecrets)); err != nil {
@@ -133,8 +133,8 @@ func (p *Plugin) account(ctx context.Context, r *admission.Request, pod *corev1.
 
 // enforcesSecrets reports whether the account limits pods to its secrets.
 func enforcesSecrets(a *corev1.ServiceAccount) bool {
-	on, _ := strconv.ParseBool(a.Annotations[enforce])
-	return on
+	enforced, _ := strconv.ParseBool(a.Annotations[enforceAnnotation])
+	return enforced
 }
 
 // automounts reports whether the token is mounted. The pod takes precedence over the account.

@@ -46,7 +46,7 @@ func read[T any](t *testing.T, raw string) *T {
 	d := json.NewDecoder(strings.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		t.Fatalf("%s: %v", raw, err)
+		t.Fatalf("%s: got %v, want no error", raw, err)
 	}
 	return v
 }
@@ -55,8 +55,8 @@ func plugin(t *testing.T) *serviceaccount.Plugin {
 	return &serviceaccount.Plugin{Accounts: fixture{t}}
 }
 
-// of returns a request for a pod of namespace ns.
-func of(op admission.Operation, sub string, object runtime.Object) *admission.Request {
+// newRequest returns a request for a pod of namespace ns.
+func newRequest(op admission.Operation, sub string, object runtime.Object) *admission.Request {
 	return &admission.Request{
 		Operation: op, Subresource: sub, Namespace: "ns", Name: "p", Object: object,
 		Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}},
@@ -97,8 +97,8 @@ func TestDefaults(t *testing.T) {
 			`{"serviceAccountName":"loud","volumes":[{"name":"kube-api-access-x"},{"name":"kube-api-access-y"}],"containers":[{"name":"a",` + strings.Replace(mount, "N", "kube-api-access-x", 1) + `}]}`},
 	} {
 		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
-		if err := plugin(t).Admit(t.Context(), of(admission.Create, "", pod)); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if err := plugin(t).Admit(t.Context(), newRequest(admission.Create, "", pod)); err != nil {
+			t.Errorf("%s: got %v, want no error", name, err)
 			continue
 		}
 		want := read[corev1.PodSpec](t, strings.ReplaceAll(c.want, `"N"`, `"`+tokenVolume(pod)+`"`))
@@ -129,23 +129,23 @@ func shown(t *testing.T, spec corev1.PodSpec) string {
 }
 
 func TestUnaffectedRequests(t *testing.T) {
-	another := of(admission.Create, "", &corev1.Pod{})
+	another := newRequest(admission.Create, "", &corev1.Pod{})
 	another.Resource = &registry.Kind{Names: registry.Names{Group: "metrics.k8s.io", Resource: "pods"}}
 	for name, r := range map[string]*admission.Request{
 		"another group":          another,
-		"a binding":              of(admission.Create, "binding", &corev1.Pod{}),
-		"no pod":                 of(admission.Create, "", &corev1.Binding{}),
-		"an update":              of(admission.Update, "", &corev1.Pod{}),
-		"an update of status":    of(admission.Update, "status", &corev1.Pod{}),
-		"a deletion":             of(admission.Delete, "", nil),
-		"a connection":           of(admission.Connect, "exec", &corev1.PodExecOptions{}),
-		"an update to no secret": of(admission.Update, "", &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"other"}}]}`)}),
+		"a binding":              newRequest(admission.Create, "binding", &corev1.Pod{}),
+		"no pod":                 newRequest(admission.Create, "", &corev1.Binding{}),
+		"an update":              newRequest(admission.Update, "", &corev1.Pod{}),
+		"an update of status":    newRequest(admission.Update, "status", &corev1.Pod{}),
+		"a deletion":             newRequest(admission.Delete, "", nil),
+		"a connection":           newRequest(admission.Connect, "exec", &corev1.PodExecOptions{}),
+		"an update to no secret": newRequest(admission.Update, "", &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"other"}}]}`)}),
 	} {
 		if err := plugin(t).Validate(t.Context(), r); err != nil {
-			t.Errorf("%s, validated: %v", name, err)
+			t.Errorf("%s, validated: %v, want no error", name, err)
 		}
 		if err := plugin(t).Admit(t.Context(), r); err != nil {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("%s: got %v, want no error", name, err)
 		}
 		if pod, ok := r.Object.(*corev1.Pod); ok && (pod.Spec.ServiceAccountName == "default" || pod.Spec.DeprecatedServiceAccount != "") {
 			t.Errorf("%s: got changed pod %+v", name, pod.Spec)
@@ -153,8 +153,8 @@ func TestUnaffectedRequests(t *testing.T) {
 	}
 	// Ephemeral containers are restricted when they are stored, and change nothing else.
 	pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"ephemeralContainers":[{"name":"e"}]}`)}
-	if err := plugin(t).Admit(t.Context(), of(admission.Update, "ephemeralcontainers", pod)); err != nil || pod.Spec.ServiceAccountName != "" {
-		t.Errorf("ephemeral containers: got %v, %+v", err, pod.Spec)
+	if err := plugin(t).Admit(t.Context(), newRequest(admission.Update, "ephemeralcontainers", pod)); err != nil || pod.Spec.ServiceAccountName != "" {
+		t.Errorf("ephemeral containers: got %v, %+v; want no error, \"\"", err, pod.Spec)
 	}
 }
 
@@ -200,15 +200,15 @@ func TestRefusals(t *testing.T) {
 			return p
 		}
 		if op == admission.Create {
-			check(t, name+", admitted", plugin(t).Admit(t.Context(), of(op, c.sub, pod())), c.want)
+			check(t, name+", admitted", plugin(t).Admit(t.Context(), newRequest(op, c.sub, pod())), c.want)
 		}
-		check(t, name, plugin(t).Validate(t.Context(), of(op, c.sub, pod())), c.want)
+		check(t, name, plugin(t).Validate(t.Context(), newRequest(op, c.sub, pod())), c.want)
 	}
 	// A later plugin may have removed the name of the account.
-	check(t, "no account", plugin(t).Validate(t.Context(), of(admission.Create, "", &corev1.Pod{})), "no service account specified for pod ns/")
+	check(t, "no account", plugin(t).Validate(t.Context(), newRequest(admission.Create, "", &corev1.Pod{})), "no service account specified for pod ns/")
 	whole := read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`)
-	check(t, "more than was added", plugin(t).Validate(t.Context(), of(admission.Create, ephemeral, &corev1.Pod{Spec: *whole})), secret("x"))
-	elsewhere := of(admission.Create, "", &corev1.Pod{})
+	check(t, "more than was added", plugin(t).Validate(t.Context(), newRequest(admission.Create, ephemeral, &corev1.Pod{Spec: *whole})), secret("x"))
+	elsewhere := newRequest(admission.Create, "", &corev1.Pod{})
 	elsewhere.Namespace = "other"
 	check(t, "another namespace", plugin(t).Admit(t.Context(), elsewhere), `error looking up service account other/default: serviceaccount "default" not found`)
 }
@@ -236,8 +236,8 @@ func TestMirrorPods(t *testing.T) {
 		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
 		pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
 		before := pod.DeepCopy()
-		check(t, name, plugin(t).Admit(t.Context(), of(admission.Create, "", pod)), c.want)
-		check(t, name+", validated", plugin(t).Validate(t.Context(), of(admission.Create, "", pod)), c.want)
+		check(t, name, plugin(t).Admit(t.Context(), newRequest(admission.Create, "", pod)), c.want)
+		check(t, name+", validated", plugin(t).Validate(t.Context(), newRequest(admission.Create, "", pod)), c.want)
 		if got, want := shown(t, pod.Spec), shown(t, before.Spec); got != want {
 			t.Errorf("%s: got changed pod %s, want %s", name, got, want)
 		}

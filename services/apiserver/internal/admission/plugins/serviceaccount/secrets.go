@@ -64,7 +64,8 @@ func limitSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	return nil
 }
 
-// limitEphemeral is limit for the ephemeral containers of a running pod.
+// limitEphemeral rejects ephemeral containers that use secrets that the account of their pod does not
+// list.
 func limitEphemeral(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
 	for _, s := range a.Secrets {

@@ -29,24 +29,24 @@ type Plugin struct{}
 // Validate implements admission.Validator.
 func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
-	if !ok || r.Operation != admission.Create && r.Operation != admission.Update || !claims(csr.Spec.Request) {
+	if !ok || r.Operation != admission.Create && r.Operation != admission.Update || !requestsReserved(csr.Spec.Request) {
 		return nil
 	}
-	if old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest); ok && !grants(csr, old) {
+	if old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest); ok && !issues(csr, old) {
 		return nil
 	}
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errReserved)
 }
 
-// claims reports whether a request asks for a reserved identity. A request that cannot be parsed
-// cannot be signed either.
-func claims(request []byte) bool {
-	asked, err := certificates.ParseRequest(request)
+// requestsReserved reports whether a certificate request is for a reserved identity. It returns false
+// for a request that cannot be parsed, because no signer can sign it.
+func requestsReserved(request []byte) bool {
+	parsed, err := certificates.ParseRequest(request)
 	if err != nil {
 		return false
 	}
 	// All names count, because a signer may parse the request in another way.
-	for _, n := range asked.Subject.Names {
+	for _, n := range parsed.Subject.Names {
 		if text, ok := n.Value.(string); ok && api.IsSuite(text, []string{text}) {
 			return true
 		}
@@ -54,8 +54,8 @@ func claims(request []byte) bool {
 	return false
 }
 
-// grants reports whether a change approves a request or adds a certificate.
-func grants(csr, old *certificatesv1.CertificateSigningRequest) bool {
+// issues reports whether a change approves a request or adds a certificate.
+func issues(csr, old *certificatesv1.CertificateSigningRequest) bool {
 	return approved(csr) && !approved(old) || len(csr.Status.Certificate) > 0 && !bytes.Equal(csr.Status.Certificate, old.Status.Certificate)
 }
 

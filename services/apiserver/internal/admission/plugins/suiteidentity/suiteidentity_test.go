@@ -79,7 +79,7 @@ func TestReservedSubjects(t *testing.T) {
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, Object: c.object, OldObject: c.old,
 		})
 		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v; want an error: %v, of type Forbidden", what, err, c.refused)
 		}
 	}
 }

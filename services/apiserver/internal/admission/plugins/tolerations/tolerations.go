@@ -7,7 +7,7 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// Merge returns the tolerations of both lists in order, without those that another one covers.
+// Merge returns the tolerations of both lists in order, without those that another toleration covers.
 func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 	all := append(append([]corev1.Toleration{}, first...), second...)
 	var merged []corev1.Toleration
@@ -19,8 +19,8 @@ func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// superfluous reports whether another toleration covers the one at i. Of equal ones, the first is
-// kept.
+// superfluous reports whether another toleration covers the one at index i. Of tolerations that cover
+// each other, only the first is not superfluous.
 func superfluous(all []corev1.Toleration, i int) bool {
 	for j := range all {
 		if j == i || !Covers(&all[j], &all[i]) {

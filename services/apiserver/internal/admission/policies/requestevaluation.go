@@ -26,23 +26,23 @@ type requestEvaluation struct {
 
 // selects reports whether a policy matches the request. It returns the resource and kind as which
 // the policy sees the request, and the kind of the policy's parameters.
-func (a *requestEvaluation) selects(c *matcher.Candidate[*boundPolicy[*policy, *binding]]) (as matcher.MatchedKind, params *apiset.Resource, ok bool, err error) {
-	p := c.Value.policy
-	as, ok, err = c.Selects(a.ctx, a.request, a.request.Object, a.config.Namespaces)
+func (e *requestEvaluation) selects(candidate *matcher.Candidate[*boundPolicy]) (as matcher.MatchedKind, params *apiset.Resource, ok bool, err error) {
+	p := candidate.Value.policy
+	as, ok, err = candidate.Selects(e.ctx, e.request, e.request.Object, e.config.Namespaces)
 	if err == nil && ok {
 		err = p.err
 	}
 	if err == nil && ok {
-		params, err = a.config.Parameters.resource(p.params)
+		params, err = e.config.Parameters.resource(p.params)
 	}
 	return as, params, ok, err
 }
 
 // params returns the parameters of a binding. It returns none if the binding does not match the
 // request.
-func (a *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]parameter, error) {
+func (e *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]parameter, error) {
 	if b.criterion != nil {
-		_, ok, err := b.criterion.Match(a.ctx, a.request, a.config.Family, a.config.Namespaces)
+		_, ok, err := b.criterion.Match(e.ctx, e.request, e.config.Family, e.config.Namespaces)
 		if err == nil && ok {
 			err = b.err
 		}
@@ -50,7 +50,7 @@ func (a *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]paramet
 			return nil, err
 		}
 	}
-	return a.config.Parameters.forBinding(a.ctx, kind, b.reference, matcher.Namespace(a.request))
+	return e.config.Parameters.forBinding(e.ctx, kind, b.reference, matcher.Namespace(e.request))
 }
 
 // subject is the request as expressions see it.
@@ -67,28 +67,28 @@ func (s subject) withParam(param map[string]any) expressions.Input {
 }
 
 // cachedSubject returns the cached subject of a request that does not change.
-func (a *requestEvaluation) cachedSubject(as matcher.MatchedKind) (subject, error) {
-	if s, ok := a.subjects[as]; ok {
+func (e *requestEvaluation) cachedSubject(as matcher.MatchedKind) (subject, error) {
+	if s, ok := e.subjects[as]; ok {
 		return s, nil
 	}
-	s, _, err := a.subject(as)
+	s, _, err := e.subject(as)
 	if err == nil {
-		if a.subjects == nil {
-			a.subjects = map[matcher.MatchedKind]subject{}
+		if e.subjects == nil {
+			e.subjects = map[matcher.MatchedKind]subject{}
 		}
-		a.subjects[as] = s
+		e.subjects[as] = s
 	}
 	return s, err
 }
 
 // subject returns the request as expressions see it, and the view of its objects.
-func (a *requestEvaluation) subject(as matcher.MatchedKind) (subject, *views.View, error) {
-	view, err := a.views.In(as.Kind)
+func (e *requestEvaluation) subject(as matcher.MatchedKind) (subject, *views.View, error) {
+	view, err := e.views.In(as.Kind)
 	if err != nil {
 		return subject{}, nil, err
 	}
-	s := subject{matcher.InputOf(a.ctx, a.request, view, as, a.config.Authorizer)}
-	if s.NamespaceObject, err = a.namespaceObject(); err != nil {
+	s := subject{matcher.InputOf(e.ctx, e.request, view, as, e.config.Authorizer)}
+	if s.NamespaceObject, err = e.namespaceObject(); err != nil {
 		return subject{}, nil, err
 	}
 	return s, view, nil
@@ -96,13 +96,13 @@ func (a *requestEvaluation) subject(as matcher.MatchedKind) (subject, *views.Vie
 
 // namespaceObject returns the namespace as expressions see it. The function returns nil for
 // cluster-scoped objects.
-func (a *requestEvaluation) namespaceObject() (func() any, error) {
-	if !a.namespaceKnown {
-		n, err := a.config.namespaceOf(a.ctx, a.request)
+func (e *requestEvaluation) namespaceObject() (func() any, error) {
+	if !e.namespaceKnown {
+		n, err := e.config.namespaceOf(e.ctx, e.request)
 		if err != nil {
 			return nil, err
 		}
-		a.namespaceKnown, a.namespace = true, sync.OnceValue(namespaceTree(n))
+		e.namespaceKnown, e.namespace = true, sync.OnceValue(namespaceTree(n))
 	}
-	return a.namespace, nil
+	return e.namespace, nil
 }

@@ -1,0 +1,149 @@
+package policies
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+)
+
+// policySet holds the policies of one kind that have bindings. It compiles them when a policy or
+// binding changes.
+type policySet struct {
+	policies, bindings admission.Source
+	family             matcher.Family
+	log                *slog.Logger
+
+	mu               sync.Mutex // serializes updates; leaf lock
+	compiledPolicies lister.Compiled[*policy]
+	compiledBindings lister.Compiled[*binding]
+	current          atomic.Pointer[policySnapshot]
+}
+
+// newPolicySet returns the policies of two sources. compilePolicy and compileBinding compile decoded
+// objects.
+func newPolicySet(c *Config, policies, bindings admission.Source, compilePolicy func(metav1.Object) *policy, compileBinding func(metav1.Object) *binding) *policySet {
+	p := &policySet{policies: policies, bindings: bindings, family: c.Family, log: c.Logger}
+	p.compiledPolicies = compiled(policies, "an admission policy", compilePolicy, p.unreadable)
+	p.compiledBindings = compiled(bindings, "the binding of an admission policy", compileBinding, p.unreadable)
+	if c.Metrics != nil {
+		c.Metrics.keepWhileBound(p.pairs)
+	}
+	return p
+}
+
+// compiled returns the compiled objects of a source. what describes such an object.
+func compiled[T any](source admission.Source, what string, compile func(metav1.Object) T, unreadable func(what string) func(*watchcache.Entry, bool, error)) lister.Compiled[T] {
+	return lister.Compiled[T]{
+		Store: source.Store, Unreadable: unreadable(what),
+		Compile: func(e *watchcache.Entry) (T, error) {
+			obj, err := source.Decode(e)
+			if err != nil {
+				var none T
+				return none, fmt.Errorf("%s %q: %w", what, e.Name(), err) // clients receive this error
+			}
+			return compile(obj), nil
+		},
+	}
+}
+
+// unreadable returns a function that logs that an object cannot be read.
+func (p *policySet) unreadable(what string) func(*watchcache.Entry, bool, error) {
+	return func(e *watchcache.Entry, kept bool, err error) {
+		consequence := "rejecting requests that it may apply to"
+		if kept {
+			consequence = "keeping its previous content"
+		}
+		p.log.Error("failed to read "+what+"; "+consequence, "name", e.Name(), "error", err)
+	}
+}
+
+// boundPolicy is a policy with its bindings, sorted by name.
+type boundPolicy struct {
+	policy   *policy
+	bindings []*binding
+}
+
+// policySnapshot is the result of compiling all policies and bindings at one version of their stores.
+type policySnapshot struct {
+	policies, bindings watchcache.Version
+	index              *matcher.Index[*boundPolicy]
+	// err is the error of an object whose content is unknown, or nil.
+	err error
+}
+
+// waitForWrites blocks until all acknowledged writes are in effect.
+func (p *policySet) waitForWrites(ctx context.Context) error {
+	if err := p.policies.WaitForWrites(ctx); err != nil {
+		return err
+	}
+	return p.bindings.WaitForWrites(ctx)
+}
+
+// index returns the current policies, sorted by name. A policy that becomes unreadable stays in
+// effect as it was. index returns an error if a policy or binding could never be read.
+func (p *policySet) index() (*matcher.Index[*boundPolicy], error) {
+	policies := p.policies.Store.Snapshot()
+	bindings := p.bindings.Store.Snapshot()
+	if current := p.current.Load(); current != nil && current.policies == policies.Version() && current.bindings == bindings.Version() {
+		return current.index, current.err
+	}
+	current := p.rebuild()
+	return current.index, current.err
+}
+
+// rebuild compiles the current policies and bindings, unless another goroutine has done so.
+func (p *policySet) rebuild() *policySnapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	policies := p.policies.Store.Snapshot()
+	bindings := p.bindings.Store.Snapshot()
+	next := &policySnapshot{policies: policies.Version(), bindings: bindings.Version()}
+	if current := p.current.Load(); current != nil && current.policies == next.policies && current.bindings == next.bindings {
+		return current
+	}
+	compiledBindings, bindingErr := p.compiledBindings.Update(bindings, nil)
+	byPolicy := map[string][]*binding{}
+	for _, b := range compiledBindings {
+		byPolicy[b.Value.policyName] = append(byPolicy[b.Value.policyName], b.Value)
+	}
+	compiledPolicies, policyErr := p.compiledPolicies.Update(policies, func(e *watchcache.Entry) bool { return len(byPolicy[e.Name()]) > 0 })
+	next.err = cmp.Or(policyErr, bindingErr)
+	entries := make([]matcher.Entry[*boundPolicy], len(compiledPolicies))
+	for i, item := range compiledPolicies {
+		entries[i] = matcher.Entry[*boundPolicy]{Criterion: item.Value.criterion, Value: &boundPolicy{item.Value, byPolicy[item.Value.name]}}
+	}
+	next.index = matcher.NewIndex(p.family, entries)
+	p.current.Store(next)
+	return next
+}
+
+// pairs returns the names of the current pairs of policy and binding. It returns false if the
+// content of a policy or binding is unknown.
+func (p *policySet) pairs() (map[[2]string]bool, bool) {
+	if _, err := p.index(); err != nil {
+		return nil, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	policies := map[string]bool{}
+	for _, item := range p.compiledPolicies.Items() {
+		policies[item.Value.name] = true
+	}
+	pairs := map[[2]string]bool{}
+	for _, item := range p.compiledBindings.Items() {
+		if b := item.Value; policies[b.policyName] {
+			pairs[[2]string{b.policyName, b.name}] = true
+		}
+	}
+	return pairs, true
+}
