@@ -23,29 +23,29 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// both calls check once for each plugin.
-func both(ctx context.Context, f *fixture, check func(name string, check func(*admission.Request) error)) {
+// withBothPlugins calls check once for each plugin.
+func withBothPlugins(ctx context.Context, f *fixture, check func(name string, check func(*admission.Request) error)) {
 	check("validating", func(r *admission.Request) error { return f.validating.Validate(ctx, r) })
 	check("mutating", func(r *admission.Request) error { return f.mutating.Admit(ctx, r) })
 }
 
 const (
-	refuses = `"validations":[{"expression":"false"}]`
-	nodata  = `"mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: 'remove', path: '/data'}]"}}]`
-	odd     = `"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"Odd"}]}`
-	leftOut = `"excludeResourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]`
-	noKind  = `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},`
+	denyingValidation  = `"validations":[{"expression":"false"}]`
+	removeDataMutation = `"mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: 'remove', path: '/data'}]"}}]`
+	invalidSelector    = `"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"Odd"}]}`
+	excludeConfigMaps  = `"excludeResourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]`
+	unknownParamKind   = `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},`
 )
 
-// matching puts more into what a policy matches.
-func matching(policy, more string) string {
+// withMatchConstraint puts more into what a policy matches.
+func withMatchConstraint(policy, more string) string {
 	return strings.Replace(policy, `"matchConstraints":{`, `"matchConstraints":{`+more+`,`, 1)
 }
 
 // TestUnknownPoliciesRejectRequests: before the policies are loaded, every request is rejected.
 func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
-	objects := []string{policy("p", `"validations":[{"expression":"true"}]`), boundPolicy("p", deny), changer("p", `"mutations":[`+applies(`Object{}`)+`]`), changerBound("p", "")}
+	objects := []string{policy("p", `"validations":[{"expression":"true"}]`), boundPolicy("p", deny), mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", "")}
 	behind := func(context.Context) error { return errors.New("behind") }
 	damaged := func(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 	for name, c := range map[string]struct {
@@ -65,7 +65,7 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 		"bindings undecodable": {func(s *dependencies) { s.bindings.Decode = damaged }, notYet},
 	} {
 		f := newFixtureWith(t, c.change, objects...)
-		both(t.Context(), f, func(sort string, check func(*admission.Request) error) {
+		withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
 			for range 2 {
 				if err := check(f.configMap("a", "b")); err == nil && c.want != "" || err != nil && err.Error() != c.want {
 					t.Errorf("%s, %s: %v, want %q", name, sort, err, c.want)
@@ -78,7 +78,7 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 // TestExemptRequests: policies apply neither to writes during startup, nor to policies and
 // bindings, nor to reviews, which are not stored.
 func TestExemptRequests(t *testing.T) {
-	never := strings.ReplaceAll(policy("p", refuses), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
+	never := strings.ReplaceAll(policy("p", denyingValidation), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
 	f := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), boundPolicy("p", deny))
 	if err := f.validating.Validate(requesttest.WithStartup(t.Context()), f.configMap()); err != nil {
 		t.Errorf("startup: %v, want no error", err)
@@ -116,16 +116,16 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 		unbound                bool
 		want                   string // part of the message
 	}{
-		"selector of a policy":                              {match: odd, want: selector},
-		"selector of a policy that does not match":          {match: odd + "," + leftOut},
-		"policy without binding":                            {match: odd, unbound: true},
-		"selector of a binding":                             {bindMatch: odd, want: "failed to configure binding: " + selector},
-		"selector of a binding that does not match":         {bindMatch: odd + "," + leftOut},
-		"unknown kind of parameters":                        {more: noKind, want: "failed to find resource"},
-		"unknown kind of parameters, policy does not match": {more: noKind, match: leftOut},
+		"selector of a policy":                              {match: invalidSelector, want: selector},
+		"selector of a policy that does not match":          {match: invalidSelector + "," + excludeConfigMaps},
+		"policy without binding":                            {match: invalidSelector, unbound: true},
+		"selector of a binding":                             {bindMatch: invalidSelector, want: "failed to configure binding: " + selector},
+		"selector of a binding that does not match":         {bindMatch: invalidSelector + "," + excludeConfigMaps},
+		"unknown kind of parameters":                        {more: unknownParamKind, want: "failed to find resource"},
+		"unknown kind of parameters, policy does not match": {more: unknownParamKind, match: excludeConfigMaps},
 		"no compiler":                                       {change: broken, want: "broken"},
-		"policy does not match":                             {match: leftOut},
-		"binding does not match":                            {bindMatch: leftOut},
+		"policy does not match":                             {match: excludeConfigMaps},
+		"binding does not match":                            {bindMatch: excludeConfigMaps},
 	} {
 		for _, ignore := range []bool{false, true} {
 			more, bindMatch, want := c.more, "", c.want
@@ -135,19 +135,19 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 			if c.bindMatch != "" {
 				bindMatch = `,"matchResources":{` + c.bindMatch + `}`
 			}
-			objects := []string{policy("p", more+refuses), changer("p", more+nodata)}
+			objects := []string{policy("p", more+denyingValidation), mutatingPolicy("p", more+removeDataMutation)}
 			if c.match != "" {
-				objects[0], objects[1] = matching(objects[0], c.match), matching(objects[1], c.match)
+				objects[0], objects[1] = withMatchConstraint(objects[0], c.match), withMatchConstraint(objects[1], c.match)
 			}
 			if !c.unbound {
-				objects = append(objects, boundPolicy("p", deny+bindMatch), changerBound("p", bindMatch))
+				objects = append(objects, boundPolicy("p", deny+bindMatch), mutatingBinding("p", bindMatch))
 			}
 			change := c.change
 			if change == nil {
 				change = func(*dependencies) {}
 			}
 			f := newFixtureWith(t, change, objects...)
-			both(t.Context(), f, func(sort string, check func(*admission.Request) error) {
+			withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
 				r := f.configMap("a", "b")
 				got := statusText(check(r))
 				if want == "" && got != "" || !strings.Contains(got, want) || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
@@ -173,7 +173,7 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	const set = `"failurePolicy":"Ignore","paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	objects := []string{
 		policy("p", set+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
-		changer("p", set+`"mutations":[`+applies(`Object{}`)+`]`), changerBound("p", `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`), param("a", `{}`, `{"max":"1"}`),
+		mutatingPolicy("p", set+`"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`), param("a", `{}`, `{"max":"1"}`),
 	}
 	found := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	for name, c := range map[string]struct {
@@ -197,7 +197,7 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 		for _, sort := range []string{"validating", "mutating"} {
 			ctx, cancel := context.WithCancel(t.Context())
 			f := newFixtureWith(t, func(s *dependencies) { c.change(s, cancel) }, objects...)
-			both(ctx, f, func(of string, check func(*admission.Request) error) {
+			withBothPlugins(ctx, f, func(of string, check func(*admission.Request) error) {
 				if of != sort {
 					return
 				}
@@ -223,8 +223,8 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 			}
 		}
 		const by = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
-		f := newFixtureWith(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+by), changer("p", policyOf+nodata), changerBound("p", by), param("a", `{}`, `{"max":"1"}`))
-		both(t.Context(), f, func(sort string, check func(*admission.Request) error) {
+		f := newFixtureWith(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+by), mutatingPolicy("p", policyOf+removeDataMutation), mutatingBinding("p", by), param("a", `{}`, `{"max":"1"}`))
+		withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
 			r := f.configMap("a", "b")
 			if got := statusText(check(r)); strings.Contains(got, "failed to configure binding: read ") == ignore || ignore && got != "" || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
 				t.Errorf("%s, ignored %t: got %q", sort, ignore, got)
@@ -271,7 +271,7 @@ func TestAuditAnnotationLimits(t *testing.T) {
 	if annotations := r.Annotations(); len(annotations) != 1 || len(annotations["p/long"]) != 10<<10 {
 		t.Errorf("got %d annotations, the long one of %d bytes", len(annotations), len(annotations["p/long"]))
 	}
-	f = newFixture(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+dear+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), boundPolicy("p", `"validationActions":["Warn"]`))
+	f = newFixture(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+expensiveExpression+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), boundPolicy("p", `"validationActions":["Warn"]`))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
 	if err := f.validating.Validate(ctx, f.configMap("a", "b")); err != nil || !strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
 		t.Errorf("got %v, warnings %q; want no error, text with \"running out of cost budget\"", err, warnings.Headers())
@@ -282,11 +282,11 @@ func TestAuditAnnotationLimits(t *testing.T) {
 // reject the request.
 func TestOversizedMutationsAreRejected(t *testing.T) {
 	const twice = `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
-	f := newFixture(t, changer("p", twice+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), changerBound("p", ""))
+	f := newFixture(t, mutatingPolicy("p", twice+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), mutatingBinding("p", ""))
 	if got := statusText(f.mutating.Admit(t.Context(), f.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
 		t.Errorf("a large value: %q, want text with \"the value is too large\"", got)
 	}
-	f = newFixture(t, changer("p", `"mutations":[`+patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)+`]`), changerBound("p", ""))
+	f = newFixture(t, mutatingPolicy("p", `"mutations":[`+patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)+`]`), mutatingBinding("p", ""))
 	var data []string
 	for i := range 10_001 {
 		data = append(data, fmt.Sprint("k", i), "")
@@ -299,7 +299,7 @@ func TestOversizedMutationsAreRejected(t *testing.T) {
 // TestNoOpMutationsCauseNoReinvocation: plugins run again only if the object changed.
 func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
 	for same, value := range map[bool]string{true: "b", false: "c"} {
-		f := newFixture(t, changer("p", `"mutations":[`+applies(`Object{data: {'a': '`+value+`'}}`)+`]`), changerBound("p", ""))
+		f := newFixture(t, mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'a': '`+value+`'}}`)+`]`), mutatingBinding("p", ""))
 		calls := 0
 		chain := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: f.mutating}, admission.Plugin{Name: "c", Plugin: counter{&calls}})
 		if err := chain.Mutate(t.Context(), f.configMap("a", "b")); err != nil || (calls == 1) != same {
@@ -338,7 +338,7 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 				lost = c.lost || c.later
 				return configure(of, obj, configuration)
 			}
-		}, only(changer("p", `"mutations":[`+applies(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)), changerBound("p", ""),
+		}, only(mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)), mutatingBinding("p", ""),
 			only(policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)), boundPolicy("p", deny))
 		k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 		o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}

@@ -71,12 +71,12 @@ type fixture struct {
 }
 
 // put updates an object, or deletes it if there is false.
-func (f *fixture) put(text string, there bool) {
+func (f *fixture) put(text string, exists bool) {
 	f.t.Helper()
 	f.revision++
 	kv := f.stored(text)
 	ev := storage.Event{Type: storage.Deleted, Key: kv.Key, Revision: f.revision}
-	if there {
+	if exists {
 		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 1, kv.Value
 	}
 	f.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}

@@ -11,7 +11,7 @@ func TestErrorTypeMetric(t *testing.T) {
 	const many = 30
 	variables, all := make([]string, many), make([]string, many)
 	for i := range many {
-		variables[i], all[i] = fmt.Sprintf(`{"name":"v%d","expression":"%s"}`, i, dear), fmt.Sprint("variables.v", i)
+		variables[i], all[i] = fmt.Sprintf(`{"name":"v%d","expression":"%s"}`, i, expensiveExpression), fmt.Sprint("variables.v", i)
 	}
 	tooDear := strings.Join(all, " && ")
 	for _, c := range []struct{ name, validation, mutation, want, says string }{
@@ -29,7 +29,7 @@ func TestErrorTypeMetric(t *testing.T) {
 				t.Errorf("%s: got %s, %v", c.name, got, err)
 			}
 		}
-		f := newFixture(t, changer("p", with+`"mutations":[`+applies(c.mutation)+`]`), changerBound("p", ""))
+		f := newFixture(t, mutatingPolicy("p", with+`"mutations":[`+applyConfigurationMutation(c.mutation)+`]`), mutatingBinding("p", ""))
 		err := f.mutating.Admit(t.Context(), f.configMap("a", "b"))
 		if got := f.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) || got != "apiserver_mutating "+c.want {
 			t.Errorf("%s: got %s, %v", c.name, got, err)
@@ -38,15 +38,15 @@ func TestErrorTypeMetric(t *testing.T) {
 }
 
 // errorTypes returns the counts of the metric by error type.
-func (w *fixture) errorTypes() string {
-	families, err := w.metrics.Gather()
+func (f *fixture) errorTypes() string {
+	families, err := f.metrics.Gather()
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	var found []string
-	for _, f := range families {
-		sort, ok := strings.CutSuffix(f.GetName(), "_admission_policy_check_total")
-		for _, m := range f.GetMetric() {
+	for _, family := range families {
+		sort, ok := strings.CutSuffix(family.GetName(), "_admission_policy_check_total")
+		for _, m := range family.GetMetric() {
 			for _, l := range m.GetLabel() {
 				if ok && l.GetName() == "error_type" {
 					found = append(found, sort+" "+l.GetValue())

@@ -110,7 +110,7 @@ func (f *fixture) put(name string, size int) {
 			f.t.Fatal(err)
 		}
 		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 2, value
-		if _, there := f.kind.Store.Get(ev.Key); !there {
+		if _, exists := f.kind.Store.Get(ev.Key); !exists {
 			ev.Type, ev.CreateRevision = storage.Created, f.revision
 		}
 	}

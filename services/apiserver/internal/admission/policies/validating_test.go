@@ -18,7 +18,7 @@ func param(name, labels, data string) string {
 const rejected = `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: `
 
 // dear is true, and costs a large part of a policy's budget.
-const dear = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))`
+const expensiveExpression = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))`
 
 // TestVerdicts checks the response to a request for each kind of policy, binding and parameter.
 func TestVerdicts(t *testing.T) {
@@ -134,11 +134,13 @@ func TestMessageExpressionCost(t *testing.T) {
 		f := newFixture(t, policy("p", more+`"validations":[`+validations+`]`), boundPolicy("p", deny))
 		return statusText(f.validating.Validate(t.Context(), f.configMap("a", "b")))
 	}
-	const text = "'said ' + string(" + dear + ")"
+	const text = "'said ' + string(" + expensiveExpression + ")"
 	if got := judge("", strings.Repeat(validation("true", text)+",", many)+validation("false", text)); !strings.HasSuffix(got, "said true") {
 		t.Errorf("after messages of successful validations: got %s, want suffix \"said true\"", got)
 	}
-	behind := func(n int) string { return strings.Repeat(validation(dear, text)+",", n) + validation("false", text) }
+	behind := func(n int) string {
+		return strings.Repeat(validation(expensiveExpression, text)+",", n) + validation("false", text)
+	}
 	const n = many - 1 // all fit, and no more
 	if got := judge("", behind(n)); !strings.Contains(got, "failed messageExpression: validation failed due to running out of cost budget") {
 		t.Errorf("after %d validations: got %s, want text with \"failed messageExpression: validation failed due to running out of cost budget\"", n, got)

@@ -15,7 +15,7 @@ func BenchmarkUnmatched(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			var all []*admissionv1.ValidatingWebhookConfiguration
 			for i := range n {
-				all = append(all, validating(fmt.Sprintf("w%d", i), server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
+				all = append(all, validatingConfiguration(fmt.Sprintf("w%d", i), server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
 					w.Rules[0].Resources = []string{"secrets"}
 				}))
 			}

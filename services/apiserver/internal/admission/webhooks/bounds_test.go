@@ -29,7 +29,7 @@ func TestResponseWithTooManyValuesFails(t *testing.T) {
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return response })
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
-			f := start(t, validating("a", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			f := start(t, validatingConfiguration("a", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
 			err := f.chain.Validate(t.Context(), f.request())
 			if policy == admissionv1.Ignore && err != nil || policy == admissionv1.Fail && (!apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "too many values")) {
 				t.Errorf("%s, %s: %v", name, policy, err)
@@ -49,7 +49,7 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 		return `"allowed":false,"status":{"message":"no","reason":"` + long + `","details":{"uid":"` + long + `","causes":[{}` + strings.Repeat(`,{"message":"m"}`, 5000) + `]}},` +
 			`"warnings":["` + long + `"` + strings.Repeat(`,"w"`, 5000) + `],"auditAnnotations":{"a":"b"` + annotations.String() + `}`
 	})
-	f := start(t, validating("a", server.clientConfig("/")))
+	f := start(t, validatingConfiguration("a", server.clientConfig("/")))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
 	r := f.request()
 	err := f.chain.Validate(ctx, r)
@@ -84,7 +84,7 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(patch)) + `"`
 	})
-	f := start(t, mutating("a", server.clientConfig("/")))
+	f := start(t, mutatingConfiguration("a", server.clientConfig("/")))
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	var events []string
 	request.From(ctx).Work = &requesttest.Work{
@@ -120,7 +120,7 @@ func TestReviewRequestsShareObjects(t *testing.T) {
 	var configurations []*admissionv1.ValidatingWebhookConfiguration
 	ignore, seconds := admissionv1.Ignore, int32(30)
 	for i := range many {
-		configurations = append(configurations, validating(fmt.Sprint("a", i), server.clientConfig(fmt.Sprint("/", i)), func(w *admissionv1.ValidatingWebhook) {
+		configurations = append(configurations, validatingConfiguration(fmt.Sprint("a", i), server.clientConfig(fmt.Sprint("/", i)), func(w *admissionv1.ValidatingWebhook) {
 			w.FailurePolicy, w.TimeoutSeconds = &ignore, &seconds
 		}))
 	}
@@ -156,7 +156,7 @@ func TestLongAnnotationsAreOmitted(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return `"allowed":true,"auditAnnotations":{"a":"` + long + `","b":"` + long + `","c":"` + long + `","d":"v"}`
 	})
-	f := start(t, validating("a", server.clientConfig("/")))
+	f := start(t, validatingConfiguration("a", server.clientConfig("/")))
 	r := f.request()
 	if err := f.chain.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)

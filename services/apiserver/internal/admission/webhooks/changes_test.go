@@ -26,7 +26,7 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	server, gone := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` }), serve(t, nil)
 	dead := gone.clientConfig("/")
 	gone.Close()
-	f := start(t, validating("a", dead))
+	f := start(t, validatingConfiguration("a", dead))
 	stored := func(c *admissionv1.ValidatingWebhookConfiguration) []byte {
 		c.UID = "u"
 		value, err := json.Marshal(c)
@@ -40,7 +40,7 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	}
 	<-f.notices
 	const unasked = "binnacle_admission_webhook_unasked_total"
-	f.put("b", stored(validating("b", server.clientConfig("/1"))))
+	f.put("b", stored(validatingConfiguration("b", server.clientConfig("/1"))))
 	if err := f.validate(); err == nil || f.metric(unasked) != 1 {
 		t.Errorf("with another webhook: got %v, %v requests rejected without a call; want an error, 1", err, f.metric(unasked))
 	}
@@ -48,7 +48,7 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	for i, step := range []struct {
 		value []byte
 		want  string // path of the call
-	}{{nil, "/1"}, {stored(validating("b", server.clientConfig("/2"))), "/2"}, {[]byte("damaged"), "/2"}, {stored(validating("b", server.clientConfig("/3"))), "/3"}} {
+	}{{nil, "/1"}, {stored(validatingConfiguration("b", server.clientConfig("/2"))), "/2"}, {[]byte("damaged"), "/2"}, {stored(validatingConfiguration("b", server.clientConfig("/3"))), "/3"}} {
 		if step.value != nil {
 			f.put("b", step.value)
 		}
@@ -67,7 +67,7 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
 	seven := int32(7)
 	for want, seconds := range map[string]*int32{"timeout=10s": nil, "timeout=7s": &seven} {
-		f := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds }))
+		f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds }))
 		server.forget(len(server.requests()))
 		if err := f.validate(); err != nil || server.requests()[0].query != want || server.requests()[0].Request.Options.Kind != "CreateOptions" {
 			t.Errorf("got %v, call %+v; want %s", err, server.requests()[0], want)
@@ -82,7 +82,7 @@ func TestConditionsFailWithoutCompiler(t *testing.T) {
 	for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: `failed calling webhook "h.ex.test": broken`, admissionv1.Ignore: ""} {
 		f := startWith(t, func(c *webhooks.Config) {
 			c.Compiler = func() (*expressions.Compiler, error) { return nil, errors.New("broken") }
-		}, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
+		}, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
 			w.FailurePolicy, w.MatchConditions = &policy, []admissionv1.MatchCondition{{Name: "a", Expression: "true"}}
 		}))
 		if got := statusText(f.validate()); !strings.Contains(got, want) || want == "" && got != "" || len(server.requests()) != 0 {
@@ -130,9 +130,9 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 				}
 			}
 			if sort == "mutating" {
-				f = startWith(t, change, mutating("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
+				f = startWith(t, change, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
 			} else {
-				f = startWith(t, change, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
+				f = startWith(t, change, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
 			}
 			k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 			o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "ns"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}

@@ -20,7 +20,7 @@ func TestMissingCredentialsFileIsRetried(t *testing.T) {
 	if err := os.WriteFile(users, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","users":[{"name":"*","user":{"tokenFile":%q}}]}`, token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := startAs(t, fmt.Appendf(nil, `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"WebhookAdmissionConfiguration","kubeConfigFile":%q}`, users), validating("h", server.clientConfig("/")))
+	f := startWithConfiguration(t, fmt.Appendf(nil, `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"WebhookAdmissionConfiguration","kubeConfigFile":%q}`, users), validatingConfiguration("h", server.clientConfig("/")))
 	if got := statusText(f.validate()); !strings.Contains(got, "could not get REST client: ") || len(server.requests()) != 0 {
 		t.Errorf("without the file: got %s, %d calls; want text with \"could not get REST client: \", length 0", got, len(server.requests()))
 	}

@@ -122,11 +122,11 @@ func (namespaces) Labels(context.Context, string) (map[string]string, error) { r
 // start starts a plugin with configurations of one kind.
 func start[C metav1.Object](t testing.TB, configurations ...C) *fixture {
 	t.Helper()
-	return startAs(t, nil, configurations...)
+	return startWithConfiguration(t, nil, configurations...)
 }
 
-// startAs is start with a plugin configuration.
-func startAs[C metav1.Object](t testing.TB, configuration []byte, configurations ...C) *fixture {
+// startWithConfiguration is start with a plugin configuration.
+func startWithConfiguration[C metav1.Object](t testing.TB, configuration []byte, configurations ...C) *fixture {
 	t.Helper()
 	credentials, err := webhooks.LoadCredentials(configuration)
 	if err != nil {
@@ -212,15 +212,15 @@ func (f *fixture) request() *admission.Request {
 }
 
 // metric returns the sum of a metric over all labels.
-func (b *fixture) metric(name string) (sum float64) {
-	b.t.Helper()
-	families, err := b.registry.Gather()
+func (f *fixture) metric(name string) (sum float64) {
+	f.t.Helper()
+	families, err := f.registry.Gather()
 	if err != nil {
-		b.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	for _, f := range families {
-		if f.GetName() == name {
-			for _, m := range f.GetMetric() {
+	for _, family := range families {
+		if family.GetName() == name {
+			for _, m := range family.GetMetric() {
 				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
@@ -246,39 +246,39 @@ type receivedReview struct {
 // webhookServer is a server of webhooks.
 type webhookServer struct {
 	*httptest.Server
-	mu    sync.Mutex
-	asked []receivedReview
+	mu       sync.Mutex
+	received []receivedReview
 }
 
-func (server *webhookServer) requests() []receivedReview {
-	server.mu.Lock()
-	defer server.mu.Unlock()
-	return server.asked
+func (s *webhookServer) requests() []receivedReview {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.received
 }
 
 // forget drops the first n calls.
-func (server *webhookServer) forget(n int) {
-	server.mu.Lock()
-	defer server.mu.Unlock()
-	server.asked = server.asked[n:]
+func (s *webhookServer) forget(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.received = s.received[n:]
 }
 
 // serve starts a webhook server. say returns the response field of the AdmissionReview, or writes a
 // response itself and returns "".
-func serve(t testing.TB, say func(w http.ResponseWriter, q receivedReview) string) *webhookServer {
+func serve(t testing.TB, respond func(w http.ResponseWriter, review receivedReview) string) *webhookServer {
 	t.Helper()
 	server := &webhookServer{}
 	server.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := receivedReview{path: r.URL.Path, query: r.URL.RawQuery, authorization: r.Header.Get("Authorization")}
-		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		review := receivedReview{path: r.URL.Path, query: r.URL.RawQuery, authorization: r.Header.Get("Authorization")}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		server.mu.Lock()
-		server.asked = append(server.asked, q)
+		server.received = append(server.received, review)
 		server.mu.Unlock()
-		if response := say(w, q); response != "" {
-			fmt.Fprintf(w, `{"apiVersion":%q,"kind":"AdmissionReview","response":{"uid":%q,%s}}`, q.APIVersion, q.Request.UID, response)
+		if response := respond(w, review); response != "" {
+			fmt.Fprintf(w, `{"apiVersion":%q,"kind":"AdmissionReview","response":{"uid":%q,%s}}`, review.APIVersion, review.Request.UID, response)
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -286,9 +286,9 @@ func serve(t testing.TB, say func(w http.ResponseWriter, q receivedReview) strin
 }
 
 // clientConfig returns the client configuration for a path of the server.
-func (server *webhookServer) clientConfig(p string) admissionv1.WebhookClientConfig {
-	url := server.URL + p
-	return admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
+func (s *webhookServer) clientConfig(p string) admissionv1.WebhookClientConfig {
+	url := s.URL + p
+	return admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
 }
 
 func everything() []admissionv1.RuleWithOperations {
@@ -296,7 +296,7 @@ func everything() []admissionv1.RuleWithOperations {
 	return []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: admissionv1.Rule{APIGroups: star, APIVersions: star, Resources: star}}}
 }
 
-func validating(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.ValidatingWebhook)) *admissionv1.ValidatingWebhookConfiguration {
+func validatingConfiguration(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.ValidatingWebhook)) *admissionv1.ValidatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
 	w := admissionv1.ValidatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: everything(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
 	for _, f := range change {
@@ -305,7 +305,7 @@ func validating(name string, to admissionv1.WebhookClientConfig, change ...func(
 	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{w}}
 }
 
-func mutating(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.MutatingWebhook)) *admissionv1.MutatingWebhookConfiguration {
+func mutatingConfiguration(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.MutatingWebhook)) *admissionv1.MutatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
 	w := admissionv1.MutatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: everything(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
 	for _, f := range change {

@@ -43,10 +43,10 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 			before := len(server.requests())
 			var got error
 			if sort == "validating" {
-				f := startWith(t, c.change, validating("h", server.clientConfig("/")))
+				f := startWith(t, c.change, validatingConfiguration("h", server.clientConfig("/")))
 				got = f.validate()
 			} else {
-				f := startWith(t, c.change, mutating("h", server.clientConfig("/")))
+				f := startWith(t, c.change, mutatingConfiguration("h", server.clientConfig("/")))
 				got = f.chain.Mutate(t.Context(), f.request())
 			}
 			if asked := len(server.requests()) - before; statusText(got) != c.want || asked != c.asked {
@@ -76,7 +76,7 @@ func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 			}
 			return decode(e)
 		}
-	}, validating("bad", server.clientConfig("/")), validating("good", server.clientConfig("/")))
+	}, validatingConfiguration("bad", server.clientConfig("/")), validatingConfiguration("good", server.clientConfig("/")))
 	for range 2 { // the second request uses the compiled state
 		if err := f.validate(); !strings.Contains(statusText(err), "not yet ready to handle request") || len(server.requests()) != 0 {
 			t.Errorf("got %v, %d calls; want text with \"not yet ready to handle request\", length 0", err, len(server.requests()))
@@ -91,7 +91,7 @@ func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 // server.
 func TestExemptRequestsCallNoWebhooks(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
-	f := start(t, validating("h", server.clientConfig("/")))
+	f := start(t, validatingConfiguration("h", server.clientConfig("/")))
 	own := f.chain.Validate(requesttest.WithStartup(t.Context()), f.request())
 	r := f.request()
 	r.Resource = f.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
@@ -102,20 +102,20 @@ func TestExemptRequestsCallNoWebhooks(t *testing.T) {
 	if f.chain.CallsExternal(t.Context(), r) || !f.chain.CallsExternal(t.Context(), f.request()) {
 		t.Error("CallsExternal returned the wrong result")
 	}
-	only := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"pods"} }))
+	only := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"pods"} }))
 	if err := only.validate(); err != nil || only.chain.CallsExternal(t.Context(), only.request()) {
 		t.Errorf("another resource: got %v", err)
 	}
-	unknown := startWith(t, func(c *webhooks.Config) { c.Ready = func() bool { return false } }, validating("h", server.clientConfig("/")))
+	unknown := startWith(t, func(c *webhooks.Config) { c.Ready = func() bool { return false } }, validatingConfiguration("h", server.clientConfig("/")))
 	if unknown.chain.CallsExternal(t.Context(), unknown.request()) {
 		t.Error("CallsExternal returned true for a request that is rejected")
 	}
 }
 
-// labelled returns fixed namespace labels, or an error without labels.
-type labelled struct{ labels map[string]string }
+// labelledNamespace returns fixed namespace labels, or an error without labels.
+type labelledNamespace struct{ labels map[string]string }
 
-func (l labelled) Labels(context.Context, string) (map[string]string, error) {
+func (l labelledNamespace) Labels(context.Context, string) (map[string]string, error) {
 	if l.labels == nil {
 		return nil, errors.New("no answer")
 	}
@@ -125,13 +125,13 @@ func (l labelled) Labels(context.Context, string) (map[string]string, error) {
 // TestSelectorsAndConditionsSelectRequests checks both kinds of webhooks. An error of a selector
 // rejects the request, regardless of the failurePolicy. An error of a condition is subject to it.
 func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
-	selects := func(v string) func(*admissionv1.ValidatingWebhook) {
+	inNamespaceWith := func(v string) func(*admissionv1.ValidatingWebhook) {
 		return func(w *admissionv1.ValidatingWebhook) {
 			w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": v}}
 		}
 	}
-	odd := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
-	when := func(all ...string) func(*admissionv1.ValidatingWebhook) {
+	invalidSelector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
+	withConditions := func(all ...string) func(*admissionv1.ValidatingWebhook) {
 		return func(w *admissionv1.ValidatingWebhook) {
 			for i, e := range all {
 				w.MatchConditions = append(w.MatchConditions, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
@@ -144,28 +144,28 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 		labels       map[string]string
 		fail, ignore string // part of the error
 	}{
-		"everything":             {hook: when(), fail: denied, ignore: denied},
-		"a namespace":            {hook: selects("x"), labels: map[string]string{"is": "x"}, fail: denied, ignore: denied},
-		"another namespace":      {hook: selects("x"), labels: map[string]string{"is": "y"}},
-		"namespace lookup fails": {hook: selects("x"), fail: "500 InternalError", ignore: "500 InternalError"},
+		"everything":             {hook: withConditions(), fail: denied, ignore: denied},
+		"a namespace":            {hook: inNamespaceWith("x"), labels: map[string]string{"is": "x"}, fail: denied, ignore: denied},
+		"another namespace":      {hook: inNamespaceWith("x"), labels: map[string]string{"is": "y"}},
+		"namespace lookup fails": {hook: inNamespaceWith("x"), fail: "500 InternalError", ignore: "500 InternalError"},
 		"an object": {hook: func(w *admissionv1.ValidatingWebhook) {
 			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 		}},
-		"a selector that cannot be read": {hook: func(w *admissionv1.ValidatingWebhook) { w.ObjectSelector = odd }, fail: `failed calling webhook "h.ex.test": objectSelector: `},
+		"a selector that cannot be read": {hook: func(w *admissionv1.ValidatingWebhook) { w.ObjectSelector = invalidSelector }, fail: `failed calling webhook "h.ex.test": objectSelector: `},
 		"no version that is known":       {hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9"} }, fail: "does not accept known AdmissionReview versions"},
 		"the second version is known":    {hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"} }, fail: denied, ignore: denied},
-		"a condition that holds":         {hook: when("request.name == 'c'", "object.data.k == 'v'"), fail: denied, ignore: denied},
-		"a condition that does not":      {hook: when("true", "request.name == 'other'")},
-		"one that may not be judged":     {hook: when("authorizer.group('').resource('pods').check('get').allowed()")},
-		"one that fails":                 {hook: when("object.data.none == 'v'"), fail: "403 Forbidden: configmaps \"c\" is forbidden: expression 'object.data.none == 'v'' resulted in error"},
-		"one that does not compile":      {hook: when("nothing"), fail: "compilation failed"},
+		"a condition that holds":         {hook: withConditions("request.name == 'c'", "object.data.k == 'v'"), fail: denied, ignore: denied},
+		"a condition that does not":      {hook: withConditions("true", "request.name == 'other'")},
+		"one that may not be judged":     {hook: withConditions("authorizer.group('').resource('pods').check('get').allowed()")},
+		"one that fails":                 {hook: withConditions("object.data.none == 'v'"), fail: "403 Forbidden: configmaps \"c\" is forbidden: expression 'object.data.none == 'v'' resulted in error"},
+		"one that does not compile":      {hook: withConditions("nothing"), fail: "compilation failed"},
 	} {
 		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: c.fail, admissionv1.Ignore: c.ignore} {
 			server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
-			f := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, denyAll{} },
-				validating("h", server.clientConfig("/"), c.hook, func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
-			changes := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, denyAll{} },
-				mutating("h", server.clientConfig("/m"), func(w *admissionv1.MutatingWebhook) {
+			f := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelledNamespace{c.labels}, denyAll{} },
+				validatingConfiguration("h", server.clientConfig("/"), c.hook, func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			mutatingFixture := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelledNamespace{c.labels}, denyAll{} },
+				mutatingConfiguration("h", server.clientConfig("/m"), func(w *admissionv1.MutatingWebhook) {
 					v := admissionv1.ValidatingWebhook{Rules: w.Rules, AdmissionReviewVersions: w.AdmissionReviewVersions, FailurePolicy: &policy}
 					c.hook(&v)
 					w.FailurePolicy = v.FailurePolicy
@@ -173,13 +173,13 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 					w.ObjectSelector = v.ObjectSelector
 					w.AdmissionReviewVersions, w.MatchConditions = v.AdmissionReviewVersions, v.MatchConditions
 				}))
-			changed := statusText(changes.chain.Mutate(t.Context(), changes.request()))
-			asked := len(server.requests())
+			mutatingResult := statusText(mutatingFixture.chain.Mutate(t.Context(), mutatingFixture.request()))
+			calls := len(server.requests())
 			got := statusText(f.validate())
-			if changed != got || 2*asked != len(server.requests()) {
-				t.Errorf("%s, %s: mutating webhook: got %q, %d calls", name, policy, changed, asked)
+			if mutatingResult != got || 2*calls != len(server.requests()) {
+				t.Errorf("%s, %s: mutating webhook: got %q, %d calls", name, policy, mutatingResult, calls)
 			}
-			server.forget(asked)
+			server.forget(calls)
 			if want == "" && got != "" || !strings.Contains(got, want) || (len(server.requests()) == 1) != strings.Contains(want, denied) {
 				t.Errorf("%s, %s: got %q, %d calls; want %q", name, policy, got, len(server.requests()), want)
 			}
@@ -219,13 +219,13 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 		"Fail, dry run":      {policy: admissionv1.Fail, dry: true, want: `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`, audit: []string{head + "round_0_index_0"}},
 		"dry run":            {policy: admissionv1.Ignore, dry: true, some: true, want: `400 BadRequest: admission webhook "a.ex.test" does not support dry run`, audit: []string{head + "round_0_index_0"}},
 	} {
-		f := start(t, mutating("a", broken.clientConfig("/"), func(w *admissionv1.MutatingWebhook) {
+		f := start(t, mutatingConfiguration("a", broken.clientConfig("/"), func(w *admissionv1.MutatingWebhook) {
 			w.FailurePolicy, w.ReinvocationPolicy = &c.policy, &again
 			w.SideEffects = &none
 			if c.some {
 				w.SideEffects = &some
 			}
-		}), mutating("b", adds.clientConfig("/")))
+		}), mutatingConfiguration("b", adds.clientConfig("/")))
 		r := f.request()
 		r.DryRun = c.dry
 		got := statusText(f.chain.Mutate(t.Context(), r))
@@ -249,7 +249,7 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
 	ignore := admissionv1.Ignore
-	f := start(t, mutating("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
+	f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := f.chain.Mutate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
@@ -262,7 +262,7 @@ func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { cancel(); panic(http.ErrAbortHandler) })
 	ignore := admissionv1.Ignore
-	f := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignore }))
+	f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignore }))
 	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Error(err)
 	}
@@ -274,7 +274,7 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
 	ignore := admissionv1.Ignore
-	f := start(t, mutating("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
+	f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
 	r := f.request()
 	r.Operation, r.OldObject, r.Object, r.Options = admission.Delete, r.Object, nil, nil
 	if got := statusText(f.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {
@@ -284,7 +284,7 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 		t.Error(got)
 	}
 	empty := serve(t, func(http.ResponseWriter, receivedReview) string { return patch("[]") })
-	if err := start(t, mutating("h", empty.clientConfig("/"))).chain.Mutate(t.Context(), r); err != nil {
+	if err := start(t, mutatingConfiguration("h", empty.clientConfig("/"))).chain.Mutate(t.Context(), r); err != nil {
 		t.Errorf("empty patch: got %v, want no error", err)
 	}
 	if q := server.requests(); len(q) != 2 || q[0].Request.Object != nil || q[0].Request.OldObject == nil {
@@ -307,7 +307,7 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 		{``, "webhook response was absent"},
 	} {
 		answer = c.answer
-		f := start(t, mutating("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older }))
+		f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older }))
 		r := f.request()
 		got := statusText(f.chain.Mutate(t.Context(), r))
 		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
@@ -330,7 +330,7 @@ func TestAppliedPatchesAreAnnotated(t *testing.T) {
 		strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1): 0,
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return response })
-		f := start(t, mutating("h", server.clientConfig("/")))
+		f := start(t, mutatingConfiguration("h", server.clientConfig("/")))
 		r := f.request()
 		_ = f.chain.Mutate(t.Context(), r)
 		if got := r.Details(); len(got) != details {
@@ -338,7 +338,7 @@ func TestAppliedPatchesAreAnnotated(t *testing.T) {
 		}
 	}
 	server := serve(t, func(w http.ResponseWriter, _ receivedReview) string { w.WriteHeader(http.StatusNotFound); return "" })
-	f := start(t, validating("h", server.clientConfig("/")))
+	f := start(t, validatingConfiguration("h", server.clientConfig("/")))
 	_ = f.validate()
 	families, err := f.registry.Gather()
 	if err != nil {

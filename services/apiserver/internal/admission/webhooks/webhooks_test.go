@@ -89,7 +89,7 @@ func TestValidatingWebhookResponses(t *testing.T) {
 	} {
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
 			server := serve(t, c.say)
-			f := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
 			ctx, warnings := requesttest.WithWarnings(t.Context())
 			r := f.request()
 			got := statusText(f.chain.Validate(ctx, r))
@@ -139,7 +139,7 @@ func TestMutatingWebhookPatches(t *testing.T) {
 		"refused with a patch": {response: strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1), want: `400 : admission webhook "h.ex.test" denied the request without explanation`, data: map[string]string{"k": "v"}},
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return c.response })
-		f := start(t, mutating("h", server.clientConfig("/")))
+		f := start(t, mutatingConfiguration("h", server.clientConfig("/")))
 		r := f.request()
 		got := statusText(f.chain.Mutate(t.Context(), r))
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
@@ -179,7 +179,7 @@ func TestReinvocation(t *testing.T) {
 		})
 		var all []*admissionv1.MutatingWebhookConfiguration
 		for i, again := range c.wants {
-			all = append(all, mutating(fmt.Sprint(i), server.clientConfig(fmt.Sprintf("/%d", i)), func(w *admissionv1.MutatingWebhook) {
+			all = append(all, mutatingConfiguration(fmt.Sprint(i), server.clientConfig(fmt.Sprintf("/%d", i)), func(w *admissionv1.MutatingWebhook) {
 				if again {
 					policy := admissionv1.IfNeededReinvocationPolicy
 					w.ReinvocationPolicy = &policy
@@ -205,7 +205,7 @@ func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 		admissionv1.SideEffectClassNone: true, admissionv1.SideEffectClassNoneOnDryRun: true, admissionv1.SideEffectClassSome: false, admissionv1.SideEffectClassUnknown: false,
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
-		f := start(t, validating("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &effects }))
+		f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &effects }))
 		r := f.request()
 		r.DryRun = true
 		err := f.chain.Validate(t.Context(), r)
@@ -232,15 +232,15 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 	second := int32(1)
 	short := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
 	ignore := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
-	if err := start(t, validating("h", hangs.clientConfig("/"), short)).validate(); !strings.HasPrefix(statusText(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
+	if err := start(t, validatingConfiguration("h", hangs.clientConfig("/"), short)).validate(); !strings.HasPrefix(statusText(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
 		t.Errorf("webhook timeout: got %v, want prefix `500 InternalError: Internal error occurred: failed calling webhook \"h.ex.test\": failed to call webhook: Post `", err)
 	}
-	if err := start(t, validating("h", hangs.clientConfig("/"), short, ignore), validating("i", server.clientConfig("/"))).validate(); err != nil || len(server.requests()) != 1 {
+	if err := start(t, validatingConfiguration("h", hangs.clientConfig("/"), short, ignore), validatingConfiguration("i", server.clientConfig("/"))).validate(); err != nil || len(server.requests()) != 1 {
 		t.Errorf("webhook timeout, ignored: got %v, %d calls of the other webhook; want no error, length 1", err, len(server.requests()))
 	}
 	// The request has timed out before the call. This is not a failure of the webhook,
 	// which the failurePolicy could ignore.
-	f := start(t, validating("h", hangs.clientConfig("/"), ignore))
+	f := start(t, validatingConfiguration("h", hangs.clientConfig("/"), ignore))
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
@@ -249,7 +249,7 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 	some := admissionv1.SideEffectClassSome
 	r := f.request()
 	r.DryRun = true
-	f = start(t, validating("h", hangs.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }))
+	f = start(t, validatingConfiguration("h", hangs.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }))
 	if err := f.chain.Validate(ctx, r); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("request timeout, webhook without dry run: got %v, want prefix \"504 Timeout: \"", err)
 	}
@@ -266,7 +266,7 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 		}
 		return `"allowed":true`
 	})
-	for name, f := range map[string]*fixture{"validating": start(t, validating("h", hangs.clientConfig("/"))), "mutating": start(t, mutating("h", hangs.clientConfig("/")))} {
+	for name, f := range map[string]*fixture{"validating": start(t, validatingConfiguration("h", hangs.clientConfig("/"))), "mutating": start(t, mutatingConfiguration("h", hangs.clientConfig("/")))} {
 		waits = make(chan struct{})
 		once := sync.OnceFunc(func() { close(waits) })
 		ctx := (&requesttest.Work{OnSuspend: func() func() { once(); return func() {} }}).With(t.Context())
@@ -292,19 +292,19 @@ func TestPanicInConcurrentCallReachesRequest(t *testing.T) {
 	to := gone.clientConfig("/")
 	gone.Close()
 	for i, name := range []string{"a", "z"} {
-		b := start(t, validating(name, to), validating("h", good.clientConfig("/")))
-		b.log.bug = "failed to call admission webhook"
+		f := start(t, validatingConfiguration(name, to), validatingConfiguration("h", good.clientConfig("/")))
+		f.log.bug = "failed to call admission webhook"
 		func() {
 			defer func() {
 				v := recover()
-				if f, ok := v.(*h2.Failure); ok {
-					v = f.Value
+				if failure, ok := v.(*h2.Failure); ok {
+					v = failure.Value
 				}
-				if n := answered.Load(); v != b.log.bug || n != int32(i+1) {
-					t.Errorf("%s: got panic %v after %d responses of the other webhook; want %v, %v", name, v, n, b.log.bug, int32(i+1))
+				if n := answered.Load(); v != f.log.bug || n != int32(i+1) {
+					t.Errorf("%s: got panic %v after %d responses of the other webhook; want %v, %v", name, v, n, f.log.bug, int32(i+1))
 				}
 			}()
-			t.Errorf("%s: %v", name, b.validate())
+			t.Errorf("%s: %v", name, f.validate())
 		}()
 	}
 }
@@ -318,7 +318,7 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return ""
 	})
-	f := start(t, validating("h", server.clientConfig("/")))
+	f := start(t, validatingConfiguration("h", server.clientConfig("/")))
 	for range 10 {
 		_ = f.validate()
 	}
@@ -327,7 +327,7 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	}
 	to := server.clientConfig("/")
 	server.Close()
-	f = start(t, validating("h", to))
+	f = start(t, validatingConfiguration("h", to))
 	const calls = "binnacle_admission_webhook_unasked_total"
 	for i := range 3 {
 		if err := f.validate(); err == nil || f.metric(calls) != 0 {
