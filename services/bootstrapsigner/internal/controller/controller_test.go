@@ -136,7 +136,7 @@ func TestSigningTokens(t *testing.T) {
 func TestChangesUpdateSignatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, nil, secret("aaaaaa"))
-		must := func(_ any, err error) {
+		requireNoError := func(_ any, err error) {
 			t.Helper()
 			if err != nil {
 				t.Fatal(err)
@@ -147,15 +147,15 @@ func TestChangesUpdateSignatures(t *testing.T) {
 		if b.c.Check(nil) != nil || b.patches() != 0 {
 			t.Errorf("without a config map: got %v, %d patches; want nil, 0", b.c.Check(nil), b.patches())
 		}
-		must(infos.Create(t.Context(), configMap(map[string]string{"kubeconfig": "k"}), metav1.CreateOptions{}))
+		requireNoError(infos.Create(t.Context(), configMap(map[string]string{"kubeconfig": "k"}), metav1.CreateOptions{}))
 		b.signed("k", nil, "aaaaaa")
-		must(secrets.Create(t.Context(), secret("bbbbbb"), metav1.CreateOptions{}))
+		requireNoError(secrets.Create(t.Context(), secret("bbbbbb"), metav1.CreateOptions{}))
 		b.signed("k", nil, "aaaaaa", "bbbbbb")
-		must(infos.Update(t.Context(), configMap(map[string]string{"kubeconfig": "k2"}), metav1.UpdateOptions{}))
+		requireNoError(infos.Update(t.Context(), configMap(map[string]string{"kubeconfig": "k2"}), metav1.UpdateOptions{}))
 		b.signed("k2", nil, "aaaaaa", "bbbbbb")
-		must(secrets.Update(t.Context(), secret("aaaaaa", bootstraptoken.KeySigning, "no"), metav1.UpdateOptions{}))
+		requireNoError(secrets.Update(t.Context(), secret("aaaaaa", bootstraptoken.KeySigning, "no"), metav1.UpdateOptions{}))
 		b.signed("k2", nil, "bbbbbb")
-		must(nil, secrets.Delete(t.Context(), bootstraptoken.SecretName("bbbbbb"), metav1.DeleteOptions{}))
+		requireNoError(nil, secrets.Delete(t.Context(), bootstraptoken.SecretName("bbbbbb"), metav1.DeleteOptions{}))
 		b.signed("k2", nil)
 	})
 }

@@ -86,15 +86,15 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 		go func() { done <- c.Run(ctx) }()
 		b := &fixture{t: t, client: client}
 		b.after(settle)
-		remove := func(id string) {
+		deleteSecret := func(id string) {
 			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName(id)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		remove("seenby")
+		deleteSecret("seenby")
 		watches[0].Delete(secret("seenby", expiresIn(time.Minute)))
 		synctest.Wait()
-		remove("missed")
+		deleteSecret("missed")
 		expired := apierrors.NewResourceExpired("too old").Status()
 		watches[0].Error(&expired) // causes a new list
 		b.after(10 * time.Minute)

@@ -149,7 +149,7 @@ func TestRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		show := func(as matcher.MatchedKind, ok bool) string {
+		describe := func(as matcher.MatchedKind, ok bool) string {
 			if !ok {
 				return ""
 			}
@@ -161,7 +161,7 @@ func TestRules(t *testing.T) {
 		c.as = strings.TrimPrefix(c.as, "/")
 		what := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s", c.rules, c.exclude, c.exact, c.r.Operation, c.r.Resource.GVR(), c.r.Subresource)
 		as, ok, err := compiled.Match(t.Context(), c.r, family, namespaces{})
-		if got := show(as, ok); got != c.as || err != nil {
+		if got := describe(as, ok); got != c.as || err != nil {
 			t.Errorf("%s: got %q, %v; want %q", what, got, err, c.as)
 		}
 		// An index gives the same results, also on a second lookup.
@@ -173,7 +173,7 @@ func TestRules(t *testing.T) {
 				if err != nil || candidate.Value != "it" {
 					t.Errorf("%s: got %v; want no error, \"it\"", what, err)
 				}
-				got = show(as, ok)
+				got = describe(as, ok)
 			}
 			if got != c.as {
 				t.Errorf("%s: index: got %q, want %q", what, got, c.as)

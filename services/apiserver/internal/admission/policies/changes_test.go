@@ -13,7 +13,7 @@ import (
 // TestChangedPoliciesApplyToTheNextRequest: an undecodable new version leaves the former one in
 // force until the policy is replaced or deleted.
 func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
-	wants := func(value string) string {
+	denyUnless := func(value string) string {
 		return policy("p", `"validations":[{"expression":"object.data.a == '`+value+`'"}]`)
 	}
 	var damaged map[string]bool
@@ -27,23 +27,23 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 	}
 	f := newFixtureWith(t, func(s *dependencies) {
 		s.policies.Decode, s.bindings.Decode = decode("policies", s.policies.Decode), decode("bindings", s.bindings.Decode)
-	}, wants("b"), boundPolicy("p", deny))
+	}, denyUnless("b"), boundPolicy("p", deny))
 	for i, step := range []struct {
 		put, gone, damaged string
 		b, c               bool // whether the value is allowed
 	}{
 		{b: true},
-		{put: wants("c"), c: true},
-		{put: wants("b"), damaged: "policies", c: true},
-		{put: wants("b"), b: true},
+		{put: denyUnless("c"), c: true},
+		{put: denyUnless("b"), damaged: "policies", c: true},
+		{put: denyUnless("b"), b: true},
 		{put: boundPolicy("p", `"validationActions":["Audit"]`), damaged: "bindings", b: true},
 		{put: boundPolicy("p", `"validationActions":["Audit"]`), b: true, c: true},
 		{put: boundPolicy("p", deny), b: true},
 		{gone: boundPolicy("p", deny), b: true, c: true},
 		{put: boundPolicy("p", deny), b: true},
-		{gone: wants("b"), b: true, c: true},
-		{put: wants("c"), damaged: "policies"}, // no former version is known
-		{put: wants("c"), c: true},
+		{gone: denyUnless("b"), b: true, c: true},
+		{put: denyUnless("c"), damaged: "policies"}, // no former version is known
+		{put: denyUnless("c"), c: true},
 	} {
 		damaged = map[string]bool{step.damaged: true}
 		if step.put+step.gone != "" {

@@ -46,7 +46,7 @@ func withMatchConstraint(policy, more string) string {
 func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
 	objects := []string{policy("p", `"validations":[{"expression":"true"}]`), boundPolicy("p", deny), mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", "")}
-	behind := func(context.Context) error { return errors.New("behind") }
+	failingWait := func(context.Context) error { return errors.New("behind") }
 	damaged := func(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 	for name, c := range map[string]struct {
 		change func(*dependencies)
@@ -59,8 +59,8 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 			s.Ready = func() bool { return seen }
 			s.bindings.WaitForWrites = func(context.Context) error { seen = true; return nil }
 		}, ""},
-		"policies stale":       {func(s *dependencies) { s.policies.WaitForWrites = behind }, "behind"},
-		"bindings stale":       {func(s *dependencies) { s.bindings.WaitForWrites = behind }, "behind"},
+		"policies stale":       {func(s *dependencies) { s.policies.WaitForWrites = failingWait }, "behind"},
+		"bindings stale":       {func(s *dependencies) { s.bindings.WaitForWrites = failingWait }, "behind"},
 		"policies undecodable": {func(s *dependencies) { s.policies.Decode = damaged }, notYet},
 		"bindings undecodable": {func(s *dependencies) { s.bindings.Decode = damaged }, notYet},
 	} {

@@ -130,22 +130,22 @@ func TestMessageExpressionCost(t *testing.T) {
 	validation := func(expression, message string) string {
 		return `{"expression":"` + expression + `","messageExpression":"` + message + `"}`
 	}
-	judge := func(more, validations string) string {
+	validate := func(more, validations string) string {
 		f := newFixture(t, policy("p", more+`"validations":[`+validations+`]`), boundPolicy("p", deny))
 		return statusText(f.validating.Validate(t.Context(), f.configMap("a", "b")))
 	}
 	const text = "'said ' + string(" + expensiveExpression + ")"
-	if got := judge("", strings.Repeat(validation("true", text)+",", many)+validation("false", text)); !strings.HasSuffix(got, "said true") {
+	if got := validate("", strings.Repeat(validation("true", text)+",", many)+validation("false", text)); !strings.HasSuffix(got, "said true") {
 		t.Errorf("after messages of successful validations: got %s, want suffix \"said true\"", got)
 	}
-	behind := func(n int) string {
+	tooExpensiveAfter := func(n int) string {
 		return strings.Repeat(validation(expensiveExpression, text)+",", n) + validation("false", text)
 	}
 	const n = many - 1 // all fit, and no more
-	if got := judge("", behind(n)); !strings.Contains(got, "failed messageExpression: validation failed due to running out of cost budget") {
+	if got := validate("", tooExpensiveAfter(n)); !strings.Contains(got, "failed messageExpression: validation failed due to running out of cost budget") {
 		t.Errorf("after %d validations: got %s, want text with \"failed messageExpression: validation failed due to running out of cost budget\"", n, got)
 	}
-	if got := judge(`"failurePolicy":"Ignore",`, behind(n)); got != "" {
+	if got := validate(`"failurePolicy":"Ignore",`, tooExpensiveAfter(n)); got != "" {
 		t.Errorf("after %d validations, ignored: got %s, want \"\"", n, got)
 	}
 }

@@ -43,7 +43,7 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 		k := catalog.Resource(gv.WithResource("horizontalpodautoscalers"))
 		family = append(family, &apiset.Resource{Kind: k, Coder: c.Of(k)})
 	}
-	of := func(most, cpu int32) runtime.Object {
+	newAutoscaler := func(most, cpu int32) runtime.Object {
 		return &autoscalingv1.HorizontalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "7"},
 			Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: most, TargetCPUUtilizationPercentage: &cpu},
@@ -51,10 +51,10 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 	}
 	r := &admission.Request{Operation: op, Resource: family[0].Kind, Kind: v1, Namespace: "ns", Name: "a"}
 	if op != admission.Delete {
-		r.Object = of(5, 50)
+		r.Object = newAutoscaler(5, 50)
 	}
 	if op != admission.Create {
-		r.OldObject = of(3, 30)
+		r.OldObject = newAutoscaler(3, 30)
 	}
 	return views.Of(t.Context(), c, &views.Shapes{}, r, func() []*apiset.Resource { return family }), r
 }

@@ -118,10 +118,10 @@ func TestReviewRequestsShareObjects(t *testing.T) {
 	defer s.Close()
 	server := &webhookServer{Server: s}
 	var configurations []*admissionv1.ValidatingWebhookConfiguration
-	ignore, seconds := admissionv1.Ignore, int32(30)
+	ignorePolicy, seconds := admissionv1.Ignore, int32(30)
 	for i := range many {
 		configurations = append(configurations, validatingConfiguration(fmt.Sprint("a", i), server.clientConfig(fmt.Sprint("/", i)), func(w *admissionv1.ValidatingWebhook) {
-			w.FailurePolicy, w.TimeoutSeconds = &ignore, &seconds
+			w.FailurePolicy, w.TimeoutSeconds = &ignorePolicy, &seconds
 		}))
 	}
 	f := start(t, configurations...)

@@ -162,8 +162,8 @@ func TestFailuresThatKeepBreakerClosed(t *testing.T) { synctest.Test(t, failures
 
 func failuresThatKeepBreakerClosed(t *testing.T) {
 	const often = failureThreshold + 1
-	ignore, second := admissionv1.Ignore, int32(1)
-	f := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignore })
+	ignorePolicy, second := admissionv1.Ignore, int32(1)
+	f := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignorePolicy })
 	f.requireCalls("it lets pass", often, false, false, often)
 	f = newFixture(t)
 	f.set(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })

@@ -94,7 +94,7 @@ func TestConditionsFailWithoutCompiler(t *testing.T) {
 // TestWebhookSeesMatchingVersion checks that a webhook sees the version that its rules name, and
 // that its patch applies. A failed conversion rejects the request, regardless of the failurePolicy.
 func TestWebhookSeesMatchingVersion(t *testing.T) {
-	ignore := admissionv1.Ignore
+	ignorePolicy := admissionv1.Ignore
 	rules := []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: admissionv1.Rule{APIGroups: []string{"autoscaling"}, APIVersions: []string{"v2"}, Resources: []string{"*"}}}}
 	for name, c := range map[string]struct {
 		lost  bool // the version of the request cannot be converted
@@ -130,9 +130,9 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 				}
 			}
 			if sort == "mutating" {
-				f = startWith(t, change, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
+				f = startWith(t, change, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules }))
 			} else {
-				f = startWith(t, change, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignore, rules }))
+				f = startWith(t, change, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules }))
 			}
 			k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 			o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "ns"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}

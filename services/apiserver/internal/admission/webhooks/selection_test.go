@@ -248,8 +248,8 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 // TestCanceledRequestTimesOutBeforeMutation checks that failurePolicy Ignore does not apply.
 func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
-	ignore := admissionv1.Ignore
-	f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
+	ignorePolicy := admissionv1.Ignore
+	f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy }))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := f.chain.Mutate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
@@ -261,8 +261,8 @@ func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { cancel(); panic(http.ErrAbortHandler) })
-	ignore := admissionv1.Ignore
-	f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignore }))
+	ignorePolicy := admissionv1.Ignore
+	f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignorePolicy }))
 	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Error(err)
 	}
@@ -273,8 +273,8 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
-	ignore := admissionv1.Ignore
-	f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
+	ignorePolicy := admissionv1.Ignore
+	f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy }))
 	r := f.request()
 	r.Operation, r.OldObject, r.Object, r.Options = admission.Delete, r.Object, nil, nil
 	if got := statusText(f.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {

@@ -42,14 +42,14 @@ func TestValidatingWebhookResponses(t *testing.T) {
 		invalid = calling + "received invalid webhook response: "
 		refused = `admission webhook "h.ex.test" denied the request`
 	)
-	raw := func(code int, body string) func(http.ResponseWriter, receivedReview) string {
+	respondRaw := func(code int, body string) func(http.ResponseWriter, receivedReview) string {
 		return func(w http.ResponseWriter, q receivedReview) string {
 			w.WriteHeader(code)
 			_, _ = io.WriteString(w, strings.ReplaceAll(body, "UID", q.Request.UID))
 			return ""
 		}
 	}
-	says := func(response string) func(http.ResponseWriter, receivedReview) string {
+	respondWith := func(response string) func(http.ResponseWriter, receivedReview) string {
 		return func(http.ResponseWriter, receivedReview) string { return response }
 	}
 	review := func(head string) string { return `{` + head + `"response":{"uid":"UID","allowed":true}}` }
@@ -60,32 +60,32 @@ func TestValidatingWebhookResponses(t *testing.T) {
 		warned  []string
 		audit   map[string]string
 	}{
-		"allowed":             {say: says(`"allowed":true`)},
-		"with warnings":       {say: says(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
-		"refused and warned":  {say: says(`"allowed":false,"warnings":["careful"]`), want: "400 : " + refused + " without explanation", warned: []string{`299 - "careful"`}},
-		"with annotations":    {say: says(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
-		"with keys of none":   {say: says(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
-		"refused":             {say: says(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + refused + ": no"},
-		"refused, reason":     {say: says(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + refused + ": Gone"},
-		"refused, 429":        {say: says(`"allowed":false,"status":{"code":429}`), want: "429 : " + refused + " without explanation"},
-		"refused, 599":        {say: says(`"allowed":false,"status":{"code":599}`), want: "599 : " + refused},
-		"refused, 200":        {say: says(`"allowed":false,"status":{"code":200}`), want: "400 : " + refused},
-		"refused, 302":        {say: says(`"allowed":false,"status":{"code":302}`), want: "400 : " + refused},
-		"refused, no code":    {say: says(`"allowed":false,"status":{"code":600}`), want: "400 : " + refused},
-		"wrong uid":           {say: raw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`), want: invalid + "expected response.uid=", ignored: true},
-		"no response":         {say: raw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), want: invalid + "webhook response was absent", ignored: true},
-		"no version":          {say: raw(200, review("")), want: invalid + "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=", ignored: true},
-		"another version":     {say: raw(200, review(`"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview",`)), want: calling, ignored: true},
-		"another kind":        {say: raw(200, review(`"apiVersion":"v1","kind":"Pod",`)), want: calling, ignored: true},
-		"no JSON":             {say: raw(200, `<html>`), want: calling, ignored: true},
-		"nothing":             {say: raw(200, ``), want: calling, ignored: true},
-		"an error":            {say: raw(500, `broken`), want: calling + `failed to call webhook: an error on the server ("broken") has prevented the request from succeeding`, ignored: true},
-		"too long":            {say: raw(200, strings.Repeat(" ", 9<<20)), want: calling, ignored: true},
-		"a patch":             {say: says(`"allowed":true,"patchType":"JSONPatch","patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
-		"a patch of no type":  {say: says(`"allowed":true,"patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
-		"a type of patch":     {say: says(`"allowed":true,"patchType":"JSONPatch"`), want: invalid + "validating webhook may not return response.patchType", ignored: true},
+		"allowed":             {say: respondWith(`"allowed":true`)},
+		"with warnings":       {say: respondWith(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
+		"refused and warned":  {say: respondWith(`"allowed":false,"warnings":["careful"]`), want: "400 : " + refused + " without explanation", warned: []string{`299 - "careful"`}},
+		"with annotations":    {say: respondWith(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
+		"with keys of none":   {say: respondWith(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
+		"refused":             {say: respondWith(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + refused + ": no"},
+		"refused, reason":     {say: respondWith(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + refused + ": Gone"},
+		"refused, 429":        {say: respondWith(`"allowed":false,"status":{"code":429}`), want: "429 : " + refused + " without explanation"},
+		"refused, 599":        {say: respondWith(`"allowed":false,"status":{"code":599}`), want: "599 : " + refused},
+		"refused, 200":        {say: respondWith(`"allowed":false,"status":{"code":200}`), want: "400 : " + refused},
+		"refused, 302":        {say: respondWith(`"allowed":false,"status":{"code":302}`), want: "400 : " + refused},
+		"refused, no code":    {say: respondWith(`"allowed":false,"status":{"code":600}`), want: "400 : " + refused},
+		"wrong uid":           {say: respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`), want: invalid + "expected response.uid=", ignored: true},
+		"no response":         {say: respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), want: invalid + "webhook response was absent", ignored: true},
+		"no version":          {say: respondRaw(200, review("")), want: invalid + "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=", ignored: true},
+		"another version":     {say: respondRaw(200, review(`"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview",`)), want: calling, ignored: true},
+		"another kind":        {say: respondRaw(200, review(`"apiVersion":"v1","kind":"Pod",`)), want: calling, ignored: true},
+		"no JSON":             {say: respondRaw(200, `<html>`), want: calling, ignored: true},
+		"nothing":             {say: respondRaw(200, ``), want: calling, ignored: true},
+		"an error":            {say: respondRaw(500, `broken`), want: calling + `failed to call webhook: an error on the server ("broken") has prevented the request from succeeding`, ignored: true},
+		"too long":            {say: respondRaw(200, strings.Repeat(" ", 9<<20)), want: calling, ignored: true},
+		"a patch":             {say: respondWith(`"allowed":true,"patchType":"JSONPatch","patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
+		"a patch of no type":  {say: respondWith(`"allowed":true,"patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
+		"a type of patch":     {say: respondWith(`"allowed":true,"patchType":"JSONPatch"`), want: invalid + "validating webhook may not return response.patchType", ignored: true},
 		"closed":              {say: func(http.ResponseWriter, receivedReview) string { panic(http.ErrAbortHandler) }, want: calling + "failed to call webhook: Post ", ignored: true},
-		"a redirect to other": {say: raw(301, ``), want: calling, ignored: true},
+		"a redirect to other": {say: respondRaw(301, ``), want: calling, ignored: true},
 	} {
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
 			server := serve(t, c.say)
@@ -230,17 +230,17 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 	hangs := serve(t, func(http.ResponseWriter, receivedReview) string { <-hang; return `"allowed":true` })
 	t.Cleanup(func() { close(hang) }) // before the server closes
 	second := int32(1)
-	short := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
-	ignore := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
-	if err := start(t, validatingConfiguration("h", hangs.clientConfig("/"), short)).validate(); !strings.HasPrefix(statusText(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
+	withShortTimeout := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
+	withIgnorePolicy := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
+	if err := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout)).validate(); !strings.HasPrefix(statusText(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
 		t.Errorf("webhook timeout: got %v, want prefix `500 InternalError: Internal error occurred: failed calling webhook \"h.ex.test\": failed to call webhook: Post `", err)
 	}
-	if err := start(t, validatingConfiguration("h", hangs.clientConfig("/"), short, ignore), validatingConfiguration("i", server.clientConfig("/"))).validate(); err != nil || len(server.requests()) != 1 {
+	if err := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout, withIgnorePolicy), validatingConfiguration("i", server.clientConfig("/"))).validate(); err != nil || len(server.requests()) != 1 {
 		t.Errorf("webhook timeout, ignored: got %v, %d calls of the other webhook; want no error, length 1", err, len(server.requests()))
 	}
 	// The request has timed out before the call. This is not a failure of the webhook,
 	// which the failurePolicy could ignore.
-	f := start(t, validatingConfiguration("h", hangs.clientConfig("/"), ignore))
+	f := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withIgnorePolicy))
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {

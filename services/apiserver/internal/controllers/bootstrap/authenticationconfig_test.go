@@ -13,7 +13,7 @@ import (
 
 func TestBundlesAreJoined(t *testing.T) {
 	now := time.Now()
-	made := func(serial int64, until time.Time) string {
+	newBundle := func(serial int64, until time.Time) string {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -25,9 +25,9 @@ func TestBundlesAreJoined(t *testing.T) {
 		}
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	}
-	old := made(1, now.Add(-time.Minute))
-	a := made(2, now.Add(time.Hour))
-	b := made(3, now.Add(time.Hour))
+	old := newBundle(1, now.Add(-time.Minute))
+	a := newBundle(2, now.Add(time.Hour))
+	b := newBundle(3, now.Add(time.Hour))
 	for _, c := range []struct{ what, have, mine, want string }{
 		{what: "nothing yet", have: "", mine: a, want: a},
 		{what: "the same", have: a, mine: a, want: a},

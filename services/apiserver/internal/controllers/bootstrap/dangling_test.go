@@ -12,7 +12,7 @@ func TestCompetingStatusWritesAreLimited(t *testing.T) {
 	now := time.Now()
 	d := NewDangling(nil, slog.New(slog.DiscardHandler))
 	d.Now = func() time.Time { return now }
-	writes := func(name string, times int) (allowed int) {
+	allowedWrites := func(name string, times int) (allowed int) {
 		for range times {
 			if d.allowWrite(name) {
 				allowed++
@@ -20,14 +20,14 @@ func TestCompetingStatusWritesAreLimited(t *testing.T) {
 		}
 		return allowed
 	}
-	if got := writes("a", 10); got != 6 {
+	if got := allowedWrites("a", 10); got != 6 {
 		t.Errorf("got %d writes of a in the first minute, want 6", got)
 	}
-	if got := writes("b", 1); got != 1 {
+	if got := allowedWrites("b", 1); got != 1 {
 		t.Error("b is limited by the writes of a")
 	}
 	now = now.Add(danglingWindow + time.Second)
-	if got := writes("a", 10); got != 6 {
+	if got := allowedWrites("a", 10); got != 6 {
 		t.Errorf("got %d writes of a in the second minute, want 6", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // TestTermsOfDefinitions: cached encodings and watches survive changes of a definition that do not
 // affect its objects. Other changes end them.
 func TestTermsOfDefinitions(t *testing.T) {
-	now := func(f *fixture) *apiset.Resource {
+	servedResource := func(f *fixture) *apiset.Resource {
 		return f.live.Current().Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widget1s"})
 	}
 	described := func(text string) string { return widgets(1, "True", fmt.Sprintf(`,"description":%q`, text)) }
@@ -22,7 +22,7 @@ func TestTermsOfDefinitions(t *testing.T) {
 	}
 	f := newFixture(t, described("first"))
 	f.until()
-	first := now(f)
+	first := servedResource(f)
 	for name, c := range map[string]struct {
 		body string
 		ends bool
@@ -35,7 +35,7 @@ func TestTermsOfDefinitions(t *testing.T) {
 	} {
 		f.send([]string{described("first")})
 		f.until()
-		was := now(f)
+		was := servedResource(f)
 		f.send([]string{c.body})
 		f.until()
 		if c.ends {
@@ -43,7 +43,7 @@ func TestTermsOfDefinitions(t *testing.T) {
 		} else if was.Life.Err() != nil {
 			t.Errorf("%s: got ended watches, want them to continue", name)
 		}
-		if is := now(f); is != nil && (is.Slot == was.Slot) == c.ends {
+		if is := servedResource(f); is != nil && (is.Slot == was.Slot) == c.ends {
 			t.Errorf("%s: got slots %d and %d", name, was.Slot, is.Slot)
 		}
 	}
@@ -51,7 +51,7 @@ func TestTermsOfDefinitions(t *testing.T) {
 	for i := range 1100 {
 		f.send([]string{described(fmt.Sprint(i))})
 		f.until()
-		if slot := now(f).Slot; seen[slot] {
+		if slot := servedResource(f).Slot; seen[slot] {
 			t.Fatalf("after %d changes: got the slot of an earlier definition", i)
 		} else {
 			seen[slot] = true
@@ -59,7 +59,7 @@ func TestTermsOfDefinitions(t *testing.T) {
 	}
 	f.send([]string{described("again")})
 	f.until()
-	was := now(f)
+	was := servedResource(f)
 	f.send(nil, "widget1s.example.com")
 	f.until()
 	if was.Life.Err() != nil { // the store has ended them by then

@@ -151,17 +151,17 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 // take no bytes from other requests.
 func TestLargeObjectsAreTruncated(t *testing.T) {
 	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
-	text := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
+	objectOf := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
-	begin := func(user *request.User) *Record { return auditor.Open(podsInfo, user, newArrival) }
-	ends := func(r *Record, whole bool) {
+	openRecord := func(user *request.User) *Record { return auditor.Open(podsInfo, user, newArrival) }
+	requireComplete := func(r *Record, whole bool) {
 		t.Helper()
 		r.End(t.Context(), nil)
 		if e := sink.last(t); (e.ResponseObject != nil) != whole || (e.Annotations[Truncated] == "true") == whole {
 			t.Errorf("complete object: got %v, want %v; %d bytes, %v", !whole, whole, len(e.ResponseObject), e.Annotations)
 		}
 	}
-	copied := func(r *Record, parts ...[]byte) *Copy {
+	copyOf := func(r *Record, parts ...[]byte) *Copy {
 		c := r.Copy()
 		for _, p := range parts {
 			c.Write(p)
@@ -169,55 +169,55 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 		return c
 	}
 	for _, n := range []int{1 << 10, 1<<10 + 1} { // one at a time
-		r := begin(ada)
-		r.SetResponseObject(text(n))
-		ends(r, n <= 1<<10)
-		r = begin(ada)
-		copied(r, text(n)[:n/2], text(n)[n/2:]).Close()
-		ends(r, n <= 1<<10)
+		r := openRecord(ada)
+		r.SetResponseObject(objectOf(n))
+		requireComplete(r, n <= 1<<10)
+		r = openRecord(ada)
+		copyOf(r, objectOf(n)[:n/2], objectOf(n)[n/2:]).Close()
+		requireComplete(r, n <= 1<<10)
 	}
-	a, b, c := begin(ada), begin(ada), begin(ada) // ada holds at most as many bytes as are free
-	a.SetResponseObject(text(1 << 10))
-	copied(b, text(1<<10)).Close()
-	full := copied(c, text(1<<10))
+	a, b, c := openRecord(ada), openRecord(ada), openRecord(ada) // ada holds at most as many bytes as are free
+	a.SetResponseObject(objectOf(1 << 10))
+	copyOf(b, objectOf(1<<10)).Close()
+	full := copyOf(c, objectOf(1<<10))
 	if !full.Full() {
 		t.Error("a user holds more than its share")
 	}
-	full.Write(text(2))
+	full.Write(objectOf(2))
 	full.Close()
-	d := begin(eve)
-	copied(d, text(1<<10)).Close()
-	ends(c, false)
-	ends(d, true)
-	ends(a, true)
-	ends(b, true)
+	d := openRecord(eve)
+	copyOf(d, objectOf(1<<10)).Close()
+	requireComplete(c, false)
+	requireComplete(d, true)
+	requireComplete(a, true)
+	requireComplete(b, true)
 	for range 10 { // dropped objects hold no bytes
-		r := begin(ada)
-		copied(r, text(1<<10)).Drop()
-		long := copied(r, text(512), text(1<<10))
+		r := openRecord(ada)
+		copyOf(r, objectOf(1<<10)).Drop()
+		long := copyOf(r, objectOf(512), objectOf(1<<10))
 		long.Drop()
 		long.Drop()
 		r.End(t.Context(), nil)
 		if e := sink.last(t); e.ResponseObject != nil || e.Annotations[Truncated] != "" {
 			t.Errorf("dropped object: got %s %v; want nil, \"\"", e.ResponseObject, e.Annotations)
 		}
-		late := copied(r, text(600))
+		late := copyOf(r, objectOf(600))
 		late.Close()
 		if !late.Full() {
 			t.Error("a closed copy is not full")
 		}
 		late.Drop()
-		r.SetResponseObject(text(600))
+		r.SetResponseObject(objectOf(600))
 	}
 	var last []*Record
 	for range 3 {
-		r := begin(ada)
-		r.SetResponseObject(text(1 << 10))
+		r := openRecord(ada)
+		r.SetResponseObject(objectOf(1 << 10))
 		last = append(last, r)
 	}
-	ends(last[2], false) // no more bytes were released than were held
-	ends(last[1], true)
-	ends(last[0], true)
+	requireComplete(last[2], false) // no more bytes were released than were held
+	requireComplete(last[1], true)
+	requireComplete(last[0], true)
 }
 
 func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
@@ -482,17 +482,17 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	anonymous := &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
-	from := func(principal string) *Record {
+	recordOf := func(principal string) *Record {
 		return auditor.Open(podsInfo, anonymous, func() Arrival { return Arrival{ID: "id", Principal: principal} })
 	}
 	text := []byte(`"` + strings.Repeat("x", 1<<10-2) + `"`)
 	var held []*Record
 	for range 3 { // as many as one principal may hold, and one more
-		r := from("network 192.0.2.0/24")
+		r := recordOf("network 192.0.2.0/24")
 		r.SetResponseObject(text)
 		held = append(held, r)
 	}
-	other := from("network 198.51.100.0/24")
+	other := recordOf("network 198.51.100.0/24")
 	other.SetResponseObject(text)
 	other.End(t.Context(), nil)
 	if e := sink.last(t); e.ResponseObject == nil {

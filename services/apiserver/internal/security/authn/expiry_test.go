@@ -95,7 +95,7 @@ func TestCachedCertificateExpiry(t *testing.T) {
 					pool := root.pool()
 					m := newMethod(t, func() *x509.CertPool { return pool })
 					presented := c.present(root)
-					ask := func() bool {
+					isAuthenticated := func() bool {
 						r := withCertificate(get("X-Remote-User", "alice"), nil)
 						r.TLS.PeerCertificates = presented
 						user, err := m.Authenticate(r)
@@ -105,7 +105,7 @@ func TestCachedCertificateExpiry(t *testing.T) {
 						return name(user) == "alice"
 					}
 					for range 2 {
-						if got := ask(); got != c.before {
+						if got := isAuthenticated(); got != c.before {
 							t.Fatalf("before: got valid %v, want %v", got, c.before)
 						}
 					}
@@ -117,7 +117,7 @@ func TestCachedCertificateExpiry(t *testing.T) {
 					}
 					time.Sleep(c.sleep)
 					for range 2 {
-						if got := ask(); got != c.after {
+						if got := isAuthenticated(); got != c.after {
 							t.Errorf("after: got valid %v, want %v", got, c.after)
 						}
 					}

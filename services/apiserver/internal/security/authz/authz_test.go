@@ -130,7 +130,7 @@ func TestSuiteServicePermissions(t *testing.T) {
 	for _, list := range may {
 		every = append(every, list...)
 	}
-	ask := func(name string, groups []string, line string) bool {
+	isAllowed := func(name string, groups []string, line string) bool {
 		method, path, _ := strings.Cut(line, " ")
 		attrs := attributes(method, path)
 		attrs.User = &request.User{Name: name, Groups: groups}
@@ -147,10 +147,10 @@ func TestSuiteServicePermissions(t *testing.T) {
 		}
 		for _, line := range every {
 			name := "system:binnacle:" + service
-			if got := ask(name, []string{"system:binnacle"}, line); got != allowed[line] {
+			if got := isAllowed(name, []string{"system:binnacle"}, line); got != allowed[line] {
 				t.Errorf("%s %s: got %v, want %v", service, line, got, allowed[line])
 			}
-			if ask(name, []string{api.GroupAuthenticated}, line) || ask("system:binnacle:other", []string{"system:binnacle"}, line) || ask(service, []string{"system:binnacle"}, line) {
+			if isAllowed(name, []string{api.GroupAuthenticated}, line) || isAllowed("system:binnacle:other", []string{"system:binnacle"}, line) || isAllowed(service, []string{"system:binnacle"}, line) {
 				t.Errorf("%s: got allowed for a user other than %s, want not allowed", line, service)
 			}
 		}

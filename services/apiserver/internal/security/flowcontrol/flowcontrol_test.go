@@ -204,16 +204,16 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan error, 2)
-		ask := func(ctx context.Context) {
+		begin := func(ctx context.Context) {
 			request, _, err := f.Begin(ctx, user("a", "l"), list, oneSeat)
 			if err == nil {
 				f.End(request)
 			}
 			answers <- err
 		}
-		go ask(ctx)
+		go begin(ctx)
 		f.awaitWaiting(1)
-		go ask(context.Background())
+		go begin(context.Background())
 		f.awaitWaiting(2)
 		if _, err := f.begin("b", "l"); reason(err) != "queue-full" {
 			t.Errorf("third request: got %v, want queue-full", err)
@@ -251,7 +251,7 @@ func TestNoFlowStarves(t *testing.T) {
 		q    *flowcontrol.Request
 	}
 	admitted := make(chan admission)
-	ask := func(name string) {
+	begin := func(name string) {
 		if request, err := f.begin(name, "l"); err == nil {
 			admitted <- admission{name, request}
 		} else {
@@ -260,10 +260,10 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 	const flood = 200
 	for i := range flood {
-		go ask("flood")
+		go begin("flood")
 		f.awaitWaiting(i + 1)
 	}
-	go ask("modest")
+	go begin("modest")
 	f.awaitWaiting(flood + 1)
 	at := -1
 	f.clock.pass(10 * time.Millisecond)
@@ -375,7 +375,7 @@ func TestSeatsAreLent(t *testing.T) {
 	quiet.Spec.Limited.LendablePercent = &half
 	f := newFixture(t, 100, busy, quiet)
 	var held []*flowcontrol.Request
-	fill := func(level string) (n int) {
+	fillLevel := func(level string) (n int) {
 		for {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
@@ -396,25 +396,25 @@ func TestSeatsAreLent(t *testing.T) {
 			n++
 		}
 	}
-	if n := fill("busy"); n != 45 {
+	if n := fillLevel("busy"); n != 45 {
 		t.Errorf("got %d seats at first, want 45", n)
 	}
 	f.clock.pass(flowcontrol.Period)
 	f.Adjust()
 	// All 100 seats are divided as 45 to 25 to 5, the demand or the lower limit.
-	if n := fill("busy"); n != 15 {
+	if n := fillLevel("busy"); n != 15 {
 		t.Errorf("got %d borrowed seats, want 15", n)
 	}
 	for _, request := range held {
 		f.End(request)
 	}
 	held = nil
-	if n := fill("quiet"); n != 33 {
+	if n := fillLevel("quiet"); n != 33 {
 		t.Errorf("quiet level: got %d seats at once, want 33", n)
 	}
 	f.clock.pass(flowcontrol.Period)
 	f.Adjust() // the busy level has no demand now, so lent seats return
-	if n := fill("quiet"); n < 5 {
+	if n := fillLevel("quiet"); n < 5 {
 		t.Errorf("got %d seats back in the quiet level, want at least 5", n)
 	}
 }

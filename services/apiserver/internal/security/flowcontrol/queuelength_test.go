@@ -12,28 +12,28 @@ import (
 // beyond the queue length.
 func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 	f := newFixture(t, 21, limited("l", 15, 1, 1, 2)) // 16 seats
-	of := func(seats int) func(int) flowcontrol.Width {
+	widthOf := func(seats int) func(int) flowcontrol.Width {
 		return func(int) flowcontrol.Width { return flowcontrol.Width{Seats: seats} }
 	}
-	runs, _, err := f.Begin(t.Context(), user("a", "l"), list, of(10))
+	runs, _, err := f.Begin(t.Context(), user("a", "l"), list, widthOf(10))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 12)
-	ask := func(name string, seats int) {
-		request, _, err := f.Begin(ctx, user(name, "l"), list, of(seats))
+	begin := func(name string, seats int) {
+		request, _, err := f.Begin(ctx, user(name, "l"), list, widthOf(seats))
 		if err == nil {
 			f.End(request)
 		}
 		over <- err
 	}
-	go ask("wide", 10)
+	go begin("wide", 10)
 	f.awaitWaiting(1)
-	go ask("narrow", 1)
+	go begin("narrow", 1)
 	f.awaitWaiting(2)
 	for i := range 10 {
-		go ask(fmt.Sprint("more-", i), 1)
+		go begin(fmt.Sprint("more-", i), 1)
 	}
 	for range 4 {
 		if err := <-over; reason(err) != "queue-full" {

@@ -37,7 +37,7 @@ func (f *fixture) flood(name string, n, waits int) (running []*flowcontrol.Reque
 func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
 	f := newFixture(t, 21, limited("l", 15, 1024, 2, 50))
-	come := func(name string, n int) <-chan *flowcontrol.Request {
+	beginMany := func(name string, n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, n)
 		for range n {
 			go func() {
@@ -50,25 +50,25 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 		}
 		return came
 	}
-	flood := come("flood", 20)
+	flood := beginMany("flood", 20)
 	var running []*flowcontrol.Request
 	for range 14 {
 		running = append(running, <-flood)
 	}
 	f.awaitWaiting(6)
-	next := func() {
+	endOne := func() {
 		t.Helper()
 		running = append(running, <-flood)
 	}
 	// While the flood has running requests, two seats are reserved for other flows.
 	for _, name := range []string{"modest", "another"} {
-		request := <-come(name, 1)
+		request := <-beginMany(name, 1)
 		if n := f.waiting(); n != 6 {
 			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
 		defer f.End(request)
 	}
-	third := come("third", 1) // the level is full
+	third := beginMany("third", 1) // the level is full
 	f.awaitWaiting(7)
 	f.End(running[0])
 	f.End(<-third) // is served before the flood
@@ -78,7 +78,7 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	}
 	running = running[5:]
 	for range 3 { // two seats of others and two reserved ones leave 12 for the flood
-		next()
+		endOne()
 	}
 	if n := f.waiting(); n != 3 {
 		t.Errorf("got %d waiting requests, want 3", n)
@@ -87,7 +87,7 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 		f.End(running[0])
 		running = running[1:]
 		if f.waiting() > 0 {
-			next()
+			endOne()
 		}
 	}
 }
@@ -183,7 +183,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 		q    *flowcontrol.Request
 	}
 	came := make(chan served)
-	ask := func(name string) {
+	begin := func(name string) {
 		go func() {
 			request, err := f.begin(name, "l")
 			if err != nil {
@@ -192,13 +192,13 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 			came <- served{name, request}
 		}()
 	}
-	ask("often")
+	begin("often")
 	runs, often := <-came, 0
 	for range 4 {
-		ask("often")
+		begin("often")
 	}
 	f.awaitWaiting(4)
-	next := func() {
+	endOne := func() {
 		f.clock.pass(10 * time.Millisecond)
 		f.End(runs.q)
 		runs = <-came
@@ -207,15 +207,15 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 		}
 	}
 	for i := range 40 {
-		ask(fmt.Sprint("once-", i))
+		begin(fmt.Sprint("once-", i))
 		f.awaitWaiting(5)
-		next()
+		endOne()
 	}
 	if often == 0 {
 		t.Error("only new flows are served")
 	}
 	for range 4 {
-		next()
+		endOne()
 	}
 	f.End(runs.q)
 }

@@ -126,7 +126,7 @@ func TestFinalSeatsAreHeldOnce(t *testing.T) {
 // TestFinalSeatsLeaveSeatsToOthers: final seats occupy at most half of the level.
 func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 	f := newFixture(t, 40, limited("l", 5, 0, 0, 0))
-	fill := func() (n int) {
+	fillLevel := func() (n int) {
 		var all []*flowcontrol.Request
 		for request, err := f.begin("b", "l"); err == nil; request, err = f.begin("b", "l") {
 			all = append(all, request)
@@ -136,7 +136,7 @@ func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 		}
 		return len(all)
 	}
-	seats := fill()
+	seats := fillLevel()
 	for range seats {
 		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 4, After: 10 * time.Millisecond}
@@ -146,7 +146,7 @@ func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 		}
 		f.End(request)
 	}
-	if n := fill(); n < seats/2 {
+	if n := fillLevel(); n < seats/2 {
 		t.Errorf("got %d of %d seats for others, want at least %d", n, seats, seats/2)
 	}
 	f.idle()

@@ -13,7 +13,7 @@ import (
 // TestTopologyKeys rejects pods whose required anti-affinity uses another topology key than the
 // host name.
 func TestTopologyKeys(t *testing.T) {
-	of := func(keys ...string) *corev1.Affinity {
+	antiAffinity := func(keys ...string) *corev1.Affinity {
 		a := &corev1.PodAntiAffinity{}
 		for _, k := range keys {
 			a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution, corev1.PodAffinityTerm{TopologyKey: k})
@@ -28,12 +28,12 @@ func TestTopologyKeys(t *testing.T) {
 	}{
 		"none":               {op: admission.Create},
 		"no anti-affinity":   {op: admission.Create, affinity: &corev1.Affinity{}},
-		"host name":          {op: admission.Create, affinity: of("kubernetes.io/hostname")},
+		"host name":          {op: admission.Create, affinity: antiAffinity("kubernetes.io/hostname")},
 		"preferred":          {op: admission.Create, affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone"}}}}}},
-		"zone":               {op: admission.Create, affinity: of("zone"), want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only key kubernetes.io/hostname is allowed`},
-		"zone, second":       {op: admission.Update, affinity: of("kubernetes.io/hostname", "z"), want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey z but only key kubernetes.io/hostname is allowed`},
-		"zone, sub-resource": {op: admission.Update, sub: "status", affinity: of("zone")},
-		"zone, deleted":      {op: admission.Delete, affinity: of("zone")},
+		"zone":               {op: admission.Create, affinity: antiAffinity("zone"), want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only key kubernetes.io/hostname is allowed`},
+		"zone, second":       {op: admission.Update, affinity: antiAffinity("kubernetes.io/hostname", "z"), want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey z but only key kubernetes.io/hostname is allowed`},
+		"zone, sub-resource": {op: admission.Update, sub: "status", affinity: antiAffinity("zone")},
+		"zone, deleted":      {op: admission.Delete, affinity: antiAffinity("zone")},
 	} {
 		p := &corev1.Pod{}
 		p.Name, p.Spec.Affinity = "a", c.affinity

@@ -26,7 +26,7 @@ func TestSubjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := func(signer string, groups ...string) *certificatesv1.CertificateSigningRequest {
+	signingRequest := func(signer string, groups ...string) *certificatesv1.CertificateSigningRequest {
 		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "u", Organization: groups}}, key)
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestSubjects(t *testing.T) {
 		}}
 	}
 	const client = certificatesv1.KubeAPIServerClientSignerName
-	broken := of(client)
+	broken := signingRequest(client)
 	broken.Spec.Request = []byte("no PEM")
 	for _, c := range []struct {
 		resource, sub string
@@ -44,14 +44,14 @@ func TestSubjects(t *testing.T) {
 		object        runtime.Object
 		want          string // part of the error; empty when admitted
 	}{
-		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: of(client, "dev"), want: ""},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: of(client, "dev", "system:masters"), want: "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: of("ex.test/s", "system:masters"), want: ""},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: signingRequest(client, "dev"), want: ""},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: signingRequest(client, "dev", "system:masters"), want: "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: signingRequest("ex.test/s", "system:masters"), want: ""},
 		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: broken, want: "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST"},
 		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: &corev1.Pod{}, want: "expected type CertificateSigningRequest, got: *v1.Pod"},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Update, object: of(client, "system:masters"), want: ""},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Create, object: of(client, "system:masters"), want: ""},
-		{resource: "others", sub: "", op: admission.Create, object: of(client, "system:masters"), want: ""},
+		{resource: "certificatesigningrequests", sub: "", op: admission.Update, object: signingRequest(client, "system:masters"), want: ""},
+		{resource: "certificatesigningrequests", sub: "status", op: admission.Create, object: signingRequest(client, "system:masters"), want: ""},
+		{resource: "others", sub: "", op: admission.Create, object: signingRequest(client, "system:masters"), want: ""},
 	} {
 		err := certificatesubjectrestriction.Plugin{}.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub, Object: c.object, Name: "r",

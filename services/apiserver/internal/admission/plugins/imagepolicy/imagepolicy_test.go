@@ -217,7 +217,7 @@ func TestAnswers(t *testing.T) {
 
 func TestResponsesAreCached(t *testing.T) {
 	plugin, b, clock := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
-	ask := func(image string, allowed bool, asked int) {
+	requireReview := func(image string, allowed bool, asked int) {
 		t.Helper()
 		err := plugin.Validate(t.Context(), request(pod(nil, image), admission.Create, ""))
 		if (err == nil) != allowed || len(b.reviews()) != asked {
@@ -225,20 +225,20 @@ func TestResponsesAreCached(t *testing.T) {
 		}
 	}
 	b.respond(200, `{"status":{"allowed":true}}`)
-	ask("i", true, 1)
-	ask("i", true, 1)
-	ask("j", true, 2)
+	requireReview("i", true, 1)
+	requireReview("i", true, 1)
+	requireReview("j", true, 2)
 	b.respond(200, `{"status":{"allowed":false}}`)
-	ask("k", false, 1)
+	requireReview("k", false, 1)
 	clock.now = clock.now.Add(9 * time.Second)
-	ask("i", true, 1)
+	requireReview("i", true, 1)
 	clock.now = clock.now.Add(2 * time.Second)
-	ask("i", false, 2)
-	ask("k", false, 2)
+	requireReview("i", false, 2)
+	requireReview("k", false, 2)
 	clock.now = clock.now.Add(10 * time.Second)
 	b.respond(500, "broken")
-	ask("k", false, 1)
-	ask("k", false, 2) // errors are not cached
+	requireReview("k", false, 1)
+	requireReview("k", false, 2) // errors are not cached
 }
 
 func TestCanceledRequestsAreRejected(t *testing.T) {

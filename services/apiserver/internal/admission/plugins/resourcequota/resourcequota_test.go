@@ -467,14 +467,14 @@ func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 	}
 	p := plugin(t, quotas, "")
 	results := make(chan error, 31)
-	ask := func() {
+	claimAsync := func() {
 		_, err := p.Claim(context.Background(), create("", "configmaps", configMap()))
 		results <- err
 	}
-	go ask()
+	go claimAsync()
 	<-entered
 	for range 30 {
-		go ask()
+		go claimAsync()
 	}
 	for p.Waiting("n") < 30 {
 		time.Sleep(time.Millisecond) // between polls

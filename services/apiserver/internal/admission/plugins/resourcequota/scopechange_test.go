@@ -12,7 +12,7 @@ func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 	var seconds int64 = 100
 	running := pod(nil, "cpu=500m", "")
 	bounded := pod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &seconds }, "cpu=500m", "")
-	in := func(scope corev1.ResourceQuotaScope) corev1.ScopedResourceSelectorRequirement {
+	inScope := func(scope corev1.ResourceQuotaScope) corev1.ScopedResourceSelectorRequirement {
 		return corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}
 	}
 	const terminating, notTerminating = corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating
@@ -34,7 +34,7 @@ func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 		"dry run of more than allowed": {terminating, bounded, running, "pods=0,requests.cpu=1", true, `pods "o" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`, "pods=0,requests.cpu=0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			quotas := newStore(quota("q", c.hard, "pods=0,requests.cpu=0", in(c.scope)))
+			quotas := newStore(quota("q", c.hard, "pods=0,requests.cpu=0", inScope(c.scope)))
 			r := update("pods", "", c.new, c.old)
 			r.DryRun = c.dryRun
 			if got := claimed(t, plugin(t, quotas, ""), r); got != c.want {

@@ -27,7 +27,7 @@ func TestReservedSubjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := func(subject pkix.Name, change ...func(*certificatesv1.CertificateSigningRequestStatus)) *certificatesv1.CertificateSigningRequest {
+	signingRequest := func(subject pkix.Name, change ...func(*certificatesv1.CertificateSigningRequestStatus)) *certificatesv1.CertificateSigningRequest {
 		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
 		if err != nil {
 			t.Fatal(err)
@@ -53,27 +53,27 @@ func TestReservedSubjects(t *testing.T) {
 	twice := pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
 		{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: "system:binnacle:x"}, {Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: "u"},
 	}}
-	unreadable := of(name)
+	unreadable := signingRequest(name)
 	unreadable.Spec.Request = []byte("x")
 	for what, c := range map[string]struct {
 		op          admission.Operation
 		object, old runtime.Object
 		refused     bool
 	}{
-		"name":                {op: admission.Create, object: of(name), old: nil, refused: true},
-		"group":               {op: admission.Create, object: of(group), old: nil, refused: true},
-		"first of two names":  {op: admission.Create, object: of(twice), old: nil, refused: true},
-		"free":                {op: admission.Create, object: of(free), old: nil, refused: false},
+		"name":                {op: admission.Create, object: signingRequest(name), old: nil, refused: true},
+		"group":               {op: admission.Create, object: signingRequest(group), old: nil, refused: true},
+		"first of two names":  {op: admission.Create, object: signingRequest(twice), old: nil, refused: true},
+		"free":                {op: admission.Create, object: signingRequest(free), old: nil, refused: false},
 		"unreadable":          {op: admission.Create, object: unreadable, old: nil, refused: false},
 		"another kind":        {op: admission.Create, object: &corev1.Pod{}, old: nil, refused: false},
-		"approval":            {op: admission.Update, object: of(name, approved), old: of(name), refused: true},
-		"approval of another": {op: admission.Update, object: of(free, approved), old: of(free), refused: false},
-		"denial":              {op: admission.Update, object: of(name, denied), old: of(name), refused: false},
-		"certificate":         {op: admission.Update, object: of(name, approved, issued), old: of(name, approved), refused: true},
-		"certificate removed": {op: admission.Update, object: of(name, approved), old: of(name, approved, issued), refused: false},
-		"approval undone":     {op: admission.Update, object: of(name, condition("Approved", "False")), old: of(name), refused: false},
-		"a label":             {op: admission.Update, object: of(name, approved, issued), old: of(name, approved, issued), refused: false},
-		"deletion":            {op: admission.Delete, object: nil, old: of(name), refused: false},
+		"approval":            {op: admission.Update, object: signingRequest(name, approved), old: signingRequest(name), refused: true},
+		"approval of another": {op: admission.Update, object: signingRequest(free, approved), old: signingRequest(free), refused: false},
+		"denial":              {op: admission.Update, object: signingRequest(name, denied), old: signingRequest(name), refused: false},
+		"certificate":         {op: admission.Update, object: signingRequest(name, approved, issued), old: signingRequest(name, approved), refused: true},
+		"certificate removed": {op: admission.Update, object: signingRequest(name, approved), old: signingRequest(name, approved, issued), refused: false},
+		"approval undone":     {op: admission.Update, object: signingRequest(name, condition("Approved", "False")), old: signingRequest(name), refused: false},
+		"a label":             {op: admission.Update, object: signingRequest(name, approved, issued), old: signingRequest(name, approved, issued), refused: false},
+		"deletion":            {op: admission.Delete, object: nil, old: signingRequest(name), refused: false},
 	} {
 		err := suiteidentity.Plugin{}.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, Object: c.object, OldObject: c.old,

@@ -305,12 +305,12 @@ func TestEventDuringReview(t *testing.T) {
 		}
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
-	asked := func(in chan<- bool) {
+	reviewAsync := func(in chan<- bool) {
 		rev, err := f.cache.Review(t.Context(), bound(), nil)
 		in <- err == nil && rev.Authenticated
 	}
 	first, second := make(chan bool, 1), make(chan bool, 1)
-	go asked(first)
+	go reviewAsync(first)
 	<-begun
 	f.delete(satoken.KindServiceAccount, "ns", "a")
 	f.until("a second review", func() bool {
@@ -320,7 +320,7 @@ func TestEventDuringReview(t *testing.T) {
 		_, _ = f.cache.Review(ctx, bound(), nil)
 		return f.reviewer.count(bound()) > 1
 	})
-	go asked(second)
+	go reviewAsync(second)
 	close(answer)
 	if !<-first {
 		t.Error("a request from before the deletion is rejected")

@@ -35,8 +35,8 @@ type manyClients struct {
 func newManyClients(t *testing.T, change func(*tokenreviews.Config)) *manyClients {
 	c := &manyClients{resultOf: make(chan struct{})}
 	c.fixture = newFixture(t, false, func(cfg *tokenreviews.Config) {
-		asked := cfg.Token
-		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(asked, 1000)}
+		reviewer := cfg.Token
+		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(reviewer, 1000)}
 		if change != nil {
 			change(cfg)
 		}

@@ -264,7 +264,7 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 			s.Allowed = true
 			return false
 		}
-		ask := func(namespace string) int64 {
+		decisionRevision := func(namespace string) int64 {
 			q := attributesFor("x")
 			q.Namespace = namespace
 			f.authorize(t, q)
@@ -273,7 +273,7 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 		// asks checks the number of calls for the namespaces a and b and for the cluster scope.
 		expectCalls := func(what string, want ...int64) {
 			t.Helper()
-			if got := []int64{ask("a"), ask("b"), ask("")}; !slices.Equal(got, want) {
+			if got := []int64{decisionRevision("a"), decisionRevision("b"), decisionRevision("")}; !slices.Equal(got, want) {
 				t.Errorf("%s: called %v times, want %v", what, got, want)
 			}
 		}

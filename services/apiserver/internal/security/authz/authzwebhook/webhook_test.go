@@ -157,15 +157,15 @@ func TestCacheTTLs(t *testing.T) {
 			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
-	both := func() { f.authorize(t, attributesFor("yes")); f.authorize(t, attributesFor("no")) }
-	both()
-	both()
+	authorizeBoth := func() { f.authorize(t, attributesFor("yes")); f.authorize(t, attributesFor("no")) }
+	authorizeBoth()
+	authorizeBoth()
 	times(2, "at once")
 	f.clock.add(30 * time.Second)
-	both()
+	authorizeBoth()
 	times(1, "after the TTL of denied decisions")
 	f.clock.add(5 * time.Minute)
-	both()
+	authorizeBoth()
 	times(2, "after the TTL of allowed decisions")
 	big := attributesFor(strings.Repeat("x", 10_000))
 	f.authorize(t, big)
@@ -191,8 +191,8 @@ func TestCacheTTLs(t *testing.T) {
 // TestCacheKeyIsComplete: attributes that differ in one field have separate entries.
 func TestCacheKeyIsComplete(t *testing.T) {
 	f := newFixture(t, nil)
-	sel := func(s string) fields.Requirements { return fields.ParseSelectorOrDie(s).Requirements() }
-	lab := func(s string) labels.Requirements {
+	fieldRequirements := func(s string) fields.Requirements { return fields.ParseSelectorOrDie(s).Requirements() }
+	labelRequirements := func(s string) labels.Requirements {
 		p, err := labels.Parse(s)
 		if err != nil {
 			t.Fatal(err)
@@ -215,11 +215,11 @@ func TestCacheKeyIsComplete(t *testing.T) {
 		func(attrs *authorizer.Attributes) { attrs.Subresource = "log" },
 		func(attrs *authorizer.Attributes) { attrs.Namespace = "" },
 		func(attrs *authorizer.Attributes) { attrs.Name = "" },
-		func(attrs *authorizer.Attributes) { attrs.FieldSelector = sel("a=b") },
-		func(attrs *authorizer.Attributes) { attrs.FieldSelector = sel("a!=b") },
-		func(attrs *authorizer.Attributes) { attrs.LabelSelector = lab("a=b") },
-		func(attrs *authorizer.Attributes) { attrs.LabelSelector = lab("a in (b,c)") },
-		func(attrs *authorizer.Attributes) { attrs.LabelSelector = lab("a") },
+		func(attrs *authorizer.Attributes) { attrs.FieldSelector = fieldRequirements("a=b") },
+		func(attrs *authorizer.Attributes) { attrs.FieldSelector = fieldRequirements("a!=b") },
+		func(attrs *authorizer.Attributes) { attrs.LabelSelector = labelRequirements("a=b") },
+		func(attrs *authorizer.Attributes) { attrs.LabelSelector = labelRequirements("a in (b,c)") },
+		func(attrs *authorizer.Attributes) { attrs.LabelSelector = labelRequirements("a") },
 		func(attrs *authorizer.Attributes) { attrs.Resource, attrs.Path = false, "/x" },
 		func(attrs *authorizer.Attributes) { attrs.User = nil },
 	}
@@ -316,7 +316,7 @@ func TestCallsPerWebhookAreLimited(t *testing.T) {
 
 // TestFailures checks the retries, and the decisions while the webhook fails.
 func TestFailures(t *testing.T) {
-	fail := func(code, times int) func(http.ResponseWriter, map[string]any, *status) bool {
+	failWith := func(code, times int) func(http.ResponseWriter, map[string]any, *status) bool {
 		var n atomic.Int64
 		return func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			s.Allowed = true
@@ -327,7 +327,7 @@ func TestFailures(t *testing.T) {
 			return false
 		}
 	}
-	write := func(text string) func(http.ResponseWriter, map[string]any, *status) bool {
+	respondWith := func(text string) func(http.ResponseWriter, map[string]any, *status) bool {
 		return func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			_, _ = w.Write([]byte(text))
 			return true
@@ -338,21 +338,21 @@ func TestFailures(t *testing.T) {
 		want   string
 		calls  int64
 	}{
-		"once unavailable":  {fail(503, 1), "allowed", 2},
-		"busy":              {fail(429, 2), "allowed", 3},
-		"always broken":     {fail(500, 99), "FAIL error", 4},
-		"refuses to answer": {fail(403, 99), "FAIL error", 1},
-		"no json":           {write("hello"), "FAIL error", 1},
+		"once unavailable":  {failWith(503, 1), "allowed", 2},
+		"busy":              {failWith(429, 2), "allowed", 3},
+		"always broken":     {failWith(500, 99), "FAIL error", 4},
+		"refuses to answer": {failWith(403, 99), "FAIL error", 1},
+		"no json":           {respondWith("hello"), "FAIL error", 1},
 		"cut short": {func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			w.Header().Set("Content-Length", "1000")
-			return write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)(w, nil, nil)
+			return respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)(w, nil, nil)
 		}, "FAIL error", 4},
-		"malformed denied field":      {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true,"denied":"true"}}`), "FAIL error", 1},
-		"another kind":                {write(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
-		"another object":              {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"another version":             {write(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"field names in another case": {write(`{"apiVersion":"authorization.k8s.io/v1","Kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"too long":                    {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
+		"malformed denied field":      {respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true,"denied":"true"}}`), "FAIL error", 1},
+		"another kind":                {respondWith(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
+		"another object":              {respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"another version":             {respondWith(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"field names in another case": {respondWith(`{"apiVersion":"authorization.k8s.io/v1","Kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"too long":                    {respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
 			f := newFixture(t, func(c *authzwebhook.Config) { c.FailureDecision = decision })
@@ -365,7 +365,7 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%s, %s: got %q after %d calls, want %q after %d", name, policy, got, f.service.calls.Load(), want, c.calls)
 			}
 			if c.want != "allowed" { // errors are not cached
-				f.service.answer = fail(0, 0)
+				f.service.answer = failWith(0, 0)
 				if got := f.authorize(t, attributesFor("x")); got != "allowed" {
 					t.Errorf("%s: after recovery: got %q, want \"allowed\"", name, got)
 				}

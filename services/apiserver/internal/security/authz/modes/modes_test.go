@@ -81,13 +81,13 @@ func TestOrderDecides(t *testing.T) {
 
 // TestSelectorFeatureGates: feature gates disable the evaluation of selectors.
 func TestSelectorFeatureGates(t *testing.T) {
-	list := func(resource, selector string) *authorizer.Attributes {
+	listAttributes := func(resource, selector string) *authorizer.Attributes {
 		return &authorizer.Attributes{
 			User: &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, Verb: "list", Resource: true, Version: "v1",
 			ResourceName: resource, FieldSelector: fields.ParseSelectorOrDie(selector).Requirements(),
 		}
 	}
-	mine, all, nodes := list("pods", "spec.nodeName=n"), list("pods", ""), list("nodes", "")
+	mine, all, nodes := listAttributes("pods", "spec.nodeName=n"), listAttributes("pods", ""), listAttributes("nodes", "")
 	for _, c := range []struct {
 		readAll, noSelectors bool
 		allowed              [3]bool // mine, all, nodes
@@ -181,12 +181,12 @@ func TestReload(t *testing.T) {
 	first := service(t, func(user string) bool { calls.Add(1); return user == "alice" })
 	second := service(t, func(user string) bool { return user == "bob" })
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	put := func(content string) {
+	writeFile := func(content string) {
 		if err := errors.Join(os.WriteFile(file+".new", []byte(content), 0o600), os.Rename(file+".new", file)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(webhookFile(first))
+	writeFile(webhookFile(first))
 	b := builder(t, false)
 	parse := func() *authzconfig.Configuration {
 		c, err := authzconfig.Parse([]byte(webhookFile(first)), b.Conditions)
@@ -213,7 +213,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("follow: %v, want %v", err, context.Canceled)
 		}
 	}()
-	may := func(user string) bool {
+	isAllowed := func(user string) bool {
 		t.Helper()
 		d, _, err := r.Authorize(t.Context(), get(user))
 		if err != nil {
@@ -221,7 +221,7 @@ func TestReload(t *testing.T) {
 		}
 		return d == authorizer.Allow
 	}
-	if !may("alice") || may("bob") {
+	if !isAllowed("alice") || isAllowed("bob") {
 		t.Fatal("the first configuration has no effect")
 	}
 	for i, bad := range []string{
@@ -229,19 +229,19 @@ func TestReload(t *testing.T) {
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}]\n",
 		webhookFile(second) + "- {type: Node, name: node}\n", // has no node authorizer at startup
 	} {
-		put(bad)
+		writeFile(bad)
 		if text := <-texts; text != "failed to reload authorization configuration; keeping the previous one" {
 			t.Errorf("%d: got log %q, want \"failed to reload authorization configuration; keeping the previous one\"", i, text)
 		}
-		if !may("alice") || may("bob") {
+		if !isAllowed("alice") || isAllowed("bob") {
 			t.Errorf("invalid file %d: got other decisions, want those of the previous file", i)
 		}
 	}
-	put(webhookFile(second))
+	writeFile(webhookFile(second))
 	if text := <-texts; text != "authorization configuration reloaded" {
 		t.Errorf("got log %q, want \"authorization configuration reloaded\"", text)
 	}
-	if may("alice") || !may("bob") {
+	if isAllowed("alice") || !isAllowed("bob") {
 		t.Error("the new configuration has no effect, or decisions of the old one are cached")
 	}
 	families, err := registry.Gather()

@@ -96,19 +96,19 @@ func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 	inNamespace.Resource = true
 	inNamespace.Namespace = "ns"
 	inNamespace.ResourceName = "pods"
-	ask := func() int64 {
+	decisionRevision := func() int64 {
 		if d, _, err := r.Authorize(t.Context(), inNamespace); d != authorizer.Allow || err != nil {
 			t.Fatal(d, err)
 		}
 		return calls.Load()
 	}
-	if n := ask() + ask(); n != 2 {
+	if n := decisionRevision() + decisionRevision(); n != 2 {
 		t.Errorf("got %d calls, want cached decisions", n)
 	}
 	s.batches <- storage.Batch{Revision: 2, Events: []storage.Event{{
 		Type: storage.Created, Key: "/registry/roles/ns/r", Revision: 2, CreateRevision: 2, Value: []byte(`{"metadata":{"namespace":"ns","name":"r"}}`),
 	}}}
-	for end := time.Now().Add(30 * time.Second); ask() < 2; runtime.Gosched() {
+	for end := time.Now().Add(30 * time.Second); decisionRevision() < 2; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatal("a decision from before the change is cached")
 		}
