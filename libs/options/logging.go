@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 )
 
 // logging holds the flags for the log of a process.
@@ -43,19 +44,39 @@ func Level(verbosity int) slog.Level {
 func (l *logging) logger(w io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(Level(l.verbosity))
-	o := &slog.HandlerOptions{Level: level, ReplaceAttr: withUnit}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: attribute}
 	if l.format == "json" {
 		return slog.New(leveledHandler{slog.NewJSONHandler(w, o), level})
 	}
 	return slog.New(leveledHandler{slog.NewTextHandler(w, o), level})
 }
 
-// withUnit writes a duration with its unit. JSON has the bare number of nanoseconds otherwise.
-func withUnit(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindDuration {
+// maxAttribute is the maximum size in bytes of a text or an error in the log. Clients and other
+// servers choose parts of them: an error may quote a response head of a megabyte.
+const maxAttribute = 8 << 10
+
+// attribute writes a duration with its unit, because JSON has the bare number of nanoseconds
+// otherwise, and truncates long texts and errors.
+func attribute(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindDuration:
 		a.Value = slog.StringValue(a.Value.Duration().String())
+	case slog.KindString:
+		a.Value = slog.StringValue(truncated(a.Value.String()))
+	case slog.KindAny:
+		if err, ok := a.Value.Any().(error); ok {
+			a.Value = slog.StringValue(truncated(err.Error()))
+		}
+	default:
 	}
 	return a
+}
+
+func truncated(s string) string {
+	if len(s) <= maxAttribute {
+		return s
+	}
+	return fmt.Sprintf("%s … (%d more bytes)", strings.ToValidUTF8(s[:maxAttribute], ""), len(s)-maxAttribute)
 }
 
 // leveledHandler is a handler whose level can change.

@@ -277,3 +277,17 @@ func TestVerbosityChanges(t *testing.T) {
 		t.Errorf("got\n%s", text)
 	}
 }
+
+func TestLongLogTextsAreTruncated(t *testing.T) {
+	long := strings.Repeat("é", 500_000)
+	for _, format := range []string{"text", "json"} {
+		var errs bytes.Buffer
+		options.Main(t.Context(), "testd", "A test daemon.", &testOptions{}, func(_ context.Context, log *slog.Logger) error {
+			log.With("path", long).Error("failed", "error", errors.New(long), "text", long)
+			return nil
+		}, []string{"--logging-format=" + format}, io.Discard, &errs)
+		if text := errs.String(); len(text) > 30_000 || strings.Count(text, "é … (991808 more bytes)") != 3 {
+			t.Errorf("%s: got %d bytes, ending in %q", format, len(text), text[max(0, len(text)-100):])
+		}
+	}
+}
