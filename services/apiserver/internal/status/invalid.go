@@ -46,7 +46,7 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 	size := 0
 	for i, e := range errs {
 		body := e.ErrorBody()
-		cause := metav1.StatusCause{Type: metav1.CauseType(e.Type), Message: shortened(body, maxCause), Field: shortened(e.Field, maxCause)}
+		cause := metav1.StatusCause{Type: metav1.CauseType(e.Type), Message: Truncate(body, maxCause), Field: Truncate(e.Field, maxCause)}
 		size += len(cause.Message) + len(cause.Field)
 		if size > MaxMessage || i == MaxCauses {
 			message.left = len(errs) - i
@@ -119,23 +119,23 @@ func leftOut(n int) metav1.StatusCause {
 func Shortened(st *metav1.Status) *metav1.Status {
 	out := metav1.Status{
 		TypeMeta: st.TypeMeta,
-		Status:   shortened(st.Status, maxCause),
+		Status:   Truncate(st.Status, maxCause),
 		Code:     st.Code,
 		Message:  st.Message,
-		Reason:   metav1.StatusReason(shortened(string(st.Reason), maxCause)),
+		Reason:   metav1.StatusReason(Truncate(string(st.Reason), maxCause)),
 		ListMeta: metav1.ListMeta{
-			SelfLink:           shortened(st.SelfLink, maxCause),
-			ResourceVersion:    shortened(st.ResourceVersion, maxCause),
-			Continue:           shortened(st.Continue, maxCause),
+			SelfLink:           Truncate(st.SelfLink, maxCause),
+			ResourceVersion:    Truncate(st.ResourceVersion, maxCause),
+			Continue:           Truncate(st.Continue, maxCause),
 			RemainingItemCount: st.RemainingItemCount,
 		},
 	}
 	if d := st.Details; d != nil {
 		out.Details = &metav1.StatusDetails{
 			Name:              d.Name,
-			Group:             shortened(d.Group, maxCause),
-			Kind:              shortened(d.Kind, maxCause),
-			UID:               types.UID(shortened(string(d.UID), maxCause)),
+			Group:             Truncate(d.Group, maxCause),
+			Kind:              Truncate(d.Kind, maxCause),
+			UID:               types.UID(Truncate(string(d.UID), maxCause)),
 			Causes:            d.Causes,
 			RetryAfterSeconds: d.RetryAfterSeconds,
 		}
@@ -145,7 +145,7 @@ func Shortened(st *metav1.Status) *metav1.Status {
 
 // bounded cuts the texts and causes of st to the limits.
 func bounded(st *metav1.Status) *metav1.Status {
-	st.Message = shortened(st.Message, MaxMessage)
+	st.Message = Truncate(st.Message, MaxMessage)
 	if st.Details == nil {
 		return st
 	}
@@ -160,7 +160,7 @@ func bounded(st *metav1.Status) *metav1.Status {
 	}
 	details := *st.Details // they may be shared
 	st.Details = &details
-	details.Name = shortened(details.Name, maxCause)
+	details.Name = Truncate(details.Name, maxCause)
 	details.Causes = boundedCauses(details.Causes)
 	return st
 }
@@ -170,7 +170,7 @@ func boundedCauses(causes []metav1.StatusCause) []metav1.StatusCause {
 	out := make([]metav1.StatusCause, 0, len(causes))
 	size := 0
 	for i, c := range causes {
-		c.Message, c.Field = shortened(c.Message, maxCause), shortened(c.Field, maxCause)
+		c.Message, c.Field = Truncate(c.Message, maxCause), Truncate(c.Field, maxCause)
 		size += len(c.Message) + len(c.Field)
 		if size > MaxMessage || len(out) == MaxCauses {
 			return append(out, leftOut(len(causes)-i))
@@ -180,8 +180,8 @@ func boundedCauses(causes []metav1.StatusCause) []metav1.StatusCause {
 	return out
 }
 
-// shortened returns s, or its first n bytes with a note of how much is left out.
-func shortened(s string, n int) string {
+// Truncate returns s, or its first n bytes with a note of how much is left out.
+func Truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

@@ -3,6 +3,7 @@ package aggregation_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -189,6 +190,37 @@ func TestUnboundedResponsesAreCut(t *testing.T) {
 	r.Header.Set("Upgrade", "odd/1")
 	if w := b.send(eve, r); w.Code != 503 || w.Body.String() != "the response headers are too long\n" {
 		t.Errorf("unbounded headers of an upgrade: got %d %s", w.Code, w.Body)
+	}
+}
+
+// TestConditionQuotesLittleOfAResponse: a server that answers with a long text that is not HTTP does
+// not fill its APIService.
+func TestConditionQuotesLittleOfAResponse(t *testing.T) {
+	ca := newAuthority(t)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					_, _ = io.WriteString(conn, strings.Repeat("x", 900_000)+"\r\n\r\n")
+				}
+			}()
+		}
+	}()
+	b := start(t, nil)
+	b.board.put(name, apiService(int32(l.Addr().(*net.TCPAddr).Port), ca.pem))
+	b.eventually("checked", func() bool { return b.condition(name) != "" })
+	if got := b.condition(name); len(got) > 5000 || !strings.Contains(got, `malformed HTTP response "xxx`) {
+		t.Errorf("got a condition of %d bytes: %.300s", len(got), got)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"binnacle/libs/api"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/status"
 )
 
 const (
@@ -30,6 +31,9 @@ const (
 	attempts = 5
 	// checkUser is the user of the requests.
 	checkUser = "system:kube-aggregator"
+	// maxConditionMessage is the approximate maximum size of the message of a condition in bytes. An
+	// error may quote a response head of a megabyte.
+	maxConditionMessage = 4 << 10
 	// failedDiscovery is the reason if the server does not respond successfully.
 	failedDiscovery = "FailedDiscoveryCheck"
 )
@@ -169,9 +173,10 @@ func (r *remote) recordCheck(c apiregistrationv1.APIServiceCondition) (changed b
 }
 
 // condition returns a condition Available with the current time.
-func (r *remote) condition(status apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
+func (r *remote) condition(is apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{
-		Type: apiregistrationv1.Available, Status: status, LastTransitionTime: metav1.NewTime(r.all.Now()), Reason: reason, Message: fmt.Sprintf(format, args...),
+		Type: apiregistrationv1.Available, Status: is, LastTransitionTime: metav1.NewTime(r.all.Now()), Reason: reason,
+		Message: status.Truncate(fmt.Sprintf(format, args...), maxConditionMessage),
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -78,6 +79,10 @@ func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServic
 	return true
 }
 
+// maxEventReason is the approximate maximum size in bytes of the reason in an Event's message, which
+// has at most 1 KiB in events.k8s.io/v1. A reason may quote a response head of a megabyte.
+const maxEventReason = 512
+
 // RecordWebhookEvent creates an Event about a webhook for its configuration. It logs failures.
 func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log *slog.Logger, n webhooks.Notice) {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
@@ -85,7 +90,7 @@ func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log 
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: "admission-webhook-", Namespace: metav1.NamespaceDefault},
 		InvolvedObject: corev1.ObjectReference{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: n.Kind, Name: n.Configuration},
 		Type:           corev1.EventTypeWarning, Reason: "WebhookUnreachable",
-		Message: fmt.Sprintf("admission webhook %q is not called until it answers again: %s", n.Webhook, n.Reason),
+		Message: fmt.Sprintf("admission webhook %q is not called until it answers again: %s", n.Webhook, status.Truncate(n.Reason, maxEventReason)),
 		Source:  corev1.EventSource{Component: "binnacle-apiserver"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	if n.Reachable {
