@@ -9,6 +9,9 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+
+	"binnacle/libs/limit"
+	"binnacle/services/apiserver/internal/request"
 )
 
 const (
@@ -23,12 +26,15 @@ const (
 	skippedHTML = "text/HTML"
 )
 
-// PageLimiter limits the number of pages that are held while their links are rewritten.
-type PageLimiter struct{ slots chan struct{} }
+// PageLimiter limits the number of pages that are held while their links are rewritten. Principals
+// share it, because the server of a page may send it slowly.
+type PageLimiter struct{ slots *limit.Queue[string] }
 
 // NewPageLimiter returns a PageLimiter for most pages at a time. Each page is held until its
 // response has ended.
-func NewPageLimiter(most int) *PageLimiter { return &PageLimiter{make(chan struct{}, most)} }
+func NewPageLimiter(most int) *PageLimiter {
+	return &PageLimiter{limit.New[string](limit.Options{Size: most, Share: true})}
+}
 
 // Transport returns a round tripper for a proxy that rewrites links. Pages that are too large for
 // that, or exceed its limit, pass unchanged. The contexts of requests must end with the
@@ -62,13 +68,12 @@ func (b *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !isPage(resp) {
 		return resp, nil
 	}
-	select {
-	case b.limiter.slots <- struct{}{}:
-	default:
+	slot := limit.Claim[string]{Key: request.Principal(r.Context())}
+	if !b.limiter.slots.TryAcquire(slot) {
 		skipRewrite(resp)
 		return resp, nil
 	}
-	release := func() { <-b.limiter.slots }
+	release := func() { b.limiter.slots.Release(slot) }
 	stop := context.AfterFunc(r.Context(), release)
 	// Each link grows by at most the location that the proxy sends to the server.
 	link := len("https://") + len(r.Header.Get("X-Forwarded-Host")) + len(r.Header.Get("X-Forwarded-Uri"))

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 
 	"binnacle/services/apiserver/internal/proxy/responselimit"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // errs responds with the text of an error.
@@ -38,6 +40,7 @@ func front(t *testing.T, limiter *responselimit.PageLimiter, serve http.HandlerF
 		w.Header().Set("Own", "kept")
 		to := *at
 		to.Path = strings.TrimPrefix(r.URL.Path, "/here")
+		r = r.WithContext(requesttest.WithUser(r.Context(), &request.User{Name: r.URL.Query().Get("user")}))
 		proxy.NewUpgradeAwareHandler(&to, limiter.Transport(below), true, false, errs{}).ServeHTTP(w, r)
 	}))
 	t.Cleanup(s.Close)
@@ -137,9 +140,9 @@ func TestEndlessPageIsStreamed(t *testing.T) {
 	}
 }
 
-// TestPageSlotsAreReleased checks that pages are not rewritten while others hold all slots, and are
-// rewritten again afterwards.
-func TestPageSlotsAreReleased(t *testing.T) {
+// TestPageSlotsAreShared checks that the pages of a principal are not rewritten while others hold its
+// share of the slots, and are rewritten again afterwards. Pages of another principal are.
+func TestPageSlotsAreShared(t *testing.T) {
 	came := make(chan bool, 100)
 	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -171,6 +174,9 @@ func TestPageSlotsAreReleased(t *testing.T) {
 		return strings.Contains(got, "/here/x")
 	}
 	for rewritten() { // until the last page holds its slot
+	}
+	if _, got := ask(t, s, "/here/page?user=other", 1<<20); !strings.Contains(got, "/here/x") {
+		t.Errorf("got the page of another user %q, want it rewritten", got)
 	}
 	cancel()
 	for range pages {
