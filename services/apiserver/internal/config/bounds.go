@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/crd/conversion"
 	"binnacle/services/apiserver/internal/crd/schema"
 	"binnacle/services/apiserver/internal/json/jsonpatch"
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
 	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/handlers"
@@ -158,7 +159,8 @@ func (b *Bounds) BoundTable() []Bound {
 		{connectionBounds, "logs, exec, port-forward and proxies", "",
 			fmt.Sprintf("a quarter of the open file limit, from %s to %s", count(b.MinProxied), count(b.MaxProxied)),
 			"429", "open files: each has two connections"},
-		{connectionBounds, "proxied HTML pages whose links are rewritten", "", count(b.Pages) + " at a time", "passes unchanged", "memory"},
+		{connectionBounds, "proxied HTML pages whose links are rewritten", "", count(b.Pages) + " at a time; half of them per principal", "passes unchanged", "memory"},
+		{connectionBounds, "WebSocket frame of exec and attach", "", size(kubeletproxy.MaxFrame), "the connection is closed", "memory"},
 
 		{serverBounds, "response of an admission webhook", "",
 			fmt.Sprintf("%s, %s values", size(webhooks.MaxResponse), count(webhooks.MaxValues)),

@@ -103,7 +103,9 @@ func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, 
 		return
 	}
 	if translate && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
-		u.translate(u.closeWithRequest(w, r), r, at, s)
+		client := u.closeWithRequest(w, r)
+		client.limitFrames = true
+		u.translate(client, r, at, s)
 		return
 	}
 	u.upgrade(w, r, at, errs)
@@ -134,15 +136,16 @@ func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, 
 }
 
 // closingWriter closes a hijacked connection when the request's context ends. net/http does not do
-// that.
+// that. It also limits the rate and, if limitFrames is set, the WebSocket frames of the connection.
 type closingWriter struct {
 	http.ResponseWriter
-	ctx  context.Context
-	rate int64
+	ctx         context.Context
+	rate        int64
+	limitFrames bool
 }
 
 func (u *Upstream) closeWithRequest(w http.ResponseWriter, r *http.Request) *closingWriter {
-	return &closingWriter{w, r.Context(), u.options.MaxBytesPerSecond}
+	return &closingWriter{ResponseWriter: w, ctx: r.Context(), rate: u.options.MaxBytesPerSecond}
 }
 
 // Hijack implements http.Hijacker.
@@ -152,6 +155,9 @@ func (e *closingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		closing := conn
 		context.AfterFunc(e.ctx, func() { _ = closing.Close() })
 		conn, rw = limit(conn, rw, e.rate)
+		if e.limitFrames {
+			conn, rw = limitFrames(conn, rw)
+		}
 	}
 	return conn, rw, err
 }

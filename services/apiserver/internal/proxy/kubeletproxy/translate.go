@@ -145,12 +145,20 @@ func (c *commandConn) NewConnection(resp *http.Response) (httpstream.Connection,
 	return nil, fmt.Errorf("unable to upgrade connection: %s", strings.TrimSpace(string(text)))
 }
 
-// readSizes reads the sizes of the client's terminal until the connection ends.
+// maxSizeText is the maximum size in bytes of the text of a terminal size. The decoder holds a whole
+// text in memory.
+const maxSizeText = 4 << 10
+
+// readSizes reads the sizes of the client's terminal until the connection ends. After an invalid one
+// it discards the rest, so that the other channels continue.
 func readSizes(ctx context.Context, from io.Reader, to chan<- remotecommand.TerminalSize) {
-	d := json.NewDecoder(from)
+	text := &io.LimitedReader{R: from}
+	d := json.NewDecoder(text)
 	for {
 		var size remotecommand.TerminalSize
+		text.N = maxSizeText
 		if err := d.Decode(&size); err != nil {
+			_, _ = io.Copy(io.Discard, from)
 			return
 		}
 		select {

@@ -1,0 +1,73 @@
+package kubeletproxy
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"net"
+)
+
+// MaxFrame is the maximum size in bytes of a WebSocket frame of a translated command. The library
+// that splits frames into channels holds a whole frame in memory, of up to 32 MiB. kubectl sends
+// frames of 33 KiB.
+const MaxFrame = 1 << 20
+
+var errFrame = errors.New("the WebSocket frame is too long")
+
+// frameLimiter is a WebSocket connection. Reading fails at a frame that is longer than MaxFrame.
+type frameLimiter struct {
+	net.Conn
+	in   *bufio.Reader
+	left uint64 // bytes of the current frame
+}
+
+// limitFrames returns the connection and its buffers with a limit of frames. It keeps buffered
+// input.
+func limitFrames(conn net.Conn, rw *bufio.ReadWriter) (net.Conn, *bufio.ReadWriter) {
+	l := &frameLimiter{Conn: conn, in: rw.Reader}
+	return l, bufio.NewReadWriter(bufio.NewReader(l), rw.Writer)
+}
+
+func (l *frameLimiter) Read(b []byte) (int, error) {
+	if l.left == 0 {
+		var err error
+		if l.left, err = frameSize(l.in); err != nil {
+			return 0, err
+		}
+	}
+	n, err := l.in.Read(b[:min(uint64(len(b)), l.left)])
+	l.left -= uint64(n)
+	return n, err
+}
+
+// frameSize returns the size of the next frame in bytes, with its header (RFC 6455, 5.2). It
+// consumes nothing.
+func frameSize(in *bufio.Reader) (uint64, error) {
+	head, err := in.Peek(2)
+	if err != nil {
+		return 0, err
+	}
+	size, payload := 2, uint64(head[1]&0x7f)
+	switch payload {
+	case 126:
+		size += 2
+	case 127:
+		size += 8
+	}
+	if head[1]&0x80 != 0 { // masked
+		size += 4
+	}
+	if head, err = in.Peek(size); err != nil {
+		return 0, err
+	}
+	switch payload {
+	case 126:
+		payload = uint64(binary.BigEndian.Uint16(head[2:]))
+	case 127:
+		payload = binary.BigEndian.Uint64(head[2:])
+	}
+	if payload > MaxFrame {
+		return 0, errFrame
+	}
+	return uint64(size) + payload, nil
+}
