@@ -5,6 +5,7 @@ package eventratelimit
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
@@ -30,13 +31,16 @@ type Plugin struct {
 	now    func() time.Time
 }
 
+// digest identifies a key, which may have a megabyte.
+type digest [sha256.Size]byte
+
 // limit counts in one bucket per key. Least recently used buckets are evicted first.
 type limit struct {
 	Limit
 	key func(*admission.Request) string
 
 	mu      sync.Mutex // leaf lock
-	buckets *lru.Cache[string, *rate.Limiter]
+	buckets *lru.Cache[digest, *rate.Limiter]
 }
 
 // New returns the plugin. now returns the current time.
@@ -48,7 +52,7 @@ func New(c *Configuration, now func() time.Time) (*Plugin, error) {
 		if size == 0 || l.Type == Server {
 			size = defaultCacheSize
 		}
-		buckets, err := lru.New[string, *rate.Limiter](size)
+		buckets, err := lru.New[digest, *rate.Limiter](size)
 		if err != nil {
 			return nil, err
 		}
@@ -77,12 +81,13 @@ func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 
 // allow takes a token from the bucket of a key.
 func (l *limit) allow(key string, now time.Time) bool {
+	id := digest(sha256.Sum256([]byte(key)))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, ok := l.buckets.Get(key)
+	b, ok := l.buckets.Get(id)
 	if !ok {
 		b = rate.NewLimiter(rate.Limit(l.QPS), int(l.Burst))
-		l.buckets.Add(key, b)
+		l.buckets.Add(id, b)
 	}
 	return b.AllowN(now, 1)
 }

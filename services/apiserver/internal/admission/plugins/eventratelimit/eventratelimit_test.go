@@ -1,6 +1,9 @@
 package eventratelimit_test
 
 import (
+	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,6 +98,40 @@ func TestLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLongKeysAreNotKept: events choose the keys, and a cache is limited by their number.
+func TestLongKeysAreNotKept(t *testing.T) {
+	conf, err := eventratelimit.Load([]byte(head + "limits: [{type: SourceAndObject, qps: 1, burst: 1}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := eventratelimit.New(conf, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := heap()
+	for i := range 100 {
+		name := strings.Repeat("x", 1<<20) + strconv.Itoa(i)
+		if err := p.Validate(t.Context(), &admission.Request{
+			Operation: admission.Create, Resource: &registry.Kind{}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Event"},
+			Object: &corev1.Event{InvolvedObject: corev1.ObjectReference{Name: name}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := heap(); after > before+16<<20 {
+		t.Errorf("100 keys of 1 MiB: got %d MiB of memory, want at most 16", (after-before)>>20)
+	}
+	runtime.KeepAlive(p)
+}
+
+// heap returns the size of the heap after a garbage collection.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func TestInvalidConfigurations(t *testing.T) {

@@ -7,6 +7,7 @@ package imagepolicy
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -160,11 +161,12 @@ func (p *Plugin) review(ctx context.Context, r *admission.Request, pod *corev1.P
 
 // status returns the service's response, possibly from the cache.
 func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageReviewSpec) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
-	key, err := json.Marshal(spec)
+	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
-	if st, ok := p.answers.Get(string(key)); ok {
+	key := sha256.Sum256(text) // the text may have a megabyte
+	if st, ok := p.answers.Get(key); ok {
 		return st.(*imagepolicyv1alpha1.ImageReviewStatus), nil
 	}
 	body, err := json.Marshal(&imagepolicyv1alpha1.ImageReview{
@@ -182,7 +184,7 @@ func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageRevie
 		ttl = p.config.AllowTTL
 	}
 	if ttl > 0 {
-		p.answers.Add(string(key), st, ttl)
+		p.answers.Add(key, st, ttl)
 	}
 	return st, nil
 }
