@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"binnacle/libs/certchain"
 )
 
 var errNoCertificate = errors.New("no client certificate")
@@ -74,11 +76,7 @@ func (g *Guard) verifyCertificate(r *http.Request) error {
 		return nil
 	}
 	options.CurrentTime = now
-	options.Intermediates = x509.NewCertPool()
-	for _, c := range r.TLS.PeerCertificates[1:] {
-		options.Intermediates.AddCert(c)
-	}
-	if _, err := leaf.Verify(options); err != nil {
+	if _, err := certchain.Verify(r.TLS.PeerCertificates, options); err != nil {
 		return err
 	}
 	if name := leaf.Subject.CommonName; len(g.options.Names) > 0 && !slices.Contains(g.options.Names, name) {

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
+	"binnacle/libs/certchain"
 	"binnacle/libs/limit"
 	"binnacle/libs/reviews"
 	"binnacle/libs/serving/conns"
@@ -161,11 +162,8 @@ func (a *Authorizer) certificate(r *http.Request) (*x509.Certificate, error) {
 		return nil, errors.New("authentication required: bearer token or client certificate")
 	}
 	leaf := r.TLS.PeerCertificates[0]
-	options.CurrentTime, options.Intermediates = a.now(), x509.NewCertPool()
-	for _, c := range r.TLS.PeerCertificates[1:] {
-		options.Intermediates.AddCert(c)
-	}
-	if _, err := leaf.Verify(options); err != nil {
+	options.CurrentTime = a.now()
+	if _, err := certchain.Verify(r.TLS.PeerCertificates, options); err != nil {
 		return nil, errors.New("the client certificate is not valid")
 	}
 	if leaf.Subject.CommonName == "" {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/asn1"
 
 	"binnacle/libs/authenticator"
+	"binnacle/libs/certchain"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -125,15 +126,10 @@ func (v *verification) validFor(pool *x509.CertPool, leaf *x509.Certificate, now
 
 // verifyClient verifies the chain presented by a client and returns its expiry.
 func verifyClient(pool *x509.CertPool, presented []*x509.Certificate, now time.Time) (time.Time, error) {
-	intermediates := x509.NewCertPool()
-	for _, cert := range presented[1:] {
-		intermediates.AddCert(cert)
-	}
-	chains, err := presented[0].Verify(x509.VerifyOptions{
-		Roots:         pool,
-		Intermediates: intermediates,
-		CurrentTime:   now,
-		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	chains, err := certchain.Verify(presented, x509.VerifyOptions{
+		Roots:       pool,
+		CurrentTime: now,
+		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: client certificate: %w", ErrInvalid, err)

@@ -1,0 +1,49 @@
+// Package certchain verifies the certificates that the other side of a TLS connection presents.
+//
+// The cost of a signature check depends on the key of the issuer. crypto/x509 checks up to a hundred
+// signatures with the keys of presented intermediate certificates, whether or not these are trusted. A
+// client without credentials can choose keys for which all checks together take a minute. Verify
+// therefore uses the keys of certificates only that a root vouches for.
+//
+// Callers verify client certificates: the API server, package callerauth for the webhooks, and the
+// console. The package has no state.
+package certchain
+
+import (
+	"crypto/x509"
+	"fmt"
+)
+
+// maxCertificates is the maximum number of presented certificates. Chains have three or four.
+const maxCertificates = 10
+
+// Verify verifies the first certificate with the others as intermediates, which may be in any order.
+// It ignores o.Intermediates.
+func Verify(presented []*x509.Certificate, o x509.VerifyOptions) ([][]*x509.Certificate, error) {
+	if len(presented) > maxCertificates {
+		return nil, fmt.Errorf("%d certificates were presented; at most %d are verified", len(presented), maxCertificates)
+	}
+	o.Intermediates = trusted(presented[1:], o)
+	return presented[0].Verify(o)
+}
+
+// trusted returns the certificates with a chain to a root.
+func trusted(certificates []*x509.Certificate, o x509.VerifyOptions) *x509.CertPool {
+	o.Intermediates = x509.NewCertPool()
+	o.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+	o.DNSName = ""
+	for n := -1; n != len(certificates); { // until no more are trusted
+		n = len(certificates)
+		var rest []*x509.Certificate
+		for i := n - 1; i >= 0; i-- { // the one that a root has signed is usually the last
+			c := certificates[i]
+			if _, err := c.Verify(o); err != nil {
+				rest = append([]*x509.Certificate{c}, rest...)
+			} else {
+				o.Intermediates.AddCert(c)
+			}
+		}
+		certificates = rest
+	}
+	return o.Intermediates
+}

@@ -1,0 +1,102 @@
+package certchain_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/libs/certchain"
+)
+
+// authority is a certificate with its key.
+type authority struct {
+	*x509.Certificate
+	key *ecdsa.PrivateKey
+}
+
+// issue returns a certificate that an authority signed; nil for a self-signed one.
+func issue(t *testing.T, by *authority, name string, isCA bool) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: isCA, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	if !isCA {
+		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	}
+	if by == nil {
+		by = &authority{template, key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by.Certificate, key.Public(), by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{c, key}
+}
+
+func TestVerify(t *testing.T) {
+	root := issue(t, nil, "root", true)
+	first := issue(t, root, "first", true)
+	second := issue(t, first, "second", true)
+	client := issue(t, second, "client", false)
+	other := issue(t, nil, "second", true)                          // the name of a trusted one
+	forged := issue(t, issue(t, nil, "other", true), "first", true) // another issuer
+	leaf := issue(t, root, "leaf", false)
+	below := issue(t, leaf, "below", false) // a leaf is no issuer
+	pool := x509.NewCertPool()
+	pool.AddCert(root.Certificate)
+	options := x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	for _, c := range []struct {
+		name      string
+		presented []*authority
+		want      string // part of the error, "" for none
+	}{
+		{"issued by the root", []*authority{leaf}, ""},
+		{"a chain", []*authority{client, second, first}, ""},
+		{"a chain with the root", []*authority{client, second, first, root}, ""},
+		{"a chain in another order", []*authority{client, first, second}, ""},
+		{"a chain among others", []*authority{client, other, second, forged, first}, ""},
+		{"a missing intermediate", []*authority{client, second}, "unknown authority"},
+		{"a leaf as an issuer", []*authority{below, leaf}, "unknown authority"},
+		{"a CA as a client", []*authority{first}, ""},
+		{"ten certificates", append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 7)...), ""},
+		{"eleven certificates", append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 8)...), "11 certificates were presented"},
+	} {
+		var presented []*x509.Certificate
+		for _, p := range c.presented {
+			presented = append(presented, p.Certificate)
+		}
+		_, err := certchain.Verify(presented, options)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestUntrustedKeysAreNotUsed: a check of a signature is as expensive as the owner of the key likes.
+// The error of crypto/x509 names an issuer whose key it has used in vain.
+func TestUntrustedKeysAreNotUsed(t *testing.T) {
+	pool := x509.NewCertPool()
+	pool.AddCert(issue(t, nil, "root", true).Certificate)
+	client := issue(t, issue(t, nil, "issuer", true), "client", false)
+	presented := []*x509.Certificate{client.Certificate, issue(t, nil, "issuer", true).Certificate}
+	_, err := certchain.Verify(presented, x509.VerifyOptions{Roots: pool})
+	if err == nil || strings.Contains(err.Error(), "candidate authority") {
+		t.Errorf("got %v, want an error that names no candidate", err)
+	}
+}
