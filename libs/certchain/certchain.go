@@ -3,13 +3,15 @@
 // The cost of a signature check depends on the key of the issuer. crypto/x509 checks up to a hundred
 // signatures with the keys of presented intermediate certificates, whether or not these are trusted. A
 // client without credentials can choose keys for which all checks together take a minute. Verify
-// therefore uses the keys of certificates only that a root vouches for.
+// uses only the keys of certificates with a chain to a root.
 //
-// Callers verify client certificates: the API server, package callerauth for the webhooks, and the
-// console. The package has no state.
+// The API server, package callerauth for the webhooks, and the console verify client certificates. The
+// API server also verifies servers that a Service names, because a tenant may own the Service. The
+// package has no state.
 package certchain
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 )
@@ -46,4 +48,21 @@ func trusted(certificates []*x509.Certificate, o x509.VerifyOptions) *x509.CertP
 		certificates = rest
 	}
 	return o.Intermediates
+}
+
+// Bound makes a client verify servers with Verify. It affects only a configuration with a ServerName
+// that verifies servers at all.
+func Bound(c *tls.Config) {
+	roots, name := c.RootCAs, c.ServerName
+	if c.InsecureSkipVerify || name == "" {
+		return
+	}
+	c.InsecureSkipVerify = true //nolint:gosec // VerifyConnection verifies
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		_, err := Verify(s.PeerCertificates, x509.VerifyOptions{Roots: roots, DNSName: name})
+		if err != nil {
+			return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+		}
+		return nil
+	}
 }

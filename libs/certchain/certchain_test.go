@@ -4,9 +4,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"io"
 	"math/big"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +36,8 @@ func issue(t *testing.T, by *authority, name string, isCA bool) *authority {
 		IsCA: isCA, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	if !isCA {
-		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+		template.DNSNames = []string{name}
 	}
 	if by == nil {
 		by = &authority{template, key}
@@ -98,5 +102,36 @@ func TestUntrustedKeysAreNotUsed(t *testing.T) {
 	_, err := certchain.Verify(presented, x509.VerifyOptions{Roots: pool})
 	if err == nil || strings.Contains(err.Error(), "candidate authority") {
 		t.Errorf("got %v, want an error that names no candidate", err)
+	}
+}
+
+func TestBoundVerifiesServers(t *testing.T) {
+	root := issue(t, nil, "root", true)
+	intermediate := issue(t, root, "intermediate", true)
+	pool := x509.NewCertPool()
+	pool.AddCert(root.Certificate)
+	for _, c := range []struct {
+		name, want string // part of the error, "" for none
+		by         *authority
+		config     *tls.Config
+	}{
+		{"trusted", "", intermediate, &tls.Config{RootCAs: pool, ServerName: "server"}},
+		{"another name", "valid for server, not other", intermediate, &tls.Config{RootCAs: pool, ServerName: "other"}},
+		{"another authority", "tls: failed to verify certificate: x509: certificate signed by unknown authority", issue(t, nil, "other", true), &tls.Config{RootCAs: pool, ServerName: "server"}},
+		{"no verification", "", issue(t, nil, "other", true), &tls.Config{ServerName: "other", InsecureSkipVerify: true}},
+	} {
+		server := issue(t, c.by, "server", false)
+		here, there := net.Pipe()
+		go func() {
+			defer there.Close()
+			_ = tls.Server(there, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{server.Raw, c.by.Raw}, PrivateKey: server.key}}}).Handshake()
+			_, _ = io.Copy(io.Discard, there)
+		}()
+		certchain.Bound(c.config)
+		err := tls.Client(here, c.config).Handshake()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+		here.Close()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"binnacle/libs/certchain"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -50,6 +51,7 @@ func dialTLSWithRequest(dial Dial, c *tls.Config, atMost time.Duration) Dial {
 			_ = raw.Close()
 			return nil, err
 		}
+		certchain.Bound(c)
 		conn := tls.Client(raw, c)
 		if err := conn.HandshakeContext(ctx); err != nil {
 			_ = raw.Close()

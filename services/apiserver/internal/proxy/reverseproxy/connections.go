@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"binnacle/libs/certchain"
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 	"binnacle/services/apiserver/internal/proxy/responselimit"
 )
@@ -28,6 +29,7 @@ func Connections(dial func(ctx context.Context, network, addr string) (net.Conn,
 	return clientcerts.NewPool(certificate, func(show clientcerts.CertificateFunc) *http.Transport {
 		security := security.Clone()
 		security.GetClientCertificate = show
+		certchain.Bound(security)
 		return newTransport(dial, security)
 	})
 }

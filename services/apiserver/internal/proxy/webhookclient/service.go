@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
 
+	"binnacle/libs/certchain"
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
@@ -127,6 +128,7 @@ func pool(c *transport.Config) (*clientcerts.Pool, error) {
 	if security == nil {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
+	certchain.Bound(security)
 	if !followed {
 		return clientcerts.Fixed(open(c, security)), nil
 	}
