@@ -16,14 +16,14 @@ import (
 	"fmt"
 )
 
-// maxCertificates is the maximum number of presented certificates. Chains have three or four.
-const maxCertificates = 10
+// MaxCertificates is the maximum number of presented certificates. Chains have three or four.
+const MaxCertificates = 10
 
 // Verify verifies the first certificate with the others as intermediates, which may be in any order.
 // It ignores o.Intermediates.
 func Verify(presented []*x509.Certificate, o x509.VerifyOptions) ([][]*x509.Certificate, error) {
-	if len(presented) > maxCertificates {
-		return nil, fmt.Errorf("%d certificates were presented; at most %d are verified", len(presented), maxCertificates)
+	if len(presented) > MaxCertificates {
+		return nil, fmt.Errorf("%d certificates were presented; at most %d are verified", len(presented), MaxCertificates)
 	}
 	o.Intermediates = trusted(presented[1:], o)
 	return presented[0].Verify(o)

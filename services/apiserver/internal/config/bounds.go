@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"binnacle/libs/authenticator"
+	"binnacle/libs/certchain"
 	"binnacle/libs/serving/conns"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/api/requestinfo"
@@ -160,6 +161,7 @@ func (b *Bounds) BoundTable() []Bound {
 			fmt.Sprintf("a quarter of the open file limit, from %s to %s", count(b.MinProxied), count(b.MaxProxied)),
 			"429", "open files: each has two connections"},
 		{connectionBounds, "proxied HTML pages whose links are rewritten", "", count(b.Pages) + " at a time; half of them per principal", "passes unchanged", "memory"},
+		{connectionBounds, "certificates that a client presents", "", count(certchain.MaxCertificates), "401", "CPU before authentication"},
 		{connectionBounds, "WebSocket frame of exec and attach", "", size(kubeletproxy.MaxFrame), "the connection is closed", "memory"},
 
 		{serverBounds, "response of an admission webhook", "",
