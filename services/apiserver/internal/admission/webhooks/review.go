@@ -70,8 +70,8 @@ func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.Vie
 	return review, nil
 }
 
-// body returns the encoded AdmissionReview as a list of parts: the first part, which is different for
-// each call, and the others, most of which all calls share.
+// body returns the encoded AdmissionReview as a list of parts. The first part differs between calls.
+// Calls share most other parts.
 func (r *reviewRequest) body(version string, uid types.UID, dryRun bool) (first []byte, others [][]byte) {
 	first = fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","request":{"uid":"%s",`, version, uid)
 	return first, [][]byte{

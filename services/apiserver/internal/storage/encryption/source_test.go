@@ -17,7 +17,7 @@ import (
 // kept is a source of values that do not change.
 type kept struct {
 	items []storage.KeyValue
-	// ends is called by Follow and returns its error.
+	// follow is called by Follow and returns its error.
 	follow func(ctx context.Context) error
 }
 
@@ -26,7 +26,7 @@ func (k kept) Load(_ context.Context, page func([]storage.KeyValue) error) (stor
 }
 
 func (k kept) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
-	return k.ends(ctx)
+	return k.follow(ctx)
 }
 
 func (kept) Progress(context.Context) error { return nil }
@@ -76,7 +76,7 @@ func TestSourceFollowErrors(t *testing.T) {
 			live := openWith(t, builder(t), rules(rule("secrets", keys("aesgcm", key32))), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			source := newLoadedSource(t, kept{ends: func(inner context.Context) error {
+			source := newLoadedSource(t, kept{follow: func(inner context.Context) error {
 				if c.ends != nil {
 					return c.ends
 				}

@@ -271,35 +271,6 @@ func TestReviewedTextsAreNotKept(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
-// TestReviewedTextsAreNotKept: the cache of responses is limited by their number, and a pod may name a
-// megabyte of images.
-func TestReviewedTextsAreNotKept(t *testing.T) {
-	p, b, _ := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
-	b.respond(200, `{"status":{"allowed":true}}`)
-	ask := func(image string) {
-		t.Helper()
-		if err := p.Validate(t.Context(), request(pod(nil, image), admission.Create, "")); err != nil {
-			t.Fatal(err)
-		}
-		b.respond(200, `{"status":{"allowed":true}}`) // drops the recorded review
-	}
-	ask("i")
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
-	for i := range 100 {
-		ask(strings.Repeat("x", 1<<20) + strconv.Itoa(i))
-	}
-	if after := heap(); after > before+16<<20 {
-		t.Errorf("responses to 100 reviews of 1 MiB: got %d MiB of memory, want at most 16", (after-before)>>20)
-	}
-	runtime.KeepAlive(p)
-}
-
 func TestCanceledRequestsAreRejected(t *testing.T) {
 	plugin, b, _ := start(t, "defaultAllow: true")
 	b.respond(200, `{"status":{"allowed":true}}`)
