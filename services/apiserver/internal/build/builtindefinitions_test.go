@@ -84,7 +84,7 @@ func TestCustomResourceKeysDoNotCollide(t *testing.T) {
 	t.Parallel()
 	for _, k := range shared(t).server.catalogs.catalog.Kinds() {
 		group, resource, _ := strings.Cut(k.Stored.Prefix, "/")
-		if !k.Virtual && definition.HasOwnPlace(group, resource) {
+		if !k.Virtual && definition.HasOwnKeyPrefix(group, resource) {
 			t.Errorf("%s: a custom resource may have %s", k.GVK(), k.Stored.Prefix)
 		}
 	}

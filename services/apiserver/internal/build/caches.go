@@ -246,7 +246,7 @@ func (c *catalogs) definable() func(group, resource string) bool {
 		builtIn[k.GVR().GroupResource()] = true
 	}
 	return func(group, resource string) bool {
-		return definition.HasOwnPlace(group, resource) && !builtIn[schema.GroupResource{Group: group, Resource: resource}]
+		return definition.HasOwnKeyPrefix(group, resource) && !builtIn[schema.GroupResource{Group: group, Resource: resource}]
 	}
 }
 
@@ -283,7 +283,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 			}
 		}
 		if k.GVR() == definitions() {
-			r.Outline, r.Defines, r.Packed = new(definition.Outliner).Unowned, crdinformer.Defines(c.codec,
+			r.Outline, r.Defines, r.Packed = new(definition.Outliner).WithoutSchemas, crdinformer.Defines(c.codec,
 				c.root, c.definable(), !gates.Enabled(features.CustomResourceFieldSelectors)), true
 		}
 		// No part of a secret may enter the value dictionary, which outlives the object.

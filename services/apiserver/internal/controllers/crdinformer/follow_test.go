@@ -102,7 +102,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	cache, err := watchcache.New(watchcache.Config{
 		Source: r.source, Newest: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
-			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).Unowned, Defines: crdinformer.Defines(c, "/registry", definable, false), Packed: true,
+			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).WithoutSchemas, Defines: crdinformer.Defines(c, "/registry", definable, false), Packed: true,
 			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 				a, err := r.coder.Attributes(value)
 				return watchcache.Attributes{Name: a.Name}, err

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// rawObjects returns a response with the text of a list of objects.
+// rawObjects returns a handler that responds with converted objects. objects is a list of JSON values.
 func rawObjects(objects string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/json")
@@ -16,19 +16,20 @@ func rawObjects(objects string) func(http.ResponseWriter) {
 	}
 }
 
-// TestResponseIsBoundedByRequest checks that larger responses are not read or not decoded.
+// TestResponseIsBoundedByRequest checks that a response that is too large for the request is rejected
+// before it takes much memory.
 func TestResponseIsBoundedByRequest(t *testing.T) {
-	const about = "conversion webhook for conv.test/v1, Kind=Ep "
+	const prefix = "conversion webhook for conv.test/v1, Kind=Ep "
 	for name, c := range map[string]struct {
 		objects, want string
-		most          uint64 // bytes that may be allocated
+		maxAlloc      uint64 // bytes
 	}{
-		"far too many":    {"{}" + strings.Repeat(",{}", 4<<20), about + "failed: unexpected error when reading response body", 20 << 20},
-		"too many values": {"{}" + strings.Repeat(",{}", 300_000), about + "failed: the response has too many values", 20 << 20},
-		"too many":        {"{}" + strings.Repeat(",{}", 100_000), about + "returned 100001 objects, expected 1", 20 << 20},
-		"too long":        {`{"apiVersion":"conv.test/v2","kind":"Ep","x":"` + strings.Repeat("x", 2<<20) + `"}`, about + "failed: unexpected error when reading response body", 20 << 20},
+		"far too many":    {"{}" + strings.Repeat(",{}", 4<<20), prefix + "failed: unexpected error when reading response body", 20 << 20},
+		"too many values": {"{}" + strings.Repeat(",{}", 300_000), prefix + "failed: the response has too many values", 20 << 20},
+		"too many":        {"{}" + strings.Repeat(",{}", 100_000), prefix + "returned 100001 objects, expected 1", 20 << 20},
+		"too long":        {`{"apiVersion":"conv.test/v2","kind":"Ep","x":"` + strings.Repeat("x", 2<<20) + `"}`, prefix + "failed: unexpected error when reading response body", 20 << 20},
 	} {
-		s := start(t)
+		s := startWebhook(t)
 		s.raw = rawObjects(c.objects)
 		w := s.webhook(t, "v1beta1")
 		convert := func() error {
@@ -41,17 +42,17 @@ func TestResponseIsBoundedByRequest(t *testing.T) {
 		err := convert()
 		runtime.ReadMemStats(&after)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %s", name, err, c.want)
+			t.Errorf("%s: got error %v, want one that contains %q", name, err, c.want)
 		}
-		if took := after.TotalAlloc - before.TotalAlloc - uint64(len(c.objects)); took > c.most {
-			t.Errorf("%s: %d bytes were allocated, want at most %d", name, took, c.most)
+		if got := after.TotalAlloc - before.TotalAlloc - uint64(len(c.objects)); got > c.maxAlloc {
+			t.Errorf("%s: Convert allocates %d bytes, want at most %d", name, got, c.maxAlloc)
 		}
 	}
 }
 
-// TestAllResponsesAreBoundedByObjects checks the limit on all responses of one conversion.
+// TestAllResponsesAreBoundedByObjects checks the limit on all responses of one Convert together.
 func TestAllResponsesAreBoundedByObjects(t *testing.T) {
-	s := start(t)
+	s := startWebhook(t)
 	filling := strings.Repeat("x", 4<<20)
 	s.change = changeObject(func(o, _ map[string]any) { o["filling"] = filling })
 	var docs [][]byte
@@ -59,12 +60,12 @@ func TestAllResponsesAreBoundedByObjects(t *testing.T) {
 		docs = append(docs, fmt.Appendf(nil, `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"},"x":%q}`, i, strings.Repeat("x", 1<<20+1)))
 	}
 	if _, err := s.webhook(t, "v1").Convert(t.Context(), docs[:2], "v2"); err != nil {
-		t.Errorf("two objects: got %v", err)
+		t.Errorf("Convert(two objects) = %v, want no error", err)
 	}
 	filling += filling
 	s.calls = nil
 	if _, err := s.webhook(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(s.calls) > 1 {
-		t.Errorf("after %d calls: got %v", len(s.calls), err)
+		t.Errorf("Convert(40 large objects) = %v after %d calls, want an error after the first", err, len(s.calls))
 	}
 	// Small objects that become large are bounded together.
 	s.calls, docs = nil, nil
@@ -78,6 +79,6 @@ func TestAllResponsesAreBoundedByObjects(t *testing.T) {
 		docs = append(docs, fmt.Appendf(nil, `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"}}`, i))
 	}
 	if _, err := s.webhook(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(s.calls) != 2 {
-		t.Errorf("2500 objects, after %d calls: got %v", len(s.calls), err)
+		t.Errorf("Convert(2500 small objects) = %v after %d calls, want an error after the second", err, len(s.calls))
 	}
 }

@@ -20,11 +20,11 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// call sends one request. If the response is valid, it passes the number of returned objects to
-// use, and the objects unless there are too many. use must not keep the objects. maxBytes bounds
-// the response.
-func (w *Webhook) call(ctx context.Context, batch []*document, want schema.GroupVersion, maxBytes int, use func(objects [][]byte, n int)) error {
-	req := &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: want.String()}
+// call sends one request. If the response is valid, it calls handleObjects with the number of returned
+// objects and, unless there are too many, the objects. handleObjects must not keep them. maxBytes
+// bounds the response.
+func (w *Webhook) call(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int, handleObjects func(objects [][]byte, n int)) error {
+	req := &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: target.String()}
 	values := extraValues
 	for _, d := range batch {
 		req.Objects = append(req.Objects, runtime.RawExtension{Raw: d.raw})
@@ -32,60 +32,62 @@ func (w *Webhook) call(ctx context.Context, batch []*document, want schema.Group
 	}
 	ctx, span := tracing.Start(ctx, "Call conversion webhook", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String("custom-resource-definition", w.name), attribute.String("desired-api-version", want.String()),
+			attribute.String("custom-resource-definition", w.name), attribute.String("desired-api-version", target.String()),
 			attribute.Int("object-count", len(batch)), attribute.String("UID", string(req.UID)),
 		}
 	})
 	defer span.End()
-	converted, r := convertedObjects{limit: len(batch)}, w.review(req)
-	var bad error
+	converted := convertedObjects{limit: len(batch)}
+	review := w.newReview(req)
+	var responseErr error
 	options := webhookclient.CallOptions{MaxBytes: int64(maxBytes), MaxValues: values, Transform: converted.extract, Then: func() {
-		response := r.result()
-		bad = w.checkResponse(r, response, req.UID)
-		if bad == nil {
-			use(converted.get(response))
+		response := review.result()
+		responseErr = w.checkResponse(review, response, req.UID)
+		if responseErr == nil {
+			handleObjects(converted.get(response))
 		}
 	}}
 	resume := request.Suspend(ctx)
-	err := w.caller.Call(ctx, &w.hook, options, r.request, r.response)
+	err := w.caller.Call(ctx, &w.hook, options, review.request, review.response)
 	resume()
 	if err == nil {
-		err = bad
+		err = responseErr
 	}
 	span.Fail(err)
 	return err
 }
 
-// review is a request in the version of the webhook, and the object to decode the response into.
-type review struct {
+// reviewCall holds a ConversionReview in the version that the webhook reads, and the object to decode
+// its response into.
+type reviewCall struct {
 	request, response runtime.Object
 	result            func() *apiextensionsv1.ConversionResponse
 	kind              schema.GroupVersionKind
 }
 
-// review returns a request in the version that the webhook reads, and where to decode its response.
-func (w *Webhook) review(req *apiextensionsv1.ConversionRequest) *review {
+// newReview returns the call for a request.
+func (w *Webhook) newReview(req *apiextensionsv1.ConversionRequest) *reviewCall {
 	const kind = "ConversionReview"
 	if w.v1beta1 {
 		response := &apiextensionsv1beta1.ConversionReview{}
-		return &review{
+		return &reviewCall{
 			&apiextensionsv1beta1.ConversionReview{Request: req, Response: &apiextensionsv1.ConversionResponse{}}, response,
 			func() *apiextensionsv1.ConversionResponse { return response.Response }, apiextensionsv1beta1.SchemeGroupVersion.WithKind(kind),
 		}
 	}
 	response := &apiextensionsv1.ConversionReview{}
-	return &review{
+	return &reviewCall{
 		&apiextensionsv1.ConversionReview{Request: req, Response: &apiextensionsv1.ConversionResponse{}}, response,
 		func() *apiextensionsv1.ConversionResponse { return response.Response }, apiextensionsv1.SchemeGroupVersion.WithKind(kind),
 	}
 }
 
 // checkResponse validates a response, except for its objects.
-func (w *Webhook) checkResponse(r *review, response *apiextensionsv1.ConversionResponse, uid types.UID) error {
-	got := r.response.GetObjectKind().GroupVersionKind()
+func (w *Webhook) checkResponse(review *reviewCall, response *apiextensionsv1.ConversionResponse, uid types.UID) error {
+	got := review.response.GetObjectKind().GroupVersionKind()
 	switch {
-	case got != r.kind:
-		return fmt.Errorf("expected webhook response of %v, got %v", r.kind, got)
+	case got != review.kind:
+		return fmt.Errorf("expected webhook response of %v, got %v", review.kind, got)
 	case response == nil:
 		return errors.New("no response provided")
 	case response.UID != uid && !w.v1beta1:
@@ -101,13 +103,13 @@ func (w *Webhook) checkResponse(r *review, response *apiextensionsv1.ConversionR
 // convertedObjects extracts the objects of a response without decoding them, because a webhook may
 // return far more than requested.
 type convertedObjects struct {
-	limit int
-	found bool
-	count int
-	texts [][]byte
+	limit   int
+	found   bool
+	count   int
+	objects [][]byte
 }
 
-// extract returns the response without its objects, which it keeps.
+// extract collects the objects of a response and returns the response without them.
 func (o *convertedObjects) extract(raw []byte) ([]byte, error) {
 	t, err := tape.Parse(raw)
 	if err != nil {
@@ -125,21 +127,21 @@ func (o *convertedObjects) extract(raw []byte) ([]byte, error) {
 	o.found, o.count = true, t.Len(list)
 	if o.count <= o.limit {
 		for i, end := t.First(list), t.Next(list); i < end; i = t.Next(i) {
-			o.texts = append(o.texts, t.Text(i))
+			o.objects = append(o.objects, t.Text(i))
 		}
 	}
 	start, end := t.Span(list)
-	rest := make([]byte, 0, len(raw)-(end-start)+2)
-	return append(append(append(rest, raw[:start]...), "[]"...), raw[end:]...), nil
+	trimmed := make([]byte, 0, len(raw)-(end-start)+2)
+	return append(append(append(trimmed, raw[:start]...), "[]"...), raw[end:]...), nil
 }
 
-// get returns the objects and their number. The objects are omitted if there are too many.
+// get returns the objects and their number. It omits the objects if there are more than limit.
 func (o *convertedObjects) get(response *apiextensionsv1.ConversionResponse) ([][]byte, int) {
 	if o.found {
-		return o.texts, o.count
+		return o.objects, o.count
 	}
 	for i := range response.ConvertedObjects {
-		o.texts = append(o.texts, response.ConvertedObjects[i].Raw)
+		o.objects = append(o.objects, response.ConvertedObjects[i].Raw)
 	}
-	return o.texts, len(o.texts)
+	return o.objects, len(o.objects)
 }

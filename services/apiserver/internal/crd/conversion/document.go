@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -34,55 +35,57 @@ func (d *document) gvk() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(d.apiVersion, d.kind)
 }
 
-// Errors about a returned object. The message of a decodeError is returned unchanged. Those of a
-// typeError and a metadataError are prefixed with the object that they concern.
+// Errors about a returned object. The client gets the message of a decodeError unchanged. objectError
+// adds the index of the object to those of a typeError and a metadataError.
 type (
 	decodeError   struct{ error }
 	typeError     struct{ error }
 	metadataError struct{ error }
 )
 
-// read decodes the type and metadata of an object.
-func read(raw []byte) (*document, error) {
+// parseDocument decodes the type and metadata of an object.
+func parseDocument(raw []byte) (*document, error) {
 	t, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
 	defer t.Release()
-	return describe(t)
+	return documentFrom(t)
 }
 
-// describe reads the parts of a document that conversion checks.
-func describe(t *tape.Doc) (*document, error) {
+// documentFrom returns the type and metadata of a parsed object.
+func documentFrom(t *tape.Doc) (*document, error) {
 	if t.Kind(tape.Root) != tape.Object {
 		return nil, errors.New("it is not a JSON object")
 	}
-	d := &document{raw: t.Raw(), apiVersion: textAt(t, tape.Root, "apiVersion"), kind: textAt(t, tape.Root, "kind")}
+	d := &document{raw: t.Raw(), apiVersion: stringField(t, tape.Root, "apiVersion"), kind: stringField(t, tape.Root, "kind")}
 	if m := t.Find(tape.Root, "metadata"); m != tape.None {
 		d.metadata = t.Text(m)
 		if t.Kind(m) == tape.Object {
-			d.identity = identity{textAt(t, m, "name"), textAt(t, m, "namespace"), textAt(t, m, "uid")}
+			d.identity = identity{stringField(t, m, "name"), stringField(t, m, "namespace"), stringField(t, m, "uid")}
 		}
 	}
 	return d, nil
 }
 
-func textAt(t *tape.Doc, object tape.Ref, name string) string {
+// stringField returns a member of an object, or "" if it is absent or not a string.
+func stringField(t *tape.Doc, object tape.Ref, name string) string {
 	if v := t.Find(object, name); v != tape.None && t.Kind(v) == tape.String {
 		return strings.Clone(t.String(v))
 	}
 	return ""
 }
 
-// setConverted validates a returned object and sets the converted form, with the original metadata.
-func (d *document) setConverted(converted []byte, want schema.GroupVersion) error {
+// setConverted validates the object that the webhook returned for d, and sets d.converted to it with
+// the metadata of d.
+func (d *document) setConverted(converted []byte, target schema.GroupVersion) error {
 	t, got, err := readConverted(converted)
 	if err != nil {
 		return err
 	}
 	defer t.Release()
-	if have, err := schema.ParseGroupVersion(got.apiVersion); err != nil || have != want {
-		return &typeError{fmt.Errorf("invalid groupVersion (expected %v, received %v)", want, have)}
+	if version, err := schema.ParseGroupVersion(got.apiVersion); err != nil || version != target {
+		return &typeError{fmt.Errorf("invalid groupVersion (expected %v, received %v)", target, version)}
 	}
 	switch {
 	case got.kind != d.kind:
@@ -98,8 +101,8 @@ func (d *document) setConverted(converted []byte, want schema.GroupVersion) erro
 	return err
 }
 
-// readConverted decodes a returned object. For an object without a type, it returns the error of
-// Kubernetes.
+// readConverted decodes a returned object. The caller releases the tape. For an object without a kind,
+// the error is that of decoding an unstructured object.
 func readConverted(converted []byte) (*tape.Doc, *document, error) {
 	if len(converted) == 0 || string(bytes.TrimSpace(converted)) == "null" {
 		return nil, nil, &decodeError{errors.New("unexpected end of JSON input")}
@@ -116,7 +119,7 @@ func readConverted(converted []byte) (*tape.Doc, *document, error) {
 		}
 		t = clean
 	}
-	got, err := describe(t)
+	got, err := documentFrom(t)
 	if err != nil || got.kind == "" {
 		_, _, why := unstructured.UnstructuredJSONScheme.Decode(converted, nil, nil)
 		if why == nil {
@@ -128,8 +131,8 @@ func readConverted(converted []byte) (*tape.Doc, *document, error) {
 	return t, got, nil
 }
 
-// restoreMetadata returns the returned object with the original metadata, except for labels and
-// annotations.
+// restoreMetadata returns the object t that the webhook returned, with the original metadata except for
+// labels and annotations.
 func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 	m := t.Find(tape.Root, "metadata")
 	if m == tape.None {
@@ -144,28 +147,28 @@ func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 	if metadata == nil {
 		metadata = []byte("{}")
 	}
-	had := map[string]json.RawMessage{}
-	if err := json.Unmarshal(metadata, &had); err != nil {
+	original := map[string]json.RawMessage{}
+	if err := json.Unmarshal(metadata, &original); err != nil {
 		return nil, &metadataError{err}
 	}
 	changed := false
 	for _, name := range []string{"labels", "annotations"} {
-		text, err := stringMap(t, m, name, had[name], checks[name])
+		text, err := stringMap(t, m, name, original[name], metadataValidators[name])
 		if err != nil {
 			return nil, &metadataError{err}
 		}
 		switch {
-		case bytes.Equal(text, had[name]):
+		case bytes.Equal(text, original[name]):
 		case text == nil:
-			delete(had, name)
+			delete(original, name)
 			changed = true
 		default:
-			had[name], changed = text, true
+			original[name], changed = text, true
 		}
 	}
 	if changed {
 		var err error
-		if metadata, err = json.Marshal(had); err != nil {
+		if metadata, err = json.Marshal(original); err != nil {
 			return nil, err
 		}
 	}
@@ -175,13 +178,14 @@ func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 	return append(append(append(out, raw[:start]...), metadata...), raw[end:]...), nil
 }
 
-var checks = map[string]func(map[string]string, *field.Path) field.ErrorList{
+// metadataValidators validate the fields of metadata that a conversion may change.
+var metadataValidators = map[string]func(map[string]string, *field.Path) field.ErrorList{
 	"labels": metav1validation.ValidateLabels, "annotations": validation.ValidateAnnotations,
 }
 
-// stringMap returns the encoded labels or annotations of a returned object; nil if there are none.
-// It validates changed ones.
-func stringMap(t *tape.Doc, metadata tape.Ref, name string, had json.RawMessage, check func(map[string]string, *field.Path) field.ErrorList) (json.RawMessage, error) {
+// stringMap returns the labels or annotations of a returned object as JSON, or nil if there are none.
+// It validates them if they differ from the original ones, which may be nil.
+func stringMap(t *tape.Doc, metadata tape.Ref, name string, original json.RawMessage, validate func(map[string]string, *field.Path) field.ErrorList) (json.RawMessage, error) {
 	v := t.Find(metadata, name)
 	if v == tape.None || t.Kind(v) == tape.Null {
 		return nil, nil
@@ -189,36 +193,24 @@ func stringMap(t *tape.Doc, metadata tape.Ref, name string, had json.RawMessage,
 	if t.Kind(v) != tape.Object {
 		return nil, fmt.Errorf("invalid metadata.%s of type %T in converted object", name, t.Any(v))
 	}
-	now := map[string]string{}
+	returned := map[string]string{}
 	for k, end := t.First(v), t.Next(v); k < end; k = t.Next(k + 1) {
 		if t.Kind(k+1) != tape.String {
 			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", name, t.String(k), t.Any(k+1))
 		}
-		now[strings.Clone(t.String(k))] = strings.Clone(t.String(k + 1))
+		returned[strings.Clone(t.String(k))] = strings.Clone(t.String(k + 1))
 	}
 	var before map[string]string
-	if had != nil {
-		if err := json.Unmarshal(had, &before); err != nil {
+	if original != nil {
+		if err := json.Unmarshal(original, &before); err != nil {
 			return nil, fmt.Errorf("invalid metadata.%s in original object", name)
 		}
 	}
-	if equalMaps(now, before) && had != nil {
-		return had, nil
+	if maps.Equal(returned, before) && original != nil {
+		return original, nil
 	}
-	if errs := check(now, field.NewPath("metadata", name)); len(errs) > 0 {
+	if errs := validate(returned, field.NewPath("metadata", name)); len(errs) > 0 {
 		return nil, status.Aggregated(errs)
 	}
 	return bytes.Clone(t.Text(v)), nil
-}
-
-func equalMaps(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return false
-		}
-	}
-	return true
 }

@@ -108,11 +108,11 @@ func usesV1beta1(versions []string) bool {
 // are returned unchanged. Others are converted with as few calls as their size allows. The error is
 // a Status with code 500 that describes the failure of the webhook, or the error of ctx.
 func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
-	want := schema.GroupVersion{Group: w.group, Version: version}
+	target := schema.GroupVersion{Group: w.group, Version: version}
 	out := make([][]byte, len(docs))
-	left := MaxResponse // bytes that the remaining responses may have together
+	remainingBytes := MaxResponse // bytes that the remaining responses may have together
 	for _, raw := range docs {
-		left += maxGrowth * len(raw)
+		remainingBytes += maxGrowth * len(raw)
 	}
 	var batch []*document
 	size := 0
@@ -120,22 +120,22 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 		if len(batch) == 0 {
 			return nil
 		}
-		maxResponse := min(left, MaxResponse, maxGrowth*size+bytesPerObject*len(batch))
-		err := w.convert(ctx, batch, want, maxResponse)
+		maxResponse := min(remainingBytes, MaxResponse, maxGrowth*size+bytesPerObject*len(batch))
+		err := w.convert(ctx, batch, target, maxResponse)
 		for _, d := range batch {
 			out[d.index] = d.converted
-			left -= len(d.converted)
+			remainingBytes -= len(d.converted)
 		}
 		batch = batch[:0]
 		size = 0
 		return err
 	}
 	for i, raw := range docs {
-		d, err := read(raw)
+		d, err := parseDocument(raw)
 		if err != nil {
 			return nil, err
 		}
-		if d.apiVersion == want.String() {
+		if d.apiVersion == target.String() {
 			out[i] = raw
 			continue
 		}
@@ -152,21 +152,21 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 }
 
 // convert converts a batch. maxBytes bounds the response.
-func (w *Webhook) convert(ctx context.Context, batch []*document, want schema.GroupVersion, maxBytes int) error {
+func (w *Webhook) convert(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int) error {
 	kind := batch[0].gvk()
-	failed := func(format string, args ...any) error {
+	failure := func(format string, args ...any) error {
 		message := fmt.Sprintf("conversion webhook for %v ", kind) + fmt.Sprintf(format, args...)
 		return status.Error(http.StatusInternalServerError, "", message, nil)
 	}
-	var invalid error
-	err := w.call(ctx, batch, want, maxBytes, func(objects [][]byte, n int) {
+	var invalidResponse error
+	err := w.call(ctx, batch, target, maxBytes, func(objects [][]byte, n int) {
 		if n != len(batch) {
-			invalid = failed("returned %d objects, expected %d", n, len(batch))
+			invalidResponse = failure("returned %d objects, expected %d", n, len(batch))
 			return
 		}
 		for i, d := range batch {
-			if err := d.setConverted(objects[i], want); err != nil {
-				invalid = objectError(err, i, len(batch), failed)
+			if err := d.setConverted(objects[i], target); err != nil {
+				invalidResponse = objectError(err, i, len(batch), failure)
 				return
 			}
 		}
@@ -175,13 +175,14 @@ func (w *Webhook) convert(ctx context.Context, batch []*document, want schema.Gr
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return failed("failed: %v", err)
+		return failure("failed: %v", err)
 	}
-	return invalid
+	return invalidResponse
 }
 
-// objectError returns the error for the object at an index of n objects.
-func objectError(err error, index, n int, failed func(format string, args ...any) error) error {
+// objectError returns the Status for err, the error of the returned object at an index of n objects.
+// failure formats a Status with the kind of the objects.
+func objectError(err error, index, n int, failure func(format string, args ...any) error) error {
 	var undecodable *decodeError
 	if errors.As(err, &undecodable) {
 		return status.Error(http.StatusInternalServerError, "", undecodable.Error(), nil)
@@ -190,13 +191,13 @@ func objectError(err error, index, n int, failed func(format string, args ...any
 	var badType *typeError
 	switch {
 	case n > 1 && errors.As(err, &badMetadata):
-		return failed("returned invalid metadata in object at index %d: %v", index, err)
+		return failure("returned invalid metadata in object at index %d: %v", index, err)
 	case n > 1:
-		return failed("returned invalid converted object at index %d: %v", index, err)
+		return failure("returned invalid converted object at index %d: %v", index, err)
 	case errors.As(err, &badMetadata):
-		return failed("returned invalid metadata: %v", err)
+		return failure("returned invalid metadata: %v", err)
 	case errors.As(err, &badType):
-		return failed("returned invalid object at index 0: %v", err)
+		return failure("returned invalid object at index 0: %v", err)
 	}
-	return failed("returned invalid object: %v", err)
+	return failure("returned invalid object: %v", err)
 }

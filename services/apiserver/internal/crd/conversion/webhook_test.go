@@ -23,7 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// review is an encoded ConversionReview.
+// reviewCall is an encoded ConversionReview.
 type review struct {
 	Kind       string `json:"kind,omitempty"`
 	APIVersion string `json:"apiVersion,omitempty"`
@@ -35,42 +35,42 @@ type review struct {
 	Response map[string]any `json:"response,omitempty"`
 }
 
-// server is a webhook that only changes the apiVersion. change modifies its responses, and raw
-// replaces them.
-type server struct {
+// webhookServer is a webhook that only changes the apiVersion of objects. change modifies its
+// responses, and raw replaces them.
+type webhookServer struct {
 	*httptest.Server
 	calls  []review
 	change func(*review)
 	raw    func(http.ResponseWriter)
 }
 
-func start(t *testing.T) *server {
+func startWebhook(t *testing.T) *webhookServer {
 	t.Helper()
-	s := &server{}
+	s := &webhookServer{}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var q review
+		var request review
 		body, _ := io.ReadAll(r.Body)
-		if err := json.Unmarshal(body, &q); err != nil {
+		if err := json.Unmarshal(body, &request); err != nil {
 			t.Error(err)
 		}
-		s.calls = append(s.calls, q)
+		s.calls = append(s.calls, request)
 		if s.raw != nil {
 			s.raw(w)
 			return
 		}
 		objects := []any{}
-		for _, o := range q.Request.Objects {
-			o["apiVersion"] = q.Request.DesiredAPIVersion
+		for _, o := range request.Request.Objects {
+			o["apiVersion"] = request.Request.DesiredAPIVersion
 			objects = append(objects, o)
 		}
-		a := &review{Kind: q.Kind, APIVersion: q.APIVersion, Response: map[string]any{
-			"uid": q.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": objects,
+		response := &review{Kind: request.Kind, APIVersion: request.APIVersion, Response: map[string]any{
+			"uid": request.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": objects,
 		}}
 		if s.change != nil {
-			s.change(a)
+			s.change(response)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"kind": a.Kind, "apiVersion": a.APIVersion, "response": a.Response})
+		_ = json.NewEncoder(w).Encode(map[string]any{"kind": response.Kind, "apiVersion": response.APIVersion, "response": response.Response})
 	}))
 	s.EnableHTTP2 = true
 	s.StartTLS()
@@ -78,7 +78,7 @@ func start(t *testing.T) *server {
 	return s
 }
 
-func (s *server) webhook(t *testing.T, versions ...string) *conversion.Webhook {
+func (s *webhookServer) webhook(t *testing.T, versions ...string) *conversion.Webhook {
 	t.Helper()
 	caller, err := conversion.NewCaller(&webhookclient.Services{}, webhookclient.Dialers{}, nil, nil)
 	if err != nil {
@@ -96,17 +96,17 @@ func (s *server) webhook(t *testing.T, versions ...string) *conversion.Webhook {
 
 const object = `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"two","namespace":"f","uid":"u","generation":1,"labels":{"l":"1"},"annotations":{"k":"v"},"finalizers":["ex.test/f"]},"spec":{"hostPort":"h:1"}}`
 
-func TestReviewVersions(t *testing.T) {
+func TestFirstKnownReviewVersionIsUsed(t *testing.T) {
 	for versions, want := range map[string]string{
 		"v1 v1beta1": "v1", "v1beta1": "v1beta1", "v1beta1 v1": "v1beta1", "v9 v1": "v1",
 	} {
-		s := start(t)
+		s := startWebhook(t)
 		out, err := s.webhook(t, strings.Fields(versions)...).Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 		if err != nil || !strings.Contains(string(out[0]), `"conv.test/v2"`) {
-			t.Fatalf("%s: %s, %v", versions, out, err)
+			t.Fatalf("review versions %q: Convert = %s, %v; want an object of conv.test/v2", versions, out, err)
 		}
 		if got := s.calls[0]; got.APIVersion != "apiextensions.k8s.io/"+want || got.Request.DesiredAPIVersion != "conv.test/v2" {
-			t.Errorf("%s: got a review of %s for %s", versions, got.APIVersion, got.Request.DesiredAPIVersion)
+			t.Errorf("review versions %q: got a review of %s for %s, want apiextensions.k8s.io/%s for conv.test/v2", versions, got.APIVersion, got.Request.DesiredAPIVersion, want)
 		}
 	}
 }
@@ -114,21 +114,21 @@ func TestReviewVersions(t *testing.T) {
 // TestRequestIsSuspendedDuringConversion checks that the request releases its seats while it waits
 // for the webhook.
 func TestRequestIsSuspendedDuringConversion(t *testing.T) {
-	s := start(t)
-	var away, asked atomic.Int64
-	s.change = func(*review) { asked.Store(away.Load()) }
+	s := startWebhook(t)
+	var suspended, suspendedDuringCall atomic.Int64
+	s.change = func(*review) { suspendedDuringCall.Store(suspended.Load()) }
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
-	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }}
+	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended.Add(1); return func() { suspended.Add(-1) } }}
 	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
 		t.Fatal(err)
 	}
-	if asked.Load() != 1 || away.Load() != 0 {
-		t.Errorf("suspended %d times during the call, %d times afterwards; want 1, 0", asked.Load(), away.Load())
+	if suspendedDuringCall.Load() != 1 || suspended.Load() != 0 {
+		t.Errorf("suspended %d times during the call, %d times afterwards; want 1, 0", suspendedDuringCall.Load(), suspended.Load())
 	}
 }
 
 func TestObjectsAreConvertedInBatches(t *testing.T) {
-	s := start(t)
+	s := startWebhook(t)
 	var docs [][]byte
 	for i := range 1200 {
 		version := "v1"
@@ -147,7 +147,7 @@ func TestObjectsAreConvertedInBatches(t *testing.T) {
 			Metadata   struct{ Name string }
 		}
 		if err := json.Unmarshal(d, &o); err != nil || o.APIVersion != "conv.test/v2" || o.Metadata.Name != fmt.Sprint("n", i) {
-			t.Fatalf("object %d: got %s, %v", i, d, err)
+			t.Fatalf("object %d: got %s, %v; want n%d of conv.test/v2", i, d, err, i)
 		}
 	}
 	if len(s.calls) != 2 {
@@ -155,15 +155,16 @@ func TestObjectsAreConvertedInBatches(t *testing.T) {
 	}
 }
 
-// changeObject returns a function that modifies the first object of a response.
-func changeObject(f func(object, metadata map[string]any)) func(*review) {
+// changeObject returns a change that modifies the first object of a response and its metadata.
+func changeObject(modify func(object, metadata map[string]any)) func(*review) {
 	return func(r *review) {
 		o := r.Response["convertedObjects"].([]any)[0].(map[string]any)
 		m, _ := o["metadata"].(map[string]any)
-		f(o, m)
+		modify(o, m)
 	}
 }
 
+// setResponse returns a change that sets a field of the response, or removes it if value is nil.
 func setResponse(name string, value any) func(*review) {
 	return func(r *review) {
 		if value == nil {
@@ -174,8 +175,8 @@ func setResponse(name string, value any) func(*review) {
 	}
 }
 
-// TestInvalidResponses expects the errors that kube-apiserver returns.
-func TestInvalidResponses(t *testing.T) {
+// TestInvalidResponsesAreRejected expects the errors that kube-apiserver returns.
+func TestInvalidResponsesAreRejected(t *testing.T) {
 	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
 	const returned = "conversion webhook for conv.test/v1, Kind=Ep returned "
 	for name, c := range map[string]struct {
@@ -206,21 +207,21 @@ func TestInvalidResponses(t *testing.T) {
 		"metadata of a text": {changeObject(func(o, _ map[string]any) { o["metadata"] = "x" }), returned + "invalid object: must have the same name: two != "},
 		"invalid labels":     {changeObject(func(_, m map[string]any) { m["labels"] = map[string]any{"a b": "!"} }), returned + "invalid metadata: [metadata.labels: Invalid value: \"a b\": name part must consist of"},
 	} {
-		s := start(t)
+		s := startWebhook(t)
 		s.change = c.change
 		_, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %s", name, err, c.want)
+			t.Errorf("%s: got error %v, want one that contains %q", name, err, c.want)
 		}
 		var st apierrors.APIStatus
 		if !errors.As(err, &st) || st.Status().Code != 500 || st.Status().Reason != "" {
-			t.Errorf("%s: got %#v, want a Status with code 500 and no reason", name, err)
+			t.Errorf("%s: got error %#v, want a Status with code 500 and no reason", name, err)
 		}
 	}
 }
 
 func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
-	s := start(t)
+	s := startWebhook(t)
 	s.change = changeObject(func(o, m map[string]any) {
 		m["labels"], m["annotations"] = map[string]any{"new": "1"}, nil
 		m["finalizers"], m["generation"], m["ownerReferences"] = []any{}, 99, []any{map[string]any{"name": "x"}}
@@ -243,8 +244,8 @@ func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 	}
 }
 
-// TestFailingWebhooks checks the errors for failing webhooks, with the texts of Kubernetes.
-func TestFailingWebhooks(t *testing.T) {
+// TestUnreadableResponsesAreRejected expects the errors that kube-apiserver returns.
+func TestUnreadableResponsesAreRejected(t *testing.T) {
 	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
 	for want, raw := range map[string]func(http.ResponseWriter){
 		failed + "0-length response with status code: 200": func(http.ResponseWriter) {},
@@ -256,24 +257,27 @@ func TestFailingWebhooks(t *testing.T) {
 		failed + "the server could not find the requested resource":                           func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) },
 		failed + "couldn't get version/kind; json parse error: json: cannot unmarshal string": func(w http.ResponseWriter) { fmt.Fprint(w, `"x"`) },
 	} {
-		s := start(t)
+		s := startWebhook(t)
 		s.raw = raw
 		if _, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2"); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
+			t.Errorf("got error %v, want one that contains %q", err, want)
 		}
 	}
-	s := start(t)
+}
+
+func TestCanceledRequestEndsConversion(t *testing.T) {
+	s := startWebhook(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	var entered atomic.Bool
-	hold := make(chan struct{})
+	var called atomic.Bool
+	canceled := make(chan struct{})
 	s.raw = func(http.ResponseWriter) {
-		entered.Store(true)
+		called.Store(true)
 		cancel()
-		<-hold
+		<-canceled
 	}
 	_, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2")
-	close(hold)
-	if !errors.Is(err, context.Canceled) || !entered.Load() {
-		t.Errorf("canceled request: got %v", err)
+	close(canceled)
+	if !errors.Is(err, context.Canceled) || !called.Load() {
+		t.Errorf("got error %v, webhook called: %t; want %v, true", err, called.Load(), context.Canceled)
 	}
 }

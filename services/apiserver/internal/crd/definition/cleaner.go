@@ -89,7 +89,7 @@ func (j *job) run(ctx context.Context) {
 		if d == nil {
 			return
 		}
-		err := j.step(ctx, d, revision)
+		err := j.runStep(ctx, d, revision)
 		if ctx.Err() != nil {
 			return
 		}
@@ -111,34 +111,34 @@ func (j *job) terminating() (*v1.CustomResourceDefinition, int64) {
 	if !ok {
 		return nil, 0
 	}
-	d, err := HeadOf(e)
+	d, err := SummaryOf(e)
 	if err != nil || d.DeletionTimestamp == nil || !slices.Contains(d.Finalizers, v1.CustomResourceCleanupFinalizer) {
 		return nil, 0
 	}
 	return d, e.Revision
 }
 
-// step runs the next step of the cleanup. The replica that sets the condition to "in progress"
-// deletes at once. A replica that finds the condition set waits to see whether the number of
-// objects falls.
-func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
+// runStep runs the next step of the cleanup. The replica that sets the condition to "in progress"
+// deletes at once. A replica that finds the condition set deletes later, and only while the number of
+// objects does not fall.
+func (j *job) runStep(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
 	w := &statusWrite{client: j.Client, d: d, revision: revision, now: metav1.NewTime(j.Now().UTC().Truncate(time.Second))}
-	t := findCondition(&d.Status, v1.Terminating)
+	terminating := findCondition(&d.Status, v1.Terminating)
 	switch {
 	case !j.Definable(d.Spec.Group, d.Spec.Names.Plural):
 		return w.release(ctx, overlapReason, overlapMessage)
 	case !j.established && !IsTrue(d, v1.Established):
 		return w.release(ctx, "NeverEstablished", "resource was never established")
-	case t == nil || t.Reason == "InstanceDeletionPending":
-		won, err := w.recordProgress(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
-		if err != nil || !won {
+	case terminating == nil || terminating.Reason == "InstanceDeletionPending":
+		recorded, err := w.recordProgress(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+		if err != nil || !recorded {
 			return err
 		}
 		j.nextDeletion = j.Now()
 	case j.nextDeletion.IsZero():
 		j.nextDeletion = j.Now().Add(j.deletePause)
 	}
-	if err := j.remove(ctx, w); err != nil || j.remaining > 0 {
+	if err := j.deleteAndCount(ctx, w); err != nil || j.remaining > 0 {
 		return err
 	}
 	none, err := j.Instances.None(d.Spec.Group, d.Spec.Names.Plural)
@@ -149,8 +149,8 @@ func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision
 	return w.release(ctx, "InstanceDeletionCompleted", "removed all instances", none)
 }
 
-// remove deletes the objects if a deletion is due, and counts the remaining ones.
-func (j *job) remove(ctx context.Context, w *statusWrite) error {
+// deleteAndCount deletes the objects if a deletion is due, and counts the remaining ones.
+func (j *job) deleteAndCount(ctx context.Context, w *statusWrite) error {
 	select {
 	case j.slots <- struct{}{}:
 		defer func() { <-j.slots }()
@@ -178,7 +178,7 @@ func (j *job) remove(ctx context.Context, w *statusWrite) error {
 			return w.fail(ctx, "could not list instances: ", err)
 		}
 	}
-	if t := findCondition(&w.d.Status, v1.Terminating); j.remaining > 0 && t.Reason == "InstanceDeletionInProgress" && w.now.Sub(t.LastTransitionTime.Time) > confirmTimeout {
+	if terminating := findCondition(&w.d.Status, v1.Terminating); j.remaining > 0 && terminating.Reason == "InstanceDeletionInProgress" && w.now.Sub(terminating.LastTransitionTime.Time) > confirmTimeout {
 		_, err = w.recordProgress(ctx, "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error())
 	}
 	return err

@@ -20,10 +20,10 @@ func IsTrue(d *v1.CustomResourceDefinition, kind v1.CustomResourceDefinitionCond
 }
 
 // findCondition returns a condition of a status, or nil.
-func findCondition(s *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceDefinitionConditionType) *v1.CustomResourceDefinitionCondition {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == kind {
-			return &s.Conditions[i]
+func findCondition(status *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceDefinitionConditionType) *v1.CustomResourceDefinitionCondition {
+	for i := range status.Conditions {
+		if status.Conditions[i].Type == kind {
+			return &status.Conditions[i]
 		}
 	}
 	return nil
@@ -31,44 +31,44 @@ func findCondition(s *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceD
 
 // SetCondition sets a condition and reports whether anything changed. The transition time is that
 // of the last change of status.
-func SetCondition(s *v1.CustomResourceDefinitionStatus, c v1.CustomResourceDefinitionCondition, now metav1.Time) bool {
+func SetCondition(status *v1.CustomResourceDefinitionStatus, c v1.CustomResourceDefinitionCondition, now metav1.Time) bool {
 	c.LastTransitionTime = now
-	has := findCondition(s, c.Type)
-	if has == nil {
-		s.Conditions = append(s.Conditions, c)
+	current := findCondition(status, c.Type)
+	if current == nil {
+		status.Conditions = append(status.Conditions, c)
 		return true
 	}
-	if has.Status == c.Status && has.Reason == c.Reason && has.Message == c.Message {
+	if current.Status == c.Status && current.Reason == c.Reason && current.Message == c.Message {
 		return false
 	}
-	if has.Status == c.Status && !has.LastTransitionTime.IsZero() {
-		c.LastTransitionTime = has.LastTransitionTime
+	if current.Status == c.Status && !current.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = current.LastTransitionTime
 	}
-	*has = c
+	*current = c
 	return true
 }
 
 // Status updates the status of a definition to a verdict and reports whether anything changed. It
 // replaces the list of conditions and does not change the old one.
-func Status(d *v1.CustomResourceDefinition, v Verdict, now metav1.Time) bool {
-	s := &d.Status
-	s.Conditions = slices.Clone(s.Conditions)
-	changed := !sameNames(&s.AcceptedNames, &v.Accepted)
+func Status(d *v1.CustomResourceDefinition, verdict Verdict, now metav1.Time) bool {
+	status := &d.Status
+	status.Conditions = slices.Clone(status.Conditions)
+	changed := !sameNames(&status.AcceptedNames, &verdict.Accepted)
 	if changed {
-		s.AcceptedNames = v.Accepted
+		status.AcceptedNames = verdict.Accepted
 	}
 	set := func(c *v1.CustomResourceDefinitionCondition) {
-		if c != nil && SetCondition(s, *c, now) {
+		if c != nil && SetCondition(status, *c, now) {
 			changed = true
 		}
 	}
-	set(namesAccepted(v))
-	set(established(d, v))
+	set(namesAccepted(verdict))
+	set(established(d, verdict))
 	set(approved(d))
 	if c := nonStructural(d); c != nil {
 		set(c)
-	} else if findCondition(s, v1.NonStructuralSchema) != nil {
-		s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.CustomResourceDefinitionCondition) bool { return c.Type == v1.NonStructuralSchema })
+	} else if findCondition(status, v1.NonStructuralSchema) != nil {
+		status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.CustomResourceDefinitionCondition) bool { return c.Type == v1.NonStructuralSchema })
 		changed = true
 	}
 	return changed
@@ -103,7 +103,7 @@ func established(d *v1.CustomResourceDefinition, v Verdict) *v1.CustomResourceDe
 	return condition(v1.Established, false, "NotAccepted", "not all names are accepted")
 }
 
-func brokenWebhook(d *v1.CustomResourceDefinition) bool {
+func hasInvalidCABundle(d *v1.CustomResourceDefinition) bool {
 	c := d.Spec.Conversion
 	return c != nil && c.Webhook != nil && c.Webhook.ClientConfig != nil && len(c.Webhook.ClientConfig.CABundle) > 0 &&
 		validate.BrokenCABundle(c.Webhook.ClientConfig.CABundle) != nil

@@ -18,7 +18,7 @@ import (
 type Client interface {
 	// PatchStatus sends a JSON merge patch to the status of a definition. It returns a conflict
 	// unless all preconditions hold.
-	PatchStatus(ctx context.Context, name string, patch any, while ...storage.Precondition) error
+	PatchStatus(ctx context.Context, name string, patch any, preconditions ...storage.Precondition) error
 }
 
 // Config holds the dependencies of a Controller.
@@ -28,7 +28,7 @@ type Config struct {
 	Client      Client
 	Instances   Instances
 	// Definable reports whether definitions may define a resource: it is not built in and has a key
-	// prefix of its own in the store (HasOwnPlace).
+	// prefix of its own in the store (HasOwnKeyPrefix).
 	Definable func(group, resource string) bool
 	Logger    *slog.Logger
 	Now       func() time.Time
@@ -40,11 +40,11 @@ type Controller struct {
 	Config
 	informer *informer.Informer
 	names    *NameConflicts
-	// failed holds the definitions whose status could not be written.
+	// failed holds the names of the definitions whose status could not be written.
 	failed map[string]bool
-	// heads holds the definitions that were read from changed entries. write clears it.
-	heads   map[*watchcache.Entry]*v1.CustomResourceDefinition
-	cleaner *cleaner
+	// summaries holds the definitions that put has decoded. writeStatuses clears it.
+	summaries map[*watchcache.Entry]*v1.CustomResourceDefinition
+	cleaner   *cleaner
 }
 
 // Times and limits of a Controller.
@@ -58,82 +58,82 @@ const (
 )
 
 // NewController returns a controller. It works while Run runs.
-func NewController(c Config) *Controller {
-	k := &Controller{Config: c, cleaner: newCleaner(c)}
-	k.informer = informer.New(informer.Config{Store: c.Definitions, Replace: k.replace, Apply: k.apply})
-	return k
+func NewController(config Config) *Controller {
+	c := &Controller{Config: config, cleaner: newCleaner(config)}
+	c.informer = informer.New(informer.Config{Store: config.Definitions, Replace: c.replace, Apply: c.apply})
+	return c
 }
 
 // Settled waits until the controller has handled the changes up to a revision, so that a client
-// finds its new definition established. It waits at most settleTimeout. The status may follow
-// later.
-func (k *Controller) Settled(ctx context.Context, revision int64) {
+// finds its new definition established. It waits at most settleTimeout. After that,
+// the status may follow later.
+func (c *Controller) Settled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	_ = k.informer.WaitFor(ctx, revision) // bounded: the status may follow later
+	_ = c.informer.WaitFor(ctx, revision)
 }
 
 // Started reports whether the controller has handled all definitions that existed at its start. A
 // status that it could not write does not count: the controller retries it.
-func (k *Controller) Started() bool { return k.informer.Loaded() }
+func (c *Controller) Started() bool { return c.informer.Loaded() }
 
 // Run keeps the status of definitions up to date until ctx ends or the watch cache stops.
-func (k *Controller) Run(ctx context.Context) error {
+func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer k.cleaner.wait()
+	defer c.cleaner.wait()
 	defer cancel()
-	return k.informer.Run(ctx)
+	return c.informer.Run(ctx)
 }
 
-// replace handles all definitions.
-func (k *Controller) replace(ctx context.Context, entries []*watchcache.Entry, _ int64) {
-	k.names = NewNameConflicts()
-	k.failed = map[string]bool{}
-	k.heads = map[*watchcache.Entry]*v1.CustomResourceDefinition{}
+// replace handles all definitions of the watch cache.
+func (c *Controller) replace(ctx context.Context, entries []*watchcache.Entry, _ int64) {
+	c.names = NewNameConflicts()
+	c.failed = map[string]bool{}
+	c.summaries = map[*watchcache.Entry]*v1.CustomResourceDefinition{}
 	for _, e := range entries {
-		k.put(e)
+		c.put(e)
 	}
-	k.writeStatuses(ctx)
+	c.writeStatuses(ctx)
 }
 
-// apply handles changed definitions, and retries.
-func (k *Controller) apply(ctx context.Context, changes []watchcache.Event, _ int64) {
-	for _, ev := range changes {
-		if ev.Type == watchcache.Deleted {
-			k.names.Remove(groupOf(ev.Entry.Name()), ev.Entry.Name())
+// apply handles changed definitions and retries failed status writes.
+func (c *Controller) apply(ctx context.Context, changes []watchcache.Event, _ int64) {
+	for _, event := range changes {
+		if event.Type == watchcache.Deleted {
+			c.names.Remove(groupOf(event.Entry.Name()), event.Entry.Name())
 		} else {
-			k.put(ev.Entry)
+			c.put(event.Entry)
 		}
 	}
-	k.writeStatuses(ctx)
+	c.writeStatuses(ctx)
 }
 
-// put adds a definition to the set.
-func (k *Controller) put(e *watchcache.Entry) {
-	d, err := HeadOf(e)
+// put adds a definition to names, or replaces it. A definition that cannot be decoded keeps its names,
+// so that no other definition gets them.
+func (c *Controller) put(e *watchcache.Entry) {
+	d, err := SummaryOf(e)
 	if err != nil {
-		// It keeps its names, so that no other definition takes them.
-		k.Logger.Error("a definition cannot be read", "definition", e.Name(), "error", err)
+		c.Logger.Error("failed to decode a CustomResourceDefinition", "definition", e.Name(), "error", err)
 		return
 	}
-	k.names.Put(groupOf(e.Name()), ClaimOf(d, e.CreateRevision))
-	k.heads[e] = d
+	c.names.Put(groupOf(e.Name()), ClaimOf(d, e.CreateRevision))
+	c.summaries[e] = d
 }
 
 // writeStatuses updates the statuses of changed definitions and retries failed ones.
-func (k *Controller) writeStatuses(ctx context.Context) {
+func (c *Controller) writeStatuses(ctx context.Context) {
 	due := map[string]bool{}
-	for _, c := range k.names.Settle() {
-		delete(k.failed, c.Name)
-		if !c.Gone {
-			due[c.Name] = true
+	for _, change := range c.names.Settle() {
+		delete(c.failed, change.Name)
+		if !change.Removed {
+			due[change.Name] = true
 		}
 	}
-	for name := range k.failed {
+	for name := range c.failed {
 		due[name] = true
 	}
-	clear(k.failed)
-	defer clear(k.heads)
+	clear(c.failed)
+	defer clear(c.summaries)
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	slots := make(chan struct{}, maxStatusWrites)
@@ -141,41 +141,41 @@ func (k *Controller) writeStatuses(ctx context.Context) {
 		slots <- struct{}{}
 		work.Go(func() {
 			defer func() { <-slots }()
-			if err := k.writeStatus(ctx, name); err != nil && ctx.Err() == nil {
-				k.Logger.Error("failed to update the status of a CustomResourceDefinition; retrying", "definition", name, "error", err)
+			if err := c.writeStatus(ctx, name); err != nil && ctx.Err() == nil {
+				c.Logger.Error("failed to update the status of a CustomResourceDefinition; retrying", "definition", name, "error", err)
 				mu.Lock()
 				defer mu.Unlock()
-				k.failed[name] = true
+				c.failed[name] = true
 			}
 		})
 	}
 	work.Wait()
-	if len(k.failed) > 0 {
-		k.informer.NudgeAfter(retryInterval)
+	if len(c.failed) > 0 {
+		c.informer.NudgeAfter(retryInterval)
 	}
 }
 
 // writeStatus writes the status of one definition if it differs from the desired one.
-func (k *Controller) writeStatus(ctx context.Context, name string) error {
-	e, ok := k.Definitions.Get(k.Definitions.Prefix() + name)
+func (c *Controller) writeStatus(ctx context.Context, name string) error {
+	e, ok := c.Definitions.Get(c.Definitions.Prefix() + name)
 	if !ok {
 		return nil
 	}
-	d := k.heads[e]
+	d := c.summaries[e]
 	if d == nil {
 		var err error
-		if d, err = HeadOf(e); err != nil {
+		if d, err = SummaryOf(e); err != nil {
 			return nil // put has logged the error
 		}
 	}
-	verdict, ok := k.names.Of(groupOf(name), name)
+	verdict, ok := c.names.Verdict(groupOf(name), name)
 	if !ok {
 		return nil
 	}
 	if d.DeletionTimestamp != nil {
-		k.cleaner.add(ctx, name, verdict.Established)
+		c.cleaner.add(ctx, name, verdict.Established)
 	}
-	w := &statusWrite{client: k.Client, d: d, revision: e.Revision, now: metav1.NewTime(k.Now().UTC().Truncate(time.Second))}
+	w := &statusWrite{client: c.Client, d: d, revision: e.Revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
 	if !Status(d, verdict, w.now) {
 		return nil
 	}

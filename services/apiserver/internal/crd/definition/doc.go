@@ -6,11 +6,11 @@
 // The names that a definition gets depend only on the set of all definitions of its group (Decide).
 // So every replica reaches the same result at the same revision of the store, and no leader is
 // needed. A definition keeps the names that its status records. Among definitions that ask for the
-// same name, the one that was created first wins. Names applies that function to a changing set.
+// same name, the one that was created first wins. NameConflicts applies Decide to a changing set.
 //
 // # Status
 //
-// Whether a definition is served depends on the decision of Names, not on its status. The status
+// Whether a definition is served depends on its Verdict, not on its status. The status
 // informs clients afterwards. A Controller writes it through the same path as every other write.
 // The write of a slower replica is rejected as a conflict. The replica then reads the definition
 // again and finds nothing to do.
@@ -22,7 +22,7 @@
 //
 // A definition of a built-in resource, or one whose objects would share keys with those of a
 // built-in kind, is established too. But its resource is not served, and its objects are not
-// deleted with it (Config.Definable, HasOwnPlace).
+// deleted with it (Config.Definable, HasOwnKeyPrefix).
 //
 // # Deletion
 //

@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// StoredInstances accesses the objects in the store. Like Kubernetes, it deletes them there and not by
-// requests: admission cannot prevent the deletion, and definitions that are not served may have
-// objects too.
+// StoredInstances accesses the objects of custom resources in the store. Like kube-apiserver, it
+// deletes them in the store and not with requests: admission cannot prevent the deletion, and a
+// definition that is not served may have objects too.
 type StoredInstances struct {
 	Store storage.Interface
 	// Root is the prefix of all keys, without a trailing slash.
@@ -28,16 +28,16 @@ type StoredInstances struct {
 var _ Instances = (*StoredInstances)(nil)
 
 const (
-	instancePage    = 500
-	instanceWorkers = 8
-	instanceTries   = 5
+	instancesPerPage  = 500
+	deleteWorkers     = 8
+	maxDeleteAttempts = 5
 )
 
-// prefix returns the key prefix of the objects. It returns an error if other data shares the
-// prefix.
+// prefix returns the key prefix of the objects. It returns an error if other data may
+// have the prefix.
 func (s *StoredInstances) prefix(group, resource string) (string, error) {
-	if !HasOwnPlace(group, resource) {
-		return "", fmt.Errorf("%s.%s has no place of its own in the store", resource, group)
+	if !HasOwnKeyPrefix(group, resource) {
+		return "", fmt.Errorf("%s.%s has no key prefix of its own in the store", resource, group)
 	}
 	return s.Root + "/" + group + "/" + resource + "/", nil
 }
@@ -58,13 +58,13 @@ func (s *StoredInstances) Count(ctx context.Context, group, resource string) (in
 	return res.Count, err
 }
 
-// Delete implements Instances. An error for one object does not stop the deletion of the rest.
+// Delete implements Instances. An error for one object does not stop the deletion of the others.
 func (s *StoredInstances) Delete(ctx context.Context, group, resource string) error {
 	prefix, err := s.prefix(group, resource)
 	if err != nil {
 		return err
 	}
-	opts := storage.ListOptions{Limit: instancePage}
+	opts := storage.ListOptions{Limit: instancesPerPage}
 	var failed []error
 	for {
 		res, err := s.Store.List(ctx, prefix, opts)
@@ -79,16 +79,16 @@ func (s *StoredInstances) Delete(ctx context.Context, group, resource string) er
 	}
 }
 
-// deletePage deletes or marks the objects of a page with several workers. It returns the errors.
+// deletePage deletes the objects of a page with several workers. It returns their errors.
 func (s *StoredInstances) deletePage(ctx context.Context, items []storage.KeyValue) (failed []error) {
 	var (
-		mu   sync.Mutex
-		work sync.WaitGroup
-		todo = make(chan storage.KeyValue)
+		mu      sync.Mutex
+		work    sync.WaitGroup
+		pending = make(chan storage.KeyValue)
 	)
-	for range min(instanceWorkers, len(items)) {
+	for range min(deleteWorkers, len(items)) {
 		work.Go(func() {
-			for kv := range todo {
+			for kv := range pending {
 				if err := s.delete(ctx, kv); err != nil {
 					mu.Lock()
 					failed = append(failed, err)
@@ -98,20 +98,20 @@ func (s *StoredInstances) deletePage(ctx context.Context, items []storage.KeyVal
 		})
 	}
 	for _, kv := range items {
-		todo <- kv
+		pending <- kv
 	}
-	close(todo)
+	close(pending)
 	work.Wait()
 	return failed
 }
 
-// delete deletes one object or, if it has finalizers, marks it.
+// delete deletes an object or, if it has finalizers, sets its deletion timestamp.
 func (s *StoredInstances) delete(ctx context.Context, kv storage.KeyValue) error {
-	for range instanceTries {
+	for range maxDeleteAttempts {
 		if err := kv.Unreadable(); err != nil {
 			return fmt.Errorf("%s cannot be read; delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential: %w", kv.Key, err)
 		}
-		marked, err := mark(kv.Value, s.Now())
+		marked, err := markedForDeletion(kv.Value, s.Now())
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s: %w", kv.Key, err)
@@ -134,33 +134,33 @@ func (s *StoredInstances) delete(ctx context.Context, kv storage.KeyValue) error
 	return fmt.Errorf("%s: too many conflicting updates", kv.Key)
 }
 
-// mark returns an object marked for deletion. It returns nil if the object has no finalizers, and
-// an empty slice if it is already marked.
-func mark(doc []byte, now time.Time) ([]byte, error) {
+// markedForDeletion returns an object with a deletion timestamp. It returns nil if the object has no
+// finalizers, and an empty slice if it already has a deletion timestamp.
+func markedForDeletion(doc []byte, now time.Time) ([]byte, error) {
 	raw, err := jsontext.Find(doc, "metadata")
 	if err != nil {
 		return nil, err
 	}
-	var held struct {
+	var metadata struct {
 		Finalizers        []string     `json:"finalizers"`
 		DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
 		Generation        int64        `json:"generation"`
 	}
-	if err := json.Unmarshal(raw, &held); err != nil {
+	if err := json.Unmarshal(raw, &metadata); err != nil {
 		return nil, err
 	}
-	if len(held.Finalizers) == 0 {
+	if len(metadata.Finalizers) == 0 {
 		return nil, nil
 	}
-	if held.DeletionTimestamp != nil {
+	if metadata.DeletionTimestamp != nil {
 		return []byte{}, nil
 	}
 	fields := map[string]string{
 		"deletionTimestamp":          now.UTC().Format(`"` + time.RFC3339 + `"`),
 		"deletionGracePeriodSeconds": "0",
 	}
-	if held.Generation > 0 {
-		fields["generation"] = strconv.FormatInt(held.Generation+1, 10)
+	if metadata.Generation > 0 {
+		fields["generation"] = strconv.FormatInt(metadata.Generation+1, 10)
 	}
 	for name, value := range fields {
 		if doc, err = jsontext.Put(doc, []byte(value), "metadata", name); err != nil {

@@ -14,11 +14,12 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-const things = "/registry/example.com/things/"
+const thingsPrefix = "/registry/example.com/things/"
 
-var at = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+var deletionTime = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 
-func put(t *testing.T, s storage.Interface, key, metadata string) {
+// putThing stores a custom resource with the given members of metadata.
+func putThing(t *testing.T, s storage.Interface, key, metadata string) {
 	t.Helper()
 	value := `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{` + metadata + `},"spec":{"a":[1.0,{"metadata":{}}]}}`
 	if _, err := s.Create(context.Background(), key, []byte(value), storage.WriteOptions{}); err != nil {
@@ -26,59 +27,60 @@ func put(t *testing.T, s storage.Interface, key, metadata string) {
 	}
 }
 
-// TestStoredInstances finds and deletes the stored objects of a removed definition.
-func TestStoredInstances(t *testing.T) {
+// TestStoredInstancesAreCountedAndDeleted checks that Delete removes the objects without finalizers,
+// sets the deletion timestamp of the others, and does not write that of a terminating object again.
+func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)
-	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: func() time.Time { return at }}
+	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: func() time.Time { return deletionTime }}
 	for i := range 1100 { // more than two pages
-		put(t, store, fmt.Sprintf("%sns/free-%04d", things, i), `"name":"free","generation":1`)
+		putThing(t, store, fmt.Sprintf("%sns/free-%04d", thingsPrefix, i), `"name":"free","generation":1`)
 	}
-	put(t, store, things+"ns/held", `"creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"generation":1,"name":"held"`)
-	put(t, store, things+"ns/marked", `"deletionTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"name":"marked"`)
-	put(t, store, things+"ns/released", `"deletionTimestamp":"2020-01-01T00:00:00Z","finalizers":[],"name":"released"`)
-	put(t, store, "/registry/example.com/thingsandmore/ns/x", `"name":"x"`)
+	putThing(t, store, thingsPrefix+"ns/held", `"creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"generation":1,"name":"held"`)
+	putThing(t, store, thingsPrefix+"ns/marked", `"deletionTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"name":"marked"`)
+	putThing(t, store, thingsPrefix+"ns/released", `"deletionTimestamp":"2020-01-01T00:00:00Z","finalizers":[],"name":"released"`)
+	putThing(t, store, "/registry/example.com/thingsandmore/ns/x", `"name":"x"`)
 
 	if n, err := stored.Count(ctx, "example.com", "things"); err != nil || n != 1103 {
-		t.Fatalf("got %d objects, %v", n, err)
+		t.Fatalf("Count = %d, %v; want 1103", n, err)
 	}
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
 	}
-	left, err := store.List(ctx, "/registry/example.com/", storage.ListOptions{})
+	remaining, err := store.List(ctx, "/registry/example.com/", storage.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var keys []string
-	for _, kv := range left.Items {
+	for _, kv := range remaining.Items {
 		keys = append(keys, strings.TrimPrefix(kv.Key, "/registry/example.com/"))
 	}
-	if got := strings.Join(keys, " "); got != "things/ns/held things/ns/marked thingsandmore/ns/x" {
-		t.Fatalf("got remaining objects %s", got)
+	if got, want := strings.Join(keys, " "), "things/ns/held things/ns/marked thingsandmore/ns/x"; got != want {
+		t.Fatalf("got remaining objects %q, want %q", got, want)
 	}
 	const want = `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"creationTimestamp":"2020-01-01T00:00:00Z","deletionGracePeriodSeconds":0,"deletionTimestamp":"2024-05-06T07:08:09Z","finalizers":["a/b"],"generation":2,"name":"held"},"spec":{"a":[1.0,{"metadata":{}}]}}`
-	if got := string(left.Items[0].Value); got != want {
+	if got := string(remaining.Items[0].Value); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	revision := left.Items[1].ModRevision
+	revision := remaining.Items[1].ModRevision
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
 	}
-	if kv, _, err := store.Get(ctx, things+"ns/marked", 0); err != nil || kv.ModRevision != revision {
-		t.Errorf("an object that is already deleting is written again: %v", err)
+	if kv, _, err := store.Get(ctx, thingsPrefix+"ns/marked", 0); err != nil || kv.ModRevision != revision {
+		t.Errorf("terminating object: got revision %d, %v; want %d", kv.ModRevision, err, revision)
 	}
 }
 
-// busy is a store in which every object changes once before it can be written.
-type busy struct {
+// finalizerStore is a store in which every object gets a finalizer before its first deletion.
+type finalizerStore struct {
 	storage.Interface
-	seen map[string]bool
+	changed map[string]bool // by key
 }
 
-func (b *busy) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
-	if !b.seen[key] {
-		b.seen[key] = true
-		kv, _, err := b.Get(ctx, key, 0)
+func (s *finalizerStore) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
+	if !s.changed[key] {
+		s.changed[key] = true
+		kv, _, err := s.Get(ctx, key, 0)
 		if err != nil {
 			return 0, err
 		}
@@ -86,35 +88,35 @@ func (b *busy) Delete(ctx context.Context, key string, expected int64, while ...
 		if err := json.Unmarshal(kv.Value, &o); err != nil {
 			return 0, err
 		}
-		o["metadata"].(map[string]any)["finalizers"] = []string{"late/one"}
+		o["metadata"].(map[string]any)["finalizers"] = []string{"example.com/late"}
 		value, err := json.Marshal(o)
 		if err != nil {
 			return 0, err
 		}
-		if _, err := b.Update(ctx, key, value, kv.ModRevision, storage.WriteOptions{}); err != nil {
+		if _, err := s.Update(ctx, key, value, kv.ModRevision, storage.WriteOptions{}); err != nil {
 			return 0, err
 		}
 	}
-	return b.Interface.Delete(ctx, key, expected, while...)
+	return s.Interface.Delete(ctx, key, expected, preconditions...)
 }
 
-// TestConcurrentFinalizerIsRespected: an object that gets a finalizer during deletion is kept.
+// TestConcurrentFinalizerIsRespected checks that an object that gets a finalizer during its deletion is
+// kept and terminating.
 func TestConcurrentFinalizerIsRespected(t *testing.T) {
 	ctx := context.Background()
-	store := &busy{etcdtest.Embedded(t), map[string]bool{}}
-	put(t, store, things+"a", `"name":"a"`)
+	store := &finalizerStore{etcdtest.Embedded(t), map[string]bool{}}
+	putThing(t, store, thingsPrefix+"a", `"name":"a"`)
 	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: time.Now}
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
 	}
-	kv, _, err := store.Get(ctx, things+"a", 0)
+	kv, _, err := store.Get(ctx, thingsPrefix+"a", 0)
 	if err != nil || !strings.Contains(string(kv.Value), `"deletionTimestamp"`) {
-		t.Errorf("got object %s, %v", kv.Value, err)
+		t.Errorf("got object %s, %v; want one with a deletionTimestamp", kv.Value, err)
 	}
 }
 
-// TestOtherPrefixesAreRejected: prefixes outside of custom resources are neither counted nor
-// emptied.
+// TestOtherPrefixesAreRejected checks that data with keys of other kinds is neither counted nor deleted.
 func TestOtherPrefixesAreRejected(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)
@@ -130,37 +132,36 @@ func TestOtherPrefixesAreRejected(t *testing.T) {
 		{"", "things"},
 	} {
 		key := "/registry/" + test.group + "/" + test.resource + "/a"
-		put(t, store, key, `"name":"a"`)
+		putThing(t, store, key, `"name":"a"`)
 		if n, err := stored.Count(ctx, test.group, test.resource); err == nil {
-			t.Errorf("%s: got a count of %d", key, n)
+			t.Errorf("Count(%q, %q) = %d, want an error", test.group, test.resource, n)
 		}
 		if err := stored.Delete(ctx, test.group, test.resource); err == nil {
-			t.Errorf("%s: got no error of the deletion", key)
+			t.Errorf("Delete(%q, %q) = nil, want an error", test.group, test.resource)
 		}
 		if _, _, err := store.Get(ctx, key, 0); err != nil {
-			t.Errorf("%s: %v", key, err)
+			t.Errorf("Get(%q) = %v after Delete, want the object", key, err)
 		}
 	}
 }
 
-// TestCorruptInstanceDoesNotBlockOthers: the other instances are deleted.
 func TestCorruptInstanceDoesNotBlockOthers(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)
 	for _, key := range []string{"a", "c"} {
-		put(t, store, things+key, `"name":"x"`)
+		putThing(t, store, thingsPrefix+key, `"name":"x"`)
 	}
-	if _, err := store.Create(ctx, things+"b", []byte("broken"), storage.WriteOptions{}); err != nil {
+	if _, err := store.Create(ctx, thingsPrefix+"b", []byte("broken"), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: time.Now}
-	if err := stored.Delete(ctx, "example.com", "things"); err == nil || !strings.Contains(err.Error(), things+"b") {
-		t.Errorf("got error %v", err)
+	if err := stored.Delete(ctx, "example.com", "things"); err == nil || !strings.Contains(err.Error(), thingsPrefix+"b") {
+		t.Errorf("Delete = %v, want an error that names %s", err, thingsPrefix+"b")
 	}
 	if n, err := stored.Count(ctx, "example.com", "things"); n != 1 || err != nil {
-		t.Errorf("got %d remaining, %v", n, err)
+		t.Errorf("Count after Delete = %d, %v; want 1", n, err)
 	}
-	if _, _, err := store.Get(ctx, things+"c", 0); !errors.Is(err, storage.ErrNotFound) {
-		t.Errorf("next object: got %v", err)
+	if _, _, err := store.Get(ctx, thingsPrefix+"c", 0); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("Get(%q) = %v, want %v", thingsPrefix+"c", err, storage.ErrNotFound)
 	}
 }

@@ -19,9 +19,9 @@ type NameClaim struct {
 	Wanted, Held v1.CustomResourceDefinitionNames
 	// Established reports whether the status states that the definition is established.
 	Established bool
-	// Broken reports whether the definition cannot be established because its webhook's CA bundle
-	// is invalid.
-	Broken bool
+	// InvalidWebhook reports whether the CA bundle of the conversion webhook is invalid. Such a
+	// definition is not established.
+	InvalidWebhook bool
 }
 
 // Verdict is the decision on a definition.
@@ -45,7 +45,7 @@ type Conflict struct {
 func ClaimOf(d *v1.CustomResourceDefinition, created int64) NameClaim {
 	return NameClaim{
 		Name: d.Name, Created: created, Wanted: d.Spec.Names, Held: d.Status.AcceptedNames,
-		Established: IsTrue(d, v1.Established), Broken: brokenWebhook(d),
+		Established: IsTrue(d, v1.Established), InvalidWebhook: hasInvalidCABundle(d),
 	}
 }
 
@@ -57,27 +57,29 @@ func ClaimOf(d *v1.CustomResourceDefinition, created int64) NameClaim {
 // gets a name may free another one, for which an older definition may wait. Then the search
 // restarts with the oldest definition.
 func Decide(claims []NameClaim) []Verdict {
-	used := newInUse()
+	usage := newNameUsage()
 	for i := range claims {
-		used.count(&claims[i].Held, 1)
+		usage.add(&claims[i].Held, 1)
 	}
-	return used.decide(claims)
+	return usage.decide(claims)
 }
 
-// inUse counts the accepted names of a group. Resources and kinds are separate namespaces.
-type inUse struct{ resources, kinds map[string]int }
+// nameUsage counts the accepted names of a group. Resources and kinds are separate namespaces.
+type nameUsage struct{ resources, kinds map[string]int }
 
-func newInUse() *inUse { return &inUse{resources: map[string]int{}, kinds: map[string]int{}} }
+func newNameUsage() *nameUsage {
+	return &nameUsage{resources: map[string]int{}, kinds: map[string]int{}}
+}
 
-// count adds by to the counts of the names.
-func (u *inUse) count(n *v1.CustomResourceDefinitionNames, by int) {
-	add := func(in map[string]int, name string) {
+// add adds delta to the counts of the names.
+func (u *nameUsage) add(n *v1.CustomResourceDefinitionNames, delta int) {
+	add := func(counts map[string]int, name string) {
 		if name == "" {
 			return
 		}
-		in[name] += by
-		if in[name] == 0 {
-			delete(in, name)
+		counts[name] += delta
+		if counts[name] == 0 {
+			delete(counts, name)
 		}
 	}
 	add(u.resources, n.Plural)
@@ -91,75 +93,75 @@ func (u *inUse) count(n *v1.CustomResourceDefinitionNames, by int) {
 
 // decide is Decide for claims whose held names are already counted. It restores the counts before
 // it returns.
-func (u *inUse) decide(claims []NameClaim) []Verdict {
+func (u *nameUsage) decide(claims []NameClaim) []Verdict {
 	order := make([]int, len(claims))
 	verdicts := make([]Verdict, len(claims))
-	for i := range claims {
-		order[i] = i
-		verdicts[i].Accepted = claims[i].Held
+	for index := range claims {
+		order[index] = index
+		verdicts[index].Accepted = claims[index].Held
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(claims[a].Created, claims[b].Created), cmp.Compare(claims[a].Name, claims[b].Name))
 	})
-	for at := 0; at < len(order); at++ {
-		i := order[at]
-		if u.assignFreeNames(claims[i].Wanted, &verdicts[i]) {
-			at = -1
+	for next := 0; next < len(order); next++ {
+		index := order[next]
+		if u.assignFreeNames(claims[index].Wanted, &verdicts[index]) {
+			next = -1 // continue with the oldest
 		}
 	}
 	// Conflicts are reported as of the final assignment.
-	for i := range claims {
-		u.assignFreeNames(claims[i].Wanted, &verdicts[i])
+	for index := range claims {
+		u.assignFreeNames(claims[index].Wanted, &verdicts[index])
 	}
-	for i := range claims {
-		c, v := &claims[i], &verdicts[i]
-		v.Established = c.Established || v.Conflict == nil && !c.Broken
-		u.count(&v.Accepted, -1)
-		u.count(&c.Held, 1)
+	for index := range claims {
+		c, v := &claims[index], &verdicts[index]
+		v.Established = c.Established || v.Conflict == nil && !c.InvalidWebhook
+		u.add(&v.Accepted, -1)
+		u.add(&c.Held, 1)
 	}
 	return verdicts
 }
 
 // assignFreeNames assigns the wanted names that are free. freed reports whether the definition
 // released a name.
-func (u *inUse) assignFreeNames(want v1.CustomResourceDefinitionNames, v *Verdict) (freed bool) {
-	now := v.Accepted
-	v.Conflict = nil
-	refuse := func(reason string, err error) { v.Conflict = &Conflict{Reason: reason, Message: err.Error()} }
-	single := func(reason string, in map[string]int, want string, has *string) {
+func (u *nameUsage) assignFreeNames(want v1.CustomResourceDefinitionNames, verdict *Verdict) (freed bool) {
+	accepted := verdict.Accepted
+	verdict.Conflict = nil
+	reject := func(reason string, err error) { verdict.Conflict = &Conflict{Reason: reason, Message: err.Error()} }
+	assign := func(reason string, counts map[string]int, want string, current *string) {
 		switch {
-		case want == *has:
-		case in[want] > 0:
-			refuse(reason, inUseError(want))
+		case want == *current:
+		case counts[want] > 0:
+			reject(reason, inUseError(want))
 		default:
-			freed = freed || *has != ""
-			*has = want
+			freed = freed || *current != ""
+			*current = want
 		}
 	}
-	// The last conflict is the one that is reported.
-	single("PluralConflict", u.resources, want.Plural, &now.Plural)
-	single("SingularConflict", u.resources, want.Singular, &now.Singular)
-	if err := u.shortNamesInUse(want.ShortNames, now.ShortNames); err != nil {
-		refuse("ShortNamesConflict", err)
-	} else if !slices.Equal(want.ShortNames, now.ShortNames) {
-		freed = freed || len(now.ShortNames) > 0
-		now.ShortNames = want.ShortNames
+	// If there are several conflicts, the last one is reported.
+	assign("PluralConflict", u.resources, want.Plural, &accepted.Plural)
+	assign("SingularConflict", u.resources, want.Singular, &accepted.Singular)
+	if err := u.shortNamesInUse(want.ShortNames, accepted.ShortNames); err != nil {
+		reject("ShortNamesConflict", err)
+	} else if !slices.Equal(want.ShortNames, accepted.ShortNames) {
+		freed = freed || len(accepted.ShortNames) > 0
+		accepted.ShortNames = want.ShortNames
 	}
-	single("KindConflict", u.kinds, want.Kind, &now.Kind)
-	single("ListKindConflict", u.kinds, want.ListKind, &now.ListKind)
-	now.Categories = want.Categories
-	u.count(&v.Accepted, -1)
-	u.count(&now, 1)
-	v.Accepted = now
+	assign("KindConflict", u.kinds, want.Kind, &accepted.Kind)
+	assign("ListKindConflict", u.kinds, want.ListKind, &accepted.ListKind)
+	accepted.Categories = want.Categories
+	u.add(&verdict.Accepted, -1)
+	u.add(&accepted, 1)
+	verdict.Accepted = accepted
 	return freed
 }
 
 // shortNamesInUse returns an error that lists the wanted short names that other definitions hold.
 // Short names are assigned all together or not at all.
-func (u *inUse) shortNamesInUse(want, has []string) error {
+func (u *nameUsage) shortNamesInUse(want, current []string) error {
 	var errs []error
 	for _, short := range want {
-		if !slices.Contains(has, short) && u.resources[short] > 0 {
+		if !slices.Contains(current, short) && u.resources[short] > 0 {
 			errs = append(errs, inUseError(short))
 		}
 	}
@@ -174,10 +176,10 @@ func sameNames(a, b *v1.CustomResourceDefinitionNames) bool {
 		slices.Equal(a.ShortNames, b.ShortNames) && slices.Equal(a.Categories, b.Categories)
 }
 
-// HasOwnPlace reports whether the objects of a custom resource have a key prefix in the store that
-// nothing else shares. Only two built-in kinds are stored below a group with a dot. The keys of
-// other built-in kinds, and other keys of the server, have no dot in the position of the group.
-func HasOwnPlace(group, resource string) bool {
+// HasOwnKeyPrefix reports whether only objects of a custom resource have its key prefix in the store.
+// Of the built-in kinds, only two are stored below a group with a dot. The keys of the others, and other
+// keys of the server, have no dot in the position of the group.
+func HasOwnKeyPrefix(group, resource string) bool {
 	if !strings.Contains(group, ".") || resource == "" || strings.Contains(group+resource, "/") {
 		return false
 	}

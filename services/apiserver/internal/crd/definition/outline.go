@@ -13,287 +13,289 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Outline is the JSON of a definition without its schemas. They are most of the JSON, and most
-// rules do not need them.
+// Outline is the JSON of a definition without its schemas. Schemas make up most of the JSON, and most
+// readers of a definition do not need them.
 type Outline struct {
-	// Text is the JSON without schemas. It decodes like the whole definition.
+	// Text is the JSON without schemas. It decodes like the full definition.
 	Text []byte
-	// common is the schema that a stored definition has for all versions. versions holds the schema
-	// of each version, nil for a version without one.
+	// common is spec.validation of a stored definition, the schema of all versions, or nil. versions
+	// holds the schema of each version, nil for a version without one.
 	common   []byte
 	versions [][]byte
 }
 
-// OutlineOf returns the outline of a stored definition. It returns false if the definition has an
-// unusual layout. The caller then has to read the whole definition.
-func OutlineOf(stored []byte) (Outline, bool) { return outlineOf(stored, true, false) }
+// OutlineOf returns the outline of a stored definition, which is in v1beta1. It returns false if the
+// layout of the JSON is unusual, such as with repeated or escaped names. The caller then has to decode
+// the full definition.
+func OutlineOf(stored []byte) (Outline, bool) {
+	b := outlineBuilder{doc: stored, stored: true}
+	ok := b.scan()
+	return b.Outline, ok
+}
 
 // OutlineOfServed is OutlineOf for a definition in v1.
-func OutlineOfServed(text []byte) (Outline, bool) { return outlineOf(text, false, false) }
+func OutlineOfServed(text []byte) (Outline, bool) {
+	b := outlineBuilder{doc: text}
+	ok := b.scan()
+	return b.Outline, ok
+}
 
-// Unowned returns the JSON of a stored definition without schemas and managed fields. It returns a
-// definition with an unusual layout unchanged.
-func Unowned(stored []byte) []byte { return (*Outliner)(nil).Unowned(stored) }
-
-// Outliner computes the outlines of successive definitions. Most changes of a definition leave its
-// schema unchanged. The Outliner remembers recent schemas and skips them without scanning. It is
-// safe for concurrent use.
+// Outliner removes the schemas of successive definitions. Most changes of a definition leave its
+// schema unchanged, so the Outliner caches recent schemas and skips them without scanning. It is safe
+// for concurrent use.
 type Outliner struct {
-	lately [4]atomic.Pointer[[]byte]
+	recent [4]atomic.Pointer[[]byte]
 	next   atomic.Uint32
 }
 
-// Unowned is the function Unowned with the Outliner's memory.
-func (l *Outliner) Unowned(stored []byte) []byte {
-	c := outlineBuilder{doc: stored, stored: true, unowned: true, lately: l}
-	if !c.cut() {
+// WithoutSchemas returns the JSON of a stored definition without schemas and managed fields. It returns
+// a definition with an unusual layout unchanged.
+func (o *Outliner) WithoutSchemas(stored []byte) []byte {
+	b := outlineBuilder{doc: stored, stored: true, omitManagedFields: true, cache: o}
+	if !b.scan() {
 		return stored
 	}
-	return c.Text
+	return b.Text
 }
 
-// skip is jsontext.Skip for a schema.
-func (l *Outliner) skip(doc []byte, at int) (end int, err error) {
-	if l == nil {
-		return jsontext.Skip(doc, at)
+// skip returns the position after the schema that starts at pos. A nil Outliner caches nothing.
+func (o *Outliner) skip(doc []byte, pos int) (end int, err error) {
+	if o == nil {
+		return jsontext.Skip(doc, pos)
 	}
-	for i := range l.lately {
+	for i := range o.recent {
 		// A text that starts with a complete object has that object at its start.
-		if seen := l.lately[i].Load(); seen != nil && bytes.HasPrefix(doc[at:], *seen) {
-			return at + len(*seen), nil
+		if seen := o.recent[i].Load(); seen != nil && bytes.HasPrefix(doc[pos:], *seen) {
+			return pos + len(*seen), nil
 		}
 	}
-	if end, err = jsontext.Skip(doc, at); err == nil {
-		seen := doc[at:end]
-		l.lately[l.next.Add(1)%uint32(len(l.lately))].Store(&seen)
+	if end, err = jsontext.Skip(doc, pos); err == nil {
+		seen := doc[pos:end]
+		o.recent[o.next.Add(1)%uint32(len(o.recent))].Store(&seen)
 	}
 	return end, err
 }
 
-func outlineOf(text []byte, stored, unowned bool) (Outline, bool) {
-	c := outlineBuilder{doc: text, stored: stored, unowned: unowned}
-	ok := c.cut()
-	return c.Outline, ok
-}
-
-// outlineBuilder removes schemas from a definition.
+// outlineBuilder copies a definition without its schemas.
 type outlineBuilder struct {
 	Outline
-	doc             []byte
-	lately          *Outliner // nil: no schema is remembered
-	stored, unowned bool
-	// marking inserts marks in place of schemas. marked holds the schemas.
-	marking bool
-	marked  [][]byte
+	doc               []byte
+	stored            bool      // doc is in v1beta1, not in v1
+	cache             *Outliner // of recent schemas, or nil
+	omitManagedFields bool
+	// insertPlaceholders inserts placeholders in place of schemas. The placeholder with index i stands
+	// for replaced[i].
+	insertPlaceholders bool
+	replaced           [][]byte
 }
 
 // errUnusual reports that a definition has an unusual layout.
 var errUnusual = errors.New("unusual definition")
 
-// cut scans the definition once.
-func (c *outlineBuilder) cut() bool {
-	if len(c.doc) == 0 || c.doc[0] != '{' {
+// scan copies the definition into Text and reports whether its layout is usual.
+func (b *outlineBuilder) scan() bool {
+	if len(b.doc) == 0 || b.doc[0] != '{' {
 		return false
 	}
-	_, _, err := c.members(0, c.root)
+	_, _, err := b.copyMembers(0, b.copyRootMember)
 	return err == nil
 }
 
-// A taker appends the value at a position, or reports that it is left out. It returns the position
-// after the value.
-type memberFunc func(name []byte, at int) (end int, keep bool, err error)
+// memberFunc appends the value of a member at a position of the document, or returns false for keep to
+// omit the member. It returns the position after the value.
+type memberFunc func(name []byte, pos int) (end int, keep bool, err error)
 
-// members copies an object, member by member. It does not call each for names with escapes, because
-// such a definition has an unusual layout.
-func (c *outlineBuilder) members(at int, each memberFunc) (end int, keep bool, err error) {
-	if at == len(c.doc) || c.doc[at] != '{' {
-		return c.copied(nil, at)
+// copyMembers copies an object and calls copyMember for each of its members. It copies a value that is
+// no object unchanged. The layout of an object with escaped names is unusual.
+func (b *outlineBuilder) copyMembers(pos int, copyMember memberFunc) (end int, keep bool, err error) {
+	if pos == len(b.doc) || b.doc[pos] != '{' {
+		return b.copyValue(nil, pos)
 	}
-	c.Text = append(c.Text, '{')
+	b.Text = append(b.Text, '{')
 	first := true
-	end, err = jsontext.MembersAt(c.doc, at, func(name []byte, at int) (int, bool, error) {
-		begin := len(c.Text)
+	end, err = jsontext.MembersAt(b.doc, pos, func(name []byte, pos int) (int, bool, error) {
+		begin := len(b.Text)
 		if !first {
-			c.Text = append(c.Text, ',')
+			b.Text = append(b.Text, ',')
 		}
-		c.Text = append(append(append(c.Text, '"'), name...), '"', ':')
+		b.Text = append(append(append(b.Text, '"'), name...), '"', ':')
 		if bytes.IndexByte(name, '\\') >= 0 {
 			return 0, false, errUnusual
 		}
-		end, keep, err := each(name, at)
+		end, keep, err := copyMember(name, pos)
 		if !keep {
-			c.Text = c.Text[:begin]
+			b.Text = b.Text[:begin]
 		}
 		first = first && !keep
 		return end, true, err
 	})
-	c.Text = append(c.Text, '}')
+	b.Text = append(b.Text, '}')
 	return end, true, err
 }
 
-// copied appends a value unchanged.
-func (c *outlineBuilder) copied(_ []byte, at int) (end int, keep bool, err error) {
-	if end, err = jsontext.Skip(c.doc, at); err == nil {
-		c.Text = append(c.Text, c.doc[at:end]...)
+// copyValue appends a value unchanged.
+func (b *outlineBuilder) copyValue(_ []byte, pos int) (end int, keep bool, err error) {
+	if end, err = jsontext.Skip(b.doc, pos); err == nil {
+		b.Text = append(b.Text, b.doc[pos:end]...)
 	}
 	return end, true, err
 }
 
-// root copies a member of the definition, or parts of it.
-func (c *outlineBuilder) root(name []byte, at int) (end int, keep bool, err error) {
+// copyRootMember is the memberFunc of the definition itself.
+func (b *outlineBuilder) copyRootMember(name []byte, pos int) (end int, keep bool, err error) {
 	switch string(name) {
 	case "metadata":
-		if c.unowned {
-			return c.members(at, c.metadata)
+		if b.omitManagedFields {
+			return b.copyMembers(pos, b.copyMetadataMember)
 		}
 	case "spec":
-		if c.versions != nil || c.common != nil {
+		if b.versions != nil || b.common != nil {
 			return 0, false, errUnusual // repeated
 		}
-		return c.members(at, c.spec)
+		return b.copyMembers(pos, b.copySpecMember)
 	}
-	return c.copied(name, at)
+	return b.copyValue(name, pos)
 }
 
-func (c *outlineBuilder) metadata(name []byte, at int) (end int, keep bool, err error) {
+// copyMetadataMember is the memberFunc of metadata.
+func (b *outlineBuilder) copyMetadataMember(name []byte, pos int) (end int, keep bool, err error) {
 	if string(name) == "managedFields" {
-		end, err = jsontext.Skip(c.doc, at)
+		end, err = jsontext.Skip(b.doc, pos)
 		return end, false, err
 	}
-	return c.copied(name, at)
+	return b.copyValue(name, pos)
 }
 
-// spec copies a member of the spec. Schemas are replaced by marks.
-func (c *outlineBuilder) spec(name []byte, at int) (end int, keep bool, err error) {
+// copySpecMember is the memberFunc of the spec.
+func (b *outlineBuilder) copySpecMember(name []byte, pos int) (end int, keep bool, err error) {
 	switch {
-	case string(name) == "validation" && c.stored:
-		return c.schema(&c.common, at)
-	case string(name) == "versions" && at < len(c.doc) && c.doc[at] == '[':
-		if c.versions != nil {
+	case string(name) == "validation" && b.stored:
+		return b.extractSchema(&b.common, pos)
+	case string(name) == "versions" && pos < len(b.doc) && b.doc[pos] == '[':
+		if b.versions != nil {
 			return 0, false, errUnusual
 		}
-		c.versions = [][]byte{}
-		end, err = c.list(at)
+		b.versions = [][]byte{}
+		end, err = b.copyVersions(pos)
 		return end, true, err
 	}
-	return c.copied(name, at)
+	return b.copyValue(name, pos)
 }
 
-// list copies the list of versions.
-func (c *outlineBuilder) list(at int) (end int, err error) {
-	c.Text = append(c.Text, '[')
-	end, err = jsontext.ElementsAt(c.doc, at, func(i, at int) (int, bool, error) {
+// copyVersions copies the list of versions.
+func (b *outlineBuilder) copyVersions(pos int) (end int, err error) {
+	b.Text = append(b.Text, '[')
+	end, err = jsontext.ElementsAt(b.doc, pos, func(i, pos int) (int, bool, error) {
 		if i > 0 {
-			c.Text = append(c.Text, ',')
+			b.Text = append(b.Text, ',')
 		}
-		c.versions = append(c.versions, nil)
-		if at == len(c.doc) || c.doc[at] != '{' {
+		b.versions = append(b.versions, nil)
+		if pos == len(b.doc) || b.doc[pos] != '{' {
 			return 0, false, errUnusual
 		}
-		return c.members(at, c.version)
+		return b.copyMembers(pos, b.copyVersionMember)
 	})
-	c.Text = append(c.Text, ']')
+	b.Text = append(b.Text, ']')
 	return end, err
 }
 
-func (c *outlineBuilder) version(name []byte, at int) (end int, keep bool, err error) {
+// copyVersionMember is the memberFunc of a version in the spec.
+func (b *outlineBuilder) copyVersionMember(name []byte, pos int) (end int, keep bool, err error) {
 	if string(name) != "schema" {
-		return c.copied(name, at)
+		return b.copyValue(name, pos)
 	}
-	return c.schema(&c.versions[len(c.versions)-1], at)
+	return b.extractSchema(&b.versions[len(b.versions)-1], pos)
 }
 
-// schema records a schema. It returns an error if there is already one in its place.
-func (c *outlineBuilder) schema(into *[]byte, at int) (end int, keep bool, err error) {
-	if *into != nil || at == len(c.doc) || c.doc[at] != '{' {
+// extractSchema sets target to the schema at pos, and omits the schema or appends its placeholder. It
+// returns an error if target is already set.
+func (b *outlineBuilder) extractSchema(target *[]byte, pos int) (end int, keep bool, err error) {
+	if *target != nil || pos == len(b.doc) || b.doc[pos] != '{' {
 		return 0, false, errUnusual
 	}
-	if end, err = c.lately.skip(c.doc, at); err != nil {
+	if end, err = b.cache.skip(b.doc, pos); err != nil {
 		return 0, false, err
 	}
-	*into = c.doc[at:end]
-	return end, c.mark(*into), nil
-}
-
-// mark appends the mark of a schema. It returns false if marking is off and the schema is left out.
-func (c *outlineBuilder) mark(schema []byte) (keep bool) {
-	if !c.marking {
-		return false
+	schema := b.doc[pos:end]
+	*target = schema
+	if !b.insertPlaceholders {
+		return end, false, nil
 	}
-	i := slices.IndexFunc(c.marked, func(m []byte) bool { return bytes.Equal(m, schema) })
+	i := slices.IndexFunc(b.replaced, func(other []byte) bool { return bytes.Equal(other, schema) })
 	if i < 0 {
-		i = len(c.marked)
-		c.marked = append(c.marked, schema)
+		i = len(b.replaced)
+		b.replaced = append(b.replaced, schema)
 	}
-	c.Text = append(c.Text, markOf(i)...)
-	return true
+	b.Text = append(b.Text, placeholder(i)...)
+	return end, true, nil
 }
 
-// markOf returns a mark: a schema that contains only a title.
-func markOf(i int) string { return fmt.Sprintf(`{"openAPIV3Schema":{"title":"#%d"}}`, i) }
+// placeholder returns a schema that contains only a title with an index.
+func placeholder(i int) string { return fmt.Sprintf(`{"openAPIV3Schema":{"title":"#%d"}}`, i) }
 
-// WithMarks returns the JSON of a stored definition with marks in place of its schemas. The text
-// decodes to a definition and can be encoded like any other. restore replaces the marks in encoded
-// JSON by the schemas. It returns false if a mark is lost. ok is false if the definition has an
-// unusual layout.
-func WithMarks(stored []byte) (text []byte, restore func([]byte) ([]byte, bool), ok bool) {
-	c := outlineBuilder{doc: stored, stored: true, marking: true}
-	if !c.cut() {
+// WithPlaceholders returns the JSON of a stored definition with placeholders in place of its schemas.
+// The text decodes to a definition that can be changed and encoded. restore replaces the placeholders in
+// the encoded JSON by the schemas. It returns false if a placeholder is missing. ok is false if the
+// definition has an unusual layout.
+func WithPlaceholders(stored []byte) (text []byte, restore func([]byte) ([]byte, bool), ok bool) {
+	b := outlineBuilder{doc: stored, stored: true, insertPlaceholders: true}
+	if !b.scan() {
 		return nil, nil, false
 	}
-	return c.Text, func(text []byte) ([]byte, bool) { return unmarked(text, c.marked) }, true
+	return b.Text, func(text []byte) ([]byte, bool) { return restoreSchemas(text, b.replaced) }, true
 }
 
-// unmarked replaces the marks in a text by schemas. Each schema must occur at least once. A mark
-// cannot occur within a string, because its quotes would be escaped.
-func unmarked(text []byte, schemas [][]byte) ([]byte, bool) {
-	before, after, _ := strings.Cut(markOf(0), "0")
-	out := make([]byte, 0, len(text)+size(schemas))
-	there := make([]bool, len(schemas))
+// restoreSchemas replaces the placeholders in a text by schemas. It returns false unless each schema
+// occurs at least once. A placeholder cannot occur within a JSON string, where its quotes would be
+// escaped.
+func restoreSchemas(text []byte, schemas [][]byte) ([]byte, bool) {
+	before, after, _ := strings.Cut(placeholder(0), "0")
+	out := make([]byte, 0, len(text)+totalSize(schemas))
+	restored := make([]bool, len(schemas))
 	for {
 		head, rest, found := bytes.Cut(text, []byte(before))
 		out = append(out, head...)
 		if !found {
-			return out, !slices.Contains(there, false)
+			return out, !slices.Contains(restored, false)
 		}
 		number, rest, _ := bytes.Cut(rest, []byte(after))
 		i, err := strconv.Atoi(string(number))
 		if err != nil || i < 0 || i >= len(schemas) {
 			return nil, false
 		}
-		out, text, there[i] = append(out, schemas[i]...), rest, true
+		out, text, restored[i] = append(out, schemas[i]...), rest, true
 	}
 }
 
-// of returns the schema of version i, or nil.
-func (o *Outline) of(i int) []byte {
+// schema returns the schema of version i, or nil.
+func (o *Outline) schema(i int) []byte {
 	if o.common != nil {
 		return o.common
 	}
 	return o.versions[i]
 }
 
-// Read adds the schemas to a definition in v1 that was decoded from the outline. It returns false
-// if the schemas are unusual. The caller then has to read the whole definition.
-func (o *Outline) Read(d *v1.CustomResourceDefinition) bool {
+// AddSchemas adds the schemas to a definition in v1 that was decoded from the outline. It returns false
+// if the layout of a schema is unusual. The caller then has to decode the full definition.
+func (o *Outline) AddSchemas(d *v1.CustomResourceDefinition) bool {
 	if len(o.versions) != len(d.Spec.Versions) {
 		return false
 	}
 	for i := range d.Spec.Versions {
-		text := o.of(i)
+		text := o.schema(i)
 		if text == nil {
 			continue
 		}
 		v := &v1.CustomResourceValidation{}
-		known := true
+		usual := true
 		err := jsontext.Members(text, func(name, value []byte) bool {
-			known = string(name) == "openAPIV3Schema" && v.OpenAPIV3Schema == nil
-			if known {
-				v.OpenAPIV3Schema, known = v1.ReadPlainSchema(value)
+			usual = string(name) == "openAPIV3Schema" && v.OpenAPIV3Schema == nil
+			if usual {
+				v.OpenAPIV3Schema, usual = v1.ReadPlainSchema(value)
 			}
-			return known
+			return usual
 		})
-		if err != nil || !known {
+		if err != nil || !usual {
 			return false
 		}
 		d.Spec.Versions[i].Schema = v
@@ -301,8 +303,9 @@ func (o *Outline) Read(d *v1.CustomResourceDefinition) bool {
 	return true
 }
 
-// Whole returns the JSON of a definition in v1 with its schemas. served is the JSON without them.
-func (o *Outline) Whole(served []byte) ([]byte, bool) {
+// InsertSchemas returns the JSON of a definition in v1 with its schemas. served is the JSON without
+// them. It returns false if the versions of served are not those of the outline.
+func (o *Outline) InsertSchemas(served []byte) ([]byte, bool) {
 	list, err := jsontext.Find(served, "spec", "versions")
 	if err != nil {
 		return nil, false
@@ -310,28 +313,29 @@ func (o *Outline) Whole(served []byte) ([]byte, bool) {
 	if len(o.versions) == 0 {
 		return served, list == nil || list[0] != '['
 	}
-	out := make([]byte, 0, len(served)+len(o.common)*len(o.versions)+size(o.versions))
-	at := cap(served) - cap(list) // list is a slice of served
-	out = append(append(out, served[:at]...), '[')
-	n := 0
+	out := make([]byte, 0, len(served)+len(o.common)*len(o.versions)+totalSize(o.versions))
+	pos := cap(served) - cap(list) // list is a slice of served
+	out = append(append(out, served[:pos]...), '[')
+	count := 0
 	err = jsontext.Elements(list, func(i int, version []byte) bool {
-		n++
+		count++
 		if i >= len(o.versions) {
 			return false
 		}
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = appendVersion(out, version, o.of(i))
+		out = appendVersion(out, version, o.schema(i))
 		return true
 	})
-	if err != nil || n != len(o.versions) {
+	if err != nil || count != len(o.versions) {
 		return nil, false
 	}
-	return append(append(out, ']'), served[at+len(list):]...), true
+	return append(append(out, ']'), served[pos+len(list):]...), true
 }
 
-func size(parts [][]byte) (n int) {
+// totalSize returns an upper bound of the bytes that the schemas add to a text.
+func totalSize(parts [][]byte) (n int) {
 	for _, p := range parts {
 		n += len(p) + len(`"schema":,`)
 	}
@@ -344,18 +348,18 @@ func appendVersion(dst, version, schema []byte) []byte {
 	if schema == nil {
 		return append(dst, version...)
 	}
-	at := len(version) - 1
+	pos := len(version) - 1
 	_ = jsontext.Members(version, func(name, value []byte) bool {
 		switch string(name) {
 		case "subresources", "additionalPrinterColumns", "selectableFields": // these follow the schema
-			at = cap(version) - cap(name) - 1
+			pos = cap(version) - cap(name) - 1
 			return false
 		}
 		return true
 	})
-	dst = append(dst, version[:at]...)
-	if at == len(version)-1 {
+	dst = append(dst, version[:pos]...)
+	if pos == len(version)-1 {
 		return append(append(append(dst, `,"schema":`...), schema...), '}')
 	}
-	return append(append(append(append(dst, `"schema":`...), schema...), ','), version[at:]...)
+	return append(append(append(append(dst, `"schema":`...), schema...), ','), version[pos:]...)
 }

@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
 )
 
-func TestOutlineRemovesSchemas(t *testing.T) {
+func TestOutlinerRemovesSchemasAndManagedFields(t *testing.T) {
 	for _, tc := range []struct{ name, stored, want string }{
 		{
 			name:   "one schema for all versions",
@@ -27,39 +27,39 @@ func TestOutlineRemovesSchemas(t *testing.T) {
 		{name: "nothing", stored: "", want: ""},
 		{name: "protobuf", stored: "k8s\x00\x0a", want: "k8s\x00\x0a"},
 	} {
-		if got := string(definition.Unowned([]byte(tc.stored))); got != tc.want {
-			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
+		if got := string(new(definition.Outliner).WithoutSchemas([]byte(tc.stored))); got != tc.want {
+			t.Errorf("%s: WithoutSchemas(%s) = %s, want %s", tc.name, tc.stored, got, tc.want)
 		}
 	}
 }
 
-// TestOutlinerReuse: schemas that were seen before, and schemas with the same prefix, are removed
-// like others.
-func TestOutlinerReuse(t *testing.T) {
-	var lately definition.Outliner
+// TestReusedOutlinerRemovesSchemas checks that an Outliner removes cached schemas, and schemas with the
+// prefix of a cached one, like a new Outliner.
+func TestReusedOutlinerRemovesSchemas(t *testing.T) {
+	var reused definition.Outliner
 	for range 2 {
 		for _, schema := range []string{`{}`, `{"a":1}`, `{"a":10}`, `{"a":{}}`, `{"a":{},"b":"}"}`, `{"a":{},"b":"}]"}`, `{ }`, `{"a":{}`, `{"a"`, `{`, `7`} {
 			stored := []byte(`{"metadata":{"managedFields":[]},"spec":{"validation":` + schema + `,"versions":[{"name":"v1","schema":` + schema + `},{"name":"v2"}]}}`)
-			if got, want := string(lately.Unowned(stored)), string(definition.Unowned(stored)); got != want {
-				t.Errorf("with the schema %s: got %s, want %s", schema, got, want)
+			if got, want := string(reused.WithoutSchemas(stored)), string(new(definition.Outliner).WithoutSchemas(stored)); got != want {
+				t.Errorf("WithoutSchemas(%s) = %s, want %s", stored, got, want)
 			}
 		}
 	}
 }
 
-// TestMarkedDefinitionsRoundTrip: a definition that was decoded with placeholders for its schemas
-// is encoded like the full one.
-func TestMarkedDefinitionsRoundTrip(t *testing.T) {
+// TestDefinitionsWithPlaceholdersRoundTrip checks that a definition that is decoded with placeholders
+// for its schemas is encoded like the full one.
+func TestDefinitionsWithPlaceholdersRoundTrip(t *testing.T) {
 	const head = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1beta1","metadata":{"name":"a.g.example","annotations":{"note":"{\"openAPIV3Schema\":{\"title\":\"#0\"}}"}},"spec":{"group":"g.example"`
 	for name, spec := range map[string]string{
-		"a schema of all versions": `,"validation":{"openAPIV3Schema":{"type":"object","title":"#0"}},"versions":[{"name":"v1","served":true,"storage":true},{"name":"v2","served":true,"storage":false}]`,
-		"of each version":          `,"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"openAPIV3Schema":{"title":"#1"}}}}},{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"description":"other","type":"object"}}}]`,
-		"of one version":           `,"versions":[{"name":"v1","served":true,"storage":true},{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}}]`,
-		"of two versions of three": `,"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},{"name":"v2","served":true,"storage":false},{"name":"v3","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}}]`,
-		"an empty one":             `,"validation":{},"versions":[{"name":"v1","served":true,"storage":true}]`,
-		"none":                     `,"versions":[{"name":"v1","served":true,"storage":true}]`,
+		"one schema for all versions":      `,"validation":{"openAPIV3Schema":{"type":"object","title":"#0"}},"versions":[{"name":"v1","served":true,"storage":true},{"name":"v2","served":true,"storage":false}]`,
+		"a schema in each version":         `,"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"openAPIV3Schema":{"title":"#1"}}}}},{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"description":"other","type":"object"}}}]`,
+		"a schema in one version":          `,"versions":[{"name":"v1","served":true,"storage":true},{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}}]`,
+		"schemas in two of three versions": `,"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},{"name":"v2","served":true,"storage":false},{"name":"v3","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}}]`,
+		"an empty schema":                  `,"validation":{},"versions":[{"name":"v1","served":true,"storage":true}]`,
+		"no schema":                        `,"versions":[{"name":"v1","served":true,"storage":true}]`,
 	} {
-		rewritten := func(text []byte) []byte {
+		decodeAndEncode := func(text []byte) []byte {
 			d := &v1beta1.CustomResourceDefinition{}
 			if err := json.Unmarshal(text, d); err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -73,19 +73,19 @@ func TestMarkedDefinitionsRoundTrip(t *testing.T) {
 			return out
 		}
 		stored := []byte(head + spec + `},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":["v1"]}}`)
-		text, restore, ok := definition.WithMarks(stored)
+		text, restore, ok := definition.WithPlaceholders(stored)
 		if !ok {
-			t.Errorf("%s: got no placeholders", name)
+			t.Errorf("%s: WithPlaceholders(%s) = false, want true", name, stored)
 			continue
 		}
-		got, ok := restore(rewritten(text))
-		if want := rewritten(stored); !ok || string(got) != string(want) {
-			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		got, ok := restore(decodeAndEncode(text))
+		if want := decodeAndEncode(stored); !ok || string(got) != string(want) {
+			t.Errorf("%s: restore = %s, %t\nwant %s, true", name, got, ok, want)
 		}
 	}
-	if _, restore, ok := definition.WithMarks([]byte(head + `,"validation":{"openAPIV3Schema":{}}}}`)); !ok {
-		t.Error("a definition without versions gets no placeholders")
+	if _, restore, ok := definition.WithPlaceholders([]byte(head + `,"validation":{"openAPIV3Schema":{}}}}`)); !ok {
+		t.Error("WithPlaceholders(definition without versions) = false, want true")
 	} else if _, ok := restore([]byte(`{"spec":{}}`)); ok {
-		t.Error("a lost placeholder is not detected")
+		t.Error("restore(text without placeholders) = true, want false")
 	}
 }

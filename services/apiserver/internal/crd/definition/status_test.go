@@ -28,8 +28,8 @@ func gadgets() *v1.CustomResourceDefinition {
 	}
 }
 
-// verdictOf returns the conditions of a definition, one per line.
-func verdictOf(d *v1.CustomResourceDefinition) string {
+// conditionsOf returns the conditions of a definition, one per line.
+func conditionsOf(d *v1.CustomResourceDefinition) string {
 	var out []string
 	for _, c := range d.Status.Conditions {
 		out = append(out, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
@@ -39,8 +39,7 @@ func verdictOf(d *v1.CustomResourceDefinition) string {
 
 const accepted = "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=True InitialNamesAccepted: the initial names have been accepted"
 
-// TestStatus checks the conditions of a definition.
-func TestStatus(t *testing.T) {
+func TestStatusSetsConditions(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		change   func(*v1.CustomResourceDefinition)
@@ -49,16 +48,16 @@ func TestStatus(t *testing.T) {
 	}{
 		{name: "accepted", change: nil, conflict: nil, want: accepted},
 		{
-			name: "refused", change: nil, conflict: &Conflict{"KindConflict", `"Gadget" is already in use`},
+			name: "names rejected", change: nil, conflict: &Conflict{"KindConflict", `"Gadget" is already in use`},
 			want: "NamesAccepted=False KindConflict: \"Gadget\" is already in use\nEstablished=False NotAccepted: not all names are accepted",
 		},
 		{
-			name: "established before", change: func(d *v1.CustomResourceDefinition) {
+			name: "names rejected after it was established", change: func(d *v1.CustomResourceDefinition) {
 				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
 			}, conflict: &Conflict{"ShortNamesConflict", "x"}, want: "Established=True Mine: \nNamesAccepted=False ShortNamesConflict: x",
 		},
 		{
-			name: "invalid certificates", change: func(d *v1.CustomResourceDefinition) {
+			name: "invalid CA bundle", change: func(d *v1.CustomResourceDefinition) {
 				d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}}}
 			}, conflict: nil, want: "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=False InvalidCABundle: The conversion webhook CABundle is invalid",
 		},
@@ -75,7 +74,7 @@ func TestStatus(t *testing.T) {
 			}, conflict: nil, want: accepted + "\nKubernetesAPIApprovalPolicyConformant=False UnapprovedAnnotation: not approved: \"unapproved, yet\"",
 		},
 		{
-			name: "neither", change: func(d *v1.CustomResourceDefinition) { d.Spec.Group = "k8s.io" }, conflict: nil,
+			name: "approval missing", change: func(d *v1.CustomResourceDefinition) { d.Spec.Group = "k8s.io" }, conflict: nil,
 			want: accepted + "\nKubernetesAPIApprovalPolicyConformant=False MissingAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
 		},
 		{
@@ -85,11 +84,11 @@ func TestStatus(t *testing.T) {
 			}, conflict: nil, want: accepted + "\nNonStructuralSchema=True Violations: [spec.preserveUnknownFields: Invalid value: true: must be false, spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]",
 		},
 		{
-			name: "beyond that", change: func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" }, conflict: nil,
+			name: "schema with an unsupported keyword", change: func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" }, conflict: nil,
 			want: accepted + "\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
 		},
 		{
-			name: "structural now", change: func(d *v1.CustomResourceDefinition) {
+			name: "structural after it was not", change: func(d *v1.CustomResourceDefinition) {
 				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.NonStructuralSchema, Status: v1.ConditionTrue}, {Type: "Mine", Status: "Perhaps"}}
 			}, conflict: nil, want: "Mine=Perhaps : \n" + accepted,
 		},
@@ -100,32 +99,32 @@ func TestStatus(t *testing.T) {
 				test.change(d)
 			}
 			claim := ClaimOf(d, 1)
-			v := Verdict{Accepted: claim.Wanted, Conflict: test.conflict, Established: claim.Established || test.conflict == nil && !claim.Broken}
+			v := Verdict{Accepted: claim.Wanted, Conflict: test.conflict, Established: claim.Established || test.conflict == nil && !claim.InvalidWebhook}
 			if !Status(d, v, now) {
-				t.Error("got no change")
+				t.Error("Status = false, want true")
 			}
-			if got := verdictOf(d); got != test.want {
+			if got := conditionsOf(d); got != test.want {
 				t.Errorf("got conditions\n%s\nwant\n%s", got, test.want)
 			}
 			if d.Status.AcceptedNames.Kind != "Gadget" {
-				t.Errorf("got accepted names %+v", d.Status.AcceptedNames)
+				t.Errorf("got accepted kind %q, want Gadget", d.Status.AcceptedNames.Kind)
 			}
 			if Status(d, v, metav1.NewTime(now.Add(time.Hour))) {
-				t.Errorf("a second update changes the conditions to\n%s", verdictOf(d))
+				t.Errorf("second Status = true, want false; conditions\n%s", conditionsOf(d))
 			}
 		})
 	}
 }
 
-// TestTransitionTimes: the transition time of a condition is that of its last change of status.
-func TestTransitionTimes(t *testing.T) {
+// TestTransitionTimeIsThatOfStatusChange checks that a new reason or message keeps the time.
+func TestTransitionTimeIsThatOfStatusChange(t *testing.T) {
 	later := metav1.NewTime(now.Add(time.Hour))
 	s := &v1.CustomResourceDefinitionStatus{}
 	c := *condition(v1.NamesAccepted, false, "A", "a")
 	set := func(c v1.CustomResourceDefinitionCondition, at metav1.Time, changed bool, want metav1.Time) {
 		t.Helper()
 		if got := SetCondition(s, c, at); got != changed || !s.Conditions[0].LastTransitionTime.Equal(&want) {
-			t.Errorf("got changed %t, time %v", got, s.Conditions[0].LastTransitionTime)
+			t.Errorf("SetCondition(%+v, %v) = %t, time %v; want %t, %v", c, at, got, s.Conditions[0].LastTransitionTime, changed, want)
 		}
 	}
 	set(c, now, true, now)
@@ -141,21 +140,23 @@ func TestTransitionTimes(t *testing.T) {
 	set(c, now, true, now)
 }
 
-func TestTerminate(t *testing.T) {
+func TestTerminateAddsFinalizerAndCondition(t *testing.T) {
 	d := gadgets()
 	d.Finalizers = []string{"example.com/other"}
 	Terminate(d, now)
 	Terminate(d, now)
-	if !reflect.DeepEqual(d.Finalizers, []string{"example.com/other", v1.CustomResourceCleanupFinalizer}) {
-		t.Errorf("got finalizers %v", d.Finalizers)
+	if want := []string{"example.com/other", v1.CustomResourceCleanupFinalizer}; !reflect.DeepEqual(d.Finalizers, want) {
+		t.Errorf("got finalizers %v, want %v", d.Finalizers, want)
 	}
-	if got := verdictOf(d); got != "Terminating=True InstanceDeletionPending: CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon" {
-		t.Error(got)
+	const want = "Terminating=True InstanceDeletionPending: CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+	if got := conditionsOf(d); got != want {
+		t.Errorf("got conditions %q, want %q", got, want)
 	}
 }
 
-// TestHead reads stored definitions without large fields.
-func TestHead(t *testing.T) {
+// TestDecodeSummaryOmitsLargeFields checks that a summary equals the definition without labels, managed
+// fields and schemas.
+func TestDecodeSummaryOmitsLargeFields(t *testing.T) {
 	full := gadgets()
 	full.UID, full.Generation = "u", 3
 	full.CreationTimestamp, full.DeletionTimestamp = now, &now
@@ -172,36 +173,36 @@ func TestHead(t *testing.T) {
 	}}
 	full.Status.AcceptedNames = full.Spec.Names
 	SetCondition(&full.Status, *condition(v1.Established, true, "A", "a"), now)
-	head := func(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinition {
+	summarize := func(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinition {
 		t.Helper()
 		stored, err := json.Marshal(v1beta1.FromV1(d))
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := Head(stored)
+		summary, err := DecodeSummary(stored)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return h
+		return summary
 	}
-	got := head(full)
+	got := summarize(full)
 	want := full.DeepCopy()
 	want.Labels, want.ManagedFields = nil, nil
 	for i := range want.Spec.Versions {
 		want.Spec.Versions[i].Schema = nil
 	}
-	g, _ := json.Marshal(got)
-	w, _ := json.Marshal(want)
-	if string(g) != string(w) {
-		t.Errorf("got\n%s\nwant\n%s", g, w)
+	gotJSON, _ := json.Marshal(got)
+	wantJSON, _ := json.Marshal(want)
+	if string(gotJSON) != string(wantJSON) {
+		t.Errorf("got\n%s\nwant\n%s", gotJSON, wantJSON)
 	}
 	full.Spec.PreserveUnknownFields = true
-	if got := head(full); got.Spec.Versions[0].Schema == nil {
-		t.Error("a schema that may be non-structural is not read")
+	if got := summarize(full); got.Spec.Versions[0].Schema == nil {
+		t.Error("definition that preserves unknown fields: got no schema, want it")
 	}
 	for _, bad := range []string{"", "{", `{"spec":{"names":[]}}`, `{"status":{"conditions":{}}}`, `{"spec":{"preserveUnknownFields":false,"versions":[{"name":1}]}}`} {
-		if _, err := Head([]byte(bad)); err == nil {
-			t.Errorf("%q: got a definition", bad)
+		if _, err := DecodeSummary([]byte(bad)); err == nil {
+			t.Errorf("DecodeSummary(%q) = nil, want an error", bad)
 		}
 	}
 }

@@ -24,7 +24,7 @@ type statusWrite struct {
 // send writes the status and, unless it is nil, other metadata. It returns false if another write
 // was faster or if a precondition does not hold. In the first case, the change will arrive through
 // the watch.
-func (w *statusWrite) send(ctx context.Context, metadata map[string]any, while ...storage.Precondition) (bool, error) {
+func (w *statusWrite) send(ctx context.Context, metadata map[string]any, preconditions ...storage.Precondition) (bool, error) {
 	if metadata == nil {
 		metadata = map[string]any{}
 	}
@@ -32,7 +32,7 @@ func (w *statusWrite) send(ctx context.Context, metadata map[string]any, while .
 	err := w.client.PatchStatus(ctx, w.d.Name, map[string]any{
 		"metadata": metadata,
 		"status":   map[string]any{"conditions": w.d.Status.Conditions, "acceptedNames": namesPatch(&w.d.Status.AcceptedNames)},
-	}, while...)
+	}, preconditions...)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -46,18 +46,18 @@ func (w *statusWrite) recordProgress(ctx context.Context, reason, message string
 }
 
 // fail records an error of the deletion, and returns it.
-func (w *statusWrite) fail(ctx context.Context, what string, err error) error {
-	if ctx.Err() == nil && SetCondition(&w.d.Status, *condition(v1.Terminating, true, "InstanceDeletionFailed", what+err.Error()), w.now) {
+func (w *statusWrite) fail(ctx context.Context, prefix string, err error) error {
+	if ctx.Err() == nil && SetCondition(&w.d.Status, *condition(v1.Terminating, true, "InstanceDeletionFailed", prefix+err.Error()), w.now) {
 		_, _ = w.send(ctx, nil) // the caller gets the original error
 	}
 	return err
 }
 
 // release removes the finalizer of a definition whose objects are gone.
-func (w *statusWrite) release(ctx context.Context, reason, message string, while ...storage.Precondition) error {
+func (w *statusWrite) release(ctx context.Context, reason, message string, preconditions ...storage.Precondition) error {
 	SetCondition(&w.d.Status, *condition(v1.Terminating, false, reason, message), w.now)
-	left := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
-	_, err := w.send(ctx, map[string]any{"finalizers": left}, while...)
+	finalizers := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
+	_, err := w.send(ctx, map[string]any{"finalizers": finalizers}, preconditions...)
 	return err
 }
 

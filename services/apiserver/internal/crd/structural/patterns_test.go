@@ -10,18 +10,18 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestPatternsAreNotCompiled: patterns are parsed to check whether they compile. Compiling costs
-// more the more repetitions they have.
+// TestPatternsAreNotCompiled checks that a pattern is only parsed. Compiling a pattern with many
+// repetitions allocates much more.
 func TestPatternsAreNotCompiled(t *testing.T) {
-	const wide = "^((a{1,9}b{1,9}){1,9})*%d$"
-	of := func(form string) *v1.JSONSchemaProps {
+	const repeated = "^((a{1,9}b{1,9}){1,9})*%d$"
+	schemaWithPatterns := func(format string) *v1.JSONSchemaProps {
 		s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 		for i := range 50 {
-			s.Properties[fmt.Sprint(i)] = v1.JSONSchemaProps{Type: "string", Pattern: fmt.Sprintf(form, i)}
+			s.Properties[fmt.Sprint(i)] = v1.JSONSchemaProps{Type: "string", Pattern: fmt.Sprintf(format, i)}
 		}
 		return s
 	}
-	check := func(s *v1.JSONSchemaProps) float64 {
+	checkAllocs := func(s *v1.JSONSchemaProps) float64 {
 		return testing.AllocsPerRun(2, func() {
 			structural.Reduced(s)
 			if errs := structural.Check(nil, s); len(errs) > 0 {
@@ -31,25 +31,27 @@ func TestPatternsAreNotCompiled(t *testing.T) {
 	}
 	compiling := testing.AllocsPerRun(2, func() {
 		for i := range 50 {
-			regexp.MustCompile(fmt.Sprintf(wide, i))
+			regexp.MustCompile(fmt.Sprintf(repeated, i))
 		}
 	})
-	if plain, repeated := check(of("^ab%d$")), check(of(wide)); repeated-plain > compiling/4 {
-		t.Errorf("got %.0f allocations for simple patterns, %.0f for repeated ones, %.0f to compile those", plain, repeated, compiling)
+	simple := checkAllocs(schemaWithPatterns("^ab%d$"))
+	if got, limit := checkAllocs(schemaWithPatterns(repeated))-simple, compiling/4; got > limit {
+		t.Errorf("Check of patterns like %q makes %.0f allocations more than of simple patterns, want at most %.0f", repeated, got, limit)
 	}
 }
 
-// TestInvalidPatterns: the error of a pattern is that of compiling it.
-func TestInvalidPatterns(t *testing.T) {
+// TestInvalidPatternsGetCompilationError checks that the error of an invalid pattern is that of
+// compiling it.
+func TestInvalidPatternsGetCompilationError(t *testing.T) {
 	for _, pattern := range []string{"(", "a**", "[z-a]", `\8`, "a{1001}", strings.Repeat("(", 1001) + strings.Repeat(")", 1001), "((a{100}){100}){100}", "\xff", "a|*"} {
 		_, want := regexp.Compile(pattern)
 		if want == nil {
-			t.Fatalf("%q compiles", pattern)
+			t.Fatalf("regexp.Compile(%q) = nil, want an error", pattern)
 		}
 		s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"a": {Type: "string", AllOf: []v1.JSONSchemaProps{{Pattern: pattern}}, Pattern: pattern}}}
 		errs := structural.Check(nil, structural.Reduced(s))
 		if len(errs) == 0 || !strings.HasSuffix(errs[0].Detail, want.Error()) {
-			t.Errorf("%q: got %v, want %v", pattern, errs, want)
+			t.Errorf("Check of the pattern %q = %v, want a detail that ends with %v", pattern, errs, want)
 		}
 	}
 }

@@ -6,16 +6,16 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Reduced returns a version's schema without the properties in which no rule of definitions can
-// find an error, which are most of them. The reduced schema has the same errors as the whole
-// schema, in the same order. Nothing is left out below a schema with logic, rules of its own or
-// anything else that refers to its contents. The result shares memory with the schema.
+// Reduced returns the schema of a version without the properties that are certainly valid, which are
+// most of them. Checking the reduced schema returns the same errors, in the same order, as checking s,
+// and takes less time. A schema that has junctors, x-kubernetes-validations or other keywords that
+// refer to its contents keeps all of them. The result shares memory with s.
 func Reduced(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	if s == nil {
 		return nil
 	}
 	r := reducer{patterns: map[string]bool{}}
-	if s.Type != "object" || s.AdditionalProperties != nil || s.Nullable || !r.isQuiet(s) {
+	if s.Type != "object" || s.AdditionalProperties != nil || s.Nullable || !r.isSimple(s) {
 		return s
 	}
 	return r.reduce(s, true)
@@ -24,21 +24,22 @@ func Reduced(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 // reducer caches which patterns are valid regular expressions.
 type reducer struct{ patterns map[string]bool }
 
-// reduce returns a quiet schema without its plain properties.
+// reduce returns a simple schema without the properties that isSimpleTree accepts. root states that the
+// schema is that of the whole object.
 func (r *reducer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
 	out := *s
 	out.Properties = nil
 	var p v1.JSONSchemaProps // reused, because schemas are large
 	for name := range s.Properties {
 		p = s.Properties[name]
-		head := root && (name == "metadata" || name == "kind" || name == "apiVersion")
-		if !head && r.plain(&p) {
+		objectField := root && (name == "metadata" || name == "kind" || name == "apiVersion")
+		if !objectField && r.isSimpleTree(&p) {
 			continue
 		}
 		if out.Properties == nil {
 			out.Properties = map[string]v1.JSONSchemaProps{}
 		}
-		if !head && p.Items == nil && p.AdditionalProperties == nil && r.isQuiet(&p) {
+		if !objectField && p.Items == nil && p.AdditionalProperties == nil && r.isSimple(&p) {
 			p = *r.reduce(&p, false)
 		}
 		out.Properties[name] = p
@@ -46,16 +47,16 @@ func (r *reducer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
 	return &out
 }
 
-// plain reports whether a schema and everything within it is valid wherever it is used below the
-// root.
-func (r *reducer) plain(s *v1.JSONSchemaProps) bool {
-	if !r.isQuiet(s) {
+// isSimpleTree reports whether a schema and all schemas within it are simple. Such a schema is valid as
+// that of any property.
+func (r *reducer) isSimpleTree(s *v1.JSONSchemaProps) bool {
+	if !r.isSimple(s) {
 		return false
 	}
-	if s.Items != nil && !r.plain(s.Items.Schema) {
+	if s.Items != nil && !r.isSimpleTree(s.Items.Schema) {
 		return false
 	}
-	if a := s.AdditionalProperties; a != nil && (len(s.Properties) > 0 || a.Schema != nil && !r.plain(a.Schema)) {
+	if a := s.AdditionalProperties; a != nil && (len(s.Properties) > 0 || a.Schema != nil && !r.isSimpleTree(a.Schema)) {
 		return false
 	}
 	if len(s.Properties) == 0 {
@@ -64,16 +65,15 @@ func (r *reducer) plain(s *v1.JSONSchemaProps) bool {
 	var p v1.JSONSchemaProps
 	for name := range s.Properties {
 		p = s.Properties[name]
-		if !r.plain(&p) {
+		if !r.isSimpleTree(&p) {
 			return false
 		}
 	}
 	return true
 }
 
-// isQuiet reports whether a schema is valid apart from the schemas within it, and does not refer to
-// them.
-func (r *reducer) isQuiet(s *v1.JSONSchemaProps) bool {
+// isSimple reports whether a schema is valid if the schemas within it are, and does not refer to them.
+func (r *reducer) isSimple(s *v1.JSONSchemaProps) bool {
 	switch s.Type {
 	case "object", "string", "integer", "number", "boolean":
 	case "array":
@@ -100,7 +100,7 @@ func (r *reducer) isQuiet(s *v1.JSONSchemaProps) bool {
 func (r *reducer) compiles(pattern string) bool {
 	ok, known := r.patterns[pattern]
 	if !known {
-		_, err := syntax.Parse(pattern, syntax.Perl) // covers all errors of compiling the pattern, which takes ten times as long
+		_, err := syntax.Parse(pattern, syntax.Perl)
 		ok = err == nil
 		r.patterns[pattern] = ok
 	}

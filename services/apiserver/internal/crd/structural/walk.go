@@ -9,7 +9,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Any reports whether has returns true for a schema or for any schema within it.
+// Any reports whether has returns true for s or for any schema within it.
 func Any(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 	if s == nil {
 		return false
@@ -57,16 +57,16 @@ func anyOf(list []v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 	return false
 }
 
-// properties calls each for properties in the order of their names. The schema is valid only during
-// the call.
-func properties(named map[string]v1.JSONSchemaProps, each func(name string, s *v1.JSONSchemaProps)) {
+// forEachProperty calls visit for properties in the order of their names. The schema is valid only
+// during the call.
+func forEachProperty(named map[string]v1.JSONSchemaProps, visit func(name string, s *v1.JSONSchemaProps)) {
 	if len(named) == 0 {
 		return
 	}
 	var s v1.JSONSchemaProps
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		s = named[name]
-		each(name, &s)
+		visit(name, &s)
 	}
 }
 
@@ -78,18 +78,18 @@ func items(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	return s.Items.Schema
 }
 
-// logic calls each for the schemas in anyOf, allOf, oneOf and not, which restrict a value without
+// forEachJunctor calls visit for the schemas in anyOf, allOf, oneOf and not, which restrict a value without
 // defining its type.
-func logic(at *field.Path, s *v1.JSONSchemaProps, each func(at *field.Path, keyword string, i int, s *v1.JSONSchemaProps)) {
+func forEachJunctor(path *field.Path, s *v1.JSONSchemaProps, visit func(path *field.Path, keyword string, i int, s *v1.JSONSchemaProps)) {
 	list := func(keyword string, list []v1.JSONSchemaProps) {
 		for i := range list {
-			each(at.Child(keyword).Index(i), keyword, i, &list[i])
+			visit(path.Child(keyword).Index(i), keyword, i, &list[i])
 		}
 	}
 	list("anyOf", s.AnyOf)
 	list("allOf", s.AllOf)
 	list("oneOf", s.OneOf)
 	if s.Not != nil {
-		each(at.Child("not"), "not", 0, s.Not)
+		visit(path.Child("not"), "not", 0, s.Not)
 	}
 }

@@ -97,7 +97,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 func (r *Request) withoutLazyField(stored []byte) []byte {
 	r.restore = nil
 	if a := r.Resource.Stored.LazyField; r.WithoutLazyField && a != nil {
-		if text, restore, ok := a.WithMarks(stored); ok {
+		if text, restore, ok := a.WithPlaceholders(stored); ok {
 			r.restore = restore
 			return text
 		}

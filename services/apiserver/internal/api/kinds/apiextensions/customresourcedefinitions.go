@@ -82,7 +82,7 @@ func stored() registry.StorageForm {
 		Prefix:    "apiextensions.k8s.io/customresourcedefinitions",
 		Version:   v1beta1.SchemeGroupVersion,
 		JSON:      true,
-		LazyField: &registry.LazyField{Served: servedText, WithMarks: definition.WithMarks, Read: readLazily},
+		LazyField: &registry.LazyField{Served: servedText, WithPlaceholders: definition.WithPlaceholders, Read: readLazily},
 		New:       func() runtime.Object { return &v1beta1.CustomResourceDefinition{} },
 		To: func(served registry.Object) (registry.Object, error) {
 			d, ok := served.(*v1.CustomResourceDefinition)

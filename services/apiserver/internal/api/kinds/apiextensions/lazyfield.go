@@ -16,7 +16,7 @@ func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, boo
 	if err != nil {
 		return nil, false
 	}
-	return o.Whole(served)
+	return o.InsertSchemas(served)
 }
 
 // readLazily implements registry.LazyField.Read.
@@ -30,5 +30,5 @@ func readLazily(text []byte, decode func([]byte) (registry.Object, error)) (regi
 		return nil, false
 	}
 	d, ok := obj.(*v1.CustomResourceDefinition)
-	return d, ok && o.Read(d)
+	return d, ok && o.AddSchemas(d)
 }

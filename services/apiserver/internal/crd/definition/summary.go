@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
 )
 
-// Paths of the parts of a stored definition that Head reads.
+// Paths of the parts of a stored definition that DecodeSummary reads.
 var (
-	headPaths = jsontext.Compile(
+	summaryPaths = jsontext.Compile(
 		jsontext.Fields("metadata", "name"), jsontext.Fields("metadata", "uid"), jsontext.Fields("metadata", "annotations"),
 		jsontext.Fields("metadata", "finalizers"), jsontext.Fields("metadata", "deletionTimestamp"), jsontext.Fields("metadata", "generation"),
 		jsontext.Fields("metadata", "creationTimestamp"),
@@ -24,29 +24,29 @@ var (
 	)
 )
 
-// HeadOf is Head for an entry of the watch cache.
-func HeadOf(e *watchcache.Entry) (*v1.CustomResourceDefinition, error) {
-	d, err := Head(e.Outline())
+// SummaryOf is DecodeSummary for an entry of the watch cache.
+func SummaryOf(e *watchcache.Entry) (*v1.CustomResourceDefinition, error) {
+	d, err := DecodeSummary(e.Outline())
 	if err == nil && d.Spec.PreserveUnknownFields {
-		return Head(e.Stored())
+		return DecodeSummary(e.Stored())
 	}
 	return d, err
 }
 
-// Head reads a stored definition without its large parts: managed fields are omitted, and versions
-// have only their names and flags. A definition that preserves unknown fields is read as a whole,
-// because its schemas need not be structural.
-func Head(stored []byte) (*v1.CustomResourceDefinition, error) {
-	parts, err := headPaths.Find(stored, nil)
+// DecodeSummary decodes a stored definition without managed fields and schemas. Of a definition that
+// preserves unknown fields it decodes everything, because the condition NonStructuralSchema depends on
+// the schemas.
+func DecodeSummary(stored []byte) (*v1.CustomResourceDefinition, error) {
+	parts, err := summaryPaths.Find(stored, nil)
 	if err != nil {
 		return nil, fmt.Errorf("definition: %w", err)
 	}
 	d := &v1beta1.CustomResourceDefinition{}
-	for i, into := range []any{
+	for i, target := range []any{
 		&d.Name, &d.UID, &d.Annotations, &d.Finalizers, &d.DeletionTimestamp, &d.Generation, &d.CreationTimestamp,
 		&d.Spec.Group, &d.Spec.Version, &d.Spec.Scope, &d.Spec.Names, &d.Spec.Conversion, &d.Spec.PreserveUnknownFields,
 	} {
-		if err := read(parts[i], into); err != nil {
+		if err := read(parts[i], target); err != nil {
 			return nil, err
 		}
 	}
@@ -55,32 +55,32 @@ func Head(stored []byte) (*v1.CustomResourceDefinition, error) {
 	if err := read(status, &d.Status); err != nil {
 		return nil, err
 	}
-	if keep := d.Spec.PreserveUnknownFields; keep == nil || *keep {
-		whole := &v1beta1.CustomResourceDefinition{}
-		if err := read(stored, whole); err != nil {
+	if preserve := d.Spec.PreserveUnknownFields; preserve == nil || *preserve {
+		full := &v1beta1.CustomResourceDefinition{}
+		if err := read(stored, full); err != nil {
 			return nil, err
 		}
-		return v1beta1.ToV1(whole), nil
+		return v1beta1.ToV1(full), nil
 	}
-	if d.Spec.Versions, err = headVersions(versions); err != nil {
+	if d.Spec.Versions, err = decodeVersions(versions); err != nil {
 		return nil, err
 	}
 	return v1beta1.ToV1(d), nil
 }
 
-// headVersions reads the names and flags of the versions.
-func headVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion, err error) {
+// decodeVersions decodes the names and flags of the versions.
+func decodeVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion, err error) {
 	if list == nil {
 		return nil, nil
 	}
 	var parts [][]byte
-	outer := jsontext.Elements(list, func(_ int, value []byte) bool {
+	syntaxErr := jsontext.Elements(list, func(_ int, value []byte) bool {
 		if parts, err = versionPaths.Find(value, parts); err != nil {
 			return false
 		}
 		var v v1beta1.CustomResourceDefinitionVersion
-		for i, into := range []any{&v.Name, &v.Served, &v.Storage, &v.Deprecated, &v.DeprecationWarning} {
-			if err = read(parts[i], into); err != nil {
+		for i, target := range []any{&v.Name, &v.Served, &v.Storage, &v.Deprecated, &v.DeprecationWarning} {
+			if err = read(parts[i], target); err != nil {
 				return false
 			}
 		}
@@ -88,17 +88,17 @@ func headVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion, e
 		return true
 	})
 	if err == nil {
-		err = outer
+		err = syntaxErr
 	}
 	return out, err
 }
 
 // read decodes a part of a definition if it exists.
-func read(part []byte, into any) error {
+func read(part []byte, target any) error {
 	if part == nil {
 		return nil
 	}
-	if err := json.Unmarshal(part, into); err != nil {
+	if err := json.Unmarshal(part, target); err != nil {
 		return fmt.Errorf("definition: %w", err)
 	}
 	return nil

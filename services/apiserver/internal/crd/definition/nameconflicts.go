@@ -18,7 +18,7 @@ type group struct {
 	members map[string]*member
 	// unsettled holds the members whose status lacks some of the wanted names.
 	unsettled map[string]*member
-	heldNames *inUse // by all members
+	heldNames *nameUsage // by all members
 	// changed holds the names of added, changed and removed definitions.
 	changed map[string]bool
 }
@@ -34,7 +34,7 @@ type member struct {
 type VerdictChange struct {
 	Group, Name string
 	Verdict     Verdict
-	Gone        bool
+	Removed     bool
 }
 
 // NewNameConflicts returns an empty set.
@@ -43,45 +43,45 @@ func NewNameConflicts() *NameConflicts {
 }
 
 // Put adds or replaces a definition of a group.
-func (n *NameConflicts) Put(name string, c NameClaim) {
-	g := n.groups[name]
+func (n *NameConflicts) Put(groupName string, c NameClaim) {
+	g := n.groups[groupName]
 	if g == nil {
-		g = &group{members: map[string]*member{}, unsettled: map[string]*member{}, heldNames: newInUse(), changed: map[string]bool{}}
-		n.groups[name] = g
+		g = &group{members: map[string]*member{}, unsettled: map[string]*member{}, heldNames: newNameUsage(), changed: map[string]bool{}}
+		n.groups[groupName] = g
 	}
 	m := g.members[c.Name]
 	if m == nil {
 		m = &member{}
 		g.members[c.Name] = m
 	} else {
-		g.heldNames.count(&m.claim.Held, -1)
+		g.heldNames.add(&m.claim.Held, -1)
 	}
 	m.claim = c
-	g.heldNames.count(&c.Held, 1)
+	g.heldNames.add(&c.Held, 1)
 	delete(g.unsettled, c.Name)
 	if !sameNames(&c.Wanted, &c.Held) {
 		g.unsettled[c.Name] = m
 	}
 	g.changed[c.Name] = true
-	n.dirty[name] = g
+	n.dirty[groupName] = g
 }
 
 // Remove removes a definition from a group.
-func (n *NameConflicts) Remove(name, definition string) {
-	g := n.groups[name]
+func (n *NameConflicts) Remove(groupName, definition string) {
+	g := n.groups[groupName]
 	if g == nil || g.members[definition] == nil {
 		return
 	}
-	g.heldNames.count(&g.members[definition].claim.Held, -1)
+	g.heldNames.add(&g.members[definition].claim.Held, -1)
 	delete(g.members, definition)
 	delete(g.unsettled, definition)
 	g.changed[definition] = true
-	n.dirty[name] = g
+	n.dirty[groupName] = g
 }
 
-// Of returns the verdict on a definition as of the last call of Settle.
-func (n *NameConflicts) Of(name, definition string) (Verdict, bool) {
-	if g := n.groups[name]; g != nil {
+// Verdict returns the verdict on a definition as of the last call of Settle.
+func (n *NameConflicts) Verdict(groupName, definition string) (Verdict, bool) {
+	if g := n.groups[groupName]; g != nil {
 		if m := g.members[definition]; m != nil {
 			return m.verdict, true
 		}
@@ -93,10 +93,10 @@ func (n *NameConflicts) Of(name, definition string) (Verdict, bool) {
 // definition that was put counts as changed.
 func (n *NameConflicts) Settle() []VerdictChange {
 	var changes []VerdictChange
-	for name, g := range n.dirty {
-		changes = g.decide(name, changes)
+	for groupName, g := range n.dirty {
+		changes = g.decide(groupName, changes)
 		if len(g.members) == 0 {
-			delete(n.groups, name)
+			delete(n.groups, groupName)
 		}
 	}
 	clear(n.dirty)
@@ -107,28 +107,28 @@ func (n *NameConflicts) Settle() []VerdictChange {
 }
 
 // decide recomputes the verdicts on changed and unsettled members, and appends the changes.
-func (g *group) decide(name string, changes []VerdictChange) []VerdictChange {
-	open := slices.Collect(maps.Values(g.unsettled))
-	claims := make([]NameClaim, len(open))
-	for i, m := range open {
+func (g *group) decide(groupName string, changes []VerdictChange) []VerdictChange {
+	unsettled := slices.Collect(maps.Values(g.unsettled))
+	claims := make([]NameClaim, len(unsettled))
+	for i, m := range unsettled {
 		claims[i] = m.claim
 	}
 	for i, v := range g.heldNames.decide(claims) {
-		if !g.changed[open[i].claim.Name] && !open[i].verdict.equal(&v) {
-			changes = append(changes, VerdictChange{Group: name, Name: open[i].claim.Name, Verdict: v})
+		if !g.changed[unsettled[i].claim.Name] && !unsettled[i].verdict.equal(&v) {
+			changes = append(changes, VerdictChange{Group: groupName, Name: unsettled[i].claim.Name, Verdict: v})
 		}
-		open[i].verdict = v
+		unsettled[i].verdict = v
 	}
 	for definition := range g.changed {
 		m := g.members[definition]
 		if m == nil {
-			changes = append(changes, VerdictChange{Group: name, Name: definition, Gone: true})
+			changes = append(changes, VerdictChange{Group: groupName, Name: definition, Removed: true})
 			continue
 		}
 		if g.unsettled[definition] == nil {
-			m.verdict = Verdict{Accepted: m.claim.Held, Established: m.claim.Established || !m.claim.Broken}
+			m.verdict = Verdict{Accepted: m.claim.Held, Established: m.claim.Established || !m.claim.InvalidWebhook}
 		}
-		changes = append(changes, VerdictChange{Group: name, Name: definition, Verdict: m.verdict})
+		changes = append(changes, VerdictChange{Group: groupName, Name: definition, Verdict: m.verdict})
 	}
 	clear(g.changed)
 	return changes
