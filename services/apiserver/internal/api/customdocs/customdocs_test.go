@@ -46,7 +46,7 @@ func manyVersions(t testing.TB, n int) (*kind.CRD, *atomic.Int32) {
 		}
 		return d, nil
 	}
-	d, err := kind.Read(read, func() (*apiextensionsv1.CustomResourceDefinition, error) { decoded.Add(1); return read() })
+	d, err := kind.NewCRD(read, func() (*apiextensionsv1.CustomResourceDefinition, error) { decoded.Add(1); return read() })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 			one.Spec.Versions = slices.Clone(d.Spec.Versions)
 			return &one, nil
 		}
-		def, err := kind.Read(read, read)
+		def, err := kind.NewCRD(read, read)
 		if err != nil {
 			t.Fatal(err)
 		}

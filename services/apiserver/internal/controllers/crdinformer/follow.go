@@ -128,7 +128,7 @@ func (f *Syncer) update(e *watchcache.Entry) {
 		f.remove(e.Key())
 		return
 	}
-	d, err := kind.Read(
+	d, err := kind.NewCRD(
 		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(outline, revision) },
 		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(e.Stored(), revision) },
 	)

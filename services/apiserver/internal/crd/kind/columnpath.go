@@ -30,13 +30,13 @@ func parsePath(path string) (*jsonpath.ListNode, bool) {
 	if err != nil { // definitions may contain an invalid path
 		return nil, false
 	}
-	g := growth{matches: max(1, len(parsed.Root.Nodes))} // }{ starts another path
-	g.list(parsed.Root)
+	g := pathCost{matches: max(1, len(parsed.Root.Nodes))} // }{ starts another path
+	g.addNodes(parsed.Root)
 	return parsed.Root, g.steps <= maxSteps && g.bracketSteps <= maxBracketSteps && g.descents <= 1 && g.matches <= maxMatches && !g.ranges
 }
 
-// growth counts the elements that let a path match more values than an object has.
-type growth struct {
+// pathCost counts the elements that let a path match more values than an object has.
+type pathCost struct {
 	steps        int
 	bracketSteps int  // steps in brackets
 	descents     int  // recursive descents (..)
@@ -44,14 +44,14 @@ type growth struct {
 	ranges       bool // a range restarts the rest of the path for each value and changes the parsed path
 }
 
-// list counts the nodes of a list.
-func (g *growth) list(l *jsonpath.ListNode) {
+// addNodes counts the nodes of a list.
+func (g *pathCost) addNodes(l *jsonpath.ListNode) {
 	for _, n := range l.Nodes {
 		g.steps++
 		switch n := n.(type) {
 		case *jsonpath.ListNode:
 			g.steps-- // its nodes are counted instead
-			g.list(n)
+			g.addNodes(n)
 		case *jsonpath.RecursiveNode:
 			g.descents++
 		case *jsonpath.IdentifierNode:
@@ -66,10 +66,10 @@ func (g *growth) list(l *jsonpath.ListNode) {
 }
 
 // addBrackets counts the steps in brackets.
-func (g *growth) addBrackets(brackets ...*jsonpath.ListNode) {
+func (g *pathCost) addBrackets(brackets ...*jsonpath.ListNode) {
 	before := g.steps
 	for _, l := range brackets {
-		g.list(l)
+		g.addNodes(l)
 	}
 	g.bracketSteps += g.steps - before
 }

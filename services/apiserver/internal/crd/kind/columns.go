@@ -18,24 +18,24 @@ type table struct {
 	columns []registry.Column
 	// paths are the paths of simple columns. at[i] is the number of column i's path. It is negative
 	// if the column needs the whole object.
-	paths *jsontext.Set
-	at    []int
-	// show converts the value found at a simple column's path to a cell.
-	show []func(found any) any
+	paths     *jsontext.Set
+	pathIndex []int
+	// format converts the value found at a simple column's path to a cell.
+	format []func(found any) any
 }
 
-// columns returns the columns of a version. Versions without additional columns share one table.
-func (m *Maker) columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
+// tableOf returns the columns of a version. Versions without additional columns share one table.
+func (m *Maker) tableOf(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	if len(v.AdditionalPrinterColumns) > 0 {
-		return columns(v)
+		return newTable(v)
 	}
-	m.defaultTableOnce.Do(func() { m.defaultTable = columns(v) })
+	m.defaultTableOnce.Do(func() { m.defaultTable = newTable(v) })
 	return m.defaultTable
 }
 
-// columns returns the columns of a version: the name and those of the definition. A definition
+// tableOf returns the columns of a version: the name and those of the definition. A definition
 // without columns gets the age.
-func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
+func newTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
 	t := &table{}
 	var paths []jsontext.Path
@@ -46,8 +46,8 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 			paths = append(paths, path)
 		}
 		t.columns = append(t.columns, c)
-		t.at = append(t.at, at)
-		t.show = append(t.show, show)
+		t.pathIndex = append(t.pathIndex, at)
+		t.format = append(t.format, show)
 	}
 	add(registry.Column{
 		Name: "Name", Type: "string", Format: "name", Description: doc["name"],
@@ -67,8 +67,8 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 			c.Description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
 		}
 		add(registry.Column{
-			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, Cell: cell(c.Type, c.JSONPath),
-		}, simplePath(c.JSONPath), func(found any) any { return cellOf(c.Type, found) })
+			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, Cell: cellFunc(c.Type, c.JSONPath),
+		}, simplePath(c.JSONPath), func(found any) any { return formatCell(c.Type, found) })
 	}
 	t.paths = jsontext.Compile(paths...)
 	return t
@@ -79,41 +79,41 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 const maxRowBytes = 16 << 20
 
 // row implements registry.Document.
-func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, error) {
-	found, err := t.paths.Find(doc, nil)
+func (t *table) row(doc []byte, decodeObject func() (registry.Object, error)) ([]any, error) {
+	values, err := t.paths.Find(doc, nil)
 	if err != nil {
 		return nil, err
 	}
 	var obj registry.Object
 	cells := make([]any, len(t.columns))
-	left := maxRowBytes
+	remaining := maxRowBytes
 	for i := range t.columns {
-		at := t.at[i]
-		if at < 0 {
-			left -= len(doc)
+		pathIndex := t.pathIndex[i]
+		if pathIndex < 0 {
+			remaining -= len(doc)
 		} else {
-			left -= len(found[at])
+			remaining -= len(values[pathIndex])
 		}
 		switch {
-		case left < 0:
+		case remaining < 0:
 			return cells, nil
-		case at < 0:
+		case pathIndex < 0:
 			if obj == nil {
-				if obj, err = whole(); err != nil {
+				if obj, err = decodeObject(); err != nil {
 					return nil, err
 				}
 			}
 			cells[i] = t.columns[i].Cell(obj)
-		case found[at] == nil:
+		case values[pathIndex] == nil:
 			if i == 0 {
-				cells[i] = t.show[i](nil) // every object has a name, which may be empty
+				cells[i] = t.format[i](nil) // every object has a name, which may be empty
 			}
 		default:
-			v, err := decode(found[at])
+			v, err := decodeJSON(values[pathIndex])
 			if err != nil {
 				return nil, fmt.Errorf("column %s: %w", t.columns[i].Name, err)
 			}
-			cells[i] = t.show[i](v)
+			cells[i] = t.format[i](v)
 		}
 	}
 	return cells, nil
@@ -157,27 +157,27 @@ func simplePath(path string) jsontext.Path {
 	return out
 }
 
-// cell returns a function that shows the first value at a path as a type. The cell is nil if the
+// cellFunc returns a function that shows the first value at a path as a type. The cell is nil if the
 // path is invalid or may match too much.
-func cell(kind, path string) func(registry.Object) any {
+func cellFunc(kind, path string) func(registry.Object) any {
 	parsed := jsonpath.New(path).AllowMissingKeys(true)
 	if _, ok := parsePath(path); !ok || parsed.Parse("{"+path+"}") != nil {
 		return func(registry.Object) any { return nil }
 	}
 	return func(o registry.Object) any {
 		p := *parsed // FindResults keeps state in the parser
-		found, err := p.FindResults(contentOf(o))
+		found, err := p.FindResults(fieldsOf(o))
 		if err != nil || len(found) == 0 || len(found[0]) == 0 {
 			return nil
 		}
-		return cellOf(kind, found[0][0].Interface())
+		return formatCell(kind, found[0][0].Interface())
 	}
 }
 
-// cellOf returns a JSON value as a cell of a type, or nil if the value has another type.
-func cellOf(kind string, v any) any {
+// formatCell returns a JSON value as a cell of a type, or nil if the value has another type.
+func formatCell(kind string, v any) any {
 	if kind != "string" {
-		return typedCell(kind, v)
+		return formatTypedCell(kind, v)
 	}
 	if text, ok := v.(string); ok {
 		return text
@@ -189,31 +189,31 @@ func cellOf(kind string, v any) any {
 	return w.String()
 }
 
-// typedCell is cellOf for columns that are not strings.
-func typedCell(kind string, v any) any {
-	switch x := v.(type) {
+// formatTypedCell is cellOf for columns that are not strings.
+func formatTypedCell(kind string, v any) any {
+	switch value := v.(type) {
 	case int64:
 		switch kind {
 		case "integer":
-			return x
+			return value
 		case "number":
-			return float64(x)
+			return float64(value)
 		}
 	case float64:
 		switch kind {
 		case "integer":
-			return int64(x)
+			return int64(value)
 		case "number":
-			return x
+			return value
 		}
 	case bool:
 		if kind == "boolean" {
-			return x
+			return value
 		}
 	case string:
 		if kind == "date" {
 			var t metav1.Time
-			if err := t.UnmarshalQueryParameter(x); err != nil {
+			if err := t.UnmarshalQueryParameter(value); err != nil {
 				return "<invalid>"
 			}
 			return registry.Age{Since: t}

@@ -26,7 +26,7 @@ func columnsKind(t testing.TB, columns []v1.CustomResourceColumnDefinition) *reg
 			Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, AdditionalPrinterColumns: columns}},
 		}}, nil
 	}
-	d, err := kind.Read(read, read)
+	d, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}

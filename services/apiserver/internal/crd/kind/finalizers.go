@@ -13,9 +13,9 @@ import (
 var standardFinalizers = []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
 
 // finalizerWarnings returns a warning for each finalizer without a path that a write adds.
-func finalizerWarnings(now, before []string) (warnings []string) {
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(now))) {
-		if strings.Contains(name, "/") || slices.Contains(standardFinalizers, name) || slices.Contains(before, name) {
+func finalizerWarnings(current, old []string) (warnings []string) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(current))) {
+		if strings.Contains(name, "/") || slices.Contains(standardFinalizers, name) || slices.Contains(old, name) {
 			continue
 		}
 		path := ""

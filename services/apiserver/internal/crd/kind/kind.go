@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"binnacle/services/apiserver/internal/crd/rules"
+	crdschema "binnacle/services/apiserver/internal/crd/schema"
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
@@ -33,9 +34,10 @@ type Maker struct {
 	// CustomResourceFieldSelectors off).
 	NoSelectableFields bool
 
-	patterns patterns
+	// patterns is shared by the schemas of all definitions.
+	patterns crdschema.PatternBudget
 
-	// defaultTable is the table of versions without additional columns.
+	// defaultTable holds the columns of versions without additional columns.
 	defaultTable     *table
 	defaultTableOnce sync.Once
 }
@@ -43,35 +45,35 @@ type Maker struct {
 // scaleKind is the kind of the scale subresource.
 var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 
-// All returns the served versions of a definition, in the definition's order. The definition must
-// have been accepted and must not change afterwards.
+// All returns a kind for each served version of a definition, in the order of the definition. The names
+// of the definition must be accepted, and it must not change afterwards.
 func (m *Maker) All(d *CRD) []*registry.Kind {
-	var all, unserved []*registry.Kind
+	var kinds, unserved []*registry.Kind
 	f := m.family(d)
 	for i := range d.Spec.Versions {
 		v := &d.Spec.Versions[i]
 		k := m.version(d, v, f.versions[v.Name])
 		if v.Served {
-			all = append(all, k)
+			kinds = append(kinds, k)
 		} else {
 			unserved = append(unserved, k)
 		}
 	}
-	for _, k := range all {
+	for _, k := range kinds {
 		k.Unserved = unserved
 	}
-	return all
+	return kinds
 }
 
-// CRD is a definition without its schemas, which are read again on demand.
+// CRD is a definition without its schemas, which are decoded again on demand.
 type CRD struct {
 	*apiextensionsv1.CustomResourceDefinition
 	// Kinds holds the served versions in order, once they are created.
 	Kinds []*registry.Kind
 	// Sum changes whenever the stored value changes. After a restore of the store, the same
 	// resourceVersion may denote another definition.
-	Sum   uint64
-	whole func() (*apiextensionsv1.CustomResourceDefinition, error)
+	Sum        uint64
+	decodeFull func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
 // Same reports whether o was read from the same stored value.
@@ -79,51 +81,51 @@ func (d *CRD) Same(o *CRD) bool {
 	return d.UID == o.UID && d.ResourceVersion == o.ResourceVersion && d.Sum == o.Sum
 }
 
-// Read reads a definition. outline and whole decode it again on each call. outline may omit the
-// schemas.
-func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, error)) (*CRD, error) {
-	all, err := outline()
+// NewCRD returns a definition. decodeOutline and decodeFull decode it again on each call. The result of
+// decodeOutline may lack the schemas.
+func NewCRD(decodeOutline, decodeFull func() (*apiextensionsv1.CustomResourceDefinition, error)) (*CRD, error) {
+	d, err := decodeOutline()
 	if err != nil {
 		return nil, err
 	}
-	all.ManagedFields = nil
-	for i := range all.Spec.Versions {
-		all.Spec.Versions[i].Schema = nil
+	d.ManagedFields = nil
+	for i := range d.Spec.Versions {
+		d.Spec.Versions[i].Schema = nil
 	}
-	return &CRD{CustomResourceDefinition: all, whole: whole}, nil
+	return &CRD{CustomResourceDefinition: d, decodeFull: decodeFull}, nil
 }
 
-// Schema reads the schema of a version. It returns nil if the version has none.
+// Schema decodes the schema of a version. It returns nil if the version has none.
 func (d *CRD) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
 	return d.Full().Schema(version)
 }
 
-// FullDefinition is a definition with its schemas, read once for all callers. Callers must not
+// FullDefinition is a definition with its schemas, decoded once for all callers. Callers must not
 // change the result.
 type FullDefinition struct {
-	read func() (*apiextensionsv1.CustomResourceDefinition, error)
+	decode func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// Full returns the definition with its schemas. It is large and is read when a schema is first
+// Full returns the definition with its schemas. It is large, so it is decoded when a schema is first
 // requested.
-func (d *CRD) Full() *FullDefinition { return &FullDefinition{sync.OnceValues(d.whole)} }
+func (d *CRD) Full() *FullDefinition { return &FullDefinition{sync.OnceValues(d.decodeFull)} }
 
 // Schema returns the schema of a version, or nil if it has none.
-func (w *FullDefinition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
-	all, err := w.read()
+func (f *FullDefinition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
+	d, err := f.decode()
 	if err != nil {
 		return nil, err
 	}
-	for i := range all.Spec.Versions {
-		if v := &all.Spec.Versions[i]; v.Name == version && v.Schema != nil {
+	for i := range d.Spec.Versions {
+		if v := &d.Spec.Versions[i]; v.Name == version && v.Schema != nil {
 			return v.Schema.OpenAPIV3Schema, nil
 		}
 	}
 	return nil, nil
 }
 
-// Has reports whether a condition of a definition is true.
-func (d *CRD) Has(condition apiextensionsv1.CustomResourceDefinitionConditionType) bool {
+// HasCondition reports whether a condition of a definition is true.
+func (d *CRD) HasCondition(condition apiextensionsv1.CustomResourceDefinitionConditionType) bool {
 	return slices.ContainsFunc(d.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 		return c.Type == condition && c.Status == apiextensionsv1.ConditionTrue
 	})
@@ -132,7 +134,7 @@ func (d *CRD) Has(condition apiextensionsv1.CustomResourceDefinitionConditionTyp
 // version returns the declaration of one version of a definition.
 func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
 	names := &d.Status.AcceptedNames
-	table := m.columns(v)
+	table := m.tableOf(v)
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: d.Spec.Group, Version: v.Name, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, List: names.ListKind,
@@ -152,7 +154,7 @@ func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 			Verbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		},
 	}
-	if d.Has(apiextensionsv1.Terminating) {
+	if d.HasCondition(apiextensionsv1.Terminating) {
 		k.Presentation.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 		k.Create.Closed = "create not allowed while custom resource definition is terminating"
 	}
@@ -191,17 +193,17 @@ func deprecation(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) str
 	if v.DeprecationWarning != nil {
 		return *v.DeprecationWarning
 	}
-	best := ""
+	replacement := ""
 	for i := range d.Spec.Versions {
-		o := &d.Spec.Versions[i]
-		if o.Served && !o.Deprecated && version.CompareKubeAwareVersionStrings(v.Name, o.Name) < 0 &&
-			(best == "" || version.CompareKubeAwareVersionStrings(best, o.Name) < 0) {
-			best = o.Name
+		other := &d.Spec.Versions[i]
+		if other.Served && !other.Deprecated && version.CompareKubeAwareVersionStrings(v.Name, other.Name) < 0 &&
+			(replacement == "" || version.CompareKubeAwareVersionStrings(replacement, other.Name) < 0) {
+			replacement = other.Name
 		}
 	}
 	text := fmt.Sprintf("%s/%s %s is deprecated", d.Spec.Group, v.Name, d.Spec.Names.Kind)
-	if best != "" {
-		text += fmt.Sprintf("; use %s/%s %s", d.Spec.Group, best, d.Spec.Names.Kind)
+	if replacement != "" {
+		text += fmt.Sprintf("; use %s/%s %s", d.Spec.Group, replacement, d.Spec.Names.Kind)
 	}
 	return text
 }

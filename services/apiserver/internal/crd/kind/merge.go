@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/mergetypes"
 )
 
-// mergeRules describes how the fields of a kind's objects are merged.
-type mergeRules struct {
+// mergeSchema describes how the fields of a kind's objects are merged.
+type mergeSchema struct {
 	schema *smd.Schema
 	root   smd.TypeRef
 }
@@ -34,15 +34,15 @@ const (
 	atomicType = "__untyped_atomic_"
 )
 
-// newMergeRules returns the merge rules of a schema, as schemaconv of kube-openapi derives them.
+// newMergeSchema returns the merge rules of a schema, as schemaconv of kube-openapi derives them.
 // preserve is preserveUnknownFields of the definition.
-func newMergeRules(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeRules {
+func newMergeSchema(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeSchema {
 	known := mergetypes.Known()
 	if known == nil || s == nil || s.Type != "object" && len(s.Properties) == 0 {
-		return mergeRules{}
+		return mergeSchema{}
 	}
 	preserve = preserve || preserves(s)
-	return mergeRules{schema: known, root: smd.TypeRef{Inlined: smd.Atom{Map: mapOf(s, preserve, true)}}}
+	return mergeSchema{schema: known, root: smd.TypeRef{Inlined: smd.Atom{Map: mapOf(s, preserve, true)}}}
 }
 
 // preserves reports whether a schema opts itself and everything below it into unknown fields.
@@ -52,10 +52,10 @@ func preserves(s *apiextensionsv1.JSONSchemaProps) bool {
 
 func namedType(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
 
-func scalar(kind smd.Scalar) smd.Atom { return smd.Atom{Scalar: &kind} }
+func scalarAtom(kind smd.Scalar) smd.Atom { return smd.Atom{Scalar: &kind} }
 
-// refOf returns the rule of a field. preserve states that unknown fields are allowed above it.
-func refOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
+// typeRefOf returns the rule of a field. preserve states that unknown fields are allowed above it.
+func typeRefOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
 	if s == nil || s.Type == "" && !s.XEmbeddedResource && s.XMapType == nil && s.XListType == nil &&
 		len(s.Properties) == 0 && s.AdditionalProperties == nil && s.Items == nil {
 		return namedType(deducedType)
@@ -68,21 +68,21 @@ func atomOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Atom {
 	preserve = preserve || preserves(s)
 	switch s.Type {
 	case "":
-		return smd.Atom{Scalar: scalar(smd.Untyped).Scalar, List: listOf(s, preserve), Map: mapOf(s, preserve, s.XEmbeddedResource)}
+		return smd.Atom{Scalar: scalarAtom(smd.Untyped).Scalar, List: listOf(s, preserve), Map: mapOf(s, preserve, s.XEmbeddedResource)}
 	case "object":
 		return smd.Atom{Map: mapOf(s, preserve, s.XEmbeddedResource)}
 	case "array":
 		return smd.Atom{List: listOf(s, preserve)}
 	case "integer", "number":
-		return scalar(smd.Numeric)
+		return scalarAtom(smd.Numeric)
 	case "boolean":
-		return scalar(smd.Boolean)
+		return scalarAtom(smd.Boolean)
 	case "string":
 		if s.Format == "" || s.Format == "byte" {
-			return scalar(smd.String)
+			return scalarAtom(smd.String)
 		}
 	}
-	return scalar(smd.Untyped)
+	return scalarAtom(smd.Untyped)
 }
 
 // mapOf returns the rule of an object. resource adds the fields that every resource has.
@@ -100,9 +100,9 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map
 	slices.Sort(names)
 	for _, name := range names {
 		p := s.Properties[name]
-		f := smd.StructField{Name: name, Type: refOf(&p, preserve)}
+		f := smd.StructField{Name: name, Type: typeRefOf(&p, preserve)}
 		if p.Default != nil {
-			if v, err := decode(p.Default.Raw); err == nil {
+			if v, err := decodeJSON(p.Default.Raw); err == nil {
 				f.Default = v
 			}
 		}
@@ -110,8 +110,8 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map
 	}
 	if resource {
 		m.Fields = append(m.Fields,
-			smd.StructField{Name: "apiVersion", Type: smd.TypeRef{Inlined: scalar(smd.String)}},
-			smd.StructField{Name: "kind", Type: smd.TypeRef{Inlined: scalar(smd.String)}},
+			smd.StructField{Name: "apiVersion", Type: smd.TypeRef{Inlined: scalarAtom(smd.String)}},
+			smd.StructField{Name: "kind", Type: smd.TypeRef{Inlined: scalarAtom(smd.String)}},
 			smd.StructField{Name: "metadata", Type: namedType(metadataType)})
 	}
 	extra := s.AdditionalProperties
@@ -119,7 +119,7 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map
 	case extra == nil && (preserve || len(m.Fields) == 0), extra != nil && extra.Schema == nil && extra.Allows:
 		m.ElementType = namedType(deducedType)
 	case extra != nil && extra.Schema != nil:
-		m.ElementType = refOf(extra.Schema, preserve)
+		m.ElementType = typeRefOf(extra.Schema, preserve)
 	}
 	return m
 }
@@ -128,7 +128,7 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map
 func listOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) *smd.List {
 	l := &smd.List{ElementRelationship: smd.Atomic, ElementType: namedType(atomicType)}
 	if s.Items != nil && s.Items.Schema != nil {
-		l.ElementType = refOf(s.Items.Schema, preserve)
+		l.ElementType = typeRefOf(s.Items.Schema, preserve)
 	}
 	if s.XListType == nil {
 		return l
@@ -143,8 +143,8 @@ func listOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) *smd.List {
 	return l
 }
 
-// decode returns a JSON value as a Go value.
-func decode(raw []byte) (v any, err error) {
+// decodeJSON returns a JSON value as a Go value.
+func decodeJSON(raw []byte) (v any, err error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err

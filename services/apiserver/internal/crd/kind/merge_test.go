@@ -14,8 +14,8 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestMergeRules compares the rules of schemas with those that kube-openapi derives from them.
-func TestMergeRules(t *testing.T) {
+// TestMergeSchemaMatchesKubeOpenAPI compares merge schemas with those that kube-openapi derives.
+func TestMergeSchemaMatchesKubeOpenAPI(t *testing.T) {
 	const resource = `"apiVersion":{"type":"string"},"kind":{"type":"string"},"metadata":{"$ref":"#/components/schemas/` + metadataType + `"}`
 	for name, properties := range map[string]string{
 		"nothing":          ``,
@@ -31,8 +31,8 @@ func TestMergeRules(t *testing.T) {
 	} {
 		for _, preserve := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
-				own := new(apiextensionsv1.JSONSchemaProps)
-				if err := json.Unmarshal([]byte(`{"type":"object","properties":{`+properties+`}}`), own); err != nil {
+				schema := new(apiextensionsv1.JSONSchemaProps)
+				if err := json.Unmarshal([]byte(`{"type":"object","properties":{`+properties+`}}`), schema); err != nil {
 					t.Fatal(err)
 				}
 				all := strings.TrimSuffix(properties+","+resource, ",")
@@ -44,13 +44,13 @@ func TestMergeRules(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := sorted(newMergeRules(own, preserve).root.Inlined)
+				got := sorted(newMergeSchema(schema, preserve).root.Inlined)
 				atom, _ := want.Resolve(namedType("model"))
 				atom = sorted(atom)
 				if !reflect.DeepEqual(got, atom) {
-					g, _ := json.Marshal(got)
-					w, _ := json.Marshal(atom)
-					t.Errorf("rules:\n%s\nwant:\n%s", g, w)
+					gotJSON, _ := json.Marshal(got)
+					wantJSON, _ := json.Marshal(atom)
+					t.Errorf("newMergeSchema({%s}, %t) = %s\nwant %s", properties, preserve, gotJSON, wantJSON)
 				}
 			})
 		}

@@ -11,10 +11,10 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// shouting is a conversion that changes more than the version.
-type shouting struct{}
+// specChangingConversion is a conversion that changes the spec too.
+type specChangingConversion struct{}
 
-func (shouting) Convert(_ context.Context, docs [][]byte, version string) ([][]byte, error) {
+func (specChangingConversion) Convert(_ context.Context, docs [][]byte, version string) ([][]byte, error) {
 	out := make([][]byte, len(docs))
 	for i, d := range docs {
 		text := strings.ReplaceAll(string(d), "example.com/v1", "example.com/"+version)
@@ -42,45 +42,45 @@ func versions(t *testing.T, strategy v1.ConversionStrategyType) []*registry.Kind
 			Versions: []v1.CustomResourceDefinitionVersion{version("v1"), version("v2")},
 		}}, nil
 	}
-	d, err := kind.Read(read, read)
+	d, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&kind.Maker{Rules: rules.NewCompiler(), Conversion: func(*kind.CRD) kind.Conversion { return shouting{} }}).All(d)
+	return (&kind.Maker{Rules: rules.NewCompiler(), Conversion: func(*kind.CRD) kind.Conversion { return specChangingConversion{} }}).All(d)
 }
 
-// TestOpenMatchesServe: a single document is opened as it is served among others.
+// TestOpenMatchesServe checks that Open returns the same document as Serve.
 func TestOpenMatchesServe(t *testing.T) {
 	stored := map[string]string{
-		"in form":              `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet","b":"x"}}`,
+		"complete":             `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet","b":"x"}}`,
 		"without defaults":     `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet"}}`,
-		"with what is unknown": `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet","c":{"d":[1]}},"more":1}`,
+		"with unknown fields":  `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet","c":{"d":[1]}},"more":1}`,
 		"of the other version": `{"apiVersion":"example.com/v2","kind":"Thing","spec":{}}`,
 		"of a removed version": `{"apiVersion":"example.com/v0","kind":"Thing","spec":{"c":1}}`,
-		"of none":              `{"kind":"Thing","spec":{"c":1}}`,
-		"a name twice":         `{"apiVersion":"example.com/v1","spec":{"a":"first","b":"x","a":"last"}}`,
+		"without a version":    `{"kind":"Thing","spec":{"c":1}}`,
+		"duplicate field":      `{"apiVersion":"example.com/v1","spec":{"a":"first","b":"x","a":"last"}}`,
 		"another order":        `{"spec":{"b":"x","a":"quiet"},"kind":"Thing","apiVersion":"example.com/v1"}`,
-		"no object":            `[1]`,
-		"no JSON":              `{"apiVersion":`,
+		"not an object":        `[1]`,
+		"not JSON":             `{"apiVersion":`,
 	}
 	for _, strategy := range []v1.ConversionStrategyType{v1.NoneConverter, v1.WebhookConverter} {
 		for _, k := range versions(t, strategy) {
 			for name, text := range stored {
 				t.Run(string(strategy)+" "+k.Version+" "+name, func(t *testing.T) {
-					want, failed := k.Document.Serve(t.Context(), [][]byte{[]byte(text)})
+					want, wantErr := k.Document.Serve(t.Context(), [][]byte{[]byte(text)})
 					d, err := k.Document.Open(t.Context(), []byte(text))
-					if failed != nil || err != nil {
-						if failed == nil || err == nil || failed.Error() != err.Error() {
-							t.Fatalf("got %v, want %v", err, failed)
+					if wantErr != nil || err != nil {
+						if wantErr == nil || err == nil || wantErr.Error() != err.Error() {
+							t.Fatalf("Open(%s) = %v, want error %v", text, err, wantErr)
 						}
 						return
 					}
 					defer d.Release()
 					if string(d.Raw()) != string(want[0]) {
-						t.Errorf("got %s, want %s", d.Raw(), want[0])
+						t.Errorf("Open(%s) = %s, want %s", text, d.Raw(), want[0])
 					}
 					if strings.HasPrefix(name, "with") && !strings.Contains(string(d.Raw()), `"b":"of v1"`) {
-						t.Errorf("%s: got no default of the stored version", d.Raw())
+						t.Errorf("Open(%s) = %s, want the default of the stored version", text, d.Raw())
 					}
 				})
 			}

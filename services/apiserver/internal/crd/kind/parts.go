@@ -9,42 +9,42 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// contentOf returns an object's fields, or nil for an object that is not a document.
-func contentOf(o registry.Object) map[string]any {
+// fieldsOf returns an object's fields, or nil for an object that is not a document.
+func fieldsOf(o registry.Object) map[string]any {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		return u.Object
 	}
 	return nil
 }
 
-// parts returns the accessors of a document's parts. The status is the field of that name. The spec
-// is everything else except the metadata.
+// parts returns functions that copy and compare the status and spec of documents. The spec is everything
+// but the status, metadata, apiVersion and kind.
 func parts(hasStatus bool) registry.Parts {
 	return registry.Parts{
 		CopyStatus: func(to, from registry.Object) {
-			t := contentOf(to)
-			delete(t, "status")
+			target := fieldsOf(to)
+			delete(target, "status")
 			if from == nil {
 				return
 			}
-			if s, ok := contentOf(from)["status"]; ok {
-				t["status"] = runtime.DeepCopyJSONValue(s)
+			if s, ok := fieldsOf(from)["status"]; ok {
+				target["status"] = runtime.DeepCopyJSONValue(s)
 			}
 		},
 		CopySpec: func(to, from registry.Object) {
-			t := contentOf(to)
-			for name := range t {
+			target := fieldsOf(to)
+			for name := range target {
 				if !isOutsideSpec(name) {
-					delete(t, name)
+					delete(target, name)
 				}
 			}
-			for name, v := range contentOf(from) {
+			for name, v := range fieldsOf(from) {
 				if !isOutsideSpec(name) {
-					t[name] = runtime.DeepCopyJSONValue(v)
+					target[name] = runtime.DeepCopyJSONValue(v)
 				}
 			}
 		},
-		SpecChanged: func(obj, old registry.Object) bool { return changed(contentOf(obj), contentOf(old), hasStatus) },
+		SpecChanged: func(obj, old registry.Object) bool { return specChanged(fieldsOf(obj), fieldsOf(old), hasStatus) },
 	}
 }
 
@@ -53,48 +53,46 @@ func isOutsideSpec(name string) bool {
 	return name == "metadata" || name == "status" || name == "apiVersion" || name == "kind"
 }
 
-// changed reports whether anything but metadata differs. It ignores the status if that is a
+// specChanged reports whether anything but metadata differs. It ignores the status if that is a
 // subresource.
-func changed(a, b map[string]any, hasStatus bool) bool {
-	counts := func(name string) bool {
+func specChanged(a, b map[string]any, hasStatus bool) bool {
+	isCompared := func(name string) bool {
 		return name != "metadata" && name != "apiVersion" && name != "kind" && (name != "status" || !hasStatus)
 	}
-	n := 0
 	for name, v := range a {
-		if !counts(name) {
+		if !isCompared(name) {
 			continue
 		}
-		n++
-		w, ok := b[name]
-		if !ok || !tape.EqualValues(v, w) && !semantic.Equal(v, w) {
+		other, ok := b[name]
+		if !ok || !tape.EqualValues(v, other) && !semantic.Equal(v, other) {
 			return true
 		}
 	}
 	for name := range b {
-		if counts(name) {
-			n--
+		if _, ok := a[name]; !ok && isCompared(name) {
+			return true
 		}
 	}
-	return n != 0
+	return false
 }
 
-// keepAllButStatus restores an object after a write through the status subresource. The write keeps
-// only its status and managed fields.
+// keepAllButStatus prepares a write through the status subresource: it restores everything but the
+// status and managed fields of obj from old.
 func keepAllButStatus(obj, old registry.Object) {
-	t := contentOf(obj)
-	was := contentOf(old)
-	status, ok := t["status"]
+	content := fieldsOf(obj)
+	oldContent := fieldsOf(old)
+	status, ok := content["status"]
 	managed := obj.GetManagedFields()
-	for name := range t {
-		delete(t, name)
+	for name := range content {
+		delete(content, name)
 	}
-	for name, v := range was {
+	for name, v := range oldContent {
 		if name != "status" {
-			t[name] = runtime.DeepCopyJSONValue(v)
+			content[name] = runtime.DeepCopyJSONValue(v)
 		}
 	}
 	if ok {
-		t["status"] = status
+		content["status"] = status
 	}
 	obj.SetManagedFields(managed)
 }

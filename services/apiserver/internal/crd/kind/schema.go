@@ -14,36 +14,24 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// patterns holds the Room that the schemas of all definitions share.
-type patterns struct {
-	once sync.Once
-	room *schema.Room
-}
-
-// get returns the Room. It creates the Room on first use.
-func (p *patterns) get() *schema.Room {
-	p.once.Do(func() { p.room = schema.NewRoom() })
-	return p.room
-}
-
 // family holds the versions of one definition.
 type family struct {
-	group    string
-	kind     string
-	stored   string     // the storage version
-	convert  Conversion // nil: versions differ only in their apiVersion
-	versions map[string]*versionSchema
+	group          string
+	kind           string
+	storageVersion string
+	converter      Conversion // nil: versions differ only in their apiVersion
+	versions       map[string]*versionSchema
 }
 
 // family returns the versions of a definition. Their schemas are read and compiled on first use.
 func (m *Maker) family(d *CRD) *family {
-	f := &family{group: d.Spec.Group, kind: d.Spec.Names.Kind, stored: storageVersion(d), versions: map[string]*versionSchema{}}
+	f := &family{group: d.Spec.Group, kind: d.Spec.Names.Kind, storageVersion: storageVersion(d), versions: map[string]*versionSchema{}}
 	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && m.Conversion != nil {
-		f.convert = m.Conversion(d)
+		f.converter = m.Conversion(d)
 	}
 	for i := range d.Spec.Versions {
 		v := &d.Spec.Versions[i]
-		f.versions[v.Name] = newSchema(m, f, d, v)
+		f.versions[v.Name] = newVersionSchema(m, f, d, v)
 	}
 	return f
 }
@@ -52,37 +40,36 @@ func (m *Maker) family(d *CRD) *family {
 type versionSchema struct {
 	*family
 	maker *Maker
-	// props reads the schema from the store. The schema is large, and only compilation needs it.
-	// props returns nil if there is no schema.
-	props    func() (*apiextensionsv1.JSONSchemaProps, error)
-	lenient  bool
-	version  string
-	scale    *apiextensionsv1.CustomResourceSubresourceScale
-	status   bool
-	hasRules bool // the schema has rules; set by rules
+	// readSchema reads the schema from the store. The schema is large, and only compilation needs it.
+	// readSchema returns nil if there is no schema.
+	readSchema      func() (*apiextensionsv1.JSONSchemaProps, error)
+	preserveUnknown bool
+	version         string
+	scale           *apiextensionsv1.CustomResourceSubresourceScale
+	status          bool
 
 	program *schema.Lazy
 	rules   func() (*rules.Rules, error)
-	merge   func() mergeRules
+	merge   func() mergeSchema
 }
 
-// newSchema returns the schema of a version.
-func newSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
-	s := &versionSchema{family: f, maker: m, lenient: d.Spec.PreserveUnknownFields, version: v.Name}
-	s.props = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(v.Name) }
+// newVersionSchema returns the schema of a version.
+func newVersionSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
+	s := &versionSchema{family: f, maker: m, preserveUnknown: d.Spec.PreserveUnknownFields, version: v.Name}
+	s.readSchema = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(v.Name) }
 	if v.Subresources != nil {
 		s.scale = v.Subresources.Scale
 		s.status = v.Subresources.Status != nil
 	}
 	s.program = schema.NewLazy(func() (*schema.Program, error) {
-		props, err := s.props()
+		props, err := s.readSchema()
 		if err != nil {
 			return nil, err
 		}
-		return m.patterns.get().Compile(props)
+		return m.patterns.Compile(props)
 	})
 	s.rules = sync.OnceValues(func() (*rules.Rules, error) {
-		props, err := s.props()
+		props, err := s.readSchema()
 		if err != nil || props == nil {
 			return nil, err
 		}
@@ -90,15 +77,14 @@ func newSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomResourceDef
 		if err != nil {
 			return nil, err
 		}
-		s.hasRules = hasRules(props)
 		return m.Rules.Compile(props, p), nil
 	})
-	s.merge = sync.OnceValue(func() mergeRules {
-		props, err := s.props()
+	s.merge = sync.OnceValue(func() mergeSchema {
+		props, err := s.readSchema()
 		if err != nil {
-			return mergeRules{}
+			return mergeSchema{}
 		}
-		return newMergeRules(props, s.lenient)
+		return newMergeSchema(props, s.preserveUnknown)
 	})
 	return s
 }
@@ -106,7 +92,7 @@ func newSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomResourceDef
 // document returns what the server needs to read and write objects of this version.
 func (s *versionSchema) document() *registry.Document {
 	return &registry.Document{
-		Shape: s.shape, Weight: s.weight, Serve: s.serve, Open: s.open, Store: s.store, Convert: s.convertAll, Validate: s.validate, Remote: s.convert != nil && len(s.versions) > 1,
+		Shape: s.shape, Weight: s.weight, Serve: s.serve, Open: s.open, Store: s.store, Convert: s.convertDocuments, Validate: s.validate, Remote: s.converter != nil && len(s.versions) > 1,
 	}
 }
 
@@ -131,21 +117,21 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 		return unreadable(err)
 	}
 	defer d.Release()
-	var was *tape.Doc
+	var old *tape.Doc
 	if w.Old != nil {
-		if was, err = tape.Parse(w.Old); err != nil {
+		if old, err = tape.Parse(w.Old); err != nil {
 			return unreadable(err)
 		}
-		defer was.Release()
+		defer old.Release()
 	}
 	var report schema.Report
 	ratchets := !s.maker.Rules.NoRatcheting
 	if w.Subresource == "status" {
-		report = p.CheckStatus(d, was, ratchets, w.OnCostly)
+		report = p.CheckStatus(d, old, ratchets, w.OnCostly)
 	} else {
-		report = p.Check(d, was, ratchets, w.OnCostly)
+		report = p.Check(d, old, ratchets, w.OnCostly)
 	}
-	if was != nil && ratchets {
+	if old != nil && ratchets {
 		s.maker.Rules.Metrics.Compared(report.Compared)
 	}
 	errs := report.All(s.scaleErrors(w.Object, w.Subresource == "status")...)
@@ -154,10 +140,10 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 		return append(errs, unreadable(err)...)
 	}
 	if blocked := schema.Blocking(slices.Concat(w.Found, errs)); blocked != nil {
-		if s.hasRules {
+		if r != nil {
 			errs = append(errs, blocked)
 		}
 		return errs
 	}
-	return append(errs, r.Evaluate(ctx, d, was, w.Warn, w.OnCostly)...)
+	return append(errs, r.Evaluate(ctx, d, old, w.Warn, w.OnCostly)...)
 }

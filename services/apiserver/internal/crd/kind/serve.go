@@ -38,7 +38,7 @@ func (s *versionSchema) shape(raw []byte, o registry.DocumentOptions) (out regis
 		return out, err
 	}
 	if o.Foreign {
-		other := s.sibling(d)
+		other := s.schemaOf(d)
 		if other == nil {
 			out.Doc = d.Raw()
 			return out, nil
@@ -47,7 +47,7 @@ func (s *versionSchema) shape(raw []byte, o registry.DocumentOptions) (out regis
 			return out, err
 		}
 	}
-	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient, KeepNulls: o.KeepNulls})
+	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls})
 	if err != nil {
 		return out, err
 	}
@@ -89,9 +89,9 @@ func cleanMetadata(d *tape.Doc, wantUnknown bool) (*tape.Doc, []string, error) {
 	return next, paths, nil
 }
 
-// readStored reads a stored document, and defaults, prunes and cleans it by the schema of its own
+// parseStored reads a stored document, and defaults, prunes and cleans it by the schema of its own
 // version. It removes malformed metadata of embedded resources. It returns the version.
-func (f *family) readStored(raw []byte) (*tape.Doc, string, error) {
+func (f *family) parseStored(raw []byte) (*tape.Doc, string, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, "", err
@@ -108,7 +108,7 @@ func (f *family) readStored(raw []byte) (*tape.Doc, string, error) {
 	if s == nil { // the version no longer exists
 		return d, version, nil
 	}
-	d, err = s.serveShape(d, false)
+	d, err = s.shapeStored(d, false)
 	return d, version, err
 }
 
@@ -122,9 +122,9 @@ func versionOf(d *tape.Doc) string {
 	return strings.Clone(name[strings.LastIndexByte(name, '/')+1:])
 }
 
-// sibling returns the schema of a document's version, or nil if the document has another kind or a
+// schemaOf returns the schema of a document's version, or nil if the document has another kind or a
 // version that the definition lacks.
-func (f *family) sibling(d *tape.Doc) *versionSchema {
+func (f *family) schemaOf(d *tape.Doc) *versionSchema {
 	kind, apiVersion := d.Find(tape.Root, "kind"), d.Find(tape.Root, "apiVersion")
 	if kind == tape.None || apiVersion == tape.None || d.Kind(kind) != tape.String || d.Kind(apiVersion) != tape.String {
 		return nil
@@ -136,16 +136,16 @@ func (f *family) sibling(d *tape.Doc) *versionSchema {
 	return f.versions[version]
 }
 
-// serveShape returns a stored document in its served form. It takes ownership of d. If defaults
+// shapeStored returns a stored document in its served form. It takes ownership of d. If defaults
 // that were declared later make the document too large, it gets no defaults, so that it can be read
 // and deleted.
-func (s *versionSchema) serveShape(d *tape.Doc, converted bool) (*tape.Doc, error) {
+func (s *versionSchema) shapeStored(d *tape.Doc, converted bool) (*tape.Doc, error) {
 	p, err := s.program.Get()
 	if err != nil {
 		d.Release()
 		return nil, err
 	}
-	o := schema.ShapeOptions{DropMalformed: true, Lenient: s.lenient, Undefaulted: converted}
+	o := schema.ShapeOptions{DropMalformed: true, Lenient: s.preserveUnknown, Undefaulted: converted}
 	out, err := p.Shape(d, o)
 	if errors.Is(err, schema.ErrTooLarge) && !o.Undefaulted {
 		o.Undefaulted = true
@@ -161,13 +161,13 @@ func (s *versionSchema) serveShape(d *tape.Doc, converted bool) (*tape.Doc, erro
 	return out.Doc, nil
 }
 
-// pruned returns the served form of a document that was converted to this version.
-func (s *versionSchema) pruned(raw []byte) (*tape.Doc, error) {
+// shapeConverted returns the served form of a document that was converted to this version.
+func (s *versionSchema) shapeConverted(raw []byte) (*tape.Doc, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	return s.serveShape(d, true)
+	return s.shapeStored(d, true)
 }
 
 // textOf returns the text of a document and releases the document.
@@ -181,42 +181,42 @@ func textOf(d *tape.Doc, err error) ([]byte, error) {
 
 // open implements registry.Document.
 func (s *versionSchema) open(ctx context.Context, raw []byte) (*tape.Doc, error) {
-	d, version, err := s.readStored(raw)
+	d, version, err := s.parseStored(raw)
 	if err != nil || version == s.version {
 		return d, err
 	}
 	text, _ := textOf(d, nil)
-	converted, err := s.convertAll(ctx, [][]byte{text}, s.version)
+	converted, err := s.convertDocuments(ctx, [][]byte{text}, s.version)
 	if err != nil {
 		return nil, err
 	}
-	return s.pruned(converted[0])
+	return s.shapeConverted(converted[0])
 }
 
 // serve implements registry.Document.
-func (s *versionSchema) serve(ctx context.Context, all [][]byte) ([][]byte, error) {
-	out := make([][]byte, len(all))
-	var others [][]byte // documents of other versions
-	var indexes []int   // and their indexes in out
-	for i, raw := range all {
-		d, version, err := s.readStored(raw)
+func (s *versionSchema) serve(ctx context.Context, stored [][]byte) ([][]byte, error) {
+	out := make([][]byte, len(stored))
+	var unconverted [][]byte // documents of other versions
+	var indexes []int        // and their indexes in out
+	for i, raw := range stored {
+		d, version, err := s.parseStored(raw)
 		if out[i], err = textOf(d, err); err != nil {
 			return nil, err
 		}
 		if version != s.version {
-			others = append(others, out[i])
+			unconverted = append(unconverted, out[i])
 			indexes = append(indexes, i)
 		}
 	}
-	if len(others) == 0 {
+	if len(unconverted) == 0 {
 		return out, nil
 	}
-	converted, err := s.convertAll(ctx, others, s.version)
+	converted, err := s.convertDocuments(ctx, unconverted, s.version)
 	if err != nil {
 		return nil, err
 	}
 	for n, i := range indexes {
-		if out[i], err = textOf(s.pruned(converted[n])); err != nil {
+		if out[i], err = textOf(s.shapeConverted(converted[n])); err != nil {
 			return nil, err
 		}
 	}
@@ -225,23 +225,23 @@ func (s *versionSchema) serve(ctx context.Context, all [][]byte) ([][]byte, erro
 
 // store implements registry.Document.
 func (s *versionSchema) store(ctx context.Context, served []byte) ([]byte, error) {
-	if s.version == s.stored {
+	if s.version == s.storageVersion {
 		return served, nil
 	}
-	converted, err := s.convertAll(ctx, [][]byte{served}, s.stored)
+	converted, err := s.convertDocuments(ctx, [][]byte{served}, s.storageVersion)
 	if err != nil {
 		return nil, err
 	}
-	if target := s.versions[s.stored]; target != nil {
-		return textOf(target.pruned(converted[0]))
+	if target := s.versions[s.storageVersion]; target != nil {
+		return textOf(target.shapeConverted(converted[0]))
 	}
 	return converted[0], nil
 }
 
-// convertAll implements registry.Document. It converts documents of any version to the given one.
-func (f *family) convertAll(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
-	if f.convert != nil {
-		return f.convert.Convert(ctx, docs, version)
+// convertDocuments implements registry.Document. It converts documents of any version to the given one.
+func (f *family) convertDocuments(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
+	if f.converter != nil {
+		return f.converter.Convert(ctx, docs, version)
 	}
 	out := make([][]byte, len(docs))
 	for i, raw := range docs {

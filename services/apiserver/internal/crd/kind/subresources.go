@@ -23,11 +23,11 @@ func (s *versionSchema) subresources(k *registry.Kind) {
 	}
 }
 
-// path splits ".spec.replicas".
-func path(p string) []string { return strings.Split(strings.TrimPrefix(p, "."), ".") }
+// splitPath splits ".spec.replicas".
+func splitPath(p string) []string { return strings.Split(strings.TrimPrefix(p, "."), ".") }
 
-func intAt(o registry.Object, p string) (int64, bool) {
-	n, ok, err := unstructured.NestedInt64(contentOf(o), path(p)...)
+func nestedInt(o registry.Object, p string) (int64, bool) {
+	n, ok, err := unstructured.NestedInt64(fieldsOf(o), splitPath(p)...)
 	return n, ok && err == nil
 }
 
@@ -37,25 +37,25 @@ func (s *versionSchema) scaleOf() *registry.Scale {
 	return &registry.Scale{
 		ObjectRules: true,
 		Columns:     registry.ScaleColumns{Desired: "Number of desired replicas", Available: "Number of actual replicas", AgeType: "date"},
-		Path:        path(spec), Unconditional: true, Versions: s.replicasPaths(),
+		Path:        splitPath(spec), Unconditional: true, Versions: s.replicasPaths(),
 		Missing: func(o registry.Object) error {
-			if _, ok := intAt(o, spec); !ok {
+			if _, ok := nestedInt(o, spec); !ok {
 				return fmt.Errorf("the spec replicas field %q does not exist", spec)
 			}
 			return nil
 		},
 		Replicas: func(o registry.Object) int32 {
-			n, _ := intAt(o, spec)
+			n, _ := nestedInt(o, spec)
 			return int32(n)
 		},
 		SetReplicas: func(o registry.Object, n int32) {
-			_ = unstructured.SetNestedField(contentOf(o), int64(n), path(spec)...) // a value that is not an object is in the way; the schema check reports it
+			_ = unstructured.SetNestedField(fieldsOf(o), int64(n), splitPath(spec)...) // a value that is not an object is in the way; the schema check reports it
 		},
 		Status: func(o registry.Object) (int32, string) {
-			n, _ := intAt(o, status)
+			n, _ := nestedInt(o, status)
 			selector := ""
 			if p := s.scale.LabelSelectorPath; p != nil {
-				selector, _, _ = unstructured.NestedString(contentOf(o), path(*p)...)
+				selector, _, _ = unstructured.NestedString(fieldsOf(o), splitPath(*p)...)
 			}
 			return int32(n), selector
 		},
@@ -69,7 +69,7 @@ func (f *family) replicasPaths() map[string][]string {
 	for name, v := range f.versions {
 		var p []string
 		if v.scale != nil {
-			p = path(v.scale.SpecReplicasPath)
+			p = splitPath(v.scale.SpecReplicasPath)
 		}
 		all[f.group+"/"+name] = p
 	}
@@ -78,50 +78,31 @@ func (f *family) replicasPaths() map[string][]string {
 
 // scaleErrors returns the errors in the numbers of the scale. A write of the status does not check
 // the spec.
-func (s *versionSchema) scaleErrors(o registry.Object, statusAlone bool) (errs []*field.Error) {
+func (s *versionSchema) scaleErrors(o registry.Object, statusOnly bool) (errs []*field.Error) {
 	if s.scale == nil {
 		return nil
 	}
 	paths := []string{s.scale.SpecReplicasPath, s.scale.StatusReplicasPath}
-	if statusAlone {
+	if statusOnly {
 		paths = paths[1:]
 	}
 	for _, p := range paths {
-		n, _, err := unstructured.NestedInt64(contentOf(o), path(p)...)
-		const most = 1<<31 - 1
-		at := field.NewPath(p)
+		n, _, err := unstructured.NestedInt64(fieldsOf(o), splitPath(p)...)
+		const maxReplicas = 1<<31 - 1
+		fieldPath := field.NewPath(p)
 		switch {
 		case err != nil:
-			errs = append(errs, field.Invalid(at, n, err.Error()))
+			errs = append(errs, field.Invalid(fieldPath, n, err.Error()))
 		case n < 0:
-			errs = append(errs, field.Invalid(at, n, "should be a non-negative integer"))
-		case n > most:
-			errs = append(errs, field.Invalid(at, n, "should be less than or equal to 2147483647"))
+			errs = append(errs, field.Invalid(fieldPath, n, "should be a non-negative integer"))
+		case n > maxReplicas:
+			errs = append(errs, field.Invalid(fieldPath, n, "should be less than or equal to 2147483647"))
 		}
 	}
 	if p := s.scale.LabelSelectorPath; p != nil && *p != "" {
-		if text, _, err := unstructured.NestedString(contentOf(o), path(*p)...); err != nil {
+		if text, _, err := unstructured.NestedString(fieldsOf(o), splitPath(*p)...); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath(*p), text, err.Error()))
 		}
 	}
 	return errs
-}
-
-// hasRules reports whether a schema or one below it has rules.
-func hasRules(s *apiextensionsv1.JSONSchemaProps) bool {
-	if s == nil {
-		return false
-	}
-	if len(s.XValidations) > 0 {
-		return true
-	}
-	if len(s.Properties) > 0 {
-		var p apiextensionsv1.JSONSchemaProps // reused, because schemas are large
-		for _, p = range s.Properties {
-			if hasRules(&p) {
-				return true
-			}
-		}
-	}
-	return s.Items != nil && hasRules(s.Items.Schema) || s.AdditionalProperties != nil && hasRules(s.AdditionalProperties.Schema)
 }

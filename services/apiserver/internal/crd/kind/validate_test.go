@@ -30,28 +30,28 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 			}},
 		}}, err
 	}
-	d, err := kind.Read(read, read)
+	d, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
 }
 
-// TestScaleOfWrites: writes validate only the parts of the scale that they change. A spec from
-// before the scale subresource does not block status updates.
-func TestScaleOfWrites(t *testing.T) {
+// TestStatusWriteIgnoresReplicasOfSpec checks that a write of the status does not validate the replicas
+// of the spec, which may be from before the definition had a scale subresource.
+func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
 	k := scaledKind(t, `{"type":"object","properties":{"spec":{"type":"object","properties":{"n":{"type":"integer"}}},"status":{"type":"object","properties":{"n":{"type":"integer"}}}}}`)
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
 	spec, status := ".spec.n: Invalid value: -1: should be a non-negative integer", ".status.n: Invalid value: -2: should be a non-negative integer"
 	for sub, want := range map[string][]string{"": {spec, status}, "scale": {spec, status}, "status": {status}} {
 		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{Object: atomicType(t, []byte(text)), Text: []byte(text), Old: []byte(`{"spec":{"n":-1}}`), Subresource: sub})
-		same(t, sub, errs, want)
+		expectErrors(t, sub, errs, want)
 	}
 }
 
-// TestBodyOfAnotherVersion checks that the schema of its own version decides which fields of a body
-// are unknown.
-func TestBodyOfAnotherVersion(t *testing.T) {
+// TestUnknownFieldsDependOnVersionOfBody checks that the schema of the version in a body decides which of
+// its fields are unknown.
+func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 	version := func(name, field string) v1.CustomResourceDefinitionVersion {
 		return v1.CustomResourceDefinitionVersion{Name: name, Served: true, Storage: name == "v1", Schema: &v1.CustomResourceValidation{
 			OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{field: {Type: "string"}}},
@@ -63,7 +63,7 @@ func TestBodyOfAnotherVersion(t *testing.T) {
 			Versions: []v1.CustomResourceDefinitionVersion{version("v1", "a"), version("v2", "b")},
 		}}, nil
 	}
-	d, err := kind.Read(read, read)
+	d, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,12 +76,13 @@ func TestBodyOfAnotherVersion(t *testing.T) {
 	} {
 		shaped, err := k.Document.Shape([]byte(text), registry.DocumentOptions{Unknown: true, Foreign: true})
 		if got := fmt.Sprint(shaped.Unknown); err != nil || got != want {
-			t.Errorf("%s: got unknown fields %s and error %v, want %s", text, got, err, want)
+			t.Errorf("Shape(%s): got unknown fields %s, error %v; want %s", text, got, err, want)
 		}
 	}
 }
 
-func same(t *testing.T, name string, errs field.ErrorList, want []string) {
+// expectErrors reports a difference between the errors of a case and the wanted texts.
+func expectErrors(t *testing.T, name string, errs field.ErrorList, want []string) {
 	t.Helper()
 	if len(errs) != len(want) {
 		t.Errorf("%q: got %v, want %q", name, errs, want)

@@ -28,14 +28,14 @@ type Compiler struct {
 	NoRatcheting bool
 	base         func() (*celenv.Base, error)
 
-	mu     sync.Mutex // guards only shared
-	shared map[string]weak.Pointer[program]
-	sweep  int // number of entries of shared at which dead ones are removed
+	mu        sync.Mutex // guards only shared
+	shared    map[string]weak.Pointer[program]
+	sweepSize int // number of entries of shared at which unused ones are removed
 }
 
 // NewCompiler returns a compiler. One per server is enough.
 func NewCompiler() *Compiler {
-	return &Compiler{base: sync.OnceValues(celenv.NewBase), shared: map[string]weak.Pointer[program]{}, sweep: 256}
+	return &Compiler{base: sync.OnceValues(celenv.NewBase), shared: map[string]weak.Pointer[program]{}, sweepSize: 256}
 }
 
 // program is a compiled expression.
@@ -60,27 +60,27 @@ type checked struct {
 	usesOldSelf bool
 }
 
-// check parses and type-checks an expression. what is the prefix of errors about a
-// messageExpression.
-func (s *scope) check(expression string, optional bool, want *cel.Type, what string) (*checked, problem) {
-	key := checkKey{envKey{s.self.cel.String(), optional}, expression, want == cel.BoolType}
+// typeCheck parses and type-checks an expression, which must have the type want. prefix is put before
+// compilation errors.
+func (s *scope) typeCheck(expression string, optional bool, want *cel.Type, prefix string) (*checked, problem) {
+	key := typeCheckKey{envKey{s.self.celType.String(), optional}, expression, want == cel.BoolType}
 	if known, ok := s.outcomes[key]; ok {
 		return known.checked, known.problem
 	}
-	c, wrong := s.compileAndCheck(expression, optional, want, what)
+	c, wrong := s.compileAndCheck(expression, optional, want, prefix)
 	s.cache(key, outcome{c, wrong})
 	return c, wrong
 }
 
-// compileAndCheck is check without the cache.
-func (s *scope) compileAndCheck(expression string, optional bool, want *cel.Type, what string) (*checked, problem) {
+// compileAndCheck is typeCheck without the cache.
+func (s *scope) compileAndCheck(expression string, optional bool, want *cel.Type, prefix string) (*checked, problem) {
 	env, err := s.env(s.self, optional)
 	if err != nil {
 		return nil, problem(err.Error())
 	}
 	ast, issues := env.Check(expression)
 	if issues.Err() != nil {
-		return nil, problem(what + "compilation failed: " + issues.String())
+		return nil, problem(prefix + "compilation failed: " + issues.String())
 	}
 	if !ast.OutputType().IsExactType(want) {
 		if want == cel.BoolType {
@@ -95,12 +95,12 @@ func (s *scope) compileAndCheck(expression string, optional bool, want *cel.Type
 	return c, ""
 }
 
-// cost returns the maximum cost of an expression.
+// cost returns the estimated maximum cost of an expression.
 func (s *scope) cost(c *checked) (uint64, error) { return c.env.Estimate(c.ast, sizes{self: s.self}) }
 
 // compile returns the program of an expression. Equal expressions share one.
 func (s *scope) compile(expression string, optional bool, want *cel.Type) (*program, error) {
-	key := fmt.Sprintf("%t %s %s\n%s", optional, want, s.self.cel, expression)
+	key := fmt.Sprintf("%t %s %s\n%s", optional, want, s.self.celType, expression)
 	if p := s.compiler.find(key); p != nil {
 		return p, nil
 	}
@@ -116,6 +116,7 @@ func (s *scope) compile(expression string, optional bool, want *cel.Type) (*prog
 	return s.compiler.share(key, &program{run: run, usesOldSelf: c.usesOldSelf}), nil
 }
 
+// find returns the shared program of an expression, or nil.
 func (c *Compiler) find(key string) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,13 +130,13 @@ func (c *Compiler) share(key string, p *program) *program {
 	if other := c.shared[key].Value(); other != nil {
 		return other
 	}
-	if len(c.shared) >= c.sweep {
+	if len(c.shared) >= c.sweepSize {
 		for k, w := range c.shared {
 			if w.Value() == nil {
 				delete(c.shared, k)
 			}
 		}
-		c.sweep = 2*len(c.shared) + 256
+		c.sweepSize = 2*len(c.shared) + 256
 	}
 	c.shared[strings.Clone(key)] = weak.Make(p)
 	return p

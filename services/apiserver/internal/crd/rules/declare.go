@@ -17,7 +17,7 @@ import (
 // Sizes of JSON text that estimates assume, in bytes and with quotes.
 const (
 	requestSize      = 3 << 20 // the largest request
-	minText          = 2
+	minString        = 2
 	minNumber        = 1
 	minBool          = 4
 	minDuration      = 3
@@ -33,18 +33,20 @@ const (
 
 // decl declares the values of a schema to CEL: their type and their maximum size.
 type decl struct {
-	cel    *cel.Type
-	fields map[string]*decl     // of objects, by escaped name
-	types  map[string]*cel.Type // of fields
-	within []*decl              // the fields that are or contain objects
-	key    *decl                // of maps
-	elem   *decl                // of lists and maps
-	max    int64                // maximum number of elements or bytes
-	min    int64                // minimum size of the JSON text
+	celType      *cel.Type
+	fields       map[string]*decl     // of objects, by escaped name
+	fieldTypes   map[string]*cel.Type // of fields
+	objectFields []*decl              // the fields that are or contain objects
+	key          *decl                // of maps
+	elem         *decl                // of lists and maps
+	maxSize      int64                // maximum number of elements or bytes
+	minBytes     int64                // minimum size of the JSON text
 }
 
 // scalarDecl returns the declaration of a type without elements.
-func scalarDecl(t *cel.Type, min, max int64) *decl { return &decl{cel: t, min: min, max: max} }
+func scalarDecl(t *cel.Type, min, max int64) *decl {
+	return &decl{celType: t, minBytes: min, maxSize: max}
+}
 
 // declare returns the type of a schema, or nil if CEL does not see its values. root states that the
 // schema describes a resource or an embedded one, which always has a type and metadata.
@@ -53,7 +55,7 @@ func declare(s *v1.JSONSchemaProps, root bool) *decl {
 		return nil
 	}
 	if s.XIntOrString {
-		return scalarDecl(cel.DynType, minNumber, requestSize-minText)
+		return scalarDecl(cel.DynType, minNumber, requestSize-minString)
 	}
 	switch s.Type {
 	case "array":
@@ -64,7 +66,7 @@ func declare(s *v1.JSONSchemaProps, root bool) *decl {
 		}
 		return declareObject(s, root)
 	case "string":
-		return declareText(s)
+		return declareString(s)
 	case "boolean":
 		return scalarDecl(cel.BoolType, minBool, 0)
 	case "number":
@@ -86,11 +88,11 @@ func declareList(s *v1.JSONSchemaProps) *decl {
 	if elem == nil {
 		return nil
 	}
-	d := &decl{cel: cel.ListType(elem.cel), elem: elem, min: emptyObject}
+	d := &decl{celType: cel.ListType(elem.celType), elem: elem, minBytes: emptyObject}
 	if s.MaxItems != nil {
-		d.max = atLeastZero(*s.MaxItems)
+		d.maxSize = atLeastZero(*s.MaxItems)
 	} else {
-		d.max = (requestSize - emptyObject) / (elem.min + 1)
+		d.maxSize = (requestSize - emptyObject) / (elem.minBytes + 1)
 	}
 	return d
 }
@@ -102,24 +104,24 @@ func declareMap(s *v1.JSONSchemaProps) *decl {
 	if elem == nil {
 		return nil
 	}
-	d := &decl{cel: cel.MapType(cel.StringType, elem.cel), key: scalarDecl(cel.StringType, minText, 0), elem: elem, min: emptyObject}
+	d := &decl{celType: cel.MapType(cel.StringType, elem.celType), key: scalarDecl(cel.StringType, minString, 0), elem: elem, minBytes: emptyObject}
 	if s.MaxProperties != nil {
-		d.max = atLeastZero(*s.MaxProperties)
+		d.maxSize = atLeastZero(*s.MaxProperties)
 	} else {
-		d.max = (requestSize - emptyObject) / (elem.min + mapEntryOverhead)
+		d.maxSize = (requestSize - emptyObject) / (elem.minBytes + mapEntryOverhead)
 	}
 	return d
 }
 
-// declareText returns the type of a string by its format.
-func declareText(s *v1.JSONSchemaProps) *decl {
-	whole := int64(requestSize - minText)
+// declareString returns the type of a string by its format.
+func declareString(s *v1.JSONSchemaProps) *decl {
+	maxBytes := int64(requestSize - minString)
 	switch s.Format {
 	case "byte":
 		if s.MaxLength != nil {
-			whole = atLeastZero(*s.MaxLength)
+			maxBytes = atLeastZero(*s.MaxLength)
 		}
-		return scalarDecl(cel.BytesType, minText, whole)
+		return scalarDecl(cel.BytesType, minString, maxBytes)
 	case "duration":
 		return scalarDecl(cel.DurationType, minDuration, maxDuration)
 	case "date":
@@ -129,65 +131,65 @@ func declareText(s *v1.JSONSchemaProps) *decl {
 	}
 	switch {
 	case s.MaxLength != nil:
-		whole = atLeastZero(*s.MaxLength) * bytesPerRune
+		maxBytes = atLeastZero(*s.MaxLength) * bytesPerRune
 	case len(s.Enum) > 0:
-		whole = 0
+		maxBytes = 0
 		for _, e := range s.Enum {
 			if text, ok := jsontext.Text(e.Raw); ok {
-				whole = max(whole, int64(len(text)))
+				maxBytes = max(maxBytes, int64(len(text)))
 			}
 		}
 	}
-	return scalarDecl(cel.StringType, minText, whole)
+	return scalarDecl(cel.StringType, minString, maxBytes)
 }
 
-// withMeta returns the properties of a resource. They always include the type, name and
+// withObjectFields returns the properties of a resource. They always include the type, name and
 // generateName.
-func withMeta(s *v1.JSONSchemaProps) map[string]v1.JSONSchemaProps {
-	text := v1.JSONSchemaProps{Type: "string"}
-	meta := s.Properties["metadata"]
-	if s.Properties["kind"].Type == "string" && s.Properties["apiVersion"].Type == "string" && meta.Type == "object" &&
-		meta.Properties["name"].Type == "string" && meta.Properties["generateName"].Type == "string" {
+func withObjectFields(s *v1.JSONSchemaProps) map[string]v1.JSONSchemaProps {
+	stringSchema := v1.JSONSchemaProps{Type: "string"}
+	metadata := s.Properties["metadata"]
+	if s.Properties["kind"].Type == "string" && s.Properties["apiVersion"].Type == "string" && metadata.Type == "object" &&
+		metadata.Properties["name"].Type == "string" && metadata.Properties["generateName"].Type == "string" {
 		return s.Properties
 	}
-	props := maps.Clone(s.Properties)
-	if props == nil {
-		props = map[string]v1.JSONSchemaProps{}
+	properties := maps.Clone(s.Properties)
+	if properties == nil {
+		properties = map[string]v1.JSONSchemaProps{}
 	}
-	props["kind"] = text
-	props["apiVersion"] = text
-	props["metadata"] = v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"name": text, "generateName": text}}
-	return props
+	properties["kind"] = stringSchema
+	properties["apiVersion"] = stringSchema
+	properties["metadata"] = v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"name": stringSchema, "generateName": stringSchema}}
+	return properties
 }
 
 // declareObject returns the type of an object with properties.
 func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
-	props := s.Properties
+	properties := s.Properties
 	if root {
-		props = withMeta(s)
+		properties = withObjectFields(s)
 	}
 	required := make(map[string]bool, len(s.Required))
 	for _, name := range s.Required {
 		required[name] = true
 	}
-	d := &decl{fields: make(map[string]*decl, len(props)), types: make(map[string]*cel.Type, len(props)), min: emptyObject}
-	for name, p := range props {
+	d := &decl{fields: make(map[string]*decl, len(properties)), fieldTypes: make(map[string]*cel.Type, len(properties)), minBytes: emptyObject}
+	for name, p := range properties {
 		f := declare(&p, p.XEmbeddedResource)
 		if f == nil {
 			continue
 		}
 		if escaped, ok := celenv.Escape(name); ok {
 			d.fields[escaped] = f
-			d.types[escaped] = f.cel
+			d.fieldTypes[escaped] = f.celType
 			if f.fields != nil || f.elem != nil {
-				d.within = append(d.within, f)
+				d.objectFields = append(d.objectFields, f)
 			}
 		}
 		if required[name] && !hasDefault(&p) {
-			d.min += int64(len(name)) + f.min + memberOverhead
+			d.minBytes += int64(len(name)) + f.minBytes + memberOverhead
 		}
 	}
-	d.cel = cel.ObjectType(d.signature())
+	d.celType = cel.ObjectType(d.signature())
 	return d
 }
 
@@ -208,9 +210,9 @@ func (d *decl) property(name string, resource bool) *decl {
 	return d.fields[escaped]
 }
 
-// each returns the type of the elements of a list or map schema with type d, or nil if d does not
+// element returns the type of the elements of a list or map schema with type d, or nil if d does not
 // contain it.
-func (d *decl) each(s *v1.JSONSchemaProps) *decl {
+func (d *decl) element(s *v1.JSONSchemaProps) *decl {
 	if d == nil || (s.Type == "array") != (d.key == nil) {
 		return nil
 	}
@@ -222,7 +224,7 @@ func (d *decl) each(s *v1.JSONSchemaProps) *decl {
 func (d *decl) signature() string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(d.fields)) {
-		h.Write([]byte(name + ":" + d.fields[name].cel.String() + ";"))
+		h.Write([]byte(name + ":" + d.fields[name].celType.String() + ";"))
 	}
 	return "selfType" + hex.EncodeToString(h.Sum(nil)[:16])
 }
@@ -245,12 +247,12 @@ func (o objects) add(d *decl) {
 	if d.fields == nil {
 		return
 	}
-	name := d.cel.TypeName()
+	name := d.celType.TypeName()
 	if _, ok := o[name]; ok {
 		return
 	}
-	o[name] = d.types
-	for _, sub := range d.within {
+	o[name] = d.fieldTypes
+	for _, sub := range d.objectFields {
 		o.add(sub)
 	}
 }
@@ -264,19 +266,19 @@ func (s sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
 	if len(path) == 0 {
 		return nil
 	}
-	at := s.self
+	current := s.self
 	for _, name := range path[1:] {
 		switch name {
 		case "@items", "@values":
-			at = at.elem
+			current = current.elem
 		case "@keys":
-			at = at.key
+			current = current.key
 		default:
-			at = at.fields[name]
+			current = current.fields[name]
 		}
-		if at == nil {
+		if current == nil {
 			return nil
 		}
 	}
-	return &checker.SizeEstimate{Max: uint64(at.max)}
+	return &checker.SizeEstimate{Max: uint64(current.maxSize)}
 }

@@ -28,36 +28,38 @@ type SchemaCheck struct {
 	Schema *v1.JSONSchemaProps
 	// Path is the path of the schema, such as spec.versions[0].schema.openAPIV3Schema.
 	Path *field.Path
-	// Found holds other errors of the schema. Rules at or above the place of such an error are not
-	// compiled.
-	Found field.ErrorList
-	// AllowCost lets single rules exceed the cost limit, because the definition had such rules
+	// KnownErrors holds other errors of the schema. Rules of the schemas that contain such an error are
+	// not compiled.
+	KnownErrors field.ErrorList
+	// AllowExpensive lets single rules exceed the cost limit, because the definition had such rules
 	// before the update.
-	AllowCost bool
+	AllowExpensive bool
 }
 
 // CheckSchema compiles the rules and their messages. It returns errors for rules that do not
 // compile, that cost too much, or that refer to an old value that cannot be known. They follow all
 // other errors of the schema.
-func (c *Compiler) CheckSchema(d SchemaCheck) field.ErrorList { return c.Checks()(d) }
+func (c *Compiler) CheckSchema(d SchemaCheck) field.ErrorList { return c.NewSchemaChecker()(d) }
 
-// Checks returns CheckSchema for the schemas of one definition, one after the other. Equal
+// NewSchemaChecker returns CheckSchema for the schemas of one definition, one after the other. Equal
 // expressions are compiled once.
-func (c *Compiler) Checks() func(SchemaCheck) field.ErrorList { return c.session().checkSchema }
+func (c *Compiler) NewSchemaChecker() func(SchemaCheck) field.ErrorList {
+	return c.session().checkSchema
+}
 
 // checkSchema implements CheckSchema.
 func (s *session) checkSchema(d SchemaCheck) field.ErrorList {
 	if d.Schema == nil || !hasRules(d.Schema) {
 		return nil
 	}
-	broken := make([]string, len(d.Found))
-	for i, e := range d.Found {
-		broken[i] = e.Field
+	invalidPaths := make([]string, len(d.KnownErrors))
+	for i, e := range d.KnownErrors {
+		invalidPaths[i] = e.Field
 	}
-	k := schemaCheck{session: s, broken: broken, allowCost: d.AllowCost}
-	once := uint64(1)
-	k.checkNode(d.Path, d.Schema, nil, &position{root: true, times: &once})
-	return append(k.errs, k.checkTotal(d.Path)...)
+	c := schemaCheck{session: s, invalidPaths: invalidPaths, allowExpensive: d.AllowExpensive}
+	one := uint64(1)
+	c.checkNode(d.Path, d.Schema, nil, &position{root: true, maxInstances: &one})
+	return append(c.errs, c.checkTotal(d.Path)...)
 }
 
 // hasRules reports whether a schema or one below it has rules.
@@ -83,38 +85,39 @@ func hasRules(s *v1.JSONSchemaProps) bool {
 	return false
 }
 
-// schemaCheck checks the rules of one schema and sums their estimated cost. broken holds the paths
-// of other errors of the schema.
+// schemaCheck checks the rules of one schema and sums their estimated cost. invalidPaths holds the
+// paths of other errors of the schema.
 type schemaCheck struct {
-	session       *session
-	broken        []string
-	allowCost     bool
-	errs          field.ErrorList
-	totalCost     uint64
-	mostExpensive []ruleCost
+	session        *session
+	invalidPaths   []string
+	allowExpensive bool
+	errs           field.ErrorList
+	totalCost      uint64
+	mostExpensive  []ruleCost
 }
 
 // ruleCost is the estimated cost of a rule.
 type ruleCost struct {
-	at   *field.Path
+	path *field.Path
 	cost uint64
 }
 
 // position is the context of a schema.
 type position struct {
 	root bool
-	// times is the maximum number of values of the schema in one resource, nil if unbounded.
-	times *uint64
-	// uncorrelatable is the enclosing schema whose items have no known old values, or nil.
+	// maxInstances is the maximum number of values of the schema in one resource, nil if unbounded.
+	maxInstances *uint64
+	// uncorrelatable is the path of the enclosing list schema whose items cannot be matched with old
+	// items, or nil.
 	uncorrelatable *field.Path
 }
 
-// below returns the position of a schema within s, which is at p.
-func (p *position) below(s *v1.JSONSchemaProps) *position {
+// child returns the position of a schema within s. p is the position of s.
+func (p *position) child(s *v1.JSONSchemaProps) *position {
 	sub := &position{uncorrelatable: p.uncorrelatable}
-	if each := elements(s); p.times != nil && each != nil {
-		times := product(*p.times, *each)
-		sub.times = &times
+	if each := elements(s); p.maxInstances != nil && each != nil {
+		maxInstances := product(*p.maxInstances, *each)
+		sub.maxInstances = &maxInstances
 	}
 	return sub
 }
@@ -146,93 +149,93 @@ func product(a, b uint64) uint64 {
 	return a * b
 }
 
-func (k *schemaCheck) add(e *field.Error) { k.errs = append(k.errs, e) }
+func (c *schemaCheck) add(e *field.Error) { c.errs = append(c.errs, e) }
 
 // checkNode checks the rules of a schema and of those below it. self is the type of its values if
 // it is known. Each type is built once, together with the types below it.
-func (k *schemaCheck) checkNode(at *field.Path, s *v1.JSONSchemaProps, self *decl, where *position) {
-	root := where.root || s.XEmbeddedResource
+func (c *schemaCheck) checkNode(path *field.Path, s *v1.JSONSchemaProps, self *decl, pos *position) {
+	root := pos.root || s.XEmbeddedResource
 	if self == nil && len(s.XValidations) > 0 {
 		self = declare(s, root)
 	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-		k.checkNode(at.Child("additionalProperties"), a.Schema, self.each(s), where.below(s))
+		c.checkNode(path.Child("additionalProperties"), a.Schema, self.element(s), pos.child(s))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]
-		k.checkNode(at.Child("properties").Key(name), &p, self.property(name, root), where.below(s))
+		c.checkNode(path.Child("properties").Key(name), &p, self.property(name, root), pos.child(s))
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		sub := where.below(s)
+		sub := pos.child(s)
 		if sub.uncorrelatable == nil && (s.XListType == nil || *s.XListType != "map") {
-			sub.uncorrelatable = at
+			sub.uncorrelatable = path
 		}
-		k.checkNode(at.Child("items"), s.Items.Schema, self.each(s), sub)
+		c.checkNode(path.Child("items"), s.Items.Schema, self.element(s), sub)
 	}
-	if len(s.XValidations) > 0 && !k.isBroken(at) {
-		k.rules(at.Child("x-kubernetes-validations"), s, self, where)
+	if len(s.XValidations) > 0 && !c.hasErrorIn(path) {
+		c.checkRules(path.Child("x-kubernetes-validations"), s, self, pos)
 	}
 }
 
-// isBroken reports whether there is an error at or below a path.
-func (k *schemaCheck) isBroken(at *field.Path) bool {
-	if len(k.broken) == 0 {
+// hasErrorIn reports whether there is an error at or below a path.
+func (c *schemaCheck) hasErrorIn(at *field.Path) bool {
+	if len(c.invalidPaths) == 0 {
 		return false
 	}
-	path := at.String()
-	return slices.ContainsFunc(k.broken, func(b string) bool {
-		rest, ok := strings.CutPrefix(b, path)
-		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	prefix := at.String()
+	return slices.ContainsFunc(c.invalidPaths, func(b string) bool {
+		suffix, ok := strings.CutPrefix(b, prefix)
+		return ok && (suffix == "" || suffix[0] == '.' || suffix[0] == '[')
 	})
 }
 
-// rules checks the rules of one schema.
-func (k *schemaCheck) rules(at *field.Path, s *v1.JSONSchemaProps, self *decl, where *position) {
+// evaluateRules checks the rules of one schema.
+func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *decl, pos *position) {
 	if self == nil {
-		k.add(field.InternalError(at, fmt.Errorf("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations")))
+		c.add(field.InternalError(path, fmt.Errorf("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations")))
 		return
 	}
-	times := where.times
-	if times == nil {
-		most := uint64(requestSize / (self.min + 1))
-		times = &most
+	maxInstances := pos.maxInstances
+	if maxInstances == nil {
+		most := uint64(requestSize / (self.minBytes + 1))
+		maxInstances = &most
 	}
-	sc := &scope{k.session, self}
+	sc := &scope{c.session, self}
 	for i := range s.XValidations {
-		k.rule(at.Index(i), sc, &s.XValidations[i], *times, where.uncorrelatable)
+		c.checkRule(path.Index(i), sc, &s.XValidations[i], *maxInstances, pos.uncorrelatable)
 	}
 }
 
-// rule checks one rule and reports its errors in Kubernetes' order.
-func (k *schemaCheck) rule(at *field.Path, sc *scope, r *v1.ValidationRule, times uint64, unrelated *field.Path) {
+// evaluateRule checks one rule and reports its errors in Kubernetes' order.
+func (c *schemaCheck) checkRule(path *field.Path, sc *scope, r *v1.ValidationRule, maxInstances uint64, uncorrelatable *field.Path) {
 	optional := r.OptionalOldSelf != nil && *r.OptionalOldSelf
 	var cost uint64
-	rule, wrong := sc.check(r.Rule, optional, cel.BoolType, "")
-	if wrong == "" {
-		cost, wrong = k.cost(sc, rule)
+	rule, failure := sc.typeCheck(r.Rule, optional, cel.BoolType, "")
+	if failure == "" {
+		cost, failure = c.estimateCost(sc, rule)
 	}
-	cost = product(cost, times)
-	if cost > maxRuleCost && !k.allowCost {
-		k.add(field.Forbidden(at.Child("rule"), exceedsBudget("estimated rule cost", cost, maxRuleCost)))
+	cost = product(cost, maxInstances)
+	if cost > maxRuleCost && !c.allowExpensive {
+		c.add(field.Forbidden(path.Child("rule"), exceedsBudget("estimated rule cost", cost, maxRuleCost)))
 	}
-	k.addCost(at.Child("rule"), cost)
-	if wrong != "" {
-		k.add(field.Invalid(at.Child("rule"), ruleText{r}, string(wrong)))
+	c.addCost(path.Child("rule"), cost)
+	if failure != "" {
+		c.add(field.Invalid(path.Child("rule"), quotedRule{r}, string(failure)))
 	} else if r.MessageExpression != "" {
-		k.message(at.Child("messageExpression"), sc, r, optional)
+		c.checkMessageExpression(path.Child("messageExpression"), sc, r, optional)
 	}
 	switch {
 	case rule != nil && rule.usesOldSelf:
-		if unrelated != nil {
-			k.add(field.Invalid(at.Child("rule"), r.Rule, fmt.Sprintf("oldSelf cannot be used on the uncorrelatable portion of the schema within %v", unrelated)))
+		if uncorrelatable != nil {
+			c.add(field.Invalid(path.Child("rule"), r.Rule, fmt.Sprintf("oldSelf cannot be used on the uncorrelatable portion of the schema within %v", uncorrelatable)))
 		}
 	case r.OptionalOldSelf != nil:
-		k.add(field.Invalid(at.Child("optionalOldSelf"), *r.OptionalOldSelf, "may not be set if oldSelf is not used in rule"))
+		c.add(field.Invalid(path.Child("optionalOldSelf"), *r.OptionalOldSelf, "may not be set if oldSelf is not used in rule"))
 	}
 }
 
-// cost returns the estimated cost of an expression.
-func (k *schemaCheck) cost(sc *scope, c *checked) (uint64, problem) {
+// estimateCost returns the estimated cost of an expression.
+func (k *schemaCheck) estimateCost(sc *scope, c *checked) (uint64, problem) {
 	cost, err := sc.cost(c)
 	if err != nil {
 		return 0, problem("cost estimation failed: " + err.Error())
@@ -240,35 +243,35 @@ func (k *schemaCheck) cost(sc *scope, c *checked) (uint64, problem) {
 	return cost, ""
 }
 
-// message checks the messageExpression of a rule.
-func (k *schemaCheck) message(at *field.Path, sc *scope, r *v1.ValidationRule, optional bool) {
-	c, wrong := sc.check(r.MessageExpression, optional, cel.StringType, "messageExpression ")
+// evaluateMessage checks the messageExpression of a rule.
+func (k *schemaCheck) checkMessageExpression(path *field.Path, sc *scope, r *v1.ValidationRule, optional bool) {
+	checked, failure := sc.typeCheck(r.MessageExpression, optional, cel.StringType, "messageExpression ")
 	var cost uint64
-	if wrong == "" {
-		cost, wrong = k.cost(sc, c)
+	if failure == "" {
+		cost, failure = k.estimateCost(sc, checked)
 	}
-	if wrong != "" {
-		k.add(field.Invalid(at, ruleText{r}, string(wrong)))
+	if failure != "" {
+		k.add(field.Invalid(path, quotedRule{r}, string(failure)))
 		return
 	}
-	if cost > maxRuleCost && !k.allowCost {
-		k.add(field.Forbidden(at, exceedsBudget("estimated messageExpression cost", cost, maxRuleCost)))
+	if cost > maxRuleCost && !k.allowExpensive {
+		k.add(field.Forbidden(path, exceedsBudget("estimated messageExpression cost", cost, maxRuleCost)))
 	}
-	k.addCost(at, cost)
+	k.addCost(path, cost)
 }
 
 // addCost adds a cost to the sum and records the most expensive rules.
-func (k *schemaCheck) addCost(at *field.Path, cost uint64) {
-	if k.totalCost > math.MaxUint64-cost {
-		k.totalCost = math.MaxUint64
+func (c *schemaCheck) addCost(path *field.Path, cost uint64) {
+	if c.totalCost > math.MaxUint64-cost {
+		c.totalCost = math.MaxUint64
 	} else {
-		k.totalCost += cost
+		c.totalCost += cost
 	}
 	if cost < maxSchemaCost/100 {
 		return
 	}
-	k.mostExpensive = append(k.mostExpensive, ruleCost{at: at, cost: cost})
-	slices.SortStableFunc(k.mostExpensive, func(a, b ruleCost) int {
+	c.mostExpensive = append(c.mostExpensive, ruleCost{path: path, cost: cost})
+	slices.SortStableFunc(c.mostExpensive, func(a, b ruleCost) int {
 		switch {
 		case a.cost > b.cost:
 			return -1
@@ -277,43 +280,43 @@ func (k *schemaCheck) addCost(at *field.Path, cost uint64) {
 		}
 		return 0
 	})
-	if len(k.mostExpensive) > maxReportedRules {
-		k.mostExpensive = k.mostExpensive[:maxReportedRules]
+	if len(c.mostExpensive) > maxReportedRules {
+		c.mostExpensive = c.mostExpensive[:maxReportedRules]
 	}
 }
 
 // checkTotal returns errors if all rules together cost too much. They name the most expensive
 // rules.
-func (k *schemaCheck) checkTotal(at *field.Path) field.ErrorList {
-	if k.totalCost <= maxSchemaCost {
+func (c *schemaCheck) checkTotal(path *field.Path) field.ErrorList {
+	if c.totalCost <= maxSchemaCost {
 		return nil
 	}
 	var errs field.ErrorList
-	for _, d := range k.mostExpensive {
-		errs = append(errs, field.Forbidden(d.at, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"))
+	for _, d := range c.mostExpensive {
+		errs = append(errs, field.Forbidden(d.path, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"))
 	}
-	return append(errs, field.Forbidden(at, exceedsBudget("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", k.totalCost, maxSchemaCost)))
+	return append(errs, field.Forbidden(path, exceedsBudget("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", c.totalCost, maxSchemaCost)))
 }
 
 // exceedsBudget returns the message for a cost that exceeds its limit.
-func exceedsBudget(what string, cost, limit uint64) string {
-	times := float64(cost) / float64(limit)
-	factor := fmt.Sprintf("%.1fx", times)
+func exceedsBudget(name string, cost, limit uint64) string {
+	maxInstances := float64(cost) / float64(limit)
+	factor := fmt.Sprintf("%.1fx", maxInstances)
 	switch {
-	case times > 100:
+	case maxInstances > 100:
 		factor = "more than 100x"
-	case times < 1.5:
-		factor = fmt.Sprintf("%fx", times)
+	case maxInstances < 1.5:
+		factor = fmt.Sprintf("%fx", maxInstances)
 	}
-	return what + " exceeds budget by factor of " + factor +
+	return name + " exceeds budget by factor of " + factor +
 		" (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
 }
 
-// ruleText formats a rule like Kubernetes' messages.
-type ruleText struct{ rule *v1.ValidationRule }
+// quotedRule formats a rule like Kubernetes' messages.
+type quotedRule struct{ rule *v1.ValidationRule }
 
 // String implements fmt.Stringer.
-func (t ruleText) String() string {
+func (t quotedRule) String() string {
 	r := t.rule
 	reason := "(*apiextensions.FieldValueErrorReason)(nil)"
 	optional := "(*bool)(nil)"

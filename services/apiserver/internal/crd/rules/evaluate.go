@@ -39,23 +39,23 @@ func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(stri
 		ctx = celenv.NewCostSum(costlyFrom, costly).With(ctx)
 	}
 	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget, ratchets: r.ratchets}
-	before := tape.None
-	var same *relation
+	oldValue := tape.None
+	var correlated *pair
 	if old != nil {
-		before = tape.Root
+		oldValue = tape.Root
 		if r.program != nil {
 			e.comparer = r.program.NewComparer(doc, old)
 			if r.ratchets {
-				same = &relation{place: schema.Root, value: tape.Root, old: tape.Root}
+				correlated = &pair{node: schema.Root, value: tape.Root, old: tape.Root}
 			}
 		}
 	}
-	e.level(r.top, nil, tape.Root, before, related{now: same})
+	e.evaluate(r.root, nil, tape.Root, oldValue, ratchet{self: correlated})
 	return e.errs
 }
 
-// CheckDefault is a schema.RulesOfDefault.
-func (c *Compiler) CheckDefault(ctx context.Context, at *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64) {
+// CheckDefault implements schema.RulesOfDefault.
+func (c *Compiler) CheckDefault(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64) {
 	if !hasRules(s) {
 		return nil, budget
 	}
@@ -66,18 +66,18 @@ func (c *Compiler) CheckDefault(ctx context.Context, at *field.Path, s *v1.JSONS
 	}
 	doc, err := tape.Parse(value)
 	if err != nil {
-		return field.ErrorList{field.Invalid(at, "", err.Error())}, budget
+		return field.ErrorList{field.Invalid(path, "", err.Error())}, budget
 	}
 	defer doc.Release()
 	// The value must be valid both as an unchanged value and as a new one.
-	e := evaluation{ctx: ctx, doc: doc, old: doc, budget: budget, ratchets: !c.NoRatcheting}
-	e.level(top, at, tape.Root, tape.Root, related{})
-	if len(e.errs) > 0 || c.NoRatcheting {
-		return e.errs, e.budget
+	asUnchanged := evaluation{ctx: ctx, doc: doc, old: doc, budget: budget, ratchets: !c.NoRatcheting}
+	asUnchanged.evaluate(top, path, tape.Root, tape.Root, ratchet{})
+	if len(asUnchanged.errs) > 0 || c.NoRatcheting {
+		return asUnchanged.errs, asUnchanged.budget
 	}
-	fresh := evaluation{ctx: ctx, doc: doc, budget: budget, ratchets: true}
-	fresh.level(top, at, tape.Root, tape.None, related{})
-	return fresh.errs, min(e.budget, fresh.budget)
+	asNew := evaluation{ctx: ctx, doc: doc, budget: budget, ratchets: true}
+	asNew.evaluate(top, path, tape.Root, tape.None, ratchet{})
+	return asNew.errs, min(asUnchanged.budget, asNew.budget)
 }
 
 // evaluation is one evaluation of all rules.
@@ -88,92 +88,92 @@ type evaluation struct {
 	warn     func(string)
 	budget   int64
 	errs     field.ErrorList
-	// ratchets is Rules.ratchets.
 	ratchets bool
 }
 
-// relation is a pair of a value and its old value in the sense of ratcheting.
-type relation struct {
-	place      schema.NodeIndex
+// pair is a value and the old value with which ratcheting compares it. node is their schema.
+type pair struct {
+	node       schema.NodeIndex
 	value, old tape.Ref
 }
 
-// related is the relation of a value, or that of the nearest enclosing value that has one.
-type related struct{ now, around *relation }
+// ratchet holds the pair of a value, nil if it has no old value, and that of the nearest enclosing value
+// that has one.
+type ratchet struct{ self, enclosing *pair }
 
-// key returns the relation of a member.
-func (e *evaluation) key(r related, key tape.Ref, place schema.NodeIndex) related {
-	if r.now == nil {
+// memberRatchet returns the ratchet of the member with a key. node is the schema of the member.
+func (e *evaluation) memberRatchet(r ratchet, key tape.Ref, node schema.NodeIndex) ratchet {
+	if r.self == nil {
 		return r
 	}
-	if r.around == nil && (e.doc.IsText(key, "apiVersion") || e.doc.IsText(key, "kind")) {
-		return related{} // both versions of the resource have been given the same type
+	if r.enclosing == nil && (e.doc.IsText(key, "apiVersion") || e.doc.IsText(key, "kind")) {
+		return ratchet{} // both versions of the resource have been given the same type
 	}
-	sub := related{around: r.now}
-	if place != schema.NoNode && e.old.Kind(r.now.old) == tape.Object {
-		if old := e.old.Find(r.now.old, e.doc.String(key)); old != tape.None {
-			sub.now = &relation{place: place, value: key + 1, old: old}
+	sub := ratchet{enclosing: r.self}
+	if node != schema.NoNode && e.old.Kind(r.self.old) == tape.Object {
+		if old := e.old.Find(r.self.old, e.doc.String(key)); old != tape.None {
+			sub.self = &pair{node: node, value: key + 1, old: old}
 		}
 	}
 	return sub
 }
 
-// unchanged reports whether errors of a value are tolerated.
-func (e *evaluation) unchanged(r related) bool {
-	at := r.now
-	if at == nil {
-		at = r.around
+// unchanged reports whether a value is unchanged. If it has no old value, the nearest enclosing value that
+// has one decides.
+func (e *evaluation) unchanged(r ratchet) bool {
+	correlated := r.self
+	if correlated == nil {
+		correlated = r.enclosing
 	}
-	return at != nil && e.comparer.Equal(at.place, at.value, at.old)
+	return correlated != nil && e.comparer.Equal(correlated.node, correlated.value, correlated.old)
 }
 
-// level evaluates the rules of a value and of the values within it. before is the old value for
-// rules, or tape.None.
-func (e *evaluation) level(l *level, at *field.Path, v, before tape.Ref, r related) {
-	if e.doc.Kind(v) == tape.Null {
+// evaluate evaluates the rules of a value and of the values within it. oldValue is oldSelf, or tape.None.
+func (e *evaluation) evaluate(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
+	if e.doc.Kind(value) == tape.Null {
 		return
 	}
-	e.rules(l, at, v, before, r)
+	e.evaluateRules(rules, path, value, oldValue, r)
 	if e.budget < 0 {
 		return
 	}
-	switch e.doc.Kind(v) {
+	switch e.doc.Kind(value) {
 	case tape.Array:
-		if l.items != nil {
-			e.array(l, at, v, before, r)
+		if rules.items != nil {
+			e.evaluateItems(rules, path, value, oldValue, r)
 		}
 	case tape.Object:
-		if l.values != nil {
-			e.members(l, at, v, before, r, true)
+		if rules.additional != nil {
+			e.evaluateMembers(rules, path, value, oldValue, r, true)
 		}
-		if len(l.props) > 0 && e.budget >= 0 {
-			e.members(l, at, v, before, r, false)
+		if len(rules.properties) > 0 && e.budget >= 0 {
+			e.evaluateMembers(rules, path, value, oldValue, r, false)
 		}
 	}
 }
 
-// array evaluates the rules of the items of an array.
-func (e *evaluation) array(l *level, at *field.Path, v, before tape.Ref, r related) {
+// evaluateItems evaluates the rules of the items of an array.
+func (e *evaluation) evaluateItems(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
 	d := e.doc
 	index := 0
-	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
+	for i, end := d.First(value), d.Next(value); i < end; i = d.Next(i) {
 		sub := r
-		if r.now != nil {
-			sub.now = nil
-			sub.around = r.now
+		if r.self != nil {
+			sub.self = nil
+			sub.enclosing = r.self
 		}
-		if r.now != nil && l.items.place != schema.NoNode {
-			if o := e.comparer.Keyed(l.place, r.now.old, i); o != tape.None {
-				sub.now = &relation{place: l.items.place, value: i, old: o}
+		if r.self != nil && rules.items.node != schema.NoNode {
+			if o := e.comparer.Keyed(rules.node, r.self.old, i); o != tape.None {
+				sub.self = &pair{node: rules.items.node, value: i, old: o}
 			}
 		}
-		was := tape.None
-		if before != tape.None && e.comparer != nil {
-			was = e.comparer.Keyed(l.place, before, i)
-		} else if before != tape.None && l.shape.list == keyedList {
-			was = before + (i - v) // a default is compared with itself
+		oldItem := tape.None
+		if oldValue != tape.None && e.comparer != nil {
+			oldItem = e.comparer.Keyed(rules.node, oldValue, i)
+		} else if oldValue != tape.None && rules.shape.listType == keyedList {
+			oldItem = oldValue + (i - value) // a default is compared with itself
 		}
-		e.level(l.items, at.Index(index), i, was, sub)
+		e.evaluate(rules.items, path.Index(index), i, oldItem, sub)
 		if e.budget < 0 {
 			return
 		}
@@ -181,30 +181,30 @@ func (e *evaluation) array(l *level, at *field.Path, v, before tape.Ref, r relat
 	}
 }
 
-// members evaluates the members of an object that have rules. values states that these are the
+// evaluateMembers evaluates the members of an object that have rules. values states that these are the
 // values of a map; otherwise they are properties.
-func (e *evaluation) members(l *level, at *field.Path, v, before tape.Ref, r related, values bool) {
+func (e *evaluation) evaluateMembers(rules *schemaRules, parent *field.Path, value, oldValue tape.Ref, r ratchet, isMap bool) {
 	d := e.doc
-	for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
+	for k, end := d.First(value), d.Next(value); k < end; k = d.Next(k + 1) {
 		name := d.String(k)
-		below := l.values
-		if !values {
-			below = l.props[name]
+		memberRules := rules.additional
+		if !isMap {
+			memberRules = rules.properties[name]
 		}
-		if below == nil {
+		if memberRules == nil {
 			continue
 		}
 		var path *field.Path
-		if values {
-			path = at.Key(strings.Clone(name))
+		if isMap {
+			path = parent.Key(strings.Clone(name))
 		} else {
-			path = at.Child(strings.Clone(name))
+			path = parent.Child(strings.Clone(name))
 		}
-		was := tape.None
-		if before != tape.None && e.old.Kind(before) == tape.Object {
-			was = e.old.Find(before, name)
+		oldItem := tape.None
+		if oldValue != tape.None && e.old.Kind(oldValue) == tape.Object {
+			oldItem = e.old.Find(oldValue, name)
 		}
-		e.level(below, path, k+1, was, e.key(r, k, below.place))
+		e.evaluate(memberRules, path, k+1, oldItem, e.memberRatchet(r, k, memberRules.node))
 		if e.budget < 0 {
 			return
 		}
@@ -232,79 +232,80 @@ func (v *variables) Parent() interpreter.Activation { return nil }
 
 func (e *evaluation) add(err *field.Error) { e.errs = append(e.errs, err) }
 
-// rules evaluates the rules of one schema on a value.
-func (e *evaluation) rules(l *level, at *field.Path, v, before tape.Ref, r related) {
-	if l.untyped {
-		e.add(field.Invalid(at, l.shape.typeName, "rule compiler initialization error: failed to convert to declType for CEL validation rules"))
+// evaluateRules evaluates the rules of one schema on a value.
+func (e *evaluation) evaluateRules(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
+	if rules.untyped {
+		e.add(field.Invalid(path, rules.shape.typeName, "rule compiler initialization error: failed to convert to declType for CEL validation rules"))
 		return
 	}
-	if len(l.rules) == 0 {
+	if len(rules.rules) == 0 {
 		return
 	}
 	if e.budget <= 0 {
-		e.outOfBudget(l, at)
+		e.addOutOfBudget(rules, path)
 		return
 	}
-	plain := &variables{self: value(l.shape, e.doc, v)}
-	optional := plain
-	if l.usesOld {
-		optional = &variables{self: plain.self, old: types.OptionalNone}
-		if before != tape.None && e.old.Kind(before) != tape.Null {
-			plain.old = value(l.shape, e.old, before)
-			optional.old = types.OptionalOf(plain.old)
+	// Rules with optionalOldSelf see oldSelf as an optional value.
+	direct := &variables{self: celValue(rules.shape, e.doc, value)}
+	optional := direct
+	if rules.usesOld {
+		optional = &variables{self: direct.self, old: types.OptionalNone}
+		if oldValue != tape.None && e.old.Kind(oldValue) != tape.Null {
+			direct.old = celValue(rules.shape, e.old, oldValue)
+			optional.old = types.OptionalOf(direct.old)
 		}
 	}
-	for i := range l.rules {
-		rule := &l.rules[i]
+	for i := range rules.rules {
+		rule := &rules.rules[i]
 		if rule.err != nil {
-			e.add(field.Invalid(at, l.shape.typeName, fmt.Sprintf("rule compile error: %v", rule.err)))
+			e.add(field.Invalid(path, rules.shape.typeName, fmt.Sprintf("rule compile error: %v", rule.err)))
 			continue
 		}
-		if rule.usesOld() && plain.old == nil && !(rule.optional && e.ratchets) {
+		if rule.usesOld() && direct.old == nil && !(rule.optional && e.ratchets) {
 			continue // a transition rule needs an old value
 		}
-		vars := plain
+		vars := direct
 		if rule.optional {
 			vars = optional
 		}
-		if !e.rule(l, rule, at, vars, r) {
+		if !e.evaluateRule(rules, rule, path, vars, r) {
 			return
 		}
 	}
 }
 
-// outOfBudget reports that the budget is exhausted, and ends the evaluation.
-func (e *evaluation) outOfBudget(l *level, at *field.Path) {
-	e.add(field.Invalid(at, l.shape.typeName, "validation failed due to running out of cost budget, no further validation rules will be run"))
+// addOutOfBudget adds an error for the exhausted budget, and ends the evaluation.
+func (e *evaluation) addOutOfBudget(rules *schemaRules, path *field.Path) {
+	e.add(field.Invalid(path, rules.shape.typeName, "validation failed due to running out of cost budget, no further validation rules will be run"))
 	e.budget = budgetSpent
 }
 
-// rule evaluates one rule and reports whether to continue.
-func (e *evaluation) rule(l *level, rule *rule, at *field.Path, vars *variables, r related) bool {
-	result, cost, err := rule.check.run.Run(e.ctx, vars)
+// evaluateRule evaluates one rule and reports whether to continue.
+func (e *evaluation) evaluateRule(rules *schemaRules, rule *rule, path *field.Path, vars *variables, r ratchet) bool {
+	result, cost, err := rule.condition.run.Run(e.ctx, vars)
 	if cost > math.MaxInt64 || int64(cost) > e.budget {
-		e.outOfBudget(l, at)
+		e.addOutOfBudget(rules, path)
 		return false
 	}
-	e.spend(int64(cost))
+	e.budget -= int64(cost)
 	if err != nil {
-		return e.evaluationFailed(l, rule, at, err)
+		return e.addEvaluationError(rules, rule, path, err)
 	}
 	if result == types.True {
 		return true
 	}
-	message := rule.fixed
+	message := rule.fixedMessage
 	if rule.message != nil {
-		text, more, detail := e.message(rule, vars)
+		text, ok, detail := e.evaluateMessage(rule, vars)
 		if detail != "" {
-			e.report(rule, field.Invalid(failurePath(at, rule), l.shape.typeName, detail), r)
+			e.report(rule, field.Invalid(failurePath(path, rule), rules.shape.typeName, detail), r)
 			return false
 		}
-		if more {
+		if ok {
 			message = text
 		}
 	}
-	e.report(rule, rule.failure(at, l.shape.typeName, message), r)
+	e.report(rule, rule.failure(failurePath(path, rule), rules.shape.typeName, message), r)
 	return true
 }
 
@@ -312,21 +313,16 @@ func (e *evaluation) rule(l *level, rule *rule, at *field.Path, vars *variables,
 // milliseconds.
 const costlyFrom = 20_000
 
-// spend subtracts a cost from the budget.
-func (e *evaluation) spend(cost int64) {
-	e.budget -= cost
-}
-
 // failurePath returns the path of a rule's errors: the value, or its field that the rule names.
-func failurePath(at *field.Path, r *rule) *field.Path {
-	if r.path != "" {
-		return at.Child(r.path)
+func failurePath(path *field.Path, r *rule) *field.Path {
+	if r.fieldPath != "" {
+		return path.Child(r.fieldPath)
 	}
-	return at
+	return path
 }
 
 // report adds an error, or a warning if the error is tolerated.
-func (e *evaluation) report(rule *rule, err *field.Error, r related) {
+func (e *evaluation) report(rule *rule, err *field.Error, r ratchet) {
 	if !rule.usesOld() && e.comparer != nil && e.unchanged(r) {
 		if e.warn != nil {
 			e.warn(err.Error())
@@ -338,35 +334,35 @@ func (e *evaluation) report(rule *rule, err *field.Error, r related) {
 
 const costLimitExceeded = "operation cancelled: actual cost limit exceeded"
 
-// evaluationFailed reports a rule that failed to evaluate. It returns whether to continue.
-func (e *evaluation) evaluationFailed(l *level, rule *rule, at *field.Path, err error) bool {
+// addEvaluationError reports a rule that failed to evaluate. It returns whether to continue.
+func (e *evaluation) addEvaluationError(rules *schemaRules, rule *rule, path *field.Path, err error) bool {
 	text := err.Error()
 	switch {
 	case strings.HasPrefix(text, "no such overload"):
-		e.add(field.Invalid(at, l.shape.typeName, fmt.Sprintf("'%v': call arguments did not match a supported operator, function or macro signature for rule: %v", err, rule.text)))
+		e.add(field.Invalid(path, rules.shape.typeName, fmt.Sprintf("'%v': call arguments did not match a supported operator, function or macro signature for rule: %v", err, rule.description)))
 	case strings.HasPrefix(text, costLimitExceeded):
-		e.add(field.Invalid(at, l.shape.typeName, fmt.Sprintf("'%v': no further validation rules will be run due to call cost exceeds limit for rule: %v", err, rule.text)))
+		e.add(field.Invalid(path, rules.shape.typeName, fmt.Sprintf("'%v': no further validation rules will be run due to call cost exceeds limit for rule: %v", err, rule.description)))
 		e.budget = budgetSpent
 		return false
 	default:
-		e.add(field.Invalid(at, l.shape.typeName, fmt.Sprintf("%v evaluating rule: %v", err, rule.text)))
+		e.add(field.Invalid(path, rules.shape.typeName, fmt.Sprintf("%v evaluating rule: %v", err, rule.description)))
 	}
 	return true
 }
 
-// message evaluates the messageExpression. ok reports whether there is a text. A non-empty detail
+// evaluateMessage evaluates the messageExpression. ok reports whether there is a text. A non-empty detail
 // ends the evaluation of all rules.
-func (e *evaluation) message(rule *rule, vars *variables) (text string, ok bool, detail string) {
+func (e *evaluation) evaluateMessage(rule *rule, vars *variables) (text string, ok bool, detail string) {
 	result, cost, err := rule.message.run.Run(e.ctx, vars)
 	if cost > math.MaxInt64 || int64(cost) > e.budget {
 		e.budget = budgetSpent
 		return "", false, "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
 	}
-	e.spend(int64(cost))
+	e.budget -= int64(cost)
 	if err != nil {
 		if strings.HasPrefix(err.Error(), costLimitExceeded) {
 			e.budget = budgetSpent
-			return "", false, fmt.Sprintf("no further validation rules will be run due to call cost exceeds limit for messageExpression: %q", rule.messageText)
+			return "", false, fmt.Sprintf("no further validation rules will be run due to call cost exceeds limit for messageExpression: %q", rule.messageExpression)
 		}
 		return "", false, ""
 	}
@@ -378,16 +374,16 @@ func (e *evaluation) message(rule *rule, vars *variables) (text string, ok bool,
 
 func hasText(s string) bool { return strings.TrimSpace(s) != "" }
 
-// ruleOrMessage returns the text that identifies a rule in errors.
-func ruleOrMessage(r *v1.ValidationRule) string {
+// descriptionOf returns the text that identifies a rule in errors.
+func descriptionOf(r *v1.ValidationRule) string {
 	if r.Message != "" {
 		return strings.TrimSpace(r.Message)
 	}
 	return strings.TrimSpace(r.Rule)
 }
 
-// fixedMessage returns the message of a rule without a messageExpression.
-func fixedMessage(r *v1.ValidationRule) string {
+// fixedMessageOf returns the message of a rule without a messageExpression.
+func fixedMessageOf(r *v1.ValidationRule) string {
 	if r.Message != "" {
 		return strings.TrimSpace(r.Message)
 	}

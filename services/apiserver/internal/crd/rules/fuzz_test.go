@@ -54,7 +54,7 @@ func FuzzAnything(f *testing.F) {
 		}
 		found := schema.CheckDefaults(ctx, field.NewPath("s"), &s, true, compiler.CheckDefault)
 		found = append(found, rules.CheckSyntax(field.NewPath("s"), &s)...)
-		compiler.CheckSchema(rules.SchemaCheck{Schema: &s, Path: field.NewPath("s"), Found: found})
+		compiler.CheckSchema(rules.SchemaCheck{Schema: &s, Path: field.NewPath("s"), KnownErrors: found})
 		doc, old := shaped(t, p, text), shaped(t, p, oldText)
 		if doc == nil || old == nil {
 			return

@@ -13,12 +13,12 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// list is an array of a document, or the concatenation of other lists. Then doc is nil, and
+// listType is an array of a document, or the concatenation of other lists. Then doc is nil, and
 // computed holds the items.
 type list struct {
 	shape    *shape
 	doc      *tape.Doc
-	at       tape.Ref
+	node     tape.Ref
 	computed []ref.Val
 }
 
@@ -29,9 +29,9 @@ func (l *list) items() []ref.Val {
 	if l.doc == nil {
 		return l.computed
 	}
-	all := make([]ref.Val, 0, l.doc.Len(l.at))
-	for i, end := l.doc.First(l.at), l.doc.Next(l.at); i < end; i = l.doc.Next(i) {
-		all = append(all, value(l.shape.values, l.doc, i))
+	all := make([]ref.Val, 0, l.doc.Len(l.node))
+	for i, end := l.doc.First(l.node), l.doc.Next(l.node); i < end; i = l.doc.Next(i) {
+		all = append(all, celValue(l.shape.values, l.doc, i))
 	}
 	return all
 }
@@ -61,7 +61,7 @@ func (l *list) Type() ref.Type { return types.ListType }
 // Value implements ref.Val.
 func (l *list) Value() any {
 	if l.doc != nil {
-		return l.doc.Any(l.at)
+		return l.doc.Any(l.node)
 	}
 	all := make([]any, len(l.computed))
 	for i, v := range l.computed {
@@ -75,7 +75,7 @@ func (l *list) Size() ref.Val {
 	if l.doc == nil {
 		return types.Int(len(l.computed))
 	}
-	return types.Int(l.doc.Len(l.at))
+	return types.Int(l.doc.Len(l.node))
 }
 
 // Get implements traits.Indexer.
@@ -90,14 +90,14 @@ func (l *list) Get(index ref.Val) ref.Val {
 	if l.doc == nil {
 		return l.computed[i]
 	}
-	return value(l.shape.values, l.doc, l.doc.Item(l.at, int(i)))
+	return celValue(l.shape.values, l.doc, l.doc.Item(l.node, int(i)))
 }
 
 // Iterator implements traits.Iterable.
 func (l *list) Iterator() traits.Iterator {
 	it := &listIterator{list: l}
 	if l.doc != nil {
-		it.next = l.doc.First(l.at)
+		it.next = l.doc.First(l.node)
 	}
 	return it
 }
@@ -114,7 +114,7 @@ func (it *listIterator) HasNext() ref.Val {
 	if it.doc == nil {
 		return types.Bool(it.i < len(it.computed))
 	}
-	return types.Bool(it.next < it.doc.Next(it.at))
+	return types.Bool(it.next < it.doc.Next(it.node))
 }
 
 // Next implements traits.Iterator.
@@ -125,7 +125,7 @@ func (it *listIterator) Next() ref.Val {
 	}
 	r := it.next
 	it.next = it.doc.Next(r)
-	return value(it.shape.values, it.doc, r)
+	return celValue(it.shape.values, it.doc, r)
 }
 
 // Contains implements traits.Container.
@@ -158,7 +158,7 @@ func (l *list) Equal(other ref.Val) ref.Val {
 	if l.Size() != o.Size() {
 		return types.False
 	}
-	switch l.shape.list {
+	switch l.shape.listType {
 	case setList:
 		return l.equalSet(o)
 	case keyedList:
@@ -175,12 +175,12 @@ func (l *list) Equal(other ref.Val) ref.Val {
 
 // equalSet compares sets of equal size.
 func (l *list) equalSet(o traits.Lister) ref.Val {
-	set := map[string]bool{}
+	mine := map[string]bool{}
 	for _, v := range l.items() {
-		set[identity(v)] = true
+		mine[identityOf(v)] = true
 	}
 	for it := o.Iterator(); it.HasNext() == types.True; {
-		if !set[identity(it.Next())] {
+		if !mine[identityOf(it.Next())] {
 			return types.False
 		}
 	}
@@ -213,44 +213,44 @@ func (l *list) Add(other ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(other)
 	}
-	sum := &list{shape: l.shape, computed: slices.Clip(l.items())}
-	known := map[string]int{}
-	idOf := identity
-	if l.shape.list == keyedList {
+	result := &list{shape: l.shape, computed: slices.Clip(l.items())}
+	indexes := map[string]int{}
+	idOf := identityOf
+	if l.shape.listType == keyedList {
 		idOf = l.keysOf
 	}
-	if l.shape.list != atomicList {
-		for i, v := range sum.computed {
-			known[idOf(v)] = i
+	if l.shape.listType != atomicList {
+		for i, v := range result.computed {
+			indexes[idOf(v)] = i
 		}
 	}
 	for it := o.Iterator(); it.HasNext() == types.True; {
 		v := it.Next()
-		if l.shape.list == atomicList {
-			sum.computed = append(sum.computed, v)
+		if l.shape.listType == atomicList {
+			result.computed = append(result.computed, v)
 			continue
 		}
 		id := idOf(v)
-		i, ok := known[id]
+		i, ok := indexes[id]
 		switch {
 		case !ok:
-			known[id] = len(sum.computed)
-			sum.computed = append(sum.computed, v)
-		case l.shape.list == keyedList:
-			sum.computed[i] = v
+			indexes[id] = len(result.computed)
+			result.computed = append(result.computed, v)
+		case l.shape.listType == keyedList:
+			result.computed[i] = v
 		}
 	}
-	return sum
+	return result
 }
 
-// identity returns a string that is equal for equal values.
-func identity(v ref.Val) string {
+// identityOf returns a string that is equal for equal values.
+func identityOf(v ref.Val) string {
 	switch v := v.(type) {
 	case *object:
-		return string(v.doc.AppendCanonical([]byte("o"), v.at))
+		return string(v.doc.AppendCanonical([]byte("o"), v.node))
 	case *list:
 		if v.doc != nil {
-			return string(v.doc.AppendCanonical([]byte("l"), v.at))
+			return string(v.doc.AppendCanonical([]byte("l"), v.node))
 		}
 	}
 	return fmt.Sprintf("%s %v", v.Type().TypeName(), v.Value())
@@ -264,8 +264,8 @@ func (l *list) keysOf(v ref.Val) string {
 	}
 	var b strings.Builder
 	for _, k := range l.shape.keys {
-		if key, found := findNamed(m, k); found {
-			b.WriteString(identity(key))
+		if key, found := findMember(m, k); found {
+			b.WriteString(identityOf(key))
 		}
 		b.WriteByte(0)
 	}

@@ -25,7 +25,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 }
 
-// Compared records the time budgetSpent on comparing the values of an update with the old ones.
+// Compared records the time that was spent on comparing the values of an update with the old ones.
 func (m *Metrics) Compared(took time.Duration) {
 	if m != nil {
 		m.ratcheting.Observe(took.Seconds())

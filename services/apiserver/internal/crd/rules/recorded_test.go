@@ -313,7 +313,7 @@ func checkDefinition(t *testing.T, path *field.Path, s *v1.JSONSchemaProps) fiel
 	}
 	found := syntax(path, s)
 	errs = append(errs, found...)
-	return append(errs, compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: path, Found: found})...)
+	return append(errs, compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: found})...)
 }
 
 func syntax(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {

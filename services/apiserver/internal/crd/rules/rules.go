@@ -12,64 +12,64 @@ import (
 // Rules holds the rules of a resource's schema. A nil *Rules has none.
 type Rules struct {
 	program *schema.Program
-	top     *level
+	root    *schemaRules
 	metrics *Metrics
 	// ratchets is false when the compiler has NoRatcheting.
 	ratchets bool
 }
 
-// level holds the rules of a schema and of those below it.
-type level struct {
+// schemaRules holds the rules of a schema and of those below it.
+type schemaRules struct {
 	rules []rule
 	shape *shape
-	place schema.NodeIndex
-	// untyped reports that a schema without a CEL type has rules.
+	node  schema.NodeIndex
+	// untyped reports that the schema has rules, but its values have no type in CEL.
 	untyped bool
 	// usesOld reports whether a rule of the schema refers to the old value.
-	usesOld bool
-	props   map[string]*level
-	items   *level
-	values  *level
+	usesOld    bool
+	properties map[string]*schemaRules
+	items      *schemaRules
+	additional *schemaRules
 }
 
 // rule is a compiled rule.
 type rule struct {
-	check    *program
-	message  *program // of the messageExpression, or nil
-	err      error    // why check is nil
-	optional bool     // oldSelf is an optional value
-	text     string   // the message, or else the rule
-	fixed    string   // message without a messageExpression
-	reason   v1.FieldValueErrorReason
-	path     string // of the field within the value
-	// messageText is the messageExpression.
-	messageText string
+	condition         *program
+	message           *program // of the messageExpression, or nil
+	err               error    // set if condition is nil
+	optional          bool     // oldSelf is an optional value
+	description       string   // identifies the rule in errors: the message, or else the rule
+	fixedMessage      string   // message without a messageExpression
+	reason            v1.FieldValueErrorReason
+	fieldPath         string // of the field within the value
+	messageExpression string // text
 }
 
-// Compile returns the rules of a schema, or nil if it has none. p is the program of the same
-// schema. Without it, no errors of unchanged values are tolerated. The result does not reference
+// Compile returns the rules of a schema, or nil if it has none. p is the program of the same schema. If
+// it is nil, errors of unchanged values are not tolerated. The result does not reference
 // the schema.
 func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	at := schema.Root
 	if p == nil {
 		at = schema.NoNode
 	}
-	top := c.session().compile(s, shapeOf(s, true), declare(s, true), p, at)
-	if top == nil {
+	root := c.session().compile(s, shapeOf(s, true), declare(s, true), p, at)
+	if root == nil {
 		return nil
 	}
-	return &Rules{program: p, top: top, metrics: c.Metrics, ratchets: !c.NoRatcheting}
+	return &Rules{program: p, root: root, metrics: c.Metrics, ratchets: !c.NoRatcheting}
 }
 
-// compile returns the rules of a schema and below, or nil. h is the shape of the schema's values.
-// self is their type, nil if they have no type in CEL. Rules for such values cannot be compiled, so
-// every value is rejected. Properties without a type are ignored.
-func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema.Program, at schema.NodeIndex) *level {
+// compile returns the rules of a schema and of those below it, or nil if there are none. h is the shape
+// of the schema's values. self is their type, nil if they have no type in CEL. A rule for such values
+// cannot be compiled, so every value is rejected. The rules of properties without a type are ignored.
+// at is the node of the schema in program, which may be nil.
+func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, program *schema.Program, at schema.NodeIndex) *schemaRules {
 	if !hasRules(s) {
 		return nil
 	}
-	l := &level{shape: h, place: at, props: map[string]*level{}}
-	// nodeBelow returns the node that next finds below at, if the program is known.
+	rules := &schemaRules{shape: h, node: at, properties: map[string]*schemaRules{}}
+	// nodeBelow returns the node that next returns for at, or NoNode without a program.
 	nodeBelow := func(next func(schema.NodeIndex) schema.NodeIndex) schema.NodeIndex {
 		if at == schema.NoNode {
 			return at
@@ -77,38 +77,38 @@ func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema
 		return next(at)
 	}
 	for name, sub := range s.Properties {
-		below := nodeBelow(func(at schema.NodeIndex) schema.NodeIndex { return p.Property(at, name) })
-		t := c.ofProperty(self, name, &sub)
-		if t == nil {
+		node := nodeBelow(func(at schema.NodeIndex) schema.NodeIndex { return program.Property(at, name) })
+		declaration := c.ofProperty(self, name, &sub)
+		if declaration == nil {
 			continue
 		}
-		if sub := c.compile(&sub, h.below(name, &sub), t, p, below); sub != nil {
-			l.props[name] = sub
+		if sub := c.compile(&sub, h.child(name, &sub), declaration, program, node); sub != nil {
+			rules.properties[name] = sub
 		}
 	}
-	var elem *decl
+	var elements *decl
 	if self != nil {
-		elem = self.elem
+		elements = self.elem
 	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-		l.values = c.compile(a.Schema, h.below("", a.Schema), elem, p, nodeBelow(p.Values))
+		rules.additional = c.compile(a.Schema, h.child("", a.Schema), elements, program, nodeBelow(program.Values))
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		l.items = c.compile(s.Items.Schema, h.below("", s.Items.Schema), elem, p, nodeBelow(p.Items))
+		rules.items = c.compile(s.Items.Schema, h.child("", s.Items.Schema), elements, program, nodeBelow(program.Items))
 	}
 	if self == nil {
-		l.untyped = len(s.XValidations) > 0
-		return l
+		rules.untyped = len(s.XValidations) > 0
+		return rules
 	}
 	sc := &scope{c, self}
 	for i := range s.XValidations {
 		r := &s.XValidations[i]
 		if hasText(r.Rule) {
-			l.rules = append(l.rules, sc.rule(s, r))
-			l.usesOld = l.usesOld || l.rules[len(l.rules)-1].usesOld()
+			rules.rules = append(rules.rules, sc.rule(s, r))
+			rules.usesOld = rules.usesOld || rules.rules[len(rules.rules)-1].usesOld()
 		}
 	}
-	return l
+	return rules
 }
 
 // ofProperty returns the type of a property. A property whose name cannot be escaped is not a field
@@ -124,44 +124,41 @@ func (c *session) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *de
 	return self.fields[escaped]
 }
 
-// rule compiles a rule of the schema in.
-func (s *scope) rule(in *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
-	out := rule{optional: r.OptionalOldSelf != nil && *r.OptionalOldSelf, text: ruleOrMessage(r), fixed: fixedMessage(r), messageText: r.MessageExpression}
+// rule compiles a rule of the schema owner.
+func (s *scope) rule(owner *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
+	compiled := rule{optional: r.OptionalOldSelf != nil && *r.OptionalOldSelf, description: descriptionOf(r), fixedMessage: fixedMessageOf(r), messageExpression: r.MessageExpression}
 	if r.Reason != nil {
-		out.reason = *r.Reason
+		compiled.reason = *r.Reason
 	}
 	if r.FieldPath != "" {
-		if at, _, err := ValidFieldPath(r.FieldPath, in, true); err == nil {
-			out.path = at.String()
+		if fieldPath, _, err := ValidFieldPath(r.FieldPath, owner, true); err == nil {
+			compiled.fieldPath = fieldPath.String()
 		}
 	}
-	out.check, out.err = s.compile(r.Rule, out.optional, cel.BoolType)
-	if out.err != nil {
-		return out
+	compiled.condition, compiled.err = s.compile(r.Rule, compiled.optional, cel.BoolType)
+	if compiled.err != nil {
+		return compiled
 	}
 	if r.MessageExpression != "" {
 		// An invalid messageExpression was rejected with the definition. The fixed message replaces
 		// it.
-		out.message, _ = s.compile(r.MessageExpression, out.optional, cel.StringType)
+		compiled.message, _ = s.compile(r.MessageExpression, compiled.optional, cel.StringType)
 	}
-	return out
+	return compiled
 }
 
 // usesOld reports whether the rule refers to oldSelf.
-func (r *rule) usesOld() bool { return r.check != nil && r.check.usesOldSelf }
+func (r *rule) usesOld() bool { return r.condition != nil && r.condition.usesOldSelf }
 
-// failure returns the error of a violated rule.
-func (r *rule) failure(at *field.Path, typeName, message string) *field.Error {
-	if r.path != "" {
-		at = at.Child(r.path)
-	}
+// failure returns the error of a violated rule. path is that of failurePath.
+func (r *rule) failure(path *field.Path, typeName, message string) *field.Error {
 	switch r.reason {
 	case v1.FieldValueForbidden:
-		return field.Forbidden(at, message)
+		return field.Forbidden(path, message)
 	case v1.FieldValueRequired:
-		return field.Required(at, message)
+		return field.Required(path, message)
 	case v1.FieldValueDuplicate:
-		return field.Duplicate(at, typeName)
+		return field.Duplicate(path, typeName)
 	}
-	return field.Invalid(at, typeName, message)
+	return field.Invalid(path, typeName, message)
 }

@@ -115,7 +115,7 @@ func TestValues(t *testing.T) {
 				got = errs[0].Detail
 			}
 			if got != want {
-				t.Errorf("got %q, want %q", got, want)
+				t.Errorf("first error = %q, want %q", got, want)
 			}
 		})
 	}
@@ -224,8 +224,8 @@ func TestExpensiveRulesAreReported(t *testing.T) {
 	}
 }
 
-// TestSharing compiles and evaluates the rules of one schema concurrently.
-func TestSharing(t *testing.T) {
+// TestEqualRulesShareOneProgram checks that concurrent compilations share a program while it is in use.
+func TestEqualRulesShareOneProgram(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}}}`)
 	c := rules.NewCompiler()
 	var wait sync.WaitGroup
@@ -235,31 +235,34 @@ func TestSharing(t *testing.T) {
 			all[i] = c.Compile(s, nil)
 			for _, n := range []string{"0", "1"} {
 				if errs := all[i].Evaluate(t.Context(), doc(t, `{"a":`+n+`}`), nil, nil, nil); (len(errs) == 0) != (n == "1") {
-					t.Errorf("%s: got %v", n, errs)
+					t.Errorf("Evaluate(a: %s) = %v, want an error only for 0", n, errs)
 				}
 			}
 		})
 	}
 	wait.Wait()
-	if c.Shared() != 1 {
-		t.Errorf("got %d programs of one rule, want 1", c.Shared())
+	if got := c.Shared(); got != 1 {
+		t.Errorf("compilers share %d programs of one rule, want 1", got)
 	}
 	runtime.KeepAlive(all)
 	clear(all)
 	runtime.GC()
-	if c.Shared() != 0 {
-		t.Error("unused programs are kept")
-	}
-	if c.Compile(schemaOf(t, `{"type":"object"}`), nil) != nil {
-		t.Error("got rules for a schema without rules")
-	}
-	var none *rules.Rules
-	if none.Evaluate(t.Context(), nil, nil, nil, nil) != nil {
-		t.Error("got errors without rules")
+	if got := c.Shared(); got != 0 {
+		t.Errorf("got %d programs after their last use, want 0", got)
 	}
 }
 
-func TestCheckDefault(t *testing.T) {
+func TestSchemaWithoutRulesCompilesToNil(t *testing.T) {
+	compiled := rules.NewCompiler().Compile(schemaOf(t, `{"type":"object"}`), nil)
+	if compiled != nil {
+		t.Errorf("Compile(schema without rules) = %v, want nil", compiled)
+	}
+	if errs := compiled.Evaluate(t.Context(), nil, nil, nil, nil); errs != nil {
+		t.Errorf("Evaluate of nil Rules = %v, want nil", errs)
+	}
+}
+
+func TestCheckDefaultEvaluatesRulesOfDefaults(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"a":{"type":"string","maxLength":9,"default":"old","x-kubernetes-validations":[
 		{"rule":"oldSelf.hasValue() || self == 'new'","optionalOldSelf":true,"message":"begin with new"},{"rule":"self == oldSelf"}]},
 		"b":{"type":"array","default":[{"k":"x","v":1}],"maxItems":3,"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","properties":{"k":{"type":"string"},"v":{"type":"integer","x-kubernetes-validations":[{"rule":"self == oldSelf"},{"rule":"self > 1"}]}}}}}}`)
@@ -270,10 +273,10 @@ func TestCheckDefault(t *testing.T) {
 	}
 	want := []string{`x.properties[a].default: Invalid value: "string": begin with new`, `x.properties[b].default[0].v: Invalid value: "integer": failed rule: self > 1`}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("CheckDefaults = %q, want %q", got, want)
 	}
 	if _, left := compiler.CheckDefault(t.Context(), nil, schemaOf(t, `{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}`), false, []byte("1"), 1); left >= 0 {
-		t.Errorf("got remaining budget %d", left)
+		t.Errorf("CheckDefault with a budget of 1: got remaining budget %d, want less than 0", left)
 	}
 }
 
@@ -397,24 +400,24 @@ func TestEstimates(t *testing.T) {
 		if len(errs) == 0 || !strings.Contains(errs[0].Detail, want) {
 			t.Errorf("%s: got %v, want %s", text, errs, want)
 		}
-		for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s"), AllowCost: true}) {
+		for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s"), AllowExpensive: true}) {
 			if strings.HasPrefix(e.Detail, "estimated") {
-				t.Errorf("%s: allowed, but got %v", text, e)
+				t.Errorf("%s: CheckSchema with AllowExpensive = %v, want no error about the cost", text, e)
 			}
 		}
 	}
 }
 
-func TestRulesAboveInvalidValues(t *testing.T) {
+func TestRulesAboveInvalidSchemasAreNotChecked(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self.y"}]},"ab":{"type":"integer","x-kubernetes-validations":[{"rule":"self.z"}]}}}`)
 	at := field.NewPath("s")
-	errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: at, Found: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")}})
-	if len(errs) != 1 || errs[0].Field != "s.properties[ab].x-kubernetes-validations[0].rule" {
-		t.Errorf("got %v", errs)
+	errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: at, KnownErrors: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")}})
+	if want := "s.properties[ab].x-kubernetes-validations[0].rule"; len(errs) != 1 || errs[0].Field != want {
+		t.Errorf("CheckSchema = %v, want one error of %s", errs, want)
 	}
 }
 
-func TestValidFieldPath(t *testing.T) {
+func TestValidFieldPathResolvesProperties(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"a":{"type":"object","properties":{"b.c":{"type":"string"},"it's":{"type":"string"}}},"m":{"type":"object","additionalProperties":{"type":"object","properties":{"x":{"type":"string"}}}},"s":{"type":"string"}}}`)
 	tests := map[string]string{
 		".a": "a", ".a['b.c']": "a.b.c", "['a']['b.c']": "a.b.c", ".m.k": "m[k]", ".m['k'].x": "m[k].x", `.a['it\'s']`: "a.it's", "": "<nil>",
@@ -429,10 +432,11 @@ func TestValidFieldPath(t *testing.T) {
 			got = err.Error()
 		}
 		if got != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
+			t.Errorf("ValidFieldPath(%q) = %q, want %q", path, got, want)
 		}
 	}
-	if _, _, err := rules.ValidFieldPath(".a['b.c']", s, false); err == nil || err.Error() != "array notation is not allowed" {
-		t.Errorf("got %v", err)
+	const bracketed, want = ".a['b.c']", "array notation is not allowed"
+	if _, _, err := rules.ValidFieldPath(bracketed, s, false); err == nil || err.Error() != want {
+		t.Errorf("ValidFieldPath(%q) without brackets = %v, want %s", bracketed, err, want)
 	}
 }

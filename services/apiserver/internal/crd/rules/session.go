@@ -18,11 +18,11 @@ const (
 // schemas have few types, so the session caches environments and outcomes. It is not safe for
 // concurrent use.
 type session struct {
-	compiler *Compiler
-	envs     map[envKey]*celenv.Env
-	outcomes map[checkKey]outcome
-	text     int // total length of the expressions in outcomes
-	budget   celenv.CheckBudget
+	compiler   *Compiler
+	envs       map[envKey]*celenv.Env
+	outcomes   map[typeCheckKey]outcome
+	cachedText int // total length of the expressions in outcomes
+	budget     celenv.CheckBudget
 }
 
 // envKey is the type of self, and whether oldSelf is an optional value.
@@ -31,11 +31,11 @@ type envKey struct {
 	optional bool
 }
 
-// checkKey identifies an expression within an environment.
-type checkKey struct {
+// typeCheckKey identifies an expression within an environment.
+type typeCheckKey struct {
 	envKey
 	expression string
-	rule       bool // false for a message
+	isRule     bool // false for a message
 }
 
 // outcome is the result of checking an expression.
@@ -45,18 +45,18 @@ type outcome struct {
 }
 
 func (c *Compiler) session() *session {
-	return &session{compiler: c, envs: map[envKey]*celenv.Env{}, outcomes: map[checkKey]outcome{}}
+	return &session{compiler: c, envs: map[envKey]*celenv.Env{}, outcomes: map[typeCheckKey]outcome{}}
 }
 
 // env returns the environment for expressions over values of a type. Equal types have one name.
 func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
-	key := envKey{self.cel.String(), optional}
+	key := envKey{self.celType.String(), optional}
 	if env := s.envs[key]; env != nil {
 		return env, nil
 	}
-	old := self.cel
+	old := self.celType
 	if optional {
-		old = cel.OptionalType(self.cel)
+		old = cel.OptionalType(self.celType)
 	}
 	base, err := s.compiler.base()
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 	}
 	types := objects{}
 	types.add(self)
-	env, err := base.Extend(map[string]*cel.Type{selfName: self.cel, oldSelfName: old}, types)
+	env, err := base.Extend(map[string]*cel.Type{selfName: self.celType, oldSelfName: old}, types)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 	if len(s.envs) >= maxCachedEnvs {
 		clear(s.envs)
 		clear(s.outcomes) // outcomes reference environments too
-		s.text = 0
+		s.cachedText = 0
 	}
 	s.envs[key] = env
 	return env, nil
@@ -80,11 +80,11 @@ func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 
 // cache caches an outcome. The cache is bounded because many different expressions, which are never
 // looked up again, would exhaust memory.
-func (s *session) cache(key checkKey, o outcome) {
-	s.text += len(key.expression)
-	if s.text > maxCachedText {
+func (s *session) cache(key typeCheckKey, o outcome) {
+	s.cachedText += len(key.expression)
+	if s.cachedText > maxCachedText {
 		clear(s.outcomes)
-		s.text = len(key.expression)
+		s.cachedText = len(key.expression)
 	}
 	s.outcomes[key] = o
 }

@@ -11,8 +11,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// alike returns a schema with n fields that have the same rule.
-func alike(fields int) *v1.JSONSchemaProps {
+// equalRules returns a schema with fields that have the same rule.
+func equalRules(fields int) *v1.JSONSchemaProps {
 	limit := int64(10)
 	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range fields {
@@ -23,8 +23,9 @@ func alike(fields int) *v1.JSONSchemaProps {
 	return s
 }
 
-// nested returns a schema of nested objects that have one rule each. The innermost has many fields.
-func nested(levels, fields int) *v1.JSONSchemaProps {
+// nestedRules returns a schema of nested objects that have one rule each. fields is the number of fields
+// of the innermost.
+func nestedRules(levels, fields int) *v1.JSONSchemaProps {
 	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range fields {
 		s.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string"}
@@ -35,38 +36,39 @@ func nested(levels, fields int) *v1.JSONSchemaProps {
 	return s
 }
 
-func checks(t testing.TB, s *v1.JSONSchemaProps) {
+// expectValid fails the test if the rules of a schema have errors.
+func expectValid(t testing.TB, s *v1.JSONSchemaProps) {
+	t.Helper()
 	if errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}); len(errs) > 0 {
-		t.Fatal(errs)
+		t.Fatalf("CheckSchema = %v, want no errors", errs)
 	}
 }
 
-// TestEqualRulesShareWork: equal rules are compiled once, and the type of a schema is built once.
-// The cost of a definition does not grow with the product of rules and fields.
+// TestEqualRulesShareWork checks that equal rules are compiled once and that the type of a schema is
+// built once, so that the cost of a definition does not grow with the product of rules and fields.
 func TestEqualRulesShareWork(t *testing.T) {
 	for name, c := range map[string]struct {
 		small, large *v1.JSONSchemaProps
-		times        float64
+		maxRatio     float64 // of the allocations
 	}{
-		"fields": {small: alike(10), large: alike(510), times: 30}, // 51 times as many; each is estimated
-		"levels": {small: nested(2, 3000), large: nested(12, 3000), times: 2},
+		"fields": {small: equalRules(10), large: equalRules(510), maxRatio: 30}, // of 51 times as many rules, the cost of each is estimated
+		"levels": {small: nestedRules(2, 3000), large: nestedRules(12, 3000), maxRatio: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checks(t, c.small)
-			small := testing.AllocsPerRun(3, func() { checks(t, c.small) })
-			large := testing.AllocsPerRun(3, func() { checks(t, c.large) })
-			if large > c.times*small {
-				t.Errorf("got %.0f allocations, %.0f for the small one", large, small)
+			expectValid(t, c.small)
+			small := testing.AllocsPerRun(3, func() { expectValid(t, c.small) })
+			large := testing.AllocsPerRun(3, func() { expectValid(t, c.large) })
+			if large > c.maxRatio*small {
+				t.Errorf("CheckSchema makes %.0f allocations for the large schema, want at most %.0f times the %.0f for the small one", large, c.maxRatio, small)
 			}
 		})
 	}
 }
 
-// TestEqualRulesAreReportedSeparately: results of a shared rule are reported at each place that has
-// it.
+// TestEqualRulesAreReportedSeparately checks that the errors of equal rules are reported for each.
 func TestEqualRulesAreReportedSeparately(t *testing.T) {
 	limit := int64(1 << 20)
-	s := alike(2)
+	s := equalRules(2)
 	wide := s.Properties["f0"]
 	wide.MaxLength = &limit
 	wide.XValidations = v1.ValidationRules{{Rule: "self.contains(self)"}}
@@ -79,8 +81,8 @@ func TestEqualRulesAreReportedSeparately(t *testing.T) {
 	s.Properties["f2"] = v1.JSONSchemaProps{Type: "integer", XValidations: v1.ValidationRules{{Rule: "self + 1"}, {Rule: "self + 1 > 0"}}}
 	var got []string
 	for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}) {
-		what, _, _ := strings.Cut(strings.NewReplacer("\n", " ").Replace(e.Detail), ":")
-		got = append(got, strings.TrimPrefix(e.Field, "s.properties")+" "+what)
+		detail, _, _ := strings.Cut(strings.NewReplacer("\n", " ").Replace(e.Detail), ":")
+		got = append(got, strings.TrimPrefix(e.Field, "s.properties")+" "+detail)
 	}
 	want := []string{
 		"[f0].x-kubernetes-validations[0].rule estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)",
@@ -101,11 +103,11 @@ func TestEqualRulesAreReportedSeparately(t *testing.T) {
 
 // BenchmarkEqualRules measures rules that a definition has many times.
 func BenchmarkEqualRules(b *testing.B) {
-	for name, s := range map[string]*v1.JSONSchemaProps{"fields": alike(2000), "levels": nested(200, 5000)} {
+	for name, s := range map[string]*v1.JSONSchemaProps{"fields": equalRules(2000), "levels": nestedRules(200, 5000)} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				checks(b, s)
+				expectValid(b, s)
 			}
 		})
 	}

@@ -19,15 +19,15 @@ const (
 	formMap                 // a map with values of one schema
 	formEmpty               // an object without a schema for its members
 	formList
-	formText
+	formString
 	formBytes
 	formDuration
 	formDate
-	formTime
+	formDateTime
 	formInteger
 	formNumber
 	formBool
-	formIntOrText
+	formIntOrString
 )
 
 // listType is x-kubernetes-list-type.
@@ -41,20 +41,20 @@ const (
 
 // shape holds the parts of a schema that rules need to read its values.
 type shape struct {
-	form     form
-	nullable bool
-	typeName string
-	props    []propShape // sorted by name
-	escaped  []int32     // indexes of props sorted by escaped name
-	values   *shape      // of maps and lists
-	list     listType
-	keys     []string
+	form       form
+	nullable   bool
+	typeName   string
+	properties []propertyShape // sorted by name
+	byCELName  []int32         // indexes of props sorted by escaped name
+	values     *shape          // of maps and lists
+	listType   listType
+	keys       []string
 }
 
-// propShape is the shape of a property. escaped is its name in CEL.
-type propShape struct {
+// propertyShape is the shape of a property. escaped is its name in CEL.
+type propertyShape struct {
 	name    string
-	escaped string
+	celName string
 	shape   *shape
 }
 
@@ -65,7 +65,7 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *shape {
 	case formObject:
 		props := s.Properties
 		if root {
-			props = withMeta(s)
+			props = withObjectFields(s)
 		}
 		for _, name := range slices.Sorted(maps.Keys(props)) {
 			sub := props[name]
@@ -73,10 +73,10 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *shape {
 			if !ok {
 				escaped = name
 			}
-			h.props = append(h.props, propShape{name: name, escaped: escaped, shape: shapeOf(&sub, sub.XEmbeddedResource)})
-			h.escaped = append(h.escaped, int32(len(h.escaped)))
+			h.properties = append(h.properties, propertyShape{name: name, celName: escaped, shape: shapeOf(&sub, sub.XEmbeddedResource)})
+			h.byCELName = append(h.byCELName, int32(len(h.byCELName)))
 		}
-		slices.SortStableFunc(h.escaped, func(a, b int32) int { return strings.Compare(h.props[a].escaped, h.props[b].escaped) })
+		slices.SortStableFunc(h.byCELName, func(a, b int32) int { return strings.Compare(h.properties[a].celName, h.properties[b].celName) })
 	case formMap:
 		h.values = shapeOf(s.AdditionalProperties.Schema, s.AdditionalProperties.Schema.XEmbeddedResource)
 	case formList:
@@ -85,9 +85,9 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *shape {
 		if s.XListType != nil {
 			switch *s.XListType {
 			case "set":
-				h.list = setList
+				h.listType = setList
 			case "map":
-				h.list = keyedList
+				h.listType = keyedList
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *shape {
 func formOf(s *v1.JSONSchemaProps, root bool) form {
 	preserved := s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
 	if s.XIntOrString {
-		return formIntOrText
+		return formIntOrString
 	}
 	switch s.Type {
 	case "object":
@@ -115,7 +115,7 @@ func formOf(s *v1.JSONSchemaProps, root bool) form {
 		}
 		return formList
 	case "string":
-		return textForm(s.Format)
+		return stringForm(s.Format)
 	case "integer":
 		return formInteger
 	case "number":
@@ -129,8 +129,8 @@ func formOf(s *v1.JSONSchemaProps, root bool) form {
 	return formUnknown
 }
 
-// textForm returns the form of a string by its format.
-func textForm(format string) form {
+// stringForm returns the form of a string by its format.
+func stringForm(format string) form {
 	switch format {
 	case "byte":
 		return formBytes
@@ -139,18 +139,18 @@ func textForm(format string) form {
 	case "date":
 		return formDate
 	case "date-time":
-		return formTime
+		return formDateTime
 	}
-	return formText
+	return formString
 }
 
-// below returns the shape of a property, or of unnamed values if name is empty. s is its schema.
-func (h *shape) below(name string, s *v1.JSONSchemaProps) *shape {
+// child returns the shape of a property, or of unnamed values if name is empty. s is its schema.
+func (h *shape) child(name string, s *v1.JSONSchemaProps) *shape {
 	var sub *shape
 	if name == "" {
 		sub = h.values
 	} else if h.form == formObject {
-		sub = h.named(name)
+		sub = h.member(name)
 	}
 	if sub == nil {
 		sub = shapeOf(s, s.XEmbeddedResource)
@@ -158,23 +158,23 @@ func (h *shape) below(name string, s *v1.JSONSchemaProps) *shape {
 	return sub
 }
 
-// find returns the property with an escaped name.
-func (h *shape) find(escaped string) (*propShape, bool) {
-	i, ok := slices.BinarySearchFunc(h.escaped, escaped, func(p int32, escaped string) int { return strings.Compare(h.props[p].escaped, escaped) })
+// property returns the property with an escaped name.
+func (s *shape) property(escaped string) (*propertyShape, bool) {
+	i, ok := slices.BinarySearchFunc(s.byCELName, escaped, func(p int32, escaped string) int { return strings.Compare(s.properties[p].celName, escaped) })
 	if !ok {
 		return nil, false
 	}
-	return &h.props[h.escaped[i]], true
+	return &s.properties[s.byCELName[i]], true
 }
 
-// named returns the shape of a member by its unescaped name.
-func (h *shape) named(name string) *shape {
-	if h.form == formMap {
-		return h.values
+// member returns the shape of a member by its unescaped name.
+func (s *shape) member(name string) *shape {
+	if s.form == formMap {
+		return s.values
 	}
-	i, ok := slices.BinarySearchFunc(h.props, name, func(p propShape, name string) int { return strings.Compare(p.name, name) })
+	i, ok := slices.BinarySearchFunc(s.properties, name, func(p propertyShape, name string) int { return strings.Compare(p.name, name) })
 	if !ok {
 		return nil
 	}
-	return h.props[i].shape
+	return s.properties[i].shape
 }

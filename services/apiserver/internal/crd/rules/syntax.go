@@ -18,36 +18,36 @@ var reasons = []v1.FieldValueErrorReason{v1.FieldValueDuplicate, v1.FieldValueFo
 // CheckSyntax returns the errors of one schema's own rules, except for compilation errors: texts
 // that are missing, blank or contain line breaks, unknown reasons, and paths that name no field. at
 // is the path of s.
-func CheckSyntax(at *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
+func CheckSyntax(fieldPath *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	var errs field.ErrorList
 	for i := range s.XValidations {
-		errs = append(errs, checkTexts(at.Child("x-kubernetes-validations").Index(i), s, &s.XValidations[i])...)
+		errs = append(errs, checkTexts(fieldPath.Child("x-kubernetes-validations").Index(i), s, &s.XValidations[i])...)
 	}
 	return errs
 }
 
 // checkTexts checks the texts of a rule.
-func checkTexts(at *field.Path, s *v1.JSONSchemaProps, r *v1.ValidationRule) field.ErrorList {
+func checkTexts(fieldPath *field.Path, s *v1.JSONSchemaProps, r *v1.ValidationRule) field.ErrorList {
 	var errs field.ErrorList
 	rule := strings.TrimSpace(r.Rule)
 	message := strings.TrimSpace(r.Message)
 	switch {
 	case rule == "":
-		errs = append(errs, field.Required(at.Child("rule"), "rule is not specified"))
+		errs = append(errs, field.Required(fieldPath.Child("rule"), "rule is not specified"))
 	case r.Message != "" && message == "":
-		errs = append(errs, field.Invalid(at.Child("message"), r.Message, "message must be non-empty if specified"))
+		errs = append(errs, field.Invalid(fieldPath.Child("message"), r.Message, "message must be non-empty if specified"))
 	case hasLineBreak(message):
-		errs = append(errs, field.Invalid(at.Child("message"), r.Message, "message must not contain line breaks"))
+		errs = append(errs, field.Invalid(fieldPath.Child("message"), r.Message, "message must not contain line breaks"))
 	case hasLineBreak(rule) && message == "":
-		errs = append(errs, field.Required(at.Child("message"), "message must be specified if rule contains line breaks"))
+		errs = append(errs, field.Required(fieldPath.Child("message"), "message must be specified if rule contains line breaks"))
 	}
 	if r.MessageExpression != "" && strings.TrimSpace(r.MessageExpression) == "" {
-		errs = append(errs, field.Required(at.Child("messageExpression"), "messageExpression must be non-empty if specified"))
+		errs = append(errs, field.Required(fieldPath.Child("messageExpression"), "messageExpression must be non-empty if specified"))
 	}
 	if r.Reason != nil && !isReason(*r.Reason) {
-		errs = append(errs, field.NotSupported(at.Child("reason"), *r.Reason, reasons))
+		errs = append(errs, field.NotSupported(fieldPath.Child("reason"), *r.Reason, reasons))
 	}
-	return append(errs, checkFieldPath(at.Child("fieldPath"), s, r.FieldPath)...)
+	return append(errs, checkFieldPath(fieldPath.Child("fieldPath"), s, r.FieldPath)...)
 }
 
 func isReason(r v1.FieldValueErrorReason) bool {
@@ -55,20 +55,20 @@ func isReason(r v1.FieldValueErrorReason) bool {
 }
 
 // checkFieldPath checks that a rule's fieldPath names a field of the schema.
-func checkFieldPath(at *field.Path, s *v1.JSONSchemaProps, path string) field.ErrorList {
+func checkFieldPath(fieldPath *field.Path, s *v1.JSONSchemaProps, path string) field.ErrorList {
 	if path == "" {
 		return nil
 	}
 	var errs field.ErrorList
 	if strings.TrimSpace(path) == "" {
-		errs = append(errs, field.Invalid(at, path, "fieldPath must be non-empty if specified"))
+		errs = append(errs, field.Invalid(fieldPath, path, "fieldPath must be non-empty if specified"))
 	}
 	if hasLineBreak(path) {
-		errs = append(errs, field.Invalid(at, path, "fieldPath must not contain line breaks"))
+		errs = append(errs, field.Invalid(fieldPath, path, "fieldPath must not contain line breaks"))
 	}
 	// A schema with unsupported keywords is rejected for them.
 	if _, _, err := ValidFieldPath(path, s, true); err != nil && structural.Unsupported(s) == nil {
-		errs = append(errs, field.Invalid(at, path, "fieldPath must be a valid path"))
+		errs = append(errs, field.Invalid(fieldPath, path, "fieldPath must be a valid path"))
 	}
 	return errs
 }
@@ -81,7 +81,7 @@ var errNoField = errors.New("does not refer to a valid field")
 // schema of the field, or an error if the path names no field. brackets allows the form with
 // brackets.
 func ValidFieldPath(path string, s *v1.JSONSchemaProps, brackets bool) (*field.Path, *v1.JSONSchemaProps, error) {
-	var at *field.Path
+	var fieldPath *field.Path
 	for rest := path; rest != ""; {
 		var name string
 		var err error
@@ -100,15 +100,15 @@ func ValidFieldPath(path string, s *v1.JSONSchemaProps, brackets bool) (*field.P
 		default:
 			return nil, nil, fmt.Errorf("expected [ or . but got: %s", nextWord(rest))
 		}
-		if at, s, err = stepInto(at, s, name); err != nil {
+		if fieldPath, s, err = stepInto(fieldPath, s, name); err != nil {
 			return nil, nil, err
 		}
 	}
-	return at, s, nil
+	return fieldPath, s, nil
 }
 
 // stepInto steps into a property or a value of a map.
-func stepInto(at *field.Path, s *v1.JSONSchemaProps, name string) (*field.Path, *v1.JSONSchemaProps, error) {
+func stepInto(fieldPath *field.Path, s *v1.JSONSchemaProps, name string) (*field.Path, *v1.JSONSchemaProps, error) {
 	switch {
 	case s == nil:
 	case len(s.Properties) > 0:
@@ -116,9 +116,9 @@ func stepInto(at *field.Path, s *v1.JSONSchemaProps, name string) (*field.Path, 
 		if !ok {
 			return nil, nil, errNoField
 		}
-		return at.Child(name), &p, nil
+		return fieldPath.Child(name), &p, nil
 	case s.AdditionalProperties != nil: // possibly without a schema
-		return at.Key(name), s.AdditionalProperties.Schema, nil
+		return fieldPath.Key(name), s.AdditionalProperties.Schema, nil
 	}
 	return nil, nil, errNoField
 }

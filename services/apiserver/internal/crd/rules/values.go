@@ -14,9 +14,9 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// value returns a value of a document as CEL sees it. Objects and lists are read lazily.
-func value(h *shape, d *tape.Doc, r tape.Ref) ref.Val {
-	kind := d.Kind(r)
+// celValue returns a value of a document as CEL sees it. Objects and lists are read lazily.
+func celValue(h *shape, doc *tape.Doc, node tape.Ref) ref.Val {
+	kind := doc.Kind(node)
 	if kind == tape.Null {
 		if h.nullable {
 			return types.NullValue
@@ -25,66 +25,66 @@ func value(h *shape, d *tape.Doc, r tape.Ref) ref.Val {
 	}
 	switch h.form {
 	case formObject, formMap, formEmpty:
-		return objectValue(h, d, r)
+		return objectValue(h, doc, node)
 	case formList:
 		if kind != tape.Array {
 			return types.NewErr("invalid data, expected an array for the provided schema with type=array")
 		}
-		return &list{shape: h, doc: d, at: r}
-	case formText, formBytes, formDuration, formDate, formTime:
+		return &list{shape: h, doc: doc, node: node}
+	case formString, formBytes, formDuration, formDate, formDateTime:
 		if kind != tape.String {
-			return types.NewErr("invalid data, expected string, got %s", goType(d, r))
+			return types.NewErr("invalid data, expected string, got %s", goType(doc, node))
 		}
-		return textValue(h.form, d.String(r))
-	case formNumber, formInteger, formIntOrText:
-		return numberValue(h.form, d, r)
+		return stringValue(h.form, doc.String(node))
+	case formNumber, formInteger, formIntOrString:
+		return numberValue(h.form, doc, node)
 	case formBool:
 		if kind != tape.True && kind != tape.False {
-			return types.NewErr("invalid data, expected bool, got %s", goType(d, r))
+			return types.NewErr("invalid data, expected bool, got %s", goType(doc, node))
 		}
 		return types.Bool(kind == tape.True)
 	case formOpaque:
-		return &opaque{doc: d, at: r}
+		return &opaque{doc: doc, node: node}
 	}
 	return types.NewErr("invalid type, expected object, array, number, integer, boolean or string, or no type with x-kubernetes-int-or-string or x-kubernetes-preserve-unknown-fields is true, got %s", h.typeName)
 }
 
 // objectValue returns an object or a map.
-func objectValue(h *shape, d *tape.Doc, r tape.Ref) ref.Val {
-	if d.Kind(r) != tape.Object {
+func objectValue(h *shape, doc *tape.Doc, node tape.Ref) ref.Val {
+	if doc.Kind(node) != tape.Object {
 		return types.NewErr("invalid data, expected a map for the provided schema with type=object")
 	}
-	return &object{shape: h, doc: d, at: r}
+	return &object{shape: h, doc: doc, node: node}
 }
 
 // numberValue returns a number, or a string where the schema allows both.
-func numberValue(f form, d *tape.Doc, r tape.Ref) ref.Val {
-	kind := d.Kind(r)
+func numberValue(f form, doc *tape.Doc, node tape.Ref) ref.Val {
+	kind := doc.Kind(node)
 	if kind == tape.Number {
-		n, isInt := d.Int(r)
+		n, isInt := doc.Int(node)
 		switch {
 		case f == formNumber:
-			return types.Double(d.Float(r))
+			return types.Double(doc.Float(node))
 		case isInt:
 			return types.Int(n)
 		}
 	}
 	switch {
-	case f == formIntOrText && kind == tape.String:
-		return types.String(d.String(r))
-	case f == formIntOrText:
+	case f == formIntOrString && kind == tape.String:
+		return types.String(doc.String(node))
+	case f == formIntOrString:
 		return types.NewErr("invalid data, expected XIntOrString value to be either a string or integer")
 	case f == formNumber:
-		return types.NewErr("invalid data, expected float, got %s", goType(d, r))
+		return types.NewErr("invalid data, expected float, got %s", goType(doc, node))
 	}
-	return types.NewErr("invalid data, expected int, got %s", goType(d, r))
+	return types.NewErr("invalid data, expected int, got %s", goType(doc, node))
 }
 
 // goType returns the Go type of a decoded value, for messages.
-func goType(d *tape.Doc, r tape.Ref) string { return fmt.Sprintf("%T", d.Any(r)) }
+func goType(doc *tape.Doc, node tape.Ref) string { return fmt.Sprintf("%T", doc.Any(node)) }
 
-// textValue returns a string as the type of its form.
-func textValue(f form, s string) ref.Val {
+// stringValue returns a string as the type of its form.
+func stringValue(f form, s string) ref.Val {
 	switch f {
 	case formBytes:
 		var b strfmt.Base64
@@ -93,18 +93,18 @@ func textValue(f form, s string) ref.Val {
 		}
 		return types.Bytes(b)
 	case formDuration:
-		d, err := strfmt.ParseDuration(s)
+		doc, err := strfmt.ParseDuration(s)
 		if err != nil {
 			return types.NewErr("Invalid duration %s: %v", s, err)
 		}
-		return types.Duration{Duration: d}
+		return types.Duration{Duration: doc}
 	case formDate:
 		t, err := time.Parse(strfmt.RFC3339FullDate, s)
 		if err != nil {
 			return types.NewErr("Invalid date formatted string %s: %v", s, err)
 		}
 		return types.Timestamp{Time: t}
-	case formTime:
+	case formDateTime:
 		t, err := strfmt.ParseDateTime(s)
 		if err != nil {
 			return types.NewErr("Invalid date-time formatted string %s: %v", s, err)
@@ -116,8 +116,8 @@ func textValue(f form, s string) ref.Val {
 
 // opaque is a value whose type no schema defines. It can only be compared.
 type opaque struct {
-	doc *tape.Doc
-	at  tape.Ref
+	doc  *tape.Doc
+	node tape.Ref
 }
 
 // ConvertToNative implements ref.Val.
@@ -133,20 +133,20 @@ func (o *opaque) ConvertToType(want ref.Type) ref.Val {
 // Equal implements ref.Val.
 func (o *opaque) Equal(other ref.Val) ref.Val {
 	p, ok := other.(*opaque)
-	return types.Bool(ok && tape.Equal(o.doc, o.at, p.doc, p.at))
+	return types.Bool(ok && tape.Equal(o.doc, o.node, p.doc, p.node))
 }
 
 // Type implements ref.Val.
 func (o *opaque) Type() ref.Type { return types.UnknownType }
 
 // Value implements ref.Val.
-func (o *opaque) Value() any { return o.doc.Any(o.at) }
+func (o *opaque) Value() any { return o.doc.Any(o.node) }
 
 // object is an object with properties, or a map.
 type object struct {
 	shape *shape
 	doc   *tape.Doc
-	at    tape.Ref
+	node  tape.Ref
 }
 
 var _ traits.Mapper = (*object)(nil)
@@ -179,53 +179,53 @@ func (o *object) Equal(other ref.Val) ref.Val {
 	if o.Size() != m.Size() {
 		return types.False
 	}
-	d := o.doc
-	for k, end := d.First(o.at), d.Next(o.at); k < end; k = d.Next(k + 1) {
-		h := o.shape.named(d.String(k))
-		if h == nil {
+	doc := o.doc
+	for k, end := doc.First(o.node), doc.Next(o.node); k < end; k = doc.Next(k + 1) {
+		shape := o.shape.member(doc.String(k))
+		if shape == nil {
 			if p, ok := other.(*object); ok {
-				if v := p.doc.Find(p.at, d.String(k)); v != tape.None && !tape.Equal(d, k+1, p.doc, v) {
+				if v := p.doc.Find(p.node, doc.String(k)); v != tape.None && !tape.Equal(doc, k+1, p.doc, v) {
 					return types.False
 				}
 			}
 			continue
 		}
-		theirs, found := findNamed(m, d.String(k))
+		theirs, found := findMember(m, doc.String(k))
 		if !found {
 			return types.False
 		}
-		if eq := value(h, d, k+1).Equal(theirs); eq != types.True {
+		if eq := celValue(shape, doc, k+1).Equal(theirs); eq != types.True {
 			return eq
 		}
 	}
 	return types.True
 }
 
-// findNamed returns a member by its unescaped name.
-func findNamed(m traits.Mapper, name string) (ref.Val, bool) {
+// findMember returns a member by its unescaped name.
+func findMember(m traits.Mapper, name string) (ref.Val, bool) {
 	if o, ok := m.(*object); ok {
-		return o.get(name, o.shape.named(name))
+		return o.get(name, o.shape.member(name))
 	}
 	return m.Find(types.String(name))
 }
 
 // get returns a member with the shape h, or false if the object does not have it.
 func (o *object) get(name string, h *shape) (ref.Val, bool) {
-	v := o.doc.Find(o.at, name)
+	v := o.doc.Find(o.node, name)
 	if v == tape.None || h == nil {
 		return nil, false
 	}
 	if o.shape.form == formObject && o.doc.Kind(v) == tape.Null {
 		return nil, false // a null property counts as absent
 	}
-	return value(h, o.doc, v), true
+	return celValue(h, o.doc, v), true
 }
 
 // Type implements ref.Val.
 func (o *object) Type() ref.Type { return types.MapType }
 
 // Value implements ref.Val.
-func (o *object) Value() any { return o.doc.Any(o.at) }
+func (o *object) Value() any { return o.doc.Any(o.node) }
 
 // Contains implements traits.Container.
 func (o *object) Contains(key ref.Val) ref.Val {
@@ -253,7 +253,7 @@ func (o *object) Find(key ref.Val) (ref.Val, bool) {
 	if o.shape.form == formMap {
 		return o.get(string(name), o.shape.values)
 	}
-	p, ok := o.shape.find(string(name))
+	p, ok := o.shape.property(string(name))
 	if !ok {
 		return nil, false
 	}
@@ -261,36 +261,36 @@ func (o *object) Find(key ref.Val) (ref.Val, bool) {
 }
 
 // Size implements traits.Sizer.
-func (o *object) Size() ref.Val { return types.Int(o.doc.Len(o.at)) }
+func (o *object) Size() ref.Val { return types.Int(o.doc.Len(o.node)) }
 
 // Iterator implements traits.Iterable.
 func (o *object) Iterator() traits.Iterator {
-	it := &keys{object: o, next: o.doc.First(o.at)}
-	it.skip()
+	it := &memberIterator{object: o, next: o.doc.First(o.node)}
+	it.skipUndeclared()
 	return it
 }
 
-// keys iterates over the names of an object's members that have a schema.
-type keys struct {
+// memberIterator iterates over the names of an object's members that have a schema.
+type memberIterator struct {
 	*object
 	next tape.Ref
 }
 
-// skip moves to the next member that has a schema.
-func (it *keys) skip() {
-	for d := it.doc; it.next < d.Next(it.at) && it.shape.named(d.String(it.next)) == nil; {
-		it.next = d.Next(it.next + 1)
+// skipUndeclared moves to the next member that has a schema.
+func (it *memberIterator) skipUndeclared() {
+	for doc := it.doc; it.next < doc.Next(it.node) && it.shape.member(doc.String(it.next)) == nil; {
+		it.next = doc.Next(it.next + 1)
 	}
 }
 
 // HasNext implements traits.Iterator.
-func (it *keys) HasNext() ref.Val { return types.Bool(it.next < it.doc.Next(it.at)) }
+func (it *memberIterator) HasNext() ref.Val { return types.Bool(it.next < it.doc.Next(it.node)) }
 
 // Next implements traits.Iterator.
-func (it *keys) Next() ref.Val {
+func (it *memberIterator) Next() ref.Val {
 	name := it.doc.String(it.next)
 	it.next = it.doc.Next(it.next + 1)
-	it.skip()
+	it.skipUndeclared()
 	if it.shape.form == formObject {
 		if escaped, ok := celenv.Escape(name); ok {
 			name = escaped

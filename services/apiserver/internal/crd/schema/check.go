@@ -121,8 +121,8 @@ func (p *Program) keywords(at NodeIndex, d *tape.Doc, v tape.Ref, old *tape.Doc,
 // all returns all errors of a value.
 func (c *checker) all(at NodeIndex, v, before tape.Ref) field.ErrorList {
 	c.value(at, v, before)
-	if c.spent > c.program.most {
-		e := field.TooLong(c.base, "", c.program.most) // reported in place of the unchecked values
+	if c.spent > c.program.maxCost {
+		e := field.TooLong(c.base, "", c.program.maxCost) // reported in place of the unchecked values
 		e.Detail = "is too complex to validate: too many values times schemas"
 		c.errs = append(c.errs, e)
 	}
@@ -160,7 +160,7 @@ func (c *checker) dropErrors(fails, errs int) {
 // checks.
 func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
 	c.spend(perNode)
-	if c.spent > c.program.most {
+	if c.spent > c.program.maxCost {
 		return 0
 	}
 	kind := c.doc.Kind(v)
@@ -235,7 +235,7 @@ func (c *checker) object(n *node, v, old tape.Ref) int {
 			}
 			next = i + 1
 			seen.set(i)
-			matches += c.checkMember(n.props[i].at, stepProp, k, old)
+			matches += c.checkMember(n.props[i].node, stepProp, k, old)
 		}
 	}
 	for _, r := range n.required {
@@ -243,7 +243,7 @@ func (c *checker) object(n *node, v, old tape.Ref) int {
 			continue
 		}
 		c.missing(r.name)
-		if c.spent > c.program.most {
+		if c.spent > c.program.maxCost {
 			break
 		}
 	}
@@ -287,20 +287,20 @@ func (c *checker) checkMember(at NodeIndex, kind stepKind, key, old tape.Ref) in
 // combined checks anyOf, oneOf, allOf and not.
 func (c *checker) combined(n *node, v tape.Ref) int {
 	matches := 1
-	if n.combo == nil {
+	if n.combination == nil {
 		return matches
 	}
-	if len(n.combo.anyOf) > 0 {
-		matches += c.anyOf(n.combo.anyOf, v)
+	if len(n.combination.anyOf) > 0 {
+		matches += c.anyOf(n.combination.anyOf, v)
 	}
-	if len(n.combo.oneOf) > 0 {
-		matches += c.oneOf(n.combo.oneOf, v)
+	if len(n.combination.oneOf) > 0 {
+		matches += c.oneOf(n.combination.oneOf, v)
 	}
-	if len(n.combo.allOf) > 0 {
-		matches += c.allOf(n.combo.allOf, v)
+	if len(n.combination.allOf) > 0 {
+		matches += c.allOf(n.combination.allOf, v)
 	}
-	if n.combo.not != noNode {
-		if ok, _ := c.probe(n.combo.not, v); ok {
+	if n.combination.not != noNode {
+		if ok, _ := c.probe(n.combination.not, v); ok {
 			c.composite("must not validate the schema (not)")
 		}
 	}

@@ -213,7 +213,7 @@ func (w *walker) visitChildren(n *node, v tape.Ref, want func(*node) bool, visit
 			at, kind := n.values, stepValue
 			if i := n.find(d, k, next); i >= 0 {
 				next = i + 1
-				at = n.props[i].at
+				at = n.props[i].node
 				kind = stepProp
 			}
 			if at != noNode && want(&w.program.nodes[at]) {
@@ -232,11 +232,11 @@ func (w *walker) visit(s step, at NodeIndex, v tape.Ref, visit func(at NodeIndex
 
 func (w *walker) path() *field.Path { return fieldPath(w.doc, w.base, w.steps) }
 
-func hasLists(n *node) bool { return n.anyLists }
+func hasLists(n *node) bool { return n.containsSetsOrMaps }
 
 // lists returns the duplicates in lists of type set and map.
 func (p *Program) lists(d *tape.Doc, base *field.Path) field.ErrorList {
-	if !p.nodes[root].anyLists {
+	if !p.nodes[root].containsSetsOrMaps {
 		return nil
 	}
 	w := walker{program: p, doc: d, base: base}

@@ -15,18 +15,20 @@ import (
 // Compile compiles the schema of a definition's version. The program of a nil schema knows no
 // field. The schema should be structural. Compile ignores everything that a structural schema
 // cannot have. It returns an error for a default or an enum that is not valid JSON.
-func Compile(s *v1.JSONSchemaProps) (*Program, error) { return NewRoom().Compile(s) }
+func Compile(s *v1.JSONSchemaProps) (*Program, error) {
+	return new(PatternBudget).Compile(s)
+}
 
-// Compile compiles a schema. The patterns of all programs of a Room share its memory budget.
-func (r *Room) Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, r, false) }
+// Compile is the function Compile for a program whose patterns use this budget.
+func (b *PatternBudget) Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, b, false) }
 
 // compile compiles a schema. defaults selects the rules for default values.
-func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error) {
+func compile(s *v1.JSONSchemaProps, budget *PatternBudget, defaults bool) (*Program, error) {
 	if s == nil {
 		s = &v1.JSONSchemaProps{}
 	}
-	c := compiler{program: &Program{defaults: defaults, most: MaxMatched}}
-	c.room = shareOf(room, c.program)
+	c := compiler{program: &Program{defaults: defaults, maxCost: MaxMatched}}
+	c.budget = newBudgetShare(budget, c.program)
 	if _, err := c.add(s, true); err != nil {
 		return nil, err
 	}
@@ -43,18 +45,18 @@ func (p *Program) measure() {
 	for i := range p.nodes {
 		filled := 0
 		for _, prop := range p.nodes[i].props {
-			if text := p.nodes[prop.at].fallback; text != nil {
+			if text := p.nodes[prop.node].defaultValue; text != nil {
 				filled += len(prop.name) + len(text) + len(`"":,`)
 			}
 		}
-		p.mostFilled, p.mostFallback = max(p.mostFilled, filled), max(p.mostFallback, len(p.nodes[i].fallback))
+		p.maxDefaults, p.maxDefault = max(p.maxDefaults, filled), max(p.maxDefault, len(p.nodes[i].defaultValue))
 	}
 }
 
 // compiler compiles one schema.
 type compiler struct {
 	program *Program
-	room    *share
+	budget  *budgetShare
 }
 
 // add appends the node of a schema and the nodes below it. spine states that the schema is not
@@ -67,9 +69,9 @@ func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (NodeIndex, error) {
 		nullable: s.Nullable, embedded: s.XEmbeddedResource, keys: s.XListMapKeys,
 		preserve: s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields,
 	}
-	n.anyEmbedded = n.embedded
+	n.containsEmbedded = n.embedded
 	n.list = listTypeOf(s)
-	n.anyLists = n.list == listSet || n.list == listMap
+	n.containsSetsOrMaps = n.list == listSet || n.list == listMap
 	c.setTypes(&n, s)
 	n.bounds = boundsOf(s)
 	n.text = c.textOf(s)
@@ -77,15 +79,15 @@ func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (NodeIndex, error) {
 	if n.enum, err = enumOf(s); err != nil {
 		return noNode, err
 	}
-	n.listed = indexOf(n.enum)
+	n.enumIndex = indexOf(n.enum)
 	if err := c.below(&n, s, spine); err != nil {
 		return noNode, err
 	}
-	if n.combo, err = c.combination(s); err != nil {
+	if n.combination, err = c.combination(s); err != nil {
 		return noNode, err
 	}
 	for _, name := range s.Required {
-		n.required = append(n.required, requirement{name: name, prop: n.named(name)})
+		n.required = append(n.required, requirement{name: name, prop: n.propertyIndex(name)})
 	}
 	c.program.nodes[at] = n
 	return at, nil
@@ -154,7 +156,7 @@ func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
 	}
 	t := &textRules{minLength: s.MinLength, maxLength: s.MaxLength, format: format, knownFormat: strfmt.Default.ContainsName(format)}
 	if s.Pattern != "" {
-		t.pattern = &pattern{text: s.Pattern, room: c.room}
+		t.pattern = &pattern{text: s.Pattern, budget: c.budget}
 	}
 	return t
 }
@@ -177,13 +179,13 @@ func enumOf(s *v1.JSONSchemaProps) ([]enumValue, error) {
 			v.doc = d
 		}
 		if text, ok := v.value.(string); ok {
-			v.shown = text
+			v.text = text
 		} else {
 			shown, err := json.Marshal(v.value)
 			if err != nil {
 				return nil, fmt.Errorf("enum: %w", err)
 			}
-			v.shown = string(shown)
+			v.text = string(shown)
 		}
 		list = append(list, v)
 	}
@@ -203,9 +205,9 @@ func (c *compiler) below(n *node, s *v1.JSONSchemaProps, spine bool) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		n.props = append(n.props, prop{name: name, at: at})
+		n.props = append(n.props, prop{name: name, node: at})
 		c.inherit(n, at)
-		n.fills = n.fills || spine && hasDefault(&sub)
+		n.hasDefaults = n.hasDefaults || spine && hasDefault(&sub)
 	}
 	if a := s.AdditionalProperties; a != nil && (spine || !c.program.defaults) {
 		switch {
@@ -236,8 +238,8 @@ func (c *compiler) below(n *node, s *v1.JSONSchemaProps, spine bool) error {
 
 func (c *compiler) inherit(n *node, from NodeIndex) {
 	sub := &c.program.nodes[from]
-	n.anyLists = n.anyLists || sub.anyLists
-	n.anyEmbedded = n.anyEmbedded || sub.anyEmbedded
+	n.containsSetsOrMaps = n.containsSetsOrMaps || sub.containsSetsOrMaps
+	n.containsEmbedded = n.containsEmbedded || sub.containsEmbedded
 }
 
 func hasDefault(s *v1.JSONSchemaProps) bool {
@@ -287,10 +289,10 @@ func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at NodeIndex, m metaPlace) e
 	n := &c.program.nodes[at]
 	for i, p := range n.props {
 		sub := s.Properties[p.name]
-		if err := c.fallbacks(&sub, p.at, m.below(s, p.name)); err != nil {
+		if err := c.fallbacks(&sub, p.node, m.below(s, p.name)); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		if c.program.nodes[p.at].fallback != nil {
+		if c.program.nodes[p.node].defaultValue != nil {
 			n.filled = append(n.filled, int32(i))
 		}
 	}
@@ -311,7 +313,7 @@ func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at NodeIndex, m metaPlace) e
 	if err != nil {
 		return fmt.Errorf("default: %w", err)
 	}
-	n.fallback = shaped
+	n.defaultValue = shaped
 	return nil
 }
 

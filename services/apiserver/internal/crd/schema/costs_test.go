@@ -24,7 +24,7 @@ func TestLargeEnums(t *testing.T) {
 		return program(t, `{"x-kubernetes-preserve-unknown-fields":true,"enum":[`+strings.Join(values, ",")+`]}`)
 	}
 	p, q := enum(few), enum(many)
-	if p.nodes[root].listed != nil || q.nodes[root].listed == nil {
+	if p.nodes[root].enumIndex != nil || q.nodes[root].enumIndex == nil {
 		t.Fatal("nothing to compare")
 	}
 	for _, v := range append(slices.Clone(few), `"b"`, `"98"`, `99`, `2.0`, `2.9`, `0`, `1000`, `1000.5`, `false`, `{"x":2}`, `{}`, `[]`, `"é"`, `9007199254740992`, `""`) {
@@ -142,46 +142,45 @@ func TestPatternsThatAreSlowToCompile(t *testing.T) {
 	}
 }
 
-// TestPatternCacheBudget: a pattern beyond the budget is compiled on each use, and the budget of a
-// removed program is released.
-func TestPatternCacheBudget(t *testing.T) {
+// TestPatternBudgetBoundsCache checks that patterns beyond the budget are not cached, and that a removed
+// program releases its part of the budget.
+func TestPatternBudgetBoundsCache(t *testing.T) {
 	schema, object := patterned(20, "")
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(schema), &s); err != nil {
 		t.Fatal(err)
 	}
-	room := NewRoom()
-	all := room.left.Load()
-	check := func() (kept int) {
-		p, err := room.Compile(&s)
+	var budget PatternBudget
+	cachedPatterns := func() (cached int) {
+		p, err := budget.Compile(&s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
 			if report := p.Check(parse(t, []byte(object)), nil, true, nil); len(report.Schema) > 0 {
-				t.Errorf("got %.300s", fmt.Sprint(report.Schema))
+				t.Errorf("Check = %.300s, want no errors", fmt.Sprint(report.Schema))
 			}
 		}
 		for i := range p.nodes {
-			if text := p.nodes[i].text; text != nil && text.pattern.kept.Load() != nil {
-				kept++
+			if text := p.nodes[i].text; text != nil && text.pattern.cached.Load() != nil {
+				cached++
 			}
 		}
-		return kept
+		return cached
 	}
-	if n := check(); n != 20 {
-		t.Errorf("got %d cached patterns", n)
+	if got := cachedPatterns(); got != 20 {
+		t.Errorf("with an unused budget: got %d cached patterns, want 20", got)
 	}
-	for i := 0; room.left.Load() != all; i++ { // until the cleanup of the program has run
+	for i := 0; budget.used.Load() != 0; i++ { // until the cleanup of the program has run
 		if i == 1000 {
 			t.Fatal("the budget was not released")
 		}
 		runtime.GC()
 		runtime.Gosched()
 	}
-	room.left.Store(1_000_000)
-	if n := check(); n == 0 || n > 10 {
-		t.Errorf("got %d cached patterns", n)
+	budget.used.Store(maxPatternBytes - 1_000_000)
+	if got := cachedPatterns(); got == 0 || got > 10 {
+		t.Errorf("with a budget of 1 MB: got %d cached patterns, want 1 to 10", got)
 	}
 }
 

@@ -20,23 +20,23 @@ const RulesBudget = 10_000_000
 // RulesOfDefault evaluates the rules of a schema on one of its default values. It returns the
 // remaining budget. A negative budget ends the whole check. root states that s is the schema of a
 // resource.
-type RulesOfDefault func(ctx context.Context, at *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64)
+type RulesOfDefault func(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64)
 
 // CheckDefaults checks the default values in a resource's schema against the schema, which must be
 // structural. at is the path of the schema. requirePruned rejects defaults with unknown fields.
 // rules may be nil. Like Kubernetes, CheckDefaults ignores defaults below additionalProperties.
-func CheckDefaults(ctx context.Context, at *field.Path, s *v1.JSONSchemaProps, requirePruned bool, rules RulesOfDefault) field.ErrorList {
+func CheckDefaults(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps, requirePruned bool, rules RulesOfDefault) field.ErrorList {
 	if !anyDefault(s) {
 		return nil
 	}
 	whole := *s
 	whole.XEmbeddedResource = true // the resource itself has a type and metadata
-	p, err := compile(&whole, NewRoom(), true)
+	p, err := compile(&whole, new(PatternBudget), true)
 	if err != nil {
-		return field.ErrorList{field.Invalid(at, "", err.Error())}
+		return field.ErrorList{field.Invalid(path, "", err.Error())}
 	}
 	c := defaultsCheck{ctx: ctx, program: p, requirePruned: requirePruned, rules: rules, budget: RulesBudget}
-	c.node(at, &whole, root, &surrounding{root: root})
+	c.node(path, &whole, root, &surrounding{root: root})
 	return c.errs
 }
 
@@ -108,16 +108,16 @@ func typed1(name string, value []byte) []byte {
 func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
 
 // node checks the default of a schema, and the defaults below it.
-func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
+func (c *defaultsCheck) node(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
 	n := &c.program.nodes[node]
 	if n.embedded {
 		around = &surrounding{root: node}
 	}
 	if hasDefault(s) {
-		c.value(at.Child("default"), s, node, around)
+		c.value(path.Child("default"), s, node, around)
 	}
 	if n.items != noNode && c.budget >= 0 {
-		c.node(at.Child("items"), s.Items.Schema, n.items, around.below("", false))
+		c.node(path.Child("items"), s.Items.Schema, n.items, around.below("", false))
 	}
 	for i, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		if c.budget < 0 {
@@ -125,46 +125,46 @@ func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node NodeInd
 		}
 		sub := s.Properties[name]
 		meta := n.embedded && (name == "metadata" || name == "apiVersion" || name == "kind")
-		c.node(at.Child("properties").Key(name), &sub, n.props[i].at, around.below(name, meta))
+		c.node(path.Child("properties").Key(name), &sub, n.props[i].node, around.below(name, meta))
 	}
 }
 
 // value checks one default. It stops after the first group of checks that reports errors.
-func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
+func (c *defaultsCheck) value(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
 	d, err := tape.Parse(s.Default.Raw)
 	if err == nil && !d.Clean() {
 		d, err = d.Cleaned()
 	}
 	if err != nil {
-		c.add(field.Invalid(at, string(s.Default.Raw), err.Error()))
+		c.add(field.Invalid(path, string(s.Default.Raw), err.Error()))
 		return
 	}
 	if around.meta {
 		if problem := c.inMetadata(d, around); problem != nil {
-			c.add(field.Invalid(at, d.Any(tape.Root), fmt.Sprintf("must result in valid metadata: %v", problem)))
+			c.add(field.Invalid(path, d.Any(tape.Root), fmt.Sprintf("must result in valid metadata: %v", problem)))
 			return
 		}
 	} else {
 		if c.requirePruned && c.wouldPrune(d, node) {
-			c.add(field.Invalid(at, d.Any(tape.Root), "must not have unknown fields"))
+			c.add(field.Invalid(path, d.Any(tape.Root), "must not have unknown fields"))
 		}
-		cleaned, err := c.program.cleaned(d, node, at)
+		cleaned, err := c.program.cleaned(d, node, path)
 		if err != nil {
-			c.add(asFieldError(at, err))
+			c.add(asFieldError(path, err))
 			return
 		}
 		d = cleaned
-		w := walker{program: c.program, doc: d, base: at}
+		w := walker{program: c.program, doc: d, base: path}
 		w.embedded(node, tape.Root)
 		if len(w.errs) > 0 {
 			c.add(w.errs...)
 			return
 		}
 	}
-	k := checker{Comparer: Comparer{program: c.program, doc: d}, base: at, spent: c.spent}
+	k := checker{Comparer: Comparer{program: c.program, doc: d}, base: path, spent: c.spent}
 	errs := k.all(node, tape.Root, tape.None)
 	c.spent = k.spent
-	if c.spent > c.program.most {
+	if c.spent > c.program.maxCost {
 		c.budget = -1
 	}
 	if len(errs) > 0 {
@@ -173,16 +173,16 @@ func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node NodeIn
 	}
 	if c.rules != nil {
 		var errs field.ErrorList
-		errs, c.budget = c.rules(c.ctx, at, s, node == around.root, d.Raw(), c.budget)
+		errs, c.budget = c.rules(c.ctx, path, s, node == around.root, d.Raw(), c.budget)
 		c.add(errs...)
 	}
 }
 
-func asFieldError(at *field.Path, err error) *field.Error {
+func asFieldError(path *field.Path, err error) *field.Error {
 	if e, ok := err.(*field.Error); ok {
 		return e
 	}
-	return field.Invalid(at, "", err.Error())
+	return field.Invalid(path, "", err.Error())
 }
 
 func (c *defaultsCheck) wouldPrune(d *tape.Doc, node NodeIndex) bool {

@@ -16,11 +16,11 @@ import (
 	registrymeta "binnacle/services/apiserver/internal/registry/meta"
 )
 
-func hasEmbedded(n *node) bool { return n.anyEmbedded }
+func hasEmbedded(n *node) bool { return n.containsEmbedded }
 
 // embedded checks the type and metadata of embedded resources.
 func (p *Program) embedded(d *tape.Doc, base *field.Path) field.ErrorList {
-	if !p.nodes[root].anyEmbedded {
+	if !p.nodes[root].containsEmbedded {
 		return nil
 	}
 	w := walker{program: p, doc: d, base: base}

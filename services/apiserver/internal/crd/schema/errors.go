@@ -20,7 +20,7 @@ const (
 
 // mayReport reports whether to format another error.
 func (c *checker) mayReport() bool {
-	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxErrorBytes && c.spent <= c.program.most
+	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxErrorBytes && c.spent <= c.program.maxCost
 }
 
 // add reports an error at the current path. make receives the path of the value and its name in

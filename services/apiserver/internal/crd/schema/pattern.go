@@ -12,10 +12,10 @@ import (
 // pattern is a regular expression that is compiled on first use and cached while the memory budget
 // lasts. A few bytes of text may compile to some hundred KiB.
 type pattern struct {
-	text string
-	room *share
-	kept atomic.Pointer[compiled]
-	size atomic.Int64 // in instructions; 0 until it is known
+	text   string
+	budget *budgetShare
+	cached atomic.Pointer[compiled]
+	size   atomic.Int64 // in instructions; 0 until it is known
 }
 
 // compiled is the result of compiling a pattern.
@@ -27,7 +27,7 @@ type compiled struct {
 
 // get returns the compiled pattern and reports whether it had to compile it.
 func (p *pattern) get() (c *compiled, fresh bool) {
-	c = p.kept.Load()
+	c = p.cached.Load()
 	if c != nil {
 		return c, false
 	}
@@ -38,51 +38,44 @@ func (p *pattern) get() (c *compiled, fresh bool) {
 	}
 	p.size.Store(int64(c.size))
 	bytes := int64(len(p.text) + c.size*perInstruction)
-	if p.room.take(bytes) && !p.kept.CompareAndSwap(nil, c) {
-		p.room.take(-bytes) // another goroutine cached it first
+	if p.budget.acquire(bytes) && !p.cached.CompareAndSwap(nil, c) {
+		p.budget.acquire(-bytes) // another goroutine cached it first
 	}
 	return c, true
 }
 
-// Room is the memory budget for compiled patterns of many programs. Patterns that do not fit are
-// compiled on each use.
-type Room struct{ left atomic.Int64 }
+// PatternBudget is the memory budget for the compiled patterns of many programs. Patterns that exceed
+// it are compiled on each use. Its zero value is an unused budget.
+type PatternBudget struct{ used atomic.Int64 }
 
 const (
-	// roomForPatterns is in bytes. It suffices for some ten thousand ordinary patterns of 50
-	// instructions.
-	roomForPatterns = 64 << 20
+	// maxPatternBytes is the size of a PatternBudget in bytes. It suffices for some ten thousand
+	// patterns of 50 instructions.
+	maxPatternBytes = 64 << 20
 	// perInstruction is the approximate size of an instruction in bytes.
 	perInstruction = 100
 )
 
-// NewRoom returns a Room with its full budget.
-func NewRoom() *Room {
-	r := &Room{}
-	r.left.Store(roomForPatterns)
-	return r
+// budgetShare is the part of a PatternBudget that one program uses.
+type budgetShare struct {
+	budget *PatternBudget
+	bytes  atomic.Int64
 }
 
-// share is the part of a Room that one program uses.
-type share struct {
-	room  *Room
-	taken atomic.Int64
-}
-
-// shareOf returns a program's share. The garbage collector returns it to the Room when the program
-// is unreachable.
-func shareOf(room *Room, p *Program) *share {
-	s := &share{room: room}
-	runtime.AddCleanup(p, func(s *share) { s.room.left.Add(s.taken.Load()) }, s)
+// newBudgetShare returns the share of a program. It is released when the program is unreachable.
+func newBudgetShare(budget *PatternBudget, p *Program) *budgetShare {
+	s := &budgetShare{budget: budget}
+	runtime.AddCleanup(p, func(s *budgetShare) { s.budget.used.Add(-s.bytes.Load()) }, s)
 	return s
 }
 
-func (s *share) take(bytes int64) bool {
-	if s.room.left.Add(-bytes) < 0 && bytes > 0 {
-		s.room.left.Add(bytes)
+// acquire reserves bytes and reports whether they were available. A negative number releases bytes.
+func (s *budgetShare) acquire(bytes int64) bool {
+	if s.budget.used.Add(bytes) > maxPatternBytes && bytes > 0 {
+		s.budget.used.Add(-bytes)
 		return false
 	}
-	s.taken.Add(bytes)
+	s.bytes.Add(bytes)
 	return true
 }
 
@@ -101,8 +94,8 @@ func instructions(text string) int {
 
 // Cost is counted in steps of one pattern instruction on one byte, of about 10 ns each.
 const (
-	// cheap is the cost from which one check counts as costly: about two milliseconds.
-	cheap = 200_000
+	// costlyFrom is the cost from which one check counts as costly: about two milliseconds.
+	costlyFrom = 200_000
 	// MaxMatched is the maximum cost of all patterns and other checks of a resource, about three
 	// seconds, because pattern matching cannot be interrupted. It suffices for patterns of 100
 	// instructions on 2.6 MB.
@@ -118,10 +111,10 @@ const (
 	bytesPerCost = 4
 )
 
-// spend adds to the cost and calls costly once the cost exceeds cheap.
+// spend adds to the cost and calls costly when the cost reaches costlyFrom.
 func (c *checker) spend(n int) {
 	c.spent += n
-	if c.spent >= cheap && c.costly != nil {
+	if c.spent >= costlyFrom && c.costly != nil {
 		c.costly()
 		c.costly = nil
 	}
@@ -129,7 +122,7 @@ func (c *checker) spend(n int) {
 
 // mayMatch reports whether n fits into the remaining budget, and spends it.
 func (c *checker) mayMatch(n int) bool {
-	if n > c.program.most-c.spent {
+	if n > c.program.maxCost-c.spent {
 		return false
 	}
 	c.spend(n)
@@ -138,7 +131,7 @@ func (c *checker) mayMatch(n int) bool {
 
 // compiled returns a compiled pattern, or nil if the remaining budget is too small to compile it.
 func (c *checker) compiled(p *pattern) *compiled {
-	if p.kept.Load() == nil && int(p.size.Load())*perCompiled > c.program.most-c.spent {
+	if p.cached.Load() == nil && int(p.size.Load())*perCompiled > c.program.maxCost-c.spent {
 		return nil
 	}
 	re, fresh := p.get()
@@ -151,15 +144,15 @@ func (c *checker) compiled(p *pattern) *compiled {
 // hasFormat reports whether a text has a format. Times in the common form have a fast path because
 // the general check takes microseconds.
 func hasFormat(format, text string) bool {
-	if (format == "date-time" || format == "datetime") && isPlainTime(text) {
+	if (format == "date-time" || format == "datetime") && isCommonDateTime(text) {
 		return true
 	}
 	return strfmt.Default.Validates(format, text)
 }
 
-// isPlainTime reports whether a text is a time such as 2006-01-02T15:04:05Z. It returns false for
-// days and times that may not exist.
-func isPlainTime(s string) bool {
+// isCommonDateTime reports whether a text is a valid time in the form 2006-01-02T15:04:05Z. It returns
+// false for days after the 28th and for leap seconds, which need the general check.
+func isCommonDateTime(s string) bool {
 	const form = "0000-00-00T00:00:00Z"
 	if len(s) != len(form) {
 		return false
@@ -173,7 +166,7 @@ func isPlainTime(s string) bool {
 			return false
 		}
 	}
-	two := func(i int) int { return int(s[i]-'0')*10 + int(s[i+1]-'0') }
-	month, day := two(5), two(8)
-	return month >= 1 && month <= 12 && day >= 1 && day <= 28 && two(11) < 24 && two(14) < 60 && two(17) < 60
+	twoDigits := func(i int) int { return int(s[i]-'0')*10 + int(s[i+1]-'0') }
+	month, day := twoDigits(5), twoDigits(8)
+	return month >= 1 && month <= 12 && day >= 1 && day <= 28 && twoDigits(11) < 24 && twoDigits(14) < 60 && twoDigits(17) < 60
 }

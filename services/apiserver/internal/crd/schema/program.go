@@ -13,18 +13,18 @@ type Program struct {
 	// defaults states that the program checks default values, which follow other rules than
 	// resources.
 	defaults bool
-	// mostFilled is the maximum size in bytes of the defaults that one object receives, without
-	// those of nested objects. mostFallback is the maximum size of a default that replaces a null.
-	mostFilled, mostFallback int
-	// most is the maximum cost of one check: MaxMatched.
-	most int
+	// maxDefaults is the maximum size in bytes of the defaults that one object receives, without
+	// those of nested objects. maxDefault is the maximum size of a default that replaces a null.
+	maxDefaults, maxDefault int
+	// maxCost is the maximum cost of one check: MaxMatched.
+	maxCost int
 }
 
 // Weight returns the approximate maximum size in bytes of a JSON, YAML or CBOR document with its
 // defaults filled in. Without defaults it is the size of the document. Weight accepts a nil
 // Program.
 func (p *Program) Weight(doc []byte, cbor bool) int {
-	if p == nil || p.mostFallback == 0 {
+	if p == nil || p.maxDefault == 0 {
 		return len(doc)
 	}
 	objects, nulls := 0, 0
@@ -41,7 +41,7 @@ func (p *Program) Weight(doc []byte, cbor bool) int {
 	if !cbor {
 		nulls = bytes.Count(doc, []byte("null")) + bytes.Count(doc, []byte{'~'})
 	}
-	return min(MaxShaped, len(doc)+p.mostFilled*objects+p.mostFallback*nulls)
+	return min(MaxShaped, len(doc)+p.maxDefaults*objects+p.maxDefault*nulls)
 }
 
 // The major type of a CBOR map, in the highest bits of a byte, and the encoding of null (RFC 8949,
@@ -65,8 +65,8 @@ const (
 // Property returns the place of a property's schema, or NoNode.
 func (p *Program) Property(at NodeIndex, name string) NodeIndex {
 	n := &p.nodes[at]
-	if i := n.named(name); i >= 0 {
-		return n.props[i].at
+	if i := n.propertyIndex(name); i >= 0 {
+		return n.props[i].node
 	}
 	return noNode
 }
@@ -116,37 +116,37 @@ type node struct {
 	items    NodeIndex
 	values   NodeIndex // schema of unnamed properties
 
-	additional additional
-	list       listType
-	types      types
-	hasType    bool
-	nullable   bool
-	preserve   bool
-	embedded   bool
-	fills      bool // a property has a default
+	additional  additional
+	list        listType
+	types       types
+	hasType     bool
+	nullable    bool
+	preserve    bool
+	embedded    bool
+	hasDefaults bool // a property has a default
 	// filled holds the indexes in props of the properties with a default.
 	filled []int32
 	// Whether the node or a node below it is
-	anyLists    bool // a list of type set or map
-	anyEmbedded bool // an embedded resource
+	containsSetsOrMaps bool // a list of type set or map
+	containsEmbedded   bool // an embedded resource
 
 	typeText string   // as in messages
 	keys     []string // of a list of type map
-	// fallback is the default value with the defaults within it, or nil.
-	fallback []byte
+	// defaultValue is the default value with the defaults within it, or nil.
+	defaultValue []byte
 
 	// Fields that few schemas need.
-	enum   []enumValue
-	listed *enumIndex // index of a long enum
-	bounds *bounds
-	combo  *combination
-	text   *textRules
+	enum        []enumValue
+	enumIndex   *enumIndex // index of a long enum
+	bounds      *bounds
+	combination *combination
+	text        *textRules
 }
 
 // prop is a property that the schema names.
 type prop struct {
 	name string
-	at   NodeIndex
+	node NodeIndex
 }
 
 // requirement is a required property.
@@ -181,7 +181,7 @@ type combination struct {
 type enumValue struct {
 	value any       // decoded
 	doc   *tape.Doc // for objects and arrays
-	shown string    // as in messages
+	text  string    // as in messages
 }
 
 // find returns the index of a property, or -1. next is the index after the previous match, because
@@ -193,11 +193,11 @@ func (n *node) find(d *tape.Doc, key tape.Ref, next int) int {
 	if len(n.props) == 0 {
 		return -1
 	}
-	return n.named(d.String(key))
+	return n.propertyIndex(d.String(key))
 }
 
-// named returns the index of the property with the given name, or -1. Properties are sorted.
-func (n *node) named(name string) int {
+// propertyIndex returns the index of the property with the given name, or -1. Properties are sorted.
+func (n *node) propertyIndex(name string) int {
 	low, high := 0, len(n.props)
 	for low < high {
 		middle := (low + high) / 2
@@ -217,7 +217,7 @@ func (n *node) named(name string) int {
 // NoNode.
 func (n *node) child(d *tape.Doc, key tape.Ref) NodeIndex {
 	if i := n.find(d, key, 0); i >= 0 {
-		return n.props[i].at
+		return n.props[i].node
 	}
 	return n.values
 }

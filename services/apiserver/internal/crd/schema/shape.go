@@ -233,9 +233,9 @@ func (s *shaper) array(at NodeIndex, v tape.Ref, m mode) {
 	item := &s.program.nodes[n.items]
 	s.each(v, func(i tape.Ref) {
 		if s.doc.Kind(i) == tape.Null {
-			if !item.nullable && item.fallback != nil && s.parts&fills != 0 {
+			if !item.nullable && item.defaultValue != nil && s.parts&fills != 0 {
 				start, end := s.doc.Span(i)
-				s.replace(start, end, item.fallback)
+				s.replace(start, end, item.defaultValue)
 			}
 			return
 		}

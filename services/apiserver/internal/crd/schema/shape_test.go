@@ -30,7 +30,7 @@ func program(t testing.TB, text string) *Program {
 
 // little gives a program a 64th of its limit, for the race detector, which is that much slower.
 func little(p *Program) *Program {
-	p.most /= 64
+	p.maxCost /= 64
 	return p
 }
 

@@ -33,7 +33,7 @@ func (s *shaper) object(at NodeIndex, v tape.Ref, m mode, resource bool) {
 		m = preserve
 	}
 	var seen indexSet
-	filling := n.fills && s.parts&fills != 0
+	filling := n.hasDefaults && s.parts&fills != 0
 	if filling {
 		seen = newIndexSet(len(n.props))
 	}
@@ -45,7 +45,7 @@ func (s *shaper) object(at NodeIndex, v tape.Ref, m mode, resource bool) {
 		sub := n.values
 		if i >= 0 {
 			next = i + 1
-			sub = n.props[i].at
+			sub = n.props[i].node
 			seen.set(i)
 		}
 		valueStart, valueEnd := d.Span(k + 1)
@@ -59,7 +59,7 @@ func (s *shaper) object(at NodeIndex, v tape.Ref, m mode, resource bool) {
 		case goes:
 			s.drop(k, last, kept, end)
 		case isFilled:
-			s.replace(valueStart, valueEnd, s.program.nodes[sub].fallback)
+			s.replace(valueStart, valueEnd, s.program.nodes[sub].defaultValue)
 			kept++
 		case stays:
 			kept++
@@ -83,9 +83,9 @@ func (s *shaper) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, 
 		child := &s.program.nodes[sub]
 		switch {
 		case child.nullable:
-		case child.fallback != nil && s.parts&fills != 0:
+		case child.defaultValue != nil && s.parts&fills != 0:
 			return isFilled
-		case child.fallback == nil && s.parts&nulls != 0:
+		case child.defaultValue == nil && s.parts&nulls != 0:
 			return goes
 		}
 	}
@@ -141,7 +141,7 @@ func (s *shaper) fill(n *node, seen *indexSet, last, brace, kept int) {
 		if seen.has(int(i)) {
 			continue
 		}
-		fallback := s.program.nodes[n.props[i].at].fallback
+		fallback := s.program.nodes[n.props[i].node].defaultValue
 		at := brace
 		if kept > 0 && last > s.copied {
 			at = last

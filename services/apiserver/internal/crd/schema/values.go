@@ -232,7 +232,7 @@ func (c *checker) supported(n *node) string {
 	if c.reportedEnum != n {
 		shown := make([]string, len(n.enum))
 		for i := range n.enum {
-			shown[i] = n.enum[i].shown
+			shown[i] = n.enum[i].text
 		}
 		c.reportedEnum, c.enumText = n, field.NotSupported[string](nil, nil, shown).Detail
 	}
@@ -312,7 +312,7 @@ func indexOf(enum []enumValue) *enumIndex {
 
 // isOneOf reports whether a value is in an enum, by the conversions of isValue.
 func (c *checker) isOneOf(n *node, v tape.Ref) bool {
-	x := n.listed
+	x := n.enumIndex
 	if x == nil {
 		for i := range n.enum {
 			if c.isValue(&n.enum[i], v) {

@@ -253,7 +253,7 @@ func versions(t *testing.T, stored string) []*registry.Kind {
 		d.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
 		return d, nil
 	}
-	d, err := kind.Read(read, read)
+	d, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (r *schemaRules) check(at validate.At, v, whole *v1.CustomResourceValidatio
 	keywords := validate.CheckAt(path, func(at validate.At) { r.keywords(at, s, place{root: true}) })
 	at.Add(keywords...)
 	if shaped {
-		at.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, Found: keywords, AllowCost: r.unchanged(r.version, whole)})...)
+		at.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.unchanged(r.version, whole)})...)
 	}
 	if r.structural && unsupported != nil && at.Found() == before {
 		at.Invalid("openAPIV3Schema", "", unsupported.Error())
