@@ -139,7 +139,7 @@ func (f *Syncer) update(e *watchcache.Entry) {
 		return
 	}
 	d.Sum = e.Sum(f.seed)
-	if !d.Has(apiextensionsv1.Established) {
+	if !d.HasCondition(apiextensionsv1.Established) {
 		f.remove(e.Key())
 		return
 	}

@@ -18,7 +18,7 @@ type checker struct {
 }
 
 // ofOne returns a checker for one definition, whose versions usually have similar rules.
-func (c *checker) ofOne() *checker { return &checker{c.cel, c.cel.Checks()} }
+func (c *checker) ofOne() *checker { return &checker{c.cel, c.cel.NewSchemaChecker()} }
 
 // definitionName validates the name of a definition: the resource and the group.
 func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []string {
