@@ -113,7 +113,7 @@ func TestManyInvalidOwners(t *testing.T) {
 		if len(errs) == 0 || !strings.HasPrefix(errs[0].Field, "metadata.ownerReferences") {
 			t.Errorf("%s: got %v", name, errs)
 		}
-		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > c.maxCost {
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > c.most {
 			t.Errorf("%s: got %d MiB", name, took)
 		}
 	}
