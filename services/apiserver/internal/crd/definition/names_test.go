@@ -49,7 +49,7 @@ func TestDecideAcceptsFreeNames(t *testing.T) {
 			accepted: named("gismos", "gismo", "Gismo", ""), reason: "ListKindConflict", message: `"Gadget" is already in use`, established: false,
 		},
 		{
-			name: "several conflicts, of which the last is reported", claim: NameClaim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
+			name: "several conflicts; the last is reported", claim: NameClaim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
 			accepted: named("gems", "", "", ""), reason: "ListKindConflict", message: `"GadgetList" is already in use`, established: false,
 		},
 		{
