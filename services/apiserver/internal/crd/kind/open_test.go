@@ -57,7 +57,7 @@ func TestOpenMatchesServe(t *testing.T) {
 		"with unknown fields":  `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet","c":{"d":[1]}},"more":1}`,
 		"of the other version": `{"apiVersion":"example.com/v2","kind":"Thing","spec":{}}`,
 		"of a removed version": `{"apiVersion":"example.com/v0","kind":"Thing","spec":{"c":1}}`,
-		"without a version":    `{"kind":"Thing","spec":{"c":1}}`,
+		"no version":           `{"kind":"Thing","spec":{"c":1}}`,
 		"duplicate field":      `{"apiVersion":"example.com/v1","spec":{"a":"first","b":"x","a":"last"}}`,
 		"another order":        `{"spec":{"b":"x","a":"quiet"},"kind":"Thing","apiVersion":"example.com/v1"}`,
 		"not an object":        `[1]`,
