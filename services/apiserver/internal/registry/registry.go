@@ -335,12 +335,12 @@ type Subresource struct {
 // AllVerbs are the verbs of an ordinary kind.
 var AllVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-// GroupVersion returns that of the served form.
+// GroupVersion returns the served group version.
 func (k *Kind) GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: k.Group, Version: k.Version}
 }
 
-// GVK returns that of the served form.
+// GVK returns the group, version and kind of the served form.
 func (k *Kind) GVK() schema.GroupVersionKind { return k.GroupVersion().WithKind(k.Kind) }
 
 // ListKind returns the name of a collection's type.
@@ -351,7 +351,7 @@ func (n *Names) ListKind() string {
 	return n.Kind + "List"
 }
 
-// GVR returns that of the served form.
+// GVR returns the group, version and resource of the served form.
 func (k *Kind) GVR() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
 
 // GroupResource returns the resource as messages name it.
@@ -368,7 +368,7 @@ func (k *Kind) StoredGroupResource() schema.GroupResource {
 // GroupKind returns the kind as messages name it: with the group of the stored form.
 func (k *Kind) GroupKind() schema.GroupKind { return k.StoredGVK().GroupKind() }
 
-// StoredGVK returns that of the stored form.
+// StoredGVK returns the group, version and kind of the stored form.
 func (k *Kind) StoredGVK() schema.GroupVersionKind {
 	if k.Stored.Version.Empty() {
 		return k.GVK()

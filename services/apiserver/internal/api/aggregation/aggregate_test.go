@@ -60,7 +60,7 @@ func TestRenewedCertificates(t *testing.T) {
 		next := ca.issue(name, x509.ExtKeyUsageClientAuth)
 		now.Store(&next)
 		if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-			t.Fatalf("got %d %s", w.Code, w.Body)
+			t.Fatalf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
 		}
 		if c := e.requests(thing)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
 			t.Errorf("shown certificates %v, want that of %s", c, name)
@@ -85,7 +85,7 @@ func TestProxiedRequestsCarryTheUser(t *testing.T) {
 	}
 	w := b.send(eve, r)
 	if w.Code != http.StatusTeapot || w.Body.String() != "POST "+thing+"?labelSelector=a%3Db&limit=5&x=%2F body" || w.Header().Get("X-Ext") != "yes" {
-		t.Errorf("got %d %s %v", w.Code, w.Body, w.Header())
+		t.Errorf("got %d %s %v, want %v", w.Code, w.Body, w.Header(), http.StatusTeapot)
 	}
 	for i, want := range [][]string{{"audit-1"}, nil, nil} {
 		if got := w.Header().Values(ownHeaders[i]); !reflect.DeepEqual(got, want) {
@@ -148,11 +148,11 @@ func TestRedirects(t *testing.T) {
 		b := start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
 		b.register(e, ca.pem)
 		if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != c.code || strings.TrimSpace(w.Body.String()) != c.body {
-			t.Errorf("follow %v: %d %q", c.follow, w.Code, w.Body)
+			t.Errorf("follow %v: %d %q, want %v", c.follow, w.Code, w.Body, c.code)
 		}
 	}
 	if n := len(e.requests("/apis/ext.test/v1/elsewhere")); n != 0 {
-		t.Errorf("a redirect was followed %d times", n)
+		t.Errorf("a redirect was followed %d times, want 0", n)
 	}
 }
 
@@ -201,11 +201,11 @@ func TestUpgrades(t *testing.T) {
 	}
 	resp, conn, rd := upgrade("/apis/ext.test/v1/namespaces/n/things/echo")
 	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "odd/1" {
-		t.Fatalf("got %d %v", resp.StatusCode, resp.Header)
+		t.Fatalf("got %d %v, want %v", resp.StatusCode, resp.Header, http.StatusSwitchingProtocols)
 	}
 	fmt.Fprint(conn, "hello\n")
 	if line, err := rd.ReadString('\n'); line != "hello\n" {
-		t.Errorf("got %q, %v", line, err)
+		t.Errorf("got %q, %v, want %q", line, err, "hello\n")
 	}
 	for path, want := range map[string]string{"redirect": "503 invalid upgrade response: status code 302", "teapot": "418 short and stout"} {
 		resp, _, _ := upgrade("/apis/ext.test/v1/namespaces/n/things/" + path)
@@ -444,7 +444,7 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	b.mu.Unlock()
 	b.eventually("available", func() bool { return b.condition(name) == passed })
 	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Errorf("got %d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
 	}
 }
 

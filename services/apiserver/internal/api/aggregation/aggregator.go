@@ -30,12 +30,13 @@ import (
 )
 
 const (
-	// checkEvery is the interval between checks of an available server.
-	checkEvery = 30 * time.Second
-	// An unavailable server is checked after firstRetry, then less often, up to checkEvery.
-	firstRetry = time.Second
-	// tick is the interval between searches for due checks.
-	tick = 250 * time.Millisecond
+	// checkInterval is the interval between checks of an available server.
+	checkInterval = 30 * time.Second
+	// An unavailable server is checked again after firstRetryDelay. The delay doubles up to
+	// checkInterval.
+	firstRetryDelay = time.Second
+	// scheduleInterval is the interval between searches for due checks.
+	scheduleInterval = 250 * time.Millisecond
 )
 
 // Config holds the dependencies of an Aggregator.
@@ -45,8 +46,8 @@ type Config struct {
 	Decode func(*watchcache.Entry) (*apiregistrationv1.APIService, error)
 	// Local reports whether a group version is built in, so that this server serves it.
 	Local func(schema.GroupVersion) bool
-	// Service and Endpoints checkAndReport up the service of an APIService. A missing object is a
-	// NotFound error.
+	// Service and Endpoints return the service of an APIService and its endpoints. A missing object
+	// is a NotFound error.
 	Service   func(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	Endpoints func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error)
 	// Resolve returns host:port of a port of a service.
@@ -154,15 +155,15 @@ func (a *Aggregator) directory() *directory {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.Store.Snapshot()
-	before := a.current.Load()
-	if before.version == s.Version() {
-		return before
+	previous := a.current.Load()
+	if previous.version == s.Version() {
+		return previous
 	}
 	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}, byService: map[service][]*remote{}, registrations: map[string]*registration{}}
 	s.Ascend(a.Store.Prefix(), "", func(e *watchcache.Entry) bool {
-		obj := before.registrations[e.Key()]
+		obj := previous.registrations[e.Key()]
 		if obj == nil || obj.entry != e {
-			obj = a.read(e)
+			obj = a.decodeEntry(e)
 			if obj == nil {
 				return true
 			}
@@ -176,7 +177,7 @@ func (a *Aggregator) directory() *directory {
 			return true
 		}
 		gv := schema.GroupVersion{Group: obj.Spec.Group, Version: obj.Spec.Version}
-		r := before.remotes[gv]
+		r := previous.remotes[gv]
 		if r == nil || r.key != obj.key {
 			old := r
 			r = newRemote(a, obj.key, obj.APIService)
@@ -186,12 +187,12 @@ func (a *Aggregator) directory() *directory {
 		}
 		r.setStored(available(obj.APIService))
 		next.remotes[gv] = r
-		at := service{obj.Spec.Service.Namespace, obj.Spec.Service.Name}
-		next.byService[at] = append(next.byService[at], r)
+		key := service{obj.Spec.Service.Namespace, obj.Spec.Service.Name}
+		next.byService[key] = append(next.byService[key], r)
 		return true
 	})
 	a.current.Store(next)
-	for gv, r := range before.remotes {
+	for gv, r := range previous.remotes {
 		if next.remotes[gv] != r {
 			r.close()
 		}
@@ -213,8 +214,8 @@ func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
 	}
 }
 
-// read decodes an entry. It logs an error and returns nil on failure.
-func (a *Aggregator) read(e *watchcache.Entry) *registration {
+// decodeEntry decodes an entry. It logs an error and returns nil on failure.
+func (a *Aggregator) decodeEntry(e *watchcache.Entry) *registration {
 	obj, err := a.Decode(e)
 	if err != nil {
 		a.Logger.Error("failed to decode an APIService; no requests to its server", "apiservice", e.Name(), "error", err)
@@ -296,10 +297,10 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 			continue
 		}
 		r := remotes[gv]
-		known := r.description.Load()
+		description := r.description.Load()
 		out = append(out, discovery.GroupVersion{
 			Group: gv.Group, Version: gv.Version, GroupPriority: int(r.spec.GroupPriorityMinimum), VersionPriority: int(r.spec.VersionPriority),
-			Resources: known.resources, Aggregated: known.aggregated, Stale: known.stale,
+			Resources: description.resources, Aggregated: description.aggregated, Stale: description.stale,
 		})
 	}
 	return out
@@ -330,7 +331,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	defer a.endWork()
 	var settling atomic.Bool
 	slots := make(chan struct{}, a.MaxChecks)
-	t := time.NewTicker(tick)
+	t := time.NewTicker(scheduleInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -353,7 +354,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			})
 		}
 		for gv, r := range a.directory().remotes {
-			if a.Local(gv) || !r.due(a.Now()) {
+			if a.Local(gv) || !r.startCheckIfDue(a.Now()) {
 				continue
 			}
 			running.Go(func() {
@@ -390,7 +391,7 @@ func (a *Aggregator) writeLocalConditions(ctx context.Context, names []string) {
 		}
 		a.Logger.Warn("failed to update the condition of an APIService", "apiservice", name, "error", err)
 		select {
-		case <-time.After(firstRetry):
+		case <-time.After(firstRetryDelay):
 		case <-ctx.Done():
 		}
 	}

@@ -111,7 +111,7 @@ func TestAllowedAddressesOfNames(t *testing.T) {
 		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::": false, "224.0.0.1": false, "ff02::1": false,
 	} {
 		if got := aggregation.Allowed(netip.MustParseAddr(address), true); got != want {
-			t.Errorf("%s: got %v", address, got)
+			t.Errorf("%s: got %v, want %v", address, got, want)
 		}
 	}
 }
@@ -183,13 +183,13 @@ func TestUnboundedResponsesAreCut(t *testing.T) {
 		t.Errorf("got discovery %q, want stale", got)
 	}
 	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != 503 || len(w.Header()) > 10 {
-		t.Errorf("unbounded headers: got %d, %d headers", w.Code, len(w.Header()))
+		t.Errorf("unbounded headers: got %d, %d headers, want 503", w.Code, len(w.Header()))
 	}
 	r := httptest.NewRequest("GET", thing, nil)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "odd/1")
 	if w := b.send(eve, r); w.Code != 503 || w.Body.String() != "the response headers are too long\n" {
-		t.Errorf("unbounded headers of an upgrade: got %d %s", w.Code, w.Body)
+		t.Errorf("unbounded headers of an upgrade: got %d %s, want 503", w.Code, w.Body)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestUnansweredUpgradesEnd(t *testing.T) {
 	r.Header.Set("Upgrade", "odd/1")
 	go func() { <-requests; cancel() }()
 	if w := b.send(eve, r); w.Code != 503 {
-		t.Errorf("got %d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want 503", w.Code, w.Body)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestPagesAndEarlyHints(t *testing.T) {
 		t.Errorf("long page: got %v, %d bytes", w.Header(), w.Body.Len())
 	}
 	if w := b.send(eve, httptest.NewRequest("GET", thing+"-hinted", nil)); w.Code != 200 || w.Header().Get("Audit-Id") != "audit-1" || w.Header().Get("Link") != "" {
-		t.Errorf("early hints: got %d %v", w.Code, w.Header())
+		t.Errorf("early hints: got %d %v, want 200", w.Code, w.Header())
 	}
 }
 
@@ -300,7 +300,7 @@ func TestExpandingDocumentsAreRejected(t *testing.T) {
 	b.register(e, ca.pem)
 	b.eventually("requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 	if all := b.Versions(); len(all) != 1 || !all[0].Stale || len(all[0].Resources) != 0 {
-		t.Errorf("got %d resources, stale %v", len(all[0].Resources), all[0].Stale)
+		t.Errorf("got %d resources, stale %v, want 0", len(all[0].Resources), all[0].Stale)
 	}
 	if all := b.Swaggers(t.Context()); len(all) != 0 {
 		t.Errorf("got a document of %d bytes, want none", len(all[0].Text))

@@ -35,14 +35,14 @@ func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Fatalf("got %d %s", w.Code, w.Body)
+		t.Fatalf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
 	}
 	rotated.Store(true)
 	e.CloseClientConnections()
 	b.eventually("rejected at once", func() bool {
 		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 		if w.Code != 503 || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
-			t.Fatalf("got %d %s", w.Code, w.Body)
+			t.Fatalf("got %d %s, want 503", w.Code, w.Body)
 		}
 		return w.Header().Get("Retry-After") == "1"
 	})
@@ -77,7 +77,7 @@ func hangingServersTimeOut(t *testing.T, n *network) {
 	for range 2 {
 		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
-			t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
+			t.Errorf("got %d %v %s, want 503", w.Code, w.Header(), w.Body)
 		}
 	}
 	hangs.Store(false)
@@ -135,7 +135,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	}
 	w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Body.String() != "Too many requests, please try again later.\n" {
-		t.Errorf("third request: got %d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("third request: got %d %v %s, want %v", w.Code, w.Header(), w.Body, http.StatusTooManyRequests)
 	}
 	askAs(ctx, &request.User{Name: "ada"}, thing)
 	<-waiting

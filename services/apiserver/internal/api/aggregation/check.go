@@ -38,17 +38,17 @@ const (
 	failedDiscovery = "FailedDiscoveryCheck"
 )
 
-// due reports whether the remote is to be checked now, and marks the check as running.
-func (r *remote) due(now time.Time) bool {
+// startCheckIfDue reports whether the remote is to be checked now, and marks the check as running.
+func (r *remote) startCheckIfDue(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	poked := r.checkSoon
+	requested := r.checkSoon
 	r.checkSoon = false
 	if r.checking {
-		r.checkAgain = r.checkAgain || poked
+		r.checkAgain = r.checkAgain || requested
 		return false
 	}
-	if poked { // soon, but limited by minCheckInterval
+	if requested { // soon, but limited by minCheckInterval
 		if soon := r.lastCheckAt.Add(minCheckInterval); soon.Before(r.nextCheckAt) {
 			r.nextCheckAt = soon
 		}
@@ -72,7 +72,7 @@ func (r *remote) scheduleCheck() {
 // check, it schedules a check.
 func (r *remote) setStored(stored *apiregistrationv1.APIServiceCondition) {
 	r.storedCondition.Store(stored)
-	if found := r.lastCheck.Load(); found != nil && (stored == nil || stored.Status != found.Status) {
+	if lastCheck := r.lastCheck.Load(); lastCheck != nil && (stored == nil || stored.Status != lastCheck.Status) {
 		r.scheduleCheck()
 	}
 }
@@ -80,11 +80,11 @@ func (r *remote) setStored(stored *apiregistrationv1.APIServiceCondition) {
 // checkAndReport checks the remote once, writes its condition and requests its resources. If the
 // resources are unknown, the next check comes as soon as that of an unavailable remote.
 func (r *remote) checkAndReport(ctx context.Context) {
-	c := r.check(ctx)
+	condition := r.check(ctx)
 	if ctx.Err() != nil || r.workCtx.Err() != nil {
 		return
 	}
-	changed := r.recordCheck(c)
+	changed := r.recordCheck(condition)
 	resourcesChanged := false
 	described := make(chan struct{})
 	go func() {
@@ -95,30 +95,30 @@ func (r *remote) checkAndReport(ctx context.Context) {
 	case <-described:
 	case <-time.After(describeWait):
 	}
-	if t := r.storedCondition.Load(); r.workCtx.Err() == nil && (t == nil || !Same(t, &c)) {
-		if t != nil && t.Status == c.Status {
-			c.LastTransitionTime = t.LastTransitionTime
+	if stored := r.storedCondition.Load(); r.workCtx.Err() == nil && (stored == nil || !Same(stored, &condition)) {
+		if stored != nil && stored.Status == condition.Status {
+			condition.LastTransitionTime = stored.LastTransitionTime
 		}
-		if err := r.all.Write(ctx, r.name, c); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			r.all.Logger.Warn("failed to update the condition of an APIService", "apiservice", r.name, "error", err)
+		if err := r.aggregator.Write(ctx, r.name, condition); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			r.aggregator.Logger.Warn("failed to update the condition of an APIService", "apiservice", r.name, "error", err)
 		}
 	}
 	<-described
 	if changed || resourcesChanged {
-		for _, notify := range r.all.onChange {
+		for _, notify := range r.aggregator.onChange {
 			notify()
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wait := checkEvery
-	if c.Status == apiregistrationv1.ConditionTrue && !r.description.Load().stale {
-		r.retry = 0
+	wait := checkInterval
+	if condition.Status == apiregistrationv1.ConditionTrue && !r.description.Load().stale {
+		r.retryDelay = 0
 	} else {
-		r.retry = min(max(2*r.retry, firstRetry), checkEvery)
-		wait = r.retry
+		r.retryDelay = min(max(2*r.retryDelay, firstRetryDelay), checkInterval)
+		wait = r.retryDelay
 	}
-	r.nextCheckAt = r.all.Now().Add(wait)
+	r.nextCheckAt = r.aggregator.Now().Add(wait)
 	if r.checkAgain {
 		r.checkAgain, r.nextCheckAt = false, r.lastCheckAt.Add(minCheckInterval)
 	}
@@ -158,38 +158,38 @@ func Same(a, b *apiregistrationv1.APIServiceCondition) bool {
 }
 
 // recordCheck records the result of a check and reports whether it changed.
-func (r *remote) recordCheck(c apiregistrationv1.APIServiceCondition) (changed bool) {
-	before := r.lastCheck.Swap(&c)
-	if before != nil && before.Status == c.Status && before.Reason == c.Reason {
+func (r *remote) recordCheck(condition apiregistrationv1.APIServiceCondition) (changed bool) {
+	previous := r.lastCheck.Swap(&condition)
+	if previous != nil && previous.Status == condition.Status && previous.Reason == condition.Reason {
 		return false
 	}
-	log := r.all.Logger.Info
-	if c.Status != apiregistrationv1.ConditionTrue {
-		log = r.all.Logger.Warn
-		r.all.Metrics.failed(r.name, c.Reason)
+	log := r.aggregator.Logger.Info
+	if condition.Status != apiregistrationv1.ConditionTrue {
+		log = r.aggregator.Logger.Warn
+		r.aggregator.Metrics.failed(r.name, condition.Reason)
 	}
-	log("the server of an API was checked", "apiservice", r.name, "available", c.Status, "reason", c.Reason, "message", c.Message)
+	log("the server of an API was checked", "apiservice", r.name, "available", condition.Status, "reason", condition.Reason, "message", condition.Message)
 	return true
 }
 
 // condition returns a condition Available with the current time.
 func (r *remote) condition(is apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{
-		Type: apiregistrationv1.Available, Status: is, LastTransitionTime: metav1.NewTime(r.all.Now()), Reason: reason,
+		Type: apiregistrationv1.Available, Status: is, LastTransitionTime: metav1.NewTime(r.aggregator.Now()), Reason: reason,
 		Message: status.Truncate(fmt.Sprintf(format, args...), maxConditionMessage),
 	}
 }
 
 // check determines whether the server is available.
 func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceCondition {
-	no := apiregistrationv1.ConditionFalse
-	s := r.spec.Service
-	svc, err := r.all.Service(ctx, s.Namespace, s.Name)
+	unavailable := apiregistrationv1.ConditionFalse
+	ref := r.spec.Service
+	svc, err := r.aggregator.Service(ctx, ref.Namespace, ref.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.condition(no, "ServiceNotFound", "service/%s in %q is not present", s.Name, s.Namespace)
+		return r.condition(unavailable, "ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)
 	case err != nil:
-		return r.condition(apiregistrationv1.ConditionUnknown, "ServiceAccessError", "service/%s in %q cannot be checked due to: %v", s.Name, s.Namespace, err)
+		return r.condition(apiregistrationv1.ConditionUnknown, "ServiceAccessError", "service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)
 	}
 	if svc.Spec.Type == corev1.ServiceTypeClusterIP || svc.Spec.Type == "" {
 		if c, ok := r.checkEndpoints(ctx, svc); !ok {
@@ -204,7 +204,7 @@ func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceConditio
 			break // one timeout is long enough
 		}
 	}
-	return r.condition(no, failedDiscovery, "%v", err)
+	return r.condition(unavailable, failedDiscovery, "%v", err)
 }
 
 // checkEndpoints reports whether the service has an endpoint for the port. If not, it returns the
@@ -220,16 +220,16 @@ func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c api
 	if !listening {
 		return r.condition(no, "ServicePortError", "service/%s in %q is not listening on port %d", svc.Name, svc.Namespace, r.port), false
 	}
-	all, err := r.all.Endpoints(ctx, svc.Namespace, svc.Name)
+	endpoints, err := r.aggregator.Endpoints(ctx, svc.Namespace, svc.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return r.condition(no, "EndpointsNotFound", "cannot find endpoints for service/%s in %q", svc.Name, svc.Namespace), false
 	case err != nil:
 		return r.condition(apiregistrationv1.ConditionUnknown, "EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", svc.Name, svc.Namespace, err), false
 	}
-	for i := range all.Subsets {
-		for _, p := range all.Subsets[i].Ports {
-			if p.Name == name && len(all.Subsets[i].Addresses) > 0 {
+	for i := range endpoints.Subsets {
+		for _, p := range endpoints.Subsets[i].Ports {
+			if p.Name == name && len(endpoints.Subsets[i].Addresses) > 0 {
 				return c, true
 			}
 		}
@@ -241,11 +241,11 @@ func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c api
 func (r *remote) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	at, err := r.locate(ctx, r.path())
+	target, err := r.locate(ctx, r.path())
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return err
 	}
@@ -256,11 +256,11 @@ func (r *remote) ping(ctx context.Context) error {
 	if err == nil {
 		resp.Body.Close()
 		if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-			err = fmt.Errorf("bad status from %v: %d", at, resp.StatusCode)
+			err = fmt.Errorf("bad status from %v: %d", target, resp.StatusCode)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("failing or missing response from %v: %w", at, err)
+		return fmt.Errorf("failing or missing response from %v: %w", target, err)
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ type description struct {
 	aggregated []apidiscoveryv2.APIResourceDiscovery
 	// stale is set if the last request for the resources failed.
 	stale bool
-	// tag is the ETag of the aggregated document.
-	tag string
+	// etag is the ETag of the aggregated document.
+	etag string
 }
 
 const (
@@ -48,50 +48,50 @@ const aggregatedForms = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroup
 // changed. As in Kubernetes, a server that fails to respond is shown as stale and without
 // resources.
 func (r *remote) describe(ctx context.Context) (changed bool) {
-	before := r.description.Load()
-	next, err := r.readAggregated(ctx, before)
+	previous := r.description.Load()
+	next, err := r.readAggregated(ctx, previous)
 	if err == nil && next == nil {
 		next, err = r.readList(ctx)
 	}
 	if err != nil {
-		r.all.Logger.Debug("discovery of an extension server failed", "apiservice", r.name, "error", err)
+		r.aggregator.Logger.Debug("discovery of an extension server failed", "apiservice", r.name, "error", err)
 		next = &description{stale: true}
 	}
 	r.description.Store(next)
 	if r.available() {
 		changed = r.findV3(ctx)
 	}
-	return changed || next.stale != before.stale || !reflect.DeepEqual(next.resources, before.resources) || !reflect.DeepEqual(next.aggregated, before.aggregated)
+	return changed || next.stale != previous.stale || !reflect.DeepEqual(next.resources, previous.resources) || !reflect.DeepEqual(next.aggregated, previous.aggregated)
 }
 
 // documentRequest holds the headers and the user of a request for a document.
 type documentRequest struct {
-	accept, tag string
-	as          string
-	groups      []string
+	accept, etag string
+	user         string
+	groups       []string
 }
 
 // get requests a document from the server over the connections for proxied requests. The server may
 // compress the response.
-func (r *remote) get(ctx context.Context, path string, q documentRequest) (*http.Response, []byte, error) {
-	at, err := r.locate(ctx, path)
+func (r *remote) get(ctx context.Context, path string, options documentRequest) (*http.Response, []byte, error) {
+	target, err := r.locate(ctx, path)
 	if err != nil {
 		return nil, nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	req.Header = http.Header{
-		"Accept-Encoding": {"gzip"}, "User-Agent": {""}, "X-Forwarded-Host": {at.Host}, "X-Forwarded-Proto": {at.Scheme}, "X-Forwarded-Uri": {path},
+		"Accept-Encoding": {"gzip"}, "User-Agent": {""}, "X-Forwarded-Host": {target.Host}, "X-Forwarded-Proto": {target.Scheme}, "X-Forwarded-Uri": {path},
 	}
-	if q.accept != "" {
-		req.Header.Set("Accept", q.accept)
+	if options.accept != "" {
+		req.Header.Set("Accept", options.accept)
 	}
-	if q.tag != "" {
-		req.Header.Set("If-None-Match", q.tag)
+	if options.etag != "" {
+		req.Header.Set("If-None-Match", options.etag)
 	}
-	transport.SetAuthProxyHeaders(req, q.as, "", q.groups, nil)
+	transport.SetAuthProxyHeaders(req, options.user, "", options.groups, nil)
 	resp, err := r.connections.RoundTrip(req)
 	if err != nil {
 		return nil, nil, err
@@ -111,13 +111,13 @@ func (r *remote) get(ctx context.Context, path string, q documentRequest) (*http
 }
 
 // decode decodes a document with at most the given number of values.
-func (a *Aggregator) decode(path string, text []byte, most int, into func([]byte) error) error {
-	if n := bytes.Count(text, []byte{','}); n > most {
-		return fmt.Errorf("%s has %d values; at most %d are read", path, n, most)
+func (a *Aggregator) decode(path string, text []byte, maxValues int, unmarshal func([]byte) error) error {
+	if n := bytes.Count(text, []byte{','}); n > maxValues {
+		return fmt.Errorf("%s has %d values; at most %d are read", path, n, maxValues)
 	}
 	a.decoding.Lock()
 	defer a.decoding.Unlock()
-	return into(text)
+	return unmarshal(text)
 }
 
 // unmarshalInto returns a function that decodes JSON into v.
@@ -128,19 +128,19 @@ func unmarshalInto(v any) func([]byte) error {
 // readAggregated reads the group version from the server's aggregated discovery document. It
 // returns nil without an error if the server has no such document. A group version that the
 // document omits has no resources.
-func (r *remote) readAggregated(ctx context.Context, before *description) (*description, error) {
+func (r *remote) readAggregated(ctx context.Context, previous *description) (*description, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	root := "/apis"
 	if r.spec.Group == "" {
 		root = "/api"
 	}
-	resp, body, err := r.get(ctx, root, documentRequest{accept: aggregatedForms, tag: before.tag, as: checkUser, groups: []string{api.GroupMasters}})
+	resp, body, err := r.get(ctx, root, documentRequest{accept: aggregatedForms, etag: previous.etag, user: checkUser, groups: []string{api.GroupMasters}})
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode == http.StatusNotModified && before.tag != "" {
-		return before, nil
+	if resp.StatusCode == http.StatusNotModified && previous.etag != "" {
+		return previous, nil
 	}
 	if resp.StatusCode == http.StatusServiceUnavailable {
 		return nil, fmt.Errorf("%s: %s", root, resp.Status)
@@ -150,10 +150,10 @@ func (r *remote) readAggregated(ctx context.Context, before *description) (*desc
 		return nil, nil
 	}
 	var list apidiscoveryv2.APIGroupDiscoveryList
-	if err := r.all.decode(root, body, maxValues, unmarshalInto(&list)); err != nil {
+	if err := r.aggregator.decode(root, body, maxValues, unmarshalInto(&list)); err != nil {
 		return nil, err
 	}
-	d := &description{tag: resp.Header.Get("ETag")}
+	d := &description{etag: resp.Header.Get("ETag")}
 	for i := range list.Items {
 		if list.Items[i].Name != r.spec.Group {
 			continue
@@ -184,21 +184,21 @@ func setResponseKinds(resources []apidiscoveryv2.APIResourceDiscovery) {
 }
 
 // flatten returns resources and subresources in one list, in the form of the older documents.
-func flatten(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
+func flatten(resources []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 	var out []metav1.APIResource
-	for i := range in {
-		d := &in[i]
-		r := metav1.APIResource{
-			Name: d.Resource, SingularName: d.SingularResource, Namespaced: d.Scope == apidiscoveryv2.ScopeNamespace,
-			Verbs: d.Verbs, ShortNames: d.ShortNames, Categories: d.Categories,
+	for i := range resources {
+		resource := &resources[i]
+		flat := metav1.APIResource{
+			Name: resource.Resource, SingularName: resource.SingularResource, Namespaced: resource.Scope == apidiscoveryv2.ScopeNamespace,
+			Verbs: resource.Verbs, ShortNames: resource.ShortNames, Categories: resource.Categories,
 		}
-		r.Group = d.ResponseKind.Group
-		r.Version = d.ResponseKind.Version
-		r.Kind = d.ResponseKind.Kind
-		out = append(out, r)
-		for j := range d.Subresources {
-			s := &d.Subresources[j]
-			sub := metav1.APIResource{Name: d.Resource + "/" + s.Subresource, Namespaced: r.Namespaced, Verbs: s.Verbs}
+		flat.Group = resource.ResponseKind.Group
+		flat.Version = resource.ResponseKind.Version
+		flat.Kind = resource.ResponseKind.Kind
+		out = append(out, flat)
+		for j := range resource.Subresources {
+			s := &resource.Subresources[j]
+			sub := metav1.APIResource{Name: resource.Resource + "/" + s.Subresource, Namespaced: flat.Namespaced, Verbs: s.Verbs}
 			sub.Group = s.ResponseKind.Group
 			sub.Version = s.ResponseKind.Version
 			sub.Kind = s.ResponseKind.Kind
@@ -212,7 +212,7 @@ func flatten(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 func (r *remote) readList(ctx context.Context) (*description, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	resp, body, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, as: checkUser})
+	resp, body, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, user: checkUser})
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (r *remote) readList(ctx context.Context) (*description, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", r.path(), resp.Status)
 	}
-	if err := r.all.decode(r.path(), body, maxValues, unmarshalInto(&list)); err != nil {
+	if err := r.aggregator.decode(r.path(), body, maxValues, unmarshalInto(&list)); err != nil {
 		return nil, err
 	}
 	return &description{resources: list.APIResources}, nil

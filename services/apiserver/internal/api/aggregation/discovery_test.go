@@ -85,7 +85,7 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
 		if got := e.requests("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
-			t.Errorf("got request for %q", got)
+			t.Errorf("got request for %q, want the prefix %q", got, aggregatedType+",")
 		}
 		b.stop()
 	}
@@ -123,7 +123,7 @@ func TestInvalidListsAreStale(t *testing.T) {
 		b.register(e, ca.pem)
 		b.eventually("requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 		if got := b.discovered(); got != "stale" {
-			t.Errorf("%s: got %q", what, got)
+			t.Errorf("%s: got %q, want %q", what, got, "stale")
 		}
 		b.stop()
 	}
@@ -298,7 +298,7 @@ func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	if got := b.discovered(); got != "stale" {
-		t.Errorf("before /apis answers: got %q", got)
+		t.Errorf("before /apis answers: got %q, want %q", got, "stale")
 	}
 	ready.Store(true)
 	b.eventually("current", func() bool { return b.discovered() == "spies" })
@@ -320,7 +320,7 @@ func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
 	b.board.put(name, s)
 	b.eventually("changed", func() bool { all := b.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 })
 	if got := b.discovered(); got != "spies" {
-		t.Errorf("after a change of the APIService: got %q", got)
+		t.Errorf("after a change of the APIService: got %q, want %q", got, "spies")
 	}
 	if got := e.requests("/openapi/v3"); len(got) != 0 {
 		t.Errorf("got %d OpenAPI requests to an unavailable server, want 0", len(got))

@@ -59,7 +59,7 @@ func TestUnavailableMetric(t *testing.T) {
 	b.rounds()
 	b.rounds() // the second pass publishes what the first found
 	if ownHeaders, other := unavailable(t, b, local.Name), unavailable(t, b, name); ownHeaders != 0 || other != -1 {
-		t.Errorf("before the check: got %v for the local APIService, %v for the remote one", ownHeaders, other)
+		t.Errorf("before the check: got %v for the local APIService, %v for the remote one, want 0", ownHeaders, other)
 	}
 	close(goOn)
 	b.eventually("unavailable", func() bool { return unavailable(t, b, name) == 1 })
@@ -103,7 +103,7 @@ func TestCertificateMetrics(t *testing.T) {
 		}
 		unnamed, sha1 := metrics(t, b, "apiserver_kube_aggregator_x509_missing_san_total"), metrics(t, b, "apiserver_kube_aggregator_x509_insecure_sha1_total")
 		if unnamed != c.unnamed || sha1 != c.sha1 {
-			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %s", c.what, unnamed, sha1, w.Body)
+			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %s, want %v, %v", c.what, unnamed, sha1, w.Body, c.unnamed, c.sha1)
 		}
 		b.stop()
 	}

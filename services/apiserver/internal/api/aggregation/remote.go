@@ -20,38 +20,38 @@ import (
 
 // remote is a server that serves a group version.
 type remote struct {
-	all  *Aggregator
-	key  string // the key of its registration
-	name string
-	spec apiregistrationv1.APIServiceSpec
-	port int32
+	aggregator *Aggregator
+	key        string // the key of its registration
+	name       string
+	spec       apiregistrationv1.APIServiceSpec
+	port       int32
 
-	// connections holds connections to a verified server. ask holds unverified connections, because
-	// availability does not depend on the server's certificate.
+	// connections holds connections to a server whose certificate was verified. unverified holds those
+	// for checks, because the availability of a server does not depend on its certificate.
 	connections, unverified *clientcerts.Pool
 	proxyErr                error // why requests cannot be proxied
 	proxy                   *reverseproxy.Proxy
 	workCtx                 context.Context // context of work apart from requests
 	endWork                 context.CancelFunc
 
-	// storedCondition is the condition of the APIService. found is the result of the last check
-	// here.
+	// storedCondition is the condition Available in the APIService. lastCheck is the result of the
+	// last check of this process.
 	storedCondition, lastCheck atomic.Pointer[apiregistrationv1.APIServiceCondition]
 	description                atomic.Pointer[description]
 	specs                      specs
 
 	mu          sync.Mutex // leaf lock
-	nextCheckAt time.Time  // time of the next check
-	lastCheckAt time.Time  // time of the last check
-	retry       time.Duration
+	nextCheckAt time.Time
+	lastCheckAt time.Time
+	retryDelay  time.Duration
 	checking    bool
-	checkSoon   bool // a check is wanted soon
-	checkAgain  bool
+	checkSoon   bool // a check was requested
+	checkAgain  bool // a check was requested during the running one
 }
 
 // newRemote returns the server of an APIService. It does not connect yet.
 func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remote {
-	r := &remote{all: a, key: key, name: s.Name, spec: s.Spec, port: 443}
+	r := &remote{aggregator: a, key: key, name: s.Name, spec: s.Spec, port: 443}
 	if p := s.Spec.Service.Port; p != nil {
 		r.port = *p
 	}
@@ -94,13 +94,13 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 // close ends probes and closes idle connections.
 func (r *remote) close() {
 	r.endWork()
-	r.all.Metrics.setUnreachable(r.name, false)
+	r.aggregator.Metrics.setUnreachable(r.name, false)
 	r.connections.CloseIdleConnections()
 	r.unverified.CloseIdleConnections()
 }
 
-// available returns the result of the last check here or, before the first one, the condition of
-// the APIService.
+// available returns the result of the last check of this process or, before the first one, the
+// condition of the APIService.
 func (r *remote) available() bool {
 	c := r.lastCheck.Load()
 	if c == nil {
@@ -112,7 +112,7 @@ func (r *remote) available() bool {
 // locate returns the current URL of a path of the server.
 func (r *remote) locate(ctx context.Context, path string) (*url.URL, error) {
 	s := r.spec.Service
-	host, err := r.all.Resolve(ctx, s.Namespace, s.Name, r.port)
+	host, err := r.aggregator.Resolve(ctx, s.Namespace, s.Name, r.port)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (r *remote) locate(ctx context.Context, path string) (*url.URL, error) {
 func (r *remote) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, _, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, as: checkUser})
+	_, _, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, user: checkUser})
 	if err != nil {
 		r.connections.CloseIdleConnections() // the next request uses a new connection
 	}
@@ -132,12 +132,12 @@ func (r *remote) probe(ctx context.Context) error {
 
 // breakerChanged records that the breaker opened, with a reason, or closed.
 func (r *remote) breakerChanged(reason error) {
-	r.all.Metrics.setUnreachable(r.name, reason != nil)
+	r.aggregator.Metrics.setUnreachable(r.name, reason != nil)
 	if reason != nil {
-		r.all.Logger.Error("extension server unreachable; no requests until it responds", "apiservice", r.name, "error", reason)
+		r.aggregator.Logger.Error("extension server unreachable; no requests until it responds", "apiservice", r.name, "error", reason)
 	} else {
-		r.all.Logger.Info("extension server reachable again", "apiservice", r.name)
+		r.aggregator.Logger.Info("extension server reachable again", "apiservice", r.name)
 	}
 	r.scheduleCheck() // updates the condition
-	r.all.Wake()
+	r.aggregator.Wake()
 }

@@ -116,7 +116,7 @@ func TestChangesAreNotified(t *testing.T) {
 	before, requests := b.notifications(), len(e.requests("/openapi/v3"))
 	b.eventually("checked again", func() bool { b.poke(times); return len(e.requests("/openapi/v3")) >= requests+2 })
 	if n := b.notifications() - before; n != 0 {
-		t.Errorf("got %d notifications without a change", n)
+		t.Errorf("got %d notifications without a change, want 0", n)
 	}
 }
 
@@ -283,7 +283,7 @@ func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 		break
 	}
 	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Errorf("got %d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
 	}
 }
 
@@ -388,7 +388,7 @@ func TestSameConditions(t *testing.T) {
 		{a: "False ServiceNotFound a", b: "False EndpointsNotFound a", want: false},
 	} {
 		if got := aggregation.Same(condition(c.a), condition(c.b)); got != c.want {
-			t.Errorf("%q and %q: %v", c.a, c.b, got)
+			t.Errorf("%q and %q: %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
 }

@@ -50,7 +50,7 @@ type v3Index struct {
 // swagger is a server's v2 document, reduced to the group version.
 type swagger struct {
 	text []byte
-	// tag is the server's ETag, hash that of the text.
+	// etag is the server's ETag, hash that of the text.
 	tag, hash string
 }
 
@@ -63,13 +63,13 @@ func (r *remote) findV3(ctx context.Context) (changed bool) {
 	if before == nil {
 		before = &v3Index{}
 	}
-	resp, body, err := r.get(ctx, "/openapi/v3", documentRequest{tag: before.tag, as: openAPIUser})
+	resp, body, err := r.get(ctx, "/openapi/v3", documentRequest{etag: before.tag, user: openAPIUser})
 	if err != nil || resp.StatusCode == http.StatusNotModified {
 		return false
 	}
 	next := &v3Index{}
 	var all handler3.OpenAPIV3Discovery
-	if resp.StatusCode == http.StatusOK && r.all.decode("/openapi/v3", body, maxValues, unmarshalInto(&all)) == nil {
+	if resp.StatusCode == http.StatusOK && r.aggregator.decode("/openapi/v3", body, maxValues, unmarshalInto(&all)) == nil {
 		var at handler3.OpenAPIV3DiscoveryGroupVersion
 		at, next.exists = all.Paths[strings.TrimPrefix(r.path(), "/")]
 		if next.exists {
@@ -140,10 +140,10 @@ func (r *remote) readV2() <-chan struct{} {
 	if s.v2 == nil {
 		every = specRetry
 	}
-	if s.flight == nil && r.all.Now().Sub(s.requestedAt) >= every && r.workCtx.Err() == nil {
+	if s.flight == nil && r.aggregator.Now().Sub(s.requestedAt) >= every && r.workCtx.Err() == nil {
 		done := make(chan struct{})
 		s.flight = done
-		r.all.probes.Go(func() {
+		r.aggregator.probes.Go(func() {
 			defer close(done)
 			r.updateV2()
 		})
@@ -162,11 +162,11 @@ func (r *remote) updateV2() {
 	s.mu.Unlock()
 	next, err := r.fetchV2(before)
 	if err != nil {
-		r.all.Logger.Debug("the OpenAPI document of an extension server could not be read", "apiservice", r.name, "error", err)
+		r.aggregator.Logger.Debug("the OpenAPI document of an extension server could not be read", "apiservice", r.name, "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.v2, s.requestedAt, s.flight = next, r.all.Now(), nil
+	s.v2, s.requestedAt, s.flight = next, r.aggregator.Now(), nil
 }
 
 // fetchV2 returns the document before if it is still valid or if the request fails.
@@ -177,7 +177,7 @@ func (r *remote) fetchV2(before *swagger) (*swagger, error) {
 	if before != nil {
 		tag = before.tag
 	}
-	resp, body, err := r.get(ctx, "/openapi/v2", documentRequest{accept: api.MediaJSON, tag: tag, as: openAPIUser})
+	resp, body, err := r.get(ctx, "/openapi/v2", documentRequest{accept: api.MediaJSON, etag: tag, user: openAPIUser})
 	switch {
 	case err != nil:
 		return before, err
@@ -189,7 +189,7 @@ func (r *remote) fetchV2(before *swagger) (*swagger, error) {
 		return before, fmt.Errorf("/openapi/v2: %s", resp.Status)
 	}
 	var part []byte
-	err = r.all.decode("/openapi/v2", body, maxSwagger, func(text []byte) (err error) {
+	err = r.aggregator.decode("/openapi/v2", body, maxSwagger, func(text []byte) (err error) {
 		part, err = openapi.Part(text, r.groupVersion())
 		return err
 	})

@@ -214,7 +214,7 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 	b.local[schema.GroupVersion{Group: gv.Group, Version: "v5"}] = true
 	b.mu.Unlock()
 	if v2, v3 := swaggers(), otherGroups(); v2 != "v2 v4 v1" || v3 != "v1 v2 v3 v4" {
-		t.Errorf("without the local group version: got %q, %q", v2, v3)
+		t.Errorf("without the local group version: got %q, %q, want %q, %q", v2, v3, "v2 v4 v1", "v1 v2 v3 v4")
 	}
 }
 

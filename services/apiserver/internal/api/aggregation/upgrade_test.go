@@ -89,7 +89,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 		said := strings.Repeat("x", i) + "\n"
 		fmt.Fprint(conn, said)
 		if line, err := reads[i].ReadString('\n'); line != said {
-			t.Errorf("after the deadline: %q, %v", line, err)
+			t.Errorf("after the deadline: %q, %v, want %v", line, err, said)
 		}
 	}
 	shutdown()

@@ -13,9 +13,8 @@ import (
 type custom struct {
 	// resources holds the served versions of each resource.
 	resources tree[[]*Resource]
-	// kinds holds the resources of each kind in all versions, ordered by resource. Names are
-	// released and taken one definition at a time, so a kind may have more than one resource for a
-	// while.
+	// kinds holds the resources of each kind in all versions, ordered by resource. Definitions
+	// release and get names one at a time, so a kind may have several resources for a while.
 	kinds tree[[]*Resource]
 	// versions holds the number of resources in each group version.
 	versions tree[int]
@@ -31,44 +30,43 @@ func (c *custom) with(base *Set, changed []Defined) *custom {
 		next.resources, next.kinds, next.versions = c.resources.copy(), c.kinds.copy(), c.versions.copy()
 	}
 	for _, d := range changed {
-		at := name{d.Resource.Group, d.Resource.Resource}
-		next.remove(next.resources.get(at))
+		key := name{d.Resource.Group, d.Resource.Resource}
+		next.remove(next.resources.get(key))
 		versions := slices.DeleteFunc(slices.Clone(d.Versions), func(r *Resource) bool { return base.Resource(r.GVR()) != nil })
 		next.add(versions)
-		next.resources.put(at, versions, len(versions) > 0)
+		next.resources.set(key, versions, len(versions) > 0)
 	}
 	return next
 }
 
-// remove removes resources.
-func (c *custom) remove(gone []*Resource) {
-	for _, r := range gone {
-		at := name{r.Group, r.Kind.Kind}
-		left := slices.DeleteFunc(slices.Clone(c.kinds.get(at)), func(o *Resource) bool { return o == r })
-		c.kinds.put(at, left, len(left) > 0)
+func (c *custom) remove(resources []*Resource) {
+	for _, r := range resources {
+		key := name{r.Group, r.Kind.Kind}
+		remaining := slices.DeleteFunc(slices.Clone(c.kinds.get(key)), func(o *Resource) bool { return o == r })
+		c.kinds.set(key, remaining, len(remaining) > 0)
 		c.count(r, -1)
 	}
 }
 
-// add adds resources.
-func (c *custom) add(come []*Resource) {
-	for _, r := range come {
-		at := name{r.Group, r.Kind.Kind}
-		all := append(slices.Clone(c.kinds.get(at)), r)
+func (c *custom) add(resources []*Resource) {
+	for _, r := range resources {
+		key := name{r.Group, r.Kind.Kind}
+		all := append(slices.Clone(c.kinds.get(key)), r)
 		slices.SortStableFunc(all, func(a, b *Resource) int { return cmp.Compare(a.Kind.Resource, b.Kind.Resource) })
-		c.kinds.put(at, all, true)
+		c.kinds.set(key, all, true)
 		c.count(r, 1)
 	}
 }
 
-func (c *custom) count(r *Resource, by int) {
-	at := name{r.Group, r.Version}
-	n := c.versions.get(at) + by
-	c.versions.put(at, n, n > 0)
+// count adds delta to the number of resources in the group version of r.
+func (c *custom) count(r *Resource, delta int) {
+	key := name{r.Group, r.Version}
+	n := c.versions.get(key) + delta
+	c.versions.set(key, n, n > 0)
 }
 
-// of returns the served versions of a resource. c may be nil.
-func (c *custom) of(group, resource string) []*Resource {
+// versionsOf returns the served versions of a resource. c may be nil.
+func (c *custom) versionsOf(group, resource string) []*Resource {
 	if c == nil {
 		return nil
 	}
@@ -76,7 +74,7 @@ func (c *custom) of(group, resource string) []*Resource {
 }
 
 func (c *custom) resource(gvr schema.GroupVersionResource) *Resource {
-	for _, r := range c.of(gvr.Group, gvr.Resource) {
+	for _, r := range c.versionsOf(gvr.Group, gvr.Resource) {
 		if r.Version == gvr.Version {
 			return r
 		}
@@ -126,21 +124,21 @@ func (t *tree[V]) copy() tree[V] {
 const degree = 16
 
 // get returns the value at a name, or the zero value.
-func (t *tree[V]) get(at name) V {
+func (t *tree[V]) get(key name) V {
 	if t.items == nil {
-		var none V
-		return none
+		var zero V
+		return zero
 	}
-	found, _ := t.items.Get(item[V]{name: at})
+	found, _ := t.items.Get(item[V]{name: key})
 	return found.value
 }
 
-// put sets a value, or deletes it if keep is false.
-func (t *tree[V]) put(at name, value V, keep bool) {
+// set sets a value, or deletes it if keep is false.
+func (t *tree[V]) set(key name, value V, keep bool) {
 	switch {
 	case !keep:
 		if t.items != nil {
-			t.items.Delete(item[V]{name: at})
+			t.items.Delete(item[V]{name: key})
 		}
 		return
 	case t.items == nil:
@@ -151,7 +149,7 @@ func (t *tree[V]) put(at name, value V, keep bool) {
 			return a.name.name < b.name.name
 		}, btree.Options{NoLocks: true, Degree: degree})
 	}
-	t.items.Set(item[V]{at, value})
+	t.items.Set(item[V]{key, value})
 }
 
 // has reports whether the tree has any name of a group.
@@ -167,12 +165,12 @@ func (t *tree[V]) has(group string) (found bool) {
 }
 
 // scan calls each for all entries in order.
-func (t *tree[V]) scan(each func(name, V)) {
+func (t *tree[V]) scan(visit func(name, V)) {
 	if t.items == nil {
 		return
 	}
 	t.items.Scan(func(i item[V]) bool {
-		each(i.name, i.value)
+		visit(i.name, i.value)
 		return true
 	})
 }

@@ -39,9 +39,9 @@ func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, vers
 			byKind := map[string]*apiset.Resource{}
 			for _, r := range slices.Sorted(slices.Values(resources)) {
 				var want *apiset.Resource
-				for _, one := range m[schema.GroupResource{Group: g, Resource: r}].Versions {
-					if one.Version == v {
-						want, byKind[one.Kind.Kind] = one, one
+				for _, expected := range m[schema.GroupResource{Group: g, Resource: r}].Versions {
+					if expected.Version == v {
+						want, byKind[expected.Kind.Kind] = expected, expected
 						inVersion++
 					}
 				}
@@ -52,7 +52,7 @@ func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, vers
 					continue
 				}
 				if family := s.Family(want.Kind); len(family) != len(m[schema.GroupResource{Group: g, Resource: r}].Versions) || !slices.Contains(family, want) {
-					t.Errorf("%s/%s %s: got a family of %d", g, v, r, len(family))
+					t.Errorf("%s/%s %s: got a family of %d, want %d", g, v, r, len(family), len(m[schema.GroupResource{Group: g, Resource: r}].Versions))
 				}
 			}
 			for _, k := range kinds {
@@ -91,7 +91,7 @@ func TestSetsFollowDefinitions(t *testing.T) {
 			set  *apiset.Set
 			want model
 		}
-		var all []taken
+		var expectations []taken
 		s, now := apiset.Builder{}.Set(catalog(t, "apples"), 0), model{}
 		for revision := range int64(150) {
 			var changed []apiset.Defined
@@ -108,10 +108,10 @@ func TestSetsFollowDefinitions(t *testing.T) {
 				t.Errorf("got revision %d, want %d", s.Revision(), revision)
 			}
 			if revision%10 == 0 {
-				all = append(all, taken{s, maps.Clone(now)})
+				expectations = append(expectations, taken{s, maps.Clone(now)})
 			}
 		}
-		for _, one := range append(all, taken{s, now}) {
+		for _, one := range append(expectations, taken{s, now}) {
 			one.want.check(t, one.set, groups, resources, kinds, versions)
 		}
 		if t.Failed() {
@@ -136,7 +136,7 @@ func TestBuiltInKindsWin(t *testing.T) {
 	}
 	s = s.With([]apiset.Defined{{Resource: schema.GroupResource{Group: "g", Resource: "imitations"}}}, 2)
 	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 2 || s.Resource(gv.WithResource("pears")) == nil {
-		t.Errorf("got %d custom kinds", len(s.Custom()))
+		t.Errorf("got %d custom kinds, want 2", len(s.Custom()))
 	}
 	s = s.With([]apiset.Defined{{Resource: schema.GroupResource{Group: "g", Resource: "apples"}}, {Resource: schema.GroupResource{Group: "g", Resource: "pears"}}}, 3)
 	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 0 || !s.Serves(gv) || s.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {

@@ -171,7 +171,7 @@ func (s *Set) Resource(gvr schema.GroupVersionResource) *Resource {
 
 // ServesResource reports whether a resource is served in any version.
 func (s *Set) ServesResource(gr schema.GroupResource) bool {
-	return s != nil && (s.builtIn[gr] || s.base.ServesResource(gr) || len(s.custom.of(gr.Group, gr.Resource)) > 0)
+	return s != nil && (s.builtIn[gr] || s.base.ServesResource(gr) || len(s.custom.versionsOf(gr.Group, gr.Resource)) > 0)
 }
 
 // StoredKind returns a kind whose objects are stored, or nil if it is not served.
@@ -201,7 +201,7 @@ func (s *Set) Family(k *registry.Kind) []*Resource {
 				out = append(out, r)
 			}
 		}
-		for _, r := range at.custom.of(k.Group, k.Resource) {
+		for _, r := range at.custom.versionsOf(k.Group, k.Resource) {
 			if related(r) {
 				out = append(out, r)
 			}

@@ -60,7 +60,7 @@ func TestWaitForSet(t *testing.T) {
 	live.Swap(apiset.Builder{}.Set(catalog(t), 2))
 	live.Swap(apiset.Builder{}.Set(catalog(t), 4))
 	if r := <-got; r != 4 {
-		t.Errorf("waited for revision 3, got %d", r)
+		t.Errorf("waited for revision 3, got %d, want 4", r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -173,26 +173,26 @@ func (v *customVersion) describe(gv schema.GroupVersion) {
 		return
 	}
 	var kinds []*registry.Kind
-	defs := make(map[string]*kind.CRD, len(v.definitions))
-	lenient := map[string]bool{}
+	definitions := make(map[string]*kind.CRD, len(v.definitions))
+	preservesUnknownFields := map[string]bool{}
 	var hash strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(v.definitions)) {
-		def := v.definitions[name]
-		for _, k := range def.Kinds {
+		definition := v.definitions[name]
+		for _, k := range definition.Kinds {
 			if k.GroupVersion() == gv {
-				kinds, defs[k.Kind], lenient[k.Kind] = append(kinds, k), def, def.Spec.PreserveUnknownFields
+				kinds, definitions[k.Kind], preservesUnknownFields[k.Kind] = append(kinds, k), definition, definition.Spec.PreserveUnknownFields
 			}
 		}
-		fmt.Fprintf(&hash, "%s@%s/%x ", def.Name, def.ResourceVersion, def.Sum)
+		fmt.Fprintf(&hash, "%s@%s/%x ", definition.Name, definition.ResourceVersion, definition.Sum)
 	}
 	v.version = discovery.GroupVersion{
 		Group: gv.Group, Version: gv.Version, GroupPriority: GroupPriority, VersionPriority: VersionPriority,
 		Resources: resourcesOf(kinds), Named: true,
 	}
 	v.group = openapi.Group{
-		GroupVersion: gv, Kinds: kinds, Hash: hash.String(), Lenient: lenient,
+		GroupVersion: gv, Kinds: kinds, Hash: hash.String(), Lenient: preservesUnknownFields,
 		Schemas: func(r *openapi.Reading, kind string) *spec.Schema {
-			return SchemaOf(wholeOf(r, defs[kind]), gv.Version)
+			return SchemaOf(fullDefinitionOf(r, definitions[kind]), gv.Version)
 		},
 	}
 	v.current = true
@@ -200,21 +200,21 @@ func (v *customVersion) describe(gv schema.GroupVersion) {
 
 // resourcesOf describes kinds. The status of a resource precedes its scale.
 func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
-	all := discovery.Resources(kinds)
-	slices.SortStableFunc(all, func(a, b metav1.APIResource) int {
-		x, sub, _ := strings.Cut(a.Name, "/")
-		y, other, _ := strings.Cut(b.Name, "/")
-		if x != y || sub == "" || other == "" {
+	resources := discovery.Resources(kinds)
+	slices.SortStableFunc(resources, func(a, b metav1.APIResource) int {
+		nameA, subA, _ := strings.Cut(a.Name, "/")
+		nameB, subB, _ := strings.Cut(b.Name, "/")
+		if nameA != nameB || subA == "" || subB == "" {
 			return 0
 		}
-		return strings.Compare(other, sub)
+		return strings.Compare(subB, subA)
 	})
-	return all
+	return resources
 }
 
-// wholeOf returns a definition with its schemas. A definition with several versions is decoded once
+// fullDefinitionOf returns a definition with its schemas. A definition with several versions is decoded once
 // for all versions that are described together.
-func wholeOf(r *openapi.Reading, d *kind.CRD) *kind.FullDefinition {
+func fullDefinitionOf(r *openapi.Reading, d *kind.CRD) *kind.FullDefinition {
 	if len(d.Kinds) == 1 {
 		return d.Full()
 	}

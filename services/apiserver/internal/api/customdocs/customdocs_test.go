@@ -159,13 +159,13 @@ func TestDefinitionIsDecodedOnceForAllVersions(t *testing.T) {
 		s, w := describing(t, def), httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != http.StatusOK {
-			t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+			t.Fatalf("%s: %d %s, want %v", path, w.Code, w.Body, http.StatusOK)
 		}
 		if text := w.Body.String(); path == "/openapi/v2" && (!strings.Contains(text, "widget of version 1\"") || !strings.Contains(text, "widget of version 40\"")) {
 			t.Error("not all versions are described")
 		}
 		if n := decoded.Load(); n != 1 {
-			t.Errorf("%s: decoded %d times", path, n)
+			t.Errorf("%s: decoded %d times, want 1", path, n)
 		}
 	}
 }
@@ -189,14 +189,14 @@ func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
 	def, _ := manyVersions(t, 3)
 	d.Set([]kind.CRDChange{{Now: def}})
 	if len(d.versions) != 3 {
-		t.Fatalf("%d versions of a definition with 3", len(d.versions))
+		t.Fatalf("%d versions of a definition with 3, want 3", len(d.versions))
 	}
 	d.Set([]kind.CRDChange{{Before: def, Now: def}})
 	if len(d.versions) != 3 {
-		t.Errorf("%d versions after an update", len(d.versions))
+		t.Errorf("%d versions after an update, want 3", len(d.versions))
 	}
 	d.Set([]kind.CRDChange{{Before: def}})
 	if len(d.versions) != 0 {
-		t.Errorf("%d versions stay after the deletion", len(d.versions))
+		t.Errorf("%d versions stay after the deletion, want 0", len(d.versions))
 	}
 }

@@ -42,7 +42,7 @@ func newAggregated(items []*groupItem) *aggregated {
 			if err != nil {
 				return nil, err
 			}
-			return joined(empty, items)
+			return insertItems(empty, items)
 		},
 		bodies: map[form]*body{},
 	}}
@@ -61,14 +61,14 @@ func newGroupItem(g *group) *groupItem {
 	return a
 }
 
-// joined inserts items into the text of an empty list.
-func joined(empty []byte, items []*groupItem) ([]byte, error) {
-	const none = `"items":[`
-	head, tail, found := bytes.Cut(empty, []byte(none+"]"))
+// insertItems inserts items into the text of an empty list.
+func insertItems(empty []byte, items []*groupItem) ([]byte, error) {
+	const emptyItems = `"items":[`
+	head, tail, found := bytes.Cut(empty, []byte(emptyItems+"]"))
 	if !found {
 		return nil, errors.New("a list without items has another form")
 	}
-	out := append(append([]byte(nil), head...), none...)
+	out := append(append([]byte(nil), head...), emptyItems...)
 	for i, item := range items {
 		text, err := item.text()
 		if err != nil {
@@ -89,19 +89,19 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 		if v.unserved {
 			continue
 		}
-		one := apidiscoveryv2.APIVersionDiscovery{
+		version := apidiscoveryv2.APIVersionDiscovery{
 			Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: v.aggregated,
 		}
 		if v.aggregated == nil {
-			one.Resources = aggregateResources(v.resources)
+			version.Resources = aggregateResources(v.resources)
 		}
 		if v.named {
-			nameResources(one.Resources, g.name, v.name)
+			nameResources(version.Resources, g.name, v.name)
 		}
 		if v.stale {
-			one.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
+			version.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 		}
-		out.Versions = append(out.Versions, one)
+		out.Versions = append(out.Versions, version)
 	}
 	return out
 }
@@ -109,7 +109,7 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 // aggregateResources groups subresources under their resources.
 func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIResourceDiscovery {
 	var out []apidiscoveryv2.APIResourceDiscovery
-	at := map[string]int{}
+	indexes := map[string]int{}
 	for _, r := range resources {
 		if strings.Contains(r.Name, "/") {
 			continue
@@ -118,7 +118,7 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 		if r.Namespaced {
 			scope = apidiscoveryv2.ScopeNamespace
 		}
-		at[r.Name] = len(out)
+		indexes[r.Name] = len(out)
 		out = append(out, apidiscoveryv2.APIResourceDiscovery{
 			Resource: r.Name, SingularResource: r.SingularName, Scope: scope, ResponseKind: responseKind(&r),
 			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
@@ -129,14 +129,14 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 		if !ok {
 			continue
 		}
-		i, ok := at[parent]
+		i, ok := indexes[parent]
 		if !ok {
 			// A subresource without its resource needs a parent.
 			scope := apidiscoveryv2.ScopeCluster
 			if r.Namespaced {
 				scope = apidiscoveryv2.ScopeNamespace
 			}
-			i, at[parent] = len(out), len(out)
+			i, indexes[parent] = len(out), len(out)
 			out = append(out, apidiscoveryv2.APIResourceDiscovery{Resource: parent, Scope: scope, ResponseKind: &metav1.GroupVersionKind{}})
 		}
 		out[i].Subresources = append(out[i].Subresources, apidiscoveryv2.APISubresourceDiscovery{
@@ -168,8 +168,8 @@ func responseKind(r *metav1.APIResource) *metav1.GroupVersionKind {
 	return &metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
 }
 
-// aggregation is the requested aggregated form. unsaid states that the client accepts only
-// unsupported forms.
+// aggregation is the requested aggregated form. isDefault states that the client accepts only
+// unsupported forms of aggregated documents.
 type aggregation struct {
 	media     string
 	isDefault bool
@@ -195,7 +195,7 @@ func aggregatedForm(r *http.Request) (aggregation, bool) {
 		clauses = append(clauses, c)
 	}
 	sort.SliceStable(clauses, func(i, j int) bool { return clauses[i].q > clauses[j].q })
-	other := false
+	wantsUnsupported := false
 	for _, c := range clauses {
 		switch c.media {
 		case api.MediaJSON, api.MediaYAML, api.MediaProtobuf:
@@ -211,9 +211,9 @@ func aggregatedForm(r *http.Request) (aggregation, bool) {
 		if as == aggregatedKind && c.params["g"] == aggregatedGroup && c.params["v"] == "v2" {
 			return aggregation{media: c.media}, true
 		}
-		other = true
+		wantsUnsupported = true
 	}
-	return aggregation{isDefault: true}, other
+	return aggregation{isDefault: true}, wantsUnsupported
 }
 
 // serve responds with the document, or with 304 if the client has it.

@@ -36,7 +36,7 @@ func TestAggregatedNegotiation(t *testing.T) {
 		w := get(h, "/apis", "Accept", accept)
 		if want == "" {
 			if w.Code != http.StatusNotAcceptable {
-				t.Errorf("%q: got status %d", accept, w.Code)
+				t.Errorf("%q: got status %d, want %v", accept, w.Code, http.StatusNotAcceptable)
 			}
 			continue
 		}
@@ -89,7 +89,7 @@ func TestAggregatedContent(t *testing.T) {
 		t.Error("the encodings differ")
 	}
 	if got := get(h, "/apis", "Accept", "application/json"+asV2beta1); got.Code != http.StatusNotAcceptable {
-		t.Errorf("older form: got %d", got.Code)
+		t.Errorf("older form: got %d, want %v", got.Code, http.StatusNotAcceptable)
 	}
 }
 
@@ -103,12 +103,12 @@ func TestAggregatedETag(t *testing.T) {
 	for _, match := range []string{tag, `"other", ` + tag, "W/" + tag, "*"} {
 		again := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)
 		if again.Code != http.StatusNotModified || again.Body.Len() != 0 || again.Header().Get("ETag") != tag {
-			t.Errorf("%s: %d with %d bytes", match, again.Code, again.Body.Len())
+			t.Errorf("%s: %d with %d bytes, want %v, 0", match, again.Code, again.Body.Len(), http.StatusNotModified)
 		}
 	}
 	d.Replace(widgets())
 	changed := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", tag)
 	if changed.Code != http.StatusOK || changed.Header().Get("ETag") == tag {
-		t.Errorf("after a change: got %d %s", changed.Code, changed.Header().Get("ETag"))
+		t.Errorf("after a change: got %d %s, want %v", changed.Code, changed.Header().Get("ETag"), http.StatusOK)
 	}
 }

@@ -233,7 +233,7 @@ func TestRootsEqualReference(t *testing.T) {
 		}
 		want := wants[6].Body.(map[string]any)
 		if w.Code != wants[6].Status || got.Message != want["message"] || string(got.Reason) != want["reason"] {
-			t.Errorf("got %d %+v", w.Code, got)
+			t.Errorf("got %d %+v, want %v", w.Code, got, wants[6].Status)
 		}
 	})
 }
@@ -306,7 +306,7 @@ func TestReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := list.Groups[0].Name; n != "first.example.com" {
-		t.Errorf("got first group %s", n)
+		t.Errorf("got first group %s, want %q", n, "first.example.com")
 	}
 	last := list.Groups[len(list.Groups)-2:]
 	if last[0].Name != "a.example.com" || last[1].Name != "example.com" || last[1].PreferredVersion.Version != "v1" {
@@ -328,7 +328,7 @@ func TestReplace(t *testing.T) {
 	}
 	d.Replace(nil)
 	if w := get(h, "/apis/example.com"); w.Code != http.StatusNotFound {
-		t.Errorf("removed group: got %d", w.Code)
+		t.Errorf("removed group: got %d, want %v", w.Code, http.StatusNotFound)
 	}
 }
 
@@ -351,7 +351,7 @@ func TestGroupListOrder(t *testing.T) {
 		names = append(names, g.Name)
 	}
 	if got := strings.Join(names, " "); got != "b.test c.test a.test" {
-		t.Errorf("got group list %s", got)
+		t.Errorf("got group list %s, want %q", got, "b.test c.test a.test")
 	}
 }
 
@@ -392,7 +392,7 @@ func TestClient(t *testing.T) {
 func TestPretty(t *testing.T) {
 	_, h := serve(t)
 	if b := get(h, "/apis/policy?pretty=true").Body.String(); !strings.Contains(b, "\n  \"name\": \"policy\"") {
-		t.Errorf("got unindented document %s", b)
+		t.Errorf("got unindented document %s, want a text with %q", b, "\n  \"name\": \"policy\"")
 	}
 	if b := get(h, "/apis/policy").Body.String(); strings.Count(b, "\n") != 1 {
 		t.Errorf("got indented document %s", b)
@@ -409,10 +409,10 @@ func TestConcurrentUse(t *testing.T) {
 					d.Replace(widgets())
 				}
 				if w := get(h, "/apis", "Accept", "application/json"+asV2); w.Code != http.StatusOK {
-					t.Errorf("got status %d", w.Code)
+					t.Errorf("got status %d, want %v", w.Code, http.StatusOK)
 				}
 				if w := get(h, "/apis/apps/v1"); w.Code != http.StatusOK {
-					t.Errorf("got status %d", w.Code)
+					t.Errorf("got status %d, want %v", w.Code, http.StatusOK)
 				}
 			}
 		})

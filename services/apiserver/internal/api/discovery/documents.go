@@ -33,8 +33,8 @@ type Documents struct {
 	version  apiversion.Info
 
 	current atomic.Pointer[func() *snapshot]
-	// made is the last snapshot that was built. The next one reuses its unchanged parts.
-	made atomic.Pointer[snapshot]
+	// lastSnapshot is the last snapshot that was built. The next one reuses its unchanged parts.
+	lastSnapshot atomic.Pointer[snapshot]
 }
 
 // Option sets data that is not in the catalog.
@@ -45,7 +45,7 @@ func WithServerAddress(address string) Option {
 	return func(d *Documents) { d.address = address }
 }
 
-// WithPaths adds the paths beside APIs (health checks, metrics, OpenAPI) to the list of paths.
+// WithPaths adds paths outside of APIs (health checks, metrics, OpenAPI) to the list of paths.
 func WithPaths(paths func() []string) Option {
 	return func(d *Documents) { d.paths = paths }
 }
@@ -72,13 +72,13 @@ func New(catalog *registry.Catalog, respond Respond, options ...Option) (*Docume
 	return d, nil
 }
 
-// Replace replaces the group versions that are served beside the built-in ones. Responses in
+// Replace replaces the group versions that are served in addition to the built-in ones. Responses in
 // progress are not affected.
 func (d *Documents) Replace(dynamic []GroupVersion) {
 	dynamic = slices.Clone(dynamic)
 	next := sync.OnceValue(func() *snapshot {
-		s := newSnapshot(merge(d.builtIn, dynamic), d.address, d.made.Load())
-		d.made.Store(s)
+		s := newSnapshot(merge(d.builtIn, dynamic), d.address, d.lastSnapshot.Load())
+		d.lastSnapshot.Store(s)
 		return s
 	})
 	d.current.Store(&next)
@@ -111,7 +111,7 @@ func (d *Documents) ServeAPIsRoot(w http.ResponseWriter, r *http.Request) {
 
 func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a aggregation, docs *aggregated) {
 	if a.isDefault {
-		d.refuse(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+
+		d.writeError(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+
 			strings.Join(negotiation.Media{}.Objects(), ", "))
 		return
 	}
@@ -132,7 +132,7 @@ func (d *Documents) ServeGroup(w http.ResponseWriter, r *http.Request, name stri
 func (d *Documents) ServeGroupVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
 	doc := d.snapshot().groupVersion[gv]
 	if doc == nil {
-		d.refuse(w, r, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+		d.writeError(w, r, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 		return
 	}
 	d.serve(w, r, doc)
@@ -155,18 +155,18 @@ func (d *Documents) ServePaths(w http.ResponseWriter, _ *http.Request) {
 func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document) {
 	choice, ok := negotiation.Media{}.Accept(r)
 	if !ok {
-		d.refuse(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "none of the accepted media types is served")
+		d.writeError(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "none of the accepted media types is served")
 		return
 	}
 	b, err := doc.body(choice.Media, choice.Pretty)
 	if err != nil {
-		d.refuse(w, r, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		d.writeError(w, r, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 		return
 	}
 	write(w, choice.Media, b.bytes)
 }
 
-func (d *Documents) refuse(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
+func (d *Documents) writeError(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
 	d.respond(w, r, code, &metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: &metav1.StatusDetails{},
 	}, schema.GroupVersionKind{Version: "v1", Kind: "Status"})

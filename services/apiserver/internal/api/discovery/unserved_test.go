@@ -49,11 +49,11 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first, last := list.Groups[0].Name, list.Groups[len(list.Groups)-1].Name; first != "example.com" || last != "alone.example.com" {
-		t.Errorf("got first group %s, last group %s", first, last)
+		t.Errorf("got first group %s, last group %s, want %q, %q", first, last, "example.com", "alone.example.com")
 	}
 	for _, path := range []string{"/apis/example.com/v9", "/apis/alone.example.com/v1", "/apis/apps/v7"} {
 		if w := get(h, path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want %v", path, w.Code, w.Body, http.StatusNotFound)
 		}
 	}
 	var all apidiscoveryv2.APIGroupDiscoveryList
@@ -61,7 +61,7 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first := all.Items[0].Name; first != "first.example.com" {
-		t.Errorf("aggregated form: got first group %s", first)
+		t.Errorf("aggregated form: got first group %s, want %q", first, "first.example.com")
 	}
 	for _, g := range all.Items {
 		for _, v := range g.Versions {

@@ -106,25 +106,25 @@ func TestManyWaitForOneDocument(t *testing.T) {
 					}
 				}
 				if !many.ended() || many.w.Code != http.StatusTooManyRequests || many.suspended.Load() {
-					t.Errorf("too many waiting requests: got ended %t, %d", many.ended(), many.w.Code)
+					t.Errorf("too many waiting requests: got ended %t, %d, want %v", many.ended(), many.w.Code, http.StatusTooManyRequests)
 				}
 				first.leave()
 				synctest.Wait()
 				if !first.ended() || first.w.Code != status.ClosedRequest || one.ended() {
-					t.Errorf("canceled request: got ended %t with %d; another one: %t", first.ended(), first.w.Code, one.ended())
+					t.Errorf("canceled request: got ended %t with %d; another one: %t, want %v", first.ended(), first.w.Code, one.ended(), status.ClosedRequest)
 				}
 				close(gate)
 				synctest.Wait()
 				for _, w := range []*client{one, other} {
 					if !w.ended() || w.w.Code != http.StatusOK || w.rested.Load() || w.suspended.Load() {
-						t.Errorf("at the end: got %t with %d, seats released %t", w.ended(), w.w.Code, w.rested.Load())
+						t.Errorf("at the end: got %t with %d, seats released %t, want %v", w.ended(), w.w.Code, w.rested.Load(), http.StatusOK)
 					}
 				}
 				if !late.ended() || late.w.Code == http.StatusOK {
 					t.Errorf("without seats: got %d", late.w.Code)
 				}
 				if n := made.Load(); n != 1 {
-					t.Errorf("got %d builds", n)
+					t.Errorf("got %d builds, want 1", n)
 				}
 			})
 		})
@@ -156,16 +156,16 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 		s.Replace([]openapi.Group{now}, nil)
 		leaving()
 		if b, n := madeBefore.Load(), madeNow.Load(); b != 1 || n != 0 {
-			t.Errorf("got %d and %d builds with one slot", b, n)
+			t.Errorf("got %d and %d builds with one slot, want 1, 0", b, n)
 		}
 		close(gate)
 		synctest.Wait()
 		if !again.ended() || again.w.Code != http.StatusOK || madeBefore.Load() != 1 || madeNow.Load() != 0 {
-			t.Errorf("got %d, %d and %d builds", again.w.Code, madeBefore.Load(), madeNow.Load())
+			t.Errorf("got %d, %d and %d builds, want %v, 1, 0", again.w.Code, madeBefore.Load(), madeNow.Load(), http.StatusOK)
 		}
 		body(t, s, "/openapi/v2")
 		if n := madeNow.Load(); n != 1 {
-			t.Errorf("got %d builds after a new request", n)
+			t.Errorf("got %d builds after a new request, want 1", n)
 		}
 	})
 }
@@ -186,7 +186,7 @@ func TestPanicsAreNotCached(t *testing.T) {
 	paths := []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/shop.example.com/v1"}
 	for _, path := range paths {
 		if w := get(t, s, path); w.Code != http.StatusInternalServerError {
-			t.Errorf("%s: got %d", path, w.Code)
+			t.Errorf("%s: got %d, want %v", path, w.Code, http.StatusInternalServerError)
 		}
 	}
 	broken = false
@@ -223,7 +223,7 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 		body(t, s, path)
 		for group, n := range opened {
 			if n.Load() != 1 {
-				t.Errorf("%s: %s: got %d reads", path, group, n.Load())
+				t.Errorf("%s: %s: got %d reads, want 1", path, group, n.Load())
 			}
 		}
 	}
@@ -244,7 +244,7 @@ func TestExtensionsDoNotChangeLocalDocument(t *testing.T) {
 		}
 	}
 	if n := made.Load(); n != 2 { // one for v2, one for v3
-		t.Errorf("got %d builds", n)
+		t.Errorf("got %d builds, want 2", n)
 	}
 	s.Replace(nil, nil)
 	if n := len(v2(t, s).Definitions); n == 0 || v2(t, s).Definitions["com.example.shop.v1.Widget"].Type != nil {

@@ -79,19 +79,19 @@ func customSchemas(m *models, r *Reading, g *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
 	for _, k := range g.Kinds {
 		gvk := k.GVK()
-		given := g.Schemas(r, k.Kind)
+		schema := g.Schemas(r, k.Kind)
 		if g.Lenient[k.Kind] && !m.v3 {
-			given = nil
+			schema = nil
 		}
-		object := customSchema(m, given, gvk)
+		object := customSchema(m, schema, gvk)
 		addSelectableFields(object, k)
 		out[m.customName(gvk)] = object
 
 		list := &spec.Schema{SchemaProps: spec.SchemaProps{
 			Type: spec.StringOrArray{"object"}, Description: k.Kind + "List is a list of " + k.Kind, Required: []string{"items"},
 		}}
-		item := spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(m.customName(gvk))}}
-		items := *spec.ArrayProperty(&item)
+		itemRef := spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(m.customName(gvk))}}
+		items := *spec.ArrayProperty(&itemRef)
 		items.Description = "List of " + k.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 		list.Properties = map[string]spec.Schema{"items": items}
 		listGVK := gvk

@@ -119,7 +119,7 @@ func TestCustomResources(t *testing.T) {
 		t.Error("got discovery or authentication in the document of a custom resource")
 	}
 	if k := gvksOf(t, doc.Components.Schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]); len(k) != 55 {
-		t.Errorf("got %d group versions of DeleteOptions", len(k))
+		t.Errorf("got %d group versions of DeleteOptions, want 55", len(k))
 	}
 }
 
@@ -175,7 +175,7 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	}
 	list := doc.Paths.Paths["/apis/coordination.api.k8s.io/v1/namespaces/{namespace}/leases"].Get.Responses.StatusCodeResponses[http.StatusOK]
 	if ref := list.Schema.Ref.String(); ref != "#/definitions/io.k8s.api.coordination.v1.LeaseList_v2" {
-		t.Errorf("list of custom resources: got reference %s", ref)
+		t.Errorf("list of custom resources: got reference %s, want %q", ref, "#/definitions/io.k8s.api.coordination.v1.LeaseList_v2")
 	}
 	requireReferences(t, "v2", body(t, s, "/openapi/v2"))
 }
@@ -210,6 +210,6 @@ func TestReplaceKeepsUnchangedDocuments(t *testing.T) {
 		t.Error("a custom group replaced a built-in one")
 	}
 	if w := get(t, s, "/openapi/v3/apis/shop.example.com/v1"); w.Code != http.StatusNotFound {
-		t.Errorf("removed group: got %d", w.Code)
+		t.Errorf("removed group: got %d, want %v", w.Code, http.StatusNotFound)
 	}
 }

@@ -37,7 +37,7 @@ func TestExtensionDocuments(t *testing.T) {
 	others = []openapi.Swagger{{GroupVersion: ext, Tag: tag, Text: part}, {GroupVersion: ext, Tag: tag, Text: []byte("nonsense")}}
 	both := get(t, s, "/openapi/v2")
 	if both.Header().Get("ETag") == alone.Header().Get("ETag") || both.Code != 200 {
-		t.Fatalf("got %d %v", both.Code, both.Header())
+		t.Fatalf("got %d %v, want 200", both.Code, both.Header())
 	}
 	var doc struct {
 		Info  map[string]string
@@ -52,10 +52,10 @@ func TestExtensionDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := doc.Definitions["test.ext.v1.Thing"]["properties"]; !reflect.DeepEqual(got, map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}}) {
-		t.Errorf("got thing %v", got)
+		t.Errorf("got thing %v, want %v", got, map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}})
 	}
 	if got := doc.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"]["description"]; got != "another ObjectMeta" {
-		t.Errorf("got metadata %v", got)
+		t.Errorf("got metadata %v, want %q", got, "another ObjectMeta")
 	}
 	if got := doc.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["description"]; got == "another ObjectMeta" {
 		t.Error("a local definition was replaced")
@@ -67,10 +67,10 @@ func TestExtensionDocuments(t *testing.T) {
 		t.Error("got paths of other group versions")
 	}
 	if w := get(t, s, "/openapi/v2", "If-None-Match", both.Header().Get("ETag")); w.Code != http.StatusNotModified {
-		t.Errorf("second request: got %d", w.Code)
+		t.Errorf("second request: got %d, want %v", w.Code, http.StatusNotModified)
 	}
 	if w := get(t, s, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"); w.Code != 200 || !strings.Contains(w.Body.String(), "another ObjectMeta") {
-		t.Errorf("protobuf: got %d", w.Code)
+		t.Errorf("protobuf: got %d, want 200", w.Code)
 	}
 	others = nil
 	if w := get(t, s, "/openapi/v2"); w.Header().Get("ETag") != alone.Header().Get("ETag") {
@@ -108,7 +108,7 @@ func TestExtensionV3Documents(t *testing.T) {
 	}
 	for path, want := range map[string]string{"apis/ext.test/v1": "/openapi/v3/apis/ext.test/v1?hash=a+b", "apis/plain.test/v1": "/openapi/v3/apis/plain.test/v1"} {
 		if got := index.Paths[path].ServerRelativeURL; got != want {
-			t.Errorf("%s: got %q", path, got)
+			t.Errorf("%s: got %q, want %v", path, got, want)
 		}
 		if w := get(t, s, want); w.Body.String() != "theirs "+want {
 			t.Errorf("%s: got %s", want, w.Body)
@@ -119,6 +119,6 @@ func TestExtensionV3Documents(t *testing.T) {
 	}
 	s.Replace(nil, nil)
 	if w := get(t, s, "/openapi/v3/apis/ext.test/v1"); w.Code != 404 {
-		t.Errorf("removed document: got %d", w.Code)
+		t.Errorf("removed document: got %d, want 404", w.Code)
 	}
 }

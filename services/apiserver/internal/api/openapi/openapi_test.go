@@ -78,7 +78,7 @@ func body(t testing.TB, h http.Handler, path string, header ...string) []byte {
 	t.Helper()
 	w := get(t, h, path, header...)
 	if w.Code != http.StatusOK {
-		t.Fatalf("%s: got %d %s", path, w.Code, w.Body)
+		t.Fatalf("%s: got %d %s, want %v", path, w.Code, w.Body, http.StatusOK)
 	}
 	return w.Body.Bytes()
 }
@@ -277,7 +277,7 @@ func TestOperationIDsAreUnique(t *testing.T) {
 				continue
 			}
 			if ids[op.ID] != "" {
-				t.Errorf("%s: got two places, %s and %s", op.ID, ids[op.ID], at)
+				t.Errorf("%s: got two places, %s and %s, want %q", op.ID, ids[op.ID], at, "")
 			}
 			ids[op.ID] = at
 		}

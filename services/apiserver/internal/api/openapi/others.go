@@ -70,9 +70,9 @@ func Part(text []byte, gv schema.GroupVersion) (part []byte, err error) {
 
 // merged is a v2 document merged with those of other servers.
 type merged struct {
-	of  *document
-	key string
-	doc *document
+	base *document
+	key  string
+	doc  *document
 }
 
 // v2 returns the v2 document merged with those of other servers. It omits documents that cannot be
@@ -91,7 +91,7 @@ func (s *Service) v2(ctx context.Context, snap *snapshot) *document {
 	}
 	s.merging.Lock()
 	defer s.merging.Unlock()
-	if m := s.merged; m == nil || m.of != snap.v2 || m.key != key.String() {
+	if m := s.merged; m == nil || m.base != snap.v2 || m.key != key.String() {
 		s.merged = &merged{snap.v2, key.String(), s.packer.newDocument(s.v2Slots, func(*Reading) ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
 	}
 	return s.merged.doc
@@ -113,9 +113,9 @@ func (s *Service) mergeV2(entries []*entry, others []Swagger) ([]byte, error) {
 // take precedence. Different definitions and parameters with the same name are renamed.
 func merge(doc *spec.Swagger, part []byte) {
 	defer func() { _ = recover() }() // the part is untrusted
-	one := &spec.Swagger{}
-	if one.UnmarshalJSON(part) == nil {
-		_ = aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, one)
+	parsed := &spec.Swagger{}
+	if parsed.UnmarshalJSON(part) == nil {
+		_ = aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, parsed)
 	}
 }
 
@@ -153,8 +153,8 @@ func checkReferences(text []byte) error {
 func resolves(doc map[string]any, ref string) bool {
 	for _, kind := range []string{"definitions", "parameters"} {
 		if name, ok := strings.CutPrefix(ref, "#/"+kind+"/"); ok {
-			all, _ := doc[kind].(map[string]any)
-			_, ok := all[name]
+			named, _ := doc[kind].(map[string]any)
+			_, ok := named[name]
 			return ok
 		}
 	}

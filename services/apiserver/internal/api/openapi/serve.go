@@ -59,7 +59,7 @@ func (s *Service) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
 		err = status.Gone()
 	}
-	s.refuse(w, r, err)
+	s.writeError(w, r, err)
 }
 
 // serveIndex writes the list of v3 documents.

@@ -27,7 +27,7 @@ func TestProtobufForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(doc.Definitions.AdditionalProperties); n != len(v2(t, h).Definitions) {
-		t.Errorf("got %d definitions", n)
+		t.Errorf("got %d definitions, want %d", n, len(v2(t, h).Definitions))
 	}
 	models, err := openapiproto.NewOpenAPIData(doc)
 	if err != nil {
@@ -71,19 +71,19 @@ func TestCaching(t *testing.T) {
 	address := index(t, h)["apis/batch/v1"]
 	w := get(t, h, address)
 	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "public, immutable" || w.Header().Get("Expires") == "" {
-		t.Errorf("by hash: got %d %v", w.Code, w.Header())
+		t.Errorf("by hash: got %d %v, want %v", w.Code, w.Header(), http.StatusOK)
 	}
 	tag := w.Header().Get("ETag")
 	if again := get(t, h, "/openapi/v3/apis/batch/v1", "If-None-Match", tag); again.Code != http.StatusNotModified || again.Body.Len() != 0 {
-		t.Errorf("with ETag: got %d, %d bytes", again.Code, again.Body.Len())
+		t.Errorf("with ETag: got %d, %d bytes, want %v, 0", again.Code, again.Body.Len(), http.StatusNotModified)
 	}
 	if moved := get(t, h, "/openapi/v3/apis/batch/v1?hash=OLD"); moved.Code != http.StatusMovedPermanently || moved.Header().Get("Location") != address {
-		t.Errorf("by another hash: got %d %v", moved.Code, moved.Header())
+		t.Errorf("by another hash: got %d %v, want %v", moved.Code, moved.Header(), http.StatusMovedPermanently)
 	}
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
 		first := get(t, h, path)
 		if again := get(t, h, path, "If-None-Match", first.Header().Get("ETag")); again.Code != http.StatusNotModified {
-			t.Errorf("%s with ETag: got %d", path, again.Code)
+			t.Errorf("%s with ETag: got %d, want %v", path, again.Code, http.StatusNotModified)
 		}
 	}
 }
@@ -105,24 +105,24 @@ func TestNegotiation(t *testing.T) {
 		w := get(t, h, c.path, "Accept", c.accept)
 		if c.want == "" {
 			if w.Code != http.StatusNotAcceptable {
-				t.Errorf("%s as %q: got %d", c.path, c.accept, w.Code)
+				t.Errorf("%s as %q: got %d, want %v", c.path, c.accept, w.Code, http.StatusNotAcceptable)
 			}
 			continue
 		}
 		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != c.want {
-			t.Errorf("%s as %q: got %d %q", c.path, c.accept, w.Code, got)
+			t.Errorf("%s as %q: got %d %q, want %v, %v", c.path, c.accept, w.Code, got, http.StatusOK, c.want)
 		}
 	}
 	for _, path := range []string{"/openapi/v3/apis/nope/v1", "/openapi/v4", "/openapi/v2/x", "/openapi/v2/", "/openapi/v3/"} {
 		if w := get(t, h, path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: got %d", path, w.Code)
+			t.Errorf("%s: got %d, want %v", path, w.Code, http.StatusNotFound)
 		}
 	}
 	r := httptest.NewRequest(http.MethodPost, "/openapi/v2", nil)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	if w.Code != http.StatusOK {
-		t.Errorf("POST: got %d", w.Code)
+		t.Errorf("POST: got %d, want %v", w.Code, http.StatusOK)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestConcurrentFirstUse(t *testing.T) {
 		wg.Go(func() {
 			for _, path := range []string{"/openapi/v3/apis/batch/v1", "/openapi/v3/apis/policy/v1"} {
 				if w := get(t, s, path); w.Code != http.StatusOK {
-					t.Errorf("%s: got %d", path, w.Code)
+					t.Errorf("%s: got %d, want %v", path, w.Code, http.StatusOK)
 				}
 			}
 		})

@@ -54,9 +54,9 @@ type Service struct {
 	builtIn []*entry
 
 	packer packer
-	// v2Slots and turns3 limit the number of concurrent builds.
+	// v2Slots and v3Slots limit the number of concurrent builds.
 	v2Slots, v3Slots chan struct{}
-	refuse           func(http.ResponseWriter, *http.Request, error)
+	writeError       func(http.ResponseWriter, *http.Request, error)
 
 	swaggers func(context.Context) []Swagger
 	merging  sync.Mutex // guards merged; leaf lock
@@ -106,13 +106,13 @@ type Options struct {
 // New returns a service for the kinds of a catalog. The scheme knows the types of each version and
 // of subresources. It is called when the first document is built.
 func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
-	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o), enums: !o.NoEnums, refuse: o.Refuse,
+	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o), enums: !o.NoEnums, writeError: o.Refuse,
 		release: cmp.Or(o.Release, version.Major+"."+version.Minor)}
 	// The v2 document covers the whole API, and its build must not delay v3 documents. One
 	// processor remains free for other work.
 	s.v2Slots, s.v3Slots = make(chan struct{}, 1), make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1))
-	if s.refuse == nil {
-		s.refuse = func(w http.ResponseWriter, _ *http.Request, err error) {
+	if s.writeError == nil {
+		s.writeError = func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), int(status.Of(err).Code))
 		}
 	}
@@ -147,24 +147,24 @@ func sortedKinds(kinds []*registry.Kind) []*registry.Kind {
 	return kinds
 }
 
-// roots returns the entries of the paths beside the groups.
+// roots returns the entries of the paths outside of groups.
 func (s *Service) roots() []*entry {
-	one := func(at, id, description, tagName string, result any) *entry {
+	rootEntry := func(at, id, description, tagName string, result any) *entry {
 		return s.entry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} })
 	}
 	versions := s.rootPath("/version/", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{})
 	versions.operations[0].consumes = []string{api.MediaJSON}
 	versions.operations[0].produces = []string{api.MediaJSON}
 	return []*entry{
-		one("api", "getCoreAPIVersions", "get available API versions", "core", &metav1.APIVersions{}),
-		one("apis", "getAPIVersions", "get available API versions", "apis", &metav1.APIGroupList{}),
+		rootEntry("api", "getCoreAPIVersions", "get available API versions", "core", &metav1.APIVersions{}),
+		rootEntry("apis", "getAPIVersions", "get available API versions", "apis", &metav1.APIGroupList{}),
 		s.entry("version", func() []path { return []path{versions} }),
 	}
 }
 
 // DescribeIssuer adds the documents for the verification of service account tokens.
 func (s *Service) DescribeIssuer() {
-	one := func(at, id, description, tagName, media string) *entry {
+	issuerEntry := func(at, id, description, tagName, media string) *entry {
 		p := path{path: "/" + at + "/", operations: []operation{{
 			method: http.MethodGet, id: id, description: description, tag: tagName, result: &model{},
 			codes: []int{http.StatusOK}, produces: []string{media},
@@ -172,9 +172,9 @@ func (s *Service) DescribeIssuer() {
 		return s.entry(at, func() []path { return []path{p} })
 	}
 	s.builtIn = append(s.builtIn,
-		one(".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration",
+		issuerEntry(".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration",
 			"get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", "WellKnown", api.MediaJSON),
-		one("openid/v1/jwks", "getServiceAccountIssuerOpenIDKeyset",
+		issuerEntry("openid/v1/jwks", "getServiceAccountIssuerOpenIDKeyset",
 			"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", "openid", "application/jwk-set+json"))
 	s.Replace(nil, nil)
 }
@@ -186,7 +186,7 @@ func (s *Service) groupRoot(group string) *entry {
 	})
 }
 
-// entry returns the entry of a built-in group version, or of a path beside the groups.
+// entry returns the entry of a built-in group version, or of a path outside of groups.
 func (s *Service) entry(at string, paths func() []path) *entry {
 	e := &entry{path: at, paths: paths}
 	e.doc = s.packer.newDocument(s.v3Slots, func(r *Reading) ([]byte, error) {
@@ -194,8 +194,8 @@ func (s *Service) entry(at string, paths func() []path) *entry {
 		if err != nil {
 			return nil, err
 		}
-		m := newModels(facts, s.kindsOf(allVersions(facts)), true, s.enums)
-		doc := newV3(e.paths(), m, nil, spec.InfoProps{Title: apiTitle, Version: s.release})
+		models := newModels(facts, s.kindsOf(allVersions(facts)), true, s.enums)
+		doc := newV3(e.paths(), models, nil, spec.InfoProps{Title: apiTitle, Version: s.release})
 		doc.Components.SecuritySchemes = securitySchemes()
 		return doc.MarshalJSON()
 	}, v3Proto)
@@ -214,13 +214,13 @@ func (s *Service) Replace(groups []Group, others []RemoteGroupVersion) {
 	}
 	for i := range groups {
 		g := &groups[i]
-		at := apiPath(g.GroupVersion)
-		if described[at] {
+		path := apiPath(g.GroupVersion)
+		if described[path] {
 			continue
 		}
-		described[at] = true
+		described[path] = true
 		if old != nil && g.Hash != "" {
-			if e := old.byPath[at]; e != nil && e.hash == g.Hash {
+			if e := old.byPath[path]; e != nil && e.hash == g.Hash {
 				next.entries = append(next.entries, e)
 				continue
 			}
@@ -231,12 +231,12 @@ func (s *Service) Replace(groups []Group, others []RemoteGroupVersion) {
 		next.byPath[e.path] = e
 	}
 	for _, o := range others {
-		if at := apiPath(o.GroupVersion); !described[at] {
-			next.others[at] = o
+		if path := apiPath(o.GroupVersion); !described[path] {
+			next.others[path] = o
 		}
 	}
 	if old != nil && slices.Equal(old.entries, next.entries) {
-		next.v2 = old.v2 // only the documents of other servers changed
+		next.v2 = old.v2 // only the documents of other servers have changed
 		s.current.Store(next)
 		return
 	}

@@ -48,49 +48,49 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 		defer s.mu.Unlock()
 		return *s.built, nil
 	}
-	m := s.pending
-	if m == nil {
-		within, stop := context.WithCancel(request.Detach(ctx))
-		m = &pendingBuild[T]{stop: stop, done: make(chan struct{})}
-		s.pending = m
-		go s.run(within, m, work)
+	build := s.pending
+	if build == nil {
+		buildCtx, stop := context.WithCancel(request.Detach(ctx))
+		build = &pendingBuild[T]{stop: stop, done: make(chan struct{})}
+		s.pending = build
+		go s.run(buildCtx, build, work)
 	}
-	m.waiting++
+	build.waiting++
 	s.mu.Unlock()
-	defer s.leave(m)
+	defer s.stopWaiting(build)
 	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
 		select {
-		case <-m.done:
+		case <-build.done:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	})
 	if err != nil {
-		var none T
-		return none, err
+		var zero T
+		return zero, err
 	}
-	return m.value, m.err
+	return build.value, build.err
 }
 
-// leave ends the wait of one caller. A build that has not started is canceled when its last caller
+// stopWaiting ends the wait of one caller. A build that has not started is canceled when its last caller
 // leaves.
-func (s *shared[T]) leave(m *pendingBuild[T]) {
+func (s *shared[T]) stopWaiting(build *pendingBuild[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.waiting--
-	if m.waiting > 0 || m.started {
+	build.waiting--
+	if build.waiting > 0 || build.started {
 		return
 	}
-	m.stop()
-	if s.pending == m {
+	build.stop()
+	if s.pending == build {
 		s.pending = nil
 	}
 }
 
 // run builds the value after it has acquired a slot.
-func (s *shared[T]) run(ctx context.Context, m *pendingBuild[T], work func(context.Context) (T, error)) {
-	defer m.stop()
+func (s *shared[T]) run(ctx context.Context, build *pendingBuild[T], work func(context.Context) (T, error)) {
+	defer build.stop()
 	if s.slots != nil {
 		select {
 		case s.slots <- struct{}{}:
@@ -98,30 +98,30 @@ func (s *shared[T]) run(ctx context.Context, m *pendingBuild[T], work func(conte
 			runtime.Gosched() // lets short requests run between consecutive builds
 		case <-ctx.Done():
 		}
-		if !s.begin(m) {
+		if !s.begin(build) {
 			return
 		}
 	}
 	value, err := runProtected(ctx, work)
-	m.value = value
-	m.err = err
+	build.value = value
+	build.err = err
 	s.mu.Lock()
 	if err == nil {
 		s.built = &value // a copy, because m references the first request
 	}
-	if s.pending == m {
+	if s.pending == build {
 		s.pending = nil
 	}
 	s.mu.Unlock()
-	close(m.done)
+	close(build.done)
 }
 
 // begin marks the build as started. It returns false if no caller waits any more.
-func (s *shared[T]) begin(m *pendingBuild[T]) bool {
+func (s *shared[T]) begin(build *pendingBuild[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.started = m.waiting > 0
-	return m.started
+	build.started = build.waiting > 0
+	return build.started
 }
 
 // runProtected runs work and converts a panic into an error, because no request handler would
@@ -136,27 +136,27 @@ func runProtected[T any](ctx context.Context, work func(context.Context) (T, err
 }
 
 // value returns the schema of a field's type.
-func (m *models) value(t reflect.Type) spec.Schema {
+func (build *models) value(t reflect.Type) spec.Schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		return m.ref(t)
+		return build.ref(t)
 	case reflect.Slice, reflect.Array:
 		if t.Elem().Kind() == reflect.Uint8 {
 			return *spec.StrFmtProperty("byte")
 		}
-		items := m.element(t.Elem())
+		items := build.element(t.Elem())
 		return *spec.ArrayProperty(&items)
 	case reflect.Map:
-		items := m.element(t.Elem())
+		items := build.element(t.Elem())
 		return *spec.MapProperty(&items)
 	case reflect.Bool:
 		return *spec.BooleanProperty()
 	case reflect.String:
 		s := *spec.StringProperty()
-		for _, v := range m.enum(t) {
+		for _, v := range build.enum(t) {
 			s.Enum = append(s.Enum, v.Text)
 		}
 		return s
@@ -172,23 +172,23 @@ func (m *models) value(t reflect.Type) spec.Schema {
 }
 
 // element returns the schema of the elements of a list or map.
-func (m *models) element(t reflect.Type) spec.Schema {
-	s := m.value(t)
-	if m.v3 && m.facts != nil {
+func (build *models) element(t reflect.Type) spec.Schema {
+	s := build.value(t)
+	if build.v3 && build.facts != nil {
 		s.Default = zero(t, false)
 	}
-	return m.wrapped(s)
+	return build.wrapped(s)
 }
 
 // enum returns the values of a string type, or nil if any value is allowed.
-func (m *models) enum(t reflect.Type) []typefacts.Value {
+func (build *models) enum(t reflect.Type) []typefacts.Value {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if m.facts == nil || !m.enums || t.Kind() != reflect.String {
+	if build.facts == nil || !build.enums || t.Kind() != reflect.String {
 		return nil
 	}
-	return m.facts.Enum(fullName(t))
+	return build.facts.Enum(fullName(t))
 }
 
 // zero returns the JSON value of an unset field, or nil if it is omitted or null.

@@ -45,12 +45,12 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 		c := send(t, s, "/openapi/v3", "", true, nil)
 		synctest.Wait()
 		if n := begun.Load(); n != 2 {
-			t.Errorf("got %d concurrent builds on 3 processors", n)
+			t.Errorf("got %d concurrent builds on 3 processors, want 2", n)
 		}
 		close(gate)
 		synctest.Wait()
 		if !c.ended() || begun.Load() != 6 {
-			t.Errorf("got ended %t, %d builds", c.ended(), begun.Load())
+			t.Errorf("got ended %t, %d builds, want 6", c.ended(), begun.Load())
 		}
 	})
 }

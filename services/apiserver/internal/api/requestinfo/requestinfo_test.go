@@ -119,7 +119,7 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	if o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds); !slices.Equal(o.Beyond, []string{"x", "", "y"}) {
-		t.Errorf("got proxied path %q", o.Beyond)
+		t.Errorf("got proxied path %q, want %v", o.Beyond, []string{"x", "", "y"})
 	}
 }
 
@@ -134,7 +134,7 @@ func TestLongRunning(t *testing.T) {
 	} {
 		method, target, _ := strings.Cut(path, " ")
 		if got := requestinfo.Resolve(httptest.NewRequest(method, target, nil), kinds).LongRunning(); got != want {
-			t.Errorf("%s: got %v", path, got)
+			t.Errorf("%s: got %v, want %v", path, got, want)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *r
 	}
 	old := strings.Contains("/"+strings.Trim(r.URL.Path, "/"), "/"+o.Version+"/watch/")
 	if got, want := spelled(o, old), strings.Trim(r.URL.Path, "/"); got != want {
-		t.Errorf("%s %q: got path %q", r.Method, r.URL.Path, got)
+		t.Errorf("%s %q: got path %q, want %v", r.Method, r.URL.Path, got, want)
 	}
 	if o.Target.GVR() != o.GVR() {
 		t.Errorf("%q: authorized for %s, executed on %s", r.URL.Path, o.GVR(), o.Target.GVR())
@@ -200,7 +200,7 @@ func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *r
 	if o.Collection && !old && o.Name != "" {
 		sel, err := fields.ParseSelector(o.FieldSelector)
 		if name, ok := sel.RequiresExactMatch("metadata.name"); err != nil || !ok || name != o.Name || o.Verb == "deletecollection" {
-			t.Errorf("%s %q: authorized for the name %q only", o.Verb, r.URL, o.Name)
+			t.Errorf("%s %q: authorized for the name %q only, want %v", o.Verb, r.URL, o.Name, name)
 		}
 	}
 }

@@ -14,8 +14,8 @@ const MaxRequirements = 1000
 
 // Crowded reports whether the selectors exceed MaxRequirements. Such a request is rejected without
 // parsing the selectors, before it is authorized.
-func (o *Info) Crowded() bool {
-	return requirements(MaxRequirements, o.FieldSelector, o.LabelSelector) > MaxRequirements
+func (i *Info) Crowded() bool {
+	return requirements(MaxRequirements, i.FieldSelector, i.LabelSelector) > MaxRequirements
 }
 
 // Requirements counts the requirements of selectors without parsing them.
@@ -72,12 +72,12 @@ func (s *Selectors) Fields() (fields.Selector, error) {
 
 // Selectors returns the two texts as selectors. It reuses the parsed ones if the texts equal those
 // of the operation.
-func (o *Info) Selectors(label, field string) *Selectors {
-	if s := o.selectors; s != nil && s.label == label && s.field == field {
+func (i *Info) Selectors(label, field string) *Selectors {
+	if s := i.selectors; s != nil && s.label == label && s.field == field {
 		return s
 	}
 	return &Selectors{label: label, field: field}
 }
 
 // OwnSelectors returns the selectors of the operation.
-func (o *Info) OwnSelectors() *Selectors { return o.Selectors(o.LabelSelector, o.FieldSelector) }
+func (i *Info) OwnSelectors() *Selectors { return i.Selectors(i.LabelSelector, i.FieldSelector) }

@@ -147,7 +147,7 @@ func TestCheckDefaultsEvaluatesRules(t *testing.T) {
 	}
 	errs := CheckDefaults(t.Context(), field.NewPath("x"), &s, false, rules)
 	if !slices.Equal(calls, []string{"1", "2"}) || len(errs) != 1 || errs[0].Field != "x.properties[b].default" {
-		t.Errorf("got calls %q, errors %v", calls, errs)
+		t.Errorf("got calls %q, errors %v, want %v", calls, errs, []string{"1", "2"})
 	}
 }
 

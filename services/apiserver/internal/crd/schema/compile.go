@@ -33,14 +33,14 @@ func compile(s *v1.JSONSchemaProps, budget *PatternBudget, defaults bool) (*Prog
 		return nil, err
 	}
 	c.program.nodes = slices.Clip(c.program.nodes)
-	if err := c.fallbacks(s, root, outside); err != nil {
+	if err := c.setDefaults(s, root, outside); err != nil {
 		return nil, err
 	}
 	c.program.measure()
 	return c.program, nil
 }
 
-// measure computes the sizes of the defaults.
+// measure computes maxDefaults and maxDefault.
 func (p *Program) measure() {
 	for i := range p.nodes {
 		filled := 0
@@ -59,9 +59,9 @@ type compiler struct {
 	budget  *budgetShare
 }
 
-// add appends the node of a schema and the nodes below it. spine states that the schema is not
-// within allOf, anyOf, oneOf or not.
-func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (NodeIndex, error) {
+// add appends the node of a schema and those of the schemas within it. structural states that the schema is
+// not within allOf, anyOf, oneOf or not.
+func (c *compiler) add(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error) {
 	at := NodeIndex(len(c.program.nodes))
 	c.program.nodes = append(c.program.nodes, node{items: noNode, values: noNode})
 	n := node{
@@ -79,8 +79,8 @@ func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (NodeIndex, error) {
 	if n.enum, err = enumOf(s); err != nil {
 		return noNode, err
 	}
-	n.enumIndex = indexOf(n.enum)
-	if err := c.below(&n, s, spine); err != nil {
+	n.enumIndex = newEnumIndex(n.enum)
+	if err := c.addChildren(&n, s, structural); err != nil {
 		return noNode, err
 	}
 	if n.combination, err = c.combination(s); err != nil {
@@ -192,8 +192,8 @@ func enumOf(s *v1.JSONSchemaProps) ([]enumValue, error) {
 	return list, nil
 }
 
-// below adds properties, additional properties and items.
-func (c *compiler) below(n *node, s *v1.JSONSchemaProps, spine bool) error {
+// addChildren adds the schemas of properties, additional properties and items.
+func (c *compiler) addChildren(n *node, s *v1.JSONSchemaProps, structural bool) error {
 	names := make([]string, 0, len(s.Properties))
 	for name := range s.Properties {
 		names = append(names, name)
@@ -201,24 +201,24 @@ func (c *compiler) below(n *node, s *v1.JSONSchemaProps, spine bool) error {
 	slices.Sort(names)
 	for _, name := range names {
 		sub := s.Properties[name]
-		at, err := c.add(&sub, spine)
+		child, err := c.add(&sub, structural)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		n.props = append(n.props, prop{name: name, node: at})
-		c.inherit(n, at)
-		n.hasDefaults = n.hasDefaults || spine && hasDefault(&sub)
+		n.props = append(n.props, prop{name: name, node: child})
+		c.inherit(n, child)
+		n.hasDefaults = n.hasDefaults || structural && hasDefault(&sub)
 	}
-	if a := s.AdditionalProperties; a != nil && (spine || !c.program.defaults) {
+	if a := s.AdditionalProperties; a != nil && (structural || !c.program.defaults) {
 		switch {
 		case a.Schema != nil:
 			n.additional = typed
-			at, err := c.add(a.Schema, spine)
+			child, err := c.add(a.Schema, structural)
 			if err != nil {
 				return fmt.Errorf("additionalProperties: %w", err)
 			}
-			n.values = at
-			c.inherit(n, at)
+			n.values = child
+			c.inherit(n, child)
 		case a.Allows:
 			n.additional = always
 		default:
@@ -226,16 +226,17 @@ func (c *compiler) below(n *node, s *v1.JSONSchemaProps, spine bool) error {
 		}
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		at, err := c.add(s.Items.Schema, spine)
+		child, err := c.add(s.Items.Schema, structural)
 		if err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
-		n.items = at
-		c.inherit(n, at)
+		n.items = child
+		c.inherit(n, child)
 	}
 	return nil
 }
 
+// inherit sets what n contains because the node from is below it.
 func (c *compiler) inherit(n *node, from NodeIndex) {
 	sub := &c.program.nodes[from]
 	n.containsSetsOrMaps = n.containsSetsOrMaps || sub.containsSetsOrMaps
@@ -253,13 +254,13 @@ func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 	}
 	m := &combination{not: noNode}
 	var err error
-	if m.allOf, err = c.list(s.AllOf); err != nil {
+	if m.allOf, err = c.addAll(s.AllOf); err != nil {
 		return nil, fmt.Errorf("allOf: %w", err)
 	}
-	if m.anyOf, err = c.list(s.AnyOf); err != nil {
+	if m.anyOf, err = c.addAll(s.AnyOf); err != nil {
 		return nil, fmt.Errorf("anyOf: %w", err)
 	}
-	if m.oneOf, err = c.list(s.OneOf); err != nil {
+	if m.oneOf, err = c.addAll(s.OneOf); err != nil {
 		return nil, fmt.Errorf("oneOf: %w", err)
 	}
 	if s.Not != nil {
@@ -270,26 +271,26 @@ func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 	return m, nil
 }
 
-// list compiles a list of schemas.
-func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
-	var places []NodeIndex
+// addAll compiles a list of schemas.
+func (c *compiler) addAll(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
+	var nodes []NodeIndex
 	for i := range schemas {
-		at, err := c.add(&schemas[i], false)
+		node, err := c.add(&schemas[i], false)
 		if err != nil {
 			return nil, err
 		}
-		places = append(places, at)
+		nodes = append(nodes, node)
 	}
-	return places, nil
+	return nodes, nil
 }
 
-// fallbacks sets the default values, innermost first. Each default is shaped by its own schema, so
+// setDefaults sets the default values, innermost first. Each default is shaped by its own schema, so
 // that it can be inserted unchanged.
-func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at NodeIndex, m metaPlace) error {
+func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPosition) error {
 	n := &c.program.nodes[at]
 	for i, p := range n.props {
 		sub := s.Properties[p.name]
-		if err := c.fallbacks(&sub, p.node, m.below(s, p.name)); err != nil {
+		if err := c.setDefaults(&sub, p.node, m.below(s, p.name)); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if c.program.nodes[p.node].defaultValue != nil {
@@ -297,12 +298,12 @@ func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at NodeIndex, m metaPlace) e
 		}
 	}
 	if n.values != noNode {
-		if err := c.fallbacks(s.AdditionalProperties.Schema, n.values, m.below(s, "")); err != nil {
+		if err := c.setDefaults(s.AdditionalProperties.Schema, n.values, m.below(s, "")); err != nil {
 			return fmt.Errorf("additionalProperties: %w", err)
 		}
 	}
 	if n.items != noNode {
-		if err := c.fallbacks(s.Items.Schema, n.items, m.below(s, "")); err != nil {
+		if err := c.setDefaults(s.Items.Schema, n.items, m.below(s, "")); err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
 	}

@@ -29,14 +29,14 @@ func CheckDefaults(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps,
 	if !anyDefault(s) {
 		return nil
 	}
-	whole := *s
-	whole.XEmbeddedResource = true // the resource itself has a type and metadata
-	p, err := compile(&whole, new(PatternBudget), true)
+	resource := *s
+	resource.XEmbeddedResource = true // the resource itself has a type and metadata
+	p, err := compile(&resource, new(PatternBudget), true)
 	if err != nil {
 		return field.ErrorList{field.Invalid(path, "", err.Error())}
 	}
 	c := defaultsCheck{ctx: ctx, program: p, requirePruned: requirePruned, rules: rules, budget: RulesBudget}
-	c.node(path, &whole, root, &surrounding{root: root})
+	c.node(path, &resource, root, &enclosingResource{root: root})
 	return c.errs
 }
 
@@ -64,8 +64,8 @@ type defaultsCheck struct {
 	errs          field.ErrorList
 }
 
-// surrounding is the resource that contains a schema.
-type surrounding struct {
+// enclosingResource is the resource that contains a schema.
+type enclosingResource struct {
 	root NodeIndex
 	// meta states that the schema describes the type or metadata of the resource, or a part of it.
 	// steps is the path to it.
@@ -73,12 +73,12 @@ type surrounding struct {
 	steps []string // property names; "" for an item
 }
 
-func (s *surrounding) below(name string, meta bool) *surrounding {
-	return &surrounding{root: s.root, meta: s.meta || meta, steps: append(slices.Clone(s.steps), name)}
+func (s *enclosingResource) below(name string, meta bool) *enclosingResource {
+	return &enclosingResource{root: s.root, meta: s.meta || meta, steps: append(slices.Clone(s.steps), name)}
 }
 
-// object returns the resource with a value at the steps.
-func (s *surrounding) object(value []byte) []byte {
+// shapeObject returns the resource with a value at the steps.
+func (s *enclosingResource) object(value []byte) []byte {
 	for i := len(s.steps) - 1; i >= 0; i-- {
 		name := s.steps[i]
 		switch {
@@ -87,14 +87,14 @@ func (s *surrounding) object(value []byte) []byte {
 		case i > 0:
 			value = slices.Concat([]byte{'{'}, jsontext.AppendString(nil, name), []byte{':'}, value, []byte{'}'})
 		default:
-			value = typed1(name, value)
+			value = resourceWithMember(name, value)
 		}
 	}
 	return value
 }
 
-// typed1 returns a resource with its type and one more member.
-func typed1(name string, value []byte) []byte {
+// resourceWithMember returns a resource with its type and one more member.
+func resourceWithMember(name string, value []byte) []byte {
 	out := append(append(jsontext.AppendString([]byte{'{'}, name), ':'), value...)
 	if name != "apiVersion" {
 		out = append(out, `,"apiVersion":"validation/v1"`...)
@@ -108,16 +108,16 @@ func typed1(name string, value []byte) []byte {
 func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
 
 // node checks the default of a schema, and the defaults below it.
-func (c *defaultsCheck) node(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
+func (c *defaultsCheck) node(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
 	n := &c.program.nodes[node]
 	if n.embedded {
-		around = &surrounding{root: node}
+		enclosing = &enclosingResource{root: node}
 	}
 	if hasDefault(s) {
-		c.value(path.Child("default"), s, node, around)
+		c.value(path.Child("default"), s, node, enclosing)
 	}
 	if n.items != noNode && c.budget >= 0 {
-		c.node(path.Child("items"), s.Items.Schema, n.items, around.below("", false))
+		c.node(path.Child("items"), s.Items.Schema, n.items, enclosing.below("", false))
 	}
 	for i, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		if c.budget < 0 {
@@ -125,12 +125,12 @@ func (c *defaultsCheck) node(path *field.Path, s *v1.JSONSchemaProps, node NodeI
 		}
 		sub := s.Properties[name]
 		meta := n.embedded && (name == "metadata" || name == "apiVersion" || name == "kind")
-		c.node(path.Child("properties").Key(name), &sub, n.props[i].node, around.below(name, meta))
+		c.node(path.Child("properties").Key(name), &sub, n.props[i].node, enclosing.below(name, meta))
 	}
 }
 
 // value checks one default. It stops after the first group of checks that reports errors.
-func (c *defaultsCheck) value(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
+func (c *defaultsCheck) value(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
 	d, err := tape.Parse(s.Default.Raw)
 	if err == nil && !d.Clean() {
 		d, err = d.Cleaned()
@@ -139,13 +139,13 @@ func (c *defaultsCheck) value(path *field.Path, s *v1.JSONSchemaProps, node Node
 		c.add(field.Invalid(path, string(s.Default.Raw), err.Error()))
 		return
 	}
-	if around.meta {
-		if problem := c.inMetadata(d, around); problem != nil {
+	if enclosing.meta {
+		if problem := c.checkMetadata(d, enclosing); problem != nil {
 			c.add(field.Invalid(path, d.Any(tape.Root), fmt.Sprintf("must result in valid metadata: %v", problem)))
 			return
 		}
 	} else {
-		if c.requirePruned && c.wouldPrune(d, node) {
+		if c.requirePruned && c.hasUnknownFields(d, node) {
 			c.add(field.Invalid(path, d.Any(tape.Root), "must not have unknown fields"))
 		}
 		cleaned, err := c.program.cleaned(d, node, path)
@@ -173,7 +173,7 @@ func (c *defaultsCheck) value(path *field.Path, s *v1.JSONSchemaProps, node Node
 	}
 	if c.rules != nil {
 		var errs field.ErrorList
-		errs, c.budget = c.rules(c.ctx, path, s, node == around.root, d.Raw(), c.budget)
+		errs, c.budget = c.rules(c.ctx, path, s, node == enclosing.root, d.Raw(), c.budget)
 		c.add(errs...)
 	}
 }
@@ -185,8 +185,8 @@ func asFieldError(path *field.Path, err error) *field.Error {
 	return field.Invalid(path, "", err.Error())
 }
 
-func (c *defaultsCheck) wouldPrune(d *tape.Doc, node NodeIndex) bool {
-	s := shaper{program: c.program, doc: d, raw: d.Raw(), parts: prunes}
+func (c *defaultsCheck) hasUnknownFields(d *tape.Doc, node NodeIndex) bool {
+	s := shaper{program: c.program, doc: d, raw: d.Raw(), operations: pruneUnknown}
 	s.value(node, tape.Root, prune)
 	return s.out != nil
 }
@@ -194,7 +194,7 @@ func (c *defaultsCheck) wouldPrune(d *tape.Doc, node NodeIndex) bool {
 // cleaned returns a document with the metadata of embedded resources cleaned. It returns a
 // *field.Error if the metadata is malformed.
 func (p *Program) cleaned(d *tape.Doc, at NodeIndex, base *field.Path) (*tape.Doc, error) {
-	s := shaper{program: p, doc: d, raw: d.Raw(), parts: cleans, base: base}
+	s := shaper{program: p, doc: d, raw: d.Raw(), operations: cleanMetadata, base: base}
 	s.value(at, tape.Root, keep)
 	if s.err != nil || s.out == nil {
 		return d, s.err
@@ -202,19 +202,19 @@ func (p *Program) cleaned(d *tape.Doc, at NodeIndex, base *field.Path) (*tape.Do
 	return tape.Parse(s.finish())
 }
 
-// inMetadata checks a default of a resource's type or metadata, within a resource that has nothing
+// checkMetadata checks a default of a resource's type or metadata, within a resource that has nothing
 // else.
-func (c *defaultsCheck) inMetadata(value *tape.Doc, around *surrounding) error {
-	d, err := tape.Parse(around.object(value.Raw()))
+func (c *defaultsCheck) checkMetadata(value *tape.Doc, enclosing *enclosingResource) error {
+	d, err := tape.Parse(enclosing.object(value.Raw()))
 	if err != nil {
 		return err
 	}
-	cleaned, err := c.program.cleaned(d, around.root, nil)
+	cleaned, err := c.program.cleaned(d, enclosing.root, nil)
 	if err != nil {
 		return err
 	}
 	w := walker{program: c.program, doc: cleaned}
-	w.embedded(around.root, tape.Root)
+	w.embedded(enclosing.root, tape.Root)
 	if len(w.errs) > 0 {
 		return status.Aggregated(w.errs)
 	}

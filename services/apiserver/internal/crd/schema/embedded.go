@@ -193,7 +193,7 @@ func (s *shaper) filledMeta(at NodeIndex, text []byte) []byte {
 		return nil
 	}
 	defer d.Release()
-	sub := shaper{program: s.program, doc: d, raw: text, options: s.options, parts: s.parts &^ cleans}
+	sub := shaper{program: s.program, doc: d, raw: text, options: s.options, operations: s.operations &^ cleanMetadata}
 	sub.value(at, tape.Root, keep)
 	if sub.err != nil {
 		s.fail(sub.err)

@@ -56,13 +56,13 @@ const (
 	root   NodeIndex = 0
 )
 
-// NoNode is the place of no schema. Root is the place of the resource's schema.
+// NoNode is the index of no node. Root is that of the resource's schema.
 const (
 	NoNode = noNode
 	Root   = root
 )
 
-// Property returns the place of a property's schema, or NoNode.
+// Property returns the node of a property's schema, or NoNode.
 func (p *Program) Property(at NodeIndex, name string) NodeIndex {
 	n := &p.nodes[at]
 	if i := n.propertyIndex(name); i >= 0 {
@@ -71,10 +71,10 @@ func (p *Program) Property(at NodeIndex, name string) NodeIndex {
 	return noNode
 }
 
-// Items returns the place of the items' schema, or NoNode.
+// Items returns the node of the items' schema, or NoNode.
 func (p *Program) Items(at NodeIndex) NodeIndex { return p.nodes[at].items }
 
-// Values returns the place of the schema of unnamed properties, or NoNode.
+// Values returns the node of the schema of unnamed properties, or NoNode.
 func (p *Program) Values(at NodeIndex) NodeIndex { return p.nodes[at].values }
 
 // additional is the rule of a schema for properties that it does not name.

@@ -65,17 +65,17 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 		result.Doc = cleaned
 		result.Changed = true
 	}
-	s := shaper{program: p, doc: d, raw: d.Raw(), options: o, parts: everything}
+	s := shaper{program: p, doc: d, raw: d.Raw(), options: o, operations: allOperations}
 	if o.Lenient {
-		s.parts = fills | cleans
+		s.operations = addDefaults | cleanMetadata
 	}
 	if o.Undefaulted {
-		s.parts &^= fills | nulls
+		s.operations &^= addDefaults | removeNulls
 	}
 	if o.KeepNulls {
-		s.parts &^= nulls
+		s.operations &^= removeNulls
 	}
-	s.resource()
+	s.shapeResource()
 	if s.err != nil {
 		return Shaped{}, s.err
 	}
@@ -106,22 +106,23 @@ const (
 // shaper copies a document with changes. out is nil until the first change. Then it holds the
 // changed copy of the document up to the offset copied.
 type shaper struct {
-	program *Program
-	doc     *tape.Doc
-	raw     []byte
-	options ShapeOptions
-	parts   parts
-	base    *field.Path // of the document, in errors
-	out     []byte
-	copied  int
-	steps   []step
-	unknown []string
+	program    *Program
+	doc        *tape.Doc
+	raw        []byte
+	options    ShapeOptions
+	operations operations
+	base       *field.Path // of the document, in errors
+	out        []byte
+	copied     int
+	steps      []step
+	unknown    []string
 	// unknownMeta holds the paths of unknown fields in embedded metadata.
 	unknownMeta  []string
 	reportedSize int // size of both in bytes
 	err          error
 }
 
+// isMeta reports whether a key is one that every resource has.
 func isMeta(d *tape.Doc, key tape.Ref) bool {
 	return d.IsText(key, "metadata") || d.IsText(key, "apiVersion") || d.IsText(key, "kind")
 }
@@ -141,24 +142,25 @@ func (s *shaper) replace(start, end int, text ...[]byte) {
 	}
 }
 
+// finish returns the changed document.
 func (s *shaper) finish() []byte { return append(s.out, s.raw[s.copied:]...) }
 
 // mode returns the mode of the outermost value.
 func (s *shaper) mode() mode {
-	if s.parts&prunes == 0 {
+	if s.operations&pruneUnknown == 0 {
 		return keep
 	}
 	return prune
 }
 
-func (s *shaper) resource() {
+func (s *shaper) shapeResource() {
 	if s.doc.Kind(tape.Root) != tape.Object {
 		return
 	}
-	s.object(root, tape.Root, s.mode(), true)
+	s.shapeObject(root, tape.Root, s.mode(), true)
 }
 
-// value shapes a value by the schema at a place.
+// value shapes a value by a schema, which may be noNode.
 func (s *shaper) value(at NodeIndex, v tape.Ref, m mode) {
 	if s.err != nil {
 		return
@@ -169,7 +171,7 @@ func (s *shaper) value(at NodeIndex, v tape.Ref, m mode) {
 	}
 	if at == noNode {
 		if m == prune {
-			s.empty(v)
+			s.pruneContents(v)
 		}
 		return
 	}
@@ -177,32 +179,33 @@ func (s *shaper) value(at NodeIndex, v tape.Ref, m mode) {
 		m = preserve
 	}
 	if kind == tape.Object {
-		s.object(at, v, m, false)
+		s.shapeObject(at, v, m, false)
 		return
 	}
-	s.array(at, v, m)
+	s.shapeArray(at, v, m)
 }
 
-// empty prunes a value that no schema describes. It empties objects.
-func (s *shaper) empty(v tape.Ref) {
+// pruneContents prunes a value that no schema describes: it removes the members of objects, also within
+// arrays.
+func (s *shaper) pruneContents(v tape.Ref) {
 	d := s.doc
 	switch d.Kind(v) {
 	case tape.Array:
-		s.each(v, func(item tape.Ref) { s.empty(item) })
+		s.forEachItem(v, func(item tape.Ref) { s.pruneContents(item) })
 	case tape.Object:
 		if d.Len(v) == 0 {
 			return
 		}
 		for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
-			s.report(k, stepValue)
+			s.reportUnknown(k, stepValue)
 		}
 		start, end := d.Span(v)
 		s.replace(start+1, end-1)
 	}
 }
 
-// each calls do for the items of an array, with the index on the path.
-func (s *shaper) each(array tape.Ref, do func(item tape.Ref)) {
+// forEachItem calls do for the items of an array while steps includes the index of the item.
+func (s *shaper) forEachItem(array tape.Ref, do func(item tape.Ref)) {
 	d := s.doc
 	n := int32(0)
 	for i, end := d.First(array), d.Next(array); i < end && s.err == nil; i = d.Next(i) {
@@ -213,7 +216,8 @@ func (s *shaper) each(array tape.Ref, do func(item tape.Ref)) {
 	}
 }
 
-func (s *shaper) report(key tape.Ref, kind stepKind) {
+// reportUnknown adds the path of an unknown field.
+func (s *shaper) reportUnknown(key tape.Ref, kind stepKind) {
 	if s.options.Unknown && len(s.unknown) < maxUnknown && s.reportedSize < maxErrorBytes {
 		at := unknownPath(s.doc, append(s.steps, step{kind: kind, key: key}))
 		s.unknown = append(s.unknown, at)
@@ -221,19 +225,19 @@ func (s *shaper) report(key tape.Ref, kind stepKind) {
 	}
 }
 
-// array shapes the items of an array.
-func (s *shaper) array(at NodeIndex, v tape.Ref, m mode) {
+// shapeArray shapes the items of an array.
+func (s *shaper) shapeArray(at NodeIndex, v tape.Ref, m mode) {
 	n := &s.program.nodes[at]
 	if n.items == noNode {
 		if m == prune {
-			s.empty(v)
+			s.pruneContents(v)
 		}
 		return
 	}
 	item := &s.program.nodes[n.items]
-	s.each(v, func(i tape.Ref) {
+	s.forEachItem(v, func(i tape.Ref) {
 		if s.doc.Kind(i) == tape.Null {
-			if !item.nullable && item.defaultValue != nil && s.parts&fills != 0 {
+			if !item.nullable && item.defaultValue != nil && s.operations&addDefaults != 0 {
 				start, end := s.doc.Span(i)
 				s.replace(start, end, item.defaultValue)
 			}
@@ -243,19 +247,19 @@ func (s *shaper) array(at NodeIndex, v tape.Ref, m mode) {
 	})
 }
 
-// metaPlace is the position of a schema relative to the metadata of an embedded resource.
+// metadataPosition tells where a schema stands relative to the metadata of an embedded resource.
 // Kubernetes prunes metadata by the fields of ObjectMeta, not by the schema.
-type metaPlace uint8
+type metadataPosition uint8
 
 const (
-	outside  metaPlace = iota
-	metadata           // the schema describes the metadata
-	within             // the schema describes a part of the metadata
+	outside  metadataPosition = iota
+	metadata                  // the schema describes the metadata
+	within                    // the schema describes a part of the metadata
 )
 
-// below returns the position of a schema within s: that of the named property, or of items or
+// addChildren returns the position of a schema within s: that of the named property, or of items or
 // values.
-func (m metaPlace) below(s *v1.JSONSchemaProps, name string) metaPlace {
+func (m metadataPosition) below(s *v1.JSONSchemaProps, name string) metadataPosition {
 	switch {
 	case m != outside:
 		return within
@@ -266,7 +270,7 @@ func (m metaPlace) below(s *v1.JSONSchemaProps, name string) metaPlace {
 }
 
 // shapeDefault fills in, prunes and cleans a default value by its own schema.
-func (p *Program) shapeDefault(at NodeIndex, raw []byte, m metaPlace) ([]byte, error) {
+func (p *Program) shapeDefault(at NodeIndex, raw []byte, m metadataPosition) ([]byte, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
@@ -276,11 +280,11 @@ func (p *Program) shapeDefault(at NodeIndex, raw []byte, m metaPlace) ([]byte, e
 			return nil, err
 		}
 	}
-	s := shaper{program: p, doc: d, raw: d.Raw(), options: ShapeOptions{DropMalformed: true}, parts: everything}
+	s := shaper{program: p, doc: d, raw: d.Raw(), options: ShapeOptions{DropMalformed: true}, operations: allOperations}
 	if m == outside {
 		s.value(at, tape.Root, prune)
 	} else {
-		s.parts &^= cleans
+		s.operations &^= cleanMetadata
 		s.value(at, tape.Root, keep)
 	}
 	if s.err != nil {

@@ -140,7 +140,7 @@ func TestShapeReports(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{"spec":{"type":"object"}}}`)
 	shaped, err := p.Shape(parse(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), ShapeOptions{Unknown: true})
 	if err != nil || !slices.Equal(shaped.Duplicates, []string{"b"}) || !slices.Equal(shaped.Unknown, []string{"b", "spec.a", "spec.z"}) {
-		t.Errorf("got %q, %q, %v", shaped.Duplicates, shaped.Unknown, err)
+		t.Errorf("got %q, %q, %v, want %v, %v", shaped.Duplicates, shaped.Unknown, err, []string{"b"}, []string{"b", "spec.a", "spec.z"})
 	}
 	lenient, err := p.Shape(parse(t, []byte(`{"spec":{"z":1},"b":null}`)), ShapeOptions{Unknown: true, Lenient: true})
 	if err != nil || lenient.Changed || lenient.Unknown != nil {
@@ -188,7 +188,7 @@ func TestHostile(t *testing.T) {
 	}
 	report := p.Check(d, nil, true, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
-		t.Errorf("got %d and %d errors", len(report.Schema), len(report.Lists))
+		t.Errorf("got %d and %d errors, want %v", len(report.Schema), len(report.Lists), maxErrors)
 	}
 	if again := p.Check(d, d, true, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
 		t.Errorf("unchanged: got %v", again.All()[0])
@@ -202,7 +202,7 @@ func TestHostile(t *testing.T) {
 		unknown.WriteString(`"u` + strings.Repeat("u", i%50) + string(rune(0x4e00+i)) + `":1,`)
 	}
 	if shaped, err := p.Shape(parse(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`)), ShapeOptions{Unknown: true}); err != nil || len(shaped.Unknown) != maxUnknown {
-		t.Errorf("got %d unknown fields, %v", len(shaped.Unknown), err)
+		t.Errorf("got %d unknown fields, %v, want %v", len(shaped.Unknown), err, maxUnknown)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestLazy(t *testing.T) {
 	one, err := l.Get()
 	two, _ := l.Get()
 	if err != nil || one != two || calls != 1 {
-		t.Errorf("got %d compilations, %v", calls, err)
+		t.Errorf("got %d compilations, %v, want 1", calls, err)
 	}
 	if _, err := Compile(&v1.JSONSchemaProps{Enum: []v1.JSON{{Raw: []byte("{")}}}); err == nil {
 		t.Error("invalid enum: got no error")
@@ -238,7 +238,7 @@ func TestLazy(t *testing.T) {
 func TestCleanMetadata(t *testing.T) {
 	out, unknown, err := objectmeta.Clean([]byte(`{"labels":{"b":"1","a":"2"},"name":"x","odd":1,"ownerReferences":[{"odd":2}]}`), true, false)
 	if err != nil || !slices.Equal(unknown, []string{"odd", "ownerReferences[0].odd"}) {
-		t.Errorf("got %s, %q, %v", out, unknown, err)
+		t.Errorf("got %s, %q, %v, want %v", out, unknown, err, []string{"odd", "ownerReferences[0].odd"})
 	}
 	same := []byte(`{"name":"x", "labels":{"b":"1"}}`)
 	if out, _, err := objectmeta.Clean(same, true, false); err != nil || &out[0] != &same[0] {

@@ -5,35 +5,35 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// parts is the set of operations of a shaper.
-type parts uint8
+// operations is the set of operations of a shaper.
+type operations uint8
 
 const (
-	prunes     parts = 1 << iota
-	fills            // adds defaults
-	nulls            // removes unwanted nulls
-	cleans           // cleans embedded metadata
-	everything = prunes | fills | nulls | cleans
+	pruneUnknown operations = 1 << iota
+	addDefaults
+	removeNulls   // that are not allowed
+	cleanMetadata // of embedded resources
+	allOperations = pruneUnknown | addDefaults | removeNulls | cleanMetadata
 )
 
-// member is the fate of an object's member.
-type member uint8
+// memberAction is what happens to a member of an object.
+type memberAction uint8
 
 const (
-	stays member = iota
-	goes
-	isFilled // the default replaces a null
+	keepMember memberAction = iota
+	removeMember
+	replaceByDefault // the default replaces a null
 )
 
-// object shapes the members of an object, and adds defaults for missing ones.
-func (s *shaper) object(at NodeIndex, v tape.Ref, m mode, resource bool) {
+// shapeObject shapes the members of an object, and adds defaults for missing ones.
+func (s *shaper) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool) {
 	n := &s.program.nodes[at]
 	d := s.doc
 	if m == prune && n.preserve {
 		m = preserve
 	}
 	var seen indexSet
-	filling := n.hasDefaults && s.parts&fills != 0
+	filling := n.hasDefaults && s.operations&addDefaults != 0
 	if filling {
 		seen = newIndexSet(len(n.props))
 	}
@@ -56,47 +56,47 @@ func (s *shaper) object(at NodeIndex, v tape.Ref, m mode, resource bool) {
 			continue
 		}
 		switch s.decide(n, sub, i >= 0, meta, k, m) {
-		case goes:
+		case removeMember:
 			s.drop(k, last, kept, end)
-		case isFilled:
+		case replaceByDefault:
 			s.replace(valueStart, valueEnd, s.program.nodes[sub].defaultValue)
 			kept++
-		case stays:
+		case keepMember:
 			kept++
-			s.member(n, sub, i >= 0, meta, k, m)
+			s.shapeMember(n, sub, i >= 0, meta, k, m)
 		}
 		last = valueEnd
 	}
 	if filling {
-		s.fill(n, &seen, last, end-1, kept)
+		s.appendDefaults(n, &seen, last, end-1, kept)
 	}
 }
 
-// decide decides on a member. sub is the place of its schema. named states whether the schema names
-// the property.
-func (s *shaper) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) member {
+// decide returns what happens to a member. sub is the node of its schema. named states whether the schema
+// of the object names the property, meta whether it is metadata, apiVersion or kind of a resource.
+func (s *shaper) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) memberAction {
 	if m == prune && !named && !meta && n.additional == unspecified {
-		s.report(key, stepValue)
-		return goes
+		s.reportUnknown(key, stepValue)
+		return removeMember
 	}
 	if sub != noNode && s.doc.Kind(key+1) == tape.Null {
 		child := &s.program.nodes[sub]
 		switch {
 		case child.nullable:
-		case child.defaultValue != nil && s.parts&fills != 0:
-			return isFilled
-		case child.defaultValue == nil && s.parts&nulls != 0:
-			return goes
+		case child.defaultValue != nil && s.operations&addDefaults != 0:
+			return replaceByDefault
+		case child.defaultValue == nil && s.operations&removeNulls != 0:
+			return removeMember
 		}
 	}
-	if meta && s.parts&cleans != 0 && s.badType(key) {
-		return goes
+	if meta && s.operations&cleanMetadata != 0 && s.badType(key) {
+		return removeMember
 	}
-	return stays
+	return keepMember
 }
 
-// drop removes a member and a comma: the one before it if an earlier member is kept, else the one
-// after it.
+// drop removes a member and one comma: the comma before it if an earlier member is kept, else the comma
+// after it. last is the end of the last member before it, end that of the object.
 func (s *shaper) drop(key tape.Ref, last, kept, end int) {
 	keyStart, _ := s.doc.Span(key)
 	_, valueEnd := s.doc.Span(key + 1)
@@ -114,19 +114,19 @@ func (s *shaper) drop(key tape.Ref, last, kept, end int) {
 	s.replace(max(keyStart, s.copied), stop)
 }
 
-// member shapes the value of a member that stays.
-func (s *shaper) member(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) {
+// memberAction shapes the value of a member that stays.
+func (s *shaper) shapeMember(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) {
 	kind := stepValue
 	if named {
 		kind = stepProp
 	}
 	s.steps = append(s.steps, step{kind: kind, key: key})
 	switch {
-	case meta && s.parts&cleans != 0:
+	case meta && s.operations&cleanMetadata != 0:
 		s.embeddedMeta(sub, key)
 	case meta:
 	case !named && n.additional == unspecified:
-		// No schema describes it, and it stays unchanged.
+		// No schema describes the value. It is kept unchanged.
 	case m == keep:
 		s.value(sub, key+1, keep)
 	default:
@@ -135,13 +135,14 @@ func (s *shaper) member(n *node, sub NodeIndex, named, meta bool, key tape.Ref, 
 	s.steps = s.steps[:len(s.steps)-1]
 }
 
-// fill appends the defaults of missing properties.
-func (s *shaper) fill(n *node, seen *indexSet, last, brace, kept int) {
+// appendDefaults appends the defaults of missing properties. last is the end of the last member, brace
+// the offset of the closing brace, kept the number of members.
+func (s *shaper) appendDefaults(n *node, seen *indexSet, last, brace, kept int) {
 	for _, i := range n.filled {
 		if seen.has(int(i)) {
 			continue
 		}
-		fallback := s.program.nodes[n.props[i].node].defaultValue
+		defaultValue := s.program.nodes[n.props[i].node].defaultValue
 		at := brace
 		if kept > 0 && last > s.copied {
 			at = last
@@ -153,7 +154,7 @@ func (s *shaper) fill(n *node, seen *indexSet, last, brace, kept int) {
 			comma = []byte{','}
 		}
 		kept++
-		s.replace(at, at, comma, jsontext.AppendString(nil, n.props[i].name), []byte{':'}, fallback)
+		s.replace(at, at, comma, jsontext.AppendString(nil, n.props[i].name), []byte{':'}, defaultValue)
 		last = at
 	}
 }

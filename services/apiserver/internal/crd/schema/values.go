@@ -11,7 +11,7 @@ import (
 )
 
 // typeOf returns the type of a value and its name in schemas.
-func typeOf(d *tape.Doc, v tape.Ref, kind tape.Kind) (types, string) {
+func typeOf(d *tape.Doc, value tape.Ref, kind tape.Kind) (types, string) {
 	switch kind {
 	case tape.Object:
 		return typeObject, "object"
@@ -20,7 +20,7 @@ func typeOf(d *tape.Doc, v tape.Ref, kind tape.Kind) (types, string) {
 	case tape.String:
 		return typeString, "string"
 	case tape.Number:
-		if _, ok := d.Int(v); ok {
+		if _, ok := d.Int(value); ok {
 			return typeInteger, "integer"
 		}
 		return typeNumber, "number"
@@ -30,26 +30,26 @@ func typeOf(d *tape.Doc, v tape.Ref, kind tape.Kind) (types, string) {
 
 // checkType checks the type, and the format where it denotes a type. A string or array always
 // passes if the schema has a format and is not numeric.
-func (c *checker) checkType(n *node, v tape.Ref, kind tape.Kind) bool {
-	is, name := typeOf(c.doc, v, kind)
+func (c *checker) checkType(n *node, value tape.Ref, kind tape.Kind) bool {
+	is, name := typeOf(c.doc, value, kind)
 	numbers := n.types & (typeNumber | typeInteger)
-	fits := n.types&is != 0 ||
+	matches := n.types&is != 0 ||
 		is == typeInteger && n.types&typeNumber != 0 ||
-		is == typeNumber && n.types&typeInteger != 0 && swag.IsFloat64AJSONInteger(c.doc.Float(v))
+		is == typeNumber && n.types&typeInteger != 0 && swag.IsFloat64AJSONInteger(c.doc.Float(value))
 	if n.text != nil && n.text.format != "" {
 		if kind == tape.String || kind == tape.Array {
 			if numbers == 0 {
 				return true
 			}
-		} else if format := formatOf(is); !fits && n.text.format != format {
+		} else if format := formatOf(is); !matches && n.text.format != format {
 			c.wrongType(n.text.format, format)
 			return false
 		}
 	}
-	if !fits {
+	if !matches {
 		c.wrongType(n.typeText, name)
 	}
-	return fits
+	return matches
 }
 
 // formatOf returns the format of the Go type for a JSON type.
@@ -64,38 +64,38 @@ func formatOf(is types) string {
 }
 
 // checkText checks a string and returns the number of checks beyond the first.
-func (c *checker) checkText(n *node, v tape.Ref) int {
+func (c *checker) checkText(n *node, value tape.Ref) int {
 	t := n.text
 	if t == nil {
 		return 0
 	}
-	c.checkLengths(t, v)
+	c.checkLengths(t, value)
 	if !t.knownFormat {
 		return 0
 	}
-	if text := c.doc.String(v); !hasFormat(t.format, text) {
+	if text := c.doc.String(value); !hasFormat(t.format, text) {
 		c.wrongType(t.format, text)
 	}
 	return 1
 }
 
 // checkLengths checks the length of a string.
-func (c *checker) checkLengths(t *textRules, v tape.Ref) {
+func (c *checker) checkLengths(t *textRules, value tape.Ref) {
 	if t.maxLength != nil || t.minLength != nil {
-		length := int64(c.doc.Runes(v))
+		length := int64(c.doc.Runes(value))
 		if t.maxLength != nil && length > *t.maxLength {
 			c.add(func(at *field.Path, name string) *field.Error { return field.TooLong(at, "", int(*t.maxLength)) })
 			return
 		}
 		if t.minLength != nil && length < *t.minLength {
-			c.invalid(func() any { return c.doc.String(v) }, "should be at least %d chars long", *t.minLength)
+			c.invalid(func() any { return c.doc.String(value) }, "should be at least %d chars long", *t.minLength)
 			return
 		}
 	}
 	if t.pattern == nil {
 		return
 	}
-	text := c.doc.String(v)
+	text := c.doc.String(value)
 	p := c.compiled(t.pattern)
 	switch {
 	case p != nil && p.err != nil:
@@ -107,23 +107,23 @@ func (c *checker) checkLengths(t *textRules, v tape.Ref) {
 	}
 }
 
-func (c *checker) checkNumber(n *node, v tape.Ref) {
+func (c *checker) checkNumber(n *node, value tape.Ref) {
 	b := n.bounds
 	if b == nil {
 		return
 	}
-	if i, ok := c.doc.Int(v); ok {
+	if i, ok := c.doc.Int(value); ok {
 		c.checkInt(b, i)
 		return
 	}
-	c.checkFloat(b, c.doc.Float(v))
+	c.checkFloat(b, c.doc.Float(value))
 }
 
 // checkInt compares as integers: bounds lose their fractions.
 func (c *checker) checkInt(b *bounds, i int64) {
 	if b.multipleOf != nil {
 		if factor := int64(*b.multipleOf); factor <= 0 {
-			c.badFactor(factor)
+			c.addInvalidFactor(factor)
 		} else if i%factor != 0 {
 			c.invalid(func() any { return i }, "should be a multiple of %v", factor)
 		}
@@ -160,7 +160,7 @@ func (c *checker) checkFloat(b *bounds, f float64) {
 // checkMultiple checks multipleOf.
 func (c *checker) checkMultiple(factor, f float64) {
 	if factor <= 0 {
-		c.badFactor(factor)
+		c.addInvalidFactor(factor)
 		return
 	}
 	times := f / factor
@@ -172,7 +172,7 @@ func (c *checker) checkMultiple(factor, f float64) {
 	}
 }
 
-func (c *checker) badFactor(factor any) {
+func (c *checker) addInvalidFactor(factor any) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		return field.Invalid(at, factor, fmt.Sprintf("factor MultipleOf declared for %s must be positive: %v", name, factor))
 	})
@@ -211,15 +211,15 @@ func (c *checker) checkProps(b *bounds, count int64) {
 }
 
 // checkEnum checks that a value is an allowed one.
-func (c *checker) checkEnum(n *node, v tape.Ref) {
+func (c *checker) checkEnum(n *node, value tape.Ref) {
 	if len(n.enum) == 0 {
 		return
 	}
-	if c.isOneOf(n, v) {
+	if c.isOneOf(n, value) {
 		return
 	}
 	c.add(func(at *field.Path, name string) *field.Error {
-		err := field.NotSupported[string](at, c.doc.Any(v), nil)
+		err := field.NotSupported[string](at, c.doc.Any(value), nil)
 		err.Detail = c.supported(n)
 		c.spend(len(err.Detail)) // the detail is inspected again later
 		return err
@@ -241,32 +241,32 @@ func (c *checker) supported(n *node) string {
 
 // isValue reports whether a value equals an enum value after conversion to the enum value's type:
 // 2.5 equals 2, and 97 equals "a". A null equals nothing.
-func (c *checker) isValue(e *enumValue, v tape.Ref) bool {
+func (c *checker) isValue(e *enumValue, value tape.Ref) bool {
 	switch want := e.value.(type) {
 	case string:
-		switch c.doc.Kind(v) {
+		switch c.doc.Kind(value) {
 		case tape.String:
-			return c.doc.IsText(v, want)
+			return c.doc.IsText(value, want)
 		case tape.Number:
-			i, ok := c.doc.Int(v)
+			i, ok := c.doc.Int(value)
 			return ok && want == runeText(i)
 		}
 	case bool:
-		return c.doc.Kind(v) == tape.True && want || c.doc.Kind(v) == tape.False && !want
+		return c.doc.Kind(value) == tape.True && want || c.doc.Kind(value) == tape.False && !want
 	case int64:
-		if c.doc.Kind(v) == tape.Number {
-			i, ok := c.doc.Int(v)
+		if c.doc.Kind(value) == tape.Number {
+			i, ok := c.doc.Int(value)
 			if !ok {
-				i = int64(c.doc.Float(v))
+				i = int64(c.doc.Float(value))
 			}
 			return i == want
 		}
 	case float64:
-		return c.doc.Kind(v) == tape.Number && c.doc.Float(v) == want
+		return c.doc.Kind(value) == tape.Number && c.doc.Float(value) == want
 	case nil:
 		return false
 	default:
-		return tape.Equal(c.doc, v, e.doc, tape.Root)
+		return tape.Equal(c.doc, value, e.doc, tape.Root)
 	}
 	return false
 }
@@ -278,20 +278,20 @@ func runeText(i int64) string {
 	return string(rune(i))
 }
 
-// manyValues is the number of values from which an enum is indexed. Fewer are compared one by one.
-const manyValues = 16
+// minIndexedValues is the number of values from which an enum is indexed. Fewer are compared one by one.
+const minIndexedValues = 16
 
 // enumIndex indexes the values of a long enum.
 type enumIndex struct {
 	texts  map[string]struct{}
 	ints   map[int64]struct{}
 	floats map[float64]struct{}
-	rest   []*enumValue
+	others []*enumValue
 }
 
-// indexOf returns the index of an enum, or nil if it has few values.
-func indexOf(enum []enumValue) *enumIndex {
-	if len(enum) < manyValues {
+// newEnumIndex returns the index of an enum, or nil if it has few values.
+func newEnumIndex(enum []enumValue) *enumIndex {
+	if len(enum) < minIndexedValues {
 		return nil
 	}
 	x := &enumIndex{texts: map[string]struct{}{}, ints: map[int64]struct{}{}, floats: map[float64]struct{}{}}
@@ -304,36 +304,36 @@ func indexOf(enum []enumValue) *enumIndex {
 		case float64:
 			x.floats[v] = struct{}{}
 		default:
-			x.rest = append(x.rest, &enum[i])
+			x.others = append(x.others, &enum[i])
 		}
 	}
 	return x
 }
 
 // isOneOf reports whether a value is in an enum, by the conversions of isValue.
-func (c *checker) isOneOf(n *node, v tape.Ref) bool {
+func (c *checker) isOneOf(n *node, value tape.Ref) bool {
 	x := n.enumIndex
 	if x == nil {
 		for i := range n.enum {
-			if c.isValue(&n.enum[i], v) {
+			if c.isValue(&n.enum[i], value) {
 				return true
 			}
 		}
 		return false
 	}
-	switch c.doc.Kind(v) {
+	switch c.doc.Kind(value) {
 	case tape.String:
-		if _, ok := x.texts[c.doc.String(v)]; ok {
+		if _, ok := x.texts[c.doc.String(value)]; ok {
 			return true
 		}
 	case tape.Number:
-		if c.isNumberOf(x, v) {
+		if c.isNumberOf(x, value) {
 			return true
 		}
 	}
-	c.spend(perValue * len(x.rest))
-	for _, e := range x.rest {
-		if c.isValue(e, v) {
+	c.spend(perValue * len(x.others))
+	for _, e := range x.others {
+		if c.isValue(e, value) {
 			return true
 		}
 	}
@@ -341,19 +341,19 @@ func (c *checker) isOneOf(n *node, v tape.Ref) bool {
 }
 
 // isNumberOf reports whether a long enum contains a number.
-func (c *checker) isNumberOf(x *enumIndex, v tape.Ref) bool {
-	f := c.doc.Float(v)
-	i, whole := c.doc.Int(v)
-	if whole {
-		if _, ok := x.texts[runeText(i)]; ok {
+func (c *checker) isNumberOf(index *enumIndex, value tape.Ref) bool {
+	f := c.doc.Float(value)
+	i, isInt := c.doc.Int(value)
+	if isInt {
+		if _, ok := index.texts[runeText(i)]; ok {
 			return true
 		}
 	} else {
 		i = int64(f)
 	}
-	if _, ok := x.ints[i]; ok {
+	if _, ok := index.ints[i]; ok {
 		return true
 	}
-	_, ok := x.floats[f]
+	_, ok := index.floats[f]
 	return ok
 }

@@ -35,7 +35,7 @@ func (m *Manager) Apply(
 ) (registry.Object, error) {
 	obj, err := m.apply(ctx, live, patch, manager, force)
 	if err != nil {
-		return nil, m.form.apiError(err)
+		return nil, m.representation.apiError(err)
 	}
 	return obj, nil
 }
@@ -71,19 +71,19 @@ func (m *Manager) apply(
 	if applied, err = m.typed().FromUnstructured(patch); err != nil { // duplicates are not allowed here
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("failed to create typed patch object (%s; %s): %v", nameOf(patch), gvk, err))
 	}
-	have, err := m.asTyped(live, typed.AllowDuplicates)
+	typedLive, err := m.asTyped(live, typed.AllowDuplicates)
 	if err != nil {
 		return nil, fmt.Errorf("type the live object: %w", err)
 	}
-	if exceedsLimits(have) {
+	if exceedsLimits(typedLive) {
 		return nil, errExceedsLimits()
 	}
-	self := m.owner(manager, metav1.ManagedFieldsOperationApply)
-	r, err := m.merge(ctx, have, applied, entries, self, force)
+	applier := m.owner(manager, metav1.ManagedFieldsOperationApply)
+	result, err := m.merge(ctx, typedLive, applied, entries, applier, force)
 	if conflicts := (merge.Conflicts)(nil); errors.As(err, &conflicts) {
 		conflicts = m.withoutLastApplied(manager, live, conflicts)
 		if len(conflicts) == 0 {
-			r, err = m.merge(ctx, have, applied, entries, self, true)
+			result, err = m.merge(ctx, typedLive, applied, entries, applier, true)
 		} else {
 			return nil, conflictError(conflicts)
 		}
@@ -92,16 +92,16 @@ func (m *Manager) apply(
 		return nil, err
 	}
 	out := live
-	if r.object != nil {
-		if out, err = m.object(r.object); err != nil {
+	if result.object != nil {
+		if out, err = m.object(result.object); err != nil {
 			return nil, err
 		}
 	}
-	entries = m.after(r, entries, self)
+	entries = m.entriesAfter(result, entries, applier)
 	if err := syncLastApplied(manager, out, patch); err != nil {
 		return nil, err
 	}
-	m.form.store(out)
+	m.representation.store(out)
 	list, err := entries.encode()
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ type merged struct {
 }
 
 // merge applies without changing entries.
-func (m *Manager) merge(ctx context.Context, live, applied *typed.TypedValue, entries managed, self owner, force bool) (merged, error) {
+func (m *Manager) merge(ctx context.Context, live, applied *typed.TypedValue, entries managed, applier owner, force bool) (merged, error) {
 	sets := fieldpath.ManagedFields{}
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for o, e := range entries {
@@ -144,36 +144,36 @@ func (m *Manager) merge(ctx context.Context, live, applied *typed.TypedValue, en
 			filters[fieldpath.APIVersion(e.version)] = m.filter
 		}
 	}
-	own := fieldpath.APIVersion(m.gvk.GroupVersion().String())
+	version := fieldpath.APIVersion(m.gvk.GroupVersion().String())
 	if m.filter != nil {
-		filters[own] = m.filter
+		filters[version] = m.filter
 	}
 	u := merge.UpdaterBuilder{Converter: &versions{m.view, ctx}, IgnoreFilter: filters}
-	object, sets, err := u.BuildUpdater().Apply(live, applied, own, sets, self.id(), force)
+	object, sets, err := u.BuildUpdater().Apply(live, applied, version, sets, applier.id(), force)
 	return merged{object: object, sets: sets}, err
 }
 
-// after converts the owners after a merge to entries. If the object changes, the applier's entry
+// entriesAfter converts the owners after a merge to entries. If the object changes, the applier's entry
 // gets the current time.
-func (m *Manager) after(r merged, before managed, self owner) managed {
+func (m *Manager) entriesAfter(result merged, before managed, applier owner) managed {
 	entries := managed{}
-	for id, s := range r.sets {
+	for id, s := range result.sets {
 		o := ownerOf(id)
 		set := s.Set()
-		if o == self {
+		if o == applier {
 			set = set.Difference(unownedFields)
 		}
-		if set.Empty() && o == self {
+		if set.Empty() && o == applier {
 			continue
 		}
 		e := &entry{fieldSet: fieldSet{Set: set}, version: string(s.APIVersion())}
-		if had := before[o]; had != nil {
-			e.time = had.time
-			if had.raw != nil && had.Equals(set) {
-				e.fieldSet = had.fieldSet
+		if previous := before[o]; previous != nil {
+			e.time = previous.time
+			if previous.raw != nil && previous.Equals(set) {
+				e.fieldSet = previous.fieldSet
 			}
 		}
-		if o == self && r.object != nil {
+		if o == applier && result.object != nil {
 			e.time = stamp(m.fields.now())
 		}
 		entries[o] = e
@@ -187,7 +187,7 @@ func (v *view) object(t *typed.TypedValue) (registry.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.form.complete(obj)
+	return v.representation.complete(obj)
 }
 
 // fromTyped converts a typed value to an object of the kind.

@@ -154,7 +154,7 @@ func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	case s.kind == foreignShape:
 		c.foreign(s, a, b, hasA, hasB)
 		return
-	case s.whole:
+	case s.atomic:
 		c.leaf(s, a, b, hasA, hasB)
 		return
 	case a.IsValid() && b.IsValid():
@@ -221,7 +221,7 @@ func (c *comparer) maps(s *shape, a, b reflect.Value) {
 			other = b.MapIndex(key)
 		}
 		x := indirect(a.MapIndex(key))
-		if other.IsValid() && s.elem.whole && equal(s.elem, x, indirect(other), exactly) {
+		if other.IsValid() && s.elem.atomic && equal(s.elem, x, indirect(other), exactly) {
 			continue
 		}
 		c.item(s, key.String(), x, other, true)
@@ -348,7 +348,7 @@ func (c *comparer) elements(s *shape, a, b []element) {
 // pathElement returns the path element that identifies an element of a list.
 func (s *shape) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
 	if !v.IsValid() {
-		return fieldpath.PathElement{}, errors.New("a list whose elements are found by key or value has a null")
+		return fieldpath.PathElement{}, errors.New("a set or keyed list has a null element")
 	}
 	if len(s.keys) == 0 {
 		x := scalarValue(v)
@@ -360,8 +360,8 @@ func (s *shape) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
 		switch {
 		case has && f.IsValid():
 			keys = append(keys, value.Field{Name: k.name, Value: scalarValue(f)})
-		case k.fallback != nil:
-			keys = append(keys, value.Field{Name: k.name, Value: k.fallback})
+		case k.defaultValue != nil:
+			keys = append(keys, value.Field{Name: k.name, Value: k.defaultValue})
 		default:
 			return fieldpath.PathElement{}, fmt.Errorf("an element has no %q, by which it is found", k.name)
 		}

@@ -57,7 +57,7 @@ func TestApplyLimitsMembers(t *testing.T) {
 	}
 	// Objects with Go types are compared in order, and keep their owners.
 	if err := m.Update(t.Context(), nil, live, "me"); err != nil || len(live.ManagedFields) != 1 {
-		t.Errorf("create: got %v, %d entries", err, len(live.ManagedFields))
+		t.Errorf("create: got %v, %d entries, want 1", err, len(live.ManagedFields))
 	}
 }
 
@@ -134,6 +134,6 @@ func TestManyConflictsOfLongPaths(t *testing.T) {
 	s := statusErr.Status()
 	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxConflictBytes ||
 		!strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
-		t.Errorf("got %d causes, %d bytes: %.100s", n, len(s.Message), s.Message)
+		t.Errorf("got %d causes, %d bytes: %.100s, want the prefix %q", n, len(s.Message), s.Message, "Apply failed with 1000 conflicts: ")
 	}
 }

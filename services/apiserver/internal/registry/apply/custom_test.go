@@ -124,7 +124,7 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			}
 			update(t, m, out, next, "fourth")
 			if got := owners(next); !strings.Contains(got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`) || m.Equal(out, next) {
-				t.Errorf("owners:\n%s", got)
+				t.Errorf("owners:\n%s, want a text with %q", got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`)
 			}
 		})
 	}

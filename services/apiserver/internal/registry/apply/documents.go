@@ -89,13 +89,13 @@ func listOf(tree any) ([]any, bool) {
 
 // sameEntry reports whether two entries of managedFields are equal, except for their times.
 func sameEntry(x, y map[string]any) bool {
-	counts := func(m map[string]any) int {
+	size := func(m map[string]any) int {
 		if _, ok := m["time"]; ok {
 			return len(m) - 1
 		}
 		return len(m)
 	}
-	if counts(x) != counts(y) {
+	if size(x) != size(y) {
 		return false
 	}
 	for name, v := range x {
@@ -133,7 +133,7 @@ func (r Recorded) Entries() []metav1.ManagedFieldsEntry {
 func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	m, ok := tree.(map[string]any)
 	for name, v := range m {
-		text, is := v.(string)
+		text, valid := v.(string)
 		switch name {
 		case "manager":
 			e.Manager = text
@@ -148,16 +148,16 @@ func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 		case "time":
 			t, err := time.Parse(time.RFC3339, text)
 			e.Time = &metav1.Time{Time: t.Local()}
-			is = is && err == nil
+			valid = valid && err == nil
 		case "fieldsV1":
 			fields, isMap := v.(map[string]any)
 			raw, err := tape.AppendValue(nil, fields)
 			e.FieldsV1 = &metav1.FieldsV1{Raw: raw}
-			is = isMap && err == nil
+			valid = isMap && err == nil
 		default:
-			is = false
+			valid = false
 		}
-		ok = ok && is
+		ok = ok && valid
 	}
 	return e, ok
 }

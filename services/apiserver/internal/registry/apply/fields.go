@@ -18,15 +18,15 @@ import (
 
 // Fields tracks field ownership for the kinds of a catalog.
 type Fields struct {
-	types *mergeTypes
-	kept  *keptSets
-	now   func() time.Time
-	views map[*registry.Kind]*view
+	types    *mergeTypes
+	setCache *fieldSetCache
+	now      func() time.Time
+	views    map[*registry.Kind]*view
 }
 
 // New returns the Fields of a catalog. now is the clock of entries.
 func New(catalog *registry.Catalog, now func() time.Time) *Fields {
-	f := &Fields{kept: newKeptSets(), now: now, views: map[*registry.Kind]*view{}}
+	f := &Fields{setCache: newFieldSetCache(), now: now, views: map[*registry.Kind]*view{}}
 	var roots []reflect.Type
 	for _, k := range catalog.Kinds() {
 		if obj := k.New(); !untypedObject(obj) {
@@ -43,20 +43,20 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 	for _, k := range catalog.Kinds() {
 		// Kinds of one group with one storage prefix are versions of each other. A kind that is not
 		// stored has only one version.
-		place := k.Group + "/" + k.Stored.Prefix
+		storageKey := k.Group + "/" + k.Stored.Prefix
 		if k.Virtual {
-			place = k.GVK().String()
+			storageKey = k.GVK().String()
 		}
-		if versions[place] == nil {
-			versions[place] = map[string]*view{}
+		if versions[storageKey] == nil {
+			versions[storageKey] = map[string]*view{}
 		}
-		f.views[k] = f.add(k, versions[place])
+		f.views[k] = f.add(k, versions[storageKey])
 	}
 	return f
 }
 
 func (f *Fields) add(k *registry.Kind, versions map[string]*view) *view {
-	v := &view{fields: f, kind: k, form: formOf(k), versions: versions}
+	v := &view{fields: f, kind: k, representation: representationOf(k), versions: versions}
 	v.typed = sync.OnceValue(v.typeOf)
 	v.shape = sync.OnceValue(v.shapeOf)
 	versions[k.GroupVersion().String()] = v
@@ -65,17 +65,17 @@ func (f *Fields) add(k *registry.Kind, versions map[string]*view) *view {
 
 // view is a kind in one version.
 type view struct {
-	fields *Fields
-	kind   *registry.Kind
-	form   form
+	fields         *Fields
+	kind           *registry.Kind
+	representation representation
 	// versions holds the views of this kind by apiVersion.
 	versions map[string]*view
 	typed    func() typed.ParseableType
 	shape    func() *shape
 }
 
-// in returns the view of the same kind in another version, or nil if it is not served.
-func (v *view) in(apiVersion string) *view { return v.versions[apiVersion] }
+// inVersion returns the view of the same kind in another version, or nil if it is not served.
+func (v *view) inVersion(apiVersion string) *view { return v.versions[apiVersion] }
 
 // untypedObject reports whether an object has no Go type of its own.
 func untypedObject(o runtime.Object) bool { _, ok := o.(runtime.Unstructured); return ok }
@@ -173,40 +173,40 @@ func pathOf(dotted string) fieldpath.Path {
 	return p
 }
 
-// keptBytes is the maximum total size in bytes of encodings whose parsed sets are cached. A parsed
+// maxCachedBytes is the maximum total size in bytes of encodings whose parsed sets are cached. A parsed
 // set takes about ten times as much.
-const keptBytes = 256 << 10
+const maxCachedBytes = 256 << 10
 
 // setKey is the encoding of a field set of a kind.
 type setKey struct {
-	of  *view
-	raw string
+	view *view
+	raw  string
 }
 
-// keptSets caches recently parsed sets. Similar objects have equal sets. It is safe for concurrent
+// fieldSetCache caches recently parsed sets. Similar objects have equal sets. It is safe for concurrent
 // use.
-type keptSets struct {
+type fieldSetCache struct {
 	mu    sync.Mutex
 	byKey *simplelru.LRU[setKey, fieldSet]
 	bytes int
 }
 
-func newKeptSets() *keptSets {
-	k := &keptSets{}
+func newFieldSetCache() *fieldSetCache {
+	k := &fieldSetCache{}
 	const noLimit = 1 << 30 // limited by bytes instead
 	k.byKey, _ = simplelru.NewLRU(noLimit, func(key setKey, _ fieldSet) { k.bytes -= len(key.raw) })
 	return k
 }
 
-func (k *keptSets) get(key setKey) (fieldSet, bool) {
+func (k *fieldSetCache) get(key setKey) (fieldSet, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.byKey.Get(key)
 }
 
 // add caches a decoded set, unless it is too large.
-func (k *keptSets) add(key setKey, s fieldSet) {
-	if len(key.raw) > keptBytes/8 {
+func (k *fieldSetCache) add(key setKey, s fieldSet) {
+	if len(key.raw) > maxCachedBytes/8 {
 		return
 	}
 	k.mu.Lock()
@@ -216,7 +216,7 @@ func (k *keptSets) add(key setKey, s fieldSet) {
 	}
 	k.bytes += len(key.raw)
 	k.byKey.Add(key, s)
-	for k.bytes > keptBytes {
+	for k.bytes > maxCachedBytes {
 		k.byKey.RemoveOldest()
 	}
 }
@@ -228,7 +228,7 @@ func (v *view) parse(raw []byte) (fieldSet, error) {
 		return parseSet(raw)
 	}
 	key := setKey{v, string(raw)}
-	if set, ok := v.fields.kept.get(key); ok {
+	if set, ok := v.fields.setCache.get(key); ok {
 		return set, nil
 	}
 	set, err := parseSet(raw)
@@ -246,7 +246,7 @@ func (v *view) parse(raw []byte) (fieldSet, error) {
 			return fieldSet{}, err
 		}
 	}
-	v.fields.kept.add(key, set)
+	v.fields.setCache.add(key, set)
 	return set, nil
 }
 

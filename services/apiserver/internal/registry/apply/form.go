@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// form is how the objects of a view are processed: as values of a Go type, or as documents.
-type form interface {
+// representation is how the objects of a view are processed: as values of a Go type, or as documents.
+type representation interface {
 	// convert returns an object converted to another version. It does not change the object.
 	convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error)
 	// complete returns a merged object with defaults.
@@ -29,18 +29,18 @@ type form interface {
 	apiError(err error) error
 }
 
-func formOf(k *registry.Kind) form {
+func representationOf(k *registry.Kind) representation {
 	if k.Custom() {
-		return documentForm{k}
+		return documentRepresentation{k}
 	}
-	return valueForm{k}
+	return typedRepresentation{k}
 }
 
-// valueForm is the form of objects with a Go type.
-type valueForm struct{ kind *registry.Kind }
+// typedRepresentation is the form of objects with a Go type.
+type typedRepresentation struct{ kind *registry.Kind }
 
 // convert converts an object through the stored version.
-func (f valueForm) convert(_ context.Context, obj registry.Object, to *view) (registry.Object, error) {
+func (f typedRepresentation) convert(_ context.Context, obj registry.Object, to *view) (registry.Object, error) {
 	obj = obj.DeepCopyObject().(registry.Object)
 	var err error
 	if f.kind.Stored.To != nil {
@@ -56,27 +56,27 @@ func (f valueForm) convert(_ context.Context, obj registry.Object, to *view) (re
 	if want, got := to.goType(), typeOfObject(obj); want != got {
 		return nil, fmt.Errorf("%s is not %s", got, want)
 	}
-	return to.form.complete(obj)
+	return to.representation.complete(obj)
 }
 
-func (f valueForm) complete(obj registry.Object) (registry.Object, error) {
+func (f typedRepresentation) complete(obj registry.Object) (registry.Object, error) {
 	if f.kind.Default != nil {
 		f.kind.Default(obj)
 	}
 	return obj, nil
 }
 
-func (valueForm) store(obj registry.Object) {
+func (typedRepresentation) store(obj registry.Object) {
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 }
 
-func (valueForm) apiError(err error) error { return err }
+func (typedRepresentation) apiError(err error) error { return err }
 
-// documentForm is the form of objects without a Go type.
-type documentForm struct{ kind *registry.Kind }
+// documentRepresentation is the form of objects without a Go type.
+type documentRepresentation struct{ kind *registry.Kind }
 
 // convert converts an object as a JSON document.
-func (f documentForm) convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
+func (f documentRepresentation) convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
 	u, ok := obj.DeepCopyObject().(*unstructured.Unstructured)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a document", obj)
@@ -96,7 +96,7 @@ func (f documentForm) convert(ctx context.Context, obj registry.Object, to *view
 
 // complete removes unknown fields, too. It keeps nulls, because a merge replaces an applied value
 // that became empty by null, which validation must reject.
-func (f documentForm) complete(obj registry.Object) (registry.Object, error) {
+func (f documentRepresentation) complete(obj registry.Object) (registry.Object, error) {
 	raw, err := tape.AppendValue(nil, obj.(*unstructured.Unstructured).Object)
 	if err != nil {
 		return nil, err
@@ -117,11 +117,11 @@ func (f documentForm) complete(obj registry.Object) (registry.Object, error) {
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
-func (documentForm) store(registry.Object) {}
+func (documentRepresentation) store(registry.Object) {}
 
 // apiError returns an internal error without a reason for any error that is not an API error, such
 // as that of a conversion. The text is that of the error.
-func (documentForm) apiError(err error) error {
+func (documentRepresentation) apiError(err error) error {
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		return err
 	}
@@ -136,7 +136,7 @@ func (v *view) convert(ctx context.Context, obj registry.Object, to *view) (regi
 	if v == to {
 		return obj, nil
 	}
-	return v.form.convert(ctx, obj, to)
+	return v.representation.convert(ctx, obj, to)
 }
 
 var errNoVersion = errors.New("the version is not served")
@@ -160,13 +160,13 @@ type merger interface {
 func (v *versions) Convert(t *typed.TypedValue, version fieldpath.APIVersion) (*typed.TypedValue, error) {
 	from := v.view
 	if t.AsValue() != nil && t.AsValue().IsMap() {
-		if have, ok := t.AsValue().AsMap().Get("apiVersion"); ok && have.IsString() {
-			if from = v.in(have.AsString()); from == nil {
+		if apiVersion, ok := t.AsValue().AsMap().Get("apiVersion"); ok && apiVersion.IsString() {
+			if from = v.inVersion(apiVersion.AsString()); from == nil {
 				return t, errNoVersion
 			}
 		}
 	}
-	to := v.in(string(version))
+	to := v.inVersion(string(version))
 	switch {
 	case to == nil:
 		return t, errNoVersion

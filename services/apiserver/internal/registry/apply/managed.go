@@ -100,7 +100,7 @@ func (v *view) decode(list []metav1.ManagedFieldsEntry) (managed, error) {
 		if e.FieldsV1 != nil {
 			raw = e.FieldsV1.Raw
 		}
-		set, err := v.in(e.APIVersion).parse(raw)
+		set, err := v.inVersion(e.APIVersion).parse(raw)
 		if err != nil {
 			return nil, fmt.Errorf("managed fields entry %d: %w", i, err)
 		}
@@ -193,11 +193,11 @@ func (s fieldSet) minus(other *fieldpath.Set) fieldSet {
 	if other.Empty() {
 		return s
 	}
-	rest := s.Difference(other)
-	if s.raw != nil && rest.Equals(s.Set) {
+	difference := s.Difference(other)
+	if s.raw != nil && difference.Equals(s.Set) {
 		return s
 	}
-	return fieldSet{Set: rest}
+	return fieldSet{Set: difference}
 }
 
 // plus returns the union with another set. It returns s itself if other adds no field.
@@ -305,14 +305,14 @@ func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (exceeded 
 			return true
 		}
 		m.Iterate(func(key string, y value.Value) bool {
-			of := smd.TypeRef{}
+			element := smd.TypeRef{}
 			if atom.Map != nil {
-				of = atom.Map.ElementType
+				element = atom.Map.ElementType
 				if f, ok := atom.Map.FindField(key); ok {
-					of = f.Type
+					element = f.Type
 				}
 			}
-			exceeded = w.visit(of, y, path+len(key)+1)
+			exceeded = w.visit(element, y, path+len(key)+1)
 			return !exceeded
 		})
 	case x.IsList():
@@ -321,9 +321,9 @@ func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (exceeded 
 		if associative && l.Length() > MaxMembers {
 			return true
 		}
-		of := smd.TypeRef{}
+		element := smd.TypeRef{}
 		if atom.List != nil {
-			of = atom.List.ElementType
+			element = atom.List.ElementType
 		}
 		for i := range l.Length() {
 			y := l.At(i)
@@ -331,7 +331,7 @@ func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (exceeded 
 			if associative {
 				step += keyOf(atom.List, y)
 			}
-			if w.visit(of, y, path+step) {
+			if w.visit(element, y, path+step) {
 				return true
 			}
 		}

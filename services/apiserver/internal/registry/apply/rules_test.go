@@ -199,7 +199,7 @@ func TestOldUpdatesAreMerged(t *testing.T) {
 	}
 	list := live.GetManagedFields()
 	if len(list) != maxUpdateManagers {
-		t.Fatalf("got %d entries", len(list))
+		t.Fatalf("got %d entries, want %v", len(list), maxUpdateManagers)
 	}
 	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
 	if i != 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{".":{},"f:k0":{},"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
@@ -234,7 +234,7 @@ func TestMergedUpdatesOfClients(t *testing.T) {
 	update(t, m, obj.DeepCopy(), obj, "z")
 	list := obj.ManagedFields
 	if len(list) != maxUpdateManagers {
-		t.Fatalf("got %d entries", len(list))
+		t.Fatalf("got %d entries, want %v", len(list), maxUpdateManagers)
 	}
 	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
 	if i < 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
@@ -257,7 +257,7 @@ func TestManyUpdatesAreMergedInPairs(t *testing.T) {
 		update(t, m, live, obj, "z")
 		runtime.ReadMemStats(&after)
 		if n := len(obj.ManagedFields); n != maxUpdateManagers {
-			t.Fatalf("got %d entries", n)
+			t.Fatalf("got %d entries, want %v", n, maxUpdateManagers)
 		}
 		return after.TotalAlloc - before.TotalAlloc
 	}
@@ -390,8 +390,8 @@ func TestSetCacheIsBounded(t *testing.T) {
 			}
 		}
 	}
-	k := m.fields.kept
-	if sum := 0; k.bytes > keptBytes || k.byKey.Len() == 0 {
+	k := m.fields.setCache
+	if sum := 0; k.bytes > maxCachedBytes || k.byKey.Len() == 0 {
 		t.Errorf("got %d sets of %d bytes", k.byKey.Len(), k.bytes)
 	} else {
 		for _, key := range k.byKey.Keys() {

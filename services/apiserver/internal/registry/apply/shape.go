@@ -27,9 +27,9 @@ const (
 // dereferenced.
 type shape struct {
 	kind shapeKind
-	// whole values are compared atomically; their parts have no owners. A list that is not whole is
-	// keyed or, without keys, a set.
-	whole  bool
+	// atomic values are compared atomically; their parts have no owners. A list that is not atomic
+	// has elements with keys or, without keys, is a set.
+	atomic bool
 	fields []fieldShape
 	keys   []keyShape
 	elem   *shape
@@ -48,7 +48,7 @@ type fieldShape struct {
 // keyShape is a field of the key of a list's elements.
 type keyShape struct {
 	*fieldShape
-	fallback value.Value // nil without a default
+	defaultValue value.Value // or nil
 }
 
 // shapeOf compiles the shape of a kind. It returns nil for objects without a Go type.
@@ -66,7 +66,7 @@ type shapeKey struct {
 	t        reflect.Type
 	name     string
 	relation smd.ElementRelationship
-	whole    bool
+	atomic   bool
 }
 
 // compiler builds shapes from Go types and a schema. done holds the finished and the begun ones.
@@ -86,18 +86,18 @@ func encodesItself(t reflect.Type) bool {
 }
 
 // compile returns the shape of a type under a rule. Atomic values have no rules for their parts.
-func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, whole bool) *shape {
+func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, atomic bool) *shape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	key := shapeKey{t: t, whole: whole}
+	key := shapeKey{t: t, atomic: atomic}
 	if rule.NamedType != nil {
 		key.name = *rule.NamedType
 	}
 	if rule.ElementRelationship != nil {
 		key.relation = *rule.ElementRelationship
 	}
-	cachable := t.Kind() == reflect.Struct && (whole || rule.NamedType != nil)
+	cachable := t.Kind() == reflect.Struct && (atomic || rule.NamedType != nil)
 	if s := c.done[key]; cachable && s != nil {
 		return s
 	}
@@ -106,53 +106,53 @@ func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, whole bool) *shape 
 		c.done[key] = s // before its fields: types may be recursive
 	}
 	atom, known := c.schema.Resolve(rule)
-	c.fill(s, t, rule, atom, whole || !known)
+	c.fill(s, t, rule, atom, atomic || !known)
 	return s
 }
 
 // fill sets the fields of a shape for a type and its merge rules.
-func (c *compiler) fill(s *shape, t reflect.Type, rule smd.TypeRef, atom smd.Atom, whole bool) {
-	s.whole = whole
+func (c *compiler) fill(s *shape, t reflect.Type, rule smd.TypeRef, atom smd.Atom, atomic bool) {
+	s.atomic = atomic
 	switch {
 	case encodesItself(t):
 		s.kind = opaqueShape
 		byParts := atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic ||
 			atom.List != nil && atom.List.ElementRelationship != smd.Atomic
-		if !whole && byParts {
+		if !atomic && byParts {
 			s.kind = foreignShape
 			s.typed = typed.ParseableType{Schema: c.schema, TypeRef: rule}
 		}
-		s.whole = s.kind == opaqueShape
+		s.atomic = s.kind == opaqueShape
 	case t.Kind() == reflect.Struct:
 		s.kind = structShape
-		s.whole = whole || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
+		s.atomic = atomic || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
 		c.structure(s, t, nil, atom.Map)
 	case t.Kind() == reflect.Map:
 		s.kind = mapShape
-		s.whole = whole || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
-		s.elem = c.compile(t.Elem(), elementRule(atom.Map, s.whole), s.whole)
+		s.atomic = atomic || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
+		s.elem = c.compile(t.Elem(), elementRule(atom.Map, s.atomic), s.atomic)
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
 		s.kind = listShape
-		s.whole = whole || atom.List == nil || atom.List.ElementRelationship != smd.Associative
+		s.atomic = atomic || atom.List == nil || atom.List.ElementRelationship != smd.Associative
 		var element smd.TypeRef
-		if !s.whole {
+		if !s.atomic {
 			element = atom.List.ElementType
 		}
-		s.elem = c.compile(t.Elem(), element, s.whole)
-		if !s.whole {
+		s.elem = c.compile(t.Elem(), element, s.atomic)
+		if !s.atomic {
 			c.listKeys(s, atom.List)
 		}
 	case t.Kind() == reflect.Interface:
 		s.kind = opaqueShape
-		s.whole = true
+		s.atomic = true
 	default:
 		s.kind = scalarShape
-		s.whole = true
+		s.atomic = true
 	}
 }
 
-func elementRule(m *smd.Map, whole bool) smd.TypeRef {
-	if whole || m == nil {
+func elementRule(m *smd.Map, atomic bool) smd.TypeRef {
+	if atomic || m == nil {
 		return smd.TypeRef{}
 	}
 	return m.ElementType
@@ -180,7 +180,7 @@ func (c *compiler) structure(s *shape, t reflect.Type, at []int, rules *smd.Map)
 				name:      name,
 				index:     index,
 				omitEmpty: strings.Contains(options, "omitempty"),
-				shape:     c.compile(f.Type, rule, s.whole),
+				shape:     c.compile(f.Type, rule, s.atomic),
 			})
 		}
 	}
@@ -197,7 +197,7 @@ func (c *compiler) listKeys(s *shape, l *smd.List) {
 			k := keyShape{fieldShape: &s.elem.fields[i]}
 			if element.Map != nil {
 				if sf, ok := element.Map.FindField(name); ok && sf.Default != nil {
-					k.fallback = value.NewValueInterface(sf.Default)
+					k.defaultValue = value.NewValueInterface(sf.Default)
 				}
 			}
 			s.keys = append(s.keys, k)

@@ -49,7 +49,7 @@ func newTypes(roots []reflect.Type) *mergeTypes {
 	})}
 }
 
-// of returns the rules of a Go type, which is one of the roots or part of one.
+// view returns the rules of a Go type, which is one of the roots or part of one.
 func (t *mergeTypes) of(goType reflect.Type) typed.ParseableType {
 	name := typename.Of(goType)
 	return typed.ParseableType{Schema: t.schema(), TypeRef: smd.TypeRef{NamedType: &name}}

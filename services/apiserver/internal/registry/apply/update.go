@@ -134,7 +134,7 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 // differencesIn compares two objects in another version. It returns nil if that version is not
 // served.
 func (m *Manager) differencesIn(ctx context.Context, version string, live, obj registry.Object) (*changes, error) {
-	other := m.in(version)
+	other := m.inVersion(version)
 	if other == nil {
 		return nil, nil
 	}

@@ -20,10 +20,10 @@ func TestNameAndAge(t *testing.T) {
 		t.Errorf("got name column %+v", name)
 	}
 	if got := name.Cell(pod); got != "p" {
-		t.Errorf("got name cell %v", got)
+		t.Errorf("got name cell %v, want %q", got, "p")
 	}
 	if p := columns.WideName().Priority; p != 1 {
-		t.Errorf("wide name: got priority %d", p)
+		t.Errorf("wide name: got priority %d, want 1", p)
 	}
 	age := columns.Age()
 	if age.Name != "Age" || age.Type != "string" || age.Format != "" || age.Description == "" {
@@ -108,6 +108,6 @@ func TestAges(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	want := registry.Age{Since: metav1.NewTime(at)}
 	if got := columns.SinceMicro(metav1.NewMicroTime(at)); got != want {
-		t.Errorf("got SinceMicro %v", got)
+		t.Errorf("got SinceMicro %v, want %v", got, want)
 	}
 }

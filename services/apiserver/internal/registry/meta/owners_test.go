@@ -64,7 +64,7 @@ func TestManyWrongOwners(t *testing.T) {
 	}
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
 	if n := len(meta.ValidateCreate(kind, obj)); n != 40_000 {
-		t.Errorf("got %d errors", n)
+		t.Errorf("got %d errors, want 40_000", n)
 	}
 	if n := testing.AllocsPerRun(3, func() { meta.ValidateCreate(kind, obj) }); n > 20_000 {
 		t.Errorf("got %.0f allocations", n)
@@ -84,7 +84,7 @@ func TestManyControllers(t *testing.T) {
 	}
 	errs := meta.ValidateCreate(kind, obj)
 	if len(errs) != 19_999 {
-		t.Fatalf("got %d errors", len(errs))
+		t.Fatalf("got %d errors, want 19_999", len(errs))
 	}
 	for _, e := range errs[:2] {
 		if n := len(e.ErrorBody()); n < status.MaxMessage || n > 4*status.MaxMessage {

@@ -4,8 +4,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// At is a path in an object, and the list of errors there and below. An empty name in a rule stands
-// for the path itself.
+// At is a path in an object, with the list of the object's errors. Rules take the name of a field below
+// the path. An empty name stands for the path itself.
 type At struct {
 	path *field.Path
 	errs *field.ErrorList
@@ -41,6 +41,7 @@ func (a At) Found() int { return len(*a.errs) }
 // Add records errors.
 func (a At) Add(errs ...*field.Error) { *a.errs = append(*a.errs, errs...) }
 
+// to returns the path of a field.
 func (a At) to(name string) *field.Path {
 	if name == "" {
 		return a.path
@@ -110,12 +111,12 @@ func (a At) DuplicateOf(name string, value any, detail string) {
 // Wrong is Invalid for a value that the error does not show.
 func (a At) Wrong(name, detail string) { a.Invalid(name, field.OmitValueType{}, detail) }
 
-// Twice applies rules whose errors are reported twice: for some kinds, Kubernetes validates a
-// changed object first by itself and then as a change.
+// Twice applies rules once and records their errors twice. For some kinds, Kubernetes validates a
+// changed object first like a new one and then as a change, and reports both results.
 func (a At) Twice(rules func()) {
-	before := len(*a.errs)
+	count := len(*a.errs)
 	rules()
-	a.Add((*a.errs)[before:]...)
+	a.Add((*a.errs)[count:]...)
 }
 
 // TooLong records a value of more than maximum bytes. The error does not show the value.

@@ -7,9 +7,9 @@ import (
 )
 
 // Immutable requires an unchanged value.
-func (a At) Immutable(name string, now, before any) {
-	if !semantic.Equal(now, before) {
-		a.Invalid(name, now, validation.FieldImmutableErrorMsg)
+func (a At) Immutable(name string, value, old any) {
+	if !semantic.Equal(value, old) {
+		a.Invalid(name, value, validation.FieldImmutableErrorMsg)
 	}
 }
 
@@ -18,12 +18,12 @@ func (a At) Immutable(name string, now, before any) {
 func Same(a, b any) bool { return semantic.Equal(a, b) }
 
 // NotDecremented requires a counter that does not decrease.
-func (a At) NotDecremented(name string, now, before *int32) {
+func (a At) NotDecremented(name string, value, old *int32) {
 	switch {
-	case before == nil:
-	case now == nil:
+	case old == nil:
+	case value == nil:
 		a.Invalid(name, int32(0), "cannot be decremented")
-	case *now < *before:
-		a.Invalid(name, *now, "cannot be decremented")
+	case *value < *old:
+		a.Invalid(name, *value, "cannot be decremented")
 	}
 }

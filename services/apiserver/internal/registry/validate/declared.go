@@ -46,9 +46,9 @@ func Minimum[T cmp.Ordered](least T) Declaration[T] {
 
 // Covered marks the errors of a rule as covered by a declaration with the name origin.
 func (a At) Covered(origin string, rule func()) {
-	before := len(*a.errs)
+	count := len(*a.errs)
 	rule()
-	for _, e := range (*a.errs)[before:] {
+	for _, e := range (*a.errs)[count:] {
 		e.CoveredByDeclarative = true
 		e.Origin = origin
 	}

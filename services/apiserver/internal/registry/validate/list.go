@@ -37,11 +37,11 @@ func SetOf[T any, K comparable](list []T, key func(*T) K) Set[K] {
 
 // IndexOf returns the indexes of a list's elements by key. For equal keys it is the first index.
 func IndexOf[T any, K comparable](list []T, key func(*T) K) map[K]int {
-	at := make(map[K]int, len(list))
+	indexes := make(map[K]int, len(list))
 	for i := range slices.Backward(list) {
-		at[key(&list[i])] = i
+		indexes[key(&list[i])] = i
 	}
-	return at
+	return indexes
 }
 
 // Has reports whether a value is in the set.
@@ -77,7 +77,8 @@ type Union struct {
 	set  int
 }
 
-// Choice returns a new union. more is the message for every set field after the first.
+// Choice returns a new union. more is the message for every set field after the first; empty means that
+// several fields may be set.
 func (a At) Choice(more string) *Union { return &Union{at: a, more: more} }
 
 // Count returns how many fields are set.
@@ -104,7 +105,7 @@ func AnyMember[T any](u *Union, name string, value *T, rules func(At, *T)) {
 	}
 }
 
-// Some requires that a field of the union is set.
+// Some records a missing field unless a field of the union is set.
 func (u *Union) Some(detail string) {
 	if u.set == 0 {
 		u.at.Required("", detail)

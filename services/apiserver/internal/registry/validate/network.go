@@ -50,18 +50,18 @@ func (a At) OrdinaryIP(name, value string) {
 
 // onePerFamily requires at most two values of different IP families. shown is the list in messages.
 // dual reports whether the values have both families.
-func (a At) onePerFamily(name string, shown any, values []string, dual func([]string) (bool, error), detail string) {
+func (a At) onePerFamily(name string, value any, values []string, isDualStack func([]string) (bool, error), detail string) {
 	if len(values) < 2 {
 		return
 	}
-	if both, err := dual(values); err != nil || !both || len(values) > 2 {
-		a.Invalid(name, shown, detail)
+	if dualStack, err := isDualStack(values); err != nil || !dualStack || len(values) > 2 {
+		a.Invalid(name, value, detail)
 	}
 }
 
 // DualStackIPs requires at most one address of each family.
-func (a At) DualStackIPs(name string, shown any, ips []string) {
-	a.onePerFamily(name, shown, ips, netutils.IsDualStackIPStrings, "may specify no more than one IP for each IP family")
+func (a At) DualStackIPs(name string, value any, ips []string) {
+	a.onePerFamily(name, value, ips, netutils.IsDualStackIPStrings, "may specify no more than one IP for each IP family")
 }
 
 // DualStackCIDRs requires at most one range of each family.

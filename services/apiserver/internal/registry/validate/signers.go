@@ -24,9 +24,9 @@ func (a At) SignerName(name, signer string) {
 	}
 	a.MaxBytes(name, domain, maxDomain)
 	labels := strings.Split(domain, ".")
-	validatePart := func(whole, part string, format Format) {
+	validatePart := func(value, part string, format Format) {
 		for _, msg := range format(part) {
-			a.Invalid(name, whole, fmt.Sprintf("validating label %q: %s", part, msg))
+			a.Invalid(name, value, fmt.Sprintf("validating label %q: %s", part, msg))
 		}
 	}
 	for _, label := range labels {
@@ -52,13 +52,13 @@ func TrustBundleName(signer string) Format {
 			return DNSSubdomain(name)
 		}
 		prefix := strings.ReplaceAll(signer, "/", ":") + ":"
-		own, ok := strings.CutPrefix(name, prefix)
+		suffix, ok := strings.CutPrefix(name, prefix)
 		if !ok {
 			return []string{
 				fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s:", signer,
 					strings.ReplaceAll(signer, "/", ":")),
 			}
 		}
-		return DNSSubdomain(own)
+		return DNSSubdomain(suffix)
 	}
 }

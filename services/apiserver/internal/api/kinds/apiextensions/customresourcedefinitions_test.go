@@ -26,7 +26,7 @@ func TestStoredForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(back, registry.Object(d)) {
-		t.Errorf("got %v after decoding", back)
+		t.Errorf("got %v after decoding, want %v", back, registry.Object(d))
 	}
 	if _, err := k.Stored.To(stored); err == nil {
 		t.Error("another type: got no error of the encoding")
@@ -54,7 +54,7 @@ func TestDefinition(t *testing.T) {
 		t.Errorf("got port %v", p)
 	}
 	if !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
-		t.Errorf("got stored versions %v", d.Status.StoredVersions)
+		t.Errorf("got stored versions %v, want %v", d.Status.StoredVersions, []string{"v1"})
 	}
 
 	// When the storage version changes, the old one stays in storedVersions.
@@ -63,10 +63,10 @@ func TestDefinition(t *testing.T) {
 	next.Status.StoredVersions = nil
 	k.Update.Prepare(next, d)
 	if !slices.Equal(next.Status.StoredVersions, []string{"v1", "v1beta1"}) {
-		t.Errorf("got stored versions %v", next.Status.StoredVersions)
+		t.Errorf("got stored versions %v, want %v", next.Status.StoredVersions, []string{"v1", "v1beta1"})
 	}
 	if !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
-		t.Errorf("the live object was modified: got %v", d.Status.StoredVersions)
+		t.Errorf("the live object was modified: got %v, want %v", d.Status.StoredVersions, []string{"v1"})
 	}
 
 	bare := &v1.CustomResourceDefinition{}

@@ -17,21 +17,21 @@ func TestAPIService(t *testing.T) {
 	k.Default(local)
 	k.Create.Prepare(local)
 	if s, a := cells(local); s != "Local" || a != "True" {
-		t.Errorf("local: got %v, %v", s, a)
+		t.Errorf("local: got %v, %v, want %q, %q", s, a, "Local", "True")
 	}
 	remote := k.New().(*v1.APIService)
 	remote.Spec.Service = &v1.ServiceReference{Namespace: "n", Name: "s"}
 	k.Default(remote)
 	if *remote.Spec.Service.Port != 443 {
-		t.Errorf("got port %d", *remote.Spec.Service.Port)
+		t.Errorf("got port %d, want 443", *remote.Spec.Service.Port)
 	}
 	k.Create.Prepare(remote)
 	if s, a := cells(remote); s != "n/s" || a != "Unknown" {
-		t.Errorf("remote: got %v, %v", s, a)
+		t.Errorf("remote: got %v, %v, want %q, %q", s, a, "n/s", "Unknown")
 	}
 	remote.Status.Conditions = []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionFalse, Reason: "MissingEndpoints"}}
 	if _, a := cells(remote); a != "False (MissingEndpoints)" {
-		t.Errorf("remote: got %v", a)
+		t.Errorf("remote: got %v, want %q", a, "False (MissingEndpoints)")
 	}
 	if _, err := registry.NewCatalog([]registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}, Kinds()); err != nil {
 		t.Error(err)

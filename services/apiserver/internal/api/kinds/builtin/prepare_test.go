@@ -51,7 +51,7 @@ func TestGenerationOfMetadata(t *testing.T) {
 	class := &schedulingv1.PriorityClass{ObjectMeta: metaOf(7, nil, nil)}
 	kinds["scheduling.k8s.io/v1/priorityclasses"].Create.Prepare(class)
 	if class.Generation != 1 {
-		t.Errorf("priority class: got initial generation %d", class.Generation)
+		t.Errorf("priority class: got initial generation %d, want 1", class.Generation)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestScale(t *testing.T) {
 			t.Errorf("%s: got %d desired replicas, want 1 by default", name, n)
 		}
 		if n, text := s.Scale.Status(obj); n != 3 || text != "app=x" {
-			t.Errorf("%s: got %d replicas, selector %q", name, n, text)
+			t.Errorf("%s: got %d replicas, selector %q, want 3, %q", name, n, text, "app=x")
 		}
 	}
 }

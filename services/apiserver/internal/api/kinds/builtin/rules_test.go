@@ -70,7 +70,7 @@ func TestFlags(t *testing.T) {
 			{name: "takes an address", got: takes("10.0.0.1"), want: k.Resource != "statefulsets"},
 		} {
 			if flag.got != flag.want {
-				t.Errorf("%s: %s: got %t", nameOf(k), flag.name, flag.got)
+				t.Errorf("%s: %s: got %t, want %v", nameOf(k), flag.name, flag.got, flag.want)
 			}
 		}
 	}

@@ -237,7 +237,7 @@ func TestPodRowConditions(t *testing.T) {
 		got := k.Presentation.RowConditions(parse(t, k, "status: {phase: "+phase+"}"))
 		if want == "" {
 			if got != nil {
-				t.Errorf("%s: got %v", phase, got)
+				t.Errorf("%s: got %v, want nil", phase, got)
 			}
 			continue
 		}

@@ -163,7 +163,7 @@ func TestGoTypes(t *testing.T) {
 func TestKindsAreFresh(t *testing.T) {
 	core.Kinds(registry.Settings{})[0].Resource = "changed"
 	if got := core.Kinds(registry.Settings{})[0].Resource; got != "bindings" {
-		t.Errorf("got a change in the next value: %s", got)
+		t.Errorf("got a change in the next value: %s, want %q", got, "bindings")
 	}
 }
 
@@ -196,7 +196,7 @@ func TestFlags(t *testing.T) {
 			{name: "GracePeriod", got: k.Delete.GracePeriod != nil, want: k.Resource == "pods"},
 		} {
 			if flag.got != flag.want {
-				t.Errorf("%s: %s: got %t", k.Resource, flag.name, flag.got)
+				t.Errorf("%s: %s: got %t, want %v", k.Resource, flag.name, flag.got, flag.want)
 			}
 		}
 	}

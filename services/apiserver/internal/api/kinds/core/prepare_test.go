@@ -198,7 +198,7 @@ func TestLimitRangeName(t *testing.T) {
 	k.Create.Prepare(unnamed)
 	k.Create.Prepare(named)
 	if unnamed.Name == "" || named.Name != "a" {
-		t.Errorf("got names %q and %q", unnamed.Name, named.Name)
+		t.Errorf("got names %q and %q, want %q", unnamed.Name, named.Name, "a")
 	}
 }
 
@@ -207,17 +207,17 @@ func TestScale(t *testing.T) {
 	rc := parse(t, k, "spec: {replicas: 3, selector: {a: b, c: d}}\nstatus: {replicas: 2}").(*corev1.ReplicationController)
 	scale := k.Subresource("scale").Scale
 	if n := scale.Replicas(rc); n != 3 {
-		t.Errorf("got %d replicas", n)
+		t.Errorf("got %d replicas, want 3", n)
 	}
 	if n, selector := scale.Status(rc); n != 2 || selector != "a=b,c=d" {
-		t.Errorf("got status %d, %q", n, selector)
+		t.Errorf("got status %d, %q, want 2, %q", n, selector, "a=b,c=d")
 	}
 	scale.SetReplicas(rc, 7)
 	if n := scale.Replicas(rc); n != 7 {
-		t.Errorf("got %d replicas after setting 7", n)
+		t.Errorf("got %d replicas after setting 7, want 7", n)
 	}
 	if n := scale.Replicas(&corev1.ReplicationController{}); n != 1 {
-		t.Errorf("got %d replicas by default", n)
+		t.Errorf("got %d replicas by default, want 1", n)
 	}
 }
 

@@ -155,7 +155,7 @@ func TestSizeLimit(t *testing.T) {
 			object := parse(t, k, "metadata: {name: a, namespace: ns}")
 			test.fill(object, nil)
 			if got := texts(create(k, object)); got != "" {
-				t.Errorf("at the limit: got %s", got)
+				t.Errorf("at the limit: got %s, want %q", got, "")
 			}
 			test.fill(object, []byte{0})
 			if got := texts(create(k, object)); got != test.want {
@@ -275,7 +275,7 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 	}
 	final.Spec.Finalizers = []corev1.FinalizerName{"nodomain"}
 	if got := texts(finalize.ValidateUpdate(final, n)); got != `spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want %q", got, `spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified`)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestVersionsHaveTheSameContent(t *testing.T) {
 		kinds[k.Kind][k.Version] = k
 	}
 	if len(kinds) != 5 {
-		t.Errorf("got %d kinds", len(kinds))
+		t.Errorf("got %d kinds, want 5", len(kinds))
 	}
 	converted := 0
 	for name, versions := range kinds {
@@ -60,7 +60,7 @@ func TestVersionsHaveTheSameContent(t *testing.T) {
 		}
 	}
 	if converted != 5 {
-		t.Errorf("got %d converted kinds", converted)
+		t.Errorf("got %d converted kinds, want 5", converted)
 	}
 }
 

@@ -12,17 +12,17 @@ func TestFactsAreKnown(t *testing.T) {
 	}
 	port := f.Type("k8s.io/api/core/v1.ContainerPort").Field("protocol")
 	if port.Default != "TCP" {
-		t.Errorf("got default protocol %v", port.Default)
+		t.Errorf("got default protocol %v, want %q", port.Default, "TCP")
 	}
 	ports := f.Type("k8s.io/api/core/v1.Container").Field("ports")
 	if ports.ListType != "map" || strings.Join(ports.Keys, " ") != "containerPort protocol" {
-		t.Errorf("got ports merged as %q by %v", ports.ListType, ports.Keys)
+		t.Errorf("got ports merged as %q by %v, want %q", ports.ListType, ports.Keys, "map")
 	}
 	if serviceName := f.Type("k8s.io/api/apps/v1.StatefulSetSpec").Field("serviceName"); serviceName.Required == nil || *serviceName.Required {
 		t.Error("got a required name of a service")
 	}
 	if kind := f.Type("k8s.io/api/core/v1.AzureDiskVolumeSource").Field("kind"); kind.Default != "Shared" {
-		t.Errorf("got constant %v", kind.Default)
+		t.Errorf("got constant %v, want %q", kind.Default, "Shared")
 	}
 	if u := f.Type("k8s.io/api/flowcontrol/v1.Subject").Union; len(u) != 1 {
 		t.Errorf("got union %v", u)

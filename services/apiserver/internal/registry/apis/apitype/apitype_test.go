@@ -170,7 +170,7 @@ func TestUnknownFieldsAreSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v.Text != "x" {
-		t.Errorf("got text %q", v.Text)
+		t.Errorf("got text %q, want %q", v.Text, "x")
 	}
 }
 

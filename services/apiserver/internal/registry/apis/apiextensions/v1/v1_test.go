@@ -209,7 +209,7 @@ func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
 			t.Errorf("got %v\nwant %v", back, obj)
 		}
 		if !reflect.DeepEqual(obj, obj.DeepCopyObject()) {
-			t.Errorf("copy of %v differs", obj)
+			t.Errorf("copy of %v differs, want %v", obj, obj.DeepCopyObject())
 		}
 	}
 }

@@ -126,6 +126,6 @@ func TestOldDefinitions(t *testing.T) {
 		PreserveUnknownFields: true,
 	}
 	if !reflect.DeepEqual(d.Spec, want) {
-		t.Errorf("got %+v", d.Spec)
+		t.Errorf("got %+v, want %v", d.Spec, want)
 	}
 }
