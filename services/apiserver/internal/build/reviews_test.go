@@ -95,8 +95,8 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			method: "POST",
 			path:   reviews + local,
 			body:   within("other", by+pods),
-			code:   422,
-			has:    []string{`metadata.namespace: Invalid value: "other": must match the namespace of the request`},
+			code:   400,
+			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
 		},
 		{
 			what:   "of another",
