@@ -247,7 +247,7 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 		}
 		checkOperation(t, r, o)
 	})
-	if hits == 0 {
+	if hits == 0 && !testing.Short() { // the few paths of the short form may all have no target
 		t.Error("got no path with a target")
 	}
 	// Every path in discovery has a target.
