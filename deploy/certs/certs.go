@@ -22,36 +22,37 @@ const (
 // renewal is the remaining lifetime below which Ensure replaces a certificate.
 const renewal = 30 * 24 * time.Hour
 
-// MissingCAError reports a CA that cannot sign although certificates that it signed
-// exist, or that Options.Renew needs.
+// MissingCAError reports a CA that cannot sign certificates. Ensure does not replace
+// it, because certificates that it signed exist, or because Options.Renew is set.
 type MissingCAError struct {
 	CA CA
 	// Key is the path where the key is expected.
 	Key string
-	// Signed are the paths of existing certificates of this CA; it may be empty.
+	// Signed holds the paths of existing certificates of this CA. It may be empty.
 	Signed []string
-	// Cause says why the CA cannot be used.
+	// Cause is the reason why the CA cannot be used.
 	Cause error
 }
 
 // Error implements error.
 func (e *MissingCAError) Error() string {
-	what := "there is no certificate to renew"
+	existing := "there is no certificate to renew"
 	if n := len(e.Signed); n > 0 {
-		what = fmt.Sprintf("%d certificates that it signed exist (%s)", n, strings.Join(e.Signed, ", "))
+		existing = fmt.Sprintf("%d certificates that it signed exist (%s)", n, strings.Join(e.Signed, ", "))
 	}
 	return fmt.Sprintf("CA %s cannot be used: %v; %s. Restore %s from where it is kept, or run `certs --new-ca` to replace the CA and every certificate that it signed",
-		e.CA, e.Cause, what, e.Key)
+		e.CA, e.Cause, existing, e.Key)
 }
 
 // Unwrap returns the cause.
 func (e *MissingCAError) Unwrap() error { return e.Cause }
 
 // Ensure creates the certificates and keys that are missing, expire soon or do not
-// fit, and returns the paths of the certificates and keys that it wrote. It returns
-// a *MissingCAError, and writes nothing, if it would have to replace a CA and
-// Options.NewCA is not set. It returns an *UnsignedError after everything else was
-// written if an external CA has to sign.
+// match the options. It returns the paths of the files that it wrote.
+//
+// If it would have to replace a CA and Options.NewCA is not set, it writes nothing and
+// returns a *MissingCAError. If an external CA has to sign certificates, it writes all
+// other files and the signing requests, and then returns an *UnsignedError.
 func Ensure(o Options) (created []string, err error) {
 	l := Layout{o.Dir}
 	now := time.Now()
@@ -82,12 +83,13 @@ func Ensure(o Options) (created []string, err error) {
 			return created, err
 		}
 	}
+	// An error of the keys is returned below, after the CA certificates were checked.
 	isNew, err := ensureServiceAccountKeys(l)
 	if isNew {
 		created = append(created, l.ServiceAccountKey())
 	}
 	for ca, a := range signers {
-		if a.cert == nil {
+		if a.cert == nil { // only external CAs can lack a certificate
 			unsigned.Missing = append(unsigned.Missing, l.CA(ca).Cert)
 		}
 	}

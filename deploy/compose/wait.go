@@ -12,24 +12,42 @@ import (
 const (
 	pollInterval   = 500 * time.Millisecond
 	reportInterval = 3 * time.Second
-	shownLines     = "20"
+	logTail        = "20" // lines
 )
 
-// instances returns the instances that must be ready, as the balancer addresses them. The API
-// server needs etcd, so etcd is not checked. Only API servers reach NATS.
+// servicePorts lists the services with two instances each, and their ports in compose.yaml.
+var servicePorts = []struct {
+	service string
+	port    int
+}{
+	{"apiserver", 6443},
+	{"authn-webhook", 6444},
+	{"authz-webhook", 6445},
+	{"tokencleaner", 6446},
+	{"bootstrapsigner", 6447},
+	{"controllers", 6449},
+}
+
+// consolePort is the port of the console, which has one instance.
+const consolePort = 6448
+
+// instances returns the addresses of the instances that must be ready, as host:port in the network
+// of the balancer. It does not include etcd, because API servers are not ready without it, and
+// NATS, which the balancer does not reach.
 func (c *config) instances() (out []string) {
-	for port, s := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", console, "controllers"} {
-		for i := 1; i <= 2 && s != console; i++ {
-			out = append(out, fmt.Sprintf("%s-%d:%d", s, i, 6443+port))
+	for _, s := range servicePorts {
+		for i := 1; i <= 2; i++ {
+			out = append(out, fmt.Sprintf("%s-%d:%d", s.service, i, s.port))
 		}
 	}
 	if c.Console {
-		out = append(out, console+":6448")
+		out = append(out, fmt.Sprintf("%s:%d", console, consolePort))
 	}
 	return out
 }
 
-// wait waits until everything is ready, and logs what it waits for.
+// wait waits until all instances are ready. Every reportInterval, it logs what it waits for. After
+// c.Timeout, it logs the output of containers that are not running, and returns an error.
 func (c *config) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -56,7 +74,9 @@ func (c *config) wait(ctx context.Context) error {
 	}
 }
 
-// waiting returns the instances that are not ready, with the reasons; "" for none.
+// waiting returns the reasons why the cluster is not ready, one per line: the containers that are
+// not running, or else the output of the balancer's health check of all instances. It returns "" if
+// everything is ready.
 func (c *config) waiting(ctx context.Context) string {
 	if dead := c.exitedContainers(ctx); dead != "" {
 		return dead
@@ -104,7 +124,7 @@ func (c *config) exitedContainers(ctx context.Context) string {
 func (c *config) showLogs(ctx context.Context) {
 	for line := range strings.Lines(c.exitedContainers(ctx)) {
 		name, state, _ := strings.Cut(strings.TrimSpace(line), " ")
-		log, err := docker(ctx, "logs", "--tail="+shownLines, name)
+		log, err := docker(ctx, "logs", "--tail="+logTail, name)
 		c.printf("%s is %s (%v); its last lines:\n%s", name, state, err, log)
 	}
 }

@@ -1,6 +1,6 @@
-// Command access-webhook is a minimal replacement of authz-webhook: a service that
-// answers SubjectAccessReviews. A JSON file lists the allowed verbs of each user and
-// group; * allows every verb:
+// Command access-webhook is an example of an authorization webhook that replaces
+// authz-webhook. It decides SubjectAccessReviews by a JSON file that lists the allowed
+// verbs of each user and group. The verb * allows every verb:
 //
 //	{"users": {"ada": ["*"]}, "groups": {"dev": ["get", "list", "watch"]}}
 package main
@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"flag"
 	"log"
 	"net/http"
@@ -54,7 +53,7 @@ type rules struct {
 	Groups map[string][]string `json:"groups"`
 }
 
-// decide decides by the rules of the user and of its groups.
+// decide allows a request if a rule of the user or of one of its groups allows its verb.
 func (r *rules) decide(s *spec) status {
 	for _, a := range []*attributes{s.Resource, s.Path} {
 		if a == nil || a.Verb == "" {
@@ -71,7 +70,7 @@ func (r *rules) decide(s *spec) status {
 	return status{Reason: "no rule allows it"}
 }
 
-// handler answers SubjectAccessReviews.
+// handler responds to SubjectAccessReviews by the rules.
 func handler(rules *rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review
@@ -95,10 +94,19 @@ func main() {
 	flag.Parse()
 	allowed := &rules{}
 	data, err := os.ReadFile(*file)
-	ca, caErr := os.ReadFile(*clientCA)
+	if err != nil {
+		log.Fatalf("failed to read the file of --rules: %v", err)
+	}
+	if err := json.Unmarshal(data, allowed); err != nil {
+		log.Fatalf("failed to parse the file %s of --rules: %v", *file, err)
+	}
+	ca, err := os.ReadFile(*clientCA)
+	if err != nil {
+		log.Fatalf("failed to read the file of --client-ca: %v", err)
+	}
 	pool := x509.NewCertPool()
-	if err = errors.Join(err, json.Unmarshal(data, allowed), caErr); err != nil || !pool.AppendCertsFromPEM(ca) {
-		log.Fatalf("--rules or --client-ca cannot be read: %v", err)
+	if !pool.AppendCertsFromPEM(ca) {
+		log.Fatalf("the file %s of --client-ca contains no certificate", *clientCA)
 	}
 	server := &http.Server{Addr: *address, Handler: handler(allowed), ReadTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}}

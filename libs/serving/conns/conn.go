@@ -10,35 +10,39 @@ import (
 	"binnacle/libs/limit"
 )
 
-// partSize is the largest write in bytes. Bytes count as accepted after each part.
+// partSize is the maximum size in bytes of one write to the kernel. Larger writes are split, so
+// that accepted advances during a long write.
 const partSize = 32 << 10
 
-// Conn is a connection below TLS. During the handshake it holds a permit of the handshake
-// limit while it processes bytes of the client. While it is corked, it holds a permit of the limit
-// of large responses for encryption, so that many large responses leave a CPU for small ones. It
-// holds no permit while it writes, because the client may be slow.
+// Conn is a connection below TLS. During the handshake it acquires a permit of the handshake limit
+// for the time in which it processes bytes of the client. While it is corked and buffers bytes, it
+// has a permit of the limit of large responses, so that the encryption of many large responses
+// leaves a CPU for small ones. It releases the permits before it writes, because the client may be
+// slow.
 type Conn struct {
 	net.Conn
-	listener           *Listener
-	network            string
-	ctx                context.Context // nil after the handshake
-	hasHandshakePermit bool
+	listener *Listener
+	network  string
+	// ctx is the context of the handshake; nil after it. Only the goroutine that does the handshake
+	// sets it or reads a non-nil value. Later readers and writers start after the handshake.
+	ctx               context.Context
+	handshakeAcquired bool // has a permit of the handshake limit
 
 	raw syscall.RawConn // nil if conn is not a socket
 
 	accepted atomic.Int64 // bytes that the kernel has accepted
 	writing  atomic.Int64 // bytes of the current write that it has not accepted
 
-	mu            sync.Mutex // held while something is written
-	corked        bool
-	corkedBytes   []byte  // bytes written since Cork
-	pooled        *[]byte // the pooled buffer of corkedBytes
-	hasSendPermit bool    // holds a permit for large responses
-	writeErr      error   // the error of a write; no write may follow it
+	mu           sync.Mutex // held while something is written
+	corked       bool
+	buffered     []byte  // bytes written since Cork
+	pooled       *[]byte // the pooled buffer of buffered
+	sendAcquired bool    // has a permit of the limit of large responses
+	writeErr     error   // the error of a write; no write may follow it
 }
 
-func newConn(ctx context.Context, h *Listener, conn net.Conn) *Conn {
-	c := &Conn{Conn: conn, listener: h, ctx: ctx, network: clientNetwork(conn)}
+func newConn(ctx context.Context, l *Listener, conn net.Conn) *Conn {
+	c := &Conn{Conn: conn, listener: l, ctx: ctx, network: clientNetwork(conn)}
 	if s, ok := conn.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
 			c.raw = raw
@@ -61,13 +65,13 @@ func (c *Conn) Read(p []byte) (int, error) {
 	c.listener.metrics.waiting.Inc()
 	err = c.listener.limiter.Acquire(c.ctx, limit.Claim[string]{Key: c.network})
 	c.listener.metrics.waiting.Dec()
-	c.hasHandshakePermit = err == nil
+	c.handshakeAcquired = err == nil
 	return n, err
 }
 
 func (c *Conn) releaseHandshakePermit() {
-	if c.hasHandshakePermit {
-		c.hasHandshakePermit = false
+	if c.handshakeAcquired {
+		c.handshakeAcquired = false
 		c.listener.limiter.Release(limit.Claim[string]{})
 	}
 }
@@ -78,8 +82,9 @@ func (c *Conn) finishHandshake() {
 	c.ctx = nil
 }
 
-// Write implements net.Conn. All of p is written or held, or the connection is broken. The server's
-// part of a handshake is written after it was computed, so the handshake permit is released first.
+// Write implements net.Conn. It writes p, or buffers it while the connection is corked. After an
+// error, all later calls return the same error. Write releases the handshake permit first: the
+// server has already computed the part of the handshake that it writes.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.releaseHandshakePermit()
 	c.mu.Lock()
@@ -90,24 +95,25 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if !c.corked {
 		return c.writeOut(p)
 	}
-	if len(c.corkedBytes) > 0 && len(c.corkedBytes)+len(p) > maxCorked { // clients choose the frame size
-		if _, err := c.writeOut(c.corkedBytes); err != nil {
+	if len(c.buffered) > 0 && len(c.buffered)+len(p) > maxCorked { // clients choose the frame size
+		if _, err := c.writeOut(c.buffered); err != nil {
 			return 0, err
 		}
-		c.corkedBytes = c.corkedBytes[:0]
+		c.buffered = c.buffered[:0]
 	}
 	c.buffer(p)
 	return len(p), nil
 }
 
-// Cork holds written bytes until Uncork, so that the records of one write above TLS leave together.
+// Cork makes Write buffer bytes until Uncork, so that the TLS records of one response are sent
+// together. If the buffer would exceed maxCorked bytes, Write sends the buffered bytes first.
 func (c *Conn) Cork() {
 	c.mu.Lock()
 	c.corked = true
 	c.mu.Unlock()
 }
 
-// Uncork writes the held bytes.
+// Uncork writes the buffered bytes and ends the effect of Cork.
 func (c *Conn) Uncork() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,37 +122,37 @@ func (c *Conn) Uncork() error {
 		return c.writeErr
 	}
 	if c.writeErr == nil {
-		_, _ = c.writeOut(c.corkedBytes) // sets writeErr
+		_, _ = c.writeOut(c.buffered) // sets writeErr
 	}
-	*c.pooled = c.corkedBytes[:0]
+	*c.pooled = c.buffered[:0]
 	corkBuffers.Put(c.pooled)
-	c.corkedBytes = nil
+	c.buffered = nil
 	c.pooled = nil
 	return c.writeErr
 }
 
-// buffer appends to the held bytes. It waits for a permit first, because more bytes will be
+// buffer appends to the buffered bytes. It acquires a permit first, because more bytes will be
 // encrypted until Uncork. The caller holds mu.
 func (c *Conn) buffer(p []byte) {
-	if !c.hasSendPermit { // permits are held briefly, so the wait is short
-		c.hasSendPermit = c.listener.sendLimiter.Acquire(context.Background(), limit.Claim[string]{Key: c.network}) == nil
+	if !c.sendAcquired { // the wait is short, because permits are released soon
+		c.sendAcquired = c.listener.sendLimiter.Acquire(context.Background(), limit.Claim[string]{Key: c.network}) == nil
 	}
 	if c.pooled == nil {
 		c.pooled = corkBuffers.Get().(*[]byte)
-		c.corkedBytes = *c.pooled
+		c.buffered = *c.pooled
 	}
-	c.corkedBytes = append(c.corkedBytes, p...)
+	c.buffered = append(c.buffered, p...)
 }
 
-// maxCorked is the largest number of held bytes.
+// maxCorked is the maximum number of buffered bytes.
 const maxCorked = 88 << 10
 
 var corkBuffers = sync.Pool{New: func() any { b := make([]byte, 0, maxCorked); return &b }}
 
 // writeOut releases the permit and writes. The caller holds mu.
 func (c *Conn) writeOut(p []byte) (n int, err error) {
-	if c.hasSendPermit {
-		c.hasSendPermit = false
+	if c.sendAcquired {
+		c.sendAcquired = false
 		c.listener.sendLimiter.Release(limit.Claim[string]{})
 	}
 	for n < len(p) && err == nil {

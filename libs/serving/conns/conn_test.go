@@ -106,8 +106,8 @@ func TestCorkedBytesAreLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 		all += len(record)
-		if cap(c.corkedBytes) > maxCorked {
-			t.Fatalf("after %d bytes, the buffer has %d, want at most %v", all, cap(c.corkedBytes), maxCorked)
+		if cap(c.buffered) > maxCorked {
+			t.Fatalf("after %d bytes, the buffer has %d, want at most %v", all, cap(c.buffered), maxCorked)
 		}
 	}
 	if err := c.Uncork(); err != nil {

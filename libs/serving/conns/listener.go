@@ -57,42 +57,42 @@ type accepted struct {
 
 // NewListener accepts connections from l until l is closed.
 func NewListener(l net.Listener, config *tls.Config, log *slog.Logger, m *Metrics, sendLimiter *limit.Queue[string], headers *HeaderLimits) *Listener {
-	h := &Listener{
+	listener := &Listener{
 		Listener: l, config: config, log: log, metrics: m,
 		limiter:     limit.New[string](limit.Options{Size: max(1, runtime.GOMAXPROCS(0)/handshakeShare)}),
 		sendLimiter: sendLimiter, headers: headers,
 		ready: make(chan accepted),
 	}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
-	go h.run()
-	return h
+	listener.ctx, listener.cancel = context.WithCancel(context.Background())
+	go listener.run()
+	return listener
 }
 
 // Accept implements net.Listener. After Close it returns the connections whose handshakes were in
 // progress, then net.ErrClosed.
-func (h *Listener) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	select {
-	case a := <-h.ready:
+	case a := <-l.ready:
 		return a.conn, a.err
-	case <-h.ctx.Done():
+	case <-l.ctx.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 // run accepts connections and starts their handshakes until the listener is closed.
-func (h *Listener) run() {
+func (l *Listener) run() {
 	for {
-		conn, err := h.Listener.Accept()
+		conn, err := l.Listener.Accept()
 		switch {
 		case err == nil:
-			h.handshakes.Go(func() { h.handshake(conn) })
+			l.handshakes.Go(func() { l.handshake(conn) })
 		case errors.Is(err, net.ErrClosed):
-			timer := time.AfterFunc(handshakeGrace, h.cancel)
+			timer := time.AfterFunc(handshakeGrace, l.cancel)
 			defer timer.Stop()
-			h.handshakes.Wait()
-			h.cancel()
+			l.handshakes.Wait()
+			l.cancel()
 			return
-		case !h.deliver(accepted{err: err}):
+		case !l.deliver(accepted{err: err}):
 			return
 		}
 	}
@@ -100,54 +100,54 @@ func (h *Listener) run() {
 
 // deliver passes a connection or an error to Accept. It returns false when the handshakes have
 // ended.
-func (h *Listener) deliver(a accepted) bool {
+func (l *Listener) deliver(a accepted) bool {
 	select {
-	case h.ready <- a:
+	case l.ready <- a:
 		return true
-	case <-h.ctx.Done():
+	case <-l.ctx.Done():
 		return false
 	}
 }
 
 // handshake performs the TLS handshake of a connection and passes the connection to Accept.
-func (h *Listener) handshake(raw net.Conn) {
-	ctx, cancel := context.WithTimeout(h.ctx, handshakeTimeout)
+func (l *Listener) handshake(raw net.Conn) {
+	ctx, cancel := context.WithTimeout(l.ctx, handshakeTimeout)
 	defer cancel()
-	limited := newConn(ctx, h, raw)
-	conn := tls.Server(limited, h.config)
+	limited := newConn(ctx, l, raw)
+	conn := tls.Server(limited, l.config)
 	err := conn.HandshakeContext(ctx)
 	limited.finishHandshake()
 	if err == nil {
-		h.openConns.add(limited)
-		h.metrics.succeeded.Inc()
-		if h.deliver(accepted{conn: h.wrap(conn)}) {
+		l.openConns.add(limited)
+		l.metrics.succeeded.Inc()
+		if l.deliver(accepted{conn: l.wrap(conn)}) {
 			return
 		}
-		h.openConns.remove(limited)
+		l.openConns.remove(limited)
 	} else {
-		h.recordFailure(ctx, raw, err)
+		l.recordFailure(ctx, raw, err)
 	}
 	_ = raw.Close()
 }
 
 // wrap returns the connection that the server uses: HTTP/1 connections limit their header sections.
-func (h *Listener) wrap(c *tls.Conn) net.Conn {
-	if h.headers == nil || c.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
+func (l *Listener) wrap(c *tls.Conn) net.Conn {
+	if l.headers == nil || c.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
 		return c
 	}
-	return newHeaderConn(c, h.headers)
+	return newHeaderConn(c, l.headers)
 }
 
 // recordFailure counts a failed handshake. It logs at debug level, because port scanners would fill
 // the log.
-func (h *Listener) recordFailure(ctx context.Context, raw net.Conn, err error) {
-	counter := h.metrics.failed
+func (l *Listener) recordFailure(ctx context.Context, raw net.Conn, err error) {
+	counter := l.metrics.failed
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		counter = h.metrics.timedOut
+		counter = l.metrics.timedOut
 	}
 	counter.Inc()
-	if h.metrics.Errors != nil {
-		h.metrics.Errors.Inc()
+	if l.metrics.Errors != nil {
+		l.metrics.Errors.Inc()
 	}
 	var notTLSErr tls.RecordHeaderError
 	if errors.As(err, &notTLSErr) && notTLSErr.Conn != nil {
@@ -157,12 +157,12 @@ func (h *Listener) recordFailure(ctx context.Context, raw net.Conn, err error) {
 			_, _ = io.WriteString(raw, notTLS) // the client may be gone
 		}
 	}
-	h.log.Debug("TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)
+	l.log.Debug("TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)
 }
 
 // Delivered returns the number of bytes that clients have acknowledged, and of those that they have
 // not acknowledged yet, over all connections.
-func (h *Listener) Delivered() (acknowledged, outstanding int64) { return h.openConns.delivered() }
+func (l *Listener) Delivered() (acknowledged, outstanding int64) { return l.openConns.delivered() }
 
 // openConns holds the connections from the end of their handshake until they are closed. The zero
 // value is empty.

@@ -6,23 +6,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnsent is the number of written bytes that the kernel buffers before it sends them. A write
-// blocks beyond that, so that HTTP/2 frames written later are not delayed by much.
+// maxUnsent is the approximate number of unsent bytes above which the kernel blocks writes to a
+// connection. It bounds the delay of HTTP/2 frames that are written later.
 const maxUnsent = 128 << 10
 
-// limitUnsent sets maxUnsent for a connection. Connections do not inherit it from a Multipath TCP
-// listener, which is the default of package net. On failure the kernel keeps more.
+// limitUnsent sets maxUnsent for a connection. The option is set per connection, because
+// connections do not inherit it from a Multipath TCP listener, and package net creates such
+// listeners by default. If it fails, the kernel buffers more bytes.
 func limitUnsent(raw syscall.RawConn) {
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
 	})
 }
 
-// unacknowledged returns how many bytes of a connection its peer has not acknowledged yet, and
-// whether the kernel reports it.
+// unacknowledged returns the number of written bytes that the peer has not acknowledged. It
+// returns 0 if the connection is closed. ok reports whether the platform provides the number; on
+// Linux it is always true.
 func unacknowledged(raw syscall.RawConn) (bytes int64, ok bool) {
 	n := 0
-	_ = raw.Control(func(fd uintptr) { // fails once the connection is closed
+	_ = raw.Control(func(fd uintptr) { // fails if the connection is closed; then n stays 0
 		n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 	})
 	return int64(n), true

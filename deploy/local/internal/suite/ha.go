@@ -60,7 +60,7 @@ func replicated(c Config) plan {
 		switch {
 		case s.name == apiserver:
 			n, extraArgs = apiservers, append(clusterFlags(c), shutdownDelay, "--shutdown-send-retry-after")
-		case isAuthority(s.name):
+		case isWebhook(s.name):
 			extraArgs = []string{shutdownDelay}
 		}
 		var group []instance
@@ -69,7 +69,7 @@ func replicated(c Config) plan {
 			port++
 		}
 		p.groups = append(p.groups, group)
-		if s.name == apiserver || isAuthority(s.name) {
+		if s.name == apiserver || isWebhook(s.name) {
 			p.balancers = append(p.balancers, balanced{name: s.name, port: c.Port + s.offset, instances: group})
 		}
 	}

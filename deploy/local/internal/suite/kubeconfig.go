@@ -8,30 +8,31 @@ import (
 	"binnacle/deploy/certs"
 )
 
-// writeKubeconfigs writes the kubeconfigs of the admin, of each controller of Kubernetes, of each
-// service that is a client of the API server, and of each service that the API server calls.
+// writeKubeconfigs writes the kubeconfigs of all clients of the API server: the admin,
+// kube-controller-manager, kube-scheduler and the other services. It also writes those with which
+// the API server calls its webhooks.
 func writeKubeconfigs(p paths, services []service, port int) error {
-	l, server := p.certs(), address(port)
-	if err := writeKubeconfig(p.adminKubeconfig(), server, certs.AdminUser, l.AdminTrust(), l.Admin()); err != nil {
+	layout, server := p.certs(), address(port)
+	if err := writeKubeconfig(p.adminKubeconfig(), server, certs.AdminUser, layout.AdminTrust(), layout.Admin()); err != nil {
 		return err
 	}
-	if err := writeKubeconfig(p.managerKubeconfig(), server, "system:kube-controller-manager", l.AdminTrust(), l.ControllerManager()); err != nil {
+	if err := writeKubeconfig(p.managerKubeconfig(), server, "system:kube-controller-manager", layout.AdminTrust(), layout.ControllerManager()); err != nil {
 		return err
 	}
-	if err := writeKubeconfig(p.schedulerKubeconfig(), server, "system:kube-scheduler", l.AdminTrust(), l.Scheduler()); err != nil {
+	if err := writeKubeconfig(p.schedulerKubeconfig(), server, "system:kube-scheduler", layout.AdminTrust(), layout.Scheduler()); err != nil {
 		return err
 	}
 	for _, s := range services {
 		if s.name == apiserver {
 			continue
 		}
-		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, l.Trust(s.name, certs.ServingCA), l.Client(s.name)); err != nil {
+		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, layout.Trust(s.name, certs.ServingCA), layout.Client(s.name)); err != nil {
 			return err
 		}
-		if !isAuthority(s.name) {
+		if !isWebhook(s.name) {
 			continue
 		}
-		if err := writeKubeconfig(p.webhookKubeconfig(s.name), address(port+s.offset), apiserver, l.Trust(apiserver, certs.ServingCA), l.WebhookClient()); err != nil {
+		if err := writeKubeconfig(p.webhookKubeconfig(s.name), address(port+s.offset), apiserver, layout.Trust(apiserver, certs.ServingCA), layout.WebhookClient()); err != nil {
 			return err
 		}
 	}

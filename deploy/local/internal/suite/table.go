@@ -92,8 +92,8 @@ func serviceInstance(s service, name string, c Config, port int, more ...string)
 	}
 }
 
-// isAuthority reports whether the API server calls a service, which then accepts no other callers.
-func isAuthority(name string) bool { return name == authnWebhook || name == authzWebhook }
+// isWebhook reports whether the API server calls a service, which then accepts no other callers.
+func isWebhook(name string) bool { return name == authnWebhook || name == authzWebhook }
 
 // table returns the services in the order of their start. The console is the last, because it needs
 // to know the others.
@@ -178,7 +178,7 @@ func clientArgs(name string) func(paths, int) []string {
 			"--client-ca-file=" + l.Trust(name, certs.ClientCA),
 			"--kubeconfig=" + p.kubeconfig(name),
 		}
-		if isAuthority(name) {
+		if isWebhook(name) {
 			args = append(args, "--allowed-client-names="+certs.WebhookClientName)
 		}
 		if name == authnWebhook {

@@ -27,8 +27,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// costed returns the compiler of expressions whose costs follow a feature gate.
-// With the gate off, functions of the libraries of Kubernetes cost 1.
+// costed returns a function that returns a compiler of CEL expressions. If the gate strict is
+// enabled, calls of functions of the Kubernetes CEL libraries have their estimated costs. Otherwise
+// each of these calls costs 1.
 func (a *admissionBuilder) costed(strict features.Gate) func() (*expressions.Compiler, error) {
 	if a.gates.Enabled(strict) {
 		return a.compiler
@@ -48,6 +49,9 @@ func (a *admissionBuilder) policies(sort policies.PolicyType, compiler func() (*
 		func(gvk schema.GroupVersionKind) *apiset.Resource { return a.sets.kinds.Current().StoredKind(gvk) },
 		a.caches.waitForWrites,
 	)
+	if err != nil {
+		return policies.Config{}, err
+	}
 	programs := sync.OnceValues(func() (*expressions.Programs, error) {
 		c, err := compiler()
 		if err != nil {
@@ -74,7 +78,7 @@ func (a *admissionBuilder) policies(sort policies.PolicyType, compiler func() (*
 		Shapes:  &views.Shapes{},
 		Metrics: policies.NewMetrics(a.metrics, sort),
 		Logger:  a.log,
-	}, err
+	}, nil
 }
 
 // policiesKnown reports whether all policies and bindings are loaded and readable. An unreadable
@@ -141,8 +145,9 @@ func (a *admissionBuilder) mutatingPolicies(configuration []byte) (any, error) {
 		a.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
 }
 
-// policyParams returns the plugin that prevents users from reading parameters through policies. It
-// cannot be disabled.
+// policyParams returns the plugin that prevents users from reading parameters through policies:
+// the results of a policy reveal the contents of its parameters. It cannot be disabled, because
+// the check is part of authorization.
 func (a *admissionBuilder) policyParams() admission.Plugin {
 	validating := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	mutating := a.caches.lookup(schema.GroupVersionResource{
@@ -182,7 +187,9 @@ func (a *admissionBuilder) policyParams() admission.Plugin {
 	}}
 }
 
-// webhooks returns a function that returns the configuration of a plugin for webhooks.
+// webhooks returns a function that returns the configuration of the plugin for the webhooks of a
+// resource. configuration is the plugin's part of the admission configuration file. Both plugins
+// share the metrics and the compiler, so these are created once.
 func (a *admissionBuilder) webhooks() func(resource string, configuration []byte) (webhooks.Config, error) {
 	metrics := webhooks.NewMetrics(a.metrics)
 	compiler := a.costed(features.StrictCostEnforcementForWebhooks)
@@ -239,7 +246,9 @@ func (a *admissionBuilder) validatingWebhooks(c webhooks.Config, err error) (any
 	return v, nil
 }
 
-// newTypeChecks maintains the type-checking results in the statuses of admission policies.
+// newTypeChecks adds a controller that writes type-checking results to the statuses of
+// ValidatingAdmissionPolicies. It checks policies again when definitions of custom resources
+// change, because the types of the objects may have changed.
 func newTypeChecks(b *base, catalogs *catalogs, sets *apiSets, informer *crdinformer.Syncer, compiler func() (*expressions.Compiler, error)) {
 	k := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	served := typecheck.NewServed(catalogs.codec.Scheme(), catalogs.served, sets.kinds)

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"binnacle/services/apiserver/internal/server/routing"
-	"binnacle/services/apiserver/internal/server/telemetry"
 	"context"
 	"errors"
 	"net/http"
@@ -16,18 +14,25 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 	"binnacle/services/apiserver/internal/status"
 )
 
-// withFlowControl queues requests by priority and fairness. A long-running request holds its
-// seats until it has begun: a watch has sent its initial events, a connection is proxied. A
-// delegated request holds them until the delegate takes too long.
+// withFlowControl queues requests by priority and fairness. A long-running request holds its seats
+// until it has started: a watch has sent its initial events, or a connection is proxied. A
+// delegated request releases its seats if the delegate has not responded after the seatTimeout of
+// package reverseproxy.
 func (c *Config) withFlowControl(next http.Handler) http.Handler {
+	// stalled limits the requests that have released their seats while they wait, for example for a
+	// client that does not read its response.
 	stalled := newShared(c.Bounds.Stalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op := requestinfo.From(ctx)
 		u := request.UserFrom(ctx)
+		// long means that this server handles the request as long-running. LooksLongRunning also
+		// covers paths that it does not serve: Kubernetes decides by verb, subresource and path alone.
 		long := op.LongRunning()
 		begin := time.Now()
 		waiting := c.Metrics.Queued(op)
@@ -39,12 +44,15 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		took := telemetry.ObserveSince(c.Metrics.Filters.FlowControl, begin)
 		audit.From(ctx).Spent(audit.Queueing, took)
 		request.From(ctx).Waits.Add(took)
-		if !long && !op.LooksLongRunning() || op.Verb == "watch" || err != nil { // Kubernetes classifies no other long-running request
+		// Kubernetes does not classify long-running requests other than watches. So their responses
+		// have no headers of flow control, unless they are rejected.
+		classified := !long && !op.LooksLongRunning() || op.Verb == "watch"
+		if classified || err != nil {
 			setFlowHeaders(w.Header(), class)
 		}
 		if err != nil {
 			var rejection *flowcontrol.Rejection
-			errors.As(err, &rejection)
+			errors.As(err, &rejection) // always succeeds: every error of Begin wraps a Rejection
 			tooManyRequests(w, rejection.RetryAfter)
 			return
 		}

@@ -23,9 +23,12 @@ import (
 type Config struct {
 	// Ready reports whether policies are loaded.
 	Ready func() bool
-	// Family, Namespaces and Authorizer match and authorize requests.
-	Family     matcher.Family
+	// Family returns all served versions of a resource. A rule for one version may match requests
+	// in another one.
+	Family matcher.Family
+	// Namespaces provides the labels that namespace selectors match.
 	Namespaces matcher.Namespaces
+	// Authorizer decides the authorization checks of expressions.
 	Authorizer authorizer.Authorizer
 	// Namespace looks up a namespace.
 	Namespace  func(ctx context.Context, name string) (*corev1.Namespace, error)
@@ -47,16 +50,19 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 	return views.Of(ctx, c.Codec, c.Shapes, r, func() []*apiset.Resource { return c.Family(r.Resource) })
 }
 
-// candidates returns the policies whose rules match a request.
+// candidates returns the policies whose rules match a request. It returns none for requests of the
+// server itself that its readiness depends on (State.Startup), so that no policy can prevent the
+// server from starting.
 func candidates(ctx context.Context, c *Config, policies *policySet, r *admission.Request) ([]matcher.Candidate[*boundPolicy], error) {
 	if exempt(r) || request.From(ctx).Startup {
 		return nil, nil
 	}
+	// Ready is called twice: waitForWrites may have loaded the policies.
 	ready := c.Ready()
 	if err := policies.waitForWrites(ctx); err != nil {
 		return nil, err
 	}
-	if !ready && !c.Ready() { // waiting for acknowledged writes may have made it ready
+	if !ready && !c.Ready() {
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
 	index, err := policies.index()
@@ -90,13 +96,15 @@ func (c *Config) namespaceOf(ctx context.Context, r *admission.Request) (*corev1
 	return c.Namespace(ctx, r.Namespace)
 }
 
-// namespaceTree returns the namespace as expressions see it.
+// namespaceTree returns a function that converts a namespace to the value of namespaceObject in
+// expressions. As in Kubernetes, the value lacks the managed fields and owner references. It is nil
+// if there is no namespace.
 func namespaceTree(n *corev1.Namespace) func() any {
 	if n == nil {
 		return func() any { return nil }
 	}
 	return func() any {
-		seen := corev1.Namespace{
+		exposed := corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: n.Name, GenerateName: n.GenerateName, Namespace: n.Namespace, UID: n.UID, ResourceVersion: n.ResourceVersion,
 				Generation: n.Generation, CreationTimestamp: n.CreationTimestamp, DeletionTimestamp: n.DeletionTimestamp,
@@ -104,7 +112,7 @@ func namespaceTree(n *corev1.Namespace) func() any {
 			},
 			Spec: n.Spec, Status: n.Status,
 		}
-		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&seen)
+		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&exposed)
 		if err != nil {
 			return nil
 		}

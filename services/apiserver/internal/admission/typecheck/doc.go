@@ -2,14 +2,17 @@
 // missing fields of the matched kinds, and comparisons of incompatible types. The policy is
 // enforced nevertheless.
 //
-//	kinds       the kinds that rules name
-//	declare     the CEL types of a schema
-//	check       the warnings
-//	controller  the status
+// The files are:
 //
-// In Kubernetes, a controller of kube-controller-manager does this work,
-// validatingadmissionpolicy-status. A Controller produces the results of that controller (of 1.33)
-// as the same field manager, so that both may run. It also checks again when definitions of custom
-// resources change. Every replica runs a Controller. It does not write a status that is already
-// correct.
+//	kinds.go       determines the kinds that the rules of a policy name
+//	served.go      finds the schemas of served kinds
+//	declare.go     converts a schema to CEL types
+//	check.go       compiles expressions and returns warnings
+//	controller.go  writes the warnings to the status
+//
+// Kubernetes does this in kube-controller-manager, with the controller
+// validatingadmissionpolicy-status. A Controller produces the same results as that controller in
+// 1.33 and uses the same field manager, so both may run. Unlike it, a Controller checks policies
+// again when definitions of custom resources change. Every replica runs a Controller. It does not
+// write a status that is already correct.
 package typecheck

@@ -69,7 +69,7 @@ func (s *structure) Find(key ref.Val) (ref.Val, bool) {
 	}
 	f := &s.shape.fields[i]
 	v := s.value.FieldByIndex(f.index)
-	if f.omitted && isEmpty(v) {
+	if f.omitEmpty && isEmpty(v) {
 		return nil, false
 	}
 	s.fields[i] = s.convert(f, v)

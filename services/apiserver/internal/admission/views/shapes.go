@@ -22,8 +22,8 @@ type shape struct {
 type field struct {
 	name  string
 	index []int
-	// omitted states that an empty field is omitted.
-	omitted    bool
+	// omitEmpty states that the field is omitted if it is empty.
+	omitEmpty  bool
 	conversion conversionMode
 }
 
@@ -63,8 +63,9 @@ func (s *Shapes) of(t reflect.Type) *shape {
 	return created
 }
 
-// add adds the fields of a type at an index of the struct. Like in the converter, the later of two
-// fields with the same name wins.
+// add adds the fields of t, including those of inlined structs. parent is the index of t in the
+// struct as in reflect.Value.FieldByIndex; nil for the struct itself. If two fields have the same
+// name, the later one wins, as in the apimachinery converter.
 func (s *shape) add(t reflect.Type, parent []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -87,7 +88,7 @@ func (s *shape) add(t reflect.Type, parent []int) {
 func conversionOf(t reflect.Type) conversionMode {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
-		if t.Kind() == reflect.Pointer {
+		if t.Kind() == reflect.Pointer { // a pointer to a pointer
 			return byConverter
 		}
 	}

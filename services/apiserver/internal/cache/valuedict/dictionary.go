@@ -6,18 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// Dictionary is the text that packed values refer to. It only grows. It is safe for concurrent use,
-// and must not be copied.
+// Dictionary is the text that compressed values refer to. It only grows. It is safe for concurrent
+// use, and must not be copied.
 type Dictionary struct {
 	text []byte // never reallocated
 	used atomic.Int64
 }
 
-// Append appends the unpacked form of a value that was packed with the dictionary.
+// Append appends the uncompressed form of a value that was compressed with the dictionary.
 func (d *Dictionary) Append(dst, packed []byte) []byte {
 	size, i := uvarint(packed, 0)
 	dst = slices.Grow(dst, int(size))
-	position := 0 // in the text: the end of the previous phrase
+	position := 0 // in the text: the end of the previous sequence
 	for i < len(packed) {
 		var own, length, distance uint64
 		own, i = uvarint(packed, i)
@@ -35,7 +35,7 @@ func (d *Dictionary) Append(dst, packed []byte) []byte {
 	return dst
 }
 
-// Size returns the unpacked size in bytes of a packed value.
+// Size returns the uncompressed size in bytes of a compressed value.
 func Size(packed []byte) int {
 	n, _ := uvarint(packed, 0)
 	return int(n)
@@ -218,7 +218,7 @@ func (m *matches) extend(valuePosition, textPosition int) (start, end, at int) {
 // advance advances past a match that step returned.
 func (m *matches) advance(start, end, at int) { m.own, m.next = end, at+end-start }
 
-// pack appends the packed form of a value. own is the number of its bytes that are not in the
+// pack appends the compressed form of a value. own is the number of its bytes that are not in the
 // dictionary.
 func (x *index) pack(dst, value []byte) (_ []byte, own int) {
 	dst = binary.AppendUvarint(dst, uint64(len(value)))

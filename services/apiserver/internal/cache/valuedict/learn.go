@@ -2,11 +2,11 @@ package valuedict
 
 const (
 	// learnFrom is the divisor of a value's size above which its own bytes trigger a search for
-	// phrases.
+	// sequences.
 	learnFrom = 5
-	// minPhrase is the minimum size of a phrase in bytes.
-	minPhrase = 24
-	// maxMisses is the number of values without a new phrase after which values are skipped.
+	// minSequence is the minimum size of a sequence in bytes.
+	minSequence = 24
+	// maxMisses is the number of values without a new sequence after which values are skipped.
 	maxMisses = 32
 	// maxPause is the maximum number of values skipped at a time.
 	maxPause = 256
@@ -16,26 +16,26 @@ const (
 	// values.
 	minRecent = 16 << 10
 	maxRecent = 256 << 10
-	// maxPhrase is the maximum size of a phrase in bytes.
-	maxPhrase = 4 << 10
+	// maxSequence is the maximum size of a sequence in bytes.
+	maxSequence = 4 << 10
 	// recentPart is the divisor of the size of the text of recent values that limits the part of
 	// one value. Otherwise a few large values would fill the text. The rest of such a value is
 	// found in later values that are equal.
 	recentPart = 8
 )
 
-// learner finds phrases: parts that several values share. The mutex of the Pool protects it.
+// learner finds sequences: parts that several values share. The mutex of the Pool protects it.
 type learner struct {
 	recent *index // unmatched parts of recent values
-	misses int    // values without a new phrase since the last one with a phrase
+	misses int    // values without a new sequence since the last one with a sequence
 	wait   int64  // size of the last pause
-	found  int    // bytes of phrases found since the last Compact
-	idle   int    // number of calls of Compact since phrases were found
-	left   int    // bytes of phrases that did not fit in the dictionary
+	found  int    // bytes of sequences found since the last Compact
+	idle   int    // number of calls of Compact since sequences were found
+	left   int    // bytes of sequences that did not fit in the dictionary
 }
 
-// learn searches a value that packs badly for phrases. It skips the value if another call is in
-// progress.
+// learn searches a value that compresses badly for sequences. It skips the value if another call
+// is in progress.
 func (p *Pool) learn(value []byte, all int64) {
 	if p.pause.Add(-1) >= 0 || !p.mu.TryLock() {
 		return
@@ -59,7 +59,7 @@ func (p *Pool) learn(value []byte, all int64) {
 	p.found += found
 	p.pause.Store(0)
 	switch {
-	case found >= minPhrase:
+	case found >= minSequence:
 		p.misses = 0
 		p.wait = 0
 	case p.misses < maxMisses:
@@ -71,10 +71,10 @@ func (p *Pool) learn(value []byte, all int64) {
 	}
 }
 
-// search searches the own bytes of a value for phrases that recent values contain too. It returns
-// the number of bytes of new phrases.
+// search searches the own bytes of a value for sequences that recent values contain too. It returns
+// the number of bytes of new sequences.
 func (p *Pool) search(own []byte, all int64) (found int) {
-	if len(own) < minPhrase {
+	if len(own) < minSequence {
 		return 0
 	}
 	if p.recent == nil {
@@ -86,14 +86,14 @@ func (p *Pool) search(own []byte, all int64) (found int) {
 		if !ok {
 			break
 		}
-		if phrase := own[start:end]; len(phrase) >= minPhrase {
-			phrase = phrase[:min(len(phrase), maxPhrase)]
-			x := p.indexFor(len(phrase), all)
+		if sequence := own[start:end]; len(sequence) >= minSequence {
+			sequence = sequence[:min(len(sequence), maxSequence)]
+			x := p.indexFor(len(sequence), all)
 			if x != nil {
-				x.add(phrase)
+				x.add(sequence)
 			}
 			if x != nil || !p.crowded {
-				found += len(phrase)
+				found += len(sequence)
 			}
 		}
 		m.advance(start, end, at)

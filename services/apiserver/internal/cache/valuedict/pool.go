@@ -18,18 +18,18 @@ const (
 	freeDictionaries = 4
 	// bytesPerDictionary is the number of bytes of values for each additional dictionary.
 	bytesPerDictionary = 16 << 20
-	// idleCompactions is the number of calls of Compact without new phrases after which the text of
+	// idleCompactions is the number of calls of Compact without new sequences after which the text of
 	// recent values is discarded.
 	idleCompactions = 20
-	// indexDistance is the distance of the indexed positions in a dictionary. Phrases are longer.
+	// indexDistance is the distance of the indexed positions in a dictionary. Sequences are longer.
 	indexDistance = 4
 )
 
-// Pool packs values of one type. Its zero value has no dictionary yet. It is safe for concurrent
-// use, and must not be copied.
+// Pool compresses values of one type. Its zero value has no dictionary yet. It is safe for
+// concurrent use, and must not be copied.
 type Pool struct {
 	current atomic.Pointer[index]
-	// pause is how many more badly packed values are skipped by learn.
+	// pause is how many more badly compressed values are skipped by learn.
 	pause atomic.Int64
 
 	mu sync.Mutex
@@ -40,11 +40,11 @@ type Pool struct {
 	crowded bool
 }
 
-// scratch holds buffers for packed values.
+// scratch holds buffers for compressed values.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// Pack returns a packed value and its dictionary, or no dictionary if packing does not pay. all is
-// the total size in bytes of all values, which limits the size of the dictionaries.
+// Pack returns a compressed value and its dictionary, or no dictionary if compressing does not
+// pay. all is the total size in bytes of all values, which limits the size of the dictionaries.
 func (p *Pool) Pack(value []byte, all int64) ([]byte, *Dictionary) {
 	if len(value) < minValue {
 		return nil, nil
@@ -86,11 +86,11 @@ func (p *Pool) begin() *index {
 	return x
 }
 
-// indexFor returns the index of a dictionary with room for a phrase, which may be a new one. It
+// indexFor returns the index of a dictionary with room for a sequence, which may be a new one. It
 // returns nil if no new dictionary is allowed. The caller holds mu.
-func (p *Pool) indexFor(phrase int, all int64) *index {
+func (p *Pool) indexFor(sequence int, all int64) *index {
 	x := p.current.Load()
-	if x == nil || x.free() >= phrase {
+	if x == nil || x.free() >= sequence {
 		return x
 	}
 	size := len(x.dict.text)
@@ -100,7 +100,7 @@ func (p *Pool) indexFor(phrase int, all int64) *index {
 		p.current.Store(larger)
 		return larger
 	}
-	p.left += phrase
+	p.left += sequence
 	if p.left < size/2 { // too few bytes were left out to justify a new dictionary
 		return nil
 	}
@@ -118,7 +118,7 @@ func (p *Pool) indexFor(phrase int, all int64) *index {
 }
 
 // Compact frees memory that is no longer needed for values of the given total size. It returns the
-// dictionaries that prevent a new one. A dictionary is freed once no value is packed with it.
+// dictionaries that prevent a new one. A dictionary is freed once no value is compressed with it.
 func (p *Pool) Compact(all int64) (crowd []*Dictionary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

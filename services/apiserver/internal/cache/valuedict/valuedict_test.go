@@ -32,7 +32,7 @@ func (t template) value(r *rand.Rand, i int) []byte {
 	return fmt.Appendf(nil, "name-%d %s uid %016x %s setting %08x %s", i, t.head, r.Uint64(), t.middle, r.Uint32(), t.tail)
 }
 
-// packed is the result of Pack. The dictionary is nil if packing did not pay.
+// compressed is the result of Pack. The dictionary is nil if compressing did not pay.
 type packed struct {
 	value, small []byte
 	dict         *valuedict.Dictionary
@@ -94,7 +94,7 @@ func TestValuesOfOneTemplateArePacked(t *testing.T) {
 	}
 }
 
-// Values without shared text are not packed and add no phrases.
+// Values without shared text are not compressed and add no sequences.
 func TestRandomValuesAreNotPacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 2))
 	var s valuedict.Pool
@@ -189,7 +189,7 @@ func TestLargeEqualValuesDoNotFillDictionary(t *testing.T) {
 	}
 }
 
-// Every value is unpacked to its original.
+// Every value is uncompressed to its original.
 func TestPackedValuesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s valuedict.Pool
@@ -208,7 +208,7 @@ func TestPackedValuesRoundTrip(t *testing.T) {
 	})
 }
 
-// A pool supports concurrent packing and unpacking.
+// A pool supports concurrent compressing and unpacking.
 func TestConcurrentPacking(t *testing.T) {
 	var s valuedict.Pool
 	var all sync.WaitGroup

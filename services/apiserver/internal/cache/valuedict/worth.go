@@ -3,7 +3,7 @@
 package valuedict
 
 const (
-	// minValue is the minimum size in bytes of values that are packed.
+	// minValue is the minimum size in bytes of values that are compressed.
 	minValue = 256
 	// worthDictionary is the total size of values in bytes from which there is a dictionary.
 	worthDictionary = 128 << 10

@@ -3,7 +3,7 @@
 package valuedict
 
 // minValue and worthDictionary are so small in a race detector build that every value with a match
-// is packed, so that tests of all readers cover packed values.
+// is compressed, so that tests of all readers cover compressed values.
 const minValue, worthDictionary = 64, 1
 
 // worthOf returns 0: every dictionary is justified.

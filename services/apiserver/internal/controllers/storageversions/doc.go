@@ -1,12 +1,20 @@
-// Package storageversions records in StorageVersion objects (internal.apiserver.k8s.io) which
-// version this replica stores each resource in, and which versions it can decode. A migrator of
-// stored objects can then tell when all replicas agree (Kubernetes: KEP-2339). Until the record of
-// a resource is written, its writes are rejected with 503. Package build creates a Manager if the
-// gates StorageVersionAPI and APIServerIdentity are on. Package bootstrap runs it, and the server
-// calls Held before each write. kube-controller-manager removes the records of dead replicas.
+// Package storageversions maintains StorageVersion objects (internal.apiserver.k8s.io, KEP-2339).
+// Each object belongs to one resource. In it, every replica records the version in which it stores
+// the resource, and the versions that it can decode and serves. A storage migrator reads from the
+// object whether all replicas store the same version.
 //
-// Custom resources follow their definitions: Define ─► Run. The record of one is owned by its
-// definition, so that the garbage collector deletes both. Writes of a custom resource wait for the
-// first attempt instead of being rejected, because clients often write one immediately after its
-// definition.
+// A Manager writes the records of this replica. It handles two sorts of resources:
+//
+//   - The records of built-in resources are fixed when the Manager is created. Update writes them.
+//     Until a record is written, the server rejects writes of its resources with 503.
+//   - The records of custom resources follow their CustomResourceDefinitions. Define queues the
+//     records of new and changed definitions, and Run writes them. A definition owns its record, so
+//     the garbage collector deletes the record with the definition. Clients often write a custom
+//     resource immediately after its definition. Therefore such a write waits, for at most
+//     maxCustomWait, until Run has tried once to write the record. If that fails, the server rejects
+//     writes of the resource with 503 until a later attempt succeeds.
+//
+// Package build creates a Manager if the gates StorageVersionAPI and APIServerIdentity are on.
+// Package bootstrap calls Update. The server calls Held before each write.
+// kube-controller-manager removes the records of dead replicas.
 package storageversions

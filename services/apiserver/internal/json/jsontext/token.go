@@ -99,7 +99,18 @@ func plainEnd(b []byte, i int) int {
 }
 
 // special returns a word whose lowest set bit is in the first of eight bytes that is not plain. It
-// returns 0 if all are plain. Bits above the lowest have no meaning: a match may carry into them.
+// returns 0 if all are plain. Bits above the lowest have no meaning, because a subtraction may
+// borrow from the bytes above.
+//
+// Each term sets the top bit of some bytes:
+//
+//   - w: bytes beyond ASCII.
+//   - low &^ w: control characters. Subtracting 0x20 from a byte below it borrows, which sets the top
+//     bit.
+//   - zero(w ^ c): bytes equal to c. The XOR makes them 0, and only for a byte of 0 does subtracting 1
+//     set a top bit that was clear.
+//
+// An OR covers two characters that differ in one bit: '<' | 2 is '>', and '"' | 4 is '&'.
 func special(w uint64) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	zero := func(x uint64) uint64 { return (x - ones) &^ x }

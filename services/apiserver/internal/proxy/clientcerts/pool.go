@@ -1,7 +1,7 @@
 // Package clientcerts manages connections to servers that authenticate this server by a client
-// certificate. After a renewal, new requests use new connections: a server that checks the
-// certificate with each request would reject all requests on a connection that outlives the old
-// certificate.
+// certificate. After the certificate is renewed, new requests use new connections. Otherwise a
+// connection could outlive the old certificate, and a server that verifies the certificate with
+// each request would then reject every request on it.
 package clientcerts
 
 import (
@@ -66,11 +66,11 @@ func (p *Pool) renew() *http.Transport {
 	if before != nil && before.certificate == c {
 		return before.Transport
 	}
-	show := c
-	if show == nil {
-		show = &tls.Certificate{} // an empty certificate means none for crypto/tls
+	presented := c
+	if presented == nil {
+		presented = &tls.Certificate{} // an empty certificate means none for crypto/tls
 	}
-	next := p.open(func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return show, nil })
+	next := p.open(func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return presented, nil })
 	p.current.Store(&certConnections{c, next})
 	if before != nil {
 		before.CloseIdleConnections() // busy ones close after their idle timeout
@@ -89,9 +89,9 @@ func (p *Pool) CloseIdleConnections() { p.current.Load().CloseIdleConnections() 
 // reloadInterval is the minimum interval between two reads of the files.
 const reloadInterval = time.Second
 
-// Followed returns a certificate function for a pool from a pair of files. Calls read the files
-// again, at most once a second. While they are unreadable or do not match, for example during a
-// renewal, the certificate stays unchanged.
+// Followed returns a function for NewPool that returns the certificate in a pair of files. The
+// function reads the files again at most once per reloadInterval. It returns the previous
+// certificate while the files are unreadable or do not match, for example during a renewal.
 func Followed(pair *tlsfiles.Pair) func() *tls.Certificate {
 	var last atomic.Int64
 	begun := time.Now()

@@ -86,7 +86,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, incoming *http.Request, serverHeade
 	if upgrades { // the round tripper does not open such connections
 		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 		out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
-		upgrader := upgrade.Proxy{URL: location, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: responder, Life: request.LifetimeOf(incoming.Context())}
+		upgrader := upgrade.Proxy{URL: location, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: responder, Lifetime: request.LifetimeOf(incoming.Context())}
 		upgrader.OnResponse = func(upgraded bool) {
 			c.long = c.long || upgraded
 			if upgraded {

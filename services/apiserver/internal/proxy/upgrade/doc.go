@@ -7,7 +7,7 @@
 //
 // Until the other side agrees, it is not trusted. The size of its response head is bounded. The
 // wait for it ends with the request and after a timeout. A rejection is forwarded with its own
-// headers, except for the Audit-Id of this server. An agreement is forwarded byte for byte.
-// Connections end with the request's context or, if Proxy.Life is set, with that context once the
-// other side has agreed.
+// headers, except for the Audit-Id of this server. A 101 response is forwarded byte for byte.
+// Connections end with the request's context. Upgraded connections end with Proxy.Lifetime
+// instead, if it is set.
 package upgrade

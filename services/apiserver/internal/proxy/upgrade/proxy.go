@@ -30,15 +30,17 @@ type Proxy struct {
 	// Timeout bounds the wait for the head of the response.
 	Timeout time.Duration
 	Errors  proxy.ErrorResponder
-	// Life, if set, replaces the request's context as the lifetime of the connections once the
-	// other side has agreed.
-	Life context.Context
-	// OnResponse, if set, is called when a response has arrived.
-	OnResponse func(agreed bool)
+	// Lifetime, if set, bounds upgraded connections in place of the request's context, which may have
+	// a deadline. Both connections are closed when it ends.
+	Lifetime context.Context
+	// OnResponse, if set, is called when a response has arrived. upgraded reports whether its status
+	// code is 101.
+	OnResponse func(upgraded bool)
 }
 
-// Serve proxies a request, and splices both connections if the other side agrees. A rejection
-// becomes the response. Anything else is an error.
+// Serve proxies an upgrade request. If the backend responds with 101, Serve copies bytes between
+// the client and the backend until a connection ends. It forwards a response of 400 or above to
+// the client. Any other response is an error.
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request) {
 	out := utilnet.CloneRequest(r)
 	out.Trailer = nil // some servers take trailers for headers
@@ -72,14 +74,14 @@ func (p *Proxy) splice(w http.ResponseWriter, r *http.Request, backend *Conn) {
 		return
 	}
 	defer conn.Close()
-	life := p.Life
-	if life == nil {
-		life = r.Context()
+	lifetime := p.Lifetime
+	if lifetime == nil {
+		lifetime = r.Context()
 	}
-	if !backend.keepAfter(life) {
+	if !backend.keepAfter(lifetime) {
 		return
 	}
-	defer context.AfterFunc(life, func() { _ = conn.Close() })()
+	defer context.AfterFunc(lifetime, func() { _ = conn.Close() })()
 	if _, err := conn.Write(withoutOwnHeaders(backend.head)); err != nil {
 		return // the client is gone
 	}
@@ -132,7 +134,7 @@ func forwardRejection(w http.ResponseWriter, r *http.Request, backend *Conn) {
 	}
 	responselimit.DropOwn(received)
 	sent := w.Header()
-	for name := range sent { // Kubernetes forwards the response unchanged
+	for name := range sent { // like Kubernetes, send only the headers of the backend
 		if name != "Audit-Id" {
 			delete(sent, name)
 		}

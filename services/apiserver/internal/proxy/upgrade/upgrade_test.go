@@ -259,7 +259,7 @@ func TestUpgradedConnectionEndsWithRequestOrLife(t *testing.T) {
 			var agreed []bool
 			y.OnResponse = func(is bool) { agreed = append(agreed, is) }
 			if lasts {
-				y.Life = life
+				y.Lifetime = life
 			}
 			go (&client{conn: there}).serve(ctx, y)
 			read := bufio.NewReader(here)
@@ -298,7 +298,7 @@ func TestRequestEndsDuringUpgrade(t *testing.T) {
 		here, there := net.Pipe()
 		y := newProxy(echo)
 		y.OnResponse = func(bool) { end() }
-		y.Life = t.Context()
+		y.Lifetime = t.Context()
 		go (&client{conn: there}).serve(ctx, y)
 		if text, err := io.ReadAll(here); err != nil || len(text) > 0 {
 			t.Errorf("got %q, %v", text, err)

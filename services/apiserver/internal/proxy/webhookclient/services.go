@@ -16,9 +16,11 @@ import (
 type Services struct {
 	// Get returns a service, or a NotFound error.
 	Get func(ctx context.Context, namespace, name string) (*corev1.Service, error)
-	// Self is host:port of this server, which is the service kubernetes in the namespace default.
+	// Self is the address of this server as host:port. Resolve returns it for the service kubernetes
+	// in the namespace default.
 	Self string
-	// Internal, if set, sends requests to this server itself as its own user.
+	// Internal, if set, sends requests to this server without a connection. The server handles them
+	// as requests of its own user.
 	Internal http.RoundTripper
 	// Endpoints, if set, returns the endpoints of a service, or a NotFound error. Resolve then
 	// returns an endpoint, because cluster IPs are not reachable (--enable-aggregator-routing).
@@ -55,7 +57,7 @@ func (s *Services) endpoint(ctx context.Context, svc *corev1.Service, port int32
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return "", fmt.Errorf("unsupported service type %q", svc.Spec.Type)
 	}
-	p, err := servicePort(svc, svc.Name, port)
+	wanted, err := servicePort(svc, svc.Name, port)
 	if err != nil {
 		return "", err
 	}
@@ -66,10 +68,10 @@ func (s *Services) endpoint(ctx context.Context, svc *corev1.Service, port int32
 	var found []string
 	if err == nil {
 		for i := range all.Subsets {
-			for _, q := range all.Subsets[i].Ports {
+			for _, endpointPort := range all.Subsets[i].Ports {
 				for j := range all.Subsets[i].Addresses {
-					if q.Name == p.Name {
-						found = append(found, net.JoinHostPort(all.Subsets[i].Addresses[j].IP, strconv.Itoa(int(q.Port))))
+					if endpointPort.Name == wanted.Name {
+						found = append(found, net.JoinHostPort(all.Subsets[i].Addresses[j].IP, strconv.Itoa(int(endpointPort.Port))))
 					}
 				}
 			}

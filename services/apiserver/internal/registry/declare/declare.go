@@ -24,23 +24,24 @@ type pointer[T any] interface {
 // New returns an empty value of a Go type: New[appsv1.Deployment].
 func New[T any, P pointer[T]]() runtime.Object { return P(new(T)) }
 
-// Do adapts a rule for one Go type to a rule for objects. An object of another type is a bug of the
-// caller and panics, so that no rule is skipped.
+// Do adapts a rule for one Go type to a rule for objects. Like all adapters in this package, it
+// panics if the object has another type, so that no rule is skipped because of a programming
+// error.
 func Do[T registry.Object](f func(T)) func(registry.Object) {
 	return func(o registry.Object) { f(o.(T)) }
 }
 
-// Change is Do for a new object and the live one.
+// Change adapts a rule that takes the new and the live object.
 func Change[T registry.Object](f func(obj, old T)) func(obj, old registry.Object) {
 	return func(obj, old registry.Object) { f(obj.(T), old.(T)) }
 }
 
-// Get is Do for a rule with a result.
+// Get adapts a rule that takes an object and returns a result.
 func Get[T registry.Object, R any](f func(T) R) func(registry.Object) R {
 	return func(o registry.Object) R { return f(o.(T)) }
 }
 
-// GetChange is Change for a rule with a result.
+// GetChange adapts a rule that takes the new and the live object and returns a result.
 func GetChange[T registry.Object, R any](f func(obj, old T) R) func(obj, old registry.Object) R {
 	return func(obj, old registry.Object) R { return f(obj.(T), old.(T)) }
 }
@@ -52,19 +53,20 @@ func Rules[T registry.Object](rules func(at validate.At, obj T)) func(registry.O
 	}
 }
 
-// Changes is Rules for a new object and the live one.
+// Changes adapts validation rules that take the new and the live object.
 func Changes[T registry.Object](rules func(at validate.At, obj, old T)) func(obj, old registry.Object) field.ErrorList {
 	return func(obj, old registry.Object) field.ErrorList {
 		return validate.Check(func(at validate.At) { rules(at, obj.(T), old.(T)) })
 	}
 }
 
-// Parts returns the Parts of a kind with a spec and a status, which partsOf returns.
+// Parts returns the registry.Parts of a kind. partsOf returns pointers to the spec and status of an
+// object.
 func Parts[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.Parts {
 	p := Spec(func(o T) *S { spec, _ := partsOf(o); return spec })
 	p.CopyStatus = func(to, from registry.Object) {
 		_, target := partsOf(to.(T))
-		if from == nil {
+		if from == nil { // A nil from clears the status.
 			var empty U
 			*target = empty
 			return
@@ -75,7 +77,8 @@ func Parts[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.Parts
 	return p
 }
 
-// Spec is Parts for a kind without a status.
+// Spec returns the registry.Parts of a kind without a status. specOf returns a pointer to the spec
+// of an object.
 func Spec[T registry.Object, S any](specOf func(T) *S) registry.Parts {
 	return registry.Parts{
 		CopySpec: func(to, from registry.Object) { *specOf(to.(T)) = *specOf(from.(T)) },
@@ -85,7 +88,8 @@ func Spec[T registry.Object, S any](specOf func(T) *S) registry.Parts {
 	}
 }
 
-// Also serves a kind in another version with the same form. The stored form does not change.
+// Also changes k to be served in another version that has the same fields. Objects are still stored
+// in the previous version. It returns k.
 func Also(version string, k *registry.Kind) *registry.Kind {
 	stored := k.StoredGVK().GroupVersion()
 	k.Version = version
@@ -124,7 +128,7 @@ func CheckedStatus[T registry.Object](kind string, check func(at validate.At, ob
 	return s
 }
 
-// WithoutTable makes a subresource have no form as a Table.
+// WithoutTable returns the subresource without support for responses in the form of a Table.
 func WithoutTable(s registry.Subresource) registry.Subresource {
 	s.NoTable = true
 	return s
@@ -136,8 +140,9 @@ func InOrder(s registry.Subresource, order ...registry.Rule) registry.Subresourc
 	return s
 }
 
-// Resetting sets the dotted paths of fields that a subresource does not change. A manager that
-// sends them there does not own them. Without paths, there are none.
+// Resetting sets Resets of a subresource: the dotted paths of the fields that a write through it
+// does not change. No paths mean that it resets no field. That differs from a nil Resets, which
+// means the spec for the status subresource.
 func Resetting(s registry.Subresource, paths ...string) registry.Subresource {
 	s.Resets = append([]string{}, paths...)
 	return s

@@ -373,7 +373,7 @@ func (f *Form) addItem(p *chunkWriter, s Encodable) (err error) {
 		head, rest = f.res.Coder.Item(frame, t)
 	}
 	p.buf = append(p.buf, head...)
-	return p.share(rest)
+	return p.writeShared(rest)
 }
 
 // maxKeptItems is the maximum number of objects of a list whose encodings are kept, as those of single

@@ -130,8 +130,8 @@ func (z *segmentCollector) segment() error {
 	}
 	z.part = z.part[:0]
 	z.size = 0
-	if err == nil && z.chunks.gone {
-		return errGone
+	if err == nil && z.chunks.abandoned {
+		return errAbandoned
 	}
 	return err
 }

@@ -65,8 +65,8 @@ func (p *chunkWriter) each(l *List, visit func(*watchcache.Entry) error) error {
 		if p.slow {
 			p.acquireLimiter()
 		}
-		if p.gone {
-			return errGone
+		if p.abandoned {
+			return errAbandoned
 		}
 		return l.Each(visit)
 	}
@@ -75,8 +75,8 @@ func (p *chunkWriter) each(l *List, visit func(*watchcache.Entry) error) error {
 			p.acquireLimiter()
 		}
 		defer p.releaseLimiter()
-		if p.gone {
-			return errGone
+		if p.abandoned {
+			return errAbandoned
 		}
 		return visit(e)
 	})

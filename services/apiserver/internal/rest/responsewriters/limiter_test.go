@@ -205,7 +205,7 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 		whole := []byte(nil)
 		for range 3 {
 			p.buf = append(p.buf, "before"...)
-			if err := p.share(item); err != nil {
+			if err := p.writeShared(item); err != nil {
 				t.Fatal(err)
 			}
 			whole = append(append(whole, "before"...), item...)

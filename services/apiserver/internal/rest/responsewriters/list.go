@@ -208,8 +208,8 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 		err = f.addItem(p, f.Entry(e))
 		return err == nil
 	})
-	if err == nil && p.gone {
-		err = errGone
+	if err == nil && p.abandoned {
+		err = errAbandoned
 	}
 	if err != nil {
 		return p.abort(err)

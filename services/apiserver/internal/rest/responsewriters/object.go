@@ -190,7 +190,7 @@ func (f *Form) recordList(r *http.Request, l *List) error {
 		}
 		c.Write(b)
 		if c.Full() {
-			return errGone
+			return errAbandoned
 		}
 		return nil
 	})

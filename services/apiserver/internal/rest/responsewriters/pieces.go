@@ -10,22 +10,28 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// chunkWriter writes a long response through a pooled buffer.
+// chunkWriter writes a long response in chunks through a pooled buffer. Its methods must not be
+// called concurrently.
+//
+// A response is abandoned if the client has disconnected, or if the deadline or the limiter stops
+// it: abandon only marks it, and later writes are dropped. The caller finishes every response with
+// either end or abort. end sends the rest. abort reports an error to the client. Both call
+// release, which returns the buffer to the pool.
 type chunkWriter struct {
-	w        http.ResponseWriter
-	r        *http.Request
-	media    string
-	buf      []byte
-	pooled   *[]byte
-	started  bool
-	waited   time.Duration // time of waits for the client
-	gone     bool          // the client has disconnected or the response was abandoned
-	late     bool          // gone because the deadline has passed
-	limitErr error         // of the limiter
-	audited  *audit.Copy   // for the audit log
-	limiter  Limiter
-	acquired bool // holds the limiter
-	slow     bool // the first chunk needs the limiter too
+	w         http.ResponseWriter
+	r         *http.Request
+	media     string
+	buf       []byte
+	pooled    *[]byte
+	started   bool
+	waited    time.Duration // time of waits for the client
+	abandoned bool          // the rest of the response is not needed
+	late      bool          // abandoned because the deadline has passed
+	limitErr  error         // the error of the limiter that abandoned the response
+	audited   *audit.Copy   // for the audit log
+	limiter   Limiter
+	acquired  bool // holds the limiter
+	slow      bool // the first chunk needs the limiter too
 }
 
 var chunkBuffers = sync.Pool{New: func() any { b := make([]byte, 0, chunkSize+16<<10); return &b }}
@@ -40,15 +46,15 @@ func newChunkWriter(w http.ResponseWriter, r *http.Request, media string, limite
 	return p
 }
 
-// flush sends the buffer if it is large enough or all is set. It returns false if the client has
-// disconnected.
+// flush sends the buffer if it has at least chunkSize bytes or all is set. It returns false if the
+// response is abandoned.
 func (p *chunkWriter) flush(all bool) bool {
 	if len(p.buf) < chunkSize && !all {
 		return true
 	}
 	p.start()
 	p.audited.Write(p.buf)
-	if !p.gone && p.r.Method != http.MethodHead {
+	if !p.abandoned && p.r.Method != http.MethodHead {
 		p.releaseLimiter()
 		begin := time.Now()
 		_, err := p.w.Write(p.buf)
@@ -61,7 +67,7 @@ func (p *chunkWriter) flush(all bool) bool {
 	if !all {
 		p.acquireLimiter()
 	}
-	return !p.gone
+	return !p.abandoned
 }
 
 // context returns the context of the request. The time that the response has waited for its client
@@ -78,7 +84,7 @@ func (p *chunkWriter) context() context.Context {
 // acquireLimiter waits for the limiter to encode the next chunk. The first chunk needs it only if
 // slow is set.
 func (p *chunkWriter) acquireLimiter() {
-	if p.limiter == nil || p.acquired || p.gone {
+	if p.limiter == nil || p.acquired || p.abandoned {
 		return
 	}
 	err := p.limiter.Acquire(p.context())
@@ -89,9 +95,9 @@ func (p *chunkWriter) acquireLimiter() {
 	}
 }
 
-// abandon abandons the response.
+// abandon marks the response as abandoned.
 func (p *chunkWriter) abandon() {
-	p.gone = true
+	p.abandoned = true
 	p.late = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
 }
 
@@ -104,21 +110,22 @@ func (p *chunkWriter) releaseLimiter() {
 }
 
 // pause releases the limiter and acquires it again. Callers use it after reading many objects, even
-// if none of them is written. It returns false if the rest of the response is not needed.
+// if none of them is written. It returns false if the response is abandoned.
 func (p *chunkWriter) pause() bool {
 	p.releaseLimiter()
 	p.acquireLimiter()
-	return !p.gone
+	return !p.abandoned
 }
 
-// share sends the buffer and then shared bytes. It copies the bytes only if they are few.
-func (p *chunkWriter) share(b []byte) error {
+// writeShared writes b, which other responses may use at the same time. It copies b into the
+// buffer if b has fewer than largeItem bytes. Otherwise it sends the buffer and then b itself.
+func (p *chunkWriter) writeShared(b []byte) error {
 	if len(b) < largeItem {
 		p.buf = append(p.buf, b...)
 		return p.flushItem(nil)
 	}
 	if !p.flush(true) {
-		return errGone
+		return errAbandoned
 	}
 	own := p.buf
 	p.buf = b
@@ -126,8 +133,8 @@ func (p *chunkWriter) share(b []byte) error {
 	if p.flush(true) {
 		p.acquireLimiter()
 	}
-	if p.gone {
-		return errGone
+	if p.abandoned {
+		return errAbandoned
 	}
 	return nil
 }
@@ -151,10 +158,11 @@ func (p *chunkWriter) start() {
 	p.w.WriteHeader(http.StatusOK)
 }
 
-// end sends the rest of the response.
+// end sends the rest of the response and releases the buffer. If the response is abandoned, it
+// calls abort.
 func (p *chunkWriter) end() error {
-	if p.gone {
-		return p.abort(errGone)
+	if p.abandoned {
+		return p.abort(errAbandoned)
 	}
 	p.flush(true)
 	p.audited.Close()
@@ -162,25 +170,26 @@ func (p *chunkWriter) end() error {
 	return nil
 }
 
-// errGone means that the rest of the response is not needed.
-var errGone = errors.New("the client is gone")
+// errAbandoned means that the rest of the response is not needed.
+var errAbandoned = errors.New("response abandoned")
 
-// flushItem flushes the buffer after an item was appended with err. It returns errGone if the client has
-// disconnected.
+// flushItem flushes the buffer after an item was appended. err is the error of appending it. It
+// returns errAbandoned if the response is abandoned.
 func (p *chunkWriter) flushItem(err error) error {
 	if err == nil && !p.flush(false) {
-		return errGone
+		return errAbandoned
 	}
 	return err
 }
 
-// abort ends the response with an error: a Status if nothing has been sent, otherwise by closing
-// the connection. A disconnected client gets no error. A client that is still connected must not
-// take a partial response for a complete one.
+// abort releases the buffer and ends the response with an error. If nothing has been sent, it
+// returns the error for the client. Otherwise it panics with http.ErrAbortHandler, which closes
+// the connection, so that the client does not take a partial response for a complete one. It
+// returns nil if the client has disconnected.
 func (p *chunkWriter) abort(err error) error {
 	p.release()
 	switch {
-	case !errors.Is(err, errGone):
+	case !errors.Is(err, errAbandoned):
 	case p.late:
 		err = asTimeout(p.r.Context().Err())
 	case p.limitErr != nil && p.r.Context().Err() == nil:
@@ -195,6 +204,7 @@ func (p *chunkWriter) abort(err error) error {
 	return err
 }
 
+// release returns the buffer to the pool and drops the copy for the audit log unless it was closed.
 func (p *chunkWriter) release() {
 	p.audited.Drop()
 	if cap(p.buf) <= maxPooledBytes {

@@ -18,16 +18,15 @@ import (
 // Period is the time between two adjustments of the levels' limits.
 const Period = 10 * time.Second
 
-// waitShare divides the time until a request's deadline. The result is the maximum wait of the
-// request in a queue.
+// waitShare limits the wait of a request in a queue to 1/waitShare of the time until its deadline.
 const waitShare = 4
 
 // Options configure a Controller.
 type Options struct {
 	// Seats is the number of seats of the whole server.
 	Seats int
-	// LoadConfig, if set, is called by each request until SetConfig was called. It should call
-	// SetConfig.
+	// LoadConfig, if set, loads the configuration and passes it to SetConfig. Every request calls it
+	// until SetConfig has been called.
 	LoadConfig func(context.Context)
 	// IsExempt, if set, reports whether a request is exempt regardless of the schemas.
 	IsExempt func(*request.User, *requestinfo.Info) bool
@@ -98,8 +97,8 @@ func (c *Controller) setConfig(config *Config, loaded bool) {
 	c.state.Store(next)
 }
 
-// configureLevels applies level specs. A removed level stays until its requests have ended. The
-// caller holds mu.
+// configureLevels applies level specs. A removed level stays until its requests have ended. Until
+// then, its shares still count when the seats of the server are divided. The caller holds mu.
 func (c *Controller) configureLevels(wanted map[string]*levelSpec) map[string]*level {
 	now := c.Now()
 	specs := maps.Clone(wanted)
@@ -169,7 +168,7 @@ type Request struct {
 	work           float64
 	arrived        time.Time
 	started        time.Time     // zero while the request waits
-	ran            time.Duration // before it was suspended
+	ran            time.Duration // total time with seats, without the current period
 	suspended      bool
 	queue          int
 	virtualArrival float64
@@ -273,8 +272,9 @@ func (c *Controller) bind(schema *compiledSchema, l *level) *boundSchema {
 	return bound
 }
 
-// principalOf returns the principal of a request, so that a client with many names has one
-// share of a level.
+// principalOf returns the principal of a request, which is the key of fair queueing between users.
+// All users that one client can create or impersonate have the same principal, so a client cannot
+// get more seats with more names. user may differ from the user in ctx only if ctx has none.
 func principalOf(ctx context.Context, user *request.User) string {
 	if request.UserFrom(ctx) == nil {
 		return request.PrincipalOf(user, "")
@@ -318,6 +318,7 @@ func (c *Controller) awaitAdmission(ctx context.Context, r *Request) error {
 	if r.schema.level.cancelWaiting(r, c.Now(), reason) {
 		return c.reject(r, reason)
 	}
+	// The request was admitted at the same time and has its seats. The level is about to close admitted.
 	<-r.admitted
 	return nil
 }

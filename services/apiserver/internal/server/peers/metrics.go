@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics counts proxied requests, under the name of Kubernetes.
+// Metrics counts requests proxied to peers. The metric has the same name as in Kubernetes.
 type Metrics struct{ total *prometheus.CounterVec }
 
 // NewMetrics registers the metrics.
@@ -31,30 +31,30 @@ type codeRecorder struct {
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (t *codeRecorder) WriteHeader(code int) {
-	if t.code == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
-		t.code = code
+func (r *codeRecorder) WriteHeader(code int) {
+	if r.code == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
+		r.code = code
 	}
-	t.ResponseWriter.WriteHeader(code)
+	r.ResponseWriter.WriteHeader(code)
 }
 
 // Write implements http.ResponseWriter.
-func (t *codeRecorder) Write(b []byte) (int, error) {
-	if t.code == 0 {
-		t.code = http.StatusOK
+func (r *codeRecorder) Write(b []byte) (int, error) {
+	if r.code == 0 {
+		r.code = http.StatusOK
 	}
-	return t.ResponseWriter.Write(b)
+	return r.ResponseWriter.Write(b)
 }
 
-// Hijack implements http.Hijacker. A hijacked connection is upgraded, or gets its response
-// directly.
-func (t *codeRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(t.ResponseWriter).Hijack()
-	if err == nil && t.code == 0 {
-		t.code = http.StatusSwitchingProtocols
+// Hijack implements http.Hijacker. It records 101 unless a status code was recorded before, because
+// the proxy hijacks a connection to upgrade it.
+func (r *codeRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	if err == nil && r.code == 0 {
+		r.code = http.StatusSwitchingProtocols
 	}
 	return conn, rw, err
 }
 
 // Unwrap supports http.ResponseController.
-func (t *codeRecorder) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+func (r *codeRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

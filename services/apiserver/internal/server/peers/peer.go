@@ -18,7 +18,8 @@ import (
 // probeTimeout is the timeout of a probe.
 const probeTimeout = 5 * time.Second
 
-// serverName is the name in the certificates of all replicas, whatever their address.
+// serverName is the name that connections to peers verify. The certificates of all replicas contain
+// it, so that a replica can have any address.
 const serverName = "kubernetes.default.svc"
 
 var errNoReplica = errors.New("no replica that serves the resource is reachable")
@@ -32,15 +33,15 @@ type peer struct {
 	stopProbes  context.CancelFunc
 }
 
-// newPeer returns the peer at an address. It trusts certificates that trusted verifies.
+// newPeer returns the peer at an address. trusted holds the CAs that verify its certificate.
 func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 	dialer := &net.Dialer{Timeout: reverseproxy.DialTimeout}
-	security := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: trusted}
+	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: trusted}
 	peer := &peer{
 		id:          id,
 		address:     address,
 		trusted:     trusted,
-		connections: reverseproxy.Connections(dialer.DialContext, security, p.Certificate),
+		connections: reverseproxy.Connections(dialer.DialContext, tlsConfig, p.Certificate),
 	}
 	probing, stopProbes := context.WithCancel(p.alive)
 	peer.stopProbes = stopProbes
@@ -69,7 +70,7 @@ func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 	return peer
 }
 
-// probe sends a probe to the peer.
+// probe requests /livez of the peer. Any response counts as success.
 func (p *peer) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -79,7 +80,8 @@ func (p *peer) probe(ctx context.Context) error {
 	}
 	resp, err := p.connections.RoundTrip(r)
 	if err != nil {
-		p.connections.CloseIdleConnections() // the next request uses a new connection
+		// The idle connections may be broken too. The next request opens a new one.
+		p.connections.CloseIdleConnections()
 		return err
 	}
 	return resp.Body.Close()

@@ -31,7 +31,7 @@ type Metrics struct {
 	duration    *prometheus.HistogramVec
 	longRunning *metrics.Series[requestKey, prometheus.Gauge]
 	// inflight counts running requests, inqueue those that wait in flow control.
-	inflight, inqueue byKind
+	inflight, inqueue readWriteGauges
 	sizes             *prometheus.HistogramVec
 	sli               *prometheus.HistogramVec
 	validation        map[string]prometheus.Observer
@@ -82,8 +82,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}, withoutDryRun),
 	}
 	r.MustRegister(m.clients)
-	m.inflight = newByKind(r, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
-	m.inqueue = newByKind(r, "apiserver_current_inqueue_requests", "[ALPHA] Number of requests queued by flow control, by kind.")
+	m.inflight = newReadWriteGauges(r, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
+	m.inqueue = newReadWriteGauges(r, "apiserver_current_inqueue_requests", "[ALPHA] Number of requests queued by flow control, by kind.")
 	m.validation = newValidationTimes(r)
 	m.bodies = newBodySizes(r)
 	m.Filters = newFilterTimes(r)
@@ -290,7 +290,7 @@ func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, ke
 		s.sli.Observe((took - request.From(r.Context()).Waits.Sum()).Seconds())
 	}
 	if i.Target != nil && i.Writes() {
-		f.Metrics.validated(r, took)
+		f.Metrics.observeValidation(r, took)
 	}
 	f.logSlow(rec, r, i, begin, took)
 	if f.Logger.Enabled(r.Context(), slog.LevelDebug) {

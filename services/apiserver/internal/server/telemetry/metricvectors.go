@@ -15,28 +15,27 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
-// The children of metric vectors are looked up once, because a lookup
-// costs more than an observation.
-
 // latencies returns the bucket bounds of response latencies in seconds.
 func latencies() []float64 {
 	return []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 }
 
-// byKind is a gauge of read-only requests and one of mutating requests.
-type byKind struct{ reading, mutating prometheus.Gauge }
+// readWriteGauges holds a gauge of read-only requests and one of mutating requests. Like the other
+// types in this file, it looks up the children of its metric vector once, because a lookup costs
+// more than an observation.
+type readWriteGauges struct{ reading, mutating prometheus.Gauge }
 
-func newByKind(r prometheus.Registerer, name, help string) byKind {
+func newReadWriteGauges(r prometheus.Registerer, name, help string) readWriteGauges {
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"request_kind"})
 	r.MustRegister(v)
-	return byKind{reading: v.WithLabelValues("readOnly"), mutating: v.WithLabelValues("mutating")}
+	return readWriteGauges{reading: v.WithLabelValues("readOnly"), mutating: v.WithLabelValues("mutating")}
 }
 
-func (b *byKind) gauge(op *requestinfo.Info) prometheus.Gauge {
+func (g *readWriteGauges) gauge(op *requestinfo.Info) prometheus.Gauge {
 	if op.Writes() {
-		return b.mutating
+		return g.mutating
 	}
-	return b.reading
+	return g.reading
 }
 
 // FilterTimes holds the histograms of the time from the start of a
@@ -89,8 +88,8 @@ func newValidationTimes(r prometheus.Registerer) map[string]prometheus.Observer 
 	return out
 }
 
-// validated records the latency of a write under its level of field validation.
-func (m *Metrics) validated(r *http.Request, took time.Duration) {
+// observeValidation records the latency of a write under its level of field validation.
+func (m *Metrics) observeValidation(r *http.Request, took time.Duration) {
 	level, _ := api.Parameter(r.URL.RawQuery, "fieldValidation")
 	o, ok := m.validation[level]
 	if !ok {
@@ -122,9 +121,10 @@ func newBodySizes(r prometheus.Registerer) *bodySizes {
 		Buckets: prometheus.LinearBuckets(50_000, 100_000, 31),
 	}, []string{"resource", "verb"})
 	s := metrics.NewSeries(metrics.SeriesConfig[bodyKey, prometheus.Observer]{
-		Limit:    maxBodySeries,
-		Add:      func(k bodyKey) prometheus.Observer { return v.WithLabelValues(k.labels()...) },
-		Remove:   func(k bodyKey) { v.DeleteLabelValues(k.labels()...) },
+		Limit:  maxBodySeries,
+		Add:    func(k bodyKey) prometheus.Observer { return v.WithLabelValues(k.labels()...) },
+		Remove: func(k bodyKey) { v.DeleteLabelValues(k.labels()...) },
+		// Beyond the limit, all resources share one series per verb, with an empty resource.
 		Overflow: func(k bodyKey) bodyKey { return bodyKey{verb: k.verb} },
 	})
 	s.MustRegister(r, v)

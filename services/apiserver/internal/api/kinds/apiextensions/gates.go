@@ -4,10 +4,10 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// gates holds the feature gates of fields in definitions.
+// gates holds the feature gates that control fields of CustomResourceDefinitions.
 type gates struct {
-	// ratcheting enables optionalOldSelf, fields enables selectableFields.
-	ratcheting, fields bool
+	ratcheting bool // enables optionalOldSelf
+	fields     bool // enables selectableFields
 }
 
 // drop removes the fields of disabled gates, unless the old definition has them. old is nil on a
@@ -44,8 +44,8 @@ func hasOptionalOldSelf(s *v1.JSONSchemaProps) bool {
 }
 
 // dropOptionalOldSelf removes optionalOldSelf from the rules of a schema and of the properties,
-// items and additional properties below it. Kubernetes ignores the other places, where rules are
-// not allowed.
+// items and additional properties below it. Like Kubernetes, it does not descend into allOf, anyOf,
+// oneOf and not, where validation rules are not allowed.
 func dropOptionalOldSelf(s *v1.JSONSchemaProps) {
 	if s == nil {
 		return

@@ -20,7 +20,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 	if settings.On(features.PreferSameTrafficDistribution) {
 		dropHints = func(_, _ *discoveryv1.EndpointSlice) {}
 	}
-	// The description is that of an older version, as in Kubernetes.
+	// Like Kubernetes, the columns use the v1beta1 field descriptions.
 	doc := func(name string) string { return columns.Doc(discoveryv1beta1.EndpointSlice{}, name) }
 	return &registry.Kind{
 		Names: registry.Names{
@@ -42,11 +42,16 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 			Warnings: declare.Get(sliceWarnings),
 		},
 		Update: registry.Update{
-			Order:      registry.Order{registry.Meta, registry.Rules},
+			Order: registry.Order{registry.Meta, registry.Rules},
+			// Generation sets the generation 1 at creation, and increments it if SpecChanged reports a
+			// change of the stored object. Prepare covers changes that it drops again.
 			Generation: true,
-			Warnings:   func(obj, _ registry.Object) []string { return addressWarnings(obj.(*discoveryv1.EndpointSlice)) },
+			// As in Kubernetes, only a create warns about FQDN addresses: the address type is
+			// immutable, so an update cannot fix it.
+			Warnings: func(obj, _ registry.Object) []string { return addressWarnings(obj.(*discoveryv1.EndpointSlice)) },
 			Prepare: declare.Change(func(s, old *discoveryv1.EndpointSlice) {
-				if sliceChanged(s, old) { // as in Kubernetes, also if the change is dropped
+				// As in Kubernetes, a change increments the generation even if the lines below drop it.
+				if sliceChanged(s, old) {
 					s.SetGeneration(old.Generation + 1)
 				}
 				dropHints(s, old)
@@ -69,8 +74,8 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 	}
 }
 
-// sliceChanged reports whether anything except the metadata differs, or the labels, which identify
-// the service of a slice.
+// sliceChanged reports whether any field outside the metadata differs, or the labels. The labels
+// count because they name the service of a slice.
 func sliceChanged(s, old *discoveryv1.EndpointSlice) bool {
 	return !validate.Same(s.Labels, old.Labels) || s.AddressType != old.AddressType || !validate.Same(s.Ports, old.Ports) || !validate.Same(s.Endpoints, old.Endpoints)
 }
@@ -82,7 +87,8 @@ func defaultSlice(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-// dropTopology clears the field of older versions of the group.
+// dropTopology clears deprecatedTopology. It held the topology field of v1beta1, and clients cannot
+// set it in v1.
 func dropTopology(s *discoveryv1.EndpointSlice) {
 	for i := range s.Endpoints {
 		s.Endpoints[i].DeprecatedTopology = nil

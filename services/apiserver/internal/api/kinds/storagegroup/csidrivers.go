@@ -11,8 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// csiDrivers declares the kind. counts is the gate MutableCSINodeAllocatableCount.
-func csiDrivers(counts bool) *registry.Kind {
+// csiDrivers returns the kind CSIDriver. mutableCount is the feature gate
+// MutableCSINodeAllocatableCount.
+func csiDrivers(mutableCount bool) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "csidrivers", Singular: "csidriver", Kind: "CSIDriver",
@@ -23,7 +24,7 @@ func csiDrivers(counts bool) *registry.Kind {
 		Default: declare.Do(defaultCSIDriver),
 		Create: registry.Create{
 			Prepare: declare.Do(func(d *storagev1.CSIDriver) {
-				if !counts {
+				if !mutableCount {
 					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
 				}
 			}),
@@ -31,9 +32,10 @@ func csiDrivers(counts bool) *registry.Kind {
 		},
 		Update: registry.Update{
 			NeedsVersion: true,
-			// The generation starts at 0.
+			// Prepare increments the generation itself, because Update.Generation would set it to 1 at
+			// creation. As in Kubernetes, it starts at 0.
 			Prepare: declare.Change(func(d, old *storagev1.CSIDriver) {
-				if !counts && old.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+				if !mutableCount && old.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
 					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
 				}
 				if !validate.Same(d.Spec, old.Spec) {
@@ -64,16 +66,15 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 	}
 }
 
-// Limits of the lifetime of a driver's tokens, and of the update period of a node's allocatable
-// count, in seconds.
+// Limits of a token's lifetime and of nodeAllocatableUpdatePeriodSeconds, in seconds.
 const (
-	shortestToken = 10 * 60
-	longestToken  = 1 << 32
-	shortestPause = 10
+	minTokenSeconds        = 10 * 60
+	maxTokenSeconds        = 1 << 32
+	minUpdatePeriodSeconds = 10
 )
 
-// driverRules validates a driver. As in Kubernetes, the error path of the first field differs from
-// its name.
+// driverRules validates a driver. As in Kubernetes, errors name the field attachRequired
+// "attachedRequired".
 func driverRules(at validate.At, d *storagev1.CSIDriver) {
 	s, spec := &d.Spec, at.Child("spec")
 	spec.Present("attachedRequired", s.AttachRequired != nil)
@@ -86,9 +87,9 @@ func driverRules(at validate.At, d *storagev1.CSIDriver) {
 		validate.Unique(at, "audience", r.Audience, audiences)
 		switch lifetime := r.ExpirationSeconds; {
 		case lifetime == nil:
-		case *lifetime < shortestToken:
+		case *lifetime < minTokenSeconds:
 			at.Invalid("expirationSeconds", *lifetime, "may not specify a duration less than 10 minutes")
-		case *lifetime > longestToken:
+		case *lifetime > maxTokenSeconds:
 			at.Invalid("expirationSeconds", *lifetime, "may not specify a duration larger than 2^32 seconds")
 		}
 	})
@@ -96,15 +97,15 @@ func driverRules(at validate.At, d *storagev1.CSIDriver) {
 		validate.OneOf(spec, "volumeLifecycleModes", mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)
 	}
 	spec.Present("seLinuxMount", s.SELinuxMount != nil)
-	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < shortestPause {
+	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minUpdatePeriodSeconds {
 		spec.Invalid("nodeAllocatableUpdatePeriodSeconds", *n, "must be greater than or equal to 10 seconds")
 	}
 }
 
 func csiDriverColumns() []registry.Column {
 	doc := func(name string) string { return columns.Doc(storagev1.CSIDriverSpec{}, name) }
-	flag := func(name, field string, absent bool, of func(*storagev1.CSIDriverSpec) *bool) registry.Column {
-		return columns.Bool(name, doc(field), func(d *storagev1.CSIDriver) bool { return isTrue(of(&d.Spec), absent) })
+	flag := func(name, field string, ifNil bool, of func(*storagev1.CSIDriverSpec) *bool) registry.Column {
+		return columns.Bool(name, doc(field), func(d *storagev1.CSIDriver) bool { return isTrue(of(&d.Spec), ifNil) })
 	}
 	return []registry.Column{
 		columns.Name(),

@@ -1,11 +1,11 @@
-// Package tokenwebhook calls a token review service for the user of a bearer token (specification:
-// "Token webhook authentication"). A kubeconfig holds its address and the client credentials:
-// client certificate, token or credential plugin.
+// Package tokenwebhook authenticates bearer tokens with an external TokenReview service
+// (specification: "Token webhook authentication"). A kubeconfig holds the address of the service
+// and the client credentials: a client certificate, a token or a credential plugin.
 //
-// A review is tried at most twice. Each try is bounded in time, and the response in size. If the
-// service is unavailable, the error is marked as authenticator.Unavailable. The service receives
-// the tokens, so redirects to other addresses are not followed. Package tokenreviews calls this package
-// and caches the results.
+// A Client tries each review at most twice. The duration of a try and the size of a response are
+// limited. If the service is unavailable, the error is marked as authenticator.Unavailable.
+// Redirects to other addresses are not followed, because a request contains the token. Package
+// tokenreviews calls this package and caches the results.
 package tokenwebhook
 
 import (
@@ -37,20 +37,23 @@ const (
 	V1beta1 = "v1beta1"
 )
 
-// Bounds of a review.
+// Limits of a review.
 const (
-	Timeout     = 2*tryTimeout + time.Second // of all tries
-	tryTimeout  = 5 * time.Second            // of one try
+	// Timeout is the maximum duration of all tries with the default TryTimeout, including the delay
+	// between them.
+	Timeout = 2*tryTimeout + time.Second
+
+	tryTimeout  = 5 * time.Second // of one try
 	maxTries    = 2
-	retryDelay  = 200 * time.Millisecond
-	maxResponse = 1 << 20
+	retryDelay  = 200 * time.Millisecond // mean of the random delay
+	maxResponse = 1 << 20                // bytes
 )
 
 // Config configures a Client.
 type Config struct {
 	Kubeconfig string
 	Version    string
-	// Audiences that a token is valid for if the service does not report any.
+	// Audiences are the audiences of a token if the service does not report any.
 	Audiences  []string
 	Registerer prometheus.Registerer
 	Calls      *webhookclient.Metrics // may be nil
@@ -168,7 +171,7 @@ func (c *Client) send(ctx context.Context, body []byte) (status *authenticationv
 	resp, err := c.service.Client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			// The connection may be dead unnoticed. The next try uses a new one.
+			// A timeout may be due to a broken connection. The next try uses a new one.
 			c.service.Close()
 		}
 		return nil, true, err
@@ -177,7 +180,7 @@ func (c *Client) send(ctx context.Context, body []byte) (status *authenticationv
 	code = strconv.Itoa(resp.StatusCode)
 	responseBody, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {
-		return nil, true, fmt.Errorf("read the answer: %w", err)
+		return nil, true, fmt.Errorf("read the response: %w", err)
 	}
 	switch {
 	case resp.StatusCode >= 500, resp.StatusCode == http.StatusTooManyRequests,
@@ -188,12 +191,12 @@ func (c *Client) send(ctx context.Context, body []byte) (status *authenticationv
 	case len(responseBody) > maxResponse:
 		return nil, false, errors.New("its response is too large")
 	}
-	// v1beta1 has the same fields.
+	// A response of v1beta1 has the same fields as one of v1.
 	var review authenticationv1.TokenReview
 	switch err := c.service.Decode(responseBody, &review); {
 	case errors.Is(err, webhookclient.ErrTooManyValues):
 		return nil, false, err
-	case err != nil: // the error may quote the response
+	case err != nil: // err is not returned, because it may quote the response
 		return nil, false, errors.New("its response is not a TokenReview")
 	}
 	if review.Kind != "TokenReview" || review.APIVersion != c.apiVersion() {

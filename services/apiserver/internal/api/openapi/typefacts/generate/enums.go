@@ -12,9 +12,9 @@ type value struct{ text, description string }
 
 var blanks = regexp.MustCompile(`\s+`)
 
-// enums returns the values of all enums, by the full names of their types. If several constants
-// have one value, the longest comment counts. A constant may have an alias as its type, and may
-// equal a constant of another package.
+// enums returns the values of all enums in the given packages. The keys are the full names of the
+// enum types. If several constants have the same value, betterDoc selects the description. The type
+// of a constant may be an alias of an enum, and its value may be a constant of another package.
 func enums(all []*source) map[string][]value {
 	packages, aliases := map[string]*source{}, map[string]string{}
 	for _, s := range all {
@@ -23,13 +23,13 @@ func enums(all []*source) map[string][]value {
 			aliases[a.name] = a.of
 		}
 	}
-	docs := marked(all)
+	enumTypes := marked(all)
 	for _, s := range all {
 		for _, c := range s.typed {
 			if of, ok := aliases[c.typ]; ok {
 				c.typ = of
 			}
-			values, ok := docs[c.typ]
+			values, ok := enumTypes[c.typ]
 			if !ok {
 				continue
 			}
@@ -40,13 +40,13 @@ func enums(all []*source) map[string][]value {
 				}
 			}
 			c.doc = strings.ReplaceAll(c.doc, "\n", " ")
-			if old, ok := values[c.text]; !ok || len(old.doc) < len(c.doc) || len(old.doc) == len(c.doc) && old.doc > c.doc {
+			if old, ok := values[c.text]; !ok || betterDoc(c.doc, old.doc) {
 				values[c.text] = c
 			}
 		}
 	}
 	out := map[string][]value{}
-	for name, values := range docs {
+	for name, values := range enumTypes {
 		for _, text := range slices.Sorted(maps.Keys(values)) {
 			c := values[text]
 			doc := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(c.doc), c.name))
@@ -56,9 +56,19 @@ func enums(all []*source) map[string][]value {
 	return out
 }
 
-// marked returns an empty map of constants for each enum. The generator of Kubernetes takes the
-// mark from the comment of an alias if the type has one. So a type with an alias without the mark
-// is not an enum.
+// betterDoc reports whether doc replaces the description old of the same value. The longer one is
+// better. Of two with equal length, the alphabetically first is better, so that the result does not
+// depend on the order of the constants.
+func betterDoc(doc, old string) bool {
+	if len(doc) != len(old) {
+		return len(doc) > len(old)
+	}
+	return doc < old
+}
+
+// marked returns an empty map for each enum, by the full name of its type. The key of an inner map
+// is the value of a constant. An enum is a type whose comment has the enum mark. If the type has an
+// alias, the alias needs the mark too, as in the generator of Kubernetes.
 func marked(all []*source) map[string]map[string]constant {
 	out := map[string]map[string]constant{}
 	for _, s := range all {
@@ -76,7 +86,8 @@ func marked(all []*source) map[string]map[string]constant {
 	return out
 }
 
-// text returns the value of a constant, given its full name.
+// text returns the value of a constant, given its full name. It follows constants that equal
+// another constant. It returns false if a package or constant is unknown.
 func text(packages map[string]*source, name string) (string, bool) {
 	for name != "" {
 		dot := strings.LastIndexByte(name, '.')
