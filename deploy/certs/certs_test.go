@@ -13,7 +13,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-func ensure(t *testing.T, o certs.Options) []string {
+func ensureFiles(t *testing.T, o certs.Options) []string {
 	t.Helper()
 	created, err := certs.Ensure(o)
 	if err != nil {
@@ -22,7 +22,7 @@ func ensure(t *testing.T, o certs.Options) []string {
 	return created
 }
 
-func leaf(t *testing.T, p certs.Pair) *x509.Certificate {
+func leafOf(t *testing.T, p certs.Pair) *x509.Certificate {
 	t.Helper()
 	pair, err := tlsfiles.LoadPair(p.Cert, p.Key)
 	if err != nil {
@@ -33,7 +33,7 @@ func leaf(t *testing.T, p certs.Pair) *x509.Certificate {
 
 func TestCertificatesHaveOnePurpose(t *testing.T) {
 	o := certs.Options{Dir: filepath.Join(t.TempDir(), "pki"), Names: []string{"api.example.org"}, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}}
-	ensure(t, o)
+	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
 	tests := []struct {
@@ -63,16 +63,23 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(filepath.Base(tt.pair.Cert), func(t *testing.T) {
-			c := leaf(t, tt.pair)
+			c := leafOf(t, tt.pair)
 			for _, ca := range certs.CAs() {
 				roots := x509.NewCertPool()
-				roots.AddCert(leaf(t, l.CA(ca)))
+				roots.AddCert(leafOf(t, l.CA(ca)))
 				if _, err := c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{tt.usage}}); (err == nil) != (ca == tt.ca) {
-					t.Errorf("verify by %s: %v", ca, err)
+					t.Errorf("verification by %s: got %v, want success: %t", ca, err, ca == tt.ca)
 				}
 			}
-			if c.Subject.CommonName != tt.cn || tt.group != "" && !slices.Equal(c.Subject.Organization, []string{tt.group}) || tt.group == "" && len(c.Subject.Organization) > 0 {
-				t.Errorf("got subject %v", c.Subject)
+			if got := c.Subject.CommonName; got != tt.cn {
+				t.Errorf("got common name %q, want %q", got, tt.cn)
+			}
+			var groups []string
+			if tt.group != "" {
+				groups = []string{tt.group}
+			}
+			if got := c.Subject.Organization; !slices.Equal(got, groups) {
+				t.Errorf("got organizations %q, want %q", got, groups)
 			}
 			for _, name := range tt.names {
 				if err := c.VerifyHostname(name); err != nil {
@@ -82,8 +89,8 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 		})
 	}
 	for _, s := range certs.Services() {
-		leaf(t, l.Serving(s))
-		leaf(t, l.Client(s))
+		leafOf(t, l.Serving(s))
+		leafOf(t, l.Client(s))
 	}
 }
 
@@ -91,7 +98,7 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 // uses it, and keys of CAs are in the folder of no program.
 func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 	o := certs.Options{Dir: filepath.Join(t.TempDir(), "pki")}
-	ensure(t, o)
+	ensureFiles(t, o)
 	want := map[string][]string{
 		"ca": {"client-ca.crt", "client-ca.key", "etcd-ca.crt", "etcd-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key",
 			"kubelet-ca.crt", "kubelet-ca.key", "nats-ca.crt", "nats-ca.key", "serving-ca.crt", "serving-ca.key"},
@@ -129,15 +136,18 @@ func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 			names = append(names, f.Name())
 			info, err := f.Info()
 			if private := filepath.Ext(f.Name()) == ".key"; err != nil || private && info.Mode().Perm() != 0o600 {
-				t.Errorf("%s: got %v, %v", f.Name(), info.Mode(), err)
+				t.Errorf("%s: got mode %v, %v; want mode 0600 for keys", f.Name(), info.Mode(), err)
 			}
 		}
 		if !slices.Equal(names, want[folder.Name()]) {
-			t.Errorf("%s: got files %q", folder.Name(), names)
+			t.Errorf("%s: got files %q, want %q", folder.Name(), names, want[folder.Name()])
 		}
 	}
-	if len(folders) != len(want) || len(certs.Programs()) != len(want)-1 {
-		t.Errorf("got %d folders for %d programs", len(folders), len(certs.Programs()))
+	if len(folders) != len(want) {
+		t.Errorf("got %d folders, want %d", len(folders), len(want))
+	}
+	if got, want := len(certs.Programs()), len(want)-1; got != want { // ca belongs to no program
+		t.Errorf("got %d programs, want %d", got, want)
 	}
 }
 
@@ -158,7 +168,7 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 		}
 	}
 	all := func(dir string, t *testing.T) int {
-		created := ensure(t, certs.Options{Dir: dir})
+		created := ensureFiles(t, certs.Options{Dir: dir})
 		return len(created) - 1 // without the token key
 	}(t.TempDir(), t)
 	tests := []struct {
@@ -185,17 +195,17 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := folder(t)
-			ensure(t, o)
+			ensureFiles(t, o)
 			tt.change(t, &o)
-			created := ensure(t, o)
+			created := ensureFiles(t, o)
 			for i, p := range created {
 				created[i] = filepath.Base(p)
 			}
 			if len(created) != tt.number || (tt.want != nil && !slices.Equal(created, tt.want)) {
 				t.Errorf("got files %v, want %d: %v", created, tt.number, tt.want)
 			}
-			if again := ensure(t, o); len(again) != 0 {
-				t.Errorf("got files %v in the next run", again)
+			if again := ensureFiles(t, o); len(again) != 0 {
+				t.Errorf("next run created %v, want no files", again)
 			}
 			l := certs.Layout{Dir: o.Dir}
 			for _, f := range []string{l.ServiceAccountPublicKey(), l.Trust("etcd", certs.EtcdCA)} {
@@ -209,15 +219,15 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 
 func TestDamagedTokenKeyIsNotReplaced(t *testing.T) {
 	o := certs.Options{Dir: t.TempDir()}
-	ensure(t, o)
+	ensureFiles(t, o)
 	path := certs.Layout{Dir: o.Dir}.ServiceAccountKey()
 	if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := certs.Ensure(o); err == nil {
-		t.Error("got no error")
+		t.Error("Ensure with a damaged token key = nil, want an error")
 	}
 	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, []byte("damaged")) {
-		t.Errorf("got %s, %v", data, err)
+		t.Errorf("got key %q, %v; want it unchanged", data, err)
 	}
 }

@@ -19,26 +19,29 @@ func TestDiffReportsDifferences(t *testing.T) {
 		equivalent bool
 	}{
 		{name: "equal", want: object("x"), got: object("x"), equivalent: true},
-		{name: "skipped field", want: Answer{Body: map[string]any{"f": 1}}, got: Answer{Body: map[string]any{"f": 2}}, skip: "f", equivalent: true},
-		{name: "two fields", want: object("x"), got: object("y"), wantLines: 2},
+		{name: "skipped field is ignored", want: Answer{Body: map[string]any{"f": 1}}, got: Answer{Body: map[string]any{"f": 2}}, skip: "f", equivalent: true},
+		{name: "each different field is reported", want: object("x"), got: object("y"), wantLines: 2},
 		{name: "another status hides the rest", want: object("x"), got: Answer{Status: 404, Body: "y"}, wantLines: 1},
-		{name: "extra header", want: Answer{Status: 200}, got: Answer{Status: 200, Headers: map[string][]string{"Warning": {"x"}}}, wantLines: 1},
-		{name: "list lengths", want: Answer{Body: []any{1}}, got: Answer{Body: []any{1, 2}}, wantLines: 1},
-		{name: "ages of a table", want: Answer{Body: map[string]any{"cells": []any{"0s"}}}, got: Answer{Body: map[string]any{"cells": []any{"2s"}}}, equivalent: true},
-		{name: "no age", want: Answer{Body: map[string]any{"cells": []any{"0s"}}}, got: Answer{Body: map[string]any{"cells": []any{"<unknown>"}}}, wantLines: 1},
-		{name: "ages elsewhere", want: Answer{Body: map[string]any{"timeout": "0s"}}, got: Answer{Body: map[string]any{"timeout": "2s"}}, wantLines: 1},
-		{name: "missing and extra", want: Answer{Body: map[string]any{"a": 1}}, got: Answer{Body: map[string]any{"b": 1}}, wantLines: 2},
-		{name: "wording", want: Answer{Body: map[string]any{"message": "a"}}, got: Answer{Body: map[string]any{"message": "b"}}, wantLines: 1, equivalent: true},
-		{name: "a missing message is no wording", want: Answer{Body: map[string]any{"message": "a"}}, got: Answer{Body: map[string]any{}}, wantLines: 1, equivalent: false},
-		{name: "4xx for a plain 500", want: Answer{Status: 500, Body: map[string]any{}}, got: Answer{Status: 400}, equivalent: true},
-		{name: "4xx for a 500 with a reason", want: Answer{Status: 500, Body: map[string]any{"reason": "InternalError"}}, got: Answer{Status: 400}, wantLines: 1},
-		{name: "skipped field in YAML", want: Answer{Body: "a: 1\nmetadata:\n  f:\n  - x: 1\n    y: 2\n  name: n\n"}, got: Answer{Body: "a: 1\nmetadata:\n  name: n\n"}, skip: "f", equivalent: true},
-		{name: "another field in YAML", want: Answer{Body: "a: 1\nf:\n- x: 1\n"}, got: Answer{Body: "a: 2\n"}, skip: "f", wantLines: 1},
+		{name: "extra header is reported", want: Answer{Status: 200}, got: Answer{Status: 200, Headers: map[string][]string{"Warning": {"x"}}}, wantLines: 1},
+		{name: "different list lengths are reported", want: Answer{Body: []any{1}}, got: Answer{Body: []any{1, 2}}, wantLines: 1},
+		{name: "ages in table cells are equivalent", want: Answer{Body: map[string]any{"cells": []any{"0s"}}}, got: Answer{Body: map[string]any{"cells": []any{"2s"}}}, equivalent: true},
+		{name: "unknown age differs from an age", want: Answer{Body: map[string]any{"cells": []any{"0s"}}}, got: Answer{Body: map[string]any{"cells": []any{"<unknown>"}}}, wantLines: 1},
+		{name: "ages outside table cells differ", want: Answer{Body: map[string]any{"timeout": "0s"}}, got: Answer{Body: map[string]any{"timeout": "2s"}}, wantLines: 1},
+		{name: "missing and extra fields are reported", want: Answer{Body: map[string]any{"a": 1}}, got: Answer{Body: map[string]any{"b": 1}}, wantLines: 2},
+		{name: "other wording of a message is equivalent", want: Answer{Body: map[string]any{"message": "a"}}, got: Answer{Body: map[string]any{"message": "b"}}, wantLines: 1, equivalent: true},
+		{name: "missing message is reported", want: Answer{Body: map[string]any{"message": "a"}}, got: Answer{Body: map[string]any{}}, wantLines: 1, equivalent: false},
+		{name: "4xx is equivalent to a 500 without reason", want: Answer{Status: 500, Body: map[string]any{}}, got: Answer{Status: 400}, equivalent: true},
+		{name: "4xx differs from a 500 with a reason", want: Answer{Status: 500, Body: map[string]any{"reason": "InternalError"}}, got: Answer{Status: 400}, wantLines: 1},
+		{name: "skipped field in YAML is ignored", want: Answer{Body: "a: 1\nmetadata:\n  f:\n  - x: 1\n    y: 2\n  name: n\n"}, got: Answer{Body: "a: 1\nmetadata:\n  name: n\n"}, skip: "f", equivalent: true},
+		{name: "other field in YAML is reported", want: Answer{Body: "a: 1\nf:\n- x: 1\n"}, got: Answer{Body: "a: 2\n"}, skip: "f", wantLines: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			lines := diff(tc.want, tc.got, tc.skip)
-			if len(lines) != tc.wantLines || onlyWording(lines) != tc.equivalent {
-				t.Errorf("got %q, want %d lines, equivalent: %v", lines, tc.wantLines, tc.equivalent)
+			if len(lines) != tc.wantLines {
+				t.Errorf("diff = %q, want %d lines", lines, tc.wantLines)
+			}
+			if got := onlyWording(lines); got != tc.equivalent {
+				t.Errorf("onlyWording(%q) = %t, want %t", lines, got, tc.equivalent)
 			}
 		})
 	}
@@ -70,7 +73,7 @@ func TestKnownDifferencesAreChecked(t *testing.T) {
 	} {
 		write(bad)
 		if _, err := LoadKnown(file); err == nil {
-			t.Errorf("%q: got no error", bad)
+			t.Errorf("LoadKnown of %q = nil, want an error", bad)
 		}
 	}
 	write("- {case: a, step: 1, reason: x}\n- {case: b, step: 3, reason: y}")
@@ -84,13 +87,16 @@ func TestKnownDifferencesAreChecked(t *testing.T) {
 		equivalent bool
 		wantErr    bool
 	}{
-		{1, false, false}, {1, true, true}, {2, true, false}, {2, false, true},
+		{step: 1, equivalent: false, wantErr: false},
+		{step: 1, equivalent: true, wantErr: true},
+		{step: 2, equivalent: true, wantErr: false},
+		{step: 2, equivalent: false, wantErr: true},
 	} {
 		if err := known.Check(Result{Case: c, Step: tc.step, Equivalent: tc.equivalent}); (err != nil) != tc.wantErr {
-			t.Errorf("step %d, agrees %v: got %v, want (err != nil) = %v", tc.step, tc.equivalent, err, tc.wantErr)
+			t.Errorf("step %d, equivalent %t: Check = %v, want an error: %t", tc.step, tc.equivalent, err, tc.wantErr)
 		}
 	}
-	if strays := known.Unknown([]*Case{c}); len(strays) != 1 || strays[0] != "b step 3" {
-		t.Errorf("got %q, want b step 3", strays)
+	if unknown := known.Unknown([]*Case{c}); len(unknown) != 1 || unknown[0] != "b step 3" {
+		t.Errorf("Unknown = %q, want [\"b step 3\"]", unknown)
 	}
 }

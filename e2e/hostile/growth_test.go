@@ -24,9 +24,13 @@ func (x *tenants) attackTime() time.Duration {
 	return 10 * time.Second
 }
 
+// In these tests, during asserts that the probe clients stay unaffected, that the resident memory grows by
+// at most spareResident, that the server counts no further response with code 500, and that it does not
+// panic.
+
 // TestHangingWebhookOccupiesLittleMemory lets a webhook of the attacker's namespace hang while the
-// attacker patches large objects. The test pins the limit of the memory of requests that wait for
-// other servers.
+// attacker patches large objects. The memory of requests that wait for other servers must stay
+// limited.
 func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	x := startTenants(t)
 	data := map[string]string{}
@@ -71,9 +75,10 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	})
 }
 
-// TestRolesWithManyNamesAreLargeWork creates roles with 100,000 names each and then bindings, whose
-// check compares all of them. The test pins the limit of that comparison.
-func TestRolesWithManyNamesAreLargeWork(t *testing.T) {
+// TestRolesWithManyNamesDoNotStarveOtherClients creates roles with 100,000 names each and then bindings, whose
+// check compares all of them. The limiter of large work must bound that
+// comparison.
+func TestRolesWithManyNamesDoNotStarveOtherClients(t *testing.T) {
 	x := startTenants(t)
 	names := make([]string, 100_000)
 	for i := range names {
@@ -106,8 +111,8 @@ func TestRolesWithManyNamesAreLargeWork(t *testing.T) {
 	})
 }
 
-// TestHistoryOfOneObjectDoesNotFillDatabase writes one large object again and again. The test pins
-// the compaction of history before it fills the embedded etcd.
+// TestHistoryOfOneObjectDoesNotFillDatabase writes one large object again and again. The server
+// must compact the history before it fills the embedded etcd.
 func TestHistoryOfOneObjectDoesNotFillDatabase(t *testing.T) {
 	const quota = 128 << 20
 	x := startTenants(t, harness.WithFlags(fmt.Sprint("--quota-backend-bytes=", quota)))

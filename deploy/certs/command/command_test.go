@@ -22,15 +22,16 @@ func TestCommandCreatesAndChecks(t *testing.T) {
 	code, out, errs := run("--dir", dir)
 	year := time.Now().Add(365 * 24 * time.Hour).Format(time.DateOnly)
 	if code != 0 || errs != "" || !strings.Contains(out, filepath.Join(dir, "admin/admin.crt")+"  expires "+year) {
-		t.Fatalf("got exit code %d: %s%s", code, out, errs)
+		t.Fatalf("got exit code %d: %s%s, want 0, the expiry of admin.crt in %s, no errors", code, out, errs, year)
 	}
 	code, out, _ = run("check", "--dir", dir)
 	if code != 0 || !strings.Contains(out, "DAYS LEFT") || !strings.Contains(out, "admin/admin.crt") || strings.Count(out, " ok\n") != strings.Count(out, "\n")-1 {
-		t.Errorf("got exit code %d:\n%s", code, out)
+		t.Errorf("got exit code %d:\n%swant 0 and a table in which each certificate is ok", code, out)
 	}
+	// Certificates are valid for a year of 8760 hours, so that all of them expire within 9000 hours.
 	code, out, errs = run("check", "--dir", dir, "--within", "9000h")
 	if code != 1 || !strings.Contains(out, "expires soon") || !strings.Contains(errs, "need attention") {
-		t.Errorf("got exit code %d:\n%s%s", code, out, errs)
+		t.Errorf("got exit code %d:\n%s%swant 1, \"expires soon\" and \"need attention\"", code, out, errs)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "ca")); err != nil {
 		t.Fatal(err)
@@ -59,6 +60,6 @@ func TestUsageErrors(t *testing.T) {
 func TestHelpNamesProgram(t *testing.T) {
 	code, out, _ := run("--help")
 	if code != 0 || !strings.Contains(out, "certs [flags]") || !strings.Contains(out, "--new-ca") {
-		t.Errorf("got exit code %d:\n%s", code, out)
+		t.Errorf("got exit code %d:\n%swant 0 and the usage with --new-ca", code, out)
 	}
 }

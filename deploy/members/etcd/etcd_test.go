@@ -12,39 +12,50 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 )
 
-// TestInvalidFlagsAreRejected accepts the flags with which suites start members, and rejects invalid ones.
-func TestInvalidFlagsAreRejected(t *testing.T) {
+// TestConfigureChecksFlags checks that configure rejects invalid flags with an error that names the cause.
+func TestConfigureChecksFlags(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
-		want string // part of the error
+		want string // part of the error, or "" for no error
 	}{
-		"a member as suites start it": {[]string{
-			"--name=etcd-1", "--listen-client-urls=https://127.0.0.1:1", "--advertise-client-urls=https://127.0.0.1:1",
-			"--listen-peer-urls=https://127.0.0.1:2", "--initial-advertise-peer-urls=https://127.0.0.1:2",
-			"--initial-cluster=etcd-0=https://127.0.0.1:3,etcd-1=https://127.0.0.1:2", "--initial-cluster-token=t",
-			"--client-cert-auth", "--trusted-ca-file=ca", "--cert-file=c", "--key-file=k", "--peer-client-cert-auth", "--peer-trusted-ca-file=ca",
-			"--peer-cert-file=c", "--peer-key-file=k", "--peer-cert-allowed-cn=etcd", "--log-level=warn",
-		}, ""},
-		"nothing": {nil, ""},
-		"listen address without advertise address": {[]string{"--listen-client-urls=http://127.0.0.1:1"}, "--advertise-client-urls is required"},
-		"former name of a flag":                    {[]string{"--experimental-corrupt-check-time=1m"}, "--experimental-corrupt-check-time was renamed"},
-		"an unknown flag":                          {[]string{"--nothing"}, "nothing"},
-		"an argument":                              {[]string{"x"}, `"x" is not a flag`},
-		"invalid cluster state":                    {[]string{"--initial-cluster-state=odd"}, "odd"},
-		"no file":                                  {[]string{"--config-file=/there/is/none"}, "/there/is/none"},
+		"nothing": {args: nil, want: ""},
+		"listen address without advertise address": {args: []string{"--listen-client-urls=http://127.0.0.1:1"}, want: "--advertise-client-urls is required"},
+		"former name of a flag":                    {args: []string{"--experimental-corrupt-check-time=1m"}, want: "--experimental-corrupt-check-time was renamed"},
+		"an unknown flag":                          {args: []string{"--nothing"}, want: "nothing"},
+		"an argument":                              {args: []string{"x"}, want: `"x" is not a flag`},
+		"invalid cluster state":                    {args: []string{"--initial-cluster-state=odd"}, want: "odd"},
+		"no file":                                  {args: []string{"--config-file=/there/is/none"}, want: "/there/is/none"},
 	} {
-		config, err := configure(c.args, io.Discard)
+		_, err := configure(c.args, io.Discard)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
-		}
-		if name == "a member as suites start it" && err == nil {
-			if len(config.PeerTLSInfo.AllowedCNs) != 1 || types.URLs(config.ListenPeerUrls).String() != "https://127.0.0.1:2" || !config.ClientTLSInfo.ClientCertAuth {
-				t.Errorf("%s: got %+v", name, config)
-			}
+			t.Errorf("%s: configure = %v, want an error with %q (empty: no error)", name, err, c.want)
 		}
 	}
 	if _, err := configure([]string{"--help"}, io.Discard); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("help: got %v, want error %v", err, flag.ErrHelp)
+		t.Errorf("configure(--help) = %v, want %v", err, flag.ErrHelp)
+	}
+}
+
+// TestConfigureAcceptsFlagsOfSuites passes the flags with which the test suites start a member.
+func TestConfigureAcceptsFlagsOfSuites(t *testing.T) {
+	config, err := configure([]string{
+		"--name=etcd-1", "--listen-client-urls=https://127.0.0.1:1", "--advertise-client-urls=https://127.0.0.1:1",
+		"--listen-peer-urls=https://127.0.0.1:2", "--initial-advertise-peer-urls=https://127.0.0.1:2",
+		"--initial-cluster=etcd-0=https://127.0.0.1:3,etcd-1=https://127.0.0.1:2", "--initial-cluster-token=t",
+		"--client-cert-auth", "--trusted-ca-file=ca", "--cert-file=c", "--key-file=k", "--peer-client-cert-auth", "--peer-trusted-ca-file=ca",
+		"--peer-cert-file=c", "--peer-key-file=k", "--peer-cert-allowed-cn=etcd", "--log-level=warn",
+	}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := config.PeerTLSInfo.AllowedCNs; len(got) != 1 {
+		t.Errorf("got allowed common names of peers %q, want one name", got)
+	}
+	if got, want := types.URLs(config.ListenPeerUrls).String(), "https://127.0.0.1:2"; got != want {
+		t.Errorf("got peer URLs %s, want %s", got, want)
+	}
+	if !config.ClientTLSInfo.ClientCertAuth {
+		t.Error("got ClientCertAuth = false, want true")
 	}
 }
 
@@ -54,7 +65,10 @@ func TestConfigFileReplacesFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := configure([]string{"--name=flagged", "--config-file=" + path}, io.Discard)
-	if err != nil || c.Name != "filed" {
-		t.Errorf("got %v %v, want no error, c.Name = \"filed\"", c, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Name != "filed" {
+		t.Errorf("got name %q, want %q", c.Name, "filed")
 	}
 }

@@ -2,16 +2,17 @@ package build
 
 import "testing"
 
-// TestEmptyListsInWriteResponses checks that the response to a write equals a later read.
-func TestEmptyListsInWriteResponses(t *testing.T) {
+// TestEmptyListsAreNullInResponses checks that an empty list of an object is null in the response to
+// its creation and in a later read, as in Kubernetes.
+func TestEmptyListsAreNullInResponses(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	for _, c := range []struct{ path, body, in, field string }{
+	for _, c := range []struct{ path, body, parent, field string }{
 		{
-			path:  "/apis/storage.k8s.io/v1/csinodes",
-			body:  `{"metadata":{"name":"n"},"spec":{"drivers":[]}}`,
-			in:    "spec",
-			field: "drivers",
+			path:   "/apis/storage.k8s.io/v1/csinodes",
+			body:   `{"metadata":{"name":"n"},"spec":{"drivers":[]}}`,
+			parent: "spec",
+			field:  "drivers",
 		},
 		{
 			path:  "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -24,15 +25,15 @@ func TestEmptyListsInWriteResponses(t *testing.T) {
 			field: "endpoints",
 		},
 	} {
-		made := a.want(201, "POST", c.path, c.body)
+		created := a.want(201, "POST", c.path, c.body)
 		read := a.want(200, "GET", c.path+"/n", "")
-		for what, r := range map[string]answer{"created": made, "read": read} {
+		for what, r := range map[string]answer{"created": created, "read": read} {
 			o := r.object()
-			if c.in != "" {
-				o = o[c.in].(map[string]any)
+			if c.parent != "" {
+				o = o[c.parent].(map[string]any)
 			}
 			if v, ok := o[c.field]; !ok || v != nil {
-				t.Errorf("%s: %s shows %s as %v (%t), want null", c.path, what, c.field, v, ok)
+				t.Errorf("%s: %s object has %s = %v (present: %t), want null (present: true)", c.path, what, c.field, v, ok)
 			}
 		}
 	}

@@ -45,20 +45,20 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*config.Options)
-		want   *strings.Replacer
+		edits  *strings.Replacer // changes to startedByDefault
 	}{
-		{"RBAC", withRBAC, strings.NewReplacer()},
-		{"without RBAC", func(*config.Options) {}, strings.NewReplacer("poststarthook/rbac/bootstrap-roles ", "")},
-		{"without flow control", func(o *config.Options) { withRBAC(o); o.Requests.PriorityAndFairness = false }, strings.NewReplacer(
+		{name: "RBAC", change: withRBAC, edits: strings.NewReplacer()},
+		{name: "without RBAC", change: func(*config.Options) {}, edits: strings.NewReplacer("poststarthook/rbac/bootstrap-roles ", "")},
+		{name: "without flow control", change: func(o *config.Options) { withRBAC(o); o.Requests.PriorityAndFairness = false }, edits: strings.NewReplacer(
 			"poststarthook/priority-and-fairness-config-consumer", "poststarthook/max-in-flight-filter",
 			"poststarthook/priority-and-fairness-filter", "",
 		)},
-		{"gates", func(o *config.Options) {
+		{name: "changed feature gates", change: func(o *config.Options) {
 			withRBAC(o)
 			if err := o.Features.Set("APIServerIdentity=false,MultiCIDRServiceAllocator=false,DisableAllocatorDualWrite=false,WatchCacheInitializationPostStartHook=true"); err != nil {
 				t.Fatal(err)
 			}
-		}, strings.NewReplacer(
+		}, edits: strings.NewReplacer(
 			"poststarthook/start-kube-apiserver-identity-lease-controller", "poststarthook/storage-readiness",
 			"poststarthook/start-kube-apiserver-identity-lease-garbage-collector", "",
 			"poststarthook/start-kubernetes-service-cidr-controller", "",
@@ -66,12 +66,13 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := start(t, tt.change)
-			want := strings.Fields(tt.want.Replace(startedByDefault))
+			want := strings.Fields(tt.edits.Replace(startedByDefault))
 			for _, endpoint := range []string{"/livez", "/healthz"} {
 				if got := a.passing(endpoint); !slices.Equal(got, want) {
 					t.Errorf("%s: got %q, want %q", endpoint, got, want)
 				}
 			}
+			// /readyz has three more checks after ping, log and etcd, and shutdown at the end.
 			ready := slices.Concat(want[:3], []string{"etcd-readiness", "informer-sync", "fan-out"}, want[3:], []string{"shutdown"})
 			if got := a.passing("/readyz"); !slices.Equal(got, ready) {
 				t.Errorf("/readyz: got %q, want %q", got, ready)
@@ -99,7 +100,7 @@ func (u *unloaded) Load(ctx context.Context, page func([]storage.KeyValue) error
 	}
 }
 
-func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
+func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
 	u := &unloaded{open: make(chan struct{})}
 	a := startUnready(t, func(o *config.Options) {
 		withRBAC(o)
@@ -109,6 +110,7 @@ func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
 		}
 	})
 	notFinished := "internal server error: not finished\n"
+	// ping, log and etcd need no loaded objects. The checks after them do.
 	waiting := strings.Fields(startedByDefault)[3:]
 	for _, name := range waiting {
 		want := notFinished
@@ -126,7 +128,7 @@ func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
 	all := "?verbose&exclude=" + strings.Join(waiting, "&exclude=")
 	if got := a.want(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(got.body),
 		"[+]autoregister-completion excluded: ok\n") {
-		t.Errorf("excluded: %s", got.body)
+		t.Errorf("/livez without the waiting checks: got %s, want autoregister-completion excluded", got.body)
 	}
 	close(u.open)
 	a.eventually("live", func() bool { return a.get("/livez").code == http.StatusOK })

@@ -56,10 +56,10 @@ func TestWriteIsOneTrace(t *testing.T) {
 	a := replica()
 	b := replica()
 	var mu sync.Mutex
-	var asked []string // traceparent headers at the webhook
+	var traceparents []string // traceparent headers at the webhook
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
-		asked = append(asked, r.Header.Get("Traceparent"))
+		traceparents = append(traceparents, r.Header.Get("Traceparent"))
 		mu.Unlock()
 		uid := reviewUID(r)
 		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, uid)
@@ -68,10 +68,12 @@ func TestWriteIsOneTrace(t *testing.T) {
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
 	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"h.ex.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`,
 		hook.URL, bundle))
-	const caller = "0af7651916cd43dd8448eb211c80319c"
-	a.want(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-b7ad6b7169203331-01", "Audit-Id", "the-one")
+	// 1. Create an object as part of a caller's trace, and wait for its delivery.
+	const caller, callerSpan = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	a.want(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-"+callerSpan+"-01", "Audit-Id", "the-one")
 	b.eventually("delivered", func() bool { return b.get(configMaps+"/traced?resourceVersion=0").code == 200 })
 
+	// 2. Wait until the collector has all spans of the request.
 	root := func(spans []tracingtest.Span) (found tracingtest.Span) {
 		for _, s := range spans {
 			if s.Name == "POST /api/v1/namespaces/{:namespace}/configmaps" {
@@ -85,10 +87,10 @@ func TestWriteIsOneTrace(t *testing.T) {
 		"Call validating webhook": 1, "HTTP POST": 1, "Create etcd3": 1, "etcdserverpb.KV/Txn": 1, "Deliver change": 2,
 	}
 	spans := collector.Wait(t, func(spans []tracingtest.Span) bool {
-		at := root(spans)
+		requestSpan := root(spans)
 		got := map[string]int{}
 		for _, s := range spans {
-			if at.Trace != "" && s.Trace == at.Trace {
+			if requestSpan.Trace != "" && s.Trace == requestSpan.Trace {
 				got[s.Name]++
 			}
 		}
@@ -99,13 +101,20 @@ func TestWriteIsOneTrace(t *testing.T) {
 		}
 		return true
 	})
-	at := root(spans)
-	if at.Trace != caller || at.Parent != "b7ad6b7169203331" || len(at.Links) != 0 {
-		t.Errorf("span %+v, want one below that of the caller", at)
+	// 3. The span of the request is a child of the caller's.
+	requestSpan := root(spans)
+	if requestSpan.Trace != caller || requestSpan.Parent != callerSpan {
+		t.Errorf("got trace %s, parent %s; want %s, %s", requestSpan.Trace, requestSpan.Parent, caller, callerSpan)
 	}
-	if at.Attributes["http.status_code"] != "201" || at.Attributes["http.method"] != "POST" || at.Attributes["http.target"] != configMaps {
-		t.Errorf("attributes of the request: %v", at.Attributes)
+	if n := len(requestSpan.Links); n != 0 {
+		t.Errorf("request span has %d links, want 0", n)
 	}
+	for key, want := range map[string]string{"http.status_code": "201", "http.method": "POST", "http.target": configMaps} {
+		if got := requestSpan.Attributes[key]; got != want {
+			t.Errorf("request span has %s = %q, want %q", key, got, want)
+		}
+	}
+	// 4. Every step of the write is a child of the step that started it.
 	byID := map[string]tracingtest.Span{}
 	parent := map[string]string{}
 	replicas := map[string]string{}
@@ -113,7 +122,7 @@ func TestWriteIsOneTrace(t *testing.T) {
 		byID[s.ID] = s
 	}
 	for _, s := range spans {
-		if s.Trace == at.Trace {
+		if s.Trace == requestSpan.Trace {
 			parent[s.Name] = byID[s.Parent].Name
 			if s.Name == "Deliver change" {
 				replicas[s.Attributes["replica"]] = s.Instance
@@ -121,26 +130,26 @@ func TestWriteIsOneTrace(t *testing.T) {
 			if s.Name == "Create" &&
 				(s.Attributes["audit-id"] != "the-one" || s.Attributes["resource"] != "configmaps" ||
 					s.Attributes["verb"] != "POST" || len(s.Events) == 0) {
-				t.Errorf("got span of the operation %+v", s)
+				t.Errorf("got span of the operation %+v, want audit-id the-one, resource configmaps, verb POST and events", s)
 			}
 			if s.Name == "Call validating webhook" &&
 				(s.Attributes["configuration"] != "h" || s.Attributes["webhook"] != "h.ex.test" || s.Attributes["operation"] != "CREATE") {
-				t.Errorf("got span of the webhook %+v", s)
+				t.Errorf("got span of the webhook %+v, want configuration h, webhook h.ex.test, operation CREATE", s)
 			}
 		}
 	}
-	for child, of := range map[string]string{
-		"Create": at.Name, "Call validating webhook": "Validating admission", "HTTP POST": "Call validating webhook",
+	for child, wantParent := range map[string]string{
+		"Create": requestSpan.Name, "Call validating webhook": "Validating admission", "HTTP POST": "Call validating webhook",
 		"Validating admission": "Create", "Create etcd3": "Create", "etcdserverpb.KV/Txn": "Create etcd3", "Deliver change": "Create",
 	} {
-		if parent[child] != of {
-			t.Errorf("%s is below %q, want %s", child, parent[child], of)
+		if parent[child] != wantParent {
+			t.Errorf("%s is below %q, want %s", child, parent[child], wantParent)
 		}
 	}
 	if len(replicas) != 2 {
-		t.Errorf("delivered at %v", replicas)
+		t.Errorf("got deliveries at %v, want 2 replicas", replicas)
 	}
-	// Internal writes have their own traces.
+	// 5. Internal writes have their own traces.
 	collector.Wait(t, func(spans []tracingtest.Span) bool {
 		own := map[string]bool{}
 		for _, s := range spans {
@@ -148,10 +157,11 @@ func TestWriteIsOneTrace(t *testing.T) {
 		}
 		return slices.ContainsFunc(spans, func(s tracingtest.Span) bool { return s.Name == "Create etcd3" && own[s.Parent] })
 	})
+	// 6. The webhook received the trace of the request.
 	mu.Lock()
 	defer mu.Unlock()
-	if len(asked) != 1 || !strings.Contains(asked[0], at.Trace) {
-		t.Errorf("the webhook saw the traces %v, want %s", asked, at.Trace)
+	if len(traceparents) != 1 || !strings.Contains(traceparents[0], requestSpan.Trace) {
+		t.Errorf("webhook received Traceparent %v, want one header with %s", traceparents, requestSpan.Trace)
 	}
 }
 
@@ -188,7 +198,7 @@ func TestInvalidTracingConfigFailsStart(t *testing.T) {
 			}
 			err := buildAndRelease(t.Context(), o, slog.New(slog.DiscardHandler))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want %s", err, c.want)
+				t.Errorf("got error %v, want an error with %q", err, c.want)
 			}
 		})
 	}

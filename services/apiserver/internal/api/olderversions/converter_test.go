@@ -55,7 +55,7 @@ func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
 			text, _, _ := strings.Cut(x.Error, " in scheme")
 			switch {
 			case err != nil && (text == "" || !strings.HasPrefix(err.Error(), text)):
-				t.Errorf("%s of %s: got %v, want %q", form, x.Stored, err, text)
+				t.Errorf("%s of %s: got error %v, want prefix %q (empty: no error)", form, x.Stored, err, text)
 			case err == nil && !reflect.DeepEqual(got, x.Want):
 				t.Errorf("%s of %s: got\n%s, want\n%s", form, x.Stored, asText(got), asText(x.Want))
 			}
@@ -75,17 +75,26 @@ func TestConvertedValuesAreNotConvertedAgain(t *testing.T) {
 	}
 	converter := olderversions.New(catalog, c)
 	for _, x := range readCases(t) {
-		of := catalog.Resource(resourceOf(x.Resource)).StoredGroupResource()
-		once, _, err := converter.Convert(of, x.Stored)
+		resource := catalog.Resource(resourceOf(x.Resource)).StoredGroupResource()
+		once, _, err := converter.Convert(resource, x.Stored)
 		if err != nil {
+			continue // TestStoredObjectsReadLikeKubernetes checks the error
+		}
+		twice, converted, err := converter.Convert(resource, once)
+		if err != nil {
+			t.Errorf("%s: second Convert = %v, want no error", x.Stored, err)
 			continue
 		}
-		if twice, converted, err := converter.Convert(of, once); err != nil || converted || !bytes.Equal(once, twice) {
-			t.Errorf("%s: got a second conversion: %v", x.Stored, err)
+		if converted {
+			t.Errorf("%s: second Convert reports a conversion, want none", x.Stored)
+		}
+		if !bytes.Equal(once, twice) {
+			t.Errorf("%s: second Convert = %s, want %s", x.Stored, twice, once)
 		}
 	}
 }
 
+// readCases returns the cases of testdata/cases.jsonl.
 func readCases(t *testing.T) (cases []storedCase) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", "cases.jsonl"))
@@ -103,11 +112,12 @@ func readCases(t *testing.T) (cases []storedCase) {
 		cases = append(cases, c)
 	}
 	if lines.Err() != nil || len(cases) < 100 {
-		t.Fatalf("got %d cases, %v", len(cases), lines.Err())
+		t.Fatalf("got %d cases, %v; want at least 100, no error", len(cases), lines.Err())
 	}
 	return cases
 }
 
+// resourceOf parses group/version/resource, or version/resource of the core group.
 func resourceOf(path string) schema.GroupVersionResource {
 	parts := strings.Split(path, "/")
 	if len(parts) == 2 {
@@ -116,7 +126,7 @@ func resourceOf(path string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
 }
 
-// asProtobuf returns nil for an object of a type that client-go does not know.
+// asProtobuf encodes a JSON object as stored protobuf. It returns nil for an object of a type that client-go does not know.
 func asProtobuf(t *testing.T, text []byte) []byte {
 	t.Helper()
 	obj, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
@@ -134,6 +144,7 @@ func asProtobuf(t *testing.T, text []byte) []byte {
 	return b
 }
 
+// read converts and decodes a stored object. It returns the object without the fields that the server sets.
 func read(converter *olderversions.Converter, coder *codec.Coder, kind *registry.Kind, stored []byte) (map[string]any, error) {
 	value, _, err := converter.Convert(kind.StoredGroupResource(), stored)
 	if err != nil {

@@ -27,24 +27,24 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 		// rules belong to roles that both policies have.
 		rules map[string]rbacv1.PolicyRule
 	}{
-		"DynamicResourceAllocation": {"DynamicResourceAllocation=true", []string{controller + "resource-claim-controller"}, map[string]rbacv1.PolicyRule{
+		"DynamicResourceAllocation": {gates: "DynamicResourceAllocation=true", roles: []string{controller + "resource-claim-controller"}, rules: map[string]rbacv1.PolicyRule{
 			"system:kube-scheduler": rule("", "pods/finalizers", "patch"), "system:node": rule("resource.k8s.io", "resourceclaims", "get"),
 			"system:aggregate-to-edit": rule("resource.k8s.io", "resourceclaimtemplates", "create"), "system:aggregate-to-view": rule("resource.k8s.io", "resourceclaims/status", "get"),
 			"view": rule("resource.k8s.io", "resourceclaims", "list"), "admin": rule("resource.k8s.io", "resourceclaims", "delete"),
 		}},
-		"DRADeviceTaints": {"DRADeviceTaints=true", nil, nil}, // requires DynamicResourceAllocation
-		"device taints":   {"DynamicResourceAllocation=true,DRADeviceTaints=true", []string{controller + "resource-claim-controller", controller + "device-taint-eviction-controller"}, nil},
-		"ClusterTrustBundle": {"ClusterTrustBundle=true", []string{"system:cluster-trust-bundle-discovery", controller + "kube-apiserver-serving-clustertrustbundle-publisher"}, map[string]rbacv1.PolicyRule{
+		"DRADeviceTaints": {gates: "DRADeviceTaints=true"}, // requires DynamicResourceAllocation
+		"device taints":   {gates: "DynamicResourceAllocation=true,DRADeviceTaints=true", roles: []string{controller + "resource-claim-controller", controller + "device-taint-eviction-controller"}},
+		"ClusterTrustBundle": {gates: "ClusterTrustBundle=true", roles: []string{"system:cluster-trust-bundle-discovery", controller + "kube-apiserver-serving-clustertrustbundle-publisher"}, rules: map[string]rbacv1.PolicyRule{
 			"system:node": rule("certificates.k8s.io", "clustertrustbundles", "watch"),
 		}},
-		"service accounts for credentials": {"KubeletServiceAccountTokenForCredentialProviders=true", nil, map[string]rbacv1.PolicyRule{"system:node": rule("", "serviceaccounts", "get")}},
-		"ComponentFlagz":                   {"ComponentFlagz=true", nil, map[string]rbacv1.PolicyRule{"system:monitoring": url("/flagz")}},
-		"ComponentStatusz":                 {"ComponentStatusz=true", nil, map[string]rbacv1.PolicyRule{"system:monitoring": url("/statusz")}},
-		"StorageVersionAPI":                {"StorageVersionAPI=true", []string{controller + "storage-version-garbage-collector"}, nil},
-		"StorageVersionMigrator":           {"StorageVersionMigrator=true", []string{controller + "storage-version-migrator-controller"}, nil},
-		"VolumeAttributesClass":            {"VolumeAttributesClass=true", []string{controller + "volumeattributesclass-protection-controller"}, nil},
-		"SELinuxChangePolicy":              {"SELinuxChangePolicy=false", []string{controller + "selinux-warning-controller"}, nil},
-		"KubeletFineGrainedAuthz":          {"KubeletFineGrainedAuthz=false", nil, map[string]rbacv1.PolicyRule{"system:kubelet-api-admin": rule("", "nodes/configz", "get")}},
+		"service accounts for credentials": {gates: "KubeletServiceAccountTokenForCredentialProviders=true", rules: map[string]rbacv1.PolicyRule{"system:node": rule("", "serviceaccounts", "get")}},
+		"ComponentFlagz":                   {gates: "ComponentFlagz=true", rules: map[string]rbacv1.PolicyRule{"system:monitoring": url("/flagz")}},
+		"ComponentStatusz":                 {gates: "ComponentStatusz=true", rules: map[string]rbacv1.PolicyRule{"system:monitoring": url("/statusz")}},
+		"StorageVersionAPI":                {gates: "StorageVersionAPI=true", roles: []string{controller + "storage-version-garbage-collector"}},
+		"StorageVersionMigrator":           {gates: "StorageVersionMigrator=true", roles: []string{controller + "storage-version-migrator-controller"}},
+		"VolumeAttributesClass":            {gates: "VolumeAttributesClass=true", roles: []string{controller + "volumeattributesclass-protection-controller"}},
+		"SELinuxChangePolicy":              {gates: "SELinuxChangePolicy=false", roles: []string{controller + "selinux-warning-controller"}},
+		"KubeletFineGrainedAuthz":          {gates: "KubeletFineGrainedAuthz=false", rules: map[string]rbacv1.PolicyRule{"system:kubelet-api-admin": rule("", "nodes/configz", "get")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := policyOf(t, c.gates)
@@ -52,27 +52,40 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 			for _, role := range c.roles {
 				want[role] = true
 			}
-			for _, both := range [][2]map[string][]rbacv1.PolicyRule{{defaults, got}, {got, defaults}} {
-				for role := range both[0] {
-					if _, ok := both[1][role]; !ok && !want[role] {
-						t.Errorf("%s is in one of the policies", role)
-					}
+			for _, role := range missingRoles(defaults, got) {
+				if !want[role] {
+					t.Errorf("%s: got no role with the gate changed, want the role in both policies", role)
+				}
+			}
+			for _, role := range missingRoles(got, defaults) {
+				if !want[role] {
+					t.Errorf("%s: got no role in the default policy, want the role in both policies", role)
 				}
 			}
 			for role := range want {
 				if (defaults[role] == nil) == (got[role] == nil) {
-					t.Errorf("%s does not depend on the gate", role)
+					t.Errorf("%s: got role in both or neither of the policies, want it in only one", role)
 				}
 			}
 			for role, r := range c.rules {
 				before, _ := rbac.Covers(defaults[role], []rbacv1.PolicyRule{r})
 				after, _ := rbac.Covers(got[role], []rbacv1.PolicyRule{r})
 				if before == after {
-					t.Errorf("%s: %v does not depend on the gate", role, r)
+					t.Errorf("%s: got rule %v covered: %t by both policies, want it covered by only one", role, r, after)
 				}
 			}
 		})
 	}
+}
+
+// missingRoles returns the roles of one policy that the other policy does not have.
+func missingRoles(policy, other map[string][]rbacv1.PolicyRule) (missing []string) {
+	for role := range policy {
+		if _, ok := other[role]; !ok {
+			missing = append(missing, role)
+		}
+	}
+	return missing
 }
 
 // policyOf returns the rules of the default cluster roles, with some feature gates set.
@@ -100,8 +113,8 @@ func policyOf(t *testing.T, set string) map[string][]rbacv1.PolicyRule {
 	return roles
 }
 
-// TestGateChangeAddsRules: a stored role without the rules of a gate gets them, and keeps the rules
-// that an administrator added.
+// TestGateChangeAddsRules checks that a stored role without the rules of a gate gets them, and keeps the
+// rules that an administrator added.
 func TestGateChangeAddsRules(t *testing.T) {
 	find := func(set string) *rbacv1.ClusterRole {
 		gates := features.New()
@@ -122,8 +135,8 @@ func TestGateChangeAddsRules(t *testing.T) {
 	own := rbacv1.PolicyRule{APIGroups: []string{"example.com"}, Resources: []string{"widgets"}, Verbs: []string{"get"}}
 	live, want := find("DynamicResourceAllocation=false"), find("DynamicResourceAllocation=true")
 	live.Rules = append(live.Rules, own)
-	if addMissing(live, want) {
-		t.Error("got no missing rules")
+	if unchanged := addMissing(live, want); unchanged {
+		t.Error("addMissing left the role unchanged, want added rules")
 	}
 	if ok, missing := rbac.Covers(live.Rules, append(want.Rules, own)); !ok {
 		t.Errorf("got missing rules %v, want none", missing)

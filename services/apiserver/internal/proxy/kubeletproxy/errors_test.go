@@ -68,7 +68,7 @@ const (
 
 // TestKubeletErrorsReachClient checks that the text of an error is forwarded up to a limit.
 func TestKubeletErrorsReachClient(t *testing.T) {
-	f := newFront(t, true)
+	f := newFront(t, translate)
 	for how, c := range map[string]struct {
 		code int
 		text string
@@ -114,7 +114,7 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 }
 
 func TestCommandResultsAreCounted(t *testing.T) {
-	f := newFront(t, true)
+	f := newFront(t, translate)
 	run := func(path string) error {
 		x, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: f.URL}, http.MethodGet, f.URL+path)
 		if err != nil {
@@ -144,7 +144,7 @@ func TestCommandResultsAreCounted(t *testing.T) {
 
 // TestInvalidHandshakeIsBadRequest covers exec and port-forward.
 func TestInvalidHandshakeIsBadRequest(t *testing.T) {
-	f := newFront(t, true)
+	f := newFront(t, translate)
 	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channels, "/portForward/ns/pod": tunnelled} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.URL+path, nil)
 		if err != nil {
@@ -166,7 +166,7 @@ func TestInvalidHandshakeIsBadRequest(t *testing.T) {
 // TestUntranslatedWebSocketIsForwarded checks that the kubelet, which does not support WebSocket
 // here, responds.
 func TestUntranslatedWebSocketIsForwarded(t *testing.T) {
-	f := newFront(t, false)
+	f := newFront(t, untranslated)
 	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channels, "/portForward/ns/pod": tunnelled} {
 		if ws, code, text := f.dial(t, path, protocol); ws != nil || code < http.StatusBadRequest {
 			t.Errorf("%s: %d %s", path, code, text)
@@ -176,7 +176,7 @@ func TestUntranslatedWebSocketIsForwarded(t *testing.T) {
 
 // TestHijackedConnectionEndsWithRequest checks both protocols.
 func TestHijackedConnectionEndsWithRequest(t *testing.T) {
-	f := newFront(t, true)
+	f := newFront(t, translate)
 	ctx, cancel := context.WithCancel(t.Context())
 	f.ctx = ctx
 	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {

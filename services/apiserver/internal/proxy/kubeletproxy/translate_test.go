@@ -46,24 +46,24 @@ func receive(conn *websocket.Conn, channel byte, n int) (out []byte, err error) 
 	return out, err
 }
 
-// TestLongFramesEndCommand: the server holds a frame in memory until it is complete, so that its
-// size is limited.
-func TestLongFramesEndCommand(t *testing.T) {
+// TestFramesAboveLimitEndCommand checks that a frame of 1 MiB passes and a longer one ends the command.
+// The server holds a frame in memory until it is complete.
+func TestFramesAboveLimitEndCommand(t *testing.T) {
 	const header = 1 // the number of the channel
 	for size, want := range map[int]bool{1: true, 200: true, 70_000: true, 1<<20 - header: true, 1 << 20: false, 20 << 20: false} {
-		conn := newFront(t, true).dialCommand(t, "stdin=true&stdout=true&command=cat")
+		conn := newFront(t, translate).dialCommand(t, "stdin=true&stdout=true&command=cat")
 		data := bytes.Repeat([]byte("x"), size)
 		go func() { _ = websocket.Message.Send(conn, append([]byte{constants.StreamStdIn}, data...)) }() // the server may close first
 		got, err := receive(conn, constants.StreamStdOut, size)
 		if passed := err == nil && bytes.Equal(got, data); passed != want {
-			t.Errorf("a message of %d bytes: got an echo of %d bytes, %v; want an echo: %v", size, len(got), err, want)
+			t.Errorf("message of %d bytes: got an echo of %d bytes, %v; want a complete echo: %t", size, len(got), err, want)
 		}
 	}
 }
 
-// TestEndlessTerminalSizeIsNotKept sends a terminal size that does not end.
-func TestEndlessTerminalSizeIsNotKept(t *testing.T) {
-	conn := newFront(t, true).dialCommand(t, "stdin=true&stdout=true&tty=true&command=cat")
+// TestUnterminatedTerminalSizeUsesLittleMemory sends a terminal size whose JSON string does not end.
+func TestUnterminatedTerminalSizeUsesLittleMemory(t *testing.T) {
+	conn := newFront(t, translate).dialCommand(t, "stdin=true&stdout=true&tty=true&command=cat")
 	sendTo(t, conn, constants.StreamResize, []byte(`{"Width":"`))
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -78,7 +78,7 @@ func TestEndlessTerminalSizeIsNotKept(t *testing.T) {
 	}
 	sendTo(t, conn, constants.StreamStdIn, []byte("y"))
 	if got, err := receive(conn, constants.StreamStdOut, 1); string(got) != "y" || err != nil && err != io.EOF {
-		t.Errorf("got %q, %v, want the echo of the input", got, err)
+		t.Errorf("got %q, %v; want the echo \"y\"", got, err)
 	}
 	if after := heap(); after > before+16<<20 {
 		t.Errorf("64 MiB of a terminal size take %d MiB of memory, want at most 16", (after-before)>>20)

@@ -87,6 +87,12 @@ func verified(t *testing.T, s *httptest.Server) kubeletproxy.Options {
 	return o
 }
 
+// Arguments of newFront and newLimitedFront.
+const (
+	translate    = true  // translate WebSocket connections to SPDY for the kubelet
+	untranslated = false // forward them unchanged
+)
+
 func newFront(t *testing.T, translated bool) *front { return newLimitedFront(t, translated, 0) }
 
 func newLimitedFront(t *testing.T, translated bool, rate int64) *front {
@@ -154,7 +160,7 @@ func (f *front) executors(t *testing.T, query string) map[string]remotecommand.E
 
 // TestRateLimitedConnection sends more data than the limit allows at once.
 func TestRateLimitedConnection(t *testing.T) {
-	f := newLimitedFront(t, true, 4<<20)
+	f := newLimitedFront(t, translate, 4<<20)
 	big := strings.Repeat("0123456789abcdef", 20_000)
 	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
 		var out bytes.Buffer
@@ -167,7 +173,7 @@ func TestRateLimitedConnection(t *testing.T) {
 
 // TestCommands runs commands over SPDY and WebSocket.
 func TestCommands(t *testing.T) {
-	f := newFront(t, true)
+	f := newFront(t, translate)
 	big := strings.Repeat("0123456789abcdef", 20_000)
 	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
 		var out bytes.Buffer
@@ -219,7 +225,7 @@ func (o *fixedTerminal) Next() *remotecommand.TerminalSize {
 
 // TestCommandEndsWithContext cancels commands that would run forever.
 func TestCommandEndsWithContext(t *testing.T) {
-	f := newFront(t, true)
+	f := newFront(t, translate)
 	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
 		ctx, cancel := context.WithCancel(t.Context())
 		in, end := io.Pipe()
@@ -242,7 +248,7 @@ func TestCommandEndsWithContext(t *testing.T) {
 }
 
 func TestCommandWithoutKubeletFails(t *testing.T) {
-	f := newFront(t, true)
+	f := newFront(t, translate)
 	f.kubelet.Host = "127.0.0.1:1"
 	x := f.executors(t, "stdout=true&command=cat")
 	err := x["WebSocket"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})

@@ -13,7 +13,7 @@ var errBusDown = errors.New("bus is down")
 
 // bus connects transports in memory.
 type bus struct {
-	payload int
+	payload int // maximum size of a message in bytes
 	mu      sync.Mutex
 	nodes   map[*busNode]struct{}
 }
@@ -24,9 +24,9 @@ func newBus(payload int) *bus { return &bus{payload: payload, nodes: map[*busNod
 type busNode struct {
 	bus    *bus
 	ev     linkEvents
-	notify chan struct{}
-	done   chan struct{}
-	gone   chan struct{}
+	notify chan struct{} // receives a value when queue grows
+	done   chan struct{} // closed by close
+	gone   chan struct{} // closed when run returns
 
 	mu       sync.Mutex
 	up       bool
@@ -34,15 +34,17 @@ type busNode struct {
 	handlers map[string]func([]byte)
 	queue    []func() // deliveries and events, in order
 
+	// drop, repeat, damage and swap are the numbers of messages that still get the fault.
 	drop, repeat, damage, swap int
-	held                       func()   // a delivery that is delayed after the next one
-	recent                     []func() // recent deliveries
+	held                       func()   // a swapped delivery, which follows the next one
+	recent                     []func() // the last 100 deliveries, oldest first
 }
 
 func newBusNode(b *bus) *busNode {
 	return &busNode{bus: b, up: true, handlers: map[string]func([]byte){}}
 }
 
+// dial starts a new connection of the node. It keeps the faults.
 func (n *busNode) dial(ev linkEvents) (transport, error) {
 	n.mu.Lock()
 	n.ev = ev
@@ -64,6 +66,7 @@ func (n *busNode) dial(ev linkEvents) (transport, error) {
 	return n, nil
 }
 
+// enqueueLocked queues a delivery or an event. The caller holds n.mu.
 func (n *busNode) enqueueLocked(f func()) {
 	n.queue = append(n.queue, f)
 	select {
@@ -72,6 +75,7 @@ func (n *busNode) enqueueLocked(f func()) {
 	}
 }
 
+// run calls queued deliveries and events in order, until close.
 func (n *busNode) run() {
 	defer close(n.gone)
 	for {
@@ -107,18 +111,19 @@ func (n *busNode) publish(subject string, data []byte) error {
 	return nil
 }
 
-// send delivers a message to all nodes except one.
-func (b *bus) send(but *busNode, subject string, data []byte) {
+// send delivers a message to all nodes except its sender.
+func (b *bus) send(from *busNode, subject string, data []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for to := range b.nodes {
-		if to != but {
+		if to != from {
 			to.arrive(subject, slices.Clone(data))
 		}
 	}
 }
 
-// arrive delivers a message to the node, after the faults that are due.
+// arrive applies the faults that are due to a message and queues its delivery. A disconnected node
+// does not receive it.
 func (n *busNode) arrive(subject string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,12 +184,13 @@ func (n *busNode) connect(up bool) {
 	}
 }
 
-// echo repeats the last delivery, skipping the given number.
-func (n *busNode) echo(but int) {
+// redeliver repeats an earlier delivery. Age 0 is the last one, age 1 the one before it. It does nothing
+// if the node is disconnected or has no delivery of that age.
+func (n *busNode) redeliver(age int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.up && !n.closed && len(n.recent) > but {
-		n.enqueueLocked(n.recent[len(n.recent)-1-but])
+	if n.up && !n.closed && len(n.recent) > age {
+		n.enqueueLocked(n.recent[len(n.recent)-1-age])
 	}
 }
 

@@ -62,7 +62,7 @@ func (s *suite) do(st step) {
 	case "swap":
 		r.node.faults(0, 0, 0, st.n)
 	case "echo":
-		r.node.echo(2 * st.n)
+		r.node.redeliver(2 * st.n)
 	case "cut":
 		r.node.connect(false)
 	case "join":

@@ -39,31 +39,33 @@ func signingRequest(signer string) *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
 }
 
-func TestApproval(t *testing.T) {
+// TestApprovalRequiresPermissionForSigner checks that only updates of the approval subresource require
+// the permission to approve for the signer of the stored object.
+func TestApprovalRequiresPermissionForSigner(t *testing.T) {
 	plugin := &certificateapproval.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
-	for _, c := range []struct {
-		resource, sub string
-		op            admission.Operation
-		old           runtime.Object
-		refused       bool
+	for name, c := range map[string]struct {
+		resource, subresource string
+		operation             admission.Operation
+		old                   runtime.Object
+		forbidden             bool
 	}{
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("a.b/one"), refused: false},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("a.b/two"), refused: true},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("c.d/any"), refused: false},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("x.c.d/any"), refused: true},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: signingRequest("broken/one"), refused: true},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, old: &corev1.Pod{}, refused: true},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Create, old: signingRequest("a.b/two"), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, old: signingRequest("a.b/two"), refused: false},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Update, old: signingRequest("a.b/two"), refused: false},
-		{resource: "others", sub: "approval", op: admission.Update, old: signingRequest("a.b/two"), refused: false},
+		"permitted signer":              {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("a.b/one"), forbidden: false},
+		"other signer of the domain":    {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("a.b/two"), forbidden: true},
+		"signer of a permitted domain":  {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("c.d/any"), forbidden: false},
+		"signer of a subdomain":         {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("x.c.d/any"), forbidden: true},
+		"authorizer fails":              {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("broken/one"), forbidden: true},
+		"object of another type":        {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: &corev1.Pod{}, forbidden: true},
+		"create is not checked":         {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Create, old: signingRequest("a.b/two"), forbidden: false},
+		"status is not checked":         {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, old: signingRequest("a.b/two"), forbidden: false},
+		"main resource is not checked":  {resource: "certificatesigningrequests", subresource: "", operation: admission.Update, old: signingRequest("a.b/two"), forbidden: false},
+		"other resource is not checked": {resource: "others", subresource: "approval", operation: admission.Update, old: signingRequest("a.b/two"), forbidden: false},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
-			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub,
+			Operation: c.operation, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.subresource,
 			Object: signingRequest("a.b/one"), OldObject: c.old, User: &request.User{Name: "u"},
 		})
-		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s/%s of %v: got %v; want an error: %v, of type Forbidden", c.op, c.resource, c.sub, c.old, err, c.refused)
+		if apierrors.IsForbidden(err) != c.forbidden || err != nil && !c.forbidden {
+			t.Errorf("%s: Validate = %v, want Forbidden: %t", name, err, c.forbidden)
 		}
 	}
 }

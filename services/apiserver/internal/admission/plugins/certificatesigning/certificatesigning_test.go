@@ -46,34 +46,36 @@ func signingRequest(signer, certificate string, conditions ...string) *certifica
 	return r
 }
 
-func TestSigning(t *testing.T) {
+// TestSigningRequiresPermissionForSigner checks that only changes of the certificate and of the Failed
+// condition require the permission to sign for the signer.
+func TestSigningRequiresPermissionForSigner(t *testing.T) {
 	plugin := &certificatesigning.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
-	for _, c := range []struct {
-		resource, sub string
-		op            admission.Operation
-		object, old   runtime.Object
-		refused       bool
+	for name, c := range map[string]struct {
+		resource, subresource string
+		operation             admission.Operation
+		object, old           runtime.Object
+		forbidden             bool
 	}{
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/one", ""), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("c.d/any", "c"), old: signingRequest("c.d/any", ""), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/two", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/two", ""), old: signingRequest("a.b/two", "c"), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/two", "", "Failed"), old: signingRequest("a.b/two", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("broken/one", "c"), old: signingRequest("broken/one", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/two", "c", "Approved"), old: signingRequest("a.b/two", "c", "Approved"), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: &corev1.Pod{}, old: signingRequest("a.b/one", ""), refused: true},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Update, object: signingRequest("a.b/one", ""), old: &corev1.Pod{}, refused: true},
-		{resource: "certificatesigningrequests", sub: "approval", op: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), refused: false},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Create, object: signingRequest("a.b/two", "c"), old: nil, refused: false},
-		{resource: "others", sub: "status", op: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), refused: false},
+		"certificate of a permitted signer":    {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/one", ""), forbidden: false},
+		"certificate of a permitted domain":    {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("c.d/any", "c"), old: signingRequest("c.d/any", ""), forbidden: false},
+		"signer of the old object counts":      {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/two", ""), forbidden: true},
+		"certificate of another signer":        {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: true},
+		"removed certificate":                  {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", ""), old: signingRequest("a.b/two", "c"), forbidden: true},
+		"added Failed condition":               {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", "", "Failed"), old: signingRequest("a.b/two", ""), forbidden: true},
+		"authorizer fails":                     {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("broken/one", "c"), old: signingRequest("broken/one", ""), forbidden: true},
+		"unchanged certificate is not checked": {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", "c", "Approved"), old: signingRequest("a.b/two", "c", "Approved"), forbidden: false},
+		"new object of another type":           {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: &corev1.Pod{}, old: signingRequest("a.b/one", ""), forbidden: true},
+		"old object of another type":           {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/one", ""), old: &corev1.Pod{}, forbidden: true},
+		"approval is not checked":              {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: false},
+		"create is not checked":                {resource: "certificatesigningrequests", subresource: "status", operation: admission.Create, object: signingRequest("a.b/two", "c"), old: nil, forbidden: false},
+		"other resource is not checked":        {resource: "others", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: false},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
-			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub,
+			Operation: c.operation, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.subresource,
 			Object: c.object, OldObject: c.old, User: &request.User{Name: "u"},
 		})
-		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s/%s from %v to %v: got %v; want an error: %v, of type Forbidden", c.op, c.resource, c.sub, c.old, c.object, err, c.refused)
+		if apierrors.IsForbidden(err) != c.forbidden || err != nil && !c.forbidden {
+			t.Errorf("%s: Validate = %v, want Forbidden: %t", name, err, c.forbidden)
 		}
 	}
 }

@@ -14,61 +14,65 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestChargesOfCanceledRequests: a canceled request is not charged. What it was charged before is
-// released. The request does not hold its seats while it waits.
-func TestChargesOfCanceledRequests(t *testing.T) {
+// TestCanceledClaimReleasesCharges cancels a claim during the update of the second of three quotas. No
+// quota may keep a charge. The request must be suspended while it waits.
+func TestCanceledClaimReleasesCharges(t *testing.T) {
 	quotas := newStore(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
 	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"}))
-	var away atomic.Int64
+	var suspended atomic.Int64
 	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
-		away.Add(1)
-		return func() { away.Add(-1) }
+		suspended.Add(1)
+		return func() { suspended.Add(-1) }
 	}}
-	left := make(chan struct{})
+	claimReturned := make(chan struct{})
 	changes := 0
-	quotas.before = func() {
+	quotas.beforeUpdate = func() {
 		changes++
 		if changes == 2 {
-			if away.Load() != 1 {
-				t.Error("the request is not suspended while it waits")
+			if got := suspended.Load(); got != 1 {
+				t.Errorf("got %d suspended requests during the update, want 1", got)
 			}
 			cancel()
-			<-left
+			<-claimReturned
 		}
 	}
 	p := plugin(t, quotas, "")
-	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); err == nil || away.Load() != 0 {
-		t.Errorf("got %v, %d suspended; want an error, 0", err, away.Load())
+	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); err == nil {
+		t.Error("Claim with a canceled context = nil, want an error")
 	}
-	close(left)
+	if got := suspended.Load(); got != 0 {
+		t.Errorf("got %d suspended requests after Claim, want 0", got)
+	}
+	close(claimReturned)
 	for p.Working("n") {
 		time.Sleep(time.Millisecond) // between polls
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		if used := quotas.used(t, name); used != "count/configmaps=0" {
-			t.Errorf("%s: used %s, want \"count/configmaps=0\"", name, used)
+			t.Errorf("quota %s: got usage %s, want count/configmaps=0", name, used)
 		}
 	}
-	if changes != 3 { // a charge, a charge without waiting request, and a release
+	if changes != 3 { // the charge of the first quota, an update of the second without a waiting claim, and the release of the first
 		t.Errorf("got %d changes, want 3", changes)
 	}
 }
 
-// TestQuotaLookupErrors: cancellation and throttling are not reported as internal errors.
-func TestQuotaLookupErrors(t *testing.T) {
+// TestClaimKeepsReasonOfLookupErrors checks that Claim reports cancellation and throttling as such, and
+// other errors of the lookup as internal errors.
+func TestClaimKeepsReasonOfLookupErrors(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))
 	p := plugin(t, quotas, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("Claim with a canceled context = %v, want %v", err, context.Canceled)
 	}
-	quotas.unseen = apierrors.NewTooManyRequests("busy", 1)
+	quotas.lookupError = apierrors.NewTooManyRequests("busy", 1)
 	if _, err := p.Claim(t.Context(), create("", "configmaps", configMap())); !apierrors.IsTooManyRequests(err) {
-		t.Error(err)
+		t.Errorf("Claim with a throttled lookup = %v, want TooManyRequests", err)
 	}
-	quotas.unseen = errors.New("broken")
+	quotas.lookupError = errors.New("broken")
 	if _, err := p.Claim(t.Context(), create("", "configmaps", configMap())); !apierrors.IsInternalError(err) {
-		t.Error(err)
+		t.Errorf("Claim with a failed lookup = %v, want InternalError", err)
 	}
 }

@@ -1,6 +1,6 @@
 package resourcequota
 
-// Waiting returns the number of waiting jobs of a namespace.
+// Waiting returns the number of claims that wait for the worker of a namespace.
 func (p *Plugin) Waiting(namespace string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

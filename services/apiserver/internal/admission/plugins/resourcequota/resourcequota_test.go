@@ -29,9 +29,9 @@ type store struct {
 	quotas      map[string]*corev1.ResourceQuota
 	staleQuotas []*corev1.ResourceQuota
 	changes     int
-	unseen      error // error of reading the quotas
-	// before, if set, runs before each change.
-	before func()
+	lookupError error // error of reading the quotas
+	// beforeUpdate, if set, runs before each update of a quota.
+	beforeUpdate func()
 }
 
 func (quotas *store) Each(ctx context.Context, _ string, visit func(*corev1.ResourceQuota) error) error {
@@ -43,7 +43,7 @@ func (quotas *store) Each(ctx context.Context, _ string, visit func(*corev1.Reso
 			return err
 		}
 	}
-	return quotas.unseen
+	return quotas.lookupError
 }
 
 func (quotas *store) seen() []*corev1.ResourceQuota {
@@ -60,8 +60,8 @@ func (quotas *store) seen() []*corev1.ResourceQuota {
 }
 
 func (quotas *store) Change(_ context.Context, _, name string, change func(*corev1.ResourceQuota)) (int64, error) {
-	if quotas.before != nil {
-		quotas.before()
+	if quotas.beforeUpdate != nil {
+		quotas.beforeUpdate()
 	}
 	quotas.mu.Lock()
 	defer quotas.mu.Unlock()
@@ -173,8 +173,9 @@ func pod(change func(*corev1.Pod), requests, limits string) *corev1.Pod {
 
 func configMap() runtime.Object { return &corev1.ConfigMap{} }
 
-// claimed claims and keeps the charge, and returns the error message.
-func claimed(t *testing.T, plugin *resourcequota.Plugin, r *admission.Request) string {
+// rejectionOf claims and keeps the charge of a request. It returns the message of the error, or "" if the
+// claim succeeds.
+func rejectionOf(t *testing.T, plugin *resourcequota.Plugin, r *admission.Request) string {
 	t.Helper()
 	c, err := plugin.Claim(t.Context(), r)
 	if err != nil {
@@ -243,7 +244,7 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			quotas := newStore(quota("q", c.hard, c.used))
-			if got := claimed(t, plugin(t, quotas, ""), c.request); got != c.want {
+			if got := rejectionOf(t, plugin(t, quotas, ""), c.request); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if got := quotas.used(t, "q"); got != show(amountsOf(c.after)) {
@@ -285,7 +286,7 @@ func TestScopesSelectPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			quotas := newStore(quota("q", "pods=0", "pods=0", c.scope))
-			if rejected := claimed(t, plugin(t, quotas, ""), create("", "pods", c.pod)) != ""; rejected != c.in {
+			if rejected := rejectionOf(t, plugin(t, quotas, ""), create("", "pods", c.pod)) != ""; rejected != c.in {
 				t.Errorf("got rejection: %t, want %v", rejected, c.in)
 			}
 		})
@@ -317,7 +318,7 @@ func TestLimitedResourcesNeedAQuota(t *testing.T) {
 			if c.quota != nil {
 				quotas = newStore(c.quota)
 			}
-			if got := claimed(t, plugin(t, quotas, c.configuration), c.request); got != c.want {
+			if got := rejectionOf(t, plugin(t, quotas, c.configuration), c.request); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -342,17 +343,17 @@ func TestDryRunsAreNotCharged(t *testing.T) {
 	r := create("", "configmaps", configMap())
 	r.DryRun = true
 	for range 3 {
-		if got := claimed(t, p, r); got != "" {
+		if got := rejectionOf(t, p, r); got != "" {
 			t.Fatal(got)
 		}
 	}
 	if got := quotas.used(t, "q"); got != "count/configmaps=0" {
 		t.Errorf("got usage %s, want \"count/configmaps=0\"", got)
 	}
-	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
+	if got := rejectionOf(t, p, create("", "configmaps", configMap())); got != "" {
 		t.Fatal(got)
 	}
-	if got := claimed(t, p, r); !strings.Contains(got, "exceeded quota: q") {
+	if got := rejectionOf(t, p, r); !strings.Contains(got, "exceeded quota: q") {
 		t.Errorf("got %q, want text with \"exceeded quota: q\"", got)
 	}
 }
@@ -377,11 +378,11 @@ func TestFailedWritesAreReleased(t *testing.T) {
 func TestAllQuotasOrNone(t *testing.T) {
 	quotas := newStore(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=1", "configmaps=1"))
 	p := plugin(t, quotas, "")
-	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
+	if got := rejectionOf(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
 		t.Fatalf("got %q, want text with \"exceeded quota: b\"", got)
 	}
 	// The release is queued before the next charge.
-	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
+	if got := rejectionOf(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
 		t.Fatalf("got %q, want text with \"exceeded quota: b\"", got)
 	}
 	deadline := time.Now().Add(10 * time.Second)
@@ -437,18 +438,18 @@ func TestStoreDecides(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=3", "count/configmaps=1"))
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
 	p := plugin(t, quotas, "")
-	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
+	if got := rejectionOf(t, p, create("", "configmaps", configMap())); got != "" {
 		t.Errorf("got %q, want \"\"", got)
 	}
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=9", "count/configmaps=0")}
-	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
+	if got := rejectionOf(t, p, create("", "configmaps", configMap())); got != "" {
 		t.Errorf("got %q, want \"\"", got)
 	}
-	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "used: count/configmaps=3, limited: count/configmaps=3") {
+	if got := rejectionOf(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "used: count/configmaps=3, limited: count/configmaps=3") {
 		t.Errorf("got %q, want text with \"used: count/configmaps=3, limited: count/configmaps=3\"", got)
 	}
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
-	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
+	if got := rejectionOf(t, p, create("", "configmaps", configMap())); got != "" {
 		t.Errorf("deleted quota: got %q, want \"\"", got)
 	}
 }
@@ -459,7 +460,7 @@ func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	quotas.before = func() {
+	quotas.beforeUpdate = func() {
 		once.Do(func() {
 			close(entered)
 			<-leave

@@ -26,23 +26,34 @@ func (a account) ServiceAccount(context.Context, string, string) (*corev1.Servic
 	return out, nil
 }
 
-// TestPullSecretsAreCharged: the size of image pull secrets is charged before they are added to a
-// pod.
+// TestPullSecretsAreCharged checks that the size of image pull secrets is charged before they are added
+// to a pod, and that a rejected charge rejects the pod.
 func TestPullSecretsAreCharged(t *testing.T) {
-	for _, n := range []int{0, 10, 30_000} {
-		for _, may := range []bool{true, false} {
-			most, large := 0, n > 1000
-			ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
-			request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { most = max(most, n); return may }}
-			pod, want := &corev1.Pod{}, n
-			err := (&serviceaccount.Plugin{Accounts: account{n}}).Admit(ctx, newRequest(admission.Create, "", pod))
-			refused := large && !may
-			if refused {
-				want = 0
-			}
-			if apierrors.IsTooManyRequests(err) != refused || err != nil && !refused || len(pod.Spec.ImagePullSecrets) != want || large != (most >= request.LargeBody) {
-				t.Errorf("%d secrets, permitted %t: got cost %d, %d secrets in the pod, %v", n, may, most, len(pod.Spec.ImagePullSecrets), err)
-			}
+	for _, secrets := range []int{0, 10, 30_000} {
+		for _, admit := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d secrets, admit %t", secrets, admit), func(t *testing.T) {
+				charged, large := 0, secrets > 1000
+				ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
+				request.From(ctx).Work = &requesttest.Work{OnEstimate: func(size int) bool {
+					charged = max(charged, size)
+					return admit
+				}}
+				pod := &corev1.Pod{}
+				err := (&serviceaccount.Plugin{Accounts: account{secrets}}).Admit(ctx, newRequest(admission.Create, "", pod))
+				rejected, want := large && !admit, secrets
+				if rejected {
+					want = 0
+				}
+				if apierrors.IsTooManyRequests(err) != rejected || err != nil && !rejected {
+					t.Errorf("Admit = %v, want TooManyRequests: %t", err, rejected)
+				}
+				if got := len(pod.Spec.ImagePullSecrets); got != want {
+					t.Errorf("got %d secrets in the pod, want %d", got, want)
+				}
+				if got := charged >= request.LargeBody; got != large {
+					t.Errorf("got a charge of %d bytes, want at least %d: %t", charged, request.LargeBody, large)
+				}
+			})
 		}
 	}
 }
