@@ -57,15 +57,14 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if err != nil {
 		return outcome{}, fmt.Errorf("encode: %w", err)
 	}
+	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
+		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
+	}
+	r.warnOfUpdate(ctx, obj, old)
 	claim, err := w.allocate(ctx, r, obj, old)
 	if err != nil {
 		return outcome{}, err
 	}
-	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
-		claim.Drop(ctx)
-		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
-	}
-	r.warnOfUpdate(ctx, obj, old)
 	claim, err = w.admit(ctx, attrs, claim)
 	if err != nil {
 		return outcome{}, err
