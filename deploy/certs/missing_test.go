@@ -53,7 +53,7 @@ func TestEnsureRefusesToReplaceCA(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := folder(t)
 			if !c.empty {
-				ensure(t, o)
+				ensureFiles(t, o)
 			}
 			for _, path := range c.remove {
 				if err := os.RemoveAll(filepath.Join(o.Dir, path)); err != nil {
@@ -83,14 +83,14 @@ func TestEnsureRefusesToReplaceCA(t *testing.T) {
 func TestCertificatesHaveConfiguredLifetimes(t *testing.T) {
 	o := folder(t)
 	o.Lifetime, o.CALifetime = 48*time.Hour, 96*time.Hour
-	ensure(t, o)
+	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	for p, want := range map[certs.Pair]time.Duration{l.Admin(): o.Lifetime, l.CA(certs.ClientCA): o.CALifetime} {
-		if remaining := time.Until(leaf(t, p).NotAfter); remaining > want || remaining < want-time.Hour {
+		if remaining := time.Until(leafOf(t, p).NotAfter); remaining > want || remaining < want-time.Hour {
 			t.Errorf("%s: got expiry in %s, want %s", p.Cert, remaining, want)
 		}
 	}
-	if created := ensure(t, o); len(created) > 0 {
+	if created := ensureFiles(t, o); len(created) > 0 {
 		t.Errorf("short-lived certificates were replaced at once: %v, want len(made) = 0", created)
 	}
 }
@@ -162,7 +162,7 @@ func TestExternalCASignsRequests(t *testing.T) {
 	for _, path := range unsigned.Requests {
 		ca.sign(t, path)
 	}
-	if created := ensure(t, o); len(created) > 0 {
+	if created := ensureFiles(t, o); len(created) > 0 {
 		t.Errorf("got files %v, want len(made) = 0", created)
 	}
 	for _, path := range unsigned.Requests {
@@ -177,12 +177,12 @@ func TestExternalCASignsRequests(t *testing.T) {
 		t.Errorf("got a key of the external CA: %v, want error %v", err, fs.ErrNotExist)
 	}
 
-	before := leaf(t, l.FrontProxy())
+	before := leafOf(t, l.FrontProxy())
 	o.Renew = true
 	if _, err := certs.Ensure(o); !errors.As(err, &unsigned) {
 		t.Fatalf("renewal: got %v", err)
 	}
-	if !leaf(t, l.FrontProxy()).Equal(before) {
+	if !leafOf(t, l.FrontProxy()).Equal(before) {
 		t.Error("the current certificate changed before the new one was signed")
 	}
 	if _, err := certs.Rotate(o, certs.Prepare, certs.FrontProxyCA); err == nil {
@@ -192,7 +192,7 @@ func TestExternalCASignsRequests(t *testing.T) {
 
 func TestCheckReportsProblems(t *testing.T) {
 	o := folder(t)
-	ensure(t, o)
+	ensureFiles(t, o)
 	now := time.Now()
 	problems := func(at time.Time, within time.Duration) map[string]string {
 		out := map[string]string{}

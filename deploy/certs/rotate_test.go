@@ -64,11 +64,11 @@ func folder(t *testing.T) certs.Options {
 
 func TestRotationKeepsTrust(t *testing.T) {
 	o := folder(t)
-	ensure(t, o)
+	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	first := map[certs.CA]*x509.Certificate{}
 	for _, ca := range certs.CAs() {
-		first[ca] = leaf(t, l.CA(ca))
+		first[ca] = leafOf(t, l.CA(ca))
 	}
 	trusted := trust(t, l) // processes that last read in the former step
 	for i, step := range certs.Steps() {
@@ -82,12 +82,12 @@ func TestRotationKeepsTrust(t *testing.T) {
 		if _, err := certs.Rotate(o, step); err != nil {
 			t.Fatalf("%s: %v", step, err)
 		}
-		if created := ensure(t, o); len(created) != 0 {
+		if created := ensureFiles(t, o); len(created) != 0 {
 			t.Errorf("after %s: got files %v, want len(made) = 0", step, created)
 		}
 		for ca, pair := range pairsOf(l) {
 			for pool, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trust(t, l)} {
-				if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots[ca], KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+				if _, err := leafOf(t, pair).Verify(x509.VerifyOptions{Roots: roots[ca], KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
 					t.Errorf("%s: %s is not trusted by a process that read %s: %v", step, filepath.Base(pair.Cert), pool, err)
 				}
 			}
@@ -95,13 +95,13 @@ func TestRotationKeepsTrust(t *testing.T) {
 		trusted = trust(t, l)
 	}
 	for ca, before := range first {
-		if leaf(t, l.CA(ca)).Equal(before) {
+		if leafOf(t, l.CA(ca)).Equal(before) {
 			t.Errorf("%s was not replaced", ca)
 		}
 		roots := x509.NewCertPool()
 		roots.AddCert(before)
 		if pair, ok := pairsOf(l)[ca]; ok {
-			if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
+			if _, err := leafOf(t, pair).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
 				t.Errorf("the former %s signed %s, want an error", ca, pair.Cert)
 			}
 		}
@@ -124,9 +124,9 @@ func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
 
 func TestSingleCARotation(t *testing.T) {
 	o := folder(t)
-	ensure(t, o)
+	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
-	serving, etcd := leaf(t, l.CA(certs.ServingCA)), leaf(t, l.CA(certs.EtcdCA))
+	serving, etcd := leafOf(t, l.CA(certs.ServingCA)), leafOf(t, l.CA(certs.EtcdCA))
 	for _, step := range certs.Steps() {
 		if _, err := certs.Rotate(o, step, certs.EtcdCA); err != nil {
 			t.Fatal(err)
@@ -135,28 +135,28 @@ func TestSingleCARotation(t *testing.T) {
 			t.Fatalf("after %s: got no error for switching all CAs", step)
 		}
 	}
-	if !leaf(t, l.CA(certs.ServingCA)).Equal(serving) || leaf(t, l.CA(certs.EtcdCA)).Equal(etcd) {
+	if !leafOf(t, l.CA(certs.ServingCA)).Equal(serving) || leafOf(t, l.CA(certs.EtcdCA)).Equal(etcd) {
 		t.Error("got other rotated files than expected")
 	}
 }
 
 func TestRenewReissuesLeafCertificates(t *testing.T) {
 	o := folder(t)
-	all := ensure(t, o)
+	all := ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
-	ca, before := leaf(t, l.CA(certs.ClientCA)), leaf(t, l.Admin())
+	ca, before := leafOf(t, l.CA(certs.ClientCA)), leafOf(t, l.Admin())
 	o.Renew = true
-	if created := ensure(t, o); len(created) != len(all)-len(certs.CAs()) {
+	if created := ensureFiles(t, o); len(created) != len(all)-len(certs.CAs()) {
 		t.Errorf("got %d of %d files", len(created), len(all))
 	}
-	if !leaf(t, l.CA(certs.ClientCA)).Equal(ca) || leaf(t, l.Admin()).Equal(before) {
+	if !leafOf(t, l.CA(certs.ClientCA)).Equal(ca) || leafOf(t, l.Admin()).Equal(before) {
 		t.Error("got other renewed files than expected")
 	}
 }
 
 func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
 	o := folder(t)
-	ensure(t, o)
+	ensureFiles(t, o)
 	text, err := certs.Secrets(o)
 	if err != nil {
 		t.Fatal(err)

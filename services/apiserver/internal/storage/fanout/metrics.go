@@ -1,10 +1,22 @@
 package fanout
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/storage"
 )
 
 // metrics holds the metrics of a replica.
@@ -100,4 +112,171 @@ func (m *metrics) published(bytes int) {
 func (m *metrics) received(bytes int) {
 	m.receivedMessages.Inc()
 	m.receivedBytes.Add(float64(bytes))
+}
+
+// If tracing is on, a replica publishes a note after each write of a traced request. The subject
+// is binnacle.CLUSTER.traces. The header traceparent (W3C Trace Context) identifies the trace. The
+// body holds the revision and the time of the store's response in Unix nanoseconds, as two
+// little-endian 64-bit numbers. Each replica that has applied the revision adds a span to the
+// trace. Notes may be lost.
+
+const (
+	// maxDelivered is the maximum number of applied batches that are kept for notes that arrive
+	// later.
+	maxDelivered = 4096
+	// maxNotes is the maximum number of notes that are kept for batches that are applied later.
+	maxNotes = 1024
+	// noteBytes is the size of the body of a note.
+	noteBytes = 16
+)
+
+// deliveries creates a span for each change of a traced request that this replica applies. Any
+// replica may have written the change. The note and the change may arrive in either order, so
+// deliveries keeps each of them until the other one arrives.
+type deliveries struct {
+	tracer  trace.Tracer
+	replica string
+
+	mu        sync.Mutex // a leaf lock
+	delivered []delivery // the latest ones, by revision
+	notes     []note     // those whose changes are not applied yet
+}
+
+// delivery records when the batch of the revisions from first to last was applied.
+type delivery struct {
+	first, last int64
+	at          time.Time
+	source      string
+}
+
+// note announces a write of a traced request.
+type note struct {
+	revision int64
+	wrote    time.Time         // when the store responded, by the writer's clock
+	from     trace.SpanContext // the span of the request
+}
+
+func newDeliveries(p trace.TracerProvider, replica string) *deliveries {
+	return &deliveries{tracer: p.Tracer("binnacle"), replica: replica}
+}
+
+// applied records that a batch has been applied, and adds the spans of its waiting notes.
+func (ds *deliveries) applied(b storage.Batch, source string) {
+	if len(b.Events) == 0 {
+		return
+	}
+	d := delivery{b.Events[0].Revision, b.Revision, time.Now(), source}
+	ds.mu.Lock()
+	if len(ds.delivered) >= maxDelivered {
+		ds.delivered = slices.Delete(ds.delivered, 0, maxDelivered/4)
+	}
+	ds.delivered = append(ds.delivered, d)
+	var due []note
+	ds.notes = slices.DeleteFunc(ds.notes, func(n note) bool {
+		if n.revision > d.last {
+			return false
+		}
+		if n.revision >= d.first {
+			due = append(due, n)
+		}
+		return true
+	})
+	ds.mu.Unlock()
+	for _, n := range due {
+		ds.span(n, d)
+	}
+}
+
+// noted handles a note. It adds the span if the change is applied, and otherwise keeps the note.
+func (ds *deliveries) noted(n note) {
+	ds.mu.Lock()
+	i, found := slices.BinarySearchFunc(ds.delivered, n.revision, func(d delivery, revision int64) int {
+		switch {
+		case d.last < revision:
+			return -1
+		case d.first > revision:
+			return 1
+		}
+		return 0
+	})
+	var d delivery
+	switch {
+	case found:
+		d = ds.delivered[i]
+	case i < len(ds.delivered): // the batch is no longer kept, or was never applied
+	default:
+		if len(ds.notes) >= maxNotes { // their changes may never arrive
+			ds.notes = slices.Delete(ds.notes, 0, 1)
+		}
+		ds.notes = append(ds.notes, n)
+	}
+	ds.mu.Unlock()
+	if found {
+		ds.span(n, d)
+	}
+}
+
+// forget drops all deliveries and notes. The follower calls it when it starts, because the
+// revisions of another history would match the wrong changes.
+func (ds *deliveries) forget() {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	ds.delivered = nil
+	ds.notes = nil
+}
+
+// span adds a span to the trace of the write. It lasts from the store's response until this replica
+// applied the change. The writer's clock may be ahead of this replica's: then the span has no
+// duration.
+func (ds *deliveries) span(n note, d delivery) {
+	begin := n.wrote
+	if begin.After(d.at) {
+		begin = d.at
+	}
+	_, s := ds.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), n.from), "Deliver change",
+		trace.WithTimestamp(begin), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+			attribute.Int64("revision", n.revision), attribute.String("replica", ds.replica), attribute.String("source", d.source)))
+	s.End(trace.WithTimestamp(d.at))
+}
+
+// Wrote publishes a note that a traced request wrote a revision, and handles the note on this
+// replica. at is the time of the store's response. Without tracing, Wrote does nothing. It never
+// blocks.
+func (f *Fanout) Wrote(ctx context.Context, _ string, revision int64, at time.Time) {
+	from := trace.SpanContextFromContext(ctx)
+	if f.deliveries == nil || !from.IsSampled() {
+		return
+	}
+	f.deliveries.noted(note{revision, at, from})
+	if t := f.connected.Load(); t != nil && !f.audience.alone {
+		body := binary.LittleEndian.AppendUint64(make([]byte, 0, noteBytes), uint64(revision))
+		body = binary.LittleEndian.AppendUint64(body, uint64(at.UnixNano()))
+		header := nats.Header{}
+		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
+		if err := (*t).publishWithHeader(f.traceSubject, header, body); err != nil {
+			f.log.Debug("failed to publish the trace of a write to other replicas", "error", err)
+		}
+	}
+}
+
+// handleNote handles a note that Wrote published on another replica. It ignores invalid notes.
+func (f *Fanout) handleNote(header nats.Header, body []byte) {
+	if len(body) != noteBytes {
+		return
+	}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(header))
+	from := trace.SpanContextFromContext(ctx)
+	revision := int64(binary.LittleEndian.Uint64(body))
+	at := int64(binary.LittleEndian.Uint64(body[8:]))
+	if from.IsSampled() && revision > 0 && at > 0 {
+		f.deliveries.noted(note{revision, time.Unix(0, at), from})
+	}
+}
+
+// Traced enables the spans for deliveries of changes. It must be called before Run. It does nothing
+// if p is nil.
+func (f *Fanout) Traced(p *tracing.Provider) {
+	if p != nil {
+		f.deliveries = newDeliveries(p.Inner(), f.id)
+	}
 }
