@@ -91,7 +91,7 @@ func TestCertificatesHaveConfiguredLifetimes(t *testing.T) {
 		}
 	}
 	if created := ensureFiles(t, o); len(created) > 0 {
-		t.Errorf("short-lived certificates were replaced at once: %v, want len(made) = 0", created)
+		t.Errorf("short-lived certificates were replaced at once: %v, want none", created)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestExternalCASignsRequests(t *testing.T) {
 		ca.sign(t, path)
 	}
 	if created := ensureFiles(t, o); len(created) > 0 {
-		t.Errorf("got files %v, want len(made) = 0", created)
+		t.Errorf("got files %v, want none", created)
 	}
 	for _, path := range unsigned.Requests {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -204,7 +204,7 @@ func TestCheckReportsProblems(t *testing.T) {
 		return out
 	}
 	if found := problems(now, 30*24*time.Hour); len(found) > 0 {
-		t.Errorf("new suite: got problems %v, want len(found) = 0", found)
+		t.Errorf("new suite: got problems %v, want none", found)
 	}
 	if found := problems(now, 400*24*time.Hour); found["admin/admin.crt"] != "expires soon" || found["ca/client-ca.crt"] != "" {
 		t.Errorf("within 400 days: got %v, want found[\"admin/admin.crt\"] = \"expires soon\", found[\"ca/client-ca.crt\"] = \"\"", found)
@@ -216,7 +216,7 @@ func TestCheckReportsProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found := problems(now, 0); len(found) != 1 || found["etcd/etcd.crt"] != "missing" {
-		t.Errorf("without the folder of CAs: got %v, want len(found) = 1, found[\"etcd/etcd.crt\"] = \"missing\"", found)
+		t.Errorf("without the folder of CAs: got %v, want one, found[\"etcd/etcd.crt\"] = \"missing\"", found)
 	}
 	o.Names = []string{"other.example.org"}
 	if found := problems(now, 0); !strings.Contains(found["apiserver/apiserver.crt"], "names differ") {

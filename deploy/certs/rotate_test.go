@@ -83,7 +83,7 @@ func TestRotationKeepsTrust(t *testing.T) {
 			t.Fatalf("%s: %v", step, err)
 		}
 		if created := ensureFiles(t, o); len(created) != 0 {
-			t.Errorf("after %s: got files %v, want len(made) = 0", step, created)
+			t.Errorf("after %s: got files %v, want none", step, created)
 		}
 		for ca, pair := range pairsOf(l) {
 			for pool, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trust(t, l)} {

@@ -217,7 +217,7 @@ func kubectlScaled(t *testing.T, cli *harness.CLI) {
 func kubectlDiff(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
 	if r := cli.Try(t, web("web:1", "1"), "diff", "--server-side", "-f", "-"); r.Err != nil || r.Stdout != "" {
-		t.Errorf("diff: got %v %s, want r.Err = nil, r.Stdout = \"\"", r.Err, r.Stdout)
+		t.Errorf("diff: got %v %s, want no error, r.Stdout = \"\"", r.Err, r.Stdout)
 	}
 	r := cli.Try(t, web("web:2", "1"), "diff", "--server-side", "-f", "-")
 	if r.Err == nil {
@@ -258,7 +258,7 @@ func typedApply(t *testing.T, client kubernetes.Interface) {
 			return
 		}
 		if len(managers) != 1 || managers[0].Manager != "typed" || managers[0].Operation != metav1.ManagedFieldsOperationApply {
-			t.Errorf("%s: managers %v, want len(managers) = 1, managers[0].Manager = \"typed\", managers[0].Operation = %v", kind, managers, metav1.ManagedFieldsOperationApply)
+			t.Errorf("%s: managers %v, want one, managers[0].Manager = \"typed\", managers[0].Operation = %v", kind, managers, metav1.ManagedFieldsOperationApply)
 		}
 	}
 	cm, err := client.CoreV1().ConfigMaps(ns).Apply(ctx, applycore.ConfigMap("a", ns).WithData(map[string]string{"a": "1", "b": "2"}), o)

@@ -188,7 +188,7 @@ func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
 	}
 	parts := strings.Split(m.Data["jws-kubeconfig-"+id], ".")
 	if len(parts) != 3 {
-		t.Fatalf("signature: got %q, want len(parts) = 3", parts)
+		t.Fatalf("signature: got %q, want 3", parts)
 	}
 	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
 	if err != nil {

@@ -111,7 +111,7 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	// A client is not a member, although etcd's CA signed its certificate.
 	for pair, want := range map[string]bool{"etcd/etcd": true, "apiserver/apiserver-etcd-client": false, "tokencleaner/tokencleaner-client": false} {
 		if err := version(peer, pair); (err == nil) != want {
-			t.Errorf("as a member with %s: got %v, want (err == nil) = %v", pair, err, want)
+			t.Errorf("as a member with %s: got %v, want success: %v", pair, err, want)
 		}
 	}
 }
@@ -307,7 +307,7 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 	// An API server is not a member, although NATS' CA signed its certificate.
 	for pair, want := range map[string]bool{"nats/nats": true, "apiserver/apiserver-nats-client": false, "tokencleaner/tokencleaner-client": false} {
 		if err := join(routes[0], credential(t, certs, "nats-ca", pair)); (err == nil) != want {
-			t.Errorf("as a member with %s: got %v, want (err == nil) = %v", pair, err, want)
+			t.Errorf("as a member with %s: got %v, want success: %v", pair, err, want)
 		}
 	}
 }

@@ -215,7 +215,7 @@ func TestManifestComponents(t *testing.T) {
 		t.Errorf("got arguments %s", args)
 	}
 	if monitors := strings.Fields(cli.In("binnacle").Run(t, "get", "servicemonitors", "-o", "name")); len(monitors) != 8 {
-		t.Errorf("got %v, want len(monitors) = 8", monitors)
+		t.Errorf("got %v, want 8", monitors)
 	}
 }
 

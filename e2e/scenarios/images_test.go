@@ -71,7 +71,7 @@ func checkImage(t *testing.T, archive, service string) {
 		return json.NewDecoder(r).Decode(&manifest)
 	})
 	if len(manifest) != 1 {
-		t.Fatalf("%s: got manifest %v, want len(manifest) = 1", service, manifest)
+		t.Fatalf("%s: got manifest %v, want 1", service, manifest)
 	}
 	var image struct {
 		Config struct {

@@ -97,7 +97,7 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 		delete(kept, m.Name)
 	}
 	if len(kept) > 0 {
-		t.Errorf("acknowledged objects missing: %v, want len(kept) = 0", kept)
+		t.Errorf("acknowledged objects missing: %v, want none", kept)
 	}
 	stop()
 	if err := supervisor.Stop(); err != nil {

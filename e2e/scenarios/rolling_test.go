@@ -320,7 +320,7 @@ func (r *recorder) check(t *testing.T, written []change, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.errs) > 0 {
-		t.Errorf("errors and events out of order: %v, want len(r.errs) = 0", r.errs)
+		t.Errorf("errors and events out of order: %v, want none", r.errs)
 	}
 	seen := map[change]int{}
 	for _, c := range r.seen {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -320,122 +319,6 @@ func selectors(t *testing.T, s subject) {
 	}
 	if _, err := s.maps.List(ctx, metav1.ListOptions{FieldSelector: "data.value=1"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("unsupported field selector: got %v", err)
-	}
-}
-
-// next returns the next event that is not a bookmark.
-func next(t *testing.T, w watch.Interface) watch.Event {
-	t.Helper()
-	limit := time.After(watchLimit)
-	for {
-		select {
-		case e, ok := <-w.ResultChan():
-			if !ok {
-				t.Fatal("the watch ended")
-			}
-			if e.Type != watch.Bookmark {
-				return e
-			}
-		case <-limit:
-			t.Fatal("got no event")
-		}
-	}
-}
-
-// watchChanges follows an object into and out of a selection, and resumes the watch.
-func watchChanges(t *testing.T, s subject) {
-	ctx := t.Context()
-	list, err := s.maps.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, LabelSelector: "on=yes"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
-	var versions []string
-	expect := func(typ watch.EventType, c *corev1.ConfigMap) {
-		t.Helper()
-		e := next(t, w)
-		got, ok := e.Object.(*corev1.ConfigMap)
-		if !ok || e.Type != typ || got.Name != c.Name || got.ResourceVersion != c.ResourceVersion {
-			t.Errorf("want %s %s %s, got %s %v", typ, c.Name, c.ResourceVersion, e.Type, e.Object)
-		}
-		versions = append(versions, c.ResourceVersion)
-	}
-	set := func(label string) *corev1.ConfigMap {
-		t.Helper()
-		c, err := s.maps.Patch(ctx, "a", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"on":%q}}}`, label), metav1.PatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	s.create(t, configMap("a", "1"))
-	expect(watch.Added, set("yes"))
-	c, err := s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	expect(watch.Modified, c)
-	expect(watch.Deleted, set("no"))
-	expect(watch.Added, set("yes"))
-	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	e := next(t, w)
-	if c, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Deleted || revision(t, c.ResourceVersion) <= revision(t, versions[3]) {
-		t.Errorf("want a deletion newer than %s, got %v", versions[3], e)
-	}
-	// A second watch resumes after the second event.
-	again, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: versions[1], LabelSelector: "on=yes"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Stop()
-	for _, want := range []watch.EventType{watch.Deleted, watch.Added, watch.Deleted} {
-		if e := next(t, again); e.Type != want {
-			t.Errorf("resumed: want %s, got %v", want, e)
-		}
-	}
-}
-
-// bookmarks checks that a bookmark with a version to resume at arrives before a watch ends.
-func bookmarks(t *testing.T, s subject) {
-	ctx, limit := t.Context(), int64(4)
-	w, err := s.maps.Watch(ctx, metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &limit, ResourceVersion: "0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
-	c := s.create(t, configMap("a", "1"))
-	var last *corev1.ConfigMap
-	seen := false
-	for e := range w.ResultChan() {
-		o, ok := e.Object.(*corev1.ConfigMap)
-		if !ok {
-			t.Fatalf("got event %v, want ok = true", e)
-		}
-		switch {
-		case e.Type == watch.Bookmark:
-			last = o
-		case o.Name == c.Name:
-			seen = true
-		}
-	}
-	if !seen || last == nil || last.ResourceVersion == "" || last.Name != "" || last.Data != nil {
-		t.Fatalf("got event: %v; last bookmark: %v", seen, last)
-	}
-	again, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: last.ResourceVersion})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Stop()
-	newer := s.create(t, configMap("b", "1"))
-	e := next(t, again)
-	if o, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || o.ResourceVersion != newer.ResourceVersion {
-		t.Errorf("after the bookmark: got %v, want only the creation of b", e)
 	}
 }
 

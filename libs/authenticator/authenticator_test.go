@@ -78,10 +78,10 @@ func TestForAudiences(t *testing.T) {
 		})
 	}
 	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, nil)).AuthenticateToken(t.Context(), "t", own); ok || err != nil {
-		t.Errorf("unknown token: %v, %v, want ok = false, no error", ok, err)
+		t.Errorf("unknown token: %v, %v, want false, no error", ok, err)
 	}
 	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
-		t.Errorf("rejected token: %v, %v, want ok = false, an error", ok, err)
+		t.Errorf("rejected token: %v, %v, want false, an error", ok, err)
 	}
 }
 
@@ -105,6 +105,6 @@ func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 		}
 	}
 	if _, ok, err := authenticator.Unreserved(fixed("", false, down)).AuthenticateToken(t.Context(), "t", nil); ok || !errors.Is(err, down) {
-		t.Errorf("rejected token: %v, %v, want ok = false, error %v", ok, err, down)
+		t.Errorf("rejected token: %v, %v, want false, error %v", ok, err, down)
 	}
 }

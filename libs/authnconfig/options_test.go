@@ -90,6 +90,6 @@ func TestOptionsSource(t *testing.T) {
 	flags(both)
 	both.File = "x"
 	if errs := both.Validate(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "mutually exclusive") {
-		t.Errorf("both flags: errors = %v, want len(errs) = 1, errs[0].Error() with \"mutually exclusive\"", errs)
+		t.Errorf("both flags: errors = %v, want one, errs[0].Error() with \"mutually exclusive\"", errs)
 	}
 }

@@ -138,7 +138,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("got %q, want \"c:ada\"", got)
 	}
 	if n := one.KeyRequests(); n != asked {
-		t.Errorf("an unchanged issuer got %d more requests, want n = %v", n-asked, asked)
+		t.Errorf("an unchanged issuer got %d more requests, want none", n-asked)
 	}
 	one.Rotate("RS256")
 	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" {

@@ -88,11 +88,11 @@ func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 		}
 	}
 	if len(ends) != 1 {
-		t.Errorf("a further reload extends the validity of former keys: %v, want len(ends) = 1", ends)
+		t.Errorf("a further reload extends the validity of former keys: %v, want 1", ends)
 	}
 	other := oidctest.New(t).Token(map[string]any{"iss": one.URL()})
 	if _, ok, err := w.AuthenticateToken(t.Context(), other, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("unknown key while the new keys are unknown: %v, %v, want ok = false, error %v", ok, err, authenticator.ErrUnavailable)
+		t.Errorf("unknown key while the new keys are unknown: %v, %v, want false, error %v", ok, err, authenticator.ErrUnavailable)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestWrongSecretsDoNotLockToken(t *testing.T) {
 	for i := range 1000 {
 		guess := fmt.Sprintf("%016d", i)
 		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+guess, nil); ok || err == nil || !strings.Contains(err.Error(), "the secret is wrong") {
-			t.Fatalf("wrong secret %s: %v, %v, want ok = false, an error with \"the secret is wrong\"", guess, ok, err)
+			t.Fatalf("wrong secret %s: %v, %v, want false, an error with \"the secret is wrong\"", guess, ok, err)
 		}
 		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+secretText, nil); !ok {
 			t.Fatalf("after %d wrong secrets the right one was rejected: %v, want ok = true", i+1, err)

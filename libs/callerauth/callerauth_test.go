@@ -103,7 +103,7 @@ func TestCheck(t *testing.T) {
 		g := guard(t, c.options, ours.verify)
 		for range 2 { // the second result may be cached
 			if err := g.Check(c.request); (err == nil) != c.ok {
-				t.Errorf("%s: %v, want (err == nil) = %v", name, err, c.ok)
+				t.Errorf("%s: %v, want success: %v", name, err, c.ok)
 			}
 		}
 	}

@@ -89,7 +89,7 @@ func TestComparisonOfLargeObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ok, err := p.Bool(t.Context(), values, celenv.NewBudget(10_000_000)); !ok || err != nil {
-			t.Errorf("%s: %t, %v, want ok = true, no error", expression, ok, err)
+			t.Errorf("%s: %t, %v, want true, no error", expression, ok, err)
 		}
 	}
 }

@@ -84,11 +84,11 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 func TestValidate(t *testing.T) {
 	o := kubeclient.NewOptions()
 	if errs := o.Validate(); len(errs) != 0 {
-		t.Errorf("defaults: %v, want len(errs) = 0", errs)
+		t.Errorf("defaults: %v, want none", errs)
 	}
 	o.QPS, o.Burst = 0, 0
 	if errs := o.Validate(); len(errs) != 2 {
-		t.Errorf("no requests at all: %v, want len(errs) = 2", errs)
+		t.Errorf("no requests at all: %v, want 2", errs)
 	}
 }
 

@@ -126,7 +126,7 @@ func TestBrokenKeySets(t *testing.T) {
 			_, ok, err := a.AuthenticateToken(t.Context(), token, nil)
 			if c.want == "" {
 				if !ok || err != nil {
-					t.Errorf("authenticated = %v, error: %v, want ok = true, no error", ok, err)
+					t.Errorf("authenticated = %v, error: %v, want true, no error", ok, err)
 				}
 				return
 			}

@@ -18,7 +18,7 @@ func TestCheckRejectsExpensiveQuantities(t *testing.T) {
 		strings.Repeat("9", 256): true, strings.Repeat("9", 257): false, "0." + strings.Repeat("0", 255) + "1": false,
 	} {
 		if err := quantity.Check(text); (err == nil) != ok {
-			t.Errorf("Check(%.40q): %v, want (err == nil) = %v", text, err, ok)
+			t.Errorf("Check(%.40q): %v, want success: %v", text, err, ok)
 		}
 		if !ok && !strings.HasPrefix(text, "e") && !quantity.Suspect([]byte(`{"cpu":"`+text+`"}`)) {
 			t.Errorf("Suspect misses %.40q", text)
@@ -32,7 +32,7 @@ func TestCheckJSONReadsNestedValues(t *testing.T) {
 		`{"a":["10m",1e3,"1e1000x"]}`: true, `{"a":"1e-2147483647`: true, // the decoder rejects it
 	} {
 		if err := quantity.CheckJSON([]byte(doc)); (err == nil) != ok {
-			t.Errorf("%s: %v, want (err == nil) = %v", doc, err, ok)
+			t.Errorf("%s: %v, want success: %v", doc, err, ok)
 		}
 	}
 }

@@ -177,7 +177,7 @@ func TestAggregation(t *testing.T) {
 	e := engine(total, labelled("b", map[string]string{"to": "total"}, jobs, pods), labelled("a", map[string]string{"to": "total"}, pods), labelled("c", nil, rule("*", "*", "*")))
 	stale := e.Snapshot().Stale()
 	if len(stale) != 1 || len(stale["total"]) != 2 || stale["total"][0].Resources[0] != "pods" || stale["total"][1].Resources[0] != "jobs" {
-		t.Fatalf("Stale() = %v, want len(stale) = 1, len(stale[\"total\"]) = 2, stale[\"total\"][0].Resources[0] = \"pods\", stale[\"total\"][1].Resources[0] = \"jobs\"", stale)
+		t.Fatalf("Stale() = %v, want one, len(stale[\"total\"]) = 2, stale[\"total\"][0].Resources[0] = \"pods\", stale[\"total\"][1].Resources[0] = \"jobs\"", stale)
 	}
 	filled := total.DeepCopy()
 	filled.Rules = stale["total"]
@@ -187,7 +187,7 @@ func TestAggregation(t *testing.T) {
 	}
 	e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "b") })
 	if stale := e.Snapshot().Stale(); len(stale["total"]) != 1 {
-		t.Errorf("Stale() after a deletion = %v, want len(stale[\"total\"]) = 1", stale)
+		t.Errorf("Stale() after a deletion = %v, want 1", stale)
 	}
 }
 

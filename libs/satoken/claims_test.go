@@ -167,7 +167,7 @@ func TestDefaultClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(r.User.Extra) != 1 {
-		t.Errorf("extra %v, want len(r.User.Extra) = 1", r.User.Extra)
+		t.Errorf("extra %v, want 1", r.User.Extra)
 	}
 	nameless := made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
 		c.ID, c.ExpiresAt = "", jwt.NewNumericDate(now.Add(time.Hour))
@@ -178,7 +178,7 @@ func TestDefaultClock(t *testing.T) {
 	}
 	noAccount := sign(t, key, func(r *satoken.Request) { r.IssuedAt, r.Binding.ServiceAccount.Name = now, "" })
 	if _, ok, err := a.AuthenticateToken(t.Context(), noAccount, nil); ok || err == nil || !strings.Contains(err.Error(), "names no service account") {
-		t.Errorf("got %v, %v, want ok = false, an error with \"names no service account\"", ok, err)
+		t.Errorf("got %v, %v, want false, an error with \"names no service account\"", ok, err)
 	}
 }
 

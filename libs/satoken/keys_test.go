@@ -77,7 +77,7 @@ func TestLoadPublicKeys(t *testing.T) {
 			}
 			s, err := satoken.LoadPrivateKey(path)
 			if (err == nil) != c.private {
-				t.Fatalf("private key: %v, want (err == nil) = %v", err, c.private)
+				t.Fatalf("private key: %v, want success: %v", err, c.private)
 			}
 			if c.private && !s.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.want[0].Public()) {
 				t.Error("the wrong private key was loaded")

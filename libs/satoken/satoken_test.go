@@ -152,13 +152,13 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 				t.Fatalf("got %+v, %v, want ok = true, r.User.Name = \"system:serviceaccount:ns:a\", r.User.UID = \"ua\"", r, err)
 			}
 			if ids := r.User.Extra[authenticator.ExtraCredentialID]; len(ids) != 1 || !strings.HasPrefix(ids[0], "JTI=") {
-				t.Errorf("credential id %q, want len(ids) = 1, ids[0] prefix \"JTI=\"", ids)
+				t.Errorf("credential id %q, want one, ids[0] prefix \"JTI=\"", ids)
 			}
 			if want := start.Add(time.Hour + satoken.Leeway); !r.Expires.Equal(want) {
 				t.Errorf("expires %v, want %v", r.Expires, want)
 			}
 			if _, ok, err := newAuthenticator(t, full(), start, ecKey(t, elliptic.P256()), ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())).AuthenticateToken(t.Context(), token, nil); ok || err == nil {
-				t.Errorf("another key verified the token: %v, want ok = false, an error", err)
+				t.Errorf("another key verified the token: %v, want false, an error", err)
 			}
 		})
 	}
@@ -223,7 +223,7 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 				return
 			}
 			if !ok || err != nil {
-				t.Fatalf("got %v, %v, want ok = true, no error", ok, err)
+				t.Fatalf("got %v, %v, want true, no error", ok, err)
 			}
 			life := time.Hour
 			if c.expires != 0 {
@@ -257,7 +257,7 @@ func TestTokenIsValidOnlyForItsAudiences(t *testing.T) {
 	a := newAuthenticator(t, full(), start, key)
 	token := sign(t, key, func(r *satoken.Request) { r.Audiences = []string{"x", "y"} })
 	if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok || err == nil {
-		t.Errorf("token for the server: %v, want ok = false, an error", err)
+		t.Errorf("token for the server: %v, want false, an error", err)
 	}
 	r, ok, err := a.AuthenticateToken(t.Context(), token, []string{"z", "y"})
 	if !ok || len(r.Audiences) != 1 || r.Audiences[0] != "y" {

@@ -342,7 +342,7 @@ func TestLongResponseNeedsMinRate(t *testing.T) {
 				c.post("/", true)
 				defer c.readInBackground()()
 				if err := <-failed; (err == nil) != complete {
-					t.Errorf("Write() = %v, want (err == nil) = %v", err, complete)
+					t.Errorf("Write() = %v, want success: %v", err, complete)
 				}
 			})
 		})

@@ -165,7 +165,7 @@ func TestMalformedRequestResetsStream(t *testing.T) {
 			}
 			<-saw
 			if len(saw) > 0 {
-				t.Errorf("the handler got %s, want len(saw) = 0", <-saw)
+				t.Errorf("the handler got %s, want none", <-saw)
 			}
 		})
 	}

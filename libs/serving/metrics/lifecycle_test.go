@@ -109,7 +109,7 @@ func TestWhatIsShown(t *testing.T) {
 	} {
 		l := parsed(t, c.args...)
 		if errs := l.Validate(); len(errs) > 0 {
-			t.Errorf("%s: errors = %v, want len(errs) = 0", name, errs)
+			t.Errorf("%s: errors = %v, want none", name, errs)
 			continue
 		}
 		got := lines(t, l, sampleCount())

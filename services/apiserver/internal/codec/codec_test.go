@@ -486,20 +486,3 @@ func FuzzStoredValue(f *testing.F) {
 		_, _ = codec.Row(b).Append(nil, codec.NewAges(time.Unix(1, 0)))
 	})
 }
-
-func TestDecodeErrorsNameField(t *testing.T) {
-	_, c := newCodec(t)
-	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	_, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":"a"}`), gvk, nil, false)
-	if err == nil || !strings.Contains(err.Error(), "ConfigMap.metadata of type v1.ObjectMeta") {
-		t.Errorf("Decode of text as metadata = %v, want an error about ConfigMap.metadata", err)
-	}
-	d, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","x":1},"data":{"a":"1","a":"2"}}`), gvk, nil, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := fmt.Sprint(d.Unknown); got != `[duplicate field "data.a" unknown field "metadata.x"]` &&
-		got != `[unknown field "metadata.x" duplicate field "data.a"]` {
-		t.Errorf("unknown fields = %s, want duplicate data.a and unknown metadata.x", got)
-	}
-}

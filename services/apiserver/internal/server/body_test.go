@@ -274,34 +274,6 @@ func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 	})
 }
 
-// Long URLs have a cost, except those of connections.
-func TestURLCost(t *testing.T) {
-	long := "/?labelSelector=" + strings.Repeat("a", largeURL)
-	list := &requestinfo.Info{Verb: "list", Method: "GET", IsResource: true, Target: &apiset.Resource{}}
-	connect, watch := *list, *list
-	watch.Verb = "watch"
-	watch.Target = &apiset.Resource{Kind: &registry.Kind{}}
-	connect.Sub = &registry.Subresource{Connect: true}
-	for name, c := range map[string]struct {
-		op     *requestinfo.Info
-		target string
-		n      int
-	}{
-		"a list":      {list, long, costFactor * (len(long) - 1)}, // without the question mark
-		"a long path": {list, "/" + strings.Repeat("a", largeURL), costFactor * (largeURL + 1)},
-		"a watch":     {&watch, long, costFactor * (len(long) - 1)},
-		"a short one": {list, "/?" + strings.Repeat("a", largeURL-2), 0},
-		"another server's": {&requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()},
-			long, costFactor * (len(long) - 1)},
-		"a connection": {&connect, long, 0},
-	} {
-		r := httptest.NewRequest("GET", c.target, nil)
-		if n := urlCost(c.op, r); n != c.n {
-			t.Errorf("%s: got %d, want %d", name, n, c.n)
-		}
-	}
-}
-
 // A request with a long URL, or whose work limiter out to be large, is limited like a large body.
 func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

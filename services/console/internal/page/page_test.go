@@ -196,7 +196,7 @@ func TestPageIsAccessible(t *testing.T) {
 		}
 	}
 	if found := regexp.MustCompile(`[^-]color: #[0-9a-f]+`).FindAllString(string(css), -1); len(found) > 0 {
-		t.Errorf("got colours without a variable: %q, want len(found) = 0", found)
+		t.Errorf("got colours without a variable: %q, want none", found)
 	}
 	html, err := assets.ReadFile("assets/index.html")
 	if err != nil {

@@ -23,7 +23,7 @@ func TestParseTargetRejectsInvalidTargets(t *testing.T) {
 		"a=https://h:1/metrics": false, "a=https://h:1?x=y": false, "A b=https://h:1": false, "a=https://h:1#f": false, "a=://": false,
 	} {
 		if got, err := ParseTarget(text); (err == nil) != ok {
-			t.Errorf("%q: got %+v %v, want (err == nil) = %v", text, got, err, ok)
+			t.Errorf("%q: got %+v %v, want success: %v", text, got, err, ok)
 		}
 	}
 }
@@ -237,7 +237,7 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 	s.lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
 	samples, missing := s.Scrape(t.Context())
 	if len(missing) != 1 || missing[0].Service != "example.com" {
-		t.Errorf("got missing %v, want len(missing) = 1, missing[0].Service = \"example.com\"", missing)
+		t.Errorf("got missing %v, want one, missing[0].Service = \"example.com\"", missing)
 	}
 	for r, want := range map[Replica]string{
 		{"example.com", good}: "", {"example.com", closed}: "403 Forbidden", {"other", good}: "x509", {"example.com", gone.Addr().String()}: "refused",

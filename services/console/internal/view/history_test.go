@@ -93,7 +93,7 @@ func TestRestartedReplica(t *testing.T) {
 		t.Errorf("single sample: got rates %+v, want r.Requests = nil, r.CPU = nil, r.DeliveryP99 = nil", r)
 	}
 	if len(s.Rejections) != 1 || s.Rejections[0].Count != 2 {
-		t.Errorf("got %+v, want len(s.Rejections) = 1, s.Rejections[0].Count = 2", s.Rejections)
+		t.Errorf("got %+v, want one, s.Rejections[0].Count = 2", s.Rejections)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestMissingReplicas(t *testing.T) {
 	h.Add(begin, round(one, s, two, s), []scrape.Missing{{Service: "console", Err: errors.New("no such host")}})
 	got := state(t, h)
 	if len(got.Missing) != 1 || got.Missing[0].Error != "no such host" {
-		t.Errorf("got %+v, want len(got.Missing) = 1, got.Missing[0].Error = \"no such host\"", got.Missing)
+		t.Errorf("got %+v, want one, got.Missing[0].Error = \"no such host\"", got.Missing)
 	}
 	if r := got.Replicas[1]; r.Ready || len(r.Failing) != 1 || r.Address != two.Address {
 		t.Errorf("got %+v", r)

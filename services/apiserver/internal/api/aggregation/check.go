@@ -173,9 +173,9 @@ func (r *remote) recordCheck(condition apiregistrationv1.APIServiceCondition) (c
 }
 
 // condition returns a condition Available with the current time.
-func (r *remote) condition(is apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
+func (r *remote) condition(value apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{
-		Type: apiregistrationv1.Available, Status: is, LastTransitionTime: metav1.NewTime(r.aggregator.Now()), Reason: reason,
+		Type: apiregistrationv1.Available, Status: value, LastTransitionTime: metav1.NewTime(r.aggregator.Now()), Reason: reason,
 		Message: status.Truncate(fmt.Sprintf(format, args...), maxConditionMessage),
 	}
 }

@@ -262,3 +262,47 @@ func (s *heldLoad) Load(ctx context.Context, page func([]storage.KeyValue) error
 	}
 	return s.Source.Load(ctx, page)
 }
+
+// The store deletes all keys of a lease at one revision. A watch that is interrupted within that
+// revision resumes from its last revision and loses no event.
+func TestWatchResumesWithinRevision(t *testing.T) {
+	const n = 200 // more than a watcher reads at once
+	key := func(i int) string { return fmt.Sprintf("/registry/pods/ns%d/p%03d", i%2, i) }
+	for _, sel := range []watchcache.Selection{{}, selection(t, "ns1", "", ""), selection(t, "", "app=yes", "")} {
+		r := newRig(t, newMemStore(), nil)
+		var deletions []op
+		for i := range n {
+			r.store.put(key(i), labelled([]string{"yes", "no", "no"}[i%3]))
+			deletions = append(deletions, op{key(i), nil})
+		}
+		start := r.sync()
+		end := r.store.txn(deletions...)
+		r.sync()
+		whole, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, After: start}), end, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := whole[len(whole)-1].Entry.Revision; last != end {
+			t.Errorf("last event has revision %d, want %d", last, end)
+		}
+		for cut := 1; cut <= len(whole); cut++ {
+			seen := map[string]bool{}
+			for _, ev := range whole[:cut] {
+				seen[ev.Entry.Key()] = true
+			}
+			more, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, After: whole[cut-1].Entry.Revision}), end, 50)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range more {
+				seen[ev.Entry.Key()] = true
+			}
+			if len(seen) != len(whole) {
+				t.Fatalf("interrupted after %d of %d events, the watcher received %d", cut, len(whole), len(seen))
+			}
+			if cut == len(whole) && len(more) != 0 {
+				t.Errorf("complete watcher received %d events again", len(more))
+			}
+		}
+	}
+}

@@ -174,3 +174,32 @@ func TestMinimalEventOmitsEmptyFields(t *testing.T) {
 		t.Errorf("got %s, want an empty user", line)
 	}
 }
+
+// TestAnonymousRequestsShareBudgetByNetwork: anonymous requests have the same user name and share
+// the budget by network.
+func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
+	auditor, sink := newAuditor(Decision{Level: RequestResponse})
+	anonymous := &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+	recordOf := func(principal string) *Record {
+		return auditor.Open(podsInfo, anonymous, func() Arrival { return Arrival{ID: "id", Principal: principal} })
+	}
+	text := []byte(`"` + strings.Repeat("x", 1<<10-2) + `"`)
+	var held []*Record
+	for range 3 { // as many as one principal may hold, and one more
+		r := recordOf("network 192.0.2.0/24")
+		r.SetResponseObject(text)
+		held = append(held, r)
+	}
+	other := recordOf("network 198.51.100.0/24")
+	other.SetResponseObject(text)
+	other.End(t.Context(), nil)
+	if e := sink.last(t); e.ResponseObject == nil {
+		t.Error("no bytes for an object of another network")
+	}
+	for _, r := range held {
+		r.End(t.Context(), nil)
+	}
+	if len(auditor.budget.held) != 0 {
+		t.Errorf("got bytes held by %v in the end, want none", auditor.budget.held)
+	}
+}
