@@ -44,6 +44,9 @@ func normalized(v any, ports map[string]string) any {
 				continue
 			}
 			out[k] = normalized(x, ports)
+			if entries, isList := out[k].([]any); isList && k == "managedFields" {
+				sortByText(entries)
+			}
 		}
 		return out
 	case []any:
@@ -63,6 +66,12 @@ func normalized(v any, ports map[string]string) any {
 		return t
 	}
 	return v
+}
+
+// sortByText sorts entries of managed fields. A server sorts them by time in seconds first, so that
+// their order depends on whether two writes fall into the same second.
+func sortByText(entries []any) {
+	slices.SortFunc(entries, func(a, b any) int { return strings.Compare(text(a), text(b)) })
 }
 
 // generic converts a value to the types of encoding/json.
