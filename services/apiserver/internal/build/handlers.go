@@ -190,7 +190,8 @@ func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *se
 	if err != nil {
 		return nil, err
 	}
-	mux := &routing.Mux{
+	routes := routing.Routes{
+		Logger:    b.log,
 		Flow:      sec.flow.Control,
 		API:       api,
 		Discovery: docs.discovery,
@@ -202,9 +203,13 @@ func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *se
 		Profiling: o.Debug.Profiling,
 		Verbosity: func(n int) { options.SetVerbosity(b.log, n) },
 	}
-	zpages(mux, o)
+	zpages(&routes, o)
 	if o.Debug.LogFiles {
-		mux.LogFiles = "/var/log"
+		routes.LogFiles = "/var/log"
+	}
+	mux, err := routing.NewMux(routes)
+	if err != nil {
+		return nil, err
 	}
 	return &router{mux, docs.custom.WithRefresh}, nil
 }
@@ -278,14 +283,14 @@ func paths(o *config.Options, h *health.Registry, issuer []string) []string {
 	return append(paths, issuer...)
 }
 
-// zpages adds /flagz and /statusz to the mux if their gates are enabled.
-func zpages(mux *routing.Mux, o *config.Options) {
+// zpages adds /flagz and /statusz to the routes if their gates are enabled.
+func zpages(routes *routing.Routes, o *config.Options) {
 	const name = "kube-apiserver"
 	if o.Features.Enabled("ComponentFlagz") {
-		mux.Flagz = routing.Flagz(name, o.FlagValues())
+		routes.Flagz = routing.Flagz(name, o.FlagValues())
 	}
 	if o.Features.Enabled("ComponentStatusz") {
-		mux.Statusz = routing.Statusz(name, time.Now(), routing.Versions{
+		routes.Statusz = routing.Statusz(name, time.Now(), routing.Versions{
 			Binary:    strings.TrimPrefix(version.Kubernetes, "v"),
 			Emulation: fmt.Sprintf("%s.%d", version.Major, o.Compatibility.Emulation().Minor),
 		})

@@ -1,9 +1,11 @@
-package routing
+package routing_test
 
 import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/server/routing"
 )
 
 func TestVerbosityChangesAtRunTime(t *testing.T) {
@@ -21,7 +23,7 @@ func TestVerbosityChangesAtRunTime(t *testing.T) {
 		{method: "GET", code: 406, text: "unsupported http method"},
 	} {
 		got := 0
-		m := &Mux{Profiling: true, Verbosity: func(n int) { got = n }}
+		m := newMux(t, routing.Routes{Profiling: true, Verbosity: func(n int) { got = n }})
 		w := httptest.NewRecorder()
 		m.ServeHTTP(w, httptest.NewRequest(c.method, "/debug/flags/v", strings.NewReader(c.body)))
 		if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.text) || got != c.want {
@@ -30,7 +32,7 @@ func TestVerbosityChangesAtRunTime(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	(&Mux{Verbosity: func(int) {}}).ServeHTTP(w, httptest.NewRequest("PUT", "/debug/flags/v", strings.NewReader("4")))
+	newMux(t, routing.Routes{Verbosity: func(int) {}}).ServeHTTP(w, httptest.NewRequest("PUT", "/debug/flags/v", strings.NewReader("4")))
 	if w.Code != 404 {
 		t.Errorf("PUT without profiling: got %d, want 404", w.Code)
 	}
