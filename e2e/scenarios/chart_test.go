@@ -309,8 +309,8 @@ func TestChartRejectsConflictingValues(t *testing.T) {
 	}
 }
 
-// TestChartMatchesManifests compares the command lines of the chart, with values like an overlay,
-// with those of the overlay.
+// TestChartMatchesManifests compares the command lines and the configuration of NATS of the chart,
+// with values like an overlay, with those of the overlay.
 func TestChartMatchesManifests(t *testing.T) {
 	t.Parallel()
 	kubectl := harness.CLIOf(t, "/dev/null")
@@ -327,6 +327,9 @@ func TestChartMatchesManifests(t *testing.T) {
 					slices.Sort(list)
 					out[o.GetName()] = list
 				}
+				if conf, ok, _ := unstructured.NestedString(o.Object, "data", "nats.conf"); ok {
+					out["nats.conf"] = strings.Fields(conf[strings.Index(conf, "listen:"):]) // without comments
+				}
 			}
 			return out
 		}
@@ -342,7 +345,7 @@ func TestChartMatchesManifests(t *testing.T) {
 			}
 		}
 		if len(got) != len(want) || len(want) == 0 {
-			t.Errorf("%s: got %d programs, want %d as in the manifests", overlay, len(got), len(want))
+			t.Errorf("%s: got %d programs and files, want %d as in the manifests", overlay, len(got), len(want))
 		}
 	}
 }
