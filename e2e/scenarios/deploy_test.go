@@ -187,18 +187,7 @@ func TestManifestComponents(t *testing.T) {
 	cli.Run(t, "wait", "--for=condition=Established", "-f", "testdata/chart-crds.yaml")
 	cli.Run(t, "apply", "-f", filepath.Join(manifests, "base", "namespace.yaml"))
 	cli.In("binnacle").Run(t, "apply", "-f", secrets)
-	// A kustomization finds others by relative paths only.
-	own, err := os.MkdirTemp(filepath.Join(harness.Project(t), "bin"), "components")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(own) })
-	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: binnacle\nresources: [../../deploy/manifests/overlays/ha]\n" +
-		"components: [../../deploy/manifests/components/backup, ../../deploy/manifests/components/rbac-fallback, ../../deploy/manifests/monitoring]\n"
-	if err := os.WriteFile(filepath.Join(own, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cli.Run(t, "apply", "--validate=strict", "-k", own)
+	cli.Run(t, "apply", "--validate=strict", "-k", kustomization(t, "overlays/ha", "components/backup", "components/rbac-fallback", "monitoring"))
 	job, err := server.Client().BatchV1().CronJobs("binnacle").Get(t.Context(), "etcd-backup", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

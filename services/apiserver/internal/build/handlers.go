@@ -190,8 +190,7 @@ func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *se
 	if err != nil {
 		return nil, err
 	}
-	routes := routing.Routes{
-		Logger:    b.log,
+	mux := &routing.Mux{
 		Flow:      sec.flow.Control,
 		API:       api,
 		Discovery: docs.discovery,
@@ -203,13 +202,9 @@ func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *se
 		Profiling: o.Debug.Profiling,
 		Verbosity: func(n int) { options.SetVerbosity(b.log, n) },
 	}
-	zpages(&routes, o)
+	zpages(mux, o)
 	if o.Debug.LogFiles {
-		routes.LogFiles = "/var/log"
-	}
-	mux, err := routing.NewMux(routes)
-	if err != nil {
-		return nil, err
+		mux.LogFiles = "/var/log"
 	}
 	return &router{mux, docs.custom.WithRefresh}, nil
 }
@@ -283,14 +278,14 @@ func paths(o *config.Options, h *health.Registry, issuer []string) []string {
 	return append(paths, issuer...)
 }
 
-// zpages adds /flagz and /statusz to the routes if their gates are enabled.
-func zpages(routes *routing.Routes, o *config.Options) {
+// zpages adds /flagz and /statusz to the mux if their gates are enabled.
+func zpages(mux *routing.Mux, o *config.Options) {
 	const name = "kube-apiserver"
 	if o.Features.Enabled("ComponentFlagz") {
-		routes.Flagz = routing.Flagz(name, o.FlagValues())
+		mux.Flagz = routing.Flagz(name, o.FlagValues())
 	}
 	if o.Features.Enabled("ComponentStatusz") {
-		routes.Statusz = routing.Statusz(name, time.Now(), routing.Versions{
+		mux.Statusz = routing.Statusz(name, time.Now(), routing.Versions{
 			Binary:    strings.TrimPrefix(version.Kubernetes, "v"),
 			Emulation: fmt.Sprintf("%s.%d", version.Major, o.Compatibility.Emulation().Minor),
 		})

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gin-gonic/gin"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/limit"
@@ -100,6 +101,10 @@ type Bounds struct {
 // Handler builds the filter chain. A request passes the filters from the first to the last of the
 // list, a response from the last to the first.
 func Handler(c Config) (http.Handler, error) {
+	engine, err := c.engineFilter()
+	if err != nil {
+		return nil, err
+	}
 	cors, err := c.corsFilter()
 	if err != nil {
 		return nil, err
@@ -113,7 +118,7 @@ func Handler(c Config) (http.Handler, error) {
 		limit = c.withFlowControl
 	}
 	filters := []func(http.Handler) http.Handler{
-		c.withRecovery,            // a panic in a later filter becomes a 500
+		engine,                    // gin: a panic in a later filter becomes a 500
 		c.withRequestInfo,         // all later filters need the request info
 		observe.WithMetrics,       // access log and metrics cover the responses of all later filters
 		c.withSecurityHeaders,     // on every response, also on rejections
@@ -138,19 +143,31 @@ func Handler(c Config) (http.Handler, error) {
 	if c.UpdateDocuments != nil {
 		filters = append(filters, c.UpdateDocuments) // discovery and OpenAPI include the newest definitions
 	}
-	h := c.Mux // gin routes paths that are no resources
+	h := c.Mux // routing
 	for i := len(filters) - 1; i >= 0; i-- {
 		h = filters[i](h)
 	}
 	return h, nil
 }
 
-// withRecovery recovers from panics of later filters.
-func (c *Config) withRecovery(next http.Handler) http.Handler {
-	return serving.WithRecovery(c.Logger, next)
-}
-
 // telemetry returns the filters that record requests.
 func (c *Config) telemetry() *telemetry.Filters {
 	return &telemetry.Filters{Metrics: c.Metrics, Logger: c.Logger, Slow: c.Slow, Traces: c.Traces}
+}
+
+// engineFilter returns a filter that passes requests through gin. The paths of the API are data,
+// not routes: withRequestInfo and Mux resolve them.
+func (c *Config) engineFilter() (func(http.Handler) http.Handler, error) {
+	engine, err := serving.NewEngine(c.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return func(next http.Handler) http.Handler {
+		engine.NoRoute(func(g *gin.Context) {
+			g.Status(http.StatusOK) // gin presets 404 for unknown routes
+			next.ServeHTTP(g.Writer, g.Request)
+			g.Writer.WriteHeaderNow() // gin would add its own body to a 404 without one
+		})
+		return engine
+	}, nil
 }

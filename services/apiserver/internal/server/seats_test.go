@@ -1,6 +1,9 @@
 package server
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +12,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server/routing"
 )
 
 // A request releases its seats once, not after its end. A request with
@@ -70,4 +74,27 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 		}
 		c.end()
 	})
+}
+
+func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
+	for path, want := range map[string]int{
+		"/debug/pprof/cmdline": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404,
+	} {
+		w := httptest.NewRecorder()
+		routing.Profiles().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != want {
+			t.Errorf("%s: got %d, want %d", path, w.Code, want)
+		}
+	}
+}
+
+func TestTimedProfilesAreServed(t *testing.T) {
+	for _, query := range []string{"profile?seconds=1", "trace?seconds=0.01"} {
+		w := httptest.NewRecorder()
+		(&routing.Mux{Profiling: true}).ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/"+query, nil))
+		if name, _, _ := strings.Cut(query, "?"); w.Code != http.StatusOK ||
+			!strings.Contains(w.Header().Get("Content-Disposition"), `"`+name+`"`) {
+			t.Errorf("%s: got status %d: %v, want status %d and a text with %q", query, w.Code, w.Header(), http.StatusOK, `"`+name+`"`)
+		}
+	}
 }

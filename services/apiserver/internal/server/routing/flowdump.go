@@ -8,11 +8,13 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// serveFlowDump serves a debug dump of flow control.
-func serveFlowDump(w http.ResponseWriter, r *http.Request, dump string, c *flowcontrol.Controller) {
+const dumpPrefix = "/debug/api_priority_and_fairness/"
+
+// serveFlowDump serves the debug dumps of flow control.
+func serveFlowDump(w http.ResponseWriter, r *http.Request, c *flowcontrol.Controller) {
 	var b strings.Builder
 	var err error
-	switch dump {
+	switch strings.TrimPrefix(r.URL.Path, dumpPrefix) {
 	case "dump_priority_levels":
 		err = c.DumpLevels(&b)
 	case "dump_queues":

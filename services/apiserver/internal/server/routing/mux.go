@@ -1,17 +1,14 @@
 package routing
 
 import (
-	"log/slog"
 	"net/http"
 	"path"
 	"strings"
 
-	"github.com/gin-gonic/gin"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/api"
 	"binnacle/libs/satoken"
-	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
@@ -31,8 +28,8 @@ type Documents interface {
 	ServePaths(w http.ResponseWriter, r *http.Request)
 }
 
-// Routes holds the handlers of paths.
-type Routes struct {
+// Mux routes a request by its path.
+type Mux struct {
 	API       *handlers.API
 	Discovery Documents
 	Health    http.Handler
@@ -49,107 +46,45 @@ type Routes struct {
 	Verbosity func(int)
 	// LogFiles, if set, is the directory that is served below /logs/.
 	LogFiles string
-	Logger   *slog.Logger
-}
-
-// Mux routes a request by its path. It passes requests for resources to the API handler. A gin
-// engine has the routes of all other paths.
-type Mux struct {
-	Routes
-	engine *gin.Engine
-}
-
-// NewMux returns a Mux with the given routes.
-func NewMux(r Routes) (*Mux, error) {
-	engine, err := serving.NewEngine(r.Logger)
-	if err != nil {
-		return nil, err
-	}
-	m := &Mux{Routes: r, engine: engine}
-	m.addDocuments()
-	m.addHealth()
-	m.addDebug(engine.Group("/debug"))
-	engine.NoRoute(gin.WrapF(m.serveUnrouted))
-	return m, nil
 }
 
 // ServeHTTP implements http.Handler.
 func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if isAPI(r.URL.Path) {
-		if info := requestinfo.From(r.Context()); info.IsResource || info.Delegate != nil {
-			m.serveAPI(w, r) // resources are data, not routes
-			return
-		}
-	}
-	m.engine.ServeHTTP(w, r)
-}
-
-// addDocuments adds the routes of discovery, OpenAPI, the version and the token issuer.
-func (m *Mux) addDocuments() {
-	for _, root := range []string{"/api", "/apis"} {
-		m.engine.Any(root, gin.WrapF(m.serveAPI))
-		m.engine.Any(root+"/*path", gin.WrapF(m.serveAPI))
-	}
-	m.engine.Any("/", gin.WrapF(m.servePaths))
-	m.engine.Any("/index.html", gin.WrapF(m.servePaths))
-	m.engine.Any("/version", gin.WrapF(m.serveVersion))
-	m.engine.Any("/version/*path", gin.WrapF(m.serveVersion))
-	m.engine.Any("/openapi/*path", gin.WrapH(m.OpenAPI))
-	if m.Issuer != nil {
-		m.engine.Any(satoken.DiscoveryPath, m.media(api.MediaJSON, m.Issuer.ServeHTTP))
-		m.engine.Any(satoken.JWKSPath, m.media(satoken.JWKSMedia, m.Issuer.ServeHTTP))
-	}
-}
-
-// addHealth adds the routes of health checks, metrics and pages about this process.
-func (m *Mux) addHealth() {
-	for _, path := range healthPaths {
-		m.engine.Any(path, gin.WrapH(m.Health))
-		m.engine.Any(path+"/*check", gin.WrapH(m.Health))
-	}
-	m.engine.Any("/metrics", gin.WrapH(m.Metrics))
-	m.engine.Any("/metrics/slis", gin.WrapH(m.SLIs))
-	if m.Flagz != nil {
-		m.engine.Any("/flagz", gin.WrapH(m.Flagz))
-	}
-	if m.Statusz != nil {
-		m.engine.Any("/statusz", gin.WrapH(m.Statusz))
-	}
-	if m.LogFiles != "" {
-		m.engine.Any("/logs", gin.WrapF(m.serveLogs))
-		m.engine.Any("/logs/*file", gin.WrapF(m.serveLogs))
-	}
-}
-
-// addDebug adds the routes below /debug.
-func (m *Mux) addDebug(debug *gin.RouterGroup) {
-	if m.Flow != nil {
-		debug.Any("/api_priority_and_fairness/:dump", func(g *gin.Context) {
-			serveFlowDump(g.Writer, g.Request, g.Param("dump"), m.Flow)
-		})
-	}
-	if m.Profiling {
-		debug.Any("/pprof", gin.WrapH(Profiles()))
-		debug.Any("/pprof/*profile", gin.WrapH(Profiles()))
-		debug.Any("/flags/v", gin.WrapF(m.serveVerbosity))
-	}
-}
-
-// serveUnrouted serves paths without a route, and methods that gin does not route.
-func (m *Mux) serveUnrouted(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
 	switch {
-	case isAPI(r.URL.Path):
+	case strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/apis/"), path == "/api", path == "/apis":
 		m.serveAPI(w, r)
-	case r.URL.Path == "":
-		m.servePaths(w, r)
+	case IsHealth(path):
+		m.Health.ServeHTTP(w, r)
+	case path == "/metrics":
+		m.Metrics.ServeHTTP(w, r)
+	case path == "/metrics/slis":
+		m.SLIs.ServeHTTP(w, r)
+	case path == "/version" || strings.HasPrefix(path, "/version/"):
+		m.serveVersion(w, r)
+	case strings.HasPrefix(path, "/openapi/"):
+		m.OpenAPI.ServeHTTP(w, r)
+	case m.Issuer != nil && path == satoken.DiscoveryPath:
+		m.serveMedia(w, r, api.MediaJSON, m.Issuer.ServeHTTP)
+	case m.Issuer != nil && path == satoken.JWKSPath:
+		m.serveMedia(w, r, satoken.JWKSMedia, m.Issuer.ServeHTTP)
+	case path == "/" || path == "" || path == "/index.html":
+		m.Discovery.ServePaths(w, r)
+	case m.Flagz != nil && path == "/flagz":
+		m.Flagz.ServeHTTP(w, r)
+	case m.Statusz != nil && path == "/statusz":
+		m.Statusz.ServeHTTP(w, r)
+	case m.Flow != nil && strings.HasPrefix(path, dumpPrefix):
+		serveFlowDump(w, r, m.Flow)
+	case m.LogFiles != "" && (path == "/logs" || strings.HasPrefix(path, "/logs/")):
+		m.serveLogs(w, r)
+	case m.Profiling && isProfile(path):
+		serveProfile(w, r)
+	case m.Profiling && path == verbosityPath:
+		m.serveVerbosity(w, r)
 	default:
 		http.NotFound(w, r)
 	}
-}
-
-// isAPI reports whether a path is that of the API or of its discovery documents.
-func isAPI(path string) bool {
-	return path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/")
 }
 
 // serveLogs serves log files. It rejects a path that is not clean,
@@ -166,9 +101,6 @@ func (m *Mux) serveLogs(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs", http.FileServer(http.Dir(m.LogFiles))).ServeHTTP(w, r)
 }
 
-// servePaths serves the list of paths.
-func (m *Mux) servePaths(w http.ResponseWriter, r *http.Request) { m.Discovery.ServePaths(w, r) }
-
 // serveVersion serves /version. Its errors are Statuses, as in discovery.
 func (m *Mux) serveVersion(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/version" && r.URL.Path != "/version/" {
@@ -176,11 +108,6 @@ func (m *Mux) serveVersion(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m.serveMedia(w, r, api.MediaJSON, m.Discovery.ServeVersion)
-}
-
-// media returns a handler of a document with one media type.
-func (m *Mux) media(media string, serve http.HandlerFunc) gin.HandlerFunc {
-	return func(g *gin.Context) { m.serveMedia(g.Writer, g.Request, media, serve) }
 }
 
 // serveMedia serves GET of a document with one media type.
@@ -195,11 +122,9 @@ func (m *Mux) serveMedia(w http.ResponseWriter, r *http.Request, media string, s
 	}
 }
 
-var healthPaths = []string{"/healthz", "/livez", "/readyz"}
-
 // IsHealth reports whether a path is that of a health check.
 func IsHealth(path string) bool {
-	for _, p := range healthPaths {
+	for _, p := range []string{"/healthz", "/livez", "/readyz"} {
 		if path == p || strings.HasPrefix(path, p+"/") {
 			return true
 		}

@@ -37,7 +37,7 @@ func newErrorAPI(t *testing.T) *handlers.API {
 }
 
 func TestVersionIsReadOnly(t *testing.T) {
-	m := newMux(t, routing.Routes{Discovery: versionDocuments{}, API: newErrorAPI(t)})
+	m := &routing.Mux{Discovery: versionDocuments{}, API: newErrorAPI(t)}
 	for _, test := range []struct {
 		method, path string
 		code         int
@@ -68,7 +68,7 @@ func TestLogsRequireCleanPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := newMux(t, routing.Routes{API: newErrorAPI(t), LogFiles: dir})
+	m := &routing.Mux{API: newErrorAPI(t), LogFiles: dir}
 	for _, test := range []struct {
 		method, path string
 		code         int

@@ -7,8 +7,11 @@ import (
 	"strconv"
 )
 
-// maxVerbosityBody bounds the body of a request that sets the verbosity, in bytes.
-const maxVerbosityBody = 64
+const (
+	verbosityPath = "/debug/flags/v"
+	// maxVerbosityBody bounds the body of a request that sets the verbosity, in bytes.
+	maxVerbosityBody = 64
+)
 
 // serveVerbosity sets the log level to the number in the body, with the responses of Kubernetes.
 func (m *Mux) serveVerbosity(w http.ResponseWriter, r *http.Request) {

@@ -1,11 +1,9 @@
-package routing_test
+package routing
 
 import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"binnacle/services/apiserver/internal/server/routing"
 )
 
 func TestVerbosityChangesAtRunTime(t *testing.T) {
@@ -23,7 +21,7 @@ func TestVerbosityChangesAtRunTime(t *testing.T) {
 		{method: "GET", code: 406, text: "unsupported http method"},
 	} {
 		got := 0
-		m := newMux(t, routing.Routes{Profiling: true, Verbosity: func(n int) { got = n }})
+		m := &Mux{Profiling: true, Verbosity: func(n int) { got = n }}
 		w := httptest.NewRecorder()
 		m.ServeHTTP(w, httptest.NewRequest(c.method, "/debug/flags/v", strings.NewReader(c.body)))
 		if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.text) || got != c.want {
@@ -32,7 +30,7 @@ func TestVerbosityChangesAtRunTime(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	newMux(t, routing.Routes{Verbosity: func(int) {}}).ServeHTTP(w, httptest.NewRequest("PUT", "/debug/flags/v", strings.NewReader("4")))
+	(&Mux{Verbosity: func(int) {}}).ServeHTTP(w, httptest.NewRequest("PUT", "/debug/flags/v", strings.NewReader("4")))
 	if w.Code != 404 {
 		t.Errorf("PUT without profiling: got %d, want 404", w.Code)
 	}

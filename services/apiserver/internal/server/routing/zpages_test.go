@@ -1,4 +1,4 @@
-package routing_test
+package routing
 
 import (
 	"net/http"
@@ -6,15 +6,13 @@ import (
 	"regexp"
 	"testing"
 	"time"
-
-	"binnacle/services/apiserver/internal/server/routing"
 )
 
 func TestZpagesRequireFeatureGates(t *testing.T) {
-	flags := routing.Flagz("kube-apiserver", [][2]string{{"a", "1"}, {"b", "x=y"}})
-	state := routing.Statusz("kube-apiserver", time.Now().Add(-3661*time.Second), routing.Versions{"1.33.13", "1.32"})
-	on := newMux(t, routing.Routes{Flagz: flags, Statusz: state})
-	off := newMux(t, routing.Routes{})
+	flags := Flagz("kube-apiserver", [][2]string{{"a", "1"}, {"b", "x=y"}})
+	state := Statusz("kube-apiserver", time.Now().Add(-3661*time.Second), Versions{"1.33.13", "1.32"})
+	on := &Mux{Flagz: flags, Statusz: state}
+	off := &Mux{}
 	for path, want := range map[string]string{
 		"/flagz":   `^\nkube-apiserver flags\nWarning: .*\n\na=1\nb=x=y\n$`,
 		"/statusz": `^\nkube-apiserver statusz\nWarning: .*\n\nStarted: .*\nUp: 1 hr 01 min 0\d sec\nGo version: go.*\nBinary version: 1\.33\.13\nEmulation version: 1\.32\n$`,

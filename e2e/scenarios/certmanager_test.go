@@ -1,0 +1,179 @@
+package scenarios
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// managedCertificate is the part of a Certificate of cert-manager that the chart uses.
+type managedCertificate struct {
+	Spec struct {
+		SecretName string `json:"secretName"`
+		CommonName string `json:"commonName"`
+		Subject    struct {
+			Organizations []string `json:"organizations"`
+		} `json:"subject"`
+		DNSNames    []string `json:"dnsNames"`
+		IPAddresses []string `json:"ipAddresses"`
+		Usages      []string `json:"usages"`
+		IsCA        bool     `json:"isCA"`
+		PrivateKey  struct {
+			Algorithm string `json:"algorithm"`
+			Size      int    `json:"size"`
+		} `json:"privateKey"`
+		IssuerRef struct {
+			Name string `json:"name"`
+		} `json:"issuerRef"`
+	} `json:"spec"`
+}
+
+// managedIssuer is an Issuer of cert-manager: self-signed if it has no CA.
+type managedIssuer struct {
+	Spec struct {
+		CA *struct {
+			SecretName string `json:"secretName"`
+		} `json:"ca"`
+	} `json:"spec"`
+}
+
+// certManager creates the Secrets of Certificates as cert-manager does.
+type certManager struct {
+	t            *testing.T
+	certificates map[string]*managedCertificate // by the name of the Secret
+	issuers      map[string]*managedIssuer
+	issued       map[string]*issuedPair // by the name of the Secret
+}
+
+// issuedPair is a certificate, its key and the certificate of its issuer, in DER.
+type issuedPair struct {
+	certificate *x509.Certificate
+	key         crypto.Signer
+	keyBlock    *pem.Block
+	issuer      []byte
+}
+
+// managedSecrets returns the Secrets of the Certificates of objects.
+func managedSecrets(t *testing.T, objects []*unstructured.Unstructured) map[string]map[string][]byte {
+	t.Helper()
+	m := &certManager{t, map[string]*managedCertificate{}, map[string]*managedIssuer{}, map[string]*issuedPair{}}
+	for _, o := range objects {
+		switch o.GetKind() {
+		case "Certificate":
+			c := as[managedCertificate](t, o)
+			m.certificates[c.Spec.SecretName] = c
+		case "Issuer":
+			m.issuers[o.GetName()] = as[managedIssuer](t, o)
+		}
+	}
+	secrets := map[string]map[string][]byte{}
+	for name := range m.certificates {
+		p := m.issue(name)
+		secrets[name] = map[string][]byte{
+			corev1.TLSCertKey:              pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.certificate.Raw}),
+			corev1.TLSPrivateKeyKey:        pem.EncodeToMemory(p.keyBlock),
+			corev1.ServiceAccountRootCAKey: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.issuer}),
+		}
+	}
+	return secrets
+}
+
+// issue returns the pair of a Secret. It issues the pair, and before it that of the CA, if it has
+// not done so.
+func (m *certManager) issue(secret string) *issuedPair {
+	m.t.Helper()
+	if p := m.issued[secret]; p != nil {
+		return p
+	}
+	c := m.certificates[secret]
+	if c == nil || m.issuers[c.Spec.IssuerRef.Name] == nil {
+		m.t.Fatalf("no Certificate or Issuer creates the Secret %s", secret)
+	}
+	p := &issuedPair{}
+	p.key, p.keyBlock = m.key(c)
+	template := m.template(c)
+	parent, signer := template, p.key
+	if ca := m.issuers[c.Spec.IssuerRef.Name].Spec.CA; ca != nil {
+		by := m.issue(ca.SecretName)
+		parent, signer = by.certificate, by.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, p.key.Public(), signer)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if p.certificate, err = x509.ParseCertificate(der); err != nil {
+		m.t.Fatal(err)
+	}
+	if p.issuer = parent.Raw; parent == template {
+		p.issuer = der
+	}
+	m.issued[secret] = p
+	return p
+}
+
+// key creates a private key in the default encoding of cert-manager.
+func (m *certManager) key(c *managedCertificate) (crypto.Signer, *pem.Block) {
+	m.t.Helper()
+	if c.Spec.PrivateKey.Algorithm == "RSA" {
+		key, err := rsa.GenerateKey(rand.Reader, c.Spec.PrivateKey.Size)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		return key, &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return key, &pem.Block{Type: "EC PRIVATE KEY", Bytes: der}
+}
+
+// template returns the unsigned content of a certificate.
+func (m *certManager) template(c *managedCertificate) *x509.Certificate {
+	m.t.Helper()
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	out := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: c.Spec.CommonName, Organization: c.Spec.Subject.Organizations},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: c.Spec.DNSNames, BasicConstraintsValid: true, IsCA: c.Spec.IsCA,
+	}
+	for _, a := range c.Spec.IPAddresses {
+		out.IPAddresses = append(out.IPAddresses, net.ParseIP(a))
+	}
+	for _, u := range c.Spec.Usages {
+		switch u {
+		case "digital signature":
+			out.KeyUsage |= x509.KeyUsageDigitalSignature
+		case "cert sign":
+			out.KeyUsage |= x509.KeyUsageCertSign
+		case "crl sign":
+			out.KeyUsage |= x509.KeyUsageCRLSign
+		case "server auth":
+			out.ExtKeyUsage = append(out.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		case "client auth":
+			out.ExtKeyUsage = append(out.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+		default:
+			m.t.Fatalf("%s: unknown usage %s", c.Spec.SecretName, u)
+		}
+	}
+	return out
+}

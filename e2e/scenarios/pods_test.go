@@ -1,0 +1,395 @@
+package scenarios
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"binnacle/e2e/harness"
+)
+
+// pod is a pod that runs as a process. Its root folder is dir, and each of its ports is a port of
+// the loopback interface.
+type pod struct {
+	*harness.Process
+	name, subdomain string // subdomain is the Service that gives the pod a host name
+	labels          labels.Set
+	spec            *corev1.PodSpec
+	container       *corev1.Container
+	program         harness.Program
+	dir             string
+	ports           map[int]int // local ports by container port
+}
+
+// podSet holds the pods of rendered objects and what they mount and connect to.
+type podSet struct {
+	t *testing.T
+	// services are the pods of Deployments, one replica each. stores are those of StatefulSets, all
+	// replicas. jobs are those of CronJobs.
+	services, stores, jobs []*pod
+	// secrets and configs are the contents of Secrets and ConfigMaps.
+	secrets, configs map[string]map[string][]byte
+	// targets are the pods behind the addresses of Services. An address is host:port.
+	targets map[string]target
+	used    map[string]bool // addresses that pods connect to
+}
+
+// target is a port of a pod.
+type target struct {
+	pod   *pod
+	local string // 127.0.0.1:port
+}
+
+// newPodSet prepares the pods of objects, which include the Secrets.
+func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
+	t.Helper()
+	s := &podSet{t: t, secrets: map[string]map[string][]byte{}, configs: map[string]map[string][]byte{}, targets: map[string]target{}, used: map[string]bool{}}
+	maps.Copy(s.secrets, managedSecrets(t, objects))
+	for _, o := range objects {
+		switch o.GetKind() {
+		case "Secret":
+			s.secrets[o.GetName()] = as[corev1.Secret](t, o).Data
+		case "ConfigMap":
+			data := map[string][]byte{}
+			for k, v := range as[corev1.ConfigMap](t, o).Data {
+				data[k] = []byte(v)
+			}
+			s.configs[o.GetName()] = data
+		case "Deployment":
+			s.services = append(s.services, newPod(t, o.GetName(), "", as[appsv1.Deployment](t, o).Spec.Template))
+		case "StatefulSet":
+			set := as[appsv1.StatefulSet](t, o)
+			for _, c := range set.Spec.VolumeClaimTemplates {
+				set.Spec.Template.Spec.Volumes = append(set.Spec.Template.Spec.Volumes, corev1.Volume{Name: c.Name,
+					VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}})
+			}
+			for i := range *set.Spec.Replicas {
+				s.stores = append(s.stores, newPod(t, fmt.Sprintf("%s-%d", set.Name, i), set.Spec.ServiceName, set.Spec.Template))
+			}
+		case "CronJob":
+			s.jobs = append(s.jobs, newPod(t, o.GetName(), "", as[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template))
+		}
+	}
+	for _, o := range objects {
+		if o.GetKind() == "Service" {
+			s.publish(as[corev1.Service](t, o))
+		}
+	}
+	return s
+}
+
+func newPod(t *testing.T, name, subdomain string, template corev1.PodTemplateSpec) *pod {
+	t.Helper()
+	if len(template.Spec.Containers) != 1 || len(template.Spec.InitContainers) != 0 {
+		t.Fatalf("%s: got other containers than one", name)
+	}
+	p := &pod{name: name, subdomain: subdomain, labels: template.Labels, spec: &template.Spec, container: &template.Spec.Containers[0], dir: t.TempDir(), ports: map[int]int{}}
+	m := imageName.FindStringSubmatch(strings.Replace(p.container.Image, ":latest", ":v1", 1))
+	if m == nil || programs[m[1]] == "" {
+		t.Fatalf("%s: unknown image %s", name, p.container.Image)
+	}
+	p.program = programs[m[1]]
+	p.Process = harness.NewProcess(t, name, harness.Binary(t, p.program))
+	for _, port := range p.container.Ports {
+		p.ports[int(port.ContainerPort)] = harness.FreePort(t)
+	}
+	return p
+}
+
+// publish records the addresses of a Service.
+func (s *podSet) publish(service *corev1.Service) {
+	s.t.Helper()
+	found := false
+	for _, p := range slices.Concat(s.services, s.stores) {
+		if !labels.SelectorFromSet(service.Spec.Selector).Matches(p.labels) {
+			continue
+		}
+		found = true
+		domain := service.Name + "." + service.Namespace + ".svc"
+		hosts := []string{service.Name, domain}
+		if p.subdomain == service.Name {
+			hosts = append(hosts, p.name+"."+domain)
+		}
+		for _, port := range service.Spec.Ports {
+			to := port.TargetPort
+			if service.Spec.ClusterIP == corev1.ClusterIPNone || to == (intstr.IntOrString{}) {
+				to = intstr.FromInt32(port.Port) // a headless Service doesn't translate ports
+			}
+			local, err := p.local(to)
+			if err != nil {
+				s.t.Fatalf("Service %s: %v", service.Name, err)
+			}
+			for _, host := range hosts {
+				s.targets[fmt.Sprintf("%s:%d", host, port.Port)] = target{p, local}
+			}
+		}
+	}
+	if !found {
+		s.t.Errorf("Service %s selects no pod", service.Name)
+	}
+}
+
+// local returns the address of a container port.
+func (p *pod) local(port intstr.IntOrString) (string, error) {
+	number := port.IntValue()
+	for _, c := range p.container.Ports {
+		if port.Type == intstr.String && c.Name == port.StrVal {
+			number = int(c.ContainerPort)
+		}
+	}
+	local, ok := p.ports[number]
+	if !ok {
+		return "", fmt.Errorf("pod %s has no port %s", p.name, port.String())
+	}
+	return fmt.Sprintf("127.0.0.1:%d", local), nil
+}
+
+var (
+	// address matches host:port.
+	address = regexp.MustCompile(`\b([a-z0-9][a-z0-9.-]*):([0-9]+)\b`)
+	// absolutePath matches the start of an absolute path.
+	absolutePath = regexp.MustCompile(`(^|[=" ])(/[a-z])`)
+	// securePort matches the default of --secure-port in a help text.
+	securePort = regexp.MustCompile(`--secure-port int .*\(default ([0-9]+)\)`)
+)
+
+// localize replaces the paths and addresses of a pod in a text.
+func (s *podSet) localize(p *pod, text string) string {
+	s.t.Helper()
+	text = address.ReplaceAllStringFunc(text, func(found string) string {
+		if port, ok := strings.CutPrefix(found, "0.0.0.0:"); ok {
+			local, err := p.local(intstr.Parse(port))
+			if err != nil {
+				s.t.Error(err)
+			}
+			return local
+		}
+		to, ok := s.targets[found]
+		if !ok {
+			s.t.Errorf("%s connects to %s, which is no address of a Service", p.name, found)
+			return found
+		}
+		s.used[found] = true
+		return to.local
+	})
+	return absolutePath.ReplaceAllString(text, "${1}"+p.dir+"${2}")
+}
+
+// checkNames checks that serving certificates are valid for the hosts that other pods connect to.
+// The processes themselves connect to 127.0.0.1.
+func (s *podSet) checkNames() {
+	s.t.Helper()
+	for used := range s.used {
+		p := s.targets[used].pod
+		host, _, _ := strings.Cut(used, ":")
+		host = strings.TrimSuffix(host, "-replicas") // the console verifies the name of the service
+		text, err := os.ReadFile(filepath.Join(p.dir, "certs", p.labels["app.kubernetes.io/name"]+".crt"))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		block, _ := pem.Decode(text)
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err == nil {
+			err = c.VerifyHostname(host)
+		}
+		if err != nil {
+			s.t.Errorf("%s as %s: %v", p.name, host, err)
+		}
+	}
+}
+
+// mount writes the volumes of a pod below its folder.
+func (s *podSet) mount(p *pod) {
+	s.t.Helper()
+	for _, m := range p.container.VolumeMounts {
+		i := slices.IndexFunc(p.spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if i < 0 {
+			s.t.Fatalf("%s has no volume %s", p.name, m.Name)
+		}
+		files, mode := s.files(p, p.spec.Volumes[i])
+		dir := filepath.Join(p.dir, m.MountPath)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+		if mode == nil {
+			mode = new(corev1.ConfigMapVolumeSourceDefaultMode)
+		}
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), content, os.FileMode(*mode)); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// files returns the files of a volume and their mode.
+func (s *podSet) files(p *pod, v corev1.Volume) (files map[string][]byte, mode *int32) {
+	s.t.Helper()
+	switch {
+	case v.Secret != nil:
+		return s.items(v.Secret.SecretName, s.secrets, v.Secret.Items), v.Secret.DefaultMode
+	case v.ConfigMap != nil:
+		files = s.items(v.ConfigMap.Name, s.configs, v.ConfigMap.Items)
+		for name, content := range files {
+			files[name] = []byte(s.localize(p, string(content)))
+		}
+		return files, v.ConfigMap.DefaultMode
+	case v.Projected != nil:
+		files = map[string][]byte{}
+		for _, source := range v.Projected.Sources {
+			maps.Copy(files, s.items(source.Secret.Name, s.secrets, source.Secret.Items))
+		}
+		return files, v.Projected.DefaultMode
+	case v.PersistentVolumeClaim != nil || v.EmptyDir != nil:
+		return nil, nil
+	}
+	s.t.Fatalf("%s: volume %s has an unknown source", p.name, v.Name)
+	return nil, nil
+}
+
+// items returns files with the items of a Secret or ConfigMap, all if items is empty.
+func (s *podSet) items(object string, objects map[string]map[string][]byte, items []corev1.KeyToPath) map[string][]byte {
+	s.t.Helper()
+	data, ok := objects[object]
+	if !ok {
+		s.t.Fatalf("a volume contains %s, which does not exist", object)
+	}
+	if len(items) == 0 {
+		return maps.Clone(data)
+	}
+	files := map[string][]byte{}
+	for _, item := range items {
+		if files[item.Path], ok = data[item.Key]; !ok {
+			s.t.Fatalf("a volume contains %s of %s, which does not exist", item.Key, object)
+		}
+	}
+	return files
+}
+
+// args returns the command line of a pod.
+func (s *podSet) args(p *pod) (args []string) {
+	s.t.Helper()
+	for _, a := range p.container.Args {
+		for _, e := range p.container.Env {
+			if e.ValueFrom == nil || e.ValueFrom.FieldRef == nil || e.ValueFrom.FieldRef.FieldPath != "metadata.name" {
+				s.t.Fatalf("%s: unknown source of the variable %s", p.name, e.Name)
+			}
+			a = strings.ReplaceAll(a, "$("+e.Name+")", p.name)
+		}
+		args = append(args, s.localize(p, a))
+	}
+	return append(args, s.listen(p)...)
+}
+
+// listen returns flags that make a service of the suite listen on the local port in place of its
+// own. The members of stores have their ports in flags and files.
+func (s *podSet) listen(p *pod) []string {
+	s.t.Helper()
+	help, _ := exec.CommandContext(s.t.Context(), harness.Binary(s.t, p.program), "--help").CombinedOutput()
+	own := securePort.FindSubmatch(help)
+	if own == nil || len(p.container.Ports) == 0 {
+		return nil
+	}
+	port, err := strconv.Atoi(string(own[1]))
+	if err != nil || p.ports[port] == 0 {
+		s.t.Fatalf("%s listens on port %s, which is no port of the container (%v)", p.name, own[1], err)
+	}
+	return []string{"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", p.ports[port])}
+}
+
+// start starts all pods and waits until they are ready.
+func (s *podSet) start() {
+	s.t.Helper()
+	all := slices.Concat(s.stores, s.services)
+	for _, p := range slices.Concat(all, s.jobs) {
+		s.mount(p)
+	}
+	for _, p := range all {
+		p.Start(s.args(p)...)
+	}
+	s.checkNames()
+	for _, p := range all {
+		for _, probe := range []*corev1.Probe{p.container.StartupProbe, p.container.LivenessProbe, p.container.ReadinessProbe} {
+			harness.Eventually(s.t, time.Minute, p.name+" answers its probes", func() error {
+				if !p.Running() {
+					s.t.Fatalf("%s has ended", p.name)
+				}
+				return p.probe(probe)
+			})
+		}
+	}
+}
+
+// probe sends the request of a probe, if there is one.
+func (p *pod) probe(probe *corev1.Probe) error {
+	switch {
+	case probe == nil:
+		return nil
+	case probe.TCPSocket != nil:
+		local, err := p.local(probe.TCPSocket.Port)
+		if err != nil {
+			return err
+		}
+		c, err := net.DialTimeout("tcp", local, time.Second)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	case probe.HTTPGet != nil:
+		local, err := p.local(probe.HTTPGet.Port)
+		if err != nil {
+			return err
+		}
+		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+		}}
+		scheme := strings.ToLower(string(cmp.Or(probe.HTTPGet.Scheme, corev1.URISchemeHTTP)))
+		resp, err := client.Get(scheme + "://" + local + probe.HTTPGet.Path)
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s", probe.HTTPGet.Path, resp.Status)
+		}
+		return errors.Join(err, resp.Body.Close())
+	}
+	return errors.New("unknown kind of probe")
+}
+
+// stop ends the services together with SIGTERM. Their exit code must be 0. etcd, which ends by the
+// signal, and NATS end with the test.
+func (s *podSet) stop() {
+	s.t.Helper()
+	var wg sync.WaitGroup
+	for _, p := range s.services {
+		wg.Go(func() {
+			if err := p.Stop(); err != nil {
+				s.t.Errorf("%s: SIGTERM: %v", p.name, err)
+			}
+		})
+	}
+	wg.Wait()
+}
