@@ -27,7 +27,7 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 	many := make([]int64, 45)
 	acquisitions := 0
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
-	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(size int) bool {
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(size int) bool {
 		acquisitions++
 		return size < request.LargeBody // a rejection does not matter
 	}}

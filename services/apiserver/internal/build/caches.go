@@ -205,7 +205,7 @@ func newCatalogs(b *base, o *config.Options) (*catalogs, error) {
 	if err != nil {
 		return nil, err
 	}
-	served, err := all.Only(serves)
+	served, err := all.Filter(serves)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func newCatalogs(b *base, o *config.Options) (*catalogs, error) {
 func (c *catalogs) stored() map[string]schema.GroupResource {
 	out := map[string]schema.GroupResource{}
 	for _, k := range c.catalog.Kinds() {
-		if k.Virtual || k.Stored.To != nil && c.sharesStore(k) {
+		if k.Virtual || k.Stored.ToStored != nil && c.sharesStore(k) {
 			continue
 		}
 		out[apiset.KeyPrefix(c.root, k)] = k.StoredGroupResource()
@@ -257,7 +257,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 	var out []watchcache.ResourceConfig
 	seen := map[string]bool{}
 	for _, k := range c.catalog.Kinds() {
-		if k.Virtual || seen[k.Stored.Prefix] || k.Stored.To != nil && c.sharesStore(k) {
+		if k.Virtual || seen[k.Stored.Prefix] || k.Stored.ToStored != nil && c.sharesStore(k) {
 			continue
 		}
 		seen[k.Stored.Prefix] = true

@@ -44,8 +44,8 @@ type fieldProgram struct {
 func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error) {
 	var out []fieldProgram
 	for _, s := range k.Presentation.Selectable {
-		p := fieldProgram{label: s.Label, fn: s.Func}
-		if s.Func == nil {
+		p := fieldProgram{label: s.Label, fn: s.Value}
+		if s.Value == nil {
 			path := s.Path
 			if path == "" {
 				path = s.Label

@@ -94,7 +94,7 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 
 // coder returns the Coder of a kind.
 func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
-	kc := &Coder{Decl: k, codec: c, apiVersion: k.GroupVersion().String(), sameForm: k.Stored.To == nil}
+	kc := &Coder{Decl: k, codec: c, apiVersion: k.GroupVersion().String(), sameForm: k.Stored.ToStored == nil}
 	if k.Virtual && k.NewList == nil {
 		return kc, nil
 	}
@@ -113,8 +113,8 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	kc.fieldTree = treeOf(kc.fields)
 	kc.program = programOf(k, kc.sameForm, stored)
 	kc.stored = sync.OnceValue(func() *storedMessage { return c.stored.of(stored) })
-	if len(k.Presentation.Reads) > 0 {
-		read, err := kc.masked(k.Presentation.Reads)
+	if len(k.Presentation.ColumnFields) > 0 {
+		read, err := kc.masked(k.Presentation.ColumnFields)
 		if err != nil {
 			return nil, err
 		}
@@ -231,15 +231,15 @@ func (k *Coder) decodeTyped(it Item) (registry.Object, error) {
 		return nil, err
 	}
 	if !k.sameForm {
-		if obj, err = k.Decl.Stored.From(obj); err != nil {
+		if obj, err = k.Decl.Stored.FromStored(obj); err != nil {
 			return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
 		}
 	}
 	if k.Decl.Default != nil {
 		k.Decl.Default(obj)
 	}
-	if k.Decl.Read != nil {
-		k.Decl.Read(obj)
+	if k.Decl.AfterDecode != nil {
+		k.Decl.AfterDecode(obj)
 	}
 	obj.SetResourceVersion(FormatRevision(it.Revision))
 	return obj, nil
@@ -289,7 +289,7 @@ func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, err
 	}
 	gvk := k.Decl.GVK()
 	if a := k.Decl.Stored.LazyField; a != nil && media == api.MediaJSON && k.codec.checkJSON(body, gvk) == nil {
-		obj, ok := a.Read(body, func(text []byte) (registry.Object, error) {
+		obj, ok := a.Decode(body, func(text []byte) (registry.Object, error) {
 			d, err := k.codec.Decode(media, text, gvk, nil, true)
 			obj, is := d.Object.(registry.Object)
 			if err != nil || len(d.Unknown) > 0 || d.GVK != gvk || !is {
@@ -382,7 +382,7 @@ func (k *Coder) FieldLabel(label string) (string, bool) {
 		return label, k.Decl.Namespaced || !k.Decl.HasFieldLabels()
 	}
 	for _, s := range k.Decl.Presentation.Selectable {
-		if s.Label == label && !s.Own {
+		if s.Label == label && !s.Reserved {
 			return label, true
 		}
 		for _, a := range s.Aliases {

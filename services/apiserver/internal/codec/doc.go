@@ -16,7 +16,7 @@
 //   - events of events.k8s.io, autoscalers and CustomResourceDefinitions, which are stored as
 //     another type;
 //   - APIServices, which are stored as JSON;
-//   - kinds with defaults that no rule (registry.Kind.Filled) describes: DaemonSet, StatefulSet,
+//   - kinds with defaults that no rule (registry.Kind.DefaultedRules) describes: DaemonSet, StatefulSet,
 //     CronJob, ReplicationController, LimitRange, Namespace, IngressClass, NetworkPolicy,
 //     CSIDriver, RuntimeClass, PriorityLevelConfiguration, and the kinds of
 //     admissionregistration.k8s.io and resource.k8s.io that have defaults.

@@ -24,7 +24,7 @@ func (k *Coder) served(ctx context.Context, it Item) ([]byte, error) {
 		return it.Stored, nil
 	}
 	documents := [1][]byte{it.Stored}
-	out, err := k.Decl.Document.Serve(ctx, documents[:])
+	out, err := k.Decl.Document.ToServed(ctx, documents[:])
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (k *Coder) open(ctx context.Context, it Item) (*tape.Doc, error) {
 	if it.Served {
 		return tape.Parse(it.Stored)
 	}
-	return k.Decl.Document.Open(ctx, it.Stored)
+	return k.Decl.Document.ParseServed(ctx, it.Stored)
 }
 
 // toDocument decodes a document.
@@ -115,7 +115,7 @@ func (k *Coder) cellsOfDocument(it Item) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.Decl.Document.Row(doc, func() (registry.Object, error) { return k.decodeServed(doc, it.Revision) })
+	return k.Decl.Document.TableRow(doc, func() (registry.Object, error) { return k.decodeServed(doc, it.Revision) })
 }
 
 // encodeDocument is EncodeStored for documents.
@@ -124,7 +124,7 @@ func (k *Coder) encodeDocument(ctx context.Context, obj registry.Object) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	return k.Decl.Document.Store(ctx, served)
+	return k.Decl.Document.ToStored(ctx, served)
 }
 
 // Text returns the served document of an object, without its resourceVersion. It returns nil for
@@ -270,7 +270,7 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 	}
 	if k.hasExpectedType(body) {
 		out.GVK = k.Decl.GVK()
-		if shaped, err := k.Decl.Document.Shape(body, registry.DocumentOptions{Unknown: strict}); err == nil {
+		if shaped, err := k.Decl.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict}); err == nil {
 			return k.addShaped(out, shaped)
 		} // The code below reports errors in the order of Kubernetes.
 	}
@@ -295,7 +295,7 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 		return out, err
 	}
 	otherType := out.GVK != k.Decl.GVK()
-	shaped, err := k.Decl.Document.Shape(body, registry.DocumentOptions{Unknown: strict, Foreign: otherType})
+	shaped, err := k.Decl.Document.Normalize(body, registry.DocumentOptions{ReportUnknown: strict, OtherVersion: otherType})
 	if err != nil {
 		return out, err
 	}

@@ -89,7 +89,7 @@ func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 		}
 	}
 	if a := k.Decl.Stored.LazyField; a != nil && !isEnvelope(it.Stored) {
-		body, ok := a.Served(it.Stored, func(stored []byte) ([]byte, error) {
+		body, ok := a.ToServed(it.Stored, func(stored []byte) ([]byte, error) {
 			obj, err := k.DecodeItem(context.Background(), Item{Stored: stored, Revision: it.Revision})
 			if err != nil {
 				return nil, err
@@ -197,7 +197,7 @@ func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
 	var stored []byte
 	if k.sameForm && isEnvelope(it.Stored) {
 		stored, err = find(it.Stored[len(envelopePrefix):], unknownRaw)
-		if err != nil || k.isFilled(it) {
+		if err != nil || k.isDefaulted(it) {
 			return stored, true, err
 		}
 	}
@@ -217,10 +217,10 @@ func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
 	return message, false, err
 }
 
-// isFilled reports whether Default and Read are known to leave a stored value unchanged, without
+// isDefaulted reports whether Default and AfterDecode are known to leave a stored value unchanged, without
 // decoding it. Values that an older server stored may lack defaults.
-func (k *Coder) isFilled(it Item) bool {
-	if k.Decl.Default == nil && k.Decl.Read == nil {
+func (k *Coder) isDefaulted(it Item) bool {
+	if k.Decl.Default == nil && k.Decl.AfterDecode == nil {
 		return true
 	}
 	_, ok := k.AppendStoredItem(nil, it, nil)

@@ -169,8 +169,8 @@ func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, 
 	if k.Decl.Default != nil {
 		k.Decl.Default(obj)
 	}
-	if k.Decl.Read != nil {
-		k.Decl.Read(obj)
+	if k.Decl.AfterDecode != nil {
+		k.Decl.AfterDecode(obj)
 	}
 	obj.SetResourceVersion(FormatRevision(it.Revision))
 	return masked, nil
@@ -206,7 +206,7 @@ func (l *rowObjects) withObject(k *Coder, it Item, f func(registry.Object)) erro
 		return err
 	}
 	f(row.obj)
-	if reuse := k.Decl.Presentation.Reuse; reuse != nil && cap(row.buf) <= maxRowBuffer {
+	if reuse := k.Decl.Presentation.ClearColumnFields; reuse != nil && cap(row.buf) <= maxRowBuffer {
 		reuse(row.obj)
 		l.pool.Put(row)
 	}

@@ -61,12 +61,12 @@ func TestTableCellsFromParts(t *testing.T) {
 	catalog, c := newCodec(t)
 	seen := false
 	for _, k := range stored(catalog) {
-		if k.Presentation.Reads == nil {
+		if k.Presentation.ColumnFields == nil {
 			continue
 		}
 		seen = true
 		all := *k
-		all.Presentation.Reads = nil
+		all.Presentation.ColumnFields = nil
 		whole, err := c.Custom(&all)
 		if err != nil {
 			t.Fatal(err)

@@ -97,8 +97,8 @@ func throughStore(t *testing.T, c *codec.Codec, kc *codec.Coder, obj registry.Ob
 	if kc.Decl.Default != nil {
 		kc.Decl.Default(want)
 	}
-	if kc.Decl.Read != nil {
-		kc.Decl.Read(want)
+	if kc.Decl.AfterDecode != nil {
+		kc.Decl.AfterDecode(want)
 	}
 	want.SetResourceVersion("42")
 	want.SetSelfLink("")

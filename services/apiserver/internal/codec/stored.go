@@ -219,7 +219,7 @@ func (k *Coder) EncodeFor(ctx context.Context, obj registry.Object) ([]byte, err
 	}
 	if !k.sameForm {
 		var err error
-		if obj, err = k.Decl.Stored.To(obj); err != nil {
+		if obj, err = k.Decl.Stored.ToStored(obj); err != nil {
 			return nil, err
 		}
 	}

@@ -128,7 +128,7 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 		switch v := cell.(type) {
 		case registry.Age:
 			body = append(body, '"')
-			body = jsontext.AppendContent(body, v.Before)
+			body = jsontext.AppendContent(body, v.Prefix)
 			holes = binary.AppendUvarint(holes, uint64(len(body)))
 			sec := int64(0)
 			if !v.Since.IsZero() {
@@ -136,7 +136,7 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 			}
 			holes = binary.AppendVarint(holes, sec)
 			n++
-			body = append(jsontext.AppendContent(body, v.After), '"')
+			body = append(jsontext.AppendContent(body, v.Suffix), '"')
 		case string:
 			body = jsontext.AppendString(body, v)
 		default:
@@ -162,7 +162,7 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 
 // cells returns the cells of an object, and its conditions.
 func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowCondition, err error) {
-	if k.Decl.Document != nil && k.Decl.Document.Row != nil {
+	if k.Decl.Document != nil && k.Decl.Document.TableRow != nil {
 		cells, err = k.cellsOfDocument(it)
 		return cells, nil, err
 	}
@@ -183,7 +183,7 @@ func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowConditi
 // withRowObject calls f with an object that has at least the fields that columns and conditions
 // read.
 func (k *Coder) withRowObject(it Item, f func(registry.Object)) error {
-	if k.forTable != nil && k.sameForm && isEnvelope(it.Stored) && !k.Decl.Presentation.OfStored {
+	if k.forTable != nil && k.sameForm && isEnvelope(it.Stored) && !k.Decl.Presentation.ColumnsFromStored {
 		return k.forTable.withObject(k, it, f)
 	}
 	obj, err := k.decodeForTable(it)
@@ -195,7 +195,7 @@ func (k *Coder) withRowObject(it Item, f func(registry.Object)) error {
 
 // decodeForTable decodes an object for the table.
 func (k *Coder) decodeForTable(it Item) (registry.Object, error) {
-	if k.Decl.Presentation.OfStored {
+	if k.Decl.Presentation.ColumnsFromStored {
 		return k.decodeAsStored(it.Stored)
 	}
 	return k.DecodeItem(context.Background(), it)
@@ -303,7 +303,7 @@ func (k *Coder) metadata(it Item) (*metav1.ObjectMeta, error) {
 	return &m, nil
 }
 
-// repaired decodes the metadata of a stored document as Document.Serve repairs it. It returns cause
+// repaired decodes the metadata of a stored document as Document.ToServed repairs it. It returns cause
 // if the value is not a document.
 func repaired(stored []byte, cause error) (p metav1.PartialObjectMetadata, err error) {
 	d, err := tape.Parse(stored)

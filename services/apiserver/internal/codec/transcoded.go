@@ -22,13 +22,13 @@ type Memo = transcode.Memo
 // kind's objects from their stored form. The function returns nil for kinds that are stored as
 // another type and for kinds with defaults that no rule describes.
 func programOf(k *registry.Kind, sameForm bool, stored reflect.Type) func() *transcode.Program {
-	if !sameForm || k.Stored.JSON || k.Default != nil && k.Filled == nil {
+	if !sameForm || k.Stored.JSON || k.Default != nil && k.DefaultedRules == nil {
 		return func() *transcode.Program { return nil }
 	}
 	return sync.OnceValue(func() *transcode.Program {
 		var rules []transcode.Rule
-		if k.Filled != nil {
-			rules = k.Filled()
+		if k.DefaultedRules != nil {
+			rules = k.DefaultedRules()
 		}
 		p, err := transcode.Compile(stored, rules...)
 		if err != nil {

@@ -43,8 +43,8 @@ func TestTranscodingMatchesDecoding(t *testing.T) {
 					if filled && k.Default != nil {
 						k.Default(obj)
 					}
-					if filled && k.Read != nil {
-						k.Read(obj)
+					if filled && k.AfterDecode != nil {
+						k.AfterDecode(obj)
 					}
 					value, err := kc.EncodeStored(obj)
 					if err != nil {

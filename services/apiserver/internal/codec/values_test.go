@@ -81,7 +81,7 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 		for _, k := range catalog.Kinds() {
-			if k.GVK() == gvks[0] && k.Stored.To == nil && !k.Stored.JSON {
+			if k.GVK() == gvks[0] && k.Stored.ToStored == nil && !k.Stored.JSON {
 				if err := c.Of(k).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
 					t.Errorf("CheckStored: got %v, want %s", err, want)
 				}

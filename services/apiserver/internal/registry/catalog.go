@@ -56,13 +56,13 @@ func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 	return c, nil
 }
 
-// Only returns the catalog of the kinds that keep selects. It omits versions and groups without
+// Filter returns the catalog of the kinds that keep selects. It omits versions and groups without
 // kinds.
-func (c *Catalog) Only(keep func(*Kind) bool) (*Catalog, error) {
+func (c *Catalog) Filter(match func(*Kind) bool) (*Catalog, error) {
 	var kinds []*Kind
 	used := map[schema.GroupVersion]bool{}
 	for _, k := range c.kinds {
-		if keep(k) {
+		if match(k) {
 			kinds = append(kinds, k)
 			used[k.GroupVersion()] = true
 		}

@@ -5,13 +5,13 @@ package registry
 // reflection. A function returns false for ok if the object has an unusual layout. The caller then
 // decodes the full object. The functions are safe for concurrent use.
 type LazyField struct {
-	// Served returns the JSON of a stored object in the served version. encode does the same for a
+	// ToServed returns the JSON of a stored object in the served version. encode does the same for a
 	// stored text without its large part.
-	Served func(stored []byte, encode func(stored []byte) ([]byte, error)) (served []byte, ok bool)
+	ToServed func(stored []byte, encode func(stored []byte) ([]byte, error)) (served []byte, ok bool)
 	// WithPlaceholders returns a stored text with placeholders in place of the large part. The text
 	// can be decoded, changed and encoded. restore puts the part back into the encoded text.
 	WithPlaceholders func(stored []byte) (text []byte, restore func(stored []byte) ([]byte, bool), ok bool)
-	// Read decodes an object from the JSON of the served version. decode decodes a text without its
+	// Decode decodes an object from the JSON of the served version. decode decodes a text without its
 	// large part. It returns an error for unknown or duplicate fields.
-	Read func(text []byte, decode func(text []byte) (Object, error)) (o Object, ok bool)
+	Decode func(text []byte, decode func(text []byte) (Object, error)) (o Object, ok bool)
 }

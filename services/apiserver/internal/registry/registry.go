@@ -43,24 +43,24 @@ type Kind struct {
 	// Document, for kinds without Go types, defines how their objects are processed. Unserved holds
 	// the versions of such a kind that are not served. Managers keep the ownership of fields that is
 	// recorded in these versions.
-	Document *Document
-	Unserved []*Kind
+	Document         *Document
+	UnservedVersions []*Kind
 	// Stored defines the key and the form of stored objects.
 	Stored StorageForm
 
 	// Default sets fields that the client omitted. It also runs on objects that an older server
 	// stored.
 	Default func(Object)
-	// Read adjusts an object that was decoded from storage, after Default. Values that it changes
-	// must violate the rules of Filled.
-	Read func(Object)
-	// Filled, for kinds with a Default, returns rules that determine, without decoding it, whether
+	// AfterDecode adjusts an object that was decoded from storage, after Default. Values that it changes
+	// must violate DefaultedRules.
+	AfterDecode func(Object)
+	// DefaultedRules, for kinds with a Default, returns rules that determine, without decoding it, whether
 	// a stored object has all defaults. Nil means that only decoding can determine it.
-	Filled func() []transcode.Rule
-	// Declared runs the declarative validation of the type. Create.Validate and Update.Validate
+	DefaultedRules func() []transcode.Rule
+	// DeclarativeValidation runs the declarative validation of the type. Create.Validate and Update.Validate
 	// include the same rules, marked as covered. The gates DeclarativeValidation and
 	// DeclarativeValidationTakeover determine whose errors apply.
-	Declared func(Object) field.ErrorList
+	DeclarativeValidation func(Object) field.ErrorList
 
 	Create       Create
 	Update       Update
@@ -86,10 +86,10 @@ type Names struct {
 	// ValidateName returns the errors of an object's name; prefix is true for a generateName. Nil
 	// means DNSSubdomain.
 	ValidateName func(name string, prefix bool) []string
-	// ValidateNameOf replaces ValidateName for objects whose names depend on their content.
-	ValidateNameOf func(obj Object, name string, prefix bool) []string
-	// AnyFinalizer allows finalizers without a domain, as custom resources do.
-	AnyFinalizer bool
+	// ValidateObjectName replaces ValidateName for objects whose names depend on their content.
+	ValidateObjectName func(obj Object, name string, prefix bool) []string
+	// AllowUnqualifiedFinalizers allows finalizers without a domain, as custom resources do.
+	AllowUnqualifiedFinalizers bool
 	// NamespaceRequired means that paths without a namespace, except those of lists and watches, do
 	// not exist. It concerns namespaced kinds.
 	NamespaceRequired bool
@@ -112,15 +112,15 @@ type Parts struct {
 type Create struct {
 	// KeepStatus keeps the status that a client sends.
 	KeepStatus bool
-	// Closed, if set, is the reason why objects can no longer be created, except by an apply.
-	Closed string
-	// AtName means that a POST to the path of an object creates it.
-	AtName bool
+	// DisabledReason, if set, is the reason why objects can no longer be created, except by an apply.
+	DisabledReason string
+	// NamedCreate means that a POST to the path of an object creates it.
+	NamedCreate bool
 	// Prepare resets fields that a client must not set, in addition to the status, which is reset
 	// for every kind with the status subresource.
 	Prepare func(Object)
-	// Stamp, if set, records the creator in a new object. It runs right after Prepare.
-	Stamp func(Object, Requester)
+	// RecordCreator, if set, records the creator in a new object. It runs right after Prepare.
+	RecordCreator func(Object, Requester)
 	// Validate validates an object. The metadata is validated for every kind before. Nil means that
 	// no further rules exist.
 	Validate func(Object) field.ErrorList
@@ -137,13 +137,13 @@ type Update struct {
 	// Generation makes the server set metadata.generation: 1 at creation, incremented by each
 	// change of anything except metadata and status.
 	Generation bool
-	// Creates reports whether PUT creates an object that does not exist.
-	Creates bool
-	// NeedsVersion rejects updates without a resourceVersion.
-	NeedsVersion bool
-	// Resets are the dotted paths of fields that Prepare resets. A manager that sends them, also at
+	// AllowCreateOnUpdate reports whether PUT creates an object that does not exist.
+	AllowCreateOnUpdate bool
+	// RequireResourceVersion rejects updates without a resourceVersion.
+	RequireResourceVersion bool
+	// ResetFields are the dotted paths of fields that Prepare resets. A manager that sends them, also at
 	// creation, does not own them. Nil means the status, if the kind has one.
-	Resets []string
+	ResetFields []string
 	// Prepare resets fields that a client must not change, in addition to the status. obj may share
 	// memory with old afterwards.
 	Prepare func(obj, old Object)
@@ -157,19 +157,19 @@ type Update struct {
 
 // Order lists the rules of a kind for a change, after those of all kinds. Kubernetes validates some
 // kinds like a new object, before or after the change or twice, and each validation reports its
-// causes. Nil means MetaChange, Rules.
+// causes. Nil means MetaUpdateRules, UpdateRules.
 type Order []Rule
 
 // Rule is a part of the rules for a change.
 type Rule uint8
 
-// Rules for a change: the change of the metadata, the metadata like that of a new object,
+// The rules for a change: the change of the metadata, the metadata like that of a new object,
 // Create.Validate, and Update.Validate or that of the subresource.
 const (
-	MetaChange Rule = iota + 1
-	Meta
-	Created
-	Rules
+	MetaUpdateRules Rule = iota + 1
+	MetaRules
+	CreateRules
+	UpdateRules
 )
 
 // Delete holds the properties of deletions.
@@ -177,22 +177,22 @@ type Delete struct {
 	// ReturnObject makes DELETE return the deleted object instead of a Status. NoTable makes it
 	// return the Status as it is to a client that requests a Table.
 	ReturnObject, NoTable bool
-	// Never, if set, returns the reason why the object of a name cannot be deleted, or "" if it
+	// ForbiddenReason, if set, returns the reason why the object of a name cannot be deleted, or "" if it
 	// can.
-	Never func(name string) string
-	// GracePeriod, for kinds with graceful deletion, returns the grace period in seconds. asked is
+	ForbiddenReason func(name string) string
+	// GracePeriod, for kinds with graceful deletion, returns the grace period in seconds. requested is
 	// the client's value or nil. A nil function means immediate deletion.
-	GracePeriod func(obj Object, asked *int64) int64
-	// Begin changes an object whose deletion begins but that is not removed yet. Held reports
+	GracePeriod func(obj Object, requested *int64) int64
+	// BeginDeletion changes an object whose deletion begins but that is not removed yet. Held reports
 	// whether anything other than metadata.finalizers keeps it (a namespace's spec.finalizers).
-	Begin func(Object)
-	Held  func(Object) bool
-	// TwoSteps means that the first deletion never removes the object, and that deletions have no
-	// effect while Held, which must be set, reports true.
-	TwoSteps bool
-	// Mark, if set, is the only effect of the first deletion: it marks an object that remains,
+	BeginDeletion  func(Object)
+	RemovalBlocked func(Object) bool
+	// TwoPhase means that the first deletion never removes the object, and that deletions have no
+	// effect while RemovalBlocked, which must be set, reports true.
+	TwoPhase bool
+	// MarkDeletion, if set, is the only effect of the first deletion: it marks an object that remains,
 	// regardless of the options. It sets finalizers, grace period and generation itself.
-	Mark func(obj Object, now metav1.Time)
+	MarkDeletion func(obj Object, now metav1.Time)
 	// Orphan makes deletions orphan dependents by default. OrphanWarning is sent as a Warning
 	// header when the client sets no policy.
 	Orphan        bool
@@ -218,21 +218,21 @@ type Presentation struct {
 	Selectable []SelectableField
 	// LabelErrorsNameKind makes the error of an unknown field label name the kind.
 	LabelErrorsNameKind bool
-	// Columns are the columns of the Table representation; nil means Name and Created At. OfStored
+	// Columns are the columns of the Table representation; nil means Name and Created At. ColumnsFromStored
 	// computes their cells from the stored form of an object.
-	Columns  []Column
-	OfStored bool
+	Columns           []Column
+	ColumnsFromStored bool
 	// RowConditions, if set, returns the conditions of an object's row in a Table, or nil.
 	RowConditions func(Object) []metav1.TableRowCondition
 	// RowOrder, if set, returns the rank of an object among the rows of a list in a Table. Rows of
 	// the same rank are ordered by name.
 	RowOrder func(Object) int
-	// Reads holds the fields that Columns and RowConditions read, as dotted JSON paths that include
+	// ColumnFields holds the fields that Columns and RowConditions use, as dotted JSON paths that include
 	// all fields below. Only these are decoded for a Table. Nil means all.
-	Reads []string
-	// Reuse, if set, clears an object with the fields of Reads, so that another can be decoded into
+	ColumnFields []string
+	// ClearColumnFields, if set, clears an object with the fields of ColumnFields, so that another can be decoded into
 	// its memory.
-	Reuse func(Object)
+	ClearColumnFields func(Object)
 }
 
 // Requester is the user that makes a request.
@@ -249,17 +249,17 @@ type StorageForm struct {
 	Prefix string
 	// Version is the group version of the stored form; the zero value means the served one.
 	Version schema.GroupVersion
-	// New returns the stored Go type. To and From convert. All are nil if the stored form is the
+	// New returns the stored Go type. ToStored and FromStored convert. All are nil if the stored form is the
 	// served one, or differs from it only in the version's name.
-	New  func() runtime.Object
-	To   func(served Object) (Object, error)
-	From func(stored Object) (Object, error)
+	New        func() runtime.Object
+	ToStored   func(served Object) (Object, error)
+	FromStored func(stored Object) (Object, error)
 	// JSON stores objects as JSON, as Kubernetes does with a few groups.
 	JSON bool
 	// LazyField, if set, avoids decoding a large part of objects.
 	LazyField *LazyField
-	// Expires marks kinds whose objects live for the server's event TTL.
-	Expires bool
+	// HasTTL marks kinds whose objects live for the server's event TTL.
+	HasTTL bool
 }
 
 // SelectableField is a field that a selector may use.
@@ -269,17 +269,17 @@ type SelectableField struct {
 	// Path is the dotted path of JSON names to a string, boolean or integer field; empty means
 	// Label. It is read from the encoded object.
 	Path string
-	// Absent is the value of an object that lacks the field: a false or a zero that the encoding
+	// DefaultValue is the value of an object that lacks the field: a false or a zero that the encoding
 	// omits.
-	Absent string
-	// Func computes the value if a path is not sufficient.
-	Func func(Object) string
+	DefaultValue string
+	// Value computes the value if a path is not sufficient.
+	Value func(Object) string
 	// Index keeps watchers that select one value of this field in an index.
 	Index bool
 	// Aliases are labels for the same field that messages do not mention.
 	Aliases []string
-	// Own reserves Label for the server: clients can use only the aliases.
-	Own bool
+	// Reserved reserves Label for the server: clients can use only the aliases.
+	Reserved bool
 }
 
 // Column declares one column of the Table representation. A Priority above 0 limits it to wide
@@ -295,8 +295,8 @@ type Column struct {
 // Age is a cell with the time since Since, such as "5d", or "<unknown>" for a zero time.
 type Age struct {
 	Since metav1.Time
-	// Before and After enclose the age, as in "3 (5d ago)".
-	Before, After string
+	// Prefix and Suffix enclose the age, as in "3 (5d ago)".
+	Prefix, Suffix string
 }
 
 // Subresource declares a path below an object.
@@ -321,15 +321,15 @@ type Subresource struct {
 	// Connect makes the subresource a connection to the object's upstream, which lasts as long as
 	// the client wants and accepts and returns any media type. Deep includes all paths below its
 	// own.
-	Connect, Deep bool
+	Connect, AllowSubpaths bool
 	// NoTable means that it has no form as a Table.
 	NoTable bool
 	// Scale makes it a scale subresource.
 	Scale *Scale
 
-	// Resets are the dotted paths of fields that a write through the subresource does not change. A
+	// ResetFields are the dotted paths of fields that a write through the subresource does not change. A
 	// manager that sends them does not own them. Nil for "status" means spec.
-	Resets []string
+	ResetFields []string
 }
 
 // AllVerbs are the verbs of an ordinary kind.
@@ -411,14 +411,14 @@ func (k *Kind) HasStatus() bool { return k.Subresource("status") != nil }
 // object's own path, does not change.
 func (k *Kind) ResetFields(sub *Subresource) []string {
 	switch {
-	case sub == nil && k.Update.Resets == nil && k.HasStatus():
+	case sub == nil && k.Update.ResetFields == nil && k.HasStatus():
 		return []string{"status"}
 	case sub == nil:
-		return k.Update.Resets
-	case sub.Resets == nil && sub.Name == "status":
+		return k.Update.ResetFields
+	case sub.ResetFields == nil && sub.Name == "status":
 		return []string{"spec"}
 	}
-	return sub.Resets
+	return sub.ResetFields
 }
 
 // HasVerb reports whether the subresource supports a verb.

@@ -16,13 +16,13 @@ type Scale struct {
 	// Versions holds the paths to the replicas in all versions of the kind, by apiVersion; nil for
 	// a version without a scale. If Versions is nil, the kind has one version.
 	Versions map[string][]string
-	// Missing, if set, returns an error if an object has no readable scale.
-	Missing func(Object) error
-	// Unconditional allows writes of a scale without a resourceVersion.
-	Unconditional bool
-	// ObjectRules means that the rules of the object cover its replicas. Otherwise negative replicas
+	// Validate, if set, returns an error if an object has no readable scale.
+	Validate func(Object) error
+	// AllowUnconditionalUpdate allows writes of a scale without a resourceVersion.
+	AllowUnconditionalUpdate bool
+	// ValidatedWithObject means that the rules of the object cover its replicas. Otherwise negative replicas
 	// are rejected.
-	ObjectRules bool
+	ValidatedWithObject bool
 	// Columns differ from those of built-in kinds in the Table of a scale.
 	Columns ScaleColumns
 }
@@ -39,8 +39,8 @@ func (s *Scale) FieldPath() []string {
 	return s.Path
 }
 
-// Of returns the scale of an object.
-func (s *Scale) Of(obj Object) *autoscalingv1.Scale {
+// FromObject returns the scale of an object.
+func (s *Scale) FromObject(obj Object) *autoscalingv1.Scale {
 	replicas, selector := s.Status(obj)
 	return &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{

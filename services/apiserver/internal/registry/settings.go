@@ -19,8 +19,8 @@ type Settings struct {
 	Gates *features.Gates
 }
 
-// On reports whether a feature gate is enabled.
-func (s Settings) On(gate features.Gate) bool {
+// Enabled reports whether a feature gate is enabled.
+func (s Settings) Enabled(gate features.Gate) bool {
 	if s.Gates == nil {
 		return features.New().Enabled(gate)
 	}

@@ -15,25 +15,25 @@ func TestDetachedWorkIsIndependentOfRequest(t *testing.T) {
 	op := &requestinfo.Info{Verb: "get"}
 	ctx = requesttest.WithStartup(requesttest.WithInfo(ctx, op))
 	detached := request.Detach(ctx)
-	request.From(ctx).Work = &requesttest.Work{
+	request.FromContext(ctx).Work = &requesttest.Work{
 		OnEstimate:     func(int) bool { t.Error("it uses the permit of the request"); return false },
 		OnReleaseSeats: func(bool) (func() error, bool) { t.Error("it released the request's seats"); return nil, false },
 		OnSuspend:      func() func() { t.Error("it released the permit of the request"); return func() {} },
 		OnStarted:      func() { t.Error("it started the request") },
 	}
-	request.From(ctx).AuditEvent = "event"
-	request.From(ctx).User = &request.User{Name: "ada"}
+	request.FromContext(ctx).AuditEvent = "event"
+	request.FromContext(ctx).User = &request.User{Name: "ada"}
 	cancel()
 	if request.Estimate(detached, request.LargeBody) != nil || detached.Err() != nil ||
-		request.UserFrom(detached) != nil || request.From(detached).AuditEvent != nil {
+		request.UserFrom(detached) != nil || request.FromContext(detached).AuditEvent != nil {
 		t.Errorf("detached context: got error %v, user %v, audit event %v, want nil for all",
-			detached.Err(), request.UserFrom(detached), request.From(detached).AuditEvent)
+			detached.Err(), request.UserFrom(detached), request.FromContext(detached).AuditEvent)
 	}
 	request.WorkFrom(detached).ReleaseSeats(true)
 	request.Suspend(detached)()
 	request.Started(detached)
-	if requestinfo.From(detached) != op || !request.From(detached).Startup {
+	if requestinfo.FromContext(detached) != op || !request.FromContext(detached).Startup {
 		t.Errorf("detached context: got request info %v, startup mark %t, want %v, true",
-			requestinfo.From(detached), request.From(detached).Startup, op)
+			requestinfo.FromContext(detached), request.FromContext(detached).Startup, op)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // Principal returns the key under which limits count a request. It is the key of the
 // user in a context that the filters did not make.
 func Principal(ctx context.Context) string {
-	s := From(ctx)
+	s := FromContext(ctx)
 	if s.Principal != "" {
 		return s.Principal
 	}

@@ -28,7 +28,7 @@ func TestPrincipalOf(t *testing.T) {
 
 func TestImpersonatedRequestCountsForImpersonator(t *testing.T) {
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
-	request.From(ctx).Principal = request.PrincipalOf(&request.User{Name: "alice"}, "")
+	request.FromContext(ctx).Principal = request.PrincipalOf(&request.User{Name: "alice"}, "")
 	ctx = requesttest.WithUser(ctx, &request.User{Name: "system:serviceaccount:b:one"})
 	if got := request.Principal(ctx); got != "user alice" {
 		t.Errorf("got principal %q, want user alice", got)

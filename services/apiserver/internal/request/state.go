@@ -15,7 +15,7 @@ type User = authorizer.User
 // filter that owns a field writes it, before other goroutines have the request. A part of the
 // server that needs other values calls Derive and changes the copy.
 type State struct {
-	// Info is what the request does: a *requestinfo.Info, which requestinfo.From returns.
+	// Info is what the request does: a *requestinfo.Info, which requestinfo.FromContext returns.
 	Info any
 	// Received is the time the request arrived.
 	Received time.Time
@@ -85,9 +85,9 @@ func (c *stateContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// From returns the state of a request. Outside of requests it returns
+// FromContext returns the state of a request. Outside of requests it returns
 // an empty state, and changes to it have no effect.
-func From(ctx context.Context) *State {
+func FromContext(ctx context.Context) *State {
 	if s, ok := ctx.Value(stateKey{}).(*State); ok {
 		return s
 	}
@@ -97,7 +97,7 @@ func From(ctx context.Context) *State {
 // Derive returns a context with a copy of the request's state. The caller may change
 // the copy before other goroutines have the context.
 func Derive(ctx context.Context) (context.Context, *State) {
-	c := &stateContext{ctx, *From(ctx)}
+	c := &stateContext{ctx, *FromContext(ctx)}
 	return c, &c.state
 }
 
@@ -105,20 +105,20 @@ func Derive(ctx context.Context) (context.Context, *State) {
 // request. It counts for the principal of the request. It does not see the request's limits, seats
 // and records, which filters may set concurrently.
 func Detach(ctx context.Context) context.Context {
-	s := From(ctx)
+	s := FromContext(ctx)
 	return &stateContext{context.WithoutCancel(ctx), State{Info: s.Info, Startup: s.Startup, Principal: Principal(ctx)}}
 }
 
 // LifetimeOf returns the context of a connection that outlives the deadline of its request.
 func LifetimeOf(ctx context.Context) context.Context {
-	if life := From(ctx).Lifetime; life != nil {
+	if life := FromContext(ctx).Lifetime; life != nil {
 		return life
 	}
 	return ctx
 }
 
 // UserFrom returns the user of the request. It is nil before authentication.
-func UserFrom(ctx context.Context) *User { return From(ctx).User }
+func UserFrom(ctx context.Context) *User { return FromContext(ctx).User }
 
 // Self returns the user that the server itself writes as. SelfManager is its field manager.
 func Self() *User {

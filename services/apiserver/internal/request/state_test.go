@@ -9,7 +9,7 @@ import (
 // Derive returns a context with a copy. Changes of either do not reach
 // the other, but waits are shared.
 func TestDerivedStateIsCopy(t *testing.T) {
-	request.From(t.Context()).User = &request.User{Name: "lost"}
+	request.FromContext(t.Context()).User = &request.User{Name: "lost"}
 	if u := request.UserFrom(t.Context()); u != nil {
 		t.Errorf("without a request: got user %v, want nil", u)
 	}

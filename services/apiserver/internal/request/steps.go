@@ -37,7 +37,7 @@ func Step(ctx context.Context, name string) {
 	if s := trace.SpanFromContext(ctx); s.IsRecording() {
 		s.AddEvent(name)
 	}
-	w := From(ctx).Waits
+	w := FromContext(ctx).Waits
 	if w == nil {
 		return
 	}

@@ -28,7 +28,7 @@ type Warnings struct {
 
 // Warn adds a warning to the response of the request.
 func Warn(ctx context.Context, text string) {
-	if w := From(ctx).Warnings; w != nil {
+	if w := FromContext(ctx).Warnings; w != nil {
 		w.add(text)
 	}
 }
@@ -36,7 +36,7 @@ func Warn(ctx context.Context, text string) {
 // CheckpointWarnings returns a function that removes the warnings added after this call. It is for a write
 // that is repeated because of a conflict with a concurrent write.
 func CheckpointWarnings(ctx context.Context) (rollback func()) {
-	w := From(ctx).Warnings
+	w := FromContext(ctx).Warnings
 	if w == nil {
 		return func() {}
 	}

@@ -26,7 +26,7 @@ type Work interface {
 
 // WorkFrom returns the work of the request. Without one it returns work that has no limit.
 func WorkFrom(ctx context.Context) Work {
-	if w := From(ctx).Work; w != nil {
+	if w := FromContext(ctx).Work; w != nil {
 		return w
 	}
 	return noWork{}

@@ -26,7 +26,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		s := request.From(ctx)
+		s := request.FromContext(ctx)
 		rec.Spent(audit.Authentication, s.AuthenticationTime)
 		rec.AnnotateAll(s.TokenAnnotations)
 		if err := rec.Receive(ctx); err != nil {
@@ -55,7 +55,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 // openRecord opens the audit record of a request. It returns nil if the policy omits the request.
 func (c *Config) openRecord(w http.ResponseWriter, r *http.Request) *audit.Record {
 	ctx := r.Context()
-	return c.Audit.Open(requestinfo.From(ctx), request.UserFrom(ctx), func() audit.Arrival {
+	return c.Audit.Open(requestinfo.FromContext(ctx), request.UserFrom(ctx), func() audit.Arrival {
 		return audit.ArrivalOf(r, w.Header().Get("Audit-Id"))
 	})
 }
@@ -72,7 +72,7 @@ func (c *Config) reject(w http.ResponseWriter, r *http.Request, err error) {
 func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, answer http.HandlerFunc) {
 	if rec := c.openRecord(w, r); rec != nil {
 		rec.SetUnauthenticated()
-		s := request.From(r.Context())
+		s := request.FromContext(r.Context())
 		rec.AnnotateAll(s.TokenAnnotations)
 		defer rec.Close()
 		s.AuditEvent = rec

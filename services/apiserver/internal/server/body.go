@@ -51,14 +51,14 @@ func (c *Config) withBody(next http.Handler) http.Handler {
 func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		op := requestinfo.From(ctx)
+		op := requestinfo.FromContext(ctx)
 		work := workOf(ctx)
 		cost := urlCost(op, r)
 		// These verbs read stored objects, which may be large.
 		mayGrow := slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb)
 		received := 0
 		if hasBody(op, r) {
-			reserved := &reservedBody{budget: levels.of(request.From(ctx).PriorityLevel), ctx: ctx, user: clientOf(ctx)}
+			reserved := &reservedBody{budget: levels.of(request.FromContext(ctx).PriorityLevel), ctx: ctx, user: clientOf(ctx)}
 			defer exchange.AtEnd(w, func(any) { reserved.release() })
 			body, err := reserved.receive(w, r)
 			if err != nil && ctx.Err() == nil { // the request has no seats to continue with

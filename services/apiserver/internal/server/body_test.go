@@ -424,7 +424,7 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 		weighs := make(chan struct{})
 		done := make(chan string, 2)
 		h := c.withFlowControl(c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			verb := requestinfo.From(r.Context()).Verb
+			verb := requestinfo.FromContext(r.Context()).Verb
 			if verb == "patch" {
 				<-weighs
 				if request.Estimate(r.Context(), largeBody) != nil {

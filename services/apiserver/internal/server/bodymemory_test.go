@@ -52,7 +52,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		r.ContentLength = request.MaxBody
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 		seats := 1
-		request.From(ctx).Work = &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
+		request.FromContext(ctx).Work = &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 			seats--
 			return func() error { seats++; return nil }, true
 		}}
@@ -94,7 +94,7 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fake time
 			defer cancel()
 			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
-			request.From(ctx).PriorityLevel = level
+			request.FromContext(ctx).PriorityLevel = level
 			ctx = requesttest.WithUser(ctx, newClient("a").User)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))

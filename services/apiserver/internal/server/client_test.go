@@ -19,7 +19,7 @@ func newClient(name string, groups ...string) client {
 // carry attaches the state of a request with limited work.
 func carry(ctx context.Context, op *requestinfo.Info, limits workLimits) context.Context {
 	ctx = requesttest.WithInfo(ctx, op)
-	request.From(ctx).Work = &work{limits: limits}
+	request.FromContext(ctx).Work = &work{limits: limits}
 	return ctx
 }
 

@@ -15,7 +15,7 @@ import (
 // or that another server decodes. A document with many values costs more than its size, because
 // decoding, checking and rejecting the values takes far longer than reading the text.
 func bodyCost(body []byte, r *http.Request) int {
-	op := requestinfo.From(r.Context())
+	op := requestinfo.FromContext(r.Context())
 	if len(body) == 0 || op.Delegate != nil {
 		return 0
 	}
@@ -39,7 +39,7 @@ func bodyCost(body []byte, r *http.Request) int {
 	default:
 		n = jsonCost(body)
 	}
-	if request.Compiled(requestinfo.From(r.Context()).Group) {
+	if request.Compiled(requestinfo.FromContext(r.Context()).Group) {
 		n *= request.CostlyKind
 	}
 	if n < largeBody {

@@ -103,7 +103,7 @@ func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 		h := w.Header()
 		id := auditID(r)
 		h.Set("Audit-Id", id)
-		request.From(r.Context()).TracedID = id[:min(len(id), request.MaxTracedID)]
+		request.FromContext(r.Context()).TracedID = id[:min(len(id), request.MaxTracedID)]
 		h.Set("Cache-Control", "no-cache, private")
 		if len(c.StrictTransportSecurity) > 0 {
 			h.Set("Strict-Transport-Security", strings.Join(c.StrictTransportSecurity, "; "))
@@ -162,7 +162,7 @@ func (c *Config) withGoaway(next http.Handler) http.Handler {
 // reloaded, which takes as long as at startup.
 func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c.Reloading != nil && requestinfo.From(r.Context()).IsResource && c.Reloading(requestinfo.From(r.Context())) {
+		if c.Reloading != nil && requestinfo.FromContext(r.Context()).IsResource && c.Reloading(requestinfo.FromContext(r.Context())) {
 			w.Header().Set("Retry-After", "1")
 			c.reject(w, r, status.Reloading())
 			return
@@ -175,8 +175,8 @@ func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 // for less. A watch has no deadline here, but its client must keep reading.
 func (c *Config) withDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		request.From(r.Context()).Lifetime = r.Context()
-		if op := requestinfo.From(r.Context()); op.LongRunning() {
+		request.FromContext(r.Context()).Lifetime = r.Context()
+		if op := requestinfo.FromContext(r.Context()); op.LongRunning() {
 			if op.Verb == "watch" {
 				exchange.LimitStall(w)
 			}
@@ -213,7 +213,7 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 		u, err := c.Authenticator.Authenticate(r)
 		responsewriters.SendWarnings(w, r) // handlers that write plain text do not send them
 		span.End()
-		s := request.From(r.Context())
+		s := request.FromContext(r.Context())
 		s.AuthenticationTime = telemetry.ObserveSince(c.Metrics.Filters.Authentication, begin)
 		if u == nil {
 			if err != nil {
@@ -242,7 +242,7 @@ const (
 func (c *Config) withAuthorization(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.From(ctx))
+		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.FromContext(ctx))
 		rec := audit.From(ctx)
 		begin := time.Now()
 		spanned, span := c.telemetry().BeginSpan(ctx, "authorization")
@@ -284,7 +284,7 @@ func internalError(w http.ResponseWriter, r *http.Request, err error) {
 // withWarnings adds the list in which later filters and handlers collect warnings.
 func (c *Config) withWarnings(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		request.From(r.Context()).Warnings = &request.Warnings{}
+		request.FromContext(r.Context()).Warnings = &request.Warnings{}
 		next.ServeHTTP(w, r)
 	})
 }

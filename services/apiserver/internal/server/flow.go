@@ -29,7 +29,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 	stalled := newShared(c.Bounds.Stalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		op := requestinfo.From(ctx)
+		op := requestinfo.FromContext(ctx)
 		u := request.UserFrom(ctx)
 		// long means that this server handles the request as long-running. LooksLongRunning also
 		// covers paths that it does not serve: Kubernetes decides by verb, subresource and path alone.
@@ -43,7 +43,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		waiting.Dec()
 		took := telemetry.ObserveSince(c.Metrics.Filters.FlowControl, begin)
 		audit.From(ctx).Spent(audit.Queueing, took)
-		request.From(ctx).Waits.Add(took)
+		request.FromContext(ctx).Waits.Add(took)
 		// Kubernetes does not classify long-running requests other than watches. So their responses
 		// have no headers of flow control, unless they are rejected.
 		classified := !long && !op.LooksLongRunning() || op.Verb == "watch"
@@ -62,7 +62,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 			w.WriteHeader(status.ClosedRequest)
 			return
 		}
-		request.From(ctx).PriorityLevel = class.Level
+		request.FromContext(ctx).PriorityLevel = class.Level
 		exchange.OnSlowWrite(w, seats.pause, seats.resume)
 		var started func()
 		if long || op.Delegate != nil {

@@ -78,7 +78,7 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 	const pods, exec = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/exec"
 	for path, says := range map[string]bool{pods: true, pods + "?watch=1": true, exec: false} {
 		inside = func(r *http.Request) {
-			long := requestinfo.From(r.Context()).LongRunning()
+			long := requestinfo.FromContext(r.Context()).LongRunning()
 			want := 1.0
 			if long {
 				want = 0

@@ -74,7 +74,7 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 		}
 		if u := request.UserFrom(ctx); u.InGroup(api.GroupMasters) {
 			// An administrator or an authenticating proxy acts on behalf of the impersonated user.
-			request.From(ctx).Principal = request.PrincipalOf(target.user, r.RemoteAddr)
+			request.FromContext(ctx).Principal = request.PrincipalOf(target.user, r.RemoteAddr)
 		}
 		audit.From(ctx).Impersonate(target.user)
 		telemetry.ObserveSince(c.Metrics.Filters.Impersonation, begin)

@@ -25,7 +25,7 @@ func (c *Config) withInFlightLimit(next http.Handler) http.Handler {
 	reads := newShared(c.MaxInFlight)
 	writes := newShared(c.MaxMutatingInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := requestinfo.From(r.Context())
+		op := requestinfo.FromContext(r.Context())
 		long := op.LongRunning()
 		if long && op.Verb == "watch" || !op.IsResource && routing.IsHealth(op.Path) {
 			next.ServeHTTP(w, r)

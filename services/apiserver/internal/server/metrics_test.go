@@ -290,7 +290,7 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 func TestFlushPassesAudit(t *testing.T) {
 	a := newAuditFixture(t, 1, nil, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
-		if requestinfo.From(r.Context()) == nil {
+		if requestinfo.FromContext(r.Context()) == nil {
 			t.Error("the request has no request info")
 		}
 	})

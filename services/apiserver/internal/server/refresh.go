@@ -31,7 +31,7 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		if mayBeDefinedElsewhere(requestinfo.From(ctx)) {
+		if mayBeDefinedElsewhere(requestinfo.FromContext(ctx)) {
 			var newest *apiset.Set
 			refreshing, s := request.Derive(ctx)
 			s.RefreshAPISet = func(ctx context.Context) { newest = c.Refresh(ctx) }
@@ -42,13 +42,13 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 			r = c.resolveAgain(r, newest)
 		}
 		for range maxReturns {
-			op := requestinfo.From(r.Context())
+			op := requestinfo.FromContext(r.Context())
 			if op.Target == nil || !op.Target.Custom() {
 				break
 			}
-			op.Returns() // the handler may return the request
+			op.AllowRetry() // the handler may return the request
 			limited.ServeHTTP(w, r)
-			if !op.Returned() {
+			if !op.RetryRequested() {
 				return
 			}
 			r = c.resolveAgain(r, c.Refresh(ctx))
@@ -73,7 +73,7 @@ func (c *Config) resolveAgain(r *http.Request, kinds *apiset.Set) *http.Request 
 // and passes on all other requests.
 func (c *Config) withAPISetRefresh(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if refresh := request.From(r.Context()).RefreshAPISet; refresh != nil {
+		if refresh := request.FromContext(r.Context()).RefreshAPISet; refresh != nil {
 			refresh(r.Context())
 			return
 		}

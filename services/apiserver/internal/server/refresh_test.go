@@ -44,7 +44,7 @@ func (d *refreshFixture) Authenticate(r *http.Request) (*request.User, error) {
 type recordingAuthorizer struct{ d *refreshFixture }
 
 func (a recordingAuthorizer) Authorize(ctx context.Context, of *authz.Attributes) (authz.Decision, string, error) {
-	a.d.authorized = requestinfo.From(ctx)
+	a.d.authorized = requestinfo.FromContext(ctx)
 	if of.User.Name == "mallory" {
 		return authz.Deny, "", nil
 	}
@@ -75,7 +75,7 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 	d := &refreshFixture{}
 	d.Handler, err = server.Handler(server.Config{
 		Mux: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d.executed = requestinfo.From(r.Context())
+			d.executed = requestinfo.FromContext(r.Context())
 			if d.during != nil {
 				d.during(r)
 			}
@@ -193,7 +193,7 @@ func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 				t.Errorf("%s: executed request info differs from the authorized one", test.path)
 			}
 			if done <= test.returns {
-				d.executed.Return()
+				d.executed.Retry()
 			}
 		}
 		if code := d.send("alice", test.path); code != 200 || done != test.done || int(d.refreshes.Load()) != test.looked {

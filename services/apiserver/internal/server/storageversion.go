@@ -19,7 +19,7 @@ func (c *Config) withStorageVersion(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := requestinfo.From(r.Context())
+		op := requestinfo.FromContext(r.Context())
 		if !op.IsResource || !op.Writes() || registersStorageVersions(op) {
 			next.ServeHTTP(w, r)
 			return

@@ -54,7 +54,7 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 // server itself that its readiness depends on (State.Startup), so that no policy can prevent the
 // server from starting.
 func candidates(ctx context.Context, c *Config, policies *policySet, r *admission.Request) ([]matcher.Candidate[*boundPolicy], error) {
-	if exempt(r) || request.From(ctx).Startup {
+	if exempt(r) || request.FromContext(ctx).Startup {
 		return nil, nil
 	}
 	// Ready is called twice: waitForWrites may have loaded the policies.

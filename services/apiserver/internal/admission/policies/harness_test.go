@@ -119,7 +119,7 @@ func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.Res
 	prefixes := map[string]bool{}
 	var resources []watchcache.ResourceConfig
 	for _, k := range catalog.Kinds() {
-		if k.Virtual || prefixes[k.Stored.Prefix] || k.Stored.To != nil {
+		if k.Virtual || prefixes[k.Stored.Prefix] || k.Stored.ToStored != nil {
 			continue
 		}
 		prefixes[k.Stored.Prefix] = true

@@ -130,7 +130,7 @@ func (f *fixture) lookup(name string) (size int) {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
 	ctx := requesttest.WithInfo(f.t.Context(), &requestinfo.Info{Verb: "create"})
-	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { f.charged += n; return !f.busy }}
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { f.charged += n; return !f.busy }}
 	found, err := f.params.forBinding(ctx, f.kind, referenceOf(ref), "default")
 	if f.busy && apierrors.IsTooManyRequests(err) {
 		return -1

@@ -87,7 +87,7 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 	f := start(t, mutatingConfiguration("a", server.clientConfig("/")))
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	var events []string
-	request.From(ctx).Work = &requesttest.Work{
+	request.FromContext(ctx).Work = &requesttest.Work{
 		OnSuspend: func() func() {
 			events = append(events, "suspend")
 			return func() { events = append(events, "resume") }

@@ -61,7 +61,7 @@ func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hoo
 	begin := time.Now()
 	changed, err := p.apply(ctx, h, r, presentation, view)
 	audit.From(ctx).Spent(audit.MutatingWebhook, time.Since(begin))
-	request.From(ctx).Waits.Add(time.Since(begin))
+	request.FromContext(ctx).Waits.Add(time.Since(begin))
 	p.observe(h, r, begin, err)
 	if changed {
 		reinvocation.Changed()

@@ -125,7 +125,7 @@ func NewValidating(c Config) (*Validating, error) {
 
 // candidates returns the hooks whose rules match a request.
 func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]matcher.Candidate[*hook], error) {
-	if matcher.Exempt(r) || request.From(ctx).Startup {
+	if matcher.Exempt(r) || request.FromContext(ctx).Startup {
 		return nil, nil
 	}
 	ready := d.Ready()

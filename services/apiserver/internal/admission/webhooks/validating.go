@@ -54,7 +54,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 			panic(c.panicked) // in the goroutine of the request, which recovers
 		}
 	}
-	request.From(ctx).Waits.Add(time.Since(begin))
+	request.FromContext(ctx).Waits.Add(time.Since(begin))
 	return p.firstError(ctx, calls, r)
 }
 

@@ -56,7 +56,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	deadlines, begun := make(chan context.CancelFunc, 8), make(chan bool, 8)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := requesttest.WithInfo(requesttest.WithUser((&requesttest.Work{OnStarted: func() { begun <- true }}).With(life), eve), &requestinfo.Info{Verb: "get", IsResource: true})
-		request.From(ctx).Lifetime = ctx
+		request.FromContext(ctx).Lifetime = ctx
 		ctx, end := context.WithCancel(ctx) // like a deadline
 		defer end()
 		deadlines <- end

@@ -74,10 +74,10 @@ func served(k *registry.Kind) decoder {
 		if k.Default != nil {
 			k.Default(obj)
 		}
-		if k.Stored.To == nil {
+		if k.Stored.ToStored == nil {
 			return obj, nil
 		}
-		return k.Stored.To(obj)
+		return k.Stored.ToStored(obj)
 	}
 }
 

@@ -6,7 +6,7 @@
 // Reading it fails with an error that names the version.
 //
 // Values of the storage version may lack fields that newer servers always store, such as the list
-// of a service's addresses. registry.Kind.Read fills those.
+// of a service's addresses. registry.Kind.AfterDecode fills those.
 //
 // Package encryption calls Convert right after it decrypts a value. So the watch cache, reads,
 // writes, admission and the server's controllers see only values of the storage version. The next

@@ -30,7 +30,7 @@ func ingress(old *networkingv1beta1.Ingress) (*networkingv1.Ingress, error) {
 		}
 		for p := range http.Paths {
 			http.Paths[p].Backend.Service = backendService(&old.Spec.Rules[r].HTTP.Paths[p].Backend)
-			declare.FillPtr(&http.Paths[p].PathType, networkingv1.PathTypeImplementationSpecific)
+			declare.SetDefaultPtr(&http.Paths[p].PathType, networkingv1.PathTypeImplementationSpecific)
 		}
 	}
 	return i, nil

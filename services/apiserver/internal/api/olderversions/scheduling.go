@@ -16,7 +16,7 @@ const defaultShares = 30
 // mean the default.
 func priorityLevelOfBeta2(old *flowcontrolv1beta2.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
 	if l := old.Spec.Limited; l != nil {
-		declare.Fill(&l.AssuredConcurrencyShares, defaultShares)
+		declare.SetDefault(&l.AssuredConcurrencyShares, defaultShares)
 	}
 	out := &flowcontrolv1.PriorityLevelConfiguration{}
 	return out, sameNumbers(old, out)
@@ -27,7 +27,7 @@ func priorityLevelOfBeta2(old *flowcontrolv1beta2.PriorityLevelConfiguration) (*
 func priorityLevelOfBeta3(old *flowcontrolv1beta3.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
 	_, zero := old.Annotations[flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
 	if l := old.Spec.Limited; l != nil && !zero {
-		declare.Fill(&l.NominalConcurrencyShares, defaultShares)
+		declare.SetDefault(&l.NominalConcurrencyShares, defaultShares)
 	}
 	delete(old.Annotations, flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey)
 	out := &flowcontrolv1.PriorityLevelConfiguration{}

@@ -32,10 +32,10 @@ func fillValidatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfigur
 
 // fillWebhook sets the defaults of admissionregistration.k8s.io/v1beta1.
 func fillWebhook(failure **admissionregistrationv1.FailurePolicyType, match **admissionregistrationv1.MatchPolicyType, effects **admissionregistrationv1.SideEffectClass, timeout **int32, reviews *[]string) {
-	declare.FillPtr(failure, admissionregistrationv1.Ignore)
-	declare.FillPtr(match, admissionregistrationv1.Exact)
-	declare.FillPtr(effects, admissionregistrationv1.SideEffectClassUnknown)
-	declare.FillPtr(timeout, 30)
+	declare.SetDefaultPtr(failure, admissionregistrationv1.Ignore)
+	declare.SetDefaultPtr(match, admissionregistrationv1.Exact)
+	declare.SetDefaultPtr(effects, admissionregistrationv1.SideEffectClassUnknown)
+	declare.SetDefaultPtr(timeout, 30)
 	if len(*reviews) == 0 {
 		*reviews = []string{"v1beta1"}
 	}
@@ -43,7 +43,7 @@ func fillWebhook(failure **admissionregistrationv1.FailurePolicyType, match **ad
 
 func fillPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	if p := b.Spec.ParamRef; p != nil {
-		declare.FillPtr(&p.ParameterNotFoundAction, admissionregistrationv1.DenyAction)
+		declare.SetDefaultPtr(&p.ParameterNotFoundAction, admissionregistrationv1.DenyAction)
 	}
 }
 
@@ -57,7 +57,7 @@ func fillSigningRequest(r *certificatesv1.CertificateSigningRequest) {
 		r.Spec.SignerName = signerOf(r.Spec.Request, r.Spec.Usages)
 	}
 	for i := range r.Status.Conditions {
-		declare.Fill(&r.Status.Conditions[i].Status, corev1.ConditionTrue)
+		declare.SetDefault(&r.Status.Conditions[i].Status, corev1.ConditionTrue)
 	}
 }
 

@@ -33,7 +33,7 @@ func fillReplicaSet(r *appsv1.ReplicaSet) {
 }
 
 func fillStatefulSet(s *appsv1.StatefulSet) {
-	declare.Fill(&s.Spec.UpdateStrategy.Type, appsv1.OnDeleteStatefulSetStrategyType)
+	declare.SetDefault(&s.Spec.UpdateStrategy.Type, appsv1.OnDeleteStatefulSetStrategyType)
 	fillFromTemplate(&s.ObjectMeta, &s.Spec.Selector, &s.Spec.Template)
 }
 
@@ -43,7 +43,7 @@ func daemonSet(old *extensionsv1beta1.DaemonSet) (*appsv1.DaemonSet, error) {
 		return nil, err
 	}
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, appsv1.DeprecatedTemplateGeneration, strconv.FormatInt(old.Spec.TemplateGeneration, 10))
-	declare.Fill(&d.Spec.UpdateStrategy.Type, appsv1.OnDeleteDaemonSetStrategyType)
+	declare.SetDefault(&d.Spec.UpdateStrategy.Type, appsv1.OnDeleteDaemonSetStrategyType)
 	fillFromTemplate(&d.ObjectMeta, &d.Spec.Selector, &d.Spec.Template)
 	return d, nil
 }
@@ -56,16 +56,16 @@ func deploymentOfExtensions(old *extensionsv1beta1.Deployment) (*appsv1.Deployme
 		return nil, err
 	}
 	strategy := &d.Spec.Strategy
-	declare.Fill(&strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	declare.SetDefault(&strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
 	if strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
-		declare.FillPtr(&strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		declare.SetDefaultPtr(&strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
 	}
 	if u := strategy.RollingUpdate; u != nil {
-		declare.FillPtr(&u.MaxUnavailable, intstr.FromInt32(1))
-		declare.FillPtr(&u.MaxSurge, intstr.FromInt32(1))
+		declare.SetDefaultPtr(&u.MaxUnavailable, intstr.FromInt32(1))
+		declare.SetDefaultPtr(&u.MaxSurge, intstr.FromInt32(1))
 	}
-	declare.FillPtr(&d.Spec.ProgressDeadlineSeconds, math.MaxInt32)
-	declare.FillPtr(&d.Spec.RevisionHistoryLimit, math.MaxInt32)
+	declare.SetDefaultPtr(&d.Spec.ProgressDeadlineSeconds, math.MaxInt32)
+	declare.SetDefaultPtr(&d.Spec.RevisionHistoryLimit, math.MaxInt32)
 	return d, nil
 }
 
@@ -76,7 +76,7 @@ func deploymentOfBeta1(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, e
 	if err != nil {
 		return nil, err
 	}
-	declare.FillPtr(&d.Spec.RevisionHistoryLimit, 2)
+	declare.SetDefaultPtr(&d.Spec.RevisionHistoryLimit, 2)
 	return d, nil
 }
 

@@ -47,7 +47,7 @@ func send(t *testing.T, h http.Handler, path, accept string, rests bool, back er
 	t.Helper()
 	ctx, leave := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{}))
 	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
-	request.From(ctx).Work = &requesttest.Work{
+	request.FromContext(ctx).Work = &requesttest.Work{
 		OnSuspend: func() func() { c.suspended.Store(true); return func() { c.suspended.Store(false) } },
 		OnReleaseSeats: func(begun bool) (func() error, bool) {
 			if begun {

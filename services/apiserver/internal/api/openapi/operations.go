@@ -273,7 +273,7 @@ func (c *kindDescriber) object() (ops []operation) {
 		op := c.base(http.MethodDelete, "delete", c.id("delete", k.Kind), "delete "+noun(k.Kind))
 		op.parameters, op.body, op.bodyOptional = c.params.remove, modelOf(&metav1.DeleteOptions{}), true
 		op.result, op.codes = modelOf(&metav1.Status{}), []int{http.StatusOK, http.StatusAccepted}
-		if k.Delete.ReturnObject && !k.Delete.TwoSteps { // Kubernetes documents a Status for namespaces
+		if k.Delete.ReturnObject && !k.Delete.TwoPhase { // Kubernetes documents a Status for namespaces
 			op.result = c.own()
 		}
 		ops = append(ops, op)

@@ -53,17 +53,17 @@ type Info struct {
 	Collection bool
 	// WatchPath reports whether the path has the deprecated prefix watch.
 	WatchPath bool
-	// Beyond holds the path segments below a subresource that accepts all paths below it.
-	Beyond []string
+	// Subpath holds the path segments below a subresource that accepts all paths below it.
+	Subpath []string
 	// EmptyNamespace reports whether the path has a namespace segment that is empty. Lists, watches
 	// and deletions of such a path cover all namespaces.
 	EmptyNamespace bool
-	// Hollow reports whether a path segment is empty that holds the name of a group, version,
+	// HasEmptySegment reports whether a path segment is empty that holds the name of a group, version,
 	// namespace, resource, object or subresource.
-	Hollow bool
-	// mayReturn reports whether the caller of Resolve accepts the operation back. returned reports
-	// whether Return has been called.
-	mayReturn, returned bool
+	HasEmptySegment bool
+	// retryAllowed reports whether the caller of Resolve accepts the operation back. retryRequested reports
+	// whether Retry has been called.
+	retryAllowed, retryRequested bool
 	// Delegate is the server that serves the group version or the resource if this server does
 	// not. Then Target is nil.
 	Delegate http.Handler
@@ -85,19 +85,19 @@ func (i *Info) GroupVersion() (gv schema.GroupVersion, ok bool) {
 // longRunningSubresources holds the subresources that are long-running on any server.
 var longRunningSubresources = map[string]bool{"attach": true, "exec": true, "proxy": true, "log": true, "portforward": true}
 
-// Returns allows the operation to be given back with Return. The caller checks Returned afterwards
+// AllowRetry allows the operation to be given back with Retry. The caller checks RetryRequested afterwards
 // and resolves the request again.
-func (i *Info) Returns() { i.mayReturn = true }
+func (i *Info) AllowRetry() { i.retryAllowed = true }
 
-// Return gives back an operation that had no effect and no response because its target is no longer
-// served as it was. It returns false if the caller of Resolve has not called Returns.
-func (i *Info) Return() bool {
-	i.returned = i.mayReturn
-	return i.returned
+// Retry gives back an operation that had no effect and no response because its target is no longer
+// served as it was. It returns false if the caller of Resolve has not called AllowRetry.
+func (i *Info) Retry() bool {
+	i.retryRequested = i.retryAllowed
+	return i.retryRequested
 }
 
-// Returned reports whether Return has given the operation back.
-func (i *Info) Returned() bool { return i.returned }
+// RetryRequested reports whether Retry has given the operation back.
+func (i *Info) RetryRequested() bool { return i.retryRequested }
 
 // GVR returns the resource that the path names.
 func (i *Info) GVR() schema.GroupVersionResource {
@@ -135,9 +135,9 @@ func (i *Info) Writes() bool {
 	return false
 }
 
-// Form returns the method and, for a resource path, the pattern of the path. The pattern has
+// Pattern returns the method and, for a resource path, the pattern of the path. The pattern has
 // placeholders for the namespace and the name to limit the number of distinct values.
-func (i *Info) Form() string {
+func (i *Info) Pattern() string {
 	if !i.IsResource {
 		return i.Method
 	}
@@ -162,8 +162,8 @@ func (i *Info) Form() string {
 	return b.String()
 }
 
-// On returns the same operation on another object of the same kind.
-func (i *Info) On(namespace, name string) *Info {
+// ForObject returns the same operation on another object of the same kind.
+func (i *Info) ForObject(namespace, name string) *Info {
 	other := *i
 	other.Namespace = namespace
 	other.Name = name
@@ -210,7 +210,7 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	p := i.parseTarget(parts)
 	i.WatchPath = p.prefix == "watch"
 	p.hasEmptySegment = p.hasEmptySegment || empty || i.Version == ""
-	i.Hollow = p.hasEmptySegment
+	i.HasEmptySegment = p.hasEmptySegment
 	i.setCollectionVerb(r, p)
 	i.setTarget(p)
 	return i
@@ -282,7 +282,7 @@ func (i *Info) setCollectionVerb(r *http.Request, p target) {
 	if Truthy(q, "watch") {
 		i.Verb = "watch"
 	}
-	if strings.Contains(i.FieldSelector, "metadata.name") && !i.Crowded() && i.validOptions() {
+	if strings.Contains(i.FieldSelector, "metadata.name") && !i.TooManySelectorTerms() && i.validOptions() {
 		if selector, err := i.selectors.Fields(); err == nil {
 			if name, ok := selector.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
 				i.Name = name
@@ -317,11 +317,11 @@ func (i *Info) setTarget(p target) {
 	}
 	if len(p.segments) > 2 {
 		sub := kind.Subresource(p.segments[2])
-		if sub == nil || p.prefix != "" || len(p.segments) > 3 && !sub.Deep {
+		if sub == nil || p.prefix != "" || len(p.segments) > 3 && !sub.AllowSubpaths {
 			return
 		}
 		i.Sub = sub
-		i.Beyond = p.segments[3:]
+		i.Subpath = p.segments[3:]
 	}
 	i.Target = kind
 }

@@ -118,8 +118,8 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s %s: got %q, want %q", c.method, c.path, got, c.want)
 		}
 	}
-	if o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds); !slices.Equal(o.Beyond, []string{"x", "", "y"}) {
-		t.Errorf("got proxied path %q, want %v", o.Beyond, []string{"x", "", "y"})
+	if o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds); !slices.Equal(o.Subpath, []string{"x", "", "y"}) {
+		t.Errorf("got proxied path %q, want %v", o.Subpath, []string{"x", "", "y"})
 	}
 }
 
@@ -158,7 +158,7 @@ func spelled(o *requestinfo.Info, old bool) string {
 	if o.Sub != nil {
 		path += "/" + o.Sub.Name
 	}
-	return strings.TrimRight(strings.Join(append([]string{path}, o.Beyond...), "/"), "/")
+	return strings.TrimRight(strings.Join(append([]string{path}, o.Subpath...), "/"), "/")
 }
 
 // checkOperation compares the executed with the authorized operation.

@@ -12,9 +12,9 @@ import (
 // requirement is matched against every object and every watch event.
 const MaxRequirements = 1000
 
-// Crowded reports whether the selectors exceed MaxRequirements. Such a request is rejected without
+// TooManySelectorTerms reports whether the selectors exceed MaxRequirements. Such a request is rejected without
 // parsing the selectors, before it is authorized.
-func (i *Info) Crowded() bool {
+func (i *Info) TooManySelectorTerms() bool {
 	return requirements(MaxRequirements, i.FieldSelector, i.LabelSelector) > MaxRequirements
 }
 
@@ -52,7 +52,7 @@ func requirements(limit int, selectors ...string) (n int) {
 type Selectors struct {
 	label, field string
 
-	readLabels, readFields sync.Once
+	labelsOnce, fieldsOnce sync.Once
 	labels                 labels.Selector
 	fields                 fields.Selector
 	labelsErr, fieldsErr   error
@@ -60,13 +60,13 @@ type Selectors struct {
 
 // Labels returns the parsed label selector.
 func (s *Selectors) Labels() (labels.Selector, error) {
-	s.readLabels.Do(func() { s.labels, s.labelsErr = labels.Parse(s.label) })
+	s.labelsOnce.Do(func() { s.labels, s.labelsErr = labels.Parse(s.label) })
 	return s.labels, s.labelsErr
 }
 
 // Fields returns the parsed field selector, with field names as the client sent them.
 func (s *Selectors) Fields() (fields.Selector, error) {
-	s.readFields.Do(func() { s.fields, s.fieldsErr = fields.ParseSelector(s.field) })
+	s.fieldsOnce.Do(func() { s.fields, s.fieldsErr = fields.ParseSelector(s.field) })
 	return s.fields, s.fieldsErr
 }
 

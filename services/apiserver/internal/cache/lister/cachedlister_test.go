@@ -141,7 +141,7 @@ func (r *fixture) read(ctx context.Context, namespace string, visit func()) (nam
 	r.decoded = 0
 	r.weighed = nil
 	ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create"})
-	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy }}
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy }}
 	err = r.cached.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
 		if len(lr.Spec.Limits) != 1 || lr.Annotations != nil {
 			r.t.Errorf("%s: %d limits, annotations %v", lr.Name, len(lr.Spec.Limits), lr.Annotations)

@@ -73,7 +73,7 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 			byPrefix[k.Stored.Prefix] = rec
 		}
 		version := k.GVR().GroupVersion()
-		if k.Stored.To == nil { // stored as served, or in the version that it names
+		if k.Stored.ToStored == nil { // stored as served, or in the version that it names
 			rec.encoding = version.String()
 		}
 		if !k.Stored.Version.Empty() {

@@ -118,7 +118,7 @@ func TestRequestIsSuspendedDuringConversion(t *testing.T) {
 	var suspended, suspendedDuringCall atomic.Int64
 	s.change = func(*review) { suspendedDuringCall.Store(suspended.Load()) }
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
-	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended.Add(1); return func() { suspended.Add(-1) } }}
+	request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended.Add(1); return func() { suspended.Add(-1) } }}
 	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
 		t.Fatal(err)
 	}

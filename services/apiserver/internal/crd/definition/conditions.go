@@ -106,7 +106,7 @@ func established(d *v1.CustomResourceDefinition, v Verdict) *v1.CustomResourceDe
 func hasInvalidCABundle(d *v1.CustomResourceDefinition) bool {
 	c := d.Spec.Conversion
 	return c != nil && c.Webhook != nil && c.Webhook.ClientConfig != nil && len(c.Webhook.ClientConfig.CABundle) > 0 &&
-		validate.BrokenCABundle(c.Webhook.ClientConfig.CABundle) != nil
+		validate.CheckCABundle(c.Webhook.ClientConfig.CABundle) != nil
 }
 
 func approved(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {

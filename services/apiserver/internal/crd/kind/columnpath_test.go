@@ -75,7 +75,7 @@ func TestColumnsOfLargeObjects(t *testing.T) {
 		for i := range 100 {
 			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: "string", JSONPath: path})
 		}
-		cells, err := columnsKind(t, columns).Document.Row(doc, func() (registry.Object, error) { return atomicType(t, doc), nil })
+		cells, err := columnsKind(t, columns).Document.TableRow(doc, func() (registry.Object, error) { return atomicType(t, doc), nil })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -141,7 +141,7 @@ func TestRowsMatchDecodedObjects(t *testing.T) {
 		for range 40 {
 			doc := appendObject(nil, r, 0)
 			obj := atomicType(t, doc)
-			got, err := k.Document.Row(doc, func() (registry.Object, error) { decoded++; return obj, nil })
+			got, err := k.Document.TableRow(doc, func() (registry.Object, error) { decoded++; return obj, nil })
 			if err != nil {
 				t.Fatalf("seed %d, round %d: %s: %v", seed, round, doc, err)
 			}
@@ -170,7 +170,7 @@ func TestSimpleColumnsNeedNoObject(t *testing.T) {
 	} {
 		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
 		decoded := false
-		got, err := k.Document.Row(doc, func() (registry.Object, error) { decoded = true; return atomicType(t, doc), nil })
+		got, err := k.Document.TableRow(doc, func() (registry.Object, error) { decoded = true; return atomicType(t, doc), nil })
 		if err != nil || decoded != needs {
 			t.Errorf("%s: got decoded %t, want %t (%v)", path, decoded, needs, err)
 		}
@@ -187,7 +187,7 @@ func BenchmarkRow(b *testing.B) {
 		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
 	})
 	for b.Loop() {
-		if _, err := k.Document.Row(doc, nil); err != nil {
+		if _, err := k.Document.TableRow(doc, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

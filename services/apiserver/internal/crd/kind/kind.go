@@ -60,7 +60,7 @@ func (m *Maker) All(d *CRD) []*registry.Kind {
 		}
 	}
 	for _, k := range kinds {
-		k.Unserved = unserved
+		k.UnservedVersions = unserved
 	}
 	return kinds
 }
@@ -139,15 +139,15 @@ func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 		Names: registry.Names{
 			Group: d.Spec.Group, Version: v.Name, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, List: names.ListKind,
 			ShortNames: names.ShortNames, Categories: names.Categories,
-			Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped, AnyFinalizer: true, NamespaceRequired: true,
+			Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped, AllowUnqualifiedFinalizers: true, NamespaceRequired: true,
 		},
 		New:     func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
 		Stored: registry.StorageForm{
 			Prefix: d.Spec.Group + "/" + names.Plural, Version: schema.GroupVersion{Group: d.Spec.Group, Version: storageVersion(d)}, JSON: true,
 		},
-		Create: registry.Create{AtName: true},
-		Update: registry.Update{Generation: true, NeedsVersion: true},
+		Create: registry.Create{NamedCreate: true},
+		Update: registry.Update{Generation: true, RequireResourceVersion: true},
 		Delete: registry.Delete{NoTable: true},
 		Presentation: registry.Presentation{
 			Columns: table.columns, Deprecated: deprecation(d, v), DeprecatedAlways: true,
@@ -156,7 +156,7 @@ func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 	}
 	if d.HasCondition(apiextensionsv1.Terminating) {
 		k.Presentation.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
-		k.Create.Closed = "create not allowed while custom resource definition is terminating"
+		k.Create.DisabledReason = "create not allowed while custom resource definition is terminating"
 	}
 	fields := v.SelectableFields
 	if m.NoSelectableFields {
@@ -166,7 +166,7 @@ func (m *Maker) version(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 		k.Presentation.Selectable = append(k.Presentation.Selectable, registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
 	}
 	k.Document, k.MergeType = s.document(), s.mergeType
-	k.Document.Row = table.row
+	k.Document.TableRow = table.row
 	s.subresources(k)
 	k.Parts = parts(k.HasStatus())
 	k.Create.Warnings = func(o registry.Object) []string { return finalizerWarnings(o.GetFinalizers(), nil) }

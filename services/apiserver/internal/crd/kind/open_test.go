@@ -67,8 +67,8 @@ func TestOpenMatchesServe(t *testing.T) {
 		for _, k := range versions(t, strategy) {
 			for name, text := range stored {
 				t.Run(string(strategy)+" "+k.Version+" "+name, func(t *testing.T) {
-					want, wantErr := k.Document.Serve(t.Context(), [][]byte{[]byte(text)})
-					d, err := k.Document.Open(t.Context(), []byte(text))
+					want, wantErr := k.Document.ToServed(t.Context(), [][]byte{[]byte(text)})
+					d, err := k.Document.ParseServed(t.Context(), []byte(text))
 					if wantErr != nil || err != nil {
 						if wantErr == nil || err == nil || wantErr.Error() != err.Error() {
 							t.Fatalf("Open(%s) = %v, want error %v", text, err, wantErr)

@@ -92,7 +92,7 @@ func newVersionSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomReso
 // document returns what the server needs to read and write objects of this version.
 func (s *versionSchema) document() *registry.Document {
 	return &registry.Document{
-		Shape: s.shape, Weight: s.weight, Serve: s.serve, Open: s.open, Store: s.store, Convert: s.convertDocuments, Validate: s.validate, Remote: s.converter != nil && len(s.versions) > 1,
+		Normalize: s.shape, EstimateCost: s.weight, ToServed: s.serve, ParseServed: s.open, ToStored: s.store, Convert: s.convertDocuments, Validate: s.validate, ConversionWebhook: s.converter != nil && len(s.versions) > 1,
 	}
 }
 
@@ -112,14 +112,14 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	if err != nil {
 		return unreadable(err)
 	}
-	d, err := tape.Parse(w.Text)
+	d, err := tape.Parse(w.JSON)
 	if err != nil {
 		return unreadable(err)
 	}
 	defer d.Release()
 	var old *tape.Doc
-	if w.Old != nil {
-		if old, err = tape.Parse(w.Old); err != nil {
+	if w.OldJSON != nil {
+		if old, err = tape.Parse(w.OldJSON); err != nil {
 			return unreadable(err)
 		}
 		defer old.Release()
@@ -127,9 +127,9 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	var report schema.Report
 	ratchets := !s.maker.Rules.NoRatcheting
 	if w.Subresource == "status" {
-		report = p.CheckStatus(d, old, ratchets, w.OnCostly)
+		report = p.CheckStatus(d, old, ratchets, w.BeforeCostlyRules)
 	} else {
-		report = p.Check(d, old, ratchets, w.OnCostly)
+		report = p.Check(d, old, ratchets, w.BeforeCostlyRules)
 	}
 	if old != nil && ratchets {
 		s.maker.Rules.Metrics.Compared(report.Compared)
@@ -139,11 +139,11 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	if err != nil {
 		return append(errs, unreadable(err)...)
 	}
-	if blocked := schema.Blocking(slices.Concat(w.Found, errs)); blocked != nil {
+	if blocked := schema.Blocking(slices.Concat(w.MetadataErrors, errs)); blocked != nil {
 		if r != nil {
 			errs = append(errs, blocked)
 		}
 		return errs
 	}
-	return append(errs, r.Evaluate(ctx, d, old, w.Warn, w.OnCostly)...)
+	return append(errs, r.Evaluate(ctx, d, old, w.Warn, w.BeforeCostlyRules)...)
 }

@@ -31,13 +31,13 @@ func (s *versionSchema) shape(raw []byte, o registry.DocumentOptions) (out regis
 	if d.Kind(tape.Root) != tape.Object {
 		return out, errNoObject
 	}
-	if o.Unknown {
+	if o.ReportUnknown {
 		out.Duplicates = d.Duplicates() // cleaning removes them
 	}
-	if d, out.Unknown, err = cleanMetadata(d, o.Unknown); err != nil {
+	if d, out.Unknown, err = cleanMetadata(d, o.ReportUnknown); err != nil {
 		return out, err
 	}
-	if o.Foreign {
+	if o.OtherVersion {
 		other := s.schemaOf(d)
 		if other == nil {
 			out.Doc = d.Raw()
@@ -47,7 +47,7 @@ func (s *versionSchema) shape(raw []byte, o registry.DocumentOptions) (out regis
 			return out, err
 		}
 	}
-	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls})
+	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.ReportUnknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls})
 	if err != nil {
 		return out, err
 	}

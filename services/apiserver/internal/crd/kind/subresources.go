@@ -34,10 +34,10 @@ func nestedInt(o registry.Object, p string) (int64, bool) {
 func (s *versionSchema) scaleOf() *registry.Scale {
 	spec, status := s.scale.SpecReplicasPath, s.scale.StatusReplicasPath
 	return &registry.Scale{
-		ObjectRules: true,
-		Columns:     registry.ScaleColumns{Desired: "Number of desired replicas", Available: "Number of actual replicas", AgeType: "date"},
-		Path:        splitPath(spec), Unconditional: true, Versions: s.replicasPaths(),
-		Missing: func(o registry.Object) error {
+		ValidatedWithObject: true,
+		Columns:             registry.ScaleColumns{Desired: "Number of desired replicas", Available: "Number of actual replicas", AgeType: "date"},
+		Path:                splitPath(spec), AllowUnconditionalUpdate: true, Versions: s.replicasPaths(),
+		Validate: func(o registry.Object) error {
 			if _, ok := nestedInt(o, spec); !ok {
 				return fmt.Errorf("the spec replicas field %q does not exist", spec)
 			}

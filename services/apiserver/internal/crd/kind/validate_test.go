@@ -44,7 +44,7 @@ func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
 	spec, status := ".spec.n: Invalid value: -1: should be a non-negative integer", ".status.n: Invalid value: -2: should be a non-negative integer"
 	for sub, want := range map[string][]string{"": {spec, status}, "scale": {spec, status}, "status": {status}} {
-		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{Object: atomicType(t, []byte(text)), Text: []byte(text), Old: []byte(`{"spec":{"n":-1}}`), Subresource: sub})
+		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{Object: atomicType(t, []byte(text)), JSON: []byte(text), OldJSON: []byte(`{"spec":{"n":-1}}`), Subresource: sub})
 		expectErrors(t, sub, errs, want)
 	}
 }
@@ -74,7 +74,7 @@ func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 		`{"apiVersion":"example.com/v2","kind":"Gadget","a":"x","b":"y"}`: "[]",
 		`{"apiVersion":"other.com/v2","kind":"Widget","a":"x","b":"y"}`:   "[]",
 	} {
-		shaped, err := k.Document.Shape([]byte(text), registry.DocumentOptions{Unknown: true, Foreign: true})
+		shaped, err := k.Document.Normalize([]byte(text), registry.DocumentOptions{ReportUnknown: true, OtherVersion: true})
 		if got := fmt.Sprint(shaped.Unknown); err != nil || got != want {
 			t.Errorf("Shape(%s): got unknown fields %s, error %v; want %s", text, got, err, want)
 		}

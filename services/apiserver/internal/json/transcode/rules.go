@@ -25,11 +25,11 @@ type Rule struct {
 // objects that a program cannot write anyway.
 func Rules(all ...Rule) func() []Rule { return func() []Rule { return all } }
 
-// Filled returns the rule that messages of a type have the given fields, by JSON name.
-func Filled[T any](set ...string) Rule { return Rule{Of: reflect.TypeFor[T](), Set: set} }
+// FieldsSet returns the rule that messages of a type have the given fields, by JSON name.
+func FieldsSet[T any](set ...string) Rule { return Rule{Of: reflect.TypeFor[T](), Set: set} }
 
-// Checked returns the rule that the given fields of a type, by JSON name, pass a check.
-func Checked[T any](check func([4][]byte) bool, fields ...string) Rule {
+// FieldsPass returns the rule that the given fields of a type, by JSON name, pass a check.
+func FieldsPass[T any](check func([4][]byte) bool, fields ...string) Rule {
 	return Rule{Of: reflect.TypeFor[T](), Fields: fields, Check: check}
 }
 

@@ -125,7 +125,7 @@ func (f *Fields) Family(kinds []*registry.Kind) *Family {
 	versions := map[string]*view{}
 	for _, k := range kinds {
 		out.views[k] = f.add(k, versions)
-		for _, u := range k.Unserved {
+		for _, u := range k.UnservedVersions {
 			f.add(u, versions)
 		}
 	}

@@ -43,13 +43,13 @@ type typedRepresentation struct{ kind *registry.Kind }
 func (f typedRepresentation) convert(_ context.Context, obj registry.Object, to *view) (registry.Object, error) {
 	obj = obj.DeepCopyObject().(registry.Object)
 	var err error
-	if f.kind.Stored.To != nil {
-		if obj, err = f.kind.Stored.To(obj); err != nil {
+	if f.kind.Stored.ToStored != nil {
+		if obj, err = f.kind.Stored.ToStored(obj); err != nil {
 			return nil, err
 		}
 	}
-	if to.kind.Stored.From != nil {
-		if obj, err = to.kind.Stored.From(obj); err != nil {
+	if to.kind.Stored.FromStored != nil {
+		if obj, err = to.kind.Stored.FromStored(obj); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +101,7 @@ func (f documentRepresentation) complete(obj registry.Object) (registry.Object, 
 	if err != nil {
 		return nil, err
 	}
-	s, err := f.kind.Document.Shape(raw, registry.DocumentOptions{KeepNulls: true})
+	s, err := f.kind.Document.Normalize(raw, registry.DocumentOptions{KeepNulls: true})
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}

@@ -24,46 +24,46 @@ type pointer[T any] interface {
 // New returns an empty value of a Go type: New[appsv1.Deployment].
 func New[T any, P pointer[T]]() runtime.Object { return P(new(T)) }
 
-// Do adapts a rule for one Go type to a rule for objects. Like all adapters in this package, it
+// Adapt adapts a rule for one Go type to a rule for objects. Like all adapters in this package, it
 // panics if the object has another type, so that no rule is skipped because of a programming
 // error.
-func Do[T registry.Object](f func(T)) func(registry.Object) {
+func Adapt[T registry.Object](f func(T)) func(registry.Object) {
 	return func(o registry.Object) { f(o.(T)) }
 }
 
-// Change adapts a rule that takes the new and the live object.
-func Change[T registry.Object](f func(obj, old T)) func(obj, old registry.Object) {
+// AdaptUpdate adapts a rule that takes the new and the live object.
+func AdaptUpdate[T registry.Object](f func(obj, old T)) func(obj, old registry.Object) {
 	return func(obj, old registry.Object) { f(obj.(T), old.(T)) }
 }
 
-// Get adapts a rule that takes an object and returns a result.
-func Get[T registry.Object, R any](f func(T) R) func(registry.Object) R {
+// AdaptResult adapts a rule that takes an object and returns a result.
+func AdaptResult[T registry.Object, R any](f func(T) R) func(registry.Object) R {
 	return func(o registry.Object) R { return f(o.(T)) }
 }
 
-// GetChange adapts a rule that takes the new and the live object and returns a result.
-func GetChange[T registry.Object, R any](f func(obj, old T) R) func(obj, old registry.Object) R {
+// AdaptUpdateResult adapts a rule that takes the new and the live object and returns a result.
+func AdaptUpdateResult[T registry.Object, R any](f func(obj, old T) R) func(obj, old registry.Object) R {
 	return func(obj, old registry.Object) R { return f(obj.(T), old.(T)) }
 }
 
-// Rules adapts validation rules for one Go type to rules for objects.
-func Rules[T registry.Object](rules func(at validate.At, obj T)) func(registry.Object) field.ErrorList {
+// AdaptValidation adapts validation rules for one Go type to rules for objects.
+func AdaptValidation[T registry.Object](rules func(fldPath validate.Path, obj T)) func(registry.Object) field.ErrorList {
 	return func(o registry.Object) field.ErrorList {
-		return validate.Check(func(at validate.At) { rules(at, o.(T)) })
+		return validate.Check(func(fldPath validate.Path) { rules(fldPath, o.(T)) })
 	}
 }
 
-// Changes adapts validation rules that take the new and the live object.
-func Changes[T registry.Object](rules func(at validate.At, obj, old T)) func(obj, old registry.Object) field.ErrorList {
+// AdaptUpdateValidation adapts validation rules that take the new and the live object.
+func AdaptUpdateValidation[T registry.Object](rules func(fldPath validate.Path, obj, old T)) func(obj, old registry.Object) field.ErrorList {
 	return func(obj, old registry.Object) field.ErrorList {
-		return validate.Check(func(at validate.At) { rules(at, obj.(T), old.(T)) })
+		return validate.Check(func(fldPath validate.Path) { rules(fldPath, obj.(T), old.(T)) })
 	}
 }
 
 // Parts returns the registry.Parts of a kind. partsOf returns pointers to the spec and status of an
 // object.
 func Parts[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.Parts {
-	p := Spec(func(o T) *S { spec, _ := partsOf(o); return spec })
+	p := SpecParts(func(o T) *S { spec, _ := partsOf(o); return spec })
 	p.CopyStatus = func(to, from registry.Object) {
 		_, target := partsOf(to.(T))
 		if from == nil { // A nil from clears the status.
@@ -77,9 +77,9 @@ func Parts[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.Parts
 	return p
 }
 
-// Spec returns the registry.Parts of a kind without a status. specOf returns a pointer to the spec
+// SpecParts returns the registry.Parts of a kind without a status. specOf returns a pointer to the spec
 // of an object.
-func Spec[T registry.Object, S any](specOf func(T) *S) registry.Parts {
+func SpecParts[T registry.Object, S any](specOf func(T) *S) registry.Parts {
 	return registry.Parts{
 		CopySpec: func(to, from registry.Object) { *specOf(to.(T)) = *specOf(from.(T)) },
 		SpecChanged: func(obj, old registry.Object) bool {
@@ -88,17 +88,17 @@ func Spec[T registry.Object, S any](specOf func(T) *S) registry.Parts {
 	}
 }
 
-// Also changes k to be served in another version that has the same fields. Objects are still stored
+// AdditionalVersion changes k to be served in another version that has the same fields. Objects are still stored
 // in the previous version. It returns k.
-func Also(version string, k *registry.Kind) *registry.Kind {
+func AdditionalVersion(version string, k *registry.Kind) *registry.Kind {
 	stored := k.StoredGVK().GroupVersion()
 	k.Version = version
 	k.Stored.Version = stored
 	return k
 }
 
-// Edit returns the verbs of subresources that are views of the object.
-func Edit() []string { return []string{"get", "patch", "update"} }
+// ViewVerbs returns the verbs of subresources that are views of the object.
+func ViewVerbs() []string { return []string{"get", "patch", "update"} }
 
 // Status returns the status subresource with the default rule: it does not change the spec, and
 // clients may change metadata.
@@ -107,24 +107,24 @@ func Status(kind string) registry.Subresource { return View("status", kind, nil)
 // View returns a subresource that is a view of the object. prepare copies from the live object the
 // fields that cannot be changed through it.
 func View(name, kind string, prepare func(obj, old registry.Object)) registry.Subresource {
-	return registry.Subresource{Name: name, GVK: schema.GroupVersionKind{Kind: kind}, Verbs: Edit(), Prepare: prepare}
+	return registry.Subresource{Name: name, GVK: schema.GroupVersionKind{Kind: kind}, Verbs: ViewVerbs(), Prepare: prepare}
 }
 
-// CheckedView is View with additional rules for changes.
-func CheckedView[T registry.Object](
+// ValidatedView is View with additional rules for changes.
+func ValidatedView[T registry.Object](
 	name, kind string,
 	prepare func(obj, old T),
-	check func(at validate.At, obj, old T),
+	check func(fldPath validate.Path, obj, old T),
 ) registry.Subresource {
-	s := View(name, kind, Change(prepare))
-	s.ValidateUpdate = Changes(check)
+	s := View(name, kind, AdaptUpdate(prepare))
+	s.ValidateUpdate = AdaptUpdateValidation(check)
 	return s
 }
 
-// CheckedStatus is Status with additional rules for changes.
-func CheckedStatus[T registry.Object](kind string, check func(at validate.At, obj, old T)) registry.Subresource {
+// ValidatedStatus is Status with additional rules for changes.
+func ValidatedStatus[T registry.Object](kind string, check func(fldPath validate.Path, obj, old T)) registry.Subresource {
 	s := Status(kind)
-	s.ValidateUpdate = Changes(check)
+	s.ValidateUpdate = AdaptUpdateValidation(check)
 	return s
 }
 
@@ -134,23 +134,23 @@ func WithoutTable(s registry.Subresource) registry.Subresource {
 	return s
 }
 
-// InOrder sets the order of the rules of a subresource.
-func InOrder(s registry.Subresource, order ...registry.Rule) registry.Subresource {
+// WithValidationOrder sets the order of the rules of a subresource.
+func WithValidationOrder(s registry.Subresource, order ...registry.Rule) registry.Subresource {
 	s.Order = order
 	return s
 }
 
-// Resetting sets Resets of a subresource: the dotted paths of the fields that a write through it
-// does not change. No paths mean that it resets no field. That differs from a nil Resets, which
+// WithResetFields sets ResetFields of a subresource: the dotted paths of the fields that a write through it
+// does not change. No paths mean that it resets no field. That differs from a nil ResetFields, which
 // means the spec for the status subresource.
-func Resetting(s registry.Subresource, paths ...string) registry.Subresource {
-	s.Resets = append([]string{}, paths...)
+func WithResetFields(s registry.Subresource, paths ...string) registry.Subresource {
+	s.ResetFields = append([]string{}, paths...)
 	return s
 }
 
-// Warning sets the warnings of a subresource.
-func Warning[T registry.Object](s registry.Subresource, warnings func(T) []string) registry.Subresource {
-	s.Warnings = Get(warnings)
+// WithWarnings sets the warnings of a subresource.
+func WithWarnings[T registry.Object](s registry.Subresource, warnings func(T) []string) registry.Subresource {
+	s.Warnings = AdaptResult(warnings)
 	return s
 }
 
@@ -158,39 +158,39 @@ func Warning[T registry.Object](s registry.Subresource, warnings func(T) []strin
 func Scale[T registry.Object](replicas func(T) **int32, status func(T) (int32, *metav1.LabelSelector)) registry.Subresource {
 	return registry.Subresource{
 		Name:  "scale",
-		Verbs: Edit(),
+		Verbs: ViewVerbs(),
 		GVK:   autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
 		New:   New[autoscalingv1.Scale],
 		Scale: &registry.Scale{
-			Replicas:    func(o registry.Object) int32 { return Replicas(*replicas(o.(T))) },
+			Replicas:    func(o registry.Object) int32 { return ReplicasOrDefault(*replicas(o.(T))) },
 			SetReplicas: func(o registry.Object, n int32) { *replicas(o.(T)) = &n },
 			Status: func(o registry.Object) (int32, string) {
 				n, selector := status(o.(T))
-				return n, SelectorText(selector, "")
+				return n, SelectorString(selector, "")
 			},
 		},
 	}
 }
 
-// OrZero returns the value of a pointer, or the zero value for nil.
-func OrZero[T any](p *T) (value T) {
+// Deref returns the value of a pointer, or the zero value for nil.
+func Deref[T any](p *T) (value T) {
 	if p != nil {
 		value = *p
 	}
 	return value
 }
 
-// Replicas returns the wanted number, which is 1 by default.
-func Replicas(n *int32) int32 {
+// ReplicasOrDefault returns the wanted number, which is 1 by default.
+func ReplicasOrDefault(n *int32) int32 {
 	if n == nil {
 		return 1
 	}
 	return *n
 }
 
-// SelectorText returns a label selector in the form of the query parameter, or invalid if the
+// SelectorString returns a label selector in the form of the query parameter, or invalid if the
 // selector is invalid.
-func SelectorText(s *metav1.LabelSelector, invalid string) string {
+func SelectorString(s *metav1.LabelSelector, invalid string) string {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return invalid
@@ -198,6 +198,6 @@ func SelectorText(s *metav1.LabelSelector, invalid string) string {
 	return selector.String()
 }
 
-// KeepMeta resets the metadata that a status update must not change to the metadata of the live
+// ResetMetaForStatus resets the metadata that a status update must not change to the metadata of the live
 // object.
-func KeepMeta(obj, old registry.Object) { metav1.ResetObjectMetaForStatus(obj, old) }
+func ResetMetaForStatus(obj, old registry.Object) { metav1.ResetObjectMetaForStatus(obj, old) }

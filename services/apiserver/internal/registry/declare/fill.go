@@ -1,16 +1,16 @@
 package declare
 
-// Fill sets a field that is at its zero value.
-func Fill[T comparable](field *T, value T) {
+// SetDefault sets a field that is at its zero value.
+func SetDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
 	}
 }
 
-// FillPtr sets a field that is nil. Each call allocates a new value, so that objects share no
+// SetDefaultPtr sets a field that is nil. Each call allocates a new value, so that objects share no
 // memory.
-func FillPtr[T any](field **T, value T) {
+func SetDefaultPtr[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}

@@ -14,7 +14,7 @@ import (
 
 // TestManagedFieldsOfDocuments: errors in managedFields of documents equal those of other objects.
 func TestManagedFieldsOfDocuments(t *testing.T) {
-	k := &registry.Kind{Names: registry.Names{Kind: "Widget", AnyFinalizer: true}}
+	k := &registry.Kind{Names: registry.Names{Kind: "Widget", AllowUnqualifiedFinalizers: true}}
 	good := map[string]any{
 		"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "time": "2026-11-23T00:00:00Z",
 		"fieldsV1": map[string]any{"f:spec": map[string]any{}},

@@ -104,8 +104,8 @@ func TestValidateCreate(t *testing.T) {
 			name: "any finalizer",
 			kind: &registry.Kind{
 				Names: registry.Names{
-					Namespaced:   true,
-					AnyFinalizer: true,
+					Namespaced:                 true,
+					AllowUnqualifiedFinalizers: true,
 				},
 			},
 			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"noslash"}},
@@ -236,7 +236,7 @@ func TestUpdateValidatesUnchangedGenerateName(t *testing.T) {
 		want  string
 	}{
 		{order: nil},
-		{order: registry.Order{registry.Meta, registry.Rules}, want: `metadata.generateName: Invalid value: "A_b": ` + badSubdomain},
+		{order: registry.Order{registry.MetaRules, registry.UpdateRules}, want: `metadata.generateName: Invalid value: "A_b": ` + badSubdomain},
 	} {
 		if got := texts(meta.ValidateUpdate(kind, test.order, object(), object(), noRules)); got != test.want {
 			t.Errorf("ValidateUpdate(order %v) = %s, want %s", test.order, got, test.want)

@@ -34,27 +34,27 @@ func ValidateUpdate(
 	finalizers := validateFinalizers(k, obj, at)
 	invalidFinalizers := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
 	// An unchanged generateName may be invalid for the kind if it was written through a subresource.
-	prefix := obj.GetGenerateName() != old.GetGenerateName() || obj.GetGenerateName() != "" && slices.Contains(order, registry.Meta)
+	prefix := obj.GetGenerateName() != old.GetGenerateName() || obj.GetGenerateName() != "" && slices.Contains(order, registry.MetaRules)
 	// complete holds the errors of the metadata as of a new object. Other unchanged metadata is valid.
 	var errs, complete field.ErrorList
-	if len(change) > 0 || len(finalizers) > 0 || len(invalidFinalizers) > 0 || prefix || k.ValidateNameOf != nil {
+	if len(change) > 0 || len(finalizers) > 0 || len(invalidFinalizers) > 0 || prefix || k.ValidateObjectName != nil {
 		errs = slices.Concat(ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at), change)
 		complete = append(ValidateObject(obj, k.Namespaced, nameRule(k, obj), at), finalizers...)
 	}
 	if order == nil {
-		order = registry.Order{registry.MetaChange, registry.Rules}
+		order = registry.Order{registry.MetaUpdateRules, registry.UpdateRules}
 	}
 	var own field.ErrorList
 	for i, rule := range order {
 		switch rule {
-		case registry.MetaChange:
+		case registry.MetaUpdateRules:
 			errs = slices.Concat(errs, change, finalizers)
-		case registry.Meta:
+		case registry.MetaRules:
 			errs = append(errs, complete...)
-		case registry.Created:
+		case registry.CreateRules:
 			errs = append(errs, k.Create.Validate(obj)...)
-		case registry.Rules:
-			if !slices.Contains(order[:i], registry.Rules) {
+		case registry.UpdateRules:
+			if !slices.Contains(order[:i], registry.UpdateRules) {
 				own = rules(errs)
 			}
 			errs = append(errs, own...)
@@ -66,8 +66,8 @@ func ValidateUpdate(
 // nameRule returns the rule for the name of an object.
 func nameRule(k *registry.Kind, obj registry.Object) validation.ValidateNameFunc {
 	switch {
-	case k.ValidateNameOf != nil:
-		return func(name string, prefix bool) []string { return k.ValidateNameOf(obj, name, prefix) }
+	case k.ValidateObjectName != nil:
+		return func(name string, prefix bool) []string { return k.ValidateObjectName(obj, name, prefix) }
 	case k.ValidateName != nil:
 		return k.ValidateName
 	}
@@ -76,7 +76,7 @@ func nameRule(k *registry.Kind, obj registry.Object) validation.ValidateNameFunc
 
 // validateFinalizers rejects finalizers without a domain, unless the kind allows them.
 func validateFinalizers(k *registry.Kind, obj registry.Object, path *field.Path) field.ErrorList {
-	if k.AnyFinalizer {
+	if k.AllowUnqualifiedFinalizers {
 		return nil
 	}
 	var errs field.ErrorList

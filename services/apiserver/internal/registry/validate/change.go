@@ -7,23 +7,23 @@ import (
 )
 
 // Immutable requires an unchanged value.
-func (a At) Immutable(name string, value, old any) {
+func (p Path) Immutable(name string, value, old any) {
 	if !semantic.Equal(value, old) {
-		a.Invalid(name, value, validation.FieldImmutableErrorMsg)
+		p.Invalid(name, value, validation.FieldImmutableErrorMsg)
 	}
 }
 
-// Same reports whether two values have the same meaning: an empty list or map equals nil, and
+// SemanticEqual reports whether two values have the same meaning: an empty list or map equals nil, and
 // quantities are compared by their amounts.
-func Same(a, b any) bool { return semantic.Equal(a, b) }
+func SemanticEqual(a, b any) bool { return semantic.Equal(a, b) }
 
 // NotDecremented requires a counter that does not decrease.
-func (a At) NotDecremented(name string, value, old *int32) {
+func (p Path) NotDecremented(name string, value, old *int32) {
 	switch {
 	case old == nil:
 	case value == nil:
-		a.Invalid(name, int32(0), "cannot be decremented")
+		p.Invalid(name, int32(0), "cannot be decremented")
 	case *value < *old:
-		a.Invalid(name, *value, "cannot be decremented")
+		p.Invalid(name, *value, "cannot be decremented")
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A Declaration is a declarative rule of a field, such as a minimum. It returns the errors of a
+// A DeclarativeRule is a declarative rule of a field, such as a minimum. It returns the errors of a
 // value, which may be nil. stop skips the remaining declarations.
-type Declaration[T any] func(path *field.Path, value *T) (errs field.ErrorList, stop bool)
+type DeclarativeRule[T any] func(path *field.Path, value *T) (errs field.ErrorList, stop bool)
 
-// Declared applies the declarations of a field in order.
-func Declared[T any](a At, name string, value *T, declarations ...Declaration[T]) {
+// Declarative applies the declarations of a field in order.
+func Declarative[T any](p Path, name string, value *T, declarations ...DeclarativeRule[T]) {
 	for _, d := range declarations {
-		errs, stop := d(a.to(name), value)
-		a.Add(errs...)
+		errs, stop := d(p.childPath(name), value)
+		p.Add(errs...)
 		if stop {
 			return
 		}
@@ -23,7 +23,7 @@ func Declared[T any](a At, name string, value *T, declarations ...Declaration[T]
 }
 
 // Required declares that a field must be set.
-func Required[T any]() Declaration[T] {
+func Required[T any]() DeclarativeRule[T] {
 	return func(path *field.Path, value *T) (field.ErrorList, bool) {
 		if value == nil {
 			return field.ErrorList{field.Required(path, "")}, true
@@ -33,7 +33,7 @@ func Required[T any]() Declaration[T] {
 }
 
 // Minimum declares the minimum of a field.
-func Minimum[T cmp.Ordered](least T) Declaration[T] {
+func Minimum[T cmp.Ordered](least T) DeclarativeRule[T] {
 	return func(path *field.Path, value *T) (field.ErrorList, bool) {
 		if value == nil || *value >= least {
 			return nil, false
@@ -44,11 +44,11 @@ func Minimum[T cmp.Ordered](least T) Declaration[T] {
 	}
 }
 
-// Covered marks the errors of a rule as covered by a declaration with the name origin.
-func (a At) Covered(origin string, rule func()) {
-	count := len(*a.errs)
+// CoveredByDeclarative marks the errors of a rule as covered by a declaration with the name origin.
+func (p Path) CoveredByDeclarative(origin string, rule func()) {
+	count := len(*p.errs)
 	rule()
-	for _, e := range (*a.errs)[count:] {
+	for _, e := range (*p.errs)[count:] {
 		e.CoveredByDeclarative = true
 		e.Origin = origin
 	}

@@ -14,20 +14,20 @@ import (
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // EachKey applies rules to the values of the map in a field, in key order.
-func EachKey[K ~string, V any](a At, name string, m map[K]V, rules func(At, K, V)) {
+func EachKey[K ~string, V any](p Path, name string, m map[K]V, rules func(Path, K, V)) {
 	if len(m) == 0 {
 		return
 	}
 	for _, key := range sortedKeys(m) {
-		rules(a.Key(name, string(key)), key, m[key])
+		rules(p.Key(name, string(key)), key, m[key])
 	}
 }
 
 // A Set holds values that must be distinct.
 type Set[K comparable] map[K]struct{}
 
-// SetOf returns the set of a list's keys.
-func SetOf[T any, K comparable](list []T, key func(*T) K) Set[K] {
+// KeySet returns the set of a list's keys.
+func KeySet[T any, K comparable](list []T, key func(*T) K) Set[K] {
 	s := make(Set[K], len(list))
 	for i := range list {
 		s[key(&list[i])] = struct{}{}
@@ -35,8 +35,8 @@ func SetOf[T any, K comparable](list []T, key func(*T) K) Set[K] {
 	return s
 }
 
-// IndexOf returns the indexes of a list's elements by key. For equal keys it is the first index.
-func IndexOf[T any, K comparable](list []T, key func(*T) K) map[K]int {
+// KeyIndex returns the indexes of a list's elements by key. For equal keys it is the first index.
+func KeyIndex[T any, K comparable](list []T, key func(*T) K) map[K]int {
 	indexes := make(map[K]int, len(list))
 	for i := range slices.Backward(list) {
 		indexes[key(&list[i])] = i
@@ -57,70 +57,70 @@ func (s Set[K]) Add(k K) bool {
 }
 
 // MaxItems limits the number of elements.
-func MaxItems[T any](a At, name string, list []T, maximum int) {
+func MaxItems[T any](p Path, name string, list []T, maximum int) {
 	if len(list) > maximum {
-		a.Add(field.TooMany(a.to(name), len(list), maximum))
+		p.Add(field.TooMany(p.childPath(name), len(list), maximum))
 	}
 }
 
 // Unique requires a value that is not in seen, and adds it.
-func Unique[K comparable](a At, name string, value K, seen Set[K]) {
+func Unique[K comparable](p Path, name string, value K, seen Set[K]) {
 	if !seen.Add(value) {
-		a.Duplicate(name, value)
+		p.Duplicate(name, value)
 	}
 }
 
 // Union is a group of fields. At most one of them may be set.
 type Union struct {
-	at   At
-	more string
-	set  int
+	path        Path
+	extraDetail string
+	set         int
 }
 
-// Choice returns a new union. more is the message for every set field after the first; empty means that
-// several fields may be set.
-func (a At) Choice(more string) *Union { return &Union{at: a, more: more} }
+// Union returns a new union. extraDetail is the message for every set field after the first; empty
+// means that several fields may be set.
+func (p Path) Union(extraDetail string) *Union { return &Union{path: p, extraDetail: extraDetail} }
 
 // Count returns how many fields are set.
 func (u *Union) Count() int { return u.set }
 
 // Member adds a field to a union. Its rules apply if it is the first one that is set.
-func Member[T any](u *Union, name string, value *T, rules func(At, *T)) {
+func Member[T any](u *Union, name string, value *T, rules func(Path, *T)) {
 	if value == nil {
 		return
 	}
 	u.set++
-	if u.set > 1 && u.more != "" {
-		u.at.Forbidden(name, u.more)
+	if u.set > 1 && u.extraDetail != "" {
+		u.path.Forbidden(name, u.extraDetail)
 		return
 	}
-	rules(u.at.Child(name), value)
+	rules(u.path.Child(name), value)
 }
 
 // AnyMember is Member for a field whose rules always apply.
-func AnyMember[T any](u *Union, name string, value *T, rules func(At, *T)) {
+func AnyMember[T any](u *Union, name string, value *T, rules func(Path, *T)) {
 	if value != nil {
 		u.set++
-		rules(u.at.Child(name), value)
+		rules(u.path.Child(name), value)
 	}
 }
 
-// Some records a missing field unless a field of the union is set.
-func (u *Union) Some(detail string) {
+// RequireMember records a missing field unless a field of the union is set.
+func (u *Union) RequireMember(detail string) {
 	if u.set == 0 {
-		u.at.Required("", detail)
+		u.path.Required("", detail)
 	}
 }
 
 // OnlyFields rejects the set fields of a struct except those in allowed, by Go name.
-func (a At) OnlyFields(value any, detail string, allowed ...string) {
+func (p Path) OnlyFields(value any, detail string, allowed ...string) {
 	v := reflect.ValueOf(value)
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
 		if slices.Contains(allowed, name) || v.Field(i).IsZero() {
 			continue
 		}
-		a.Forbidden(lowerFirst(name), detail)
+		p.Forbidden(lowerFirst(name), detail)
 	}
 }
 

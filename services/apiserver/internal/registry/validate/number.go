@@ -21,71 +21,71 @@ const (
 type Integer interface{ ~int32 | ~int64 | ~int }
 
 // NonNegative requires a number of at least zero.
-func (a At) NonNegative(name string, n int64) {
+func (p Path) NonNegative(name string, n int64) {
 	if n < 0 {
-		a.Invalid(name, n, Negative)
+		p.Invalid(name, n, Negative)
 	}
 }
 
 // OptionalNonNegative is NonNegative for an optional number.
-func OptionalNonNegative[T Integer](a At, name string, n *T) {
+func OptionalNonNegative[T Integer](p Path, name string, n *T) {
 	if n != nil {
-		a.NonNegative(name, int64(*n))
+		p.NonNegative(name, int64(*n))
 	}
 }
 
 // InRange requires a number from lo to hi.
-func InRange[T Integer](a At, name string, n T, lo, hi int) {
+func InRange[T Integer](p Path, name string, n T, lo, hi int) {
 	if int64(n) < int64(lo) || int64(n) > int64(hi) {
-		a.Invalid(name, n, content.InclusiveRangeError(lo, hi))
+		p.Invalid(name, n, content.InclusiveRangeError(lo, hi))
 	}
 }
 
 // AtMost requires a number that does not exceed another one, which the message names: "cannot be
 // greater than readyReplicas".
-func AtMost[T Integer](a At, name string, n, maximum T, other string) {
+func AtMost[T Integer](p Path, name string, n, maximum T, other string) {
 	if n > maximum {
-		a.Invalid(name, n, "cannot be greater than "+other)
+		p.Invalid(name, n, "cannot be greater than "+other)
 	}
 }
 
 // FileMode requires permission bits.
-func (a At) FileMode(name string, mode *int32) {
+func (p Path) FileMode(name string, mode *int32) {
 	if mode != nil && (*mode < 0 || *mode > maxFileMode) {
-		a.Invalid(name, *mode, "must be a number between 0 and 0777 (octal), both inclusive")
+		p.Invalid(name, *mode, "must be a number between 0 and 0777 (octal), both inclusive")
 	}
 }
 
 // Octet requires a number from 0 to 255.
-func (a At) Octet(name string, n int32) { InRange(a, name, n, 0, maxOctet) }
+func (p Path) Octet(name string, n int32) { InRange(p, name, n, 0, maxOctet) }
 
 // Partition requires the number of a disk partition, or zero. As in Kubernetes, the message is not
 // exact.
-func (a At) Partition(name string, n int32) {
+func (p Path) Partition(name string, n int32) {
 	if n < 0 || n > maxOctet {
-		a.Invalid(name, n, content.InclusiveRangeError(1, maxOctet))
+		p.Invalid(name, n, content.InclusiveRangeError(1, maxOctet))
 	}
 }
 
-// User requires a valid user ID.
-func (a At) User(name string, id *int64) {
+// UserID requires a valid user ID.
+func (p Path) UserID(name string, id *int64) {
 	if id != nil {
-		a.Messages(name, *id, content.IsValidUserID(*id))
+		p.InvalidMessages(name, *id, content.IsValidUserID(*id))
 	}
 }
 
-// Group requires a valid group ID.
-func (a At) Group(name string, id *int64) {
+// GroupID requires a valid group ID.
+func (p Path) GroupID(name string, id *int64) {
 	if id != nil {
-		a.Messages(name, *id, content.IsValidGroupID(*id))
+		p.InvalidMessages(name, *id, content.IsValidGroupID(*id))
 	}
 }
 
-// Groups requires valid group IDs.
-func (a At) Groups(name string, ids []int64) {
+// GroupIDs requires valid group IDs.
+func (p Path) GroupIDs(name string, ids []int64) {
 	for i := range ids {
 		if msgs := content.IsValidGroupID(ids[i]); len(msgs) > 0 {
-			a.Index(name, i).Messages("", ids[i], msgs)
+			p.Index(name, i).InvalidMessages("", ids[i], msgs)
 		}
 	}
 }
@@ -94,37 +94,37 @@ func (a At) Groups(name string, ids []int64) {
 func PortNumber(n int32) []string { return content.IsValidPortNum(int(n)) }
 
 // Port requires a port number.
-func (a At) Port(name string, n int32) { a.Messages(name, n, content.IsValidPortNum(int(n))) }
+func (p Path) Port(name string, n int32) { p.InvalidMessages(name, n, content.IsValidPortNum(int(n))) }
 
 // PortOrName requires a port number or name.
-func (a At) PortOrName(name string, p intstr.IntOrString) {
-	if p.Type == intstr.String {
-		a.Text(name, p.StrVal, PortName)
+func (p Path) PortOrName(name string, port intstr.IntOrString) {
+	if port.Type == intstr.String {
+		p.Text(name, port.StrVal, PortName)
 		return
 	}
-	a.Messages(name, int(p.IntVal), content.IsValidPortNum(int(p.IntVal)))
+	p.InvalidMessages(name, int(port.IntVal), content.IsValidPortNum(int(port.IntVal)))
 }
 
-// CountOrPercent requires a non-negative number, or a percentage.
-func (a At) CountOrPercent(name string, v intstr.IntOrString) {
+// NonNegativeIntOrPercent requires a non-negative number, or a percentage.
+func (p Path) NonNegativeIntOrPercent(name string, v intstr.IntOrString) {
 	switch v.Type {
 	case intstr.String:
-		a.Messages(name, v, content.IsValidPercent(v.StrVal))
+		p.InvalidMessages(name, v, content.IsValidPercent(v.StrVal))
 	case intstr.Int:
-		a.NonNegative(name, int64(v.IntVal))
+		p.NonNegative(name, int64(v.IntVal))
 	default:
-		a.Invalid(name, v, "must be an integer or percentage (e.g '5%%')")
+		p.Invalid(name, v, "must be an integer or percentage (e.g '5%%')")
 	}
 }
 
-// AtMostWhole requires a percentage of at most 100. It ignores numbers.
-func (a At) AtMostWhole(name string, v intstr.IntOrString) {
+// NotMoreThan100Percent requires a percentage of at most 100. It ignores numbers.
+func (p Path) NotMoreThan100Percent(name string, v intstr.IntOrString) {
 	if v.Type != intstr.String || len(content.IsValidPercent(v.StrVal)) > 0 {
 		return
 	}
 	var percent int
 	if _, err := fmt.Sscanf(v.StrVal, "%d%%", &percent); err == nil && percent > 100 {
-		a.Invalid(name, v, "must not be greater than 100%")
+		p.Invalid(name, v, "must not be greater than 100%")
 	}
 }
 
@@ -132,34 +132,34 @@ func (a At) AtMostWhole(name string, v intstr.IntOrString) {
 type Quantity = resource.Quantity
 
 // EachQuantity applies rules to the quantities in a field, ordered by resource name.
-func EachQuantity[K ~string](a At, name string, list map[K]resource.Quantity, rules func(At, K, Quantity)) {
-	EachKey(a, name, list, rules)
+func EachQuantity[K ~string](p Path, name string, list map[K]resource.Quantity, rules func(Path, K, Quantity)) {
+	EachKey(p, name, list, rules)
 }
 
 // BasicQuantity requires a non-negative amount, with the message of older rules.
-func (a At) BasicQuantity(name string, q resource.Quantity) {
+func (p Path) BasicQuantity(name string, q resource.Quantity) {
 	if q.Sign() < 0 && q.Value() < 0 {
-		a.Invalid(name, q.Value(), "must be a valid resource quantity")
+		p.Invalid(name, q.Value(), "must be a valid resource quantity")
 	}
 }
 
 // NonNegativeQuantity requires a quantity of at least zero.
-func (a At) NonNegativeQuantity(name string, q resource.Quantity) {
+func (p Path) NonNegativeQuantity(name string, q resource.Quantity) {
 	if q.Sign() < 0 {
-		a.Invalid(name, q.String(), Negative)
+		p.Invalid(name, q.String(), Negative)
 	}
 }
 
 // PositiveQuantity requires a quantity above zero.
-func (a At) PositiveQuantity(name string, q resource.Quantity) {
+func (p Path) PositiveQuantity(name string, q resource.Quantity) {
 	if q.Sign() <= 0 {
-		a.Invalid(name, q.String(), NotPositive)
+		p.Invalid(name, q.String(), NotPositive)
 	}
 }
 
-// WholeQuantity requires a quantity without a fraction.
-func (a At) WholeQuantity(name string, q resource.Quantity) {
+// IntegerQuantity requires a quantity without a fraction.
+func (p Path) IntegerQuantity(name string, q resource.Quantity) {
 	if q.MilliValue()%1000 != 0 {
-		a.Invalid(name, q, NotInteger)
+		p.Invalid(name, q, NotInteger)
 	}
 }

@@ -12,33 +12,33 @@ const (
 )
 
 // SignerName requires a domain and a path with one segment.
-func (a At) SignerName(name, signer string) {
+func (p Path) SignerName(name, signer string) {
 	if signer == "" {
-		a.Required(name, "")
+		p.Required(name, "")
 		return
 	}
 	domain, path, ok := strings.Cut(signer, "/")
 	if !ok || strings.Contains(path, "/") {
-		a.Invalid(name, signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
+		p.Invalid(name, signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
 		return
 	}
-	a.MaxBytes(name, domain, maxDomain)
+	p.MaxBytes(name, domain, maxDomain)
 	labels := strings.Split(domain, ".")
 	validatePart := func(value, part string, format Format) {
 		for _, msg := range format(part) {
-			a.Invalid(name, value, fmt.Sprintf("validating label %q: %s", part, msg))
+			p.Invalid(name, value, fmt.Sprintf("validating label %q: %s", part, msg))
 		}
 	}
 	for _, label := range labels {
 		validatePart(domain, label, DNSLabel)
 	}
 	if len(labels) < 2 {
-		a.Invalid(name, domain, "should be a domain with at least two segments separated by dots")
+		p.Invalid(name, domain, "should be a domain with at least two segments separated by dots")
 	}
 	for part := range strings.SplitSeq(path, ".") {
 		validatePart(path, part, DNSSubdomain)
 	}
-	a.MaxBytes(name, signer, maxDomain+1+maxPath)
+	p.MaxBytes(name, signer, maxDomain+1+maxPath)
 }
 
 // TrustBundleName is the Format of the name of a ClusterTrustBundle. It requires the signer's name

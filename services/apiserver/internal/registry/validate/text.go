@@ -13,41 +13,41 @@ import (
 )
 
 // OneOf requires one of the allowed values, which the message lists in the given order.
-func OneOf[T ~string](a At, name string, value T, allowed ...T) {
+func OneOf[T ~string](p Path, name string, value T, allowed ...T) {
 	if !slices.Contains(allowed, value) {
-		a.Add(field.NotSupported(a.to(name), value, allowed))
+		p.Add(field.NotSupported(p.childPath(name), value, allowed))
 	}
 }
 
 // RequiredOneOf is OneOf for a required field.
-func RequiredOneOf[T ~string](a At, name string, value T, allowed ...T) {
+func RequiredOneOf[T ~string](p Path, name string, value T, allowed ...T) {
 	if value == "" {
-		a.Required(name, "")
+		p.Required(name, "")
 		return
 	}
-	OneOf(a, name, value, allowed...)
+	OneOf(p, name, value, allowed...)
 }
 
 // OptionalOneOf is OneOf for an optional field.
-func OptionalOneOf[T ~string](a At, name string, value *T, allowed ...T) {
+func OptionalOneOf[T ~string](p Path, name string, value *T, allowed ...T) {
 	if value != nil {
-		OneOf(a, name, *value, allowed...)
+		OneOf(p, name, *value, allowed...)
 	}
 }
 
 // NamedOneOf is RequiredOneOf whose message lists the values if the field is empty.
-func NamedOneOf[T ~string](a At, name string, value T, allowed ...T) {
+func NamedOneOf[T ~string](p Path, name string, value T, allowed ...T) {
 	if value == "" {
-		a.Required(name, fmt.Sprintf("valid values: %q", allowed))
+		p.Required(name, fmt.Sprintf("valid values: %q", allowed))
 		return
 	}
-	OneOf(a, name, value, allowed...)
+	OneOf(p, name, value, allowed...)
 }
 
-// Messages records each message as an error of a value.
-func (a At) Messages(name string, value any, messages []string) {
+// InvalidMessages records each message as an error of a value.
+func (p Path) InvalidMessages(name string, value any, messages []string) {
 	for _, msg := range messages {
-		a.Invalid(name, value, msg)
+		p.Invalid(name, value, msg)
 	}
 }
 
@@ -55,33 +55,33 @@ func (a At) Messages(name string, value any, messages []string) {
 type Format = func(string) []string
 
 // Text requires a text of a format.
-func (a At) Text(name, value string, format Format) { a.Messages(name, value, format(value)) }
+func (p Path) Text(name, value string, format Format) { p.InvalidMessages(name, value, format(value)) }
 
 // RequiredText is Text for a required field.
-func (a At) RequiredText(name, value string, format Format) {
+func (p Path) RequiredText(name, value string, format Format) {
 	if value == "" {
-		a.Required(name, "")
+		p.Required(name, "")
 		return
 	}
-	a.Text(name, value, format)
+	p.Text(name, value, format)
 }
 
 // MaxBytes limits the size of a text in bytes.
-func (a At) MaxBytes(name, value string, maximum int) {
+func (p Path) MaxBytes(name, value string, maximum int) {
 	if len(value) > maximum {
-		a.TooLong(name, maximum)
+		p.TooLong(name, maximum)
 	}
 }
 
 // DomainPath requires a path with a domain as prefix, such as example.com/name.
-func (a At) DomainPath(name, value string) {
-	a.Add(content.IsDomainPrefixedPath(a.to(name), value)...)
+func (p Path) DomainPath(name, value string) {
+	p.Add(content.IsDomainPrefixedPath(p.childPath(name), value)...)
 }
 
 // OptionalText is Text for a field that may be empty.
-func (a At) OptionalText(name, value string, format Format) {
+func (p Path) OptionalText(name, value string, format Format) {
 	if value != "" {
-		a.Text(name, value, format)
+		p.Text(name, value, format)
 	}
 }
 
@@ -109,56 +109,56 @@ var (
 func NamePrefix(value string) []string { return validation.NameIsDNSSubdomain(value, true) }
 
 // HasLabel requires a label with a value.
-func (a At) HasLabel(name string, labels map[string]string, key, value string) {
+func (p Path) HasLabel(name string, labels map[string]string, key, value string) {
 	got, ok := labels[key]
 	switch {
 	case !ok:
-		a.Child(name).Add(field.Required(a.to(name).Key(key), fmt.Sprintf("must be '%s'", value)))
+		p.Child(name).Add(field.Required(p.childPath(name).Key(key), fmt.Sprintf("must be '%s'", value)))
 	case got != value:
-		a.Child(name).Add(field.Invalid(a.to(name).Key(key), labels, fmt.Sprintf("must be '%s'", value)))
+		p.Child(name).Add(field.Invalid(p.childPath(name).Key(key), labels, fmt.Sprintf("must be '%s'", value)))
 	}
 }
 
 // LabelKey requires a valid label key.
-func (a At) LabelKey(name, key string) {
-	a.Add(metav1validation.ValidateLabelName(key, a.to(name))...)
+func (p Path) LabelKey(name, key string) {
+	p.Add(metav1validation.ValidateLabelName(key, p.childPath(name))...)
 }
 
 // Labels requires valid label keys and values.
-func (a At) Labels(name string, labels map[string]string) {
+func (p Path) Labels(name string, labels map[string]string) {
 	if len(labels) == 0 {
 		return
 	}
-	path := a.to(name)
+	path := p.childPath(name)
 	for _, key := range sortedKeys(labels) {
-		a.Add(metav1validation.ValidateLabels(map[string]string{key: labels[key]}, path)...)
+		p.Add(metav1validation.ValidateLabels(map[string]string{key: labels[key]}, path)...)
 	}
 }
 
 // Annotations requires valid annotation keys, and limits the total size.
-func (a At) Annotations(name string, annotations map[string]string) {
+func (p Path) Annotations(name string, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
 	}
-	a.Add(validation.ValidateAnnotations(annotations, a.to(name))...)
+	p.Add(validation.ValidateAnnotations(annotations, p.childPath(name))...)
 }
 
 // Conditions requires valid conditions of distinct types.
-func (a At) Conditions(name string, conditions []metav1.Condition) {
-	a.Add(metav1validation.ValidateConditions(conditions, a.to(name))...)
+func (p Path) Conditions(name string, conditions []metav1.Condition) {
+	p.Add(metav1validation.ValidateConditions(conditions, p.childPath(name))...)
 }
 
-// HasInvalidValue reports whether a label selector has an invalid label value.
-func HasInvalidValue(s *metav1.LabelSelector) bool {
+// HasInvalidLabelValue reports whether a label selector has an invalid label value.
+func HasInvalidLabelValue(s *metav1.LabelSelector) bool {
 	return s != nil && metav1validation.LabelSelectorHasInvalidLabelValue(s)
 }
 
 // Selector requires a valid label selector. Invalid label values are reported only if anyValue is
 // false.
-func (a At) Selector(name string, s *metav1.LabelSelector, anyValue bool) {
+func (p Path) Selector(name string, s *metav1.LabelSelector, allowInvalidValues bool) {
 	if s == nil {
 		return
 	}
-	o := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: anyValue}
-	a.Add(metav1validation.ValidateLabelSelector(s, o, a.to(name))...)
+	o := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: allowInvalidValues}
+	p.Add(metav1validation.ValidateLabelSelector(s, o, p.childPath(name))...)
 }

@@ -144,7 +144,7 @@ func (a *API) deleteCollection(c *Call) error {
 		}
 	}
 	deleteOne := func(s *watchcache.Entry) error {
-		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Info: c.Info.On(s.Namespace(), s.Name())}
+		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Info: c.Info.ForObject(s.Namespace(), s.Name())}
 		req := one.write(do.DeepCopy(), do.DryRun, "", "")
 		req.Collection = true
 		if _, err := a.Writes.Delete(c.Context(), req); err != nil && !apierrors.IsNotFound(err) {

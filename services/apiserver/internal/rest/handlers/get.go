@@ -67,7 +67,7 @@ func (a *API) get(c *Call) error {
 func (c *Call) read(revision int64, version string) (*watchcache.Entry, bool, error) {
 	ctx, span := tracing.Start(c.Context(), "cacher.Get", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String("audit-id", request.From(c.Context()).TracedID), attribute.String("key",
+			attribute.String("audit-id", request.FromContext(c.Context()).TracedID), attribute.String("key",
 				strings.TrimPrefix(c.key(), c.api.Root)),
 			attribute.String("resource-version", version),
 		}

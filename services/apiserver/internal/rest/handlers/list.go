@@ -119,7 +119,7 @@ func (a *API) selectedPage(c *Call, f *responsewriters.Form, o *listOptions) (*p
 func (c *Call) waitForListVersion(revision int64) error {
 	ctx, span := tracing.Start(c.Context(), "cacher.GetList", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String("audit-id", request.From(c.Context()).TracedID),
+			attribute.String("audit-id", request.FromContext(c.Context()).TracedID),
 			attribute.String("type", c.GroupResource().String()),
 		}
 	})

@@ -115,7 +115,7 @@ func (o *listOptions) resolve(c *codec.Coder, noCache bool) error {
 // that needs the object in the requested version. The second is nil unless a webhook converts.
 // Without a webhook, the selectable fields of all versions are those of the stored document.
 func splitFields(c *codec.Coder, sel fields.Selector) (cached, versioned fields.Selector) {
-	if sel.Empty() || !c.Decl.ConvertsRemotely() {
+	if sel.Empty() || !c.Decl.UsesConversionWebhook() {
 		return sel, nil
 	}
 	var cachedTerms, versionedTerms []fields.Selector

@@ -27,7 +27,7 @@ const removedReleaseAnnotation = "k8s.io/removed-release"
 
 // ServeHTTP serves a resource request according to its request info.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	op := requestinfo.From(r.Context())
+	op := requestinfo.FromContext(r.Context())
 	c, handle, err := a.route(w, r, op)
 	if err != nil {
 		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Presentation.DeprecatedAlways && k.Presentation.Deprecated != "" {
@@ -45,12 +45,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = handle(c)
 	}
 	if errors.Is(err, apiset.ErrGone) {
-		if c.Info.Return() {
+		if c.Info.Retry() {
 			return
 		}
 		err = status.NoResource()
 	}
-	if errors.Is(err, apiset.ErrChanged) && c.Info.Return() {
+	if errors.Is(err, apiset.ErrChanged) && c.Info.Retry() {
 		return
 	}
 	if errors.Is(err, watchcache.ErrNotReady) || errors.Is(err, apiset.ErrChanged) {
@@ -171,7 +171,7 @@ func (a *API) handler(c *Call) handler {
 	case "delete":
 		return a.delete
 	case "create":
-		if c.Create.AtName {
+		if c.Create.NamedCreate {
 			return a.create
 		}
 	}

@@ -99,12 +99,12 @@ func (a *API) getScale(c *Call) error {
 	if err != nil {
 		return a.objectError(e, err)
 	}
-	if missing := c.Sub.Scale.Missing; missing != nil {
+	if missing := c.Sub.Scale.Validate; missing != nil {
 		if err := missing(obj); err != nil {
 			return apierrors.NewInternalError(err)
 		}
 	}
-	return a.writeScaleObject(c, c.Sub.Scale.Of(obj))
+	return a.writeScaleObject(c, c.Sub.Scale.FromObject(obj))
 }
 
 // writeScaleObject writes a scale in the negotiated form.

@@ -42,7 +42,7 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{})
 			var went, came int
-			request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
+			request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
 				went++
 				cancel()
 				return func() { came++ }
@@ -82,7 +82,7 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{})
 			var went, came int
-			request.From(ctx).Work = &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
+			request.FromContext(ctx).Work = &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 				went++
 				if room {
 					cancel()

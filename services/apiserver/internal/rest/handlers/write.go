@@ -36,7 +36,7 @@ const eventRecorded = "Recorded the audit event"
 
 // create serves POST of an object.
 func (a *API) create(c *Call) error {
-	if why := c.Create.Closed; why != "" {
+	if why := c.Create.DisabledReason; why != "" {
 		if err := c.waitForCurrent(c.Context(), c.Store); err != nil { // the kind's current definition may allow creations
 			return err
 		}

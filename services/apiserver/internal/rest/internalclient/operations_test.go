@@ -361,7 +361,7 @@ func secret() *corev1.Secret {
 type startupRecorder []bool
 
 func (s *startupRecorder) Validate(ctx context.Context, _ *admission.Request) error {
-	*s = append(*s, request.From(ctx).Startup)
+	*s = append(*s, request.FromContext(ctx).Startup)
 	return nil
 }
 

@@ -119,7 +119,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	ctx, state := request.Derive(ctx)
 	state.Warnings = &request.Warnings{}
 	state.User = request.Self()
-	ctx, span := s.Traces.Begin(ctx, func() string { return "loopback " + requestInfoOf(k, &c).Form() })
+	ctx, span := s.Traces.Begin(ctx, func() string { return "loopback " + requestInfoOf(k, &c).Pattern() })
 	defer func() {
 		span.Fail(err)
 		span.End()

@@ -113,7 +113,7 @@ type Authenticator struct{}
 
 // Authenticate returns the server's own user for a request of Transport, and nil for any other one.
 func (Authenticator) Authenticate(r *http.Request) (*request.User, error) {
-	if !request.From(r.Context()).Internal {
+	if !request.FromContext(r.Context()).Internal {
 		return nil, nil
 	}
 	return request.Self(), nil

@@ -19,7 +19,7 @@ import (
 // stored, without the webhook.
 func (f *Form) Converts() bool {
 	d := f.res.Document
-	return d != nil && d.Remote && !f.partial()
+	return d != nil && d.ConversionWebhook && !f.partial()
 }
 
 // Entry returns an entry to encode, with its converted document if Prepare has converted it.
@@ -129,7 +129,7 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 		return f.Entry(s.Entry), err
 	}
 	defer audit.From(ctx).Track(audit.Transforming).Done()
-	out, err := f.res.Document.Serve(ctx, [][]byte{s.Stored})
+	out, err := f.res.Document.ToServed(ctx, [][]byte{s.Stored})
 	if err != nil {
 		return s, asTimeout(err)
 	}
@@ -210,7 +210,7 @@ func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*watchc
 		retry.add(e)
 	}
 	c.mu.Lock()
-	c.start(ctx, f.res.Document.Serve, retry)
+	c.start(ctx, f.res.Document.ToServed, retry)
 	retry.waiters++
 	c.mu.Unlock()
 	retryBatch := map[*batch]struct{}{retry: {}}
@@ -251,7 +251,7 @@ func (c *Conversions) join(ctx context.Context, f *Form, entries []*watchcache.E
 		joined[fl.batch] = struct{}{}
 	}
 	if len(own.entries) > 0 {
-		c.start(ctx, f.res.Document.Serve, own)
+		c.start(ctx, f.res.Document.ToServed, own)
 	}
 	for b := range joined {
 		b.waiters++

@@ -18,7 +18,7 @@ import (
 // formOf returns a form whose documents serve converts.
 func formOf(c *Conversions, serve func(ctx context.Context, stored [][]byte) ([][]byte, error)) *Form {
 	return &Form{
-		res:     &apiset.Resource{Kind: &registry.Kind{Document: &registry.Document{Remote: true, Serve: serve}}},
+		res:     &apiset.Resource{Kind: &registry.Kind{Document: &registry.Document{ConversionWebhook: true, ToServed: serve}}},
 		writers: &Responses{Conversions: c},
 	}
 }

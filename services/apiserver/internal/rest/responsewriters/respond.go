@@ -137,7 +137,7 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType str
 
 // SendWarnings sets the Warning headers to the collected warnings.
 func SendWarnings(w http.ResponseWriter, r *http.Request) {
-	if ws := request.From(r.Context()).Warnings; ws != nil {
+	if ws := request.FromContext(r.Context()).Warnings; ws != nil {
 		if headers := ws.Headers(); headers != nil {
 			w.Header()["Warning"] = headers
 		}

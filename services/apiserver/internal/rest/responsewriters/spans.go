@@ -34,7 +34,7 @@ func serialize(
 	}
 	_, span := tracing.Start(r.Context(), "SerializeObject", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String("audit-id", request.From(r.Context()).TracedID), attribute.String("method", r.Method), attribute.String("url", r.URL.Path),
+			attribute.String("audit-id", request.FromContext(r.Context()).TracedID), attribute.String("method", r.Method), attribute.String("url", r.URL.Path),
 			attribute.String("protocol", r.Proto), attribute.String("mediaType", choice.Media), attribute.String("encoder", encoderOf(gv, choice)),
 		}
 	})

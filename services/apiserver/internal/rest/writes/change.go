@@ -116,7 +116,7 @@ func (r *Request) checkPreconditions(obj, old registry.Object) error {
 	rv := obj.GetResourceVersion()
 	switch {
 	case rv == "" || rv == "0":
-		if r.Resource.Update.NeedsVersion {
+		if r.Resource.Update.RequireResourceVersion {
 			// Kubernetes reports the resource here, and the version as a number.
 			resource := schema.GroupKind{Group: r.Resource.GroupResource().Group, Kind: r.Resource.Resource}
 			return status.Invalid(resource, r.Name, field.ErrorList{
@@ -189,5 +189,5 @@ func (r *Request) released(obj registry.Object) bool {
 	if g := obj.GetDeletionGracePeriodSeconds(); g != nil && *g > 0 {
 		return false
 	}
-	return r.Resource.Delete.Held == nil || !r.Resource.Delete.Held(obj)
+	return r.Resource.Delete.RemovalBlocked == nil || !r.Resource.Delete.RemovalBlocked(obj)
 }

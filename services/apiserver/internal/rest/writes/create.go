@@ -202,8 +202,8 @@ func (r *Request) prepareCreate(ctx context.Context, obj registry.Object, user *
 	if r.Resource.Create.Prepare != nil {
 		r.Resource.Create.Prepare(obj)
 	}
-	if r.Resource.Create.Stamp != nil {
-		r.Resource.Create.Stamp(obj, requester(user))
+	if r.Resource.Create.RecordCreator != nil {
+		r.Resource.Create.RecordCreator(obj, requester(user))
 	}
 }
 

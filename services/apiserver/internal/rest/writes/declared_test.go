@@ -97,7 +97,7 @@ func TestDeclaredRules(t *testing.T) {
 			metrics := prometheus.NewRegistry()
 			w := &Writer{Config: Config{Declared: c.gates, Metrics: NewMetrics(metrics), Logger: slog.New(slog.DiscardHandler)}}
 			var got []string
-			for _, e := range w.addDeclarativeErrors(&registry.Kind{Declared: c.declared}, &corev1.ReplicationController{}, c.written) {
+			for _, e := range w.addDeclarativeErrors(&registry.Kind{DeclarativeValidation: c.declared}, &corev1.ReplicationController{}, c.written) {
 				got = append(got, e.Error())
 			}
 			if len(got) != len(c.want) {

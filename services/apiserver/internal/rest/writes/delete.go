@@ -120,7 +120,7 @@ func (r *Request) effectiveOptions(live registry.Object, o *metav1.DeleteOptions
 	if period := r.Resource.Delete.GracePeriod; period != nil && live.GetDeletionTimestamp() == nil {
 		o.GracePeriodSeconds = ptr.To(period(live, o.GracePeriodSeconds))
 	}
-	if r.Resource.Delete.Held == nil && r.Resource.Delete.Mark == nil || o.Preconditions != nil && o.Preconditions.UID != nil {
+	if r.Resource.Delete.RemovalBlocked == nil && r.Resource.Delete.MarkDeletion == nil || o.Preconditions != nil && o.Preconditions.UID != nil {
 		return o
 	}
 	if o.Preconditions == nil {
@@ -137,7 +137,7 @@ func (r *Request) Preconditions(obj registry.Object) error {
 		return nil
 	}
 	p := o.Preconditions
-	if r.Resource.Delete.Mark != nil || r.Resource.Delete.TwoSteps {
+	if r.Resource.Delete.MarkDeletion != nil || r.Resource.Delete.TwoPhase {
 		return r.preconditionsOfSteps(p, obj)
 	}
 	kind := schema.GroupResource{Group: r.Resource.GroupKind().Group, Resource: r.Resource.Kind.Kind}
@@ -153,7 +153,7 @@ func (r *Request) Preconditions(obj registry.Object) error {
 }
 
 // preconditionsOfSteps is Preconditions with the messages that Kubernetes has for kinds with
-// Delete.Mark or Delete.TwoSteps.
+// Delete.MarkDeletion or Delete.TwoPhase.
 func (r *Request) preconditionsOfSteps(p *metav1.Preconditions, obj registry.Object) error {
 	failed := func(what string, want, is any) error {
 		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v",
@@ -180,19 +180,19 @@ type deletion struct {
 // beginDeletion changes an object according to the options of a DELETE.
 func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.DeleteOptions) deletion {
 	now := w.Now()
-	if r.Resource.Delete.Mark != nil && obj.GetDeletionTimestamp() == nil {
+	if r.Resource.Delete.MarkDeletion != nil && obj.GetDeletionTimestamp() == nil {
 		at := metav1.NewTime(now.UTC().Truncate(time.Second))
 		obj.SetDeletionTimestamp(&at)
-		r.Resource.Delete.Mark(obj, at)
+		r.Resource.Delete.MarkDeletion(obj, at)
 		return deletion{write: true}
 	}
 	terminating := obj.GetDeletionTimestamp() != nil
 	marked := false
 	ends := true
-	if r.Resource.Delete.TwoSteps && terminating && r.Resource.Delete.Held(obj) {
+	if r.Resource.Delete.TwoPhase && terminating && r.Resource.Delete.RemovalBlocked(obj) {
 		return deletion{pending: true}
 	}
-	held := r.Resource.Delete.Held != nil && r.Resource.Delete.Held(obj) || r.Resource.Delete.TwoSteps && !terminating
+	held := r.Resource.Delete.RemovalBlocked != nil && r.Resource.Delete.RemovalBlocked(obj) || r.Resource.Delete.TwoPhase && !terminating
 	if r.Resource.Delete.GracePeriod != nil {
 		marked, ends = r.markGraceful(obj, o, now)
 		if !marked && !ends {
@@ -272,8 +272,8 @@ func (r *Request) mark(obj registry.Object, grace int64, held bool, now time.Tim
 	if g := obj.GetGeneration(); g > 0 && !held {
 		obj.SetGeneration(g + 1)
 	}
-	if r.Resource.Delete.Begin != nil {
-		r.Resource.Delete.Begin(obj)
+	if r.Resource.Delete.BeginDeletion != nil {
+		r.Resource.Delete.BeginDeletion(obj)
 	}
 }
 

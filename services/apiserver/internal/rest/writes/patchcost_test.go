@@ -33,7 +33,7 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 		for _, may := range []bool{false, true} {
 			weighed := 0
 			ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
-			request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }}
+			request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }}
 			r := w.requestFor("c")
 			var err error
 			if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {
@@ -115,7 +115,7 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		w.put(w.kind(kind), object.DeepCopyObject().(registry.Object))
 		weighed := 0
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return n < large }}
+		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return n < large }}
 		r := w.requestFor(object.GetName())
 		r.Resource = w.kind(kind)
 		var err error
@@ -137,7 +137,7 @@ func TestUpdateCostIncludesReplacedObject(t *testing.T) {
 	for _, may := range []bool{false, true} {
 		weighed := 0
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "update"})
-		request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }}
+		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }}
 		r := w.requestFor("c")
 		r.Object = config("a", "1")
 		_, err := w.writer.Update(ctx, r)
@@ -156,7 +156,7 @@ func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
 		{Resource: "configmaps"}: func(context.Context, int64) { settled = suspended },
 	}
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
-	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended++; return func() { suspended-- } }}
+	request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended++; return func() { suspended-- } }}
 	r := w.requestFor("c")
 	r.Object = config("a", "1")
 	if _, err := w.writer.Create(ctx, r); err != nil {
@@ -177,7 +177,7 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	})
 	weighed := 0
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
-	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = n; return false }}
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = n; return false }}
 	r := w.requestFor("c")
 	r.Resource = k
 	for i := range k.Subresources {
@@ -207,7 +207,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 		r.Resource = w.kind("pods")
 		w.put(r.Resource, pod.DeepCopyObject().(registry.Object))
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }}
+		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }}
 		var err error
 		body := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"many","labels":{"a":"b"}}}`
 		if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {

@@ -13,7 +13,7 @@ import (
 func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOptions) []string {
 	had := obj.GetFinalizers()
 	wanted := r.collectorFinalizer(obj, o)
-	if r.Resource.Delete.TwoSteps && obj.GetDeletionTimestamp() == nil {
+	if r.Resource.Delete.TwoPhase && obj.GetDeletionTimestamp() == nil {
 		wanted = firstStepFinalizers(had, o)
 	}
 	unwanted := func(f string) bool { return isCollectorFinalizer(f) && !slices.Contains(wanted, f) }

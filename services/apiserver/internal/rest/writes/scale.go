@@ -131,7 +131,7 @@ func (w *Writer) writeScale(
 	parent := r.On(r.Resource, nil, r.Namespace, r.Name)
 	res, err := w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
 		fields := r.scaledFields(l.obj)
-		now := r.Sub.Scale.Of(l.obj)
+		now := r.Sub.Scale.FromObject(l.obj)
 		var err error
 		if now.ManagedFields, err = fields.ToSubresource(); err != nil {
 			return outcome{}, err
@@ -146,7 +146,7 @@ func (w *Writer) writeScale(
 		if parent.admission, err = w.admitScale(ctx, r, sc, now); err != nil {
 			return outcome{}, err
 		}
-		if sc.Spec.Replicas < 0 && !r.Sub.Scale.ObjectRules {
+		if sc.Spec.Replicas < 0 && !r.Sub.Scale.ValidatedWithObject {
 			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
 			})
@@ -161,7 +161,7 @@ func (w *Writer) writeScale(
 			obj.SetUID(sc.UID)
 		}
 		obj.SetResourceVersion(sc.ResourceVersion)
-		if sc.ResourceVersion == "" && r.Sub.Scale.Unconditional {
+		if sc.ResourceVersion == "" && r.Sub.Scale.AllowUnconditionalUpdate {
 			obj.SetResourceVersion(l.obj.GetResourceVersion())
 		}
 		r.Sub.Scale.SetReplicas(obj, sc.Spec.Replicas)
@@ -179,5 +179,5 @@ func (w *Writer) writeScale(
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Object: r.Sub.Scale.Of(obj)}, nil
+	return Result{Object: r.Sub.Scale.FromObject(obj)}, nil
 }

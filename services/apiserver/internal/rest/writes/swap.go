@@ -125,7 +125,7 @@ func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) 
 func (r *Request) encodeStored(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
 	defer r.timeEncoding(ctx)()
 	if text != nil {
-		return r.Resource.Document.Store(ctx, text)
+		return r.Resource.Document.ToStored(ctx, text)
 	}
 	value, err := r.Resource.Coder.EncodeFor(ctx, obj)
 	if err != nil {
@@ -364,7 +364,7 @@ func (o *outcome) drop(ctx context.Context) {
 // request and those of while.
 func (w *Writer) options(r *Request, while []storage.Precondition) storage.WriteOptions {
 	o := storage.WriteOptions{While: slices.Concat(r.While, while)}
-	if r.Resource.Stored.Expires {
+	if r.Resource.Stored.HasTTL {
 		o.TTL = w.EventTTL
 	}
 	return o

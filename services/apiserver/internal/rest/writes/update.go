@@ -35,7 +35,7 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 		return w.change(ctx, r, l, wanted(), false)
 	}
 	var create func() (Result, error)
-	if r.Resource.Update.Creates && r.Sub == nil {
+	if r.Resource.Update.AllowCreateOnUpdate && r.Sub == nil {
 		create = func() (Result, error) { return w.createUpdated(ctx, r, wanted()) }
 	}
 	return w.modifyOrCreate(ctx, r, compute, create)

@@ -112,13 +112,13 @@ func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, o
 		subresource = r.Sub.Name
 	}
 	return r.Resource.ValidateDocument(ctx, registry.DocumentWrite{
-		Object:      obj,
-		Text:        text,
-		Old:         old,
-		Found:       found,
-		Subresource: subresource,
-		Warn:        func(text string) { request.Warn(ctx, text) },
-		OnCostly:    func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
+		Object:            obj,
+		JSON:              text,
+		OldJSON:           old,
+		MetadataErrors:    found,
+		Subresource:       subresource,
+		Warn:              func(text string) { request.Warn(ctx, text) },
+		BeforeCostlyRules: func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
 	})
 }
 
@@ -154,7 +154,7 @@ func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
 // addDeclarativeErrors runs the declarative validation of a kind beside the handwritten one, whose errors
 // are errs. It returns the errors that apply.
 func (w *Writer) addDeclarativeErrors(k *registry.Kind, obj registry.Object, errs field.ErrorList) field.ErrorList {
-	if k.Declared == nil || !w.Declared.Enabled {
+	if k.DeclarativeValidation == nil || !w.Declared.Enabled {
 		return errs
 	}
 	declared, ok := w.validateDeclared(k, obj)
@@ -182,7 +182,7 @@ func (w *Writer) validateDeclared(k *registry.Kind, obj registry.Object) (errs f
 			ok = false
 		}
 	}()
-	return k.Declared(obj), true
+	return k.DeclarativeValidation(obj), true
 }
 
 // differences returns the errors that only one side reports. Two errors are equal if they have the

@@ -79,7 +79,7 @@ func (r *Record) update(write func(state *recordState)) {
 
 // From returns the record of a request, or nil.
 func From(ctx context.Context) *Record {
-	r, _ := request.From(ctx).AuditEvent.(*Record)
+	r, _ := request.FromContext(ctx).AuditEvent.(*Record)
 	return r
 }
 

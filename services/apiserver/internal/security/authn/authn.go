@@ -147,7 +147,7 @@ func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, er
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if len(review.AuditAnnotations) > 0 {
-		request.From(ctx).TokenAnnotations = review.AuditAnnotations
+		request.FromContext(ctx).TokenAnnotations = review.AuditAnnotations
 	}
 	for _, text := range review.Warnings {
 		request.Warn(ctx, text)

@@ -38,7 +38,7 @@ func AttributesOf(user *request.User, info *requestinfo.Info) *Attributes {
 		User: user, Verb: info.Verb, Resource: info.IsResource, Namespace: info.Namespace, Group: info.Group, Version: info.Version,
 		Name: info.Name, ResourceName: info.Resource, Subresource: info.Subresource, Path: info.Path,
 	}
-	if info.Crowded() {
+	if info.TooManySelectorTerms() {
 		return attrs
 	}
 	if info.FieldSelector != "" {

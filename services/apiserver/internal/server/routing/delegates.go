@@ -31,7 +31,7 @@ func (d Delegates) Resolve(r *http.Request, kinds *apiset.Set) *requestinfo.Info
 			op = requestinfo.Resolve(r, kinds.BuiltIns()) // ignore the definitions
 		}
 	}
-	if op.Target != nil || op.Hollow || hasDotSegment(op.Path) {
+	if op.Target != nil || op.HasEmptySegment || hasDotSegment(op.Path) {
 		return op
 	}
 	op.Delegate = extension

@@ -143,7 +143,7 @@ func servesPath(op *requestinfo.Info, gv schema.GroupVersion) bool {
 
 // serveAPI serves all paths below /api and /apis: resources and discovery.
 func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
-	op := requestinfo.From(r.Context())
+	op := requestinfo.FromContext(r.Context())
 	if op.Delegate != nil {
 		op.Delegate.ServeHTTP(w, r)
 		return

@@ -240,8 +240,8 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
-		request.From(r.Context()).Received = begin
-		i := requestinfo.From(r.Context())
+		request.FromContext(r.Context()).Received = begin
+		i := requestinfo.FromContext(r.Context())
 		if i.LongRunning() && i.Verb == "watch" && i.Delegate == nil && f.Traces == nil { // a span must end with the handler
 			w = exchange.DetachableWriter(w)
 		}
@@ -287,7 +287,7 @@ func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, ke
 		s.size.Observe(float64(rec.bytes))
 	}
 	if s.sli != nil {
-		s.sli.Observe((took - request.From(r.Context()).Waits.Sum()).Seconds())
+		s.sli.Observe((took - request.FromContext(r.Context()).Waits.Sum()).Seconds())
 	}
 	if i.Target != nil && i.Writes() {
 		f.Metrics.observeValidation(r, took)

@@ -33,7 +33,7 @@ func (f *Filters) logSlow(w http.ResponseWriter, r *http.Request, op *requestinf
 	fmt.Fprintf(&b, " (%s) (total time: %dms)", begin.Format("02-Jan-2006 15:04:05.000"), took.Milliseconds())
 	var steps []string
 	last := begin
-	waits := request.From(r.Context()).Waits
+	waits := request.FromContext(r.Context()).Waits
 	for _, s := range waits.Steps() {
 		steps = append(steps, fmt.Sprintf("%q %dms (%s)", s.Name, s.At.Sub(last).Milliseconds(), s.At.Format("15:04:05.000")))
 		last = s.At

@@ -19,7 +19,7 @@ import (
 // (Kubernetes: "Traces For Kubernetes System Components").
 func (f *Filters) WithTracing(next http.Handler) http.Handler {
 	return f.Traces.Handler(tracing.Incoming{Name: spanName, Follow: privileged, Start: func(r *http.Request) time.Time {
-		return request.From(r.Context()).Received
+		return request.FromContext(r.Context()).Received
 	}}, next)
 }
 
@@ -37,8 +37,8 @@ func privileged(r *http.Request) bool {
 }
 
 func spanName(r *http.Request) string {
-	if op := requestinfo.From(r.Context()); op != nil {
-		return op.Form()
+	if op := requestinfo.FromContext(r.Context()); op != nil {
+		return op.Pattern()
 	}
 	return r.Method
 }
@@ -68,7 +68,7 @@ func (f *Filters) WithOperationSpan(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := requestinfo.From(r.Context())
+		op := requestinfo.FromContext(r.Context())
 		name := operationNames[op.Verb]
 		if name == "" || op.Target == nil || op.LongRunning() {
 			next.ServeHTTP(w, r)

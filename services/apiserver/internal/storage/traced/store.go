@@ -40,7 +40,7 @@ func (s *Store) start(ctx context.Context, name, key string) (context.Context, o
 	v := storedValue(ctx)
 	inner, span := tracing.StartAt(ctx, name, v.Begin, func() []attribute.KeyValue {
 		out := []attribute.KeyValue{
-			attribute.String("audit-id", request.From(ctx).TracedID),
+			attribute.String("audit-id", request.FromContext(ctx).TracedID),
 			attribute.String("key", strings.TrimPrefix(key, s.Root)),
 		}
 		if v.Type != "" {

@@ -10,7 +10,7 @@ import (
 // storedValue returns the description of the object that a traced write stores.
 func storedValue(ctx context.Context) (v request.StoredValue) {
 	if tracing.Recording(ctx) {
-		if s := request.From(ctx).Stored; s != nil {
+		if s := request.FromContext(ctx).Stored; s != nil {
 			v = *s
 		}
 	}

@@ -289,7 +289,7 @@ func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	var away, asked atomic.Int64
 	b.onReview = func() { asked.Store(away.Load()) }
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
-	requests.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }}
+	requests.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }}
 	if err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func many(prefix string, n, name int) corev1.ResourceList {
 func charging(t *testing.T, may bool) (ctx context.Context, most *int) {
 	most = new(int)
 	ctx = requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
-	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { *most = max(*most, n); return may }}
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { *most = max(*most, n); return may }}
 	return ctx, most
 }
 

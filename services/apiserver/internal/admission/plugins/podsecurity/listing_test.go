@@ -88,7 +88,7 @@ func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, weigh 
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{api.EnforceLevelLabel: level}}}
 	}
 	ctx, warnings := requesttest.WithWarnings(requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "patch"}))
-	request.From(ctx).Work = &requesttest.Work{OnEstimate: weigh}
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: weigh}
 	err = plugin.Validate(ctx, &admission.Request{
 		Operation: admission.Update, Name: "n", Namespace: "n", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
 		Resource: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}},

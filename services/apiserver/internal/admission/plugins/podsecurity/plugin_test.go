@@ -172,7 +172,7 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 	}
 	for sub, weighed := range map[string]bool{"": true, "status": false} {
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.From(ctx).Work = &requesttest.Work{OnEstimate: never}
+		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: never}
 		err := p.Validate(ctx, &admission.Request{
 			Operation: admission.Update, Subresource: sub, Name: "n", Resource: kind, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
 			Object: labeled("v1.30"), OldObject: labeled("v1.29"),

@@ -74,7 +74,7 @@ func (p *Plugin) checkRole(ctx context.Context, r *admission.Request, rules []rb
 		User: r.User, Verb: "escalate", Resource: true, Group: r.Resource.Group, Version: "*",
 		ResourceName: r.Resource.Resource, Namespace: r.Namespace,
 	}
-	if info := requestinfo.From(ctx); info != nil {
+	if info := requestinfo.FromContext(ctx); info != nil {
 		escalate.Name = info.Name // name in the URL; a creation by POST has none
 	}
 	if p.allowed(ctx, escalate) {

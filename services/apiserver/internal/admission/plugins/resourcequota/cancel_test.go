@@ -20,7 +20,7 @@ func TestCanceledClaimReleasesCharges(t *testing.T) {
 	quotas := newStore(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
 	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"}))
 	var suspended atomic.Int64
-	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
+	request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
 		suspended.Add(1)
 		return func() { suspended.Add(-1) }
 	}}

@@ -34,7 +34,7 @@ func TestPullSecretsAreCharged(t *testing.T) {
 			t.Run(fmt.Sprintf("%d secrets, admit %t", secrets, admit), func(t *testing.T) {
 				charged, large := 0, secrets > 1000
 				ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
-				request.From(ctx).Work = &requesttest.Work{OnEstimate: func(size int) bool {
+				request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(size int) bool {
 					charged = max(charged, size)
 					return admit
 				}}

@@ -29,8 +29,8 @@ func Kinds() []*registry.Kind {
 		validatingAdmissionPolicies(compile),
 		validatingAdmissionPolicyBindings(),
 		validatingWebhookConfigurations(compile),
-		declare.Also(beta, validatingAdmissionPolicies(compile)),
-		declare.Also(beta, validatingAdmissionPolicyBindings()),
+		declare.AdditionalVersion(beta, validatingAdmissionPolicies(compile)),
+		declare.AdditionalVersion(beta, validatingAdmissionPolicyBindings()),
 		mutatingAdmissionPolicies(compile),
 		mutatingAdmissionPolicyBindings(),
 	}

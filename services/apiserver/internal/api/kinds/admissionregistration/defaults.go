@@ -18,12 +18,12 @@ const (
 func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		h := &c.Webhooks[i]
-		declare.FillPtr(&h.FailurePolicy, admissionv1.Fail)
-		declare.FillPtr(&h.MatchPolicy, admissionv1.Equivalent)
-		declare.FillPtr(&h.NamespaceSelector, metav1.LabelSelector{})
-		declare.FillPtr(&h.ObjectSelector, metav1.LabelSelector{})
-		declare.FillPtr(&h.TimeoutSeconds, webhookTimeout)
-		declare.FillPtr(&h.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+		declare.SetDefaultPtr(&h.FailurePolicy, admissionv1.Fail)
+		declare.SetDefaultPtr(&h.MatchPolicy, admissionv1.Equivalent)
+		declare.SetDefaultPtr(&h.NamespaceSelector, metav1.LabelSelector{})
+		declare.SetDefaultPtr(&h.ObjectSelector, metav1.LabelSelector{})
+		declare.SetDefaultPtr(&h.TimeoutSeconds, webhookTimeout)
+		declare.SetDefaultPtr(&h.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
 		defaultClient(&h.ClientConfig)
 		defaultRules(h.Rules)
 	}
@@ -32,11 +32,11 @@ func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
 func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		h := &c.Webhooks[i]
-		declare.FillPtr(&h.FailurePolicy, admissionv1.Fail)
-		declare.FillPtr(&h.MatchPolicy, admissionv1.Equivalent)
-		declare.FillPtr(&h.NamespaceSelector, metav1.LabelSelector{})
-		declare.FillPtr(&h.ObjectSelector, metav1.LabelSelector{})
-		declare.FillPtr(&h.TimeoutSeconds, webhookTimeout)
+		declare.SetDefaultPtr(&h.FailurePolicy, admissionv1.Fail)
+		declare.SetDefaultPtr(&h.MatchPolicy, admissionv1.Equivalent)
+		declare.SetDefaultPtr(&h.NamespaceSelector, metav1.LabelSelector{})
+		declare.SetDefaultPtr(&h.ObjectSelector, metav1.LabelSelector{})
+		declare.SetDefaultPtr(&h.TimeoutSeconds, webhookTimeout)
 		defaultClient(&h.ClientConfig)
 		defaultRules(h.Rules)
 	}
@@ -44,30 +44,30 @@ func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 
 func defaultClient(c *admissionv1.WebhookClientConfig) {
 	if c.Service != nil {
-		declare.FillPtr(&c.Service.Port, webhookPort)
+		declare.SetDefaultPtr(&c.Service.Port, webhookPort)
 	}
 }
 
 func defaultRules(rules []admissionv1.RuleWithOperations) {
 	for i := range rules {
-		declare.FillPtr(&rules[i].Scope, admissionv1.AllScopes)
+		declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)
 	}
 }
 
 func defaultPolicy(p *admissionv1.ValidatingAdmissionPolicy) {
-	declare.FillPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
+	declare.SetDefaultPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
 	defaultMatch(p.Spec.MatchConstraints)
 }
 
 func defaultMutatingPolicy(p *alphav1.MutatingAdmissionPolicy) {
-	declare.FillPtr(&p.Spec.FailurePolicy, alphav1.Fail)
+	declare.SetDefaultPtr(&p.Spec.FailurePolicy, alphav1.Fail)
 	defaultAlphaMatch(p.Spec.MatchConstraints)
 }
 
 func defaultMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) {
 	defaultAlphaMatch(b.Spec.MatchResources)
 	if ref := b.Spec.ParamRef; ref != nil {
-		declare.FillPtr(&ref.ParameterNotFoundAction, alphav1.DenyAction)
+		declare.SetDefaultPtr(&ref.ParameterNotFoundAction, alphav1.DenyAction)
 	}
 }
 
@@ -75,12 +75,12 @@ func defaultAlphaMatch(m *alphav1.MatchResources) {
 	if m == nil {
 		return
 	}
-	declare.FillPtr(&m.MatchPolicy, alphav1.Equivalent)
-	declare.FillPtr(&m.NamespaceSelector, metav1.LabelSelector{})
-	declare.FillPtr(&m.ObjectSelector, metav1.LabelSelector{})
+	declare.SetDefaultPtr(&m.MatchPolicy, alphav1.Equivalent)
+	declare.SetDefaultPtr(&m.NamespaceSelector, metav1.LabelSelector{})
+	declare.SetDefaultPtr(&m.ObjectSelector, metav1.LabelSelector{})
 	for _, rules := range [][]alphav1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
 		for i := range rules {
-			declare.FillPtr(&rules[i].Scope, admissionv1.AllScopes)
+			declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)
 		}
 	}
 }
@@ -93,12 +93,12 @@ func defaultMatch(m *admissionv1.MatchResources) {
 	if m == nil {
 		return
 	}
-	declare.FillPtr(&m.MatchPolicy, admissionv1.Equivalent)
-	declare.FillPtr(&m.NamespaceSelector, metav1.LabelSelector{})
-	declare.FillPtr(&m.ObjectSelector, metav1.LabelSelector{})
+	declare.SetDefaultPtr(&m.MatchPolicy, admissionv1.Equivalent)
+	declare.SetDefaultPtr(&m.NamespaceSelector, metav1.LabelSelector{})
+	declare.SetDefaultPtr(&m.ObjectSelector, metav1.LabelSelector{})
 	for _, rules := range [][]admissionv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
 		for i := range rules {
-			declare.FillPtr(&rules[i].Scope, admissionv1.AllScopes)
+			declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)
 		}
 	}
 }

@@ -13,21 +13,21 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: alpha, Resource: "mutatingadmissionpolicies", Singular: "mutatingadmissionpolicy", Kind: "MutatingAdmissionPolicy",
-			Categories:   categories(),
-			AnyFinalizer: true,
+			Categories:                 categories(),
+			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[alphav1.MutatingAdmissionPolicy],
 		NewList: declare.New[alphav1.MutatingAdmissionPolicyList],
-		Parts: declare.Spec(func(p *alphav1.MutatingAdmissionPolicy) *alphav1.MutatingAdmissionPolicySpec {
+		Parts: declare.SpecParts(func(p *alphav1.MutatingAdmissionPolicy) *alphav1.MutatingAdmissionPolicySpec {
 			return &p.Spec
 		}),
 		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicies"},
-		Default: declare.Do(defaultMutatingPolicy),
-		Create: registry.Create{Validate: declare.Rules(func(at validate.At, p *alphav1.MutatingAdmissionPolicy) {
-			mutatingPolicyRules(at, p, nil, compile)
+		Default: declare.Adapt(defaultMutatingPolicy),
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, p *alphav1.MutatingAdmissionPolicy) {
+			mutatingPolicyRules(fldPath, p, nil, compile)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *alphav1.MutatingAdmissionPolicy) {
-			mutatingPolicyRules(at, p, old, compile)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, p, old *alphav1.MutatingAdmissionPolicy) {
+			mutatingPolicyRules(fldPath, p, old, compile)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

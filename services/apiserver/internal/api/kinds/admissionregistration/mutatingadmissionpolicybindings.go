@@ -14,19 +14,19 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: alpha, Resource: "mutatingadmissionpolicybindings", Singular: "mutatingadmissionpolicybinding", Kind: "MutatingAdmissionPolicyBinding",
-			Categories:   categories(),
-			AnyFinalizer: true,
+			Categories:                 categories(),
+			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[alphav1.MutatingAdmissionPolicyBinding],
 		NewList: declare.New[alphav1.MutatingAdmissionPolicyBindingList],
-		Parts: declare.Spec(func(b *alphav1.MutatingAdmissionPolicyBinding) *alphav1.MutatingAdmissionPolicyBindingSpec {
+		Parts: declare.SpecParts(func(b *alphav1.MutatingAdmissionPolicyBinding) *alphav1.MutatingAdmissionPolicyBindingSpec {
 			return &b.Spec
 		}),
 		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicybindings"},
-		Default: declare.Do(defaultMutatingBinding),
-		Create:  registry.Create{Validate: declare.Rules(mutatingBindingRules)},
-		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
-			mutatingBindingRules(at, b)
+		Default: declare.Adapt(defaultMutatingBinding),
+		Create:  registry.Create{Validate: declare.AdaptValidation(mutatingBindingRules)},
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
+			mutatingBindingRules(fldPath, b)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

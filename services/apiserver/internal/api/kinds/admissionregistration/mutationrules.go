@@ -14,8 +14,8 @@ import (
 )
 
 // mutatingPolicyRules validates a policy. old is the live one, or nil.
-func mutatingPolicyRules(at validate.At, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
-	spec, s := at.Child("spec"), &p.Spec
+func mutatingPolicyRules(fldPath validate.Path, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
+	spec, s := fldPath.Child("spec"), &p.Spec
 	compile = compile.forObject()
 	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.Present("failurePolicy", s.FailurePolicy != nil)
@@ -23,15 +23,15 @@ func mutatingPolicyRules(at validate.At, p, old *alphav1.MutatingAdmissionPolicy
 	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), paramKindRules)
 	spec.Present("matchConstraints", s.MatchConstraints != nil)
 	validate.Optional(spec, "matchConstraints", policyform.Match(s.MatchConstraints), mutatedRules)
-	if old == nil || !validate.Same(s.ParamKind, old.Spec.ParamKind) || !validate.Same(s.MatchConditions, old.Spec.MatchConditions) {
+	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
 		conditionRules(spec, policyform.Conditions(s.MatchConditions), sees, compile)
 	}
 	if engine := ready(spec, "mutations", compile); engine != nil {
 		policy := engine.Policy()
-		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(at validate.At, v *admissionv1.Variable) { variableRules(at, v, sees, policy) })
-		spec.Needs("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
+		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(fldPath validate.Path, v *admissionv1.Variable) { variableRules(fldPath, v, sees, policy) })
+		spec.PresentWithDetail("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
 		sees.Patches = true
-		validate.Each(spec, "mutations", s.Mutations, func(at validate.At, m *alphav1.Mutation) { mutationRules(at, m, sees, policy) })
+		validate.Each(spec, "mutations", s.Mutations, func(fldPath validate.Path, m *alphav1.Mutation) { mutationRules(fldPath, m, sees, policy) })
 	}
 	if s.ReinvocationPolicy == "" {
 		spec.Required("reinvocationPolicy", "")
@@ -41,18 +41,18 @@ func mutatingPolicyRules(at validate.At, p, old *alphav1.MutatingAdmissionPolicy
 }
 
 // mutatedRules validates the match constraints of a policy. Deletions cannot be mutated.
-func mutatedRules(at validate.At, m *admissionv1.MatchResources) {
-	matchRules(at, m)
-	at.Present("resourceRules", len(m.ResourceRules) > 0)
+func mutatedRules(fldPath validate.Path, m *admissionv1.MatchResources) {
+	matchRules(fldPath, m)
+	fldPath.Present("resourceRules", len(m.ResourceRules) > 0)
 	for i := range m.ResourceRules {
 		for _, o := range m.ResourceRules[i].Operations {
-			validate.OneOf(at.Child("resourceRules"), "operations", o,
+			validate.OneOf(fldPath.Child("resourceRules"), "operations", o,
 				admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)
 		}
 	}
 }
 
-func mutationRules(at validate.At, m *alphav1.Mutation, sees expressions.VariableSet, policy *expressions.Policy) {
+func mutationRules(fldPath validate.Path, m *alphav1.Mutation, sees expressions.VariableSet, policy *expressions.Policy) {
 	configuration, patch := "", ""
 	if m.ApplyConfiguration != nil {
 		configuration = m.ApplyConfiguration.Expression
@@ -63,14 +63,14 @@ func mutationRules(at validate.At, m *alphav1.Mutation, sees expressions.Variabl
 	const must, mustNot = "must be specified when patchType is ", "must not be specified when patchType is "
 	form := func(name string, given bool, expression string, want *cel.Type, other string, otherGiven bool) {
 		if !given {
-			at.Required(name, must+string(m.PatchType))
-		} else if within := at.Child(name); strings.TrimSpace(expression) == "" {
+			fldPath.Required(name, must+string(m.PatchType))
+		} else if within := fldPath.Child(name); strings.TrimSpace(expression) == "" {
 			within.Required("expression", "")
 		} else {
 			invalidExpression(within, "expression", expression, policy.Check(sees, expression, want))
 		}
 		if otherGiven {
-			at.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))
+			fldPath.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))
 		}
 	}
 	switch m.PatchType {
@@ -79,14 +79,14 @@ func mutationRules(at validate.At, m *alphav1.Mutation, sees expressions.Variabl
 	case alphav1.PatchTypeJSONPatch:
 		form("jsonPatch", m.JSONPatch != nil, patch, cel.ListType(celenv.JSONPatchType), "applyConfiguration", m.ApplyConfiguration != nil)
 	case "":
-		at.Required("patchType", "")
+		fldPath.Required("patchType", "")
 	default:
-		validate.OneOf(at, "patchType", m.PatchType, alphav1.PatchTypeApplyConfiguration, alphav1.PatchTypeJSONPatch)
+		validate.OneOf(fldPath, "patchType", m.PatchType, alphav1.PatchTypeApplyConfiguration, alphav1.PatchTypeJSONPatch)
 	}
 }
 
-func mutatingBindingRules(at validate.At, b *alphav1.MutatingAdmissionPolicyBinding) {
-	spec := at.Child("spec")
+func mutatingBindingRules(fldPath validate.Path, b *alphav1.MutatingAdmissionPolicyBinding) {
+	spec := fldPath.Child("spec")
 	spec.RequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
 	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), paramRefRules)
 	validate.Optional(spec, "matchResources", policyform.Match(b.Spec.MatchResources), matchRules)

@@ -29,38 +29,38 @@ func (c compiler) forObject() compiler {
 }
 
 // operationRules validates the operations and resources that webhooks or policies match.
-func operationRules(at validate.At, r *admissionv1.RuleWithOperations) {
-	at.Present("operations", len(r.Operations) > 0)
+func operationRules(fldPath validate.Path, r *admissionv1.RuleWithOperations) {
+	fldPath.Present("operations", len(r.Operations) > 0)
 	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionv1.OperationAll) {
-		at.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
+		fldPath.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
 	}
 	for i, o := range r.Operations {
-		validate.OneOf(at.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)
+		validate.OneOf(fldPath.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)
 	}
-	everyOrSome(at, "apiGroups", r.APIGroups, "API groups")
-	everyOrSome(at, "apiVersions", r.APIVersions, "API versions")
+	everyOrSome(fldPath, "apiGroups", r.APIGroups, "API groups")
+	everyOrSome(fldPath, "apiVersions", r.APIVersions, "API versions")
 	for i, v := range r.APIVersions {
-		at.Index("apiVersions", i).Present("", v != "")
+		fldPath.Index("apiVersions", i).Present("", v != "")
 	}
-	resourceRules(at, r.Resources)
-	validate.OptionalOneOf(at, "scope", r.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)
+	resourceRules(fldPath, r.Resources)
+	validate.OptionalOneOf(fldPath, "scope", r.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)
 }
 
-func everyOrSome(at validate.At, name string, values []string, others string) {
-	at.Present(name, len(values) > 0)
+func everyOrSome(fldPath validate.Path, name string, values []string, others string) {
+	fldPath.Present(name, len(values) > 0)
 	if len(values) > 1 && slices.Contains(values, "*") {
-		at.Invalid(name, values, fmt.Sprintf("if '*' is present, must not specify other %s", others))
+		fldPath.Invalid(name, values, fmt.Sprintf("if '*' is present, must not specify other %s", others))
 	}
 }
 
 // resourceRules validates resources and subresources. Each may be a wildcard. Among those
 // without a subresource, Kubernetes compares only the last one with '*'.
-func resourceRules(at validate.At, resources []string) {
-	at.Present("resources", len(resources) > 0)
+func resourceRules(fldPath validate.Path, resources []string) {
+	fldPath.Present("resources", len(resources) > 0)
 	every, plain := false, false
 	allOf, allNamed := validate.Set[string]{}, validate.Set[string]{}
 	for i, r := range resources {
-		entry := at.Index("resources", i)
+		entry := fldPath.Index("resources", i)
 		entry.Present("", r != "")
 		resource, sub, isSub := strings.Cut(r, "/")
 		every = every || r == "*"
@@ -85,48 +85,48 @@ func resourceRules(at validate.At, resources []string) {
 		}
 	}
 	if len(resources) > 1 && slices.Contains(resources, "*/*") {
-		at.Invalid("resources", resources, "if '*/*' is present, must not specify other resources")
+		fldPath.Invalid("resources", resources, "if '*/*' is present, must not specify other resources")
 	}
 	if every && plain {
-		at.Invalid("resources", resources, "if '*' is present, must not specify other resources without subresources")
+		fldPath.Invalid("resources", resources, "if '*' is present, must not specify other resources without subresources")
 	}
 }
 
 // maxConditions is the maximum number of match conditions of a webhook or policy.
 const maxConditions = 64
 
-func conditionRules(at validate.At, conditions []admissionv1.MatchCondition, sees expressions.VariableSet, compile compiler) {
-	validate.MaxItems(at, "matchConditions", conditions, maxConditions)
+func conditionRules(fldPath validate.Path, conditions []admissionv1.MatchCondition, sees expressions.VariableSet, compile compiler) {
+	validate.MaxItems(fldPath, "matchConditions", conditions, maxConditions)
 	names := validate.Set[string]{}
-	validate.Each(at, "matchConditions", conditions, func(at validate.At, c *admissionv1.MatchCondition) {
+	validate.Each(fldPath, "matchConditions", conditions, func(fldPath validate.Path, c *admissionv1.MatchCondition) {
 		if expression := strings.TrimSpace(c.Expression); expression == "" {
-			at.Required("expression", "")
-		} else if engine := ready(at, "expression", compile); engine != nil {
-			invalidExpression(at, "expression", expression, engine.Check(sees, expression, cel.BoolType))
+			fldPath.Required("expression", "")
+		} else if engine := ready(fldPath, "expression", compile); engine != nil {
+			invalidExpression(fldPath, "expression", expression, engine.Check(sees, expression, cel.BoolType))
 		}
-		at.RequiredText("name", c.Name, validate.QualifiedName)
+		fldPath.RequiredText("name", c.Name, validate.QualifiedName)
 		if c.Name != "" {
-			validate.Unique(at, "name", c.Name, names)
+			validate.Unique(fldPath, "name", c.Name, names)
 		}
 	})
 }
 
-func ready(at validate.At, name string, compile compiler) *expressions.Compiler {
+func ready(fldPath validate.Path, name string, compile compiler) *expressions.Compiler {
 	engine, err := compile()
 	if err != nil {
-		at.Add(field.InternalError(at.Child(name).Path(), err))
+		fldPath.Add(field.InternalError(fldPath.Child(name).FieldPath(), err))
 		return nil
 	}
 	return engine
 }
 
-func invalidExpression(at validate.At, name, expression string, err error) {
+func invalidExpression(fldPath validate.Path, name, expression string, err error) {
 	if err != nil {
-		at.Invalid(name, expression, err.Error())
+		fldPath.Invalid(name, expression, err.Error())
 	}
 }
 
-func policyAndMatch(at validate.At, failure *admissionv1.FailurePolicyType, match *admissionv1.MatchPolicyType) {
-	validate.OptionalOneOf(at, "failurePolicy", failure, admissionv1.Fail, admissionv1.Ignore)
-	validate.OptionalOneOf(at, "matchPolicy", match, admissionv1.Equivalent, admissionv1.Exact)
+func policyAndMatch(fldPath validate.Path, failure *admissionv1.FailurePolicyType, match *admissionv1.MatchPolicyType) {
+	validate.OptionalOneOf(fldPath, "failurePolicy", failure, admissionv1.Fail, admissionv1.Ignore)
+	validate.OptionalOneOf(fldPath, "matchPolicy", match, admissionv1.Equivalent, admissionv1.Exact)
 }

@@ -13,8 +13,8 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "validatingadmissionpolicies", Singular: "validatingadmissionpolicy", Kind: "ValidatingAdmissionPolicy",
-			Categories:   categories(),
-			AnyFinalizer: true,
+			Categories:                 categories(),
+			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[admissionv1.ValidatingAdmissionPolicy],
 		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyList],
@@ -22,12 +22,12 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 			return &v.Spec, &v.Status
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicies"},
-		Default: declare.Do(defaultPolicy),
-		Create: registry.Create{Validate: declare.Rules(func(at validate.At, p *admissionv1.ValidatingAdmissionPolicy) {
-			policyRules(at, p, nil, compile)
+		Default: declare.Adapt(defaultPolicy),
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, p *admissionv1.ValidatingAdmissionPolicy) {
+			policyRules(fldPath, p, nil, compile)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy) {
-			policyRules(at, p, old, compile)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, p, old *admissionv1.ValidatingAdmissionPolicy) {
+			policyRules(fldPath, p, old, compile)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -43,9 +43,9 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.CheckedView("status", "ValidatingAdmissionPolicy", func(p, old *admissionv1.ValidatingAdmissionPolicy) {
+			declare.WithResetFields(declare.ValidatedView("status", "ValidatingAdmissionPolicy", func(p, old *admissionv1.ValidatingAdmissionPolicy) {
 				p.Spec = old.Spec
-				declare.KeepMeta(p, old)
+				declare.ResetMetaForStatus(p, old)
 			}, policyStatusRules), "metadata", "spec"),
 		},
 	}

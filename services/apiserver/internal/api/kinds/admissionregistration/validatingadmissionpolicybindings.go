@@ -13,19 +13,19 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "validatingadmissionpolicybindings", Singular: "validatingadmissionpolicybinding", Kind: "ValidatingAdmissionPolicyBinding",
-			Categories:   categories(),
-			AnyFinalizer: true,
+			Categories:                 categories(),
+			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[admissionv1.ValidatingAdmissionPolicyBinding],
 		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyBindingList],
-		Parts: declare.Spec(func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
+		Parts: declare.SpecParts(func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
 			return &v.Spec
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicybindings"},
-		Default: declare.Do(defaultPolicyBinding),
-		Create:  registry.Create{Validate: declare.Rules(bindingRules)},
-		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
-			bindingRules(at, b)
+		Default: declare.Adapt(defaultPolicyBinding),
+		Create:  registry.Create{Validate: declare.AdaptValidation(bindingRules)},
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			bindingRules(fldPath, b)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

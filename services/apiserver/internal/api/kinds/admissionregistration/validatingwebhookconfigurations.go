@@ -12,22 +12,22 @@ func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "validatingwebhookconfigurations", Singular: "validatingwebhookconfiguration", Kind: "ValidatingWebhookConfiguration",
-			Categories:   categories(),
-			AnyFinalizer: true,
+			Categories:                 categories(),
+			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[admissionv1.ValidatingWebhookConfiguration],
 		NewList: declare.New[admissionv1.ValidatingWebhookConfigurationList],
-		Parts: declare.Spec(func(v *admissionv1.ValidatingWebhookConfiguration) *[]admissionv1.ValidatingWebhook {
+		Parts: declare.SpecParts(func(v *admissionv1.ValidatingWebhookConfiguration) *[]admissionv1.ValidatingWebhook {
 			return &v.Webhooks
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingwebhookconfigurations"},
-		Default: declare.Do(defaultValidatingWebhooks),
-		Create: registry.Create{Validate: declare.Rules(func(at validate.At, c *admissionv1.ValidatingWebhookConfiguration) {
-			hookRules(at, validatingHooks(c), tolerated{}, compile)
+		Default: declare.Adapt(defaultValidatingWebhooks),
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, c *admissionv1.ValidatingWebhookConfiguration) {
+			hookRules(fldPath, validatingHooks(c), tolerated{}, compile)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, c, old *admissionv1.ValidatingWebhookConfiguration) {
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *admissionv1.ValidatingWebhookConfiguration) {
 			hooks := validatingHooks(c)
-			hookRules(at, hooks, tolerates(hooks, validatingHooks(old)), compile)
+			hookRules(fldPath, hooks, tolerates(hooks, validatingHooks(old)), compile)
 		})},
 		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}

@@ -51,55 +51,55 @@ func tolerates(hooks, old []hook) tolerated {
 	names := validate.Set[string]{}
 	for i := range old {
 		h := &old[i]
-		t.conditions = t.conditions && validate.Same(h.MatchConditions, hooks[i].MatchConditions)
+		t.conditions = t.conditions && validate.SemanticEqual(h.MatchConditions, hooks[i].MatchConditions)
 		t.sideEffects = t.sideEffects || h.SideEffects == nil || !noSideEffects(*h.SideEffects)
 		t.unknownVersions = t.unknownVersions || len(h.AdmissionReviewVersions) > 0 && !supportedVersion(h.AdmissionReviewVersions)
 		t.sameNames = !names.Add(h.Name) || t.sameNames
-		t.labelValues = t.labelValues || validate.HasInvalidValue(h.NamespaceSelector) || validate.HasInvalidValue(h.ObjectSelector)
+		t.labelValues = t.labelValues || validate.HasInvalidLabelValue(h.NamespaceSelector) || validate.HasInvalidLabelValue(h.ObjectSelector)
 	}
 	return t
 }
 
-func hookRules(at validate.At, hooks []hook, may tolerated, compile compiler) {
+func hookRules(fldPath validate.Path, hooks []hook, may tolerated, compile compiler) {
 	compile = compile.forObject()
 	names := validate.Set[string]{}
-	validate.Each(at, "webhooks", hooks, func(at validate.At, h *hook) {
-		webhookRules(at, h, may, compile)
-		versionRules(at, h.AdmissionReviewVersions, may.unknownVersions)
+	validate.Each(fldPath, "webhooks", hooks, func(fldPath validate.Path, h *hook) {
+		webhookRules(fldPath, h, may, compile)
+		versionRules(fldPath, h.AdmissionReviewVersions, may.unknownVersions)
 		if !may.sameNames && h.Name != "" {
-			validate.Unique(at, "name", h.Name, names)
+			validate.Unique(fldPath, "name", h.Name, names)
 		}
 	})
 }
 
-func webhookRules(at validate.At, h *hook, may tolerated, compile compiler) {
+func webhookRules(fldPath validate.Path, h *hook, may tolerated, compile compiler) {
 	const longest = 30
-	at.Add(content.IsFullyQualifiedName(at.Child("name").Path(), h.Name)...)
-	validate.Each(at, "rules", h.Rules, operationRules)
-	policyAndMatch(at, h.FailurePolicy, h.MatchPolicy)
-	sideEffectRules(at, h.SideEffects, may.sideEffects)
+	fldPath.Add(content.IsFullyQualifiedName(fldPath.Child("name").FieldPath(), h.Name)...)
+	validate.Each(fldPath, "rules", h.Rules, operationRules)
+	policyAndMatch(fldPath, h.FailurePolicy, h.MatchPolicy)
+	sideEffectRules(fldPath, h.SideEffects, may.sideEffects)
 	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > longest) {
-		at.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
+		fldPath.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
 	}
-	at.Selector("namespaceSelector", h.NamespaceSelector, may.labelValues)
-	at.Selector("objectSelector", h.ObjectSelector, may.labelValues)
-	validate.OptionalOneOf(at, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
-	clientRules(at, &h.ClientConfig)
+	fldPath.Selector("namespaceSelector", h.NamespaceSelector, may.labelValues)
+	fldPath.Selector("objectSelector", h.ObjectSelector, may.labelValues)
+	validate.OptionalOneOf(fldPath, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+	clientRules(fldPath, &h.ClientConfig)
 	if !may.conditions {
-		conditionRules(at, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
+		conditionRules(fldPath, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
 	}
 }
 
-func clientRules(at validate.At, c *admissionv1.WebhookClientConfig) {
-	client := at.Child("clientConfig")
+func clientRules(fldPath validate.Path, c *admissionv1.WebhookClientConfig) {
+	client := fldPath.Child("clientConfig")
 	switch s := c.Service; {
 	case (c.URL == nil) == (s == nil):
-		at.Required("clientConfig", "exactly one of url or service is required")
+		fldPath.Required("clientConfig", "exactly one of url or service is required")
 	case c.URL != nil:
 		client.WebhookURL("url", *c.URL)
 	default:
 		// Kubernetes passes the name of the service as its namespace here.
-		client.Child("service").WebhookService(s.Name, s.Namespace, s.Path, declare.OrZero(s.Port))
+		client.Child("service").WebhookService(s.Name, s.Namespace, s.Path, declare.Deref(s.Port))
 	}
 }
 
@@ -107,7 +107,7 @@ func noSideEffects(s admissionv1.SideEffectClass) bool {
 	return s == admissionv1.SideEffectClassNone || s == admissionv1.SideEffectClassNoneOnDryRun
 }
 
-func sideEffectRules(at validate.At, s *admissionv1.SideEffectClass, any bool) {
+func sideEffectRules(fldPath validate.Path, s *admissionv1.SideEffectClass, any bool) {
 	classes := []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
 	if any {
 		classes = append(classes, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassUnknown)
@@ -117,9 +117,9 @@ func sideEffectRules(at validate.At, s *admissionv1.SideEffectClass, any bool) {
 		for i, c := range classes {
 			names[i] = string(c)
 		}
-		at.Required("sideEffects", "must specify one of "+strings.Join(names, ", "))
+		fldPath.Required("sideEffects", "must specify one of "+strings.Join(names, ", "))
 	}
-	validate.OptionalOneOf(at, "sideEffects", s, classes...)
+	validate.OptionalOneOf(fldPath, "sideEffects", s, classes...)
 }
 
 // reviewVersions are the review versions that the server supports for webhooks.
@@ -134,14 +134,14 @@ func supportedVersion(versions []string) bool {
 	return false
 }
 
-func versionRules(at validate.At, versions []string, any bool) {
+func versionRules(fldPath validate.Path, versions []string, any bool) {
 	if len(versions) == 0 {
-		at.Required("admissionReviewVersions", "must specify one of "+reviewVersions)
+		fldPath.Required("admissionReviewVersions", "must specify one of "+reviewVersions)
 		return
 	}
 	seen := validate.Set[string]{}
 	for i, v := range versions {
-		entry := at.Index("admissionReviewVersions", i)
+		entry := fldPath.Index("admissionReviewVersions", i)
 		if !seen.Add(v) {
 			entry.Invalid("", v, "duplicate version")
 			continue
@@ -149,6 +149,6 @@ func versionRules(at validate.At, versions []string, any bool) {
 		entry.Text("", v, validate.DNS1035Label)
 	}
 	if !any && !supportedVersion(versions) {
-		at.Invalid("admissionReviewVersions", versions, "must include at least one of "+reviewVersions)
+		fldPath.Invalid("admissionReviewVersions", versions, "must include at least one of "+reviewVersions)
 	}
 }

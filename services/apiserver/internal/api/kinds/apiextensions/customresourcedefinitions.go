@@ -21,7 +21,7 @@ import (
 // Kinds returns the kinds of the group.
 func Kinds(s registry.Settings) []*registry.Kind {
 	compiler := rules.NewCompiler()
-	g := gates{ratcheting: s.On(features.CRDValidationRatcheting), fields: s.On(features.CustomResourceFieldSelectors)}
+	g := gates{ratcheting: s.Enabled(features.CRDValidationRatcheting), fields: s.Enabled(features.CustomResourceFieldSelectors)}
 	compiler.NoRatcheting = !g.ratcheting
 	return []*registry.Kind{customResourceDefinitions(&checker{cel: compiler}, g)}
 }
@@ -31,8 +31,8 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 		Names: registry.Names{
 			Group: v1.GroupName, Version: "v1", Resource: "customresourcedefinitions", Singular: "customresourcedefinition", Kind: "CustomResourceDefinition",
 			ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
-			AnyFinalizer: true,
-			ValidateNameOf: func(o registry.Object, name string, prefix bool) []string {
+			AllowUnqualifiedFinalizers: true,
+			ValidateObjectName: func(o registry.Object, name string, prefix bool) []string {
 				return definitionName(o.(*v1.CustomResourceDefinition), name, prefix)
 			},
 		},
@@ -42,37 +42,37 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 			return &d.Spec, &d.Status
 		}),
 		Stored:  stored(),
-		Default: declare.Do(defaultDefinition),
+		Default: declare.Adapt(defaultDefinition),
 		Create: registry.Create{
 			// The stored versions, which are part of the status, follow from the spec.
 			KeepStatus: true,
-			Prepare: declare.Do(func(d *v1.CustomResourceDefinition) {
+			Prepare: declare.Adapt(func(d *v1.CustomResourceDefinition) {
 				g.drop(&d.Spec, nil)
 				d.Status = v1.CustomResourceDefinitionStatus{}
 				recordStorageVersion(d)
 			}),
-			Validate: declare.Get(check.create),
+			Validate: declare.AdaptResult(check.create),
 		},
 		Update: registry.Update{
-			Generation:   true,
-			NeedsVersion: true,
-			Prepare: declare.Change(func(d, old *v1.CustomResourceDefinition) {
+			Generation:             true,
+			RequireResourceVersion: true,
+			Prepare: declare.AdaptUpdate(func(d, old *v1.CustomResourceDefinition) {
 				g.drop(&d.Spec, &old.Spec)
 				d.Status = old.Status
 				d.Status.StoredVersions = slices.Clone(old.Status.StoredVersions)
 				recordStorageVersion(d)
 			}),
-			Validate: declare.GetChange(check.update),
+			Validate: declare.AdaptUpdateResult(check.update),
 		},
-		Delete:       registry.Delete{Mark: func(o registry.Object, now metav1.Time) { definition.Terminate(o.(*v1.CustomResourceDefinition), now) }},
+		Delete:       registry.Delete{MarkDeletion: func(o registry.Object, now metav1.Time) { definition.Terminate(o.(*v1.CustomResourceDefinition), now) }},
 		Subresources: []registry.Subresource{status()},
 	}
 }
 
 // status returns the status subresource. It also accepts metadata, as in Kubernetes.
 func status() registry.Subresource {
-	s := declare.WithoutTable(declare.Resetting(declare.CheckedStatus("CustomResourceDefinition", statusRules), "metadata", "spec"))
-	s.Prepare = declare.Change(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
+	s := declare.WithoutTable(declare.WithResetFields(declare.ValidatedStatus("CustomResourceDefinition", statusRules), "metadata", "spec"))
+	s.Prepare = declare.AdaptUpdate(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
 	return s
 }
 
@@ -82,16 +82,16 @@ func stored() registry.StorageForm {
 		Prefix:    "apiextensions.k8s.io/customresourcedefinitions",
 		Version:   v1beta1.SchemeGroupVersion,
 		JSON:      true,
-		LazyField: &registry.LazyField{Served: servedText, WithPlaceholders: definition.WithPlaceholders, Read: readLazily},
+		LazyField: &registry.LazyField{ToServed: servedText, WithPlaceholders: definition.WithPlaceholders, Decode: readLazily},
 		New:       func() runtime.Object { return &v1beta1.CustomResourceDefinition{} },
-		To: func(served registry.Object) (registry.Object, error) {
+		ToStored: func(served registry.Object) (registry.Object, error) {
 			d, ok := served.(*v1.CustomResourceDefinition)
 			if !ok {
 				return nil, fmt.Errorf("%T is not a CustomResourceDefinition", served)
 			}
 			return v1beta1.FromV1(d), nil
 		},
-		From: func(stored registry.Object) (registry.Object, error) {
+		FromStored: func(stored registry.Object) (registry.Object, error) {
 			d, ok := stored.(*v1beta1.CustomResourceDefinition)
 			if !ok {
 				return nil, fmt.Errorf("%T is not a stored CustomResourceDefinition", stored)

@@ -14,24 +14,24 @@ func TestStoredForm(t *testing.T) {
 	d := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 		Scope: v1.ClusterScoped, Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Schema: &v1.CustomResourceValidation{}}},
 	}}
-	stored, err := k.Stored.To(d)
+	stored, err := k.Stored.ToStored(d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if reflect.TypeOf(stored) != reflect.TypeOf(k.Stored.New()) {
 		t.Errorf("got stored type %T", stored)
 	}
-	back, err := k.Stored.From(stored)
+	back, err := k.Stored.FromStored(stored)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(back, registry.Object(d)) {
 		t.Errorf("got %v after decoding, want %v", back, registry.Object(d))
 	}
-	if _, err := k.Stored.To(stored); err == nil {
+	if _, err := k.Stored.ToStored(stored); err == nil {
 		t.Error("another type: got no error of the encoding")
 	}
-	if _, err := k.Stored.From(d); err == nil {
+	if _, err := k.Stored.FromStored(d); err == nil {
 		t.Error("another type: got no error of the decoding")
 	}
 }

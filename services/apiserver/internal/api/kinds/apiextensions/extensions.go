@@ -8,35 +8,35 @@ import (
 )
 
 // extensions validates the Kubernetes extensions that define how values are merged.
-func (r *schemaRules) extensions(at validate.At, s *v1.JSONSchemaProps) {
+func (r *schemaRules) extensions(fldPath validate.Path, s *v1.JSONSchemaProps) {
 	if s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields {
-		at.Invalid("x-kubernetes-preserve-unknown-fields", false, "must be true or undefined")
+		fldPath.Invalid("x-kubernetes-preserve-unknown-fields", false, "must be true or undefined")
 	}
 	if s.XMapType != nil {
-		typeMustBe(at, s, "object", "must be object if x-kubernetes-map-type is specified")
-		validate.OneOf(at, "x-kubernetes-map-type", *s.XMapType, "atomic", "granular")
+		typeMustBe(fldPath, s, "object", "must be object if x-kubernetes-map-type is specified")
+		validate.OneOf(fldPath, "x-kubernetes-map-type", *s.XMapType, "atomic", "granular")
 	}
 	if s.XListType != nil {
-		typeMustBe(at, s, "array", "must be array if x-kubernetes-list-type is specified")
+		typeMustBe(fldPath, s, "array", "must be array if x-kubernetes-list-type is specified")
 		if name := looseItems(s); s.Type == "array" && name != "" && !r.looseSets() {
 			// The error has the list type for the map type too, as in Kubernetes.
-			at.Child("items").Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
+			fldPath.Child("items").Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
 		}
-		validate.OneOf(at, "x-kubernetes-list-type", *s.XListType, "atomic", "set", "map")
+		validate.OneOf(fldPath, "x-kubernetes-list-type", *s.XListType, "atomic", "set", "map")
 	}
-	mapRules(at, s)
-	if len(validate.Check(func(at validate.At) { keyRules(at, s) })) > 0 && !r.looseKeys() {
-		keyRules(at, s)
+	mapRules(fldPath, s)
+	if len(validate.Check(func(fldPath validate.Path) { keyRules(fldPath, s) })) > 0 && !r.looseKeys() {
+		keyRules(fldPath, s)
 	}
 }
 
-func typeMustBe(at validate.At, s *v1.JSONSchemaProps, want, detail string) {
+func typeMustBe(fldPath validate.Path, s *v1.JSONSchemaProps, want, detail string) {
 	switch s.Type {
 	case want:
 	case "":
-		at.Required("type", detail)
+		fldPath.Required("type", detail)
 	default:
-		at.Invalid("type", s.Type, detail)
+		fldPath.Invalid("type", s.Type, detail)
 	}
 }
 
@@ -55,55 +55,55 @@ func looseItems(s *v1.JSONSchemaProps) string {
 }
 
 // mapRules validates lists of type map.
-func mapRules(at validate.At, s *v1.JSONSchemaProps) {
+func mapRules(fldPath validate.Path, s *v1.JSONSchemaProps) {
 	const keys = "x-kubernetes-list-map-keys"
 	if len(s.XListMapKeys) > 0 {
 		const detail = "must be map if x-kubernetes-list-map-keys is non-empty"
 		if s.XListType == nil {
-			at.Required("x-kubernetes-list-type", detail)
+			fldPath.Required("x-kubernetes-list-type", detail)
 		} else if *s.XListType != "map" {
-			at.Invalid("x-kubernetes-list-type", *s.XListType, detail)
+			fldPath.Invalid("x-kubernetes-list-type", *s.XListType, detail)
 		}
 	}
 	if s.XListType == nil || *s.XListType != "map" {
 		return
 	}
 	if len(s.XListMapKeys) == 0 {
-		at.Required(keys, "must not be empty if x-kubernetes-list-type is map")
+		fldPath.Required(keys, "must not be empty if x-kubernetes-list-type is map")
 	}
 	switch {
 	case s.Items == nil:
-		at.Required("items", "must have a schema if x-kubernetes-list-type is map")
+		fldPath.Required("items", "must have a schema if x-kubernetes-list-type is map")
 		return
 	case s.Items.Schema == nil:
-		at.Invalid("items", *s.Items, "must only have a single schema if x-kubernetes-list-type is map")
+		fldPath.Invalid("items", *s.Items, "must only have a single schema if x-kubernetes-list-type is map")
 		return
 	case s.Items.Schema.Type != "object":
-		at.Child("items").Invalid("type", s.Items.Schema.Type, "must be object if parent array's x-kubernetes-list-type is map")
+		fldPath.Child("items").Invalid("type", s.Items.Schema.Type, "must be object if parent array's x-kubernetes-list-type is map")
 		return
 	}
 	seen := validate.Set[string]{}
 	for _, k := range s.XListMapKeys {
 		if f, ok := s.Items.Schema.Properties[k]; !ok {
-			at.Invalid(keys, s.XListMapKeys, "entries must all be names of item properties")
+			fldPath.Invalid(keys, s.XListMapKeys, "entries must all be names of item properties")
 		} else if f.Type == "array" || f.Type == "object" {
-			at.Child("items").Key("properties", k).Invalid("type", s.Items.Schema.Type, "must be a scalar type if parent array's x-kubernetes-list-type is map")
+			fldPath.Child("items").Key("properties", k).Invalid("type", s.Items.Schema.Type, "must be a scalar type if parent array's x-kubernetes-list-type is map")
 		}
 		if !seen.Add(k) {
-			at.Invalid(keys, s.XListMapKeys, "must not contain duplicate entries")
+			fldPath.Invalid(keys, s.XListMapKeys, "must not contain duplicate entries")
 		}
 	}
 }
 
 // keyRules requires that the items of sets and maps, and the keys of maps, are never null or
 // absent.
-func keyRules(at validate.At, s *v1.JSONSchemaProps) {
+func keyRules(fldPath validate.Path, s *v1.JSONSchemaProps) {
 	if s.XListType == nil || *s.XListType != "set" && *s.XListType != "map" || s.Items == nil || s.Items.Schema == nil {
 		return
 	}
 	each := s.Items.Schema
-	at = at.Child("items")
-	at.Absent("nullable", each.Nullable, "cannot be nullable when x-kubernetes-list-type is "+*s.XListType)
+	fldPath = fldPath.Child("items")
+	fldPath.Absent("nullable", each.Nullable, "cannot be nullable when x-kubernetes-list-type is "+*s.XListType)
 	if *s.XListType != "map" {
 		return
 	}
@@ -112,10 +112,10 @@ func keyRules(at validate.At, s *v1.JSONSchemaProps) {
 		if !ok {
 			continue
 		}
-		at := at.Key("properties", k)
+		fldPath := fldPath.Key("properties", k)
 		if !slices.Contains(each.Required, k) && f.Default == nil {
-			at.Required("default", "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property")
+			fldPath.Required("default", "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property")
 		}
-		at.Absent("nullable", f.Nullable, "this property is in x-kubernetes-list-map-keys, so it cannot be nullable")
+		fldPath.Absent("nullable", f.Nullable, "this property is in x-kubernetes-list-map-keys, so it cannot be nullable")
 	}
 }

@@ -116,7 +116,7 @@ func TestUsualDefinitionsAreDecodedLazily(t *testing.T) {
 	taken := 0
 	for _, body := range bodies(t) {
 		shorter := false
-		_, ok := lazy.Decl.Stored.LazyField.Read([]byte(body), func(text []byte) (registry.Object, error) {
+		_, ok := lazy.Decl.Stored.LazyField.Decode([]byte(body), func(text []byte) (registry.Object, error) {
 			shorter = !strings.Contains(string(text), "openAPIV3Schema")
 			obj := lazy.Decl.New().(registry.Object)
 			return obj, json.Unmarshal(text, obj)

@@ -19,7 +19,7 @@ func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, boo
 	return o.InsertSchemas(served)
 }
 
-// readLazily implements registry.LazyField.Read.
+// readLazily implements registry.LazyField.Decode.
 func readLazily(text []byte, decode func([]byte) (registry.Object, error)) (registry.Object, bool) {
 	o, ok := definition.OutlineOfServed(text)
 	if !ok {

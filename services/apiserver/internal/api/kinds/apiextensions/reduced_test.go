@@ -24,7 +24,7 @@ func errorsOf(s *v1.JSONSchemaProps) (all []string) {
 	} else {
 		errs = r.shape(path, s)
 	}
-	keywords := validate.CheckAt(path, func(at validate.At) { r.keywords(at, s, place{root: true}) })
+	keywords := validate.CheckAt(path, func(fldPath validate.Path) { r.keywords(fldPath, s, place{root: true}) })
 	errs = append(append(errs, keywords...), r.cel.CheckSchema(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords})...)
 	for _, e := range errs {
 		all = append(all, e.Error())

@@ -30,21 +30,21 @@ func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []
 }
 
 func (c *checker) create(d *v1.CustomResourceDefinition) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		c.ofOne().spec(at.Child("spec"), &d.Spec, tolerance{})
-		nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
-		storedVersions(at.Child("status"), d)
-		approvalRules(at.Child("metadata"), d, nil)
+	return validate.Check(func(fldPath validate.Path) {
+		c.ofOne().spec(fldPath.Child("spec"), &d.Spec, tolerance{})
+		nameRules(fldPath.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		storedVersions(fldPath.Child("status"), d)
+		approvalRules(fldPath.Child("metadata"), d, nil)
 		if d.Spec.PreserveUnknownFields {
-			preserveRule(at.Child("spec"))
+			preserveRule(fldPath.Child("spec"))
 		}
 	})
 }
 
 func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
-	return validate.Check(func(at validate.At) {
+	return validate.Check(func(fldPath validate.Path) {
 		t := tolerance{live: live}
-		spec := at.Child("spec")
+		spec := fldPath.Child("spec")
 		c.ofOne().spec(spec, &d.Spec, t)
 		if t.established() {
 			spec.Immutable("scope", string(d.Spec.Scope), string(live.Spec.Scope))
@@ -52,9 +52,9 @@ func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
 		}
 		spec.Immutable("group", d.Spec.Group, live.Spec.Group)
 		spec.Child("names").Immutable("plural", d.Spec.Names.Plural, live.Spec.Names.Plural)
-		nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
-		storedVersions(at.Child("status"), d)
-		approvalRules(at.Child("metadata"), d, live)
+		nameRules(fldPath.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		storedVersions(fldPath.Child("status"), d)
+		approvalRules(fldPath.Child("metadata"), d, live)
 		if d.Spec.PreserveUnknownFields && !live.Spec.PreserveUnknownFields {
 			preserveRule(spec)
 		}
@@ -63,38 +63,38 @@ func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
 
 // statusRules validates a change of the status only, which may contain stored versions that do not
 // exist and any condition.
-func statusRules(at validate.At, d, _ *v1.CustomResourceDefinition) {
-	nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+func statusRules(fldPath validate.Path, d, _ *v1.CustomResourceDefinition) {
+	nameRules(fldPath.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
 }
 
-func preserveRule(at validate.At) {
-	at.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
+func preserveRule(fldPath validate.Path) {
+	fldPath.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
 }
 
 // storedVersions requires that every stored version exists.
-func storedVersions(at validate.At, d *v1.CustomResourceDefinition) {
+func storedVersions(fldPath validate.Path, d *v1.CustomResourceDefinition) {
 	stored := d.Status.StoredVersions
 	if len(stored) == 0 {
-		at.Invalid("storedVersions", stored, "must have at least one stored version")
+		fldPath.Invalid("storedVersions", stored, "must have at least one stored version")
 		return
 	}
-	missing := validate.SetOf(stored, func(v *string) string { return *v })
+	missing := validate.KeySet(stored, func(v *string) string { return *v })
 	for _, v := range d.Spec.Versions {
 		if v.Storage && !missing.Has(v.Name) {
-			at.Invalid("storedVersions", stored, "must have the storage version "+v.Name)
+			fldPath.Invalid("storedVersions", stored, "must have the storage version "+v.Name)
 		}
 		delete(missing, v.Name)
 	}
 	for i, v := range stored {
 		if missing.Has(v) {
-			at.Index("storedVersions", i).Invalid("", v, "missing from spec.versions; "+v+" was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in "+v+" and removes "+v+" from status.storedVersions")
+			fldPath.Index("storedVersions", i).Invalid("", v, "missing from spec.versions; "+v+" was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in "+v+" and removes "+v+" from status.storedVersions")
 		}
 	}
 }
 
 // approvalRules validates the approval annotation in groups owned by Kubernetes. The state of the
 // live definition may stay.
-func approvalRules(at validate.At, d, live *v1.CustomResourceDefinition) {
+func approvalRules(fldPath validate.Path, d, live *v1.CustomResourceDefinition) {
 	if !definition.IsProtected(d.Spec.Group) {
 		return
 	}
@@ -104,7 +104,7 @@ func approvalRules(at validate.At, d, live *v1.CustomResourceDefinition) {
 			return
 		}
 	}
-	annotation := at.Key("annotations", v1.KubeAPIApprovedAnnotation)
+	annotation := fldPath.Key("annotations", v1.KubeAPIApprovedAnnotation)
 	switch state {
 	case definition.ApprovalMissing:
 		annotation.Required("", reason)

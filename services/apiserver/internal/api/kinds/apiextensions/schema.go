@@ -27,19 +27,19 @@ type schemaRules struct {
 
 // check validates the schema at a path. whole is the schema of the version in the definition
 // itself.
-func (r *schemaRules) check(at validate.At, v, whole *v1.CustomResourceValidation) {
+func (r *schemaRules) check(fldPath validate.Path, v, whole *v1.CustomResourceValidation) {
 	s := schemaOf(v)
 	if s == nil {
 		return
 	}
-	before := at.Found()
+	before := fldPath.ErrorCount()
 	if r.status {
-		rootFields(at, s)
+		rootFields(fldPath, s)
 	}
 	if s.Nullable {
-		at.Forbidden("openAPIV3Schema.nullable", "nullable cannot be true at the root")
+		fldPath.Forbidden("openAPIV3Schema.nullable", "nullable cannot be true at the root")
 	}
-	path := at.Child("openAPIV3Schema").Path()
+	path := fldPath.Child("openAPIV3Schema").FieldPath()
 	if r.structural {
 		s = structural.Reduced(s)
 	}
@@ -47,16 +47,16 @@ func (r *schemaRules) check(at validate.At, v, whole *v1.CustomResourceValidatio
 	shaped := r.structural && unsupported == nil
 	if shaped {
 		errs := r.shape(path, s)
-		at.Add(errs...)
+		fldPath.Add(errs...)
 		shaped = len(errs) == 0
 	}
-	keywords := validate.CheckAt(path, func(at validate.At) { r.keywords(at, s, place{root: true}) })
-	at.Add(keywords...)
+	keywords := validate.CheckAt(path, func(fldPath validate.Path) { r.keywords(fldPath, s, place{root: true}) })
+	fldPath.Add(keywords...)
 	if shaped {
-		at.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.unchanged(r.version, whole)})...)
+		fldPath.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.unchanged(r.version, whole)})...)
 	}
-	if r.structural && unsupported != nil && at.Found() == before {
-		at.Invalid("openAPIV3Schema", "", unsupported.Error())
+	if r.structural && unsupported != nil && fldPath.ErrorCount() == before {
+		fldPath.Invalid("openAPIV3Schema", "", unsupported.Error())
 	}
 }
 
@@ -84,17 +84,17 @@ var allowedAtRoot = []string{
 	"MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties", "ExternalDocs", "Example", "XPreserveUnknownFields", "XValidations",
 }
 
-func rootFields(at validate.At, s *v1.JSONSchemaProps) {
+func rootFields(fldPath validate.Path, s *v1.JSONSchemaProps) {
 	v := reflect.ValueOf(*s)
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
 		switch {
 		case v.Field(i).IsZero() || name == "Type" && s.Type == "object":
 		case name == "Type":
-			at.Invalid("openAPIV3Schema.type", s.Type, `only "object" is allowed as the type at the root of the schema if the status subresource is enabled`)
+			fldPath.Invalid("openAPIV3Schema.type", s.Type, `only "object" is allowed as the type at the root of the schema if the status subresource is enabled`)
 			return
 		case !slices.Contains(allowedAtRoot, name):
-			at.Invalid("openAPIV3Schema", *s,
+			fldPath.Invalid("openAPIV3Schema", *s,
 				fmt.Sprintf("only %v fields are allowed at the root of the schema if the status subresource is enabled", allowedAtRoot))
 			return
 		}
@@ -111,7 +111,7 @@ type place struct {
 }
 
 // properties validates the properties of a schema at p.
-func (r *schemaRules) properties(at validate.At, s *v1.JSONSchemaProps, p, within place) {
+func (r *schemaRules) properties(fldPath validate.Path, s *v1.JSONSchemaProps, p, within place) {
 	if len(s.Properties) == 0 {
 		return
 	}
@@ -125,65 +125,65 @@ func (r *schemaRules) properties(at validate.At, s *v1.JSONSchemaProps, p, withi
 			}
 		}
 		f = s.Properties[name]
-		r.keywords(at.Key("properties", name), &f, of)
+		r.keywords(fldPath.Key("properties", name), &f, of)
 	}
 }
 
 var types = []string{"array", "boolean", "integer", "number", "object", "string"}
 
 // keywords validates a schema and the schemas inside it.
-func (r *schemaRules) keywords(at validate.At, s *v1.JSONSchemaProps, p place) {
-	r.unsupported(at, s, p)
+func (r *schemaRules) keywords(fldPath validate.Path, s *v1.JSONSchemaProps, p place) {
+	r.unsupported(fldPath, s, p)
 	within := place{meta: p.meta, noDefault: p.noDefault}
-	child := func(at validate.At, s *v1.JSONSchemaProps, p place) {
+	child := func(fldPath validate.Path, s *v1.JSONSchemaProps, p place) {
 		if s != nil {
-			r.keywords(at, s, p)
+			r.keywords(fldPath, s, p)
 		}
 	}
 	if a := s.AdditionalProperties; a != nil {
 		if len(s.Properties) > 0 && (!a.Allows || a.Schema != nil) {
-			at.Forbidden("additionalProperties", "additionalProperties and properties are mutual exclusive")
+			fldPath.Forbidden("additionalProperties", "additionalProperties and properties are mutual exclusive")
 		}
 		of := within
 		if p.meta {
 			of.noDefault = "inside additionalProperties applying to object metadata"
 		}
-		child(at.Child("additionalProperties"), a.Schema, of)
+		child(fldPath.Child("additionalProperties"), a.Schema, of)
 	}
-	r.properties(at, s, p, within)
-	child(at.Child("not"), s.Not, within)
-	each := func(at validate.At, s *v1.JSONSchemaProps) { r.keywords(at, s, within) }
-	validate.Each(at, "allOf", s.AllOf, each)
-	validate.Each(at, "oneOf", s.OneOf, each)
-	validate.Each(at, "anyOf", s.AnyOf, each)
-	validate.EachKey(at, "definitions", s.Definitions, func(at validate.At, _ string, s v1.JSONSchemaProps) { each(at, &s) })
+	r.properties(fldPath, s, p, within)
+	child(fldPath.Child("not"), s.Not, within)
+	each := func(fldPath validate.Path, s *v1.JSONSchemaProps) { r.keywords(fldPath, s, within) }
+	validate.Each(fldPath, "allOf", s.AllOf, each)
+	validate.Each(fldPath, "oneOf", s.OneOf, each)
+	validate.Each(fldPath, "anyOf", s.AnyOf, each)
+	validate.EachKey(fldPath, "definitions", s.Definitions, func(fldPath validate.Path, _ string, s v1.JSONSchemaProps) { each(fldPath, &s) })
 	if s.Items != nil {
-		child(at.Child("items"), s.Items.Schema, within)
-		validate.Each(at, "items", s.Items.JSONSchemas, each)
+		child(fldPath.Child("items"), s.Items.Schema, within)
+		validate.Each(fldPath, "items", s.Items.JSONSchemas, each)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Dependencies)) {
-		child(at.Key("dependencies", name), s.Dependencies[name].Schema, within)
+		child(fldPath.Key("dependencies", name), s.Dependencies[name].Schema, within)
 	}
-	r.extensions(at, s)
-	at.Add(rules.CheckSyntax(at.Path(), s)...)
+	r.extensions(fldPath, s)
+	fldPath.Add(rules.CheckSyntax(fldPath.FieldPath(), s)...)
 }
 
 // unsupported validates single keywords.
-func (r *schemaRules) unsupported(at validate.At, s *v1.JSONSchemaProps, p place) {
+func (r *schemaRules) unsupported(fldPath validate.Path, s *v1.JSONSchemaProps, p place) {
 	if s.Type != "" && !slices.Contains(types, s.Type) && !r.anyType() {
-		validate.OneOf(at, "type", s.Type, types...)
+		validate.OneOf(fldPath, "type", s.Type, types...)
 	}
 	if s.Default != nil && p.noDefault != "" {
-		at.Forbidden("default", "must not be set "+p.noDefault)
+		fldPath.Forbidden("default", "must not be set "+p.noDefault)
 	}
-	at.Absent("id", s.ID != "", "id is not supported")
-	at.Absent("additionalItems", s.AdditionalItems != nil, "additionalItems is not supported")
-	at.Absent("patternProperties", len(s.PatternProperties) > 0, "patternProperties is not supported")
-	at.Absent("definitions", len(s.Definitions) > 0, "definitions is not supported")
-	at.Absent("dependencies", s.Dependencies != nil, "dependencies is not supported")
-	at.Absent("$ref", s.Ref != nil, "$ref is not supported")
-	at.Absent("type", s.Type == "null", "type cannot be set to null, use nullable as an alternative")
-	at.Absent("items", s.Items != nil && len(s.Items.JSONSchemas) > 0, "items must be a schema object and not an array")
-	at.Absent("x-kubernetes-embedded-resource", p.meta && s.XEmbeddedResource, "must not be used inside of resource meta")
-	at.Absent("uniqueItems", s.UniqueItems, "uniqueItems cannot be set to true since the runtime complexity becomes quadratic")
+	fldPath.Absent("id", s.ID != "", "id is not supported")
+	fldPath.Absent("additionalItems", s.AdditionalItems != nil, "additionalItems is not supported")
+	fldPath.Absent("patternProperties", len(s.PatternProperties) > 0, "patternProperties is not supported")
+	fldPath.Absent("definitions", len(s.Definitions) > 0, "definitions is not supported")
+	fldPath.Absent("dependencies", s.Dependencies != nil, "dependencies is not supported")
+	fldPath.Absent("$ref", s.Ref != nil, "$ref is not supported")
+	fldPath.Absent("type", s.Type == "null", "type cannot be set to null, use nullable as an alternative")
+	fldPath.Absent("items", s.Items != nil && len(s.Items.JSONSchemas) > 0, "items must be a schema object and not an array")
+	fldPath.Absent("x-kubernetes-embedded-resource", p.meta && s.XEmbeddedResource, "must not be used inside of resource meta")
+	fldPath.Absent("uniqueItems", s.UniqueItems, "uniqueItems cannot be set to true since the runtime complexity becomes quadratic")
 }

@@ -57,7 +57,7 @@ func (t tolerance) looseSets() bool {
 // looseKeys reports whether the live definition has a map whose keys may be absent or null.
 func (t tolerance) looseKeys() bool {
 	return t.liveSchema(func(s *v1.JSONSchemaProps) bool {
-		return len(validate.Check(func(at validate.At) { keyRules(at, s) })) > 0
+		return len(validate.Check(func(fldPath validate.Path) { keyRules(fldPath, s) })) > 0
 	})
 }
 
@@ -110,5 +110,5 @@ func (t tolerance) anyCABundle() bool {
 	}
 	c := t.live.Spec.Conversion
 	return c != nil && c.Webhook != nil && c.Webhook.ClientConfig != nil && len(c.Webhook.ClientConfig.CABundle) > 0 &&
-		validate.BrokenCABundle(c.Webhook.ClientConfig.CABundle) != nil
+		validate.CheckCABundle(c.Webhook.ClientConfig.CABundle) != nil
 }

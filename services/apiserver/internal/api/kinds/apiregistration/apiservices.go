@@ -23,32 +23,32 @@ func apiServices() *registry.Kind {
 			Group: v1.GroupName, Version: "v1", Resource: "apiservices", Singular: "apiservice", Kind: "APIService",
 			Categories: []string{"api-extensions"},
 			// The name for the core group is "v1.".
-			ValidateNameOf: nameRules, AnyFinalizer: true,
+			ValidateObjectName: nameRules, AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[v1.APIService],
 		NewList: declare.New[v1.APIServiceList],
 		Parts:   declare.Parts(func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status }),
 		Stored:  registry.StorageForm{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
-		Default: declare.Do(func(a *v1.APIService) {
+		Default: declare.Adapt(func(a *v1.APIService) {
 			if a.Spec.Service != nil {
-				declare.FillPtr(&a.Spec.Service.Port, 443)
+				declare.SetDefaultPtr(&a.Spec.Service.Port, 443)
 			}
 		}),
 		Create: registry.Create{
 			// A local APIService is available from its creation, as its status records.
 			KeepStatus: true,
-			Prepare: declare.Do(func(a *v1.APIService) {
+			Prepare: declare.Adapt(func(a *v1.APIService) {
 				a.Status = v1.APIServiceStatus{}
 				if a.Spec.Service == nil {
 					a.Status.Conditions = []v1.APIServiceCondition{LocalAvailable()}
 				}
 			}),
-			Validate: declare.Rules(apiServiceRules),
+			Validate: declare.AdaptValidation(apiServiceRules),
 		},
 		Update: registry.Update{
-			Order:        registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
-			NeedsVersion: true,
-			Validate:     declare.Changes(func(at validate.At, a, _ *v1.APIService) { apiServiceRules(at, a) }),
+			Order:                  registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
+			RequireResourceVersion: true,
+			Validate:               declare.AdaptUpdateValidation(func(fldPath validate.Path, a, _ *v1.APIService) { apiServiceRules(fldPath, a) }),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -57,11 +57,11 @@ func apiServices() *registry.Kind {
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{
-			declare.WithoutTable(declare.Resetting(declare.CheckedView("status", "APIService", func(a, old *v1.APIService) {
+			declare.WithoutTable(declare.WithResetFields(declare.ValidatedView("status", "APIService", func(a, old *v1.APIService) {
 				a.Spec = old.Spec
-				declare.KeepMeta(a, old)
-			}, func(at validate.At, a, _ *v1.APIService) {
-				apiServiceStatusRules(at.Child("status"), &a.Status)
+				declare.ResetMetaForStatus(a, old)
+			}, func(fldPath validate.Path, a, _ *v1.APIService) {
+				apiServiceStatusRules(fldPath.Child("status"), &a.Status)
 			}), "metadata", "spec")),
 		},
 	}

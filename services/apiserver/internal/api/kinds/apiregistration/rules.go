@@ -14,10 +14,10 @@ const (
 	maxVersionPriority = 1000
 )
 
-func apiServiceRules(at validate.At, a *v1.APIService) {
-	s, spec := &a.Spec, at.Child("spec")
+func apiServiceRules(fldPath validate.Path, a *v1.APIService) {
+	s, spec := &a.Spec, fldPath.Child("spec")
 	if s.Group == "" {
-		spec.Needs("group", s.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
+		spec.PresentWithDetail("group", s.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
 	} else {
 		spec.Text("group", s.Group, validate.DNSSubdomain)
 	}
@@ -52,24 +52,24 @@ func nameRules(o registry.Object, name string, _ bool) []string {
 	return nil
 }
 
-func priorityRules(spec validate.At, name string, n, most int32) {
+func priorityRules(spec validate.Path, name string, n, most int32) {
 	if n <= 0 || n > most {
 		spec.Invalid(name, n, fmt.Sprintf("must be positive and less than %d", most))
 	}
 }
 
-func serviceRules(at validate.At, s *v1.ServiceReference) {
-	at.Present("namespace", s.Namespace != "")
-	at.Present("name", s.Name != "")
+func serviceRules(fldPath validate.Path, s *v1.ServiceReference) {
+	fldPath.Present("namespace", s.Namespace != "")
+	fldPath.Present("name", s.Name != "")
 	if s.Port != nil {
 		for _, msg := range validate.PortNumber(*s.Port) {
-			at.Invalid("port", *s.Port, "port is not valid: "+msg)
+			fldPath.Invalid("port", *s.Port, "port is not valid: "+msg)
 		}
 	}
 }
 
-func apiServiceStatusRules(status validate.At, s *v1.APIServiceStatus) {
-	validate.Each(status, "conditions", s.Conditions, func(at validate.At, c *v1.APIServiceCondition) {
-		validate.OneOf(at, "status", c.Status, v1.ConditionFalse, v1.ConditionTrue, v1.ConditionUnknown)
+func apiServiceStatusRules(status validate.Path, s *v1.APIServiceStatus) {
+	validate.Each(status, "conditions", s.Conditions, func(fldPath validate.Path, c *v1.APIServiceCondition) {
+		validate.OneOf(fldPath, "status", c.Status, v1.ConditionFalse, v1.ConditionTrue, v1.ConditionUnknown)
 	})
 }

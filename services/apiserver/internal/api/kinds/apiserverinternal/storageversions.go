@@ -39,8 +39,8 @@ func storageVersions() *registry.Kind {
 			return &v.Spec, &v.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "storageversions"},
-		Create: registry.Create{Validate: declare.Rules(statusRules)},
-		Update: registry.Update{Validate: declare.Changes(func(validate.At, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
+		Create: registry.Create{Validate: declare.AdaptValidation(statusRules)},
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(validate.Path, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
 			// The spec has no fields yet.
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -61,10 +61,10 @@ func storageVersions() *registry.Kind {
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.CheckedView("status", "StorageVersion", func(v, old *apiserverinternalv1alpha1.StorageVersion) {
+			declare.WithResetFields(declare.ValidatedView("status", "StorageVersion", func(v, old *apiserverinternalv1alpha1.StorageVersion) {
 				v.Spec = old.Spec
-				declare.KeepMeta(v, old)
-			}, func(at validate.At, v, _ *apiserverinternalv1alpha1.StorageVersion) { statusRules(at, v) }), "metadata", "spec"),
+				declare.ResetMetaForStatus(v, old)
+			}, func(fldPath validate.Path, v, _ *apiserverinternalv1alpha1.StorageVersion) { statusRules(fldPath, v) }), "metadata", "spec"),
 		},
 	}
 }
@@ -84,42 +84,42 @@ func resourceName(name string, _ bool) (wrong []string) {
 	return wrong
 }
 
-func statusRules(at validate.At, v *apiserverinternalv1alpha1.StorageVersion) {
-	status := at.Child("status")
+func statusRules(fldPath validate.Path, v *apiserverinternalv1alpha1.StorageVersion) {
+	status := fldPath.Child("status")
 	validate.Each(status, "storageVersions", v.Status.StorageVersions, serverRules)
 	commonRules(status, &v.Status)
 	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
 	for i := range v.Status.Conditions {
-		c, at := &v.Status.Conditions[i], status.Index("", i)
+		c, fldPath := &v.Status.Conditions[i], status.Index("", i)
 		if first, ok := seen[c.Type]; ok {
-			at.Invalid("type", string(c.Type), fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
+			fldPath.Invalid("type", string(c.Type), fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
 		}
 		seen[c.Type] = i
-		at.Messages("type", string(c.Type), content.IsQualifiedName(string(c.Type)))
+		fldPath.InvalidMessages("type", string(c.Type), content.IsQualifiedName(string(c.Type)))
 		// As in Kubernetes, an error of the status has the type as its value.
-		at.Messages("status", string(c.Type), content.IsQualifiedName(string(c.Status)))
-		at.Needs("reason", c.Reason != "", "reason cannot be empty")
-		at.Needs("message", c.Message != "", "message cannot be empty")
+		fldPath.InvalidMessages("status", string(c.Type), content.IsQualifiedName(string(c.Status)))
+		fldPath.PresentWithDetail("reason", c.Reason != "", "reason cannot be empty")
+		fldPath.PresentWithDetail("message", c.Message != "", "message cannot be empty")
 	}
 }
 
 // serverRules validates the record of one server. It must be able to decode the version it encodes.
-func serverRules(at validate.At, s *apiserverinternalv1alpha1.ServerStorageVersion) {
-	at.Text("apiServerID", s.APIServerID, validate.DNSSubdomain)
-	version := func(at validate.At, name, value string) {
+func serverRules(fldPath validate.Path, s *apiserverinternalv1alpha1.ServerStorageVersion) {
+	fldPath.Text("apiServerID", s.APIServerID, validate.DNSSubdomain)
+	version := func(fldPath validate.Path, name, value string) {
 		if wrong := apiVersion(value); len(wrong) > 0 {
-			at.Invalid(name, value, strings.Join(wrong, ","))
+			fldPath.Invalid(name, value, strings.Join(wrong, ","))
 		}
 	}
-	version(at, "encodingVersion", s.EncodingVersion)
-	validate.Each(at, "decodableVersions", s.DecodableVersions, func(at validate.At, v *string) { version(at, "", *v) })
+	version(fldPath, "encodingVersion", s.EncodingVersion)
+	validate.Each(fldPath, "decodableVersions", s.DecodableVersions, func(fldPath validate.Path, v *string) { version(fldPath, "", *v) })
 	if !slices.Contains(s.DecodableVersions, s.EncodingVersion) {
-		at.Invalid("decodableVersions", s.DecodableVersions, "decodableVersions must include encodingVersion "+s.EncodingVersion)
+		fldPath.Invalid("decodableVersions", s.DecodableVersions, "decodableVersions must include encodingVersion "+s.EncodingVersion)
 	}
-	validate.Each(at, "servedVersions", s.ServedVersions, func(at validate.At, v *string) {
-		version(at, "", *v)
+	validate.Each(fldPath, "servedVersions", s.ServedVersions, func(fldPath validate.Path, v *string) {
+		version(fldPath, "", *v)
 		if !slices.Contains(s.DecodableVersions, *v) {
-			at.Invalid("", *v, fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, s.DecodableVersions))
+			fldPath.Invalid("", *v, fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, s.DecodableVersions))
 		}
 	})
 }
@@ -153,7 +153,7 @@ func apiVersion(value string) (wrong []string) {
 
 // commonRules requires that commonEncodingVersion is set if and only if all servers encode the same
 // version.
-func commonRules(at validate.At, s *apiserverinternalv1alpha1.StorageVersionStatus) {
+func commonRules(fldPath validate.Path, s *apiserverinternalv1alpha1.StorageVersionStatus) {
 	const name = "commonEncodingVersion"
 	add, agreed := s.CommonEncodingVersion, len(s.StorageVersions) > 0
 	for i := range s.StorageVersions {
@@ -162,10 +162,10 @@ func commonRules(at validate.At, s *apiserverinternalv1alpha1.StorageVersionStat
 	switch {
 	case !agreed && add == nil:
 	case !agreed:
-		at.Invalid(name, *add, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
+		fldPath.Invalid(name, *add, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
 	case add == nil:
-		at.Invalid(name, add, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
+		fldPath.Invalid(name, add, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
 	case *add != s.StorageVersions[0].EncodingVersion:
-		at.Invalid(name, *add, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
+		fldPath.Invalid(name, *add, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
 	}
 }

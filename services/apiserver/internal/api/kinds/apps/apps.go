@@ -23,13 +23,13 @@ const (
 // Kinds returns the kinds of the group, ordered by resource.
 func Kinds(s registry.Settings) []*registry.Kind {
 	rules := podspec.NewRules(s)
-	terminating := terminatingGate(s.On(features.DeploymentReplicaSetTerminatingReplicas))
+	terminating := terminatingGate(s.Enabled(features.DeploymentReplicaSetTerminatingReplicas))
 	return []*registry.Kind{
 		controllerRevisions(),
 		daemonSets(rules),
 		deployments(rules, terminating),
 		replicaSets(rules, terminating),
-		statefulSets(rules, s.On(features.MaxUnavailableStatefulSet)),
+		statefulSets(rules, s.Enabled(features.MaxUnavailableStatefulSet)),
 	}
 }
 
@@ -56,36 +56,36 @@ func templateColumns[T registry.Object](template func(T) *corev1.PodTemplateSpec
 }
 
 // selectorRules requires a non-empty selector. kind appears in messages.
-func selectorRules(at validate.At, s *metav1.LabelSelector, kind string) {
+func selectorRules(fldPath validate.Path, s *metav1.LabelSelector, kind string) {
 	if s == nil {
-		at.Required("selector", "")
+		fldPath.Required("selector", "")
 		return
 	}
-	at.Selector("selector", s, false)
+	fldPath.Selector("selector", s, false)
 	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		at.Invalid("selector", *s, "empty selector is invalid for "+kind)
+		fldPath.Invalid("selector", *s, "empty selector is invalid for "+kind)
 	}
 }
 
 // selects requires that a selector matches the pods of a template. It reports whether the selector
 // is valid.
-func selects(at validate.At, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
+func selects(fldPath validate.Path, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
-		at.Invalid("selector", *s, invalid)
+		fldPath.Invalid("selector", *s, invalid)
 		return false
 	}
 	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
-		at.Child("template", "metadata").Invalid("labels", t.Labels, "`selector` does not match template `labels`")
+		fldPath.Child("template", "metadata").Invalid("labels", t.Labels, "`selector` does not match template `labels`")
 	}
 	return true
 }
 
 // replicaTemplateRules validates the selector and the template of kinds that create replica sets.
-func replicaTemplateRules(at validate.At, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
-	selectorRules(at, s, "deployment")
-	if selects(at, s, t, "invalid label selector") {
-		rules.ReplicatedTemplate(at.Child("template"), t, old, "ReplicaSet")
+func replicaTemplateRules(fldPath validate.Path, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
+	selectorRules(fldPath, s, "deployment")
+	if selects(fldPath, s, t, "invalid label selector") {
+		rules.ReplicatedTemplate(fldPath.Child("template"), t, old, "ReplicaSet")
 	}
 }
 

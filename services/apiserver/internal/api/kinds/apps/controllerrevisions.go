@@ -24,13 +24,13 @@ func controllerRevisions() *registry.Kind {
 		New:     declare.New[appsv1.ControllerRevision],
 		NewList: declare.New[appsv1.ControllerRevisionList],
 		Stored:  registry.StorageForm{Prefix: "controllerrevisions"},
-		Create: registry.Create{Validate: declare.Rules(func(at validate.At, r *appsv1.ControllerRevision) {
-			at.NonNegative("revision", r.Revision)
-			dataRules(at, r.Data.Raw)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, r *appsv1.ControllerRevision) {
+			fldPath.NonNegative("revision", r.Revision)
+			dataRules(fldPath, r.Data.Raw)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaChange, registry.Meta, registry.Rules}, Validate: declare.Changes(func(at validate.At, r, old *appsv1.ControllerRevision) {
-			at.NonNegative("revision", r.Revision)
-			at.Immutable("data", r.Data, old.Data)
+		Update: registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, r, old *appsv1.ControllerRevision) {
+			fldPath.NonNegative("revision", r.Revision)
+			fldPath.Immutable("data", r.Data, old.Data)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -43,14 +43,14 @@ func controllerRevisions() *registry.Kind {
 	}
 }
 
-func dataRules(at validate.At, data []byte) {
+func dataRules(fldPath validate.Path, data []byte) {
 	if len(data) == 0 {
-		at.Required("data", "data is mandatory")
+		fldPath.Required("data", "data is mandatory")
 		return
 	}
 	var object map[string]any
 	if err := json.Unmarshal(data, &object); err != nil {
-		at.Required("data", "data must be a valid JSON object")
+		fldPath.Required("data", "data must be a valid JSON object")
 	}
 }
 

@@ -33,26 +33,28 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 		NewList: declare.New[appsv1.DaemonSetList],
 		Parts:   declare.Parts(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
 		Stored:  registry.StorageForm{Prefix: "daemonsets"},
-		Default: declare.Do(defaultDaemonSet),
+		Default: declare.Adapt(defaultDaemonSet),
 		Create: registry.Create{
-			Prepare: declare.Do(func(d *appsv1.DaemonSet) {
+			Prepare: declare.Adapt(func(d *appsv1.DaemonSet) {
 				setTemplateGeneration(d, max(templateGeneration(d), 1))
 			}),
-			Validate: declare.Rules(func(at validate.At, d *appsv1.DaemonSet) { daemonSetRules(at.Child("spec"), rules, &d.Spec, nil) }),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, d *appsv1.DaemonSet) {
+				daemonSetRules(fldPath.Child("spec"), rules, &d.Spec, nil)
+			}),
 		},
 		Update: registry.Update{
-			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
+			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Prepare: declare.Change(func(d, old *appsv1.DaemonSet) {
+			Prepare: declare.AdaptUpdate(func(d, old *appsv1.DaemonSet) {
 				generation := templateGeneration(old)
-				if !validate.Same(d.Spec.Template, old.Spec.Template) {
+				if !validate.SemanticEqual(d.Spec.Template, old.Spec.Template) {
 					generation++
 				}
 				setTemplateGeneration(d, generation)
 			}),
-			Validate: declare.Changes(func(at validate.At, d, old *appsv1.DaemonSet) {
-				at.Twice(func() { daemonSetRules(at.Child("spec"), rules, &d.Spec, &old.Spec.Template) })
-				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, d, old *appsv1.DaemonSet) {
+				fldPath.RecordTwice(func() { daemonSetRules(fldPath.Child("spec"), rules, &d.Spec, &old.Spec.Template) })
+				fldPath.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: daemonSetColumns()},
@@ -62,17 +64,17 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
 	s := &d.Spec
-	declare.Fill(&s.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
+	declare.SetDefault(&s.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
 	if s.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		declare.FillPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
-		declare.FillPtr(&s.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
-		declare.FillPtr(&s.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+		declare.SetDefaultPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+		declare.SetDefaultPtr(&s.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		declare.SetDefaultPtr(&s.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
 	if rolling := s.UpdateStrategy.RollingUpdate; rolling != nil {
-		declare.FillPtr(&rolling.MaxUnavailable, intstr.FromInt32(0))
-		declare.FillPtr(&rolling.MaxSurge, intstr.FromInt32(0))
+		declare.SetDefaultPtr(&rolling.MaxUnavailable, intstr.FromInt32(0))
+		declare.SetDefaultPtr(&rolling.MaxSurge, intstr.FromInt32(0))
 	}
-	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
+	declare.SetDefaultPtr(&s.RevisionHistoryLimit, historyLimit)
 	poddefaults.Template(&s.Template)
 	setTemplateGeneration(d, templateGeneration(d))
 }
@@ -94,58 +96,58 @@ func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
 }
 
-func daemonSetRules(at validate.At, rules *podspec.Rules, s *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
-	at.Selector("selector", s.Selector, false)
+func daemonSetRules(fldPath validate.Path, rules *podspec.Rules, s *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
+	fldPath.Selector("selector", s.Selector, false)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
-		at.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+		fldPath.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
 	}
 	if s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) == 0 {
-		at.Invalid("selector", *s.Selector, "empty selector is invalid for daemonset")
+		fldPath.Invalid("selector", *s.Selector, "empty selector is invalid for daemonset")
 	}
-	rules.ReplicatedTemplate(at.Child("template"), &s.Template, old, "DaemonSet")
-	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	rules.ReplicatedTemplate(fldPath.Child("template"), &s.Template, old, "DaemonSet")
+	fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
 	switch strategy := &s.UpdateStrategy; strategy.Type {
 	case appsv1.OnDeleteDaemonSetStrategyType:
 	case appsv1.RollingUpdateDaemonSetStrategyType:
-		place := at.Child("updateStrategy")
+		place := fldPath.Child("updateStrategy")
 		place.Present("rollingUpdate", strategy.RollingUpdate != nil)
 		validate.Optional(place, "rollingUpdate", strategy.RollingUpdate, daemonRollingRules)
 	default:
-		at.Add(field.NotSupported(at.Child("updateStrategy").Path(), validate.Internal(*strategy),
+		fldPath.Add(field.NotSupported(fldPath.Child("updateStrategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
 	}
-	validate.OptionalNonNegative(at, "revisionHistoryLimit", s.RevisionHistoryLimit)
+	validate.OptionalNonNegative(fldPath, "revisionHistoryLimit", s.RevisionHistoryLimit)
 }
 
 // daemonRollingRules requires exactly one of maxUnavailable and maxSurge to be non-zero.
-func daemonRollingRules(at validate.At, r *appsv1.RollingUpdateDaemonSet) {
+func daemonRollingRules(fldPath validate.Path, r *appsv1.RollingUpdateDaemonSet) {
 	unavailable := optionalAmount(r.MaxUnavailable)
 	surge := optionalAmount(r.MaxSurge)
-	at.CountOrPercent("maxUnavailable", unavailable)
-	at.CountOrPercent("maxSurge", surge)
-	at.AtMostWhole("maxUnavailable", unavailable)
-	at.AtMostWhole("maxSurge", surge)
+	fldPath.NonNegativeIntOrPercent("maxUnavailable", unavailable)
+	fldPath.NonNegativeIntOrPercent("maxSurge", surge)
+	fldPath.NotMoreThan100Percent("maxUnavailable", unavailable)
+	fldPath.NotMoreThan100Percent("maxSurge", surge)
 	switch missing, many := amount(r.MaxUnavailable) != 0, amount(r.MaxSurge) != 0; {
 	case missing && many:
-		at.Invalid("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
+		fldPath.Invalid("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
 	case !missing && !many:
-		at.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
+		fldPath.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
 	}
 }
 
 // daemonSetStatus returns the status subresource. It keeps the template generation, which belongs to
 // the spec although an annotation holds it.
 func daemonSetStatus() registry.Subresource {
-	s := declare.CheckedStatus("DaemonSet", checkDaemonSetStatus)
-	s.Prepare = declare.Change(func(d, old *appsv1.DaemonSet) {
+	s := declare.ValidatedStatus("DaemonSet", checkDaemonSetStatus)
+	s.Prepare = declare.AdaptUpdate(func(d, old *appsv1.DaemonSet) {
 		d.Spec = old.Spec
 		setTemplateGeneration(d, templateGeneration(old))
 	})
 	return s
 }
 
-func checkDaemonSetStatus(at validate.At, d, old *appsv1.DaemonSet) {
-	s, status := &d.Status, at.Child("status")
+func checkDaemonSetStatus(fldPath validate.Path, d, old *appsv1.DaemonSet) {
+	s, status := &d.Status, fldPath.Child("status")
 	status.NonNegative("currentNumberScheduled", int64(s.CurrentNumberScheduled))
 	status.NonNegative("numberMisscheduled", int64(s.NumberMisscheduled))
 	status.NonNegative("desiredNumberScheduled", int64(s.DesiredNumberScheduled))

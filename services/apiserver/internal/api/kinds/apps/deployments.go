@@ -33,18 +33,20 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 		Parts: declare.Parts(func(d *appsv1.Deployment) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
 			return &d.Spec, &d.Status
 		}),
-		Stored:  registry.StorageForm{Prefix: "deployments"},
-		Default: declare.Do(defaultDeployment),
-		Filled:  filledDeployment,
+		Stored:         registry.StorageForm{Prefix: "deployments"},
+		Default:        declare.Adapt(defaultDeployment),
+		DefaultedRules: deploymentDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, d *appsv1.Deployment) { deploymentRules(at.Child("spec"), rules, &d.Spec, nil) }),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, d *appsv1.Deployment) {
+				deploymentRules(fldPath.Child("spec"), rules, &d.Spec, nil)
+			}),
 		},
 		Update: registry.Update{
 			Generation: true,
-			Prepare:    declare.Change(prepareDeploymentUpdate),
-			Validate: declare.Changes(func(at validate.At, d, old *appsv1.Deployment) {
-				deploymentRules(at.Child("spec"), rules, &d.Spec, &old.Spec.Template)
-				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			Prepare:    declare.AdaptUpdate(prepareDeploymentUpdate),
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, d, old *appsv1.Deployment) {
+				deploymentRules(fldPath.Child("spec"), rules, &d.Spec, &old.Spec.Template)
+				fldPath.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: deploymentColumns()},
@@ -53,7 +55,7 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 				func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
 				func(d *appsv1.Deployment) (int32, *metav1.LabelSelector) { return d.Status.Replicas, d.Spec.Selector },
 			),
-			declare.Resetting(declare.CheckedView("status", "Deployment", func(d, old *appsv1.Deployment) {
+			declare.WithResetFields(declare.ValidatedView("status", "Deployment", func(d, old *appsv1.Deployment) {
 				d.Spec = old.Spec
 				d.Labels = old.Labels
 				terminating.drop(&d.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
@@ -73,15 +75,15 @@ const (
 
 func defaultDeployment(d *appsv1.Deployment) {
 	s := &d.Spec
-	declare.FillPtr(&s.Replicas, 1)
-	declare.Fill(&s.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	declare.SetDefaultPtr(&s.Replicas, 1)
+	declare.SetDefault(&s.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
 	if s.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
-		declare.FillPtr(&s.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
-		declare.FillPtr(&s.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString(rollingShare))
-		declare.FillPtr(&s.Strategy.RollingUpdate.MaxSurge, intstr.FromString(rollingShare))
+		declare.SetDefaultPtr(&s.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		declare.SetDefaultPtr(&s.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString(rollingShare))
+		declare.SetDefaultPtr(&s.Strategy.RollingUpdate.MaxSurge, intstr.FromString(rollingShare))
 	}
-	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
-	declare.FillPtr(&s.ProgressDeadlineSeconds, progressDeadline)
+	declare.SetDefaultPtr(&s.RevisionHistoryLimit, historyLimit)
+	declare.SetDefaultPtr(&s.ProgressDeadlineSeconds, progressDeadline)
 	poddefaults.Template(&s.Template)
 }
 
@@ -93,40 +95,40 @@ func prepareDeploymentUpdate(d, old *appsv1.Deployment) {
 	}
 }
 
-func deploymentRules(at validate.At, rules *podspec.Rules, s *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
-	validate.OptionalNonNegative(at, "replicas", s.Replicas)
-	replicaTemplateRules(at, rules, s.Selector, &s.Template, old)
+func deploymentRules(fldPath validate.Path, rules *podspec.Rules, s *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(fldPath, "replicas", s.Replicas)
+	replicaTemplateRules(fldPath, rules, s.Selector, &s.Template, old)
 	switch strategy := &s.Strategy; strategy.Type {
 	case appsv1.RecreateDeploymentStrategyType:
-		at.Child("strategy").Absent("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
+		fldPath.Child("strategy").Absent("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
 	case appsv1.RollingUpdateDeploymentStrategyType:
-		validate.Optional(at.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, rollingRules)
+		validate.Optional(fldPath.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, rollingRules)
 	default:
-		at.Add(field.NotSupported(at.Child("strategy").Path(), validate.Internal(*strategy),
+		fldPath.Add(field.NotSupported(fldPath.Child("strategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
 	}
-	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
-	validate.OptionalNonNegative(at, "revisionHistoryLimit", s.RevisionHistoryLimit)
+	fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	validate.OptionalNonNegative(fldPath, "revisionHistoryLimit", s.RevisionHistoryLimit)
 	if deadline := s.ProgressDeadlineSeconds; deadline != nil {
-		at.NonNegative("progressDeadlineSeconds", int64(*deadline))
+		fldPath.NonNegative("progressDeadlineSeconds", int64(*deadline))
 		if *deadline <= s.MinReadySeconds {
-			at.Invalid("progressDeadlineSeconds", *deadline, "must be greater than minReadySeconds")
+			fldPath.Invalid("progressDeadlineSeconds", *deadline, "must be greater than minReadySeconds")
 		}
 	}
 }
 
-func rollingRules(at validate.At, r *appsv1.RollingUpdateDeployment) {
+func rollingRules(fldPath validate.Path, r *appsv1.RollingUpdateDeployment) {
 	unavailable := optionalAmount(r.MaxUnavailable)
-	at.CountOrPercent("maxUnavailable", unavailable)
-	at.CountOrPercent("maxSurge", optionalAmount(r.MaxSurge))
+	fldPath.NonNegativeIntOrPercent("maxUnavailable", unavailable)
+	fldPath.NonNegativeIntOrPercent("maxSurge", optionalAmount(r.MaxSurge))
 	if amount(r.MaxUnavailable) == 0 && amount(r.MaxSurge) == 0 {
-		at.Invalid("maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+		fldPath.Invalid("maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
 	}
-	at.AtMostWhole("maxUnavailable", unavailable)
+	fldPath.NotMoreThan100Percent("maxUnavailable", unavailable)
 }
 
-func checkDeploymentStatus(at validate.At, d, old *appsv1.Deployment) {
-	s, status := &d.Status, at.Child("status")
+func checkDeploymentStatus(fldPath validate.Path, d, old *appsv1.Deployment) {
+	s, status := &d.Status, fldPath.Child("status")
 	status.NonNegative("observedGeneration", s.ObservedGeneration)
 	status.NonNegative("replicas", int64(s.Replicas))
 	status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
@@ -158,12 +160,12 @@ func deploymentColumns() []registry.Column {
 	}
 	cols = append(cols, templateColumns(func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template })...)
 	return append(cols, columns.WideText("Selector", columns.Doc(extensionsv1beta1.DeploymentSpec{}, "selector"), func(d *appsv1.Deployment) string {
-		return declare.SelectorText(d.Spec.Selector, "<invalid>")
+		return declare.SelectorString(d.Spec.Selector, "<invalid>")
 	}))
 }
 
 const readyDesc = "Number of the pod with ready state"
 
 func readyText(ready int32, wanted *int32) string {
-	return fmt.Sprintf("%d/%d", ready, declare.Replicas(wanted))
+	return fmt.Sprintf("%d/%d", ready, declare.ReplicasOrDefault(wanted))
 }

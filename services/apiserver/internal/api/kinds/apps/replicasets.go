@@ -29,18 +29,20 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 		Parts: declare.Parts(func(r *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Stored:  registry.StorageForm{Prefix: "replicasets"},
-		Default: declare.Do(defaultReplicaSet),
-		Filled:  filledReplicaSet,
+		Stored:         registry.StorageForm{Prefix: "replicasets"},
+		Default:        declare.Adapt(defaultReplicaSet),
+		DefaultedRules: replicaSetDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, r *appsv1.ReplicaSet) { replicaSetRules(at.Child("spec"), rules, &r.Spec, nil) }),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, r *appsv1.ReplicaSet) {
+				replicaSetRules(fldPath.Child("spec"), rules, &r.Spec, nil)
+			}),
 		},
 		Update: registry.Update{
-			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
+			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Validate: declare.Changes(func(at validate.At, r, old *appsv1.ReplicaSet) {
-				at.Twice(func() { replicaSetRules(at.Child("spec"), rules, &r.Spec, &old.Spec.Template) })
-				at.Child("spec").Immutable("selector", r.Spec.Selector, old.Spec.Selector)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, r, old *appsv1.ReplicaSet) {
+				fldPath.RecordTwice(func() { replicaSetRules(fldPath.Child("spec"), rules, &r.Spec, &old.Spec.Template) })
+				fldPath.Child("spec").Immutable("selector", r.Spec.Selector, old.Spec.Selector)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: replicaSetColumns()},
@@ -49,7 +51,7 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 				func(r *appsv1.ReplicaSet) **int32 { return &r.Spec.Replicas },
 				func(r *appsv1.ReplicaSet) (int32, *metav1.LabelSelector) { return r.Status.Replicas, r.Spec.Selector },
 			),
-			declare.CheckedView("status", "ReplicaSet", func(r, old *appsv1.ReplicaSet) {
+			declare.ValidatedView("status", "ReplicaSet", func(r, old *appsv1.ReplicaSet) {
 				r.Spec = old.Spec
 				terminating.drop(&r.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
 			}, checkReplicaSetStatus),
@@ -58,18 +60,18 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 }
 
 func defaultReplicaSet(r *appsv1.ReplicaSet) {
-	declare.FillPtr(&r.Spec.Replicas, 1)
+	declare.SetDefaultPtr(&r.Spec.Replicas, 1)
 	poddefaults.Template(&r.Spec.Template)
 }
 
-func replicaSetRules(at validate.At, rules *podspec.Rules, s *appsv1.ReplicaSetSpec, old *corev1.PodTemplateSpec) {
-	validate.OptionalNonNegative(at, "replicas", s.Replicas)
-	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
-	replicaTemplateRules(at, rules, s.Selector, &s.Template, old)
+func replicaSetRules(fldPath validate.Path, rules *podspec.Rules, s *appsv1.ReplicaSetSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(fldPath, "replicas", s.Replicas)
+	fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	replicaTemplateRules(fldPath, rules, s.Selector, &s.Template, old)
 }
 
-func checkReplicaSetStatus(at validate.At, r, _ *appsv1.ReplicaSet) {
-	s, status := &r.Status, at.Child("status")
+func checkReplicaSetStatus(fldPath validate.Path, r, _ *appsv1.ReplicaSet) {
+	s, status := &r.Status, fldPath.Child("status")
 	status.NonNegative("replicas", int64(s.Replicas))
 	status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
 	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
@@ -88,7 +90,7 @@ func replicaSetColumns() []registry.Column {
 	stat := func(name string) string { return columns.Doc(appsv1.ReplicaSetStatus{}, name) }
 	cols := []registry.Column{
 		columns.Name(),
-		columns.Int("Desired", spec("replicas"), func(r *appsv1.ReplicaSet) int64 { return int64(declare.Replicas(r.Spec.Replicas)) }),
+		columns.Int("Desired", spec("replicas"), func(r *appsv1.ReplicaSet) int64 { return int64(declare.ReplicasOrDefault(r.Spec.Replicas)) }),
 		columns.Int("Current", stat("replicas"), func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.Replicas) }),
 		columns.Int("Ready", stat("readyReplicas"), func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.ReadyReplicas) }),
 		columns.Age(),

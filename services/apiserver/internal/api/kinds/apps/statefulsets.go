@@ -37,20 +37,22 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 			return &s.Spec, &s.Status
 		}),
 		Stored:  registry.StorageForm{Prefix: "statefulsets"},
-		Default: declare.Do(func(s *appsv1.StatefulSet) { defaultStatefulSet(s, maxUnavailable) }),
+		Default: declare.Adapt(func(s *appsv1.StatefulSet) { defaultStatefulSet(s, maxUnavailable) }),
 		Create: registry.Create{
-			Prepare:  declare.Do(func(s *appsv1.StatefulSet) { drop(s, nil) }),
-			Validate: declare.Rules(func(at validate.At, s *appsv1.StatefulSet) { statefulSetRules(at.Child("spec"), rules, &s.Spec, nil) }),
-			Warnings: declare.Get(func(s *appsv1.StatefulSet) []string { return statefulSetWarnings(s) }),
+			Prepare: declare.Adapt(func(s *appsv1.StatefulSet) { drop(s, nil) }),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, s *appsv1.StatefulSet) {
+				statefulSetRules(fldPath.Child("spec"), rules, &s.Spec, nil)
+			}),
+			Warnings: declare.AdaptResult(func(s *appsv1.StatefulSet) []string { return statefulSetWarnings(s) }),
 		},
 		Update: registry.Update{
 			Generation: true,
-			Prepare:    declare.Change(drop),
-			Validate: declare.Changes(func(at validate.At, s, old *appsv1.StatefulSet) {
-				statefulSetRules(at.Child("spec"), rules, &s.Spec, &old.Spec.Template)
-				statefulSetChanges(at, &s.Spec, &old.Spec)
+			Prepare:    declare.AdaptUpdate(drop),
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, s, old *appsv1.StatefulSet) {
+				statefulSetRules(fldPath.Child("spec"), rules, &s.Spec, &old.Spec.Template)
+				statefulSetChanges(fldPath, &s.Spec, &old.Spec)
 			}),
-			Warnings: declare.GetChange(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s, "Spec") }),
+			Warnings: declare.AdaptUpdateResult(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s, "Spec") }),
 		},
 		Presentation: registry.Presentation{Columns: statefulSetColumns()},
 		Subresources: []registry.Subresource{
@@ -58,7 +60,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 				func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
 				func(s *appsv1.StatefulSet) (int32, *metav1.LabelSelector) { return s.Status.Replicas, s.Spec.Selector },
 			),
-			declare.CheckedStatus("StatefulSet", checkStatefulSetStatus),
+			declare.ValidatedStatus("StatefulSet", checkStatefulSetStatus),
 		},
 	})
 }
@@ -85,77 +87,77 @@ func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []stri
 // MaxUnavailableStatefulSet.
 func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
 	s := &set.Spec
-	declare.FillPtr(&s.Replicas, 1)
-	declare.Fill(&s.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	declare.SetDefaultPtr(&s.Replicas, 1)
+	declare.SetDefault(&s.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	if s.UpdateStrategy.Type == "" {
 		s.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
-		declare.FillPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+		declare.SetDefaultPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
 	// An explicit strategy without rollingUpdate does not get one.
 	if rolling := s.UpdateStrategy.RollingUpdate; rolling != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
-		declare.FillPtr(&rolling.Partition, 0)
+		declare.SetDefaultPtr(&rolling.Partition, 0)
 		if maxUnavailable {
-			declare.FillPtr(&rolling.MaxUnavailable, intstr.FromInt32(1))
+			declare.SetDefaultPtr(&rolling.MaxUnavailable, intstr.FromInt32(1))
 		}
 	}
-	declare.FillPtr(&s.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
-	declare.Fill(&s.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	declare.Fill(&s.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
+	declare.SetDefaultPtr(&s.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	declare.SetDefault(&s.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	declare.SetDefault(&s.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	declare.SetDefaultPtr(&s.RevisionHistoryLimit, historyLimit)
 	poddefaults.Template(&s.Template)
 	for i := range s.VolumeClaimTemplates {
 		c := &s.VolumeClaimTemplates[i]
-		declare.Fill(&c.APIVersion, "v1")
-		declare.Fill(&c.Kind, "PersistentVolumeClaim")
+		declare.SetDefault(&c.APIVersion, "v1")
+		declare.SetDefault(&c.Kind, "PersistentVolumeClaim")
 		poddefaults.Claim(c)
 	}
 }
 
-func statefulSetRules(at validate.At, rules *podspec.Rules, s *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
+func statefulSetRules(fldPath validate.Path, rules *podspec.Rules, s *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
 	either := func(a, b string) string { return "must be '" + a + "' or '" + b + "'" }
 	switch s.PodManagementPolicy {
 	case "":
-		at.Required("podManagementPolicy", "")
+		fldPath.Required("podManagementPolicy", "")
 	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
 	default:
-		at.Invalid("podManagementPolicy", s.PodManagementPolicy,
+		fldPath.Invalid("podManagementPolicy", s.PodManagementPolicy,
 			either(string(appsv1.OrderedReadyPodManagement), string(appsv1.ParallelPodManagement)))
 	}
 	rolling := s.UpdateStrategy.RollingUpdate
 	switch s.UpdateStrategy.Type {
 	case "":
-		at.Required("updateStrategy", "")
+		fldPath.Required("updateStrategy", "")
 	case appsv1.OnDeleteStatefulSetStrategyType:
 		if rolling != nil {
-			at.Child("updateStrategy").Invalid("rollingUpdate", RollingUpdateStatefulSetStrategy{declare.OrZero(rolling.Partition), rolling.MaxUnavailable},
+			fldPath.Child("updateStrategy").Invalid("rollingUpdate", RollingUpdateStatefulSetStrategy{declare.Deref(rolling.Partition), rolling.MaxUnavailable},
 				"only allowed for updateStrategy 'RollingUpdate'")
 		}
 	case appsv1.RollingUpdateStatefulSetStrategyType:
-		validate.Optional(at.Child("updateStrategy"), "rollingUpdate", rolling, setRollingRules)
+		validate.Optional(fldPath.Child("updateStrategy"), "rollingUpdate", rolling, setRollingRules)
 	default:
-		at.Invalid("updateStrategy", s.UpdateStrategy,
+		fldPath.Invalid("updateStrategy", s.UpdateStrategy,
 			either(string(appsv1.RollingUpdateStatefulSetStrategyType), string(appsv1.OnDeleteStatefulSetStrategyType)))
 	}
-	validate.Optional(at, "persistentVolumeClaimRetentionPolicy", s.PersistentVolumeClaimRetentionPolicy,
-		func(at validate.At, p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) {
+	validate.Optional(fldPath, "persistentVolumeClaimRetentionPolicy", s.PersistentVolumeClaimRetentionPolicy,
+		func(fldPath validate.Path, p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) {
 			const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
-			validate.OneOf(at, "whenDeleted", p.WhenDeleted, retain, remove)
-			validate.OneOf(at, "whenScaled", p.WhenScaled, retain, remove)
+			validate.OneOf(fldPath, "whenDeleted", p.WhenDeleted, retain, remove)
+			validate.OneOf(fldPath, "whenScaled", p.WhenScaled, retain, remove)
 		})
-	validate.OptionalNonNegative(at, "replicas", s.Replicas)
-	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	validate.OptionalNonNegative(fldPath, "replicas", s.Replicas)
+	fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
 	if s.Ordinals != nil {
-		at.NonNegative("ordinals.start", int64(s.Ordinals.Start))
+		fldPath.NonNegative("ordinals.start", int64(s.Ordinals.Start))
 	}
 	if old == nil {
-		at.OptionalText("serviceName", s.ServiceName, validate.DNSLabel)
+		fldPath.OptionalText("serviceName", s.ServiceName, validate.DNSLabel)
 	}
-	selectorRules(at, s.Selector, "statefulset")
-	if selects(at, s.Selector, &s.Template, "") {
+	selectorRules(fldPath, s.Selector, "statefulset")
+	if selects(fldPath, s.Selector, &s.Template, "") {
 		// Mounts of the template may refer to the set's claim templates.
-		rules.TemplateMeta(at.Child("template"), &s.Template, old)
+		rules.TemplateMeta(fldPath.Child("template"), &s.Template, old)
 	}
-	pods := at.Child("template", "spec")
+	pods := fldPath.Child("template", "spec")
 	validate.OneOf(pods, "restartPolicy", s.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	pods.Absent("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil, "activeDeadlineSeconds in StatefulSet is not Supported")
 }
@@ -176,20 +178,20 @@ func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
 	}
 }
 
-func setRollingRules(at validate.At, r *appsv1.RollingUpdateStatefulSetStrategy) {
-	validate.OptionalNonNegative(at, "partition", r.Partition)
+func setRollingRules(fldPath validate.Path, r *appsv1.RollingUpdateStatefulSetStrategy) {
+	validate.OptionalNonNegative(fldPath, "partition", r.Partition)
 	if r.MaxUnavailable == nil {
 		return
 	}
-	at.CountOrPercent("maxUnavailable", *r.MaxUnavailable)
+	fldPath.NonNegativeIntOrPercent("maxUnavailable", *r.MaxUnavailable)
 	if amount(r.MaxUnavailable) == 0 {
-		at.Invalid("maxUnavailable", *r.MaxUnavailable, "cannot be 0")
+		fldPath.Invalid("maxUnavailable", *r.MaxUnavailable, "cannot be 0")
 	}
-	at.AtMostWhole("maxUnavailable", *r.MaxUnavailable)
+	fldPath.NotMoreThan100Percent("maxUnavailable", *r.MaxUnavailable)
 }
 
 // statefulSetChanges rejects changes of fields that existing pods and claims depend on.
-func statefulSetChanges(at validate.At, s, old *appsv1.StatefulSetSpec) {
+func statefulSetChanges(fldPath validate.Path, s, old *appsv1.StatefulSetSpec) {
 	rest := s.DeepCopy()
 	rest.Replicas = old.Replicas
 	rest.Template = old.Template
@@ -198,12 +200,12 @@ func statefulSetChanges(at validate.At, s, old *appsv1.StatefulSetSpec) {
 	rest.Ordinals = old.Ordinals
 	rest.PersistentVolumeClaimRetentionPolicy = old.PersistentVolumeClaimRetentionPolicy
 	rest.RevisionHistoryLimit = old.RevisionHistoryLimit
-	at.Absent("spec", !validate.Same(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
+	fldPath.Absent("spec", !validate.SemanticEqual(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
 		" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
 }
 
-func checkStatefulSetStatus(at validate.At, set, old *appsv1.StatefulSet) {
-	s, status := &set.Status, at.Child("status")
+func checkStatefulSetStatus(fldPath validate.Path, set, old *appsv1.StatefulSet) {
+	s, status := &set.Status, fldPath.Child("status")
 	status.NonNegative("replicas", int64(s.Replicas))
 	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
 	status.NonNegative("currentReplicas", int64(s.CurrentReplicas))

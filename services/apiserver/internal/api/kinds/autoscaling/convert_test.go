@@ -35,7 +35,7 @@ func served(t testing.TB, version string) *registry.Kind {
 
 func toV2(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
 	t.Helper()
-	o, err := served(t, "v1").Stored.To(h)
+	o, err := served(t, "v1").Stored.ToStored(h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func toV2(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2
 
 func toV1(t testing.TB, h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
 	t.Helper()
-	o, err := served(t, "v1").Stored.From(h)
+	o, err := served(t, "v1").Stored.FromStored(h)
 	if err != nil {
 		t.Fatal(err)
 	}

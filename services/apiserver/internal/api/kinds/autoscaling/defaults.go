@@ -11,7 +11,7 @@ import (
 const scalePeriod = 15
 
 func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
-	declare.FillPtr(&h.Spec.MinReplicas, 1)
+	declare.SetDefaultPtr(&h.Spec.MinReplicas, 1)
 	if len(h.Spec.Metrics) == 0 {
 		percent := int32(defaultCPUUtilization)
 		h.Spec.Metrics = []autoscalingv2.MetricSpec{cpuUtilization(&percent)}
@@ -30,7 +30,7 @@ func defaultBehavior(b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
 // back sets them: invalid ones are dropped, and those for the status are added. Admission and field
 // ownership then see the annotations that are served later, as in Kubernetes.
 func defaultAutoscalerV1(h *autoscalingv1.HorizontalPodAutoscaler) {
-	declare.FillPtr(&h.Spec.MinReplicas, 1)
+	declare.SetDefaultPtr(&h.Spec.MinReplicas, 1)
 	converted, err := toV1(toV2(h))
 	if err != nil { // the stored form cannot be served either
 		return
@@ -42,9 +42,9 @@ func defaultAutoscalerV1(h *autoscalingv1.HorizontalPodAutoscaler) {
 // defaultScaleUp sets the defaults: no stabilization, at most four more pods or twice as many in a
 // period.
 func defaultScaleUp(rules **autoscalingv2.HPAScalingRules) {
-	declare.FillPtr(rules, autoscalingv2.HPAScalingRules{})
-	declare.FillPtr(&(*rules).StabilizationWindowSeconds, 0)
-	declare.FillPtr(&(*rules).SelectPolicy, autoscalingv2.MaxChangePolicySelect)
+	declare.SetDefaultPtr(rules, autoscalingv2.HPAScalingRules{})
+	declare.SetDefaultPtr(&(*rules).StabilizationWindowSeconds, 0)
+	declare.SetDefaultPtr(&(*rules).SelectPolicy, autoscalingv2.MaxChangePolicySelect)
 	if (*rules).Policies == nil {
 		(*rules).Policies = []autoscalingv2.HPAScalingPolicy{
 			{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: scalePeriod},
@@ -55,8 +55,8 @@ func defaultScaleUp(rules **autoscalingv2.HPAScalingRules) {
 
 // defaultScaleDown sets no window, whose default is the controller's.
 func defaultScaleDown(rules **autoscalingv2.HPAScalingRules) {
-	declare.FillPtr(rules, autoscalingv2.HPAScalingRules{})
-	declare.FillPtr(&(*rules).SelectPolicy, autoscalingv2.MaxChangePolicySelect)
+	declare.SetDefaultPtr(rules, autoscalingv2.HPAScalingRules{})
+	declare.SetDefaultPtr(&(*rules).SelectPolicy, autoscalingv2.MaxChangePolicySelect)
 	if (*rules).Policies == nil {
 		(*rules).Policies = []autoscalingv2.HPAScalingPolicy{
 			{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: scalePeriod},

@@ -25,12 +25,12 @@ func horizontalPodAutoscalers(g gates) *registry.Kind {
 	k.Parts = declare.Parts(func(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
 		return &h.Spec, &h.Status
 	})
-	k.Default = declare.Do(defaultAutoscaler)
-	k.Create.Prepare = declare.Do(func(h *autoscalingv2.HorizontalPodAutoscaler) { g.drop(h, nil) })
-	k.Create.Validate = declare.Rules(func(at validate.At, h *autoscalingv2.HorizontalPodAutoscaler) { g.rules(at, h, nil) })
-	k.Update.Prepare = declare.Change(g.drop)
-	k.Update.Validate = declare.Changes(g.rules)
-	k.Subresources = []registry.Subresource{declare.CheckedStatus("HorizontalPodAutoscaler", statusRules)}
+	k.Default = declare.Adapt(defaultAutoscaler)
+	k.Create.Prepare = declare.Adapt(func(h *autoscalingv2.HorizontalPodAutoscaler) { g.drop(h, nil) })
+	k.Create.Validate = declare.AdaptValidation(func(fldPath validate.Path, h *autoscalingv2.HorizontalPodAutoscaler) { g.rules(fldPath, h, nil) })
+	k.Update.Prepare = declare.AdaptUpdate(g.drop)
+	k.Update.Validate = declare.AdaptUpdateValidation(g.rules)
+	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", statusRules)}
 	return k
 }
 
@@ -40,7 +40,7 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 	k.New = declare.New[autoscalingv1.HorizontalPodAutoscaler]
 	k.NewList = declare.New[autoscalingv1.HorizontalPodAutoscalerList]
 	k.Parts = partsV1()
-	k.Default = declare.Do(defaultAutoscalerV1)
+	k.Default = declare.Adapt(defaultAutoscalerV1)
 	// A manager that sends the status in annotations owns these annotations.
 	resetStatus := func(h, old registry.Object) { moveAnnotations(h, old, currentMetricsAnnotation, conditionsAnnotation) }
 	k.Create.Prepare = func(h registry.Object) {
@@ -51,17 +51,19 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 		resetStatus(h, old)
 		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), old.(*autoscalingv1.HorizontalPodAutoscaler))
 	}
-	k.Create.Validate = declare.Rules(func(at validate.At, h *autoscalingv1.HorizontalPodAutoscaler) { g.rules(at, toV2(h), nil) })
-	k.Update.Validate = declare.Changes(func(at validate.At, h, old *autoscalingv1.HorizontalPodAutoscaler) { g.rules(at, toV2(h), toV2(old)) })
-	k.Subresources = []registry.Subresource{declare.CheckedStatus("HorizontalPodAutoscaler", func(at validate.At, h, old *autoscalingv1.HorizontalPodAutoscaler) {
-		statusRules(at, toV2(h), toV2(old))
+	k.Create.Validate = declare.AdaptValidation(func(fldPath validate.Path, h *autoscalingv1.HorizontalPodAutoscaler) { g.rules(fldPath, toV2(h), nil) })
+	k.Update.Validate = declare.AdaptUpdateValidation(func(fldPath validate.Path, h, old *autoscalingv1.HorizontalPodAutoscaler) {
+		g.rules(fldPath, toV2(h), toV2(old))
+	})
+	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", func(fldPath validate.Path, h, old *autoscalingv1.HorizontalPodAutoscaler) {
+		statusRules(fldPath, toV2(h), toV2(old))
 	})}
 	k.Stored.Version = autoscalingv2.SchemeGroupVersion
 	k.Stored.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
-	k.Stored.To = func(served registry.Object) (registry.Object, error) {
+	k.Stored.ToStored = func(served registry.Object) (registry.Object, error) {
 		return toV2(served.(*autoscalingv1.HorizontalPodAutoscaler)), nil
 	}
-	k.Stored.From = func(stored registry.Object) (registry.Object, error) {
+	k.Stored.FromStored = func(stored registry.Object) (registry.Object, error) {
 		h := stored.(*autoscalingv2.HorizontalPodAutoscaler)
 		if h.Spec.Behavior != nil {
 			h = h.DeepCopy()
@@ -69,7 +71,7 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 		}
 		return toV1(h)
 	}
-	k.Presentation.OfStored = true
+	k.Presentation.ColumnsFromStored = true
 	return k
 }
 

@@ -64,14 +64,14 @@ func FromV2beta2(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.Horiz
 		return nil, err
 	}
 	if down != nil || up != nil {
-		declare.FillPtr(&h.Spec.Behavior, autoscalingv2.HorizontalPodAutoscalerBehavior{})
+		declare.SetDefaultPtr(&h.Spec.Behavior, autoscalingv2.HorizontalPodAutoscalerBehavior{})
 	}
 	if down != nil {
-		declare.FillPtr(&h.Spec.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{})
+		declare.SetDefaultPtr(&h.Spec.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{})
 		h.Spec.Behavior.ScaleDown.Tolerance = down
 	}
 	if up != nil {
-		declare.FillPtr(&h.Spec.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
+		declare.SetDefaultPtr(&h.Spec.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
 		h.Spec.Behavior.ScaleUp.Tolerance = up
 	}
 	h.Annotations = withoutOurs(h.Annotations)

@@ -53,12 +53,12 @@ func hasTolerance(b *autoscalingv2.HorizontalPodAutoscalerBehavior) bool {
 }
 
 // rules validates an autoscaler. old is nil at creation. An existing minReplicas of 0 may stay.
-func (g gates) rules(at validate.At, h, old *autoscalingv2.HorizontalPodAutoscaler) {
+func (g gates) rules(fldPath validate.Path, h, old *autoscalingv2.HorizontalPodAutoscaler) {
 	least := int32(1)
 	if g.zero || old != nil && old.Spec.MinReplicas != nil && *old.Spec.MinReplicas == 0 {
 		least = 0
 	}
-	s, spec := &h.Spec, at.Child("spec")
+	s, spec := &h.Spec, fldPath.Child("spec")
 	if s.MinReplicas != nil && *s.MinReplicas < least {
 		spec.Invalid("minReplicas", *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", least))
 	}
@@ -75,46 +75,46 @@ func (g gates) rules(at validate.At, h, old *autoscalingv2.HorizontalPodAutoscal
 	})
 	spec.Absent("metrics", s.MinReplicas != nil && *s.MinReplicas == 0 && !reachesZero,
 		"must specify at least one Object or External metric to support scaling to zero replicas")
-	validate.Optional(spec, "behavior", s.Behavior, func(at validate.At, b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
-		validate.Optional(at, "scaleUp", b.ScaleUp, paceRules)
-		validate.Optional(at, "scaleDown", b.ScaleDown, paceRules)
+	validate.Optional(spec, "behavior", s.Behavior, func(fldPath validate.Path, b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
+		validate.Optional(fldPath, "scaleUp", b.ScaleUp, paceRules)
+		validate.Optional(fldPath, "scaleDown", b.ScaleDown, paceRules)
 	})
 }
 
-func statusRules(at validate.At, h, _ *autoscalingv2.HorizontalPodAutoscaler) {
-	at.Child("status").NonNegative("currentReplicas", int64(h.Status.CurrentReplicas))
-	at.Child("status").NonNegative("desiredReplicas", int64(h.Status.DesiredReplicas))
+func statusRules(fldPath validate.Path, h, _ *autoscalingv2.HorizontalPodAutoscaler) {
+	fldPath.Child("status").NonNegative("currentReplicas", int64(h.Status.CurrentReplicas))
+	fldPath.Child("status").NonNegative("desiredReplicas", int64(h.Status.DesiredReplicas))
 }
 
-func targetRules(at validate.At, r *autoscalingv2.CrossVersionObjectReference) {
-	at.RequiredText("kind", r.Kind, validate.PathSegment)
-	at.RequiredText("name", r.Name, validate.PathSegment)
+func targetRules(fldPath validate.Path, r *autoscalingv2.CrossVersionObjectReference) {
+	fldPath.RequiredText("kind", r.Kind, validate.PathSegment)
+	fldPath.RequiredText("name", r.Name, validate.PathSegment)
 }
 
 // metricRules requires exactly one source, which matches the type of the metric.
-func metricRules(at validate.At, m *autoscalingv2.MetricSpec) {
+func metricRules(fldPath validate.Path, m *autoscalingv2.MetricSpec) {
 	if m.Type == "" {
-		at.Required("type", "must specify a metric source type")
+		fldPath.Required("type", "must specify a metric source type")
 	}
 	oneOf := func() {
-		validate.OneOf(at, "type", m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+		validate.OneOf(fldPath, "type", m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
 			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)
 	}
-	at.Twice(oneOf)
+	fldPath.RecordTwice(oneOf)
 	sources := []struct {
 		of    autoscalingv2.MetricSourceType
 		name  string
 		set   bool
 		rules func()
 	}{
-		{of: autoscalingv2.ObjectMetricSourceType, name: "object", set: m.Object != nil, rules: func() { objectRules(at.Child("object"), m.Object) }},
-		{of: autoscalingv2.ExternalMetricSourceType, name: "external", set: m.External != nil, rules: func() { externalRules(at.Child("external"), m.External) }},
-		{of: autoscalingv2.PodsMetricSourceType, name: "pods", set: m.Pods != nil, rules: func() { podsRules(at.Child("pods"), m.Pods) }},
+		{of: autoscalingv2.ObjectMetricSourceType, name: "object", set: m.Object != nil, rules: func() { objectRules(fldPath.Child("object"), m.Object) }},
+		{of: autoscalingv2.ExternalMetricSourceType, name: "external", set: m.External != nil, rules: func() { externalRules(fldPath.Child("external"), m.External) }},
+		{of: autoscalingv2.PodsMetricSourceType, name: "pods", set: m.Pods != nil, rules: func() { podsRules(fldPath.Child("pods"), m.Pods) }},
 		{of: autoscalingv2.ResourceMetricSourceType, name: "resource", set: m.Resource != nil, rules: func() {
-			resourceRules(at.Child("resource"), string(m.Resource.Name), &m.Resource.Target)
+			resourceRules(fldPath.Child("resource"), string(m.Resource.Name), &m.Resource.Target)
 		}},
 		{of: autoscalingv2.ContainerResourceMetricSourceType, name: "containerResource", set: m.ContainerResource != nil, rules: func() {
-			containerRules(at.Child("containerResource"), m.ContainerResource)
+			containerRules(fldPath.Child("containerResource"), m.ContainerResource)
 		}},
 	}
 	count := 0
@@ -128,27 +128,27 @@ func metricRules(at validate.At, m *autoscalingv2.MetricSpec) {
 	}
 	for _, s := range sources {
 		if s.of == m.Type && !s.set {
-			at.Required(s.name, "must populate information for the given metric source")
+			fldPath.Required(s.name, "must populate information for the given metric source")
 		}
 	}
 	for _, s := range sources {
-		at.Absent(s.name, count > 1 && s.set && s.of != m.Type, "must populate the given metric source only")
+		fldPath.Absent(s.name, count > 1 && s.set && s.of != m.Type, "must populate the given metric source only")
 	}
 }
 
-func objectRules(at validate.At, m *autoscalingv2.ObjectMetricSource) {
-	targetRules(at.Child("describedObject"), &m.DescribedObject)
-	identifierRules(at.Child("metric"), &m.Metric)
-	target := at.Child("target")
+func objectRules(fldPath validate.Path, m *autoscalingv2.ObjectMetricSource) {
+	targetRules(fldPath.Child("describedObject"), &m.DescribedObject)
+	identifierRules(fldPath.Child("metric"), &m.Metric)
+	target := fldPath.Child("target")
 	amountRules(target, &m.Target)
 	if m.Target.Value == nil && m.Target.AverageValue == nil {
 		target.Required("averageValue", "must set either a target value or a target averageValue")
 	}
 }
 
-func externalRules(at validate.At, m *autoscalingv2.ExternalMetricSource) {
-	identifierRules(at.Child("metric"), &m.Metric)
-	target := at.Child("target")
+func externalRules(fldPath validate.Path, m *autoscalingv2.ExternalMetricSource) {
+	identifierRules(fldPath.Child("metric"), &m.Metric)
+	target := fldPath.Child("target")
 	amountRules(target, &m.Target)
 	if m.Target.Value == nil && m.Target.AverageValue == nil {
 		target.Required("averageValue", "must set either a target value for metric or a per-pod target")
@@ -156,27 +156,27 @@ func externalRules(at validate.At, m *autoscalingv2.ExternalMetricSource) {
 	target.Absent("value", m.Target.Value != nil && m.Target.AverageValue != nil, "may not set both a target value for metric and a per-pod target")
 }
 
-func podsRules(at validate.At, m *autoscalingv2.PodsMetricSource) {
-	identifierRules(at.Child("metric"), &m.Metric)
-	target := at.Child("target")
+func podsRules(fldPath validate.Path, m *autoscalingv2.PodsMetricSource) {
+	identifierRules(fldPath.Child("metric"), &m.Metric)
+	target := fldPath.Child("target")
 	amountRules(target, &m.Target)
 	if m.Target.AverageValue == nil {
 		target.Required("averageValue", "must specify a positive target averageValue")
 	}
 }
 
-func containerRules(at validate.At, m *autoscalingv2.ContainerResourceMetricSource) {
+func containerRules(fldPath validate.Path, m *autoscalingv2.ContainerResourceMetricSource) {
 	if m.Container == "" {
-		at.Required("container", "must specify a container")
+		fldPath.Required("container", "must specify a container")
 	}
-	resourceRules(at, string(m.Name), &m.Target)
+	resourceRules(fldPath, string(m.Name), &m.Target)
 }
 
-func resourceRules(at validate.At, name string, t *autoscalingv2.MetricTarget) {
+func resourceRules(fldPath validate.Path, name string, t *autoscalingv2.MetricTarget) {
 	if name == "" {
-		at.Required("name", "must specify a resource name")
+		fldPath.Required("name", "must specify a resource name")
 	}
-	target := at.Child("target")
+	target := fldPath.Child("target")
 	amountRules(target, t)
 	if t.AverageUtilization == nil && t.AverageValue == nil {
 		target.Required("averageUtilization", "must set either a target raw value or a target utilization")
@@ -184,62 +184,62 @@ func resourceRules(at validate.At, name string, t *autoscalingv2.MetricTarget) {
 	target.Absent("averageValue", t.AverageUtilization != nil && t.AverageValue != nil, "may not set both a target raw value and a target utilization")
 }
 
-func identifierRules(at validate.At, id *autoscalingv2.MetricIdentifier) {
+func identifierRules(fldPath validate.Path, id *autoscalingv2.MetricIdentifier) {
 	if id.Name == "" {
-		at.Required("name", "must specify a metric name")
+		fldPath.Required("name", "must specify a metric name")
 		return
 	}
-	at.Text("name", id.Name, validate.PathSegment)
+	fldPath.Text("name", id.Name, validate.PathSegment)
 }
 
-func amountRules(at validate.At, t *autoscalingv2.MetricTarget) {
+func amountRules(fldPath validate.Path, t *autoscalingv2.MetricTarget) {
 	switch t.Type {
 	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
 	default:
 		if t.Type == "" {
-			at.Required("type", "must specify a metric target type")
+			fldPath.Required("type", "must specify a metric target type")
 		}
-		at.Invalid("type", t.Type, "must be either Utilization, Value, or AverageValue")
+		fldPath.Invalid("type", t.Type, "must be either Utilization, Value, or AverageValue")
 	}
 	positive := func(name string, q *resource.Quantity) {
 		if q != nil && q.Sign() != 1 {
-			at.Invalid(name, q, "must be positive")
+			fldPath.Invalid(name, q, "must be positive")
 		}
 	}
 	positive("value", t.Value)
 	positive("averageValue", t.AverageValue)
 	if n := t.AverageUtilization; n != nil && *n < 1 {
-		at.Invalid("averageUtilization", *n, "must be greater than 0")
+		fldPath.Invalid("averageUtilization", *n, "must be greater than 0")
 	}
 }
 
-func paceRules(at validate.At, r *autoscalingv2.HPAScalingRules) {
+func paceRules(fldPath validate.Path, r *autoscalingv2.HPAScalingRules) {
 	if n := r.StabilizationWindowSeconds; n != nil {
 		if *n < 0 {
-			at.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")
+			fldPath.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")
 		}
 		if *n > longestWindow {
-			at.Invalid("stabilizationWindowSeconds", *n, fmt.Sprintf("must be less than or equal to %d", longestWindow))
+			fldPath.Invalid("stabilizationWindowSeconds", *n, fmt.Sprintf("must be less than or equal to %d", longestWindow))
 		}
 	}
-	validate.OptionalOneOf(at, "selectPolicy", r.SelectPolicy,
+	validate.OptionalOneOf(fldPath, "selectPolicy", r.SelectPolicy,
 		autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)
 	if len(r.Policies) == 0 {
-		at.Required("policies", "must specify at least one Policy")
+		fldPath.Required("policies", "must specify at least one Policy")
 	}
-	validate.Each(at, "policies", r.Policies, func(at validate.At, p *autoscalingv2.HPAScalingPolicy) {
-		validate.OneOf(at, "type", p.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)
+	validate.Each(fldPath, "policies", r.Policies, func(fldPath validate.Path, p *autoscalingv2.HPAScalingPolicy) {
+		validate.OneOf(fldPath, "type", p.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)
 		if p.Value <= 0 {
-			at.Invalid("value", p.Value, validate.NotPositive)
+			fldPath.Invalid("value", p.Value, validate.NotPositive)
 		}
 		if p.PeriodSeconds <= 0 {
-			at.Invalid("periodSeconds", p.PeriodSeconds, validate.NotPositive)
+			fldPath.Invalid("periodSeconds", p.PeriodSeconds, validate.NotPositive)
 		}
 		if p.PeriodSeconds > longestPeriod {
-			at.Invalid("periodSeconds", p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", longestPeriod))
+			fldPath.Invalid("periodSeconds", p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", longestPeriod))
 		}
 	})
 	if r.Tolerance != nil {
-		at.NonNegativeQuantity("tolerance", *r.Tolerance)
+		fldPath.NonNegativeQuantity("tolerance", *r.Tolerance)
 	}
 }

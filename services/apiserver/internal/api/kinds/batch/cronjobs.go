@@ -35,24 +35,24 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 		NewList: declare.New[batchv1.CronJobList],
 		Parts:   declare.Parts(func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status }),
 		Stored:  registry.StorageForm{Prefix: "cronjobs"},
-		Default: declare.Do(defaultCronJob),
+		Default: declare.Adapt(defaultCronJob),
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, c *batchv1.CronJob) {
-				cronJobRules(at.Child("spec"), rules, &c.Spec, nil)
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, c *batchv1.CronJob) {
+				cronJobRules(fldPath.Child("spec"), rules, &c.Spec, nil)
 				if len(c.Name) > longestCronJobName {
-					at.Child("metadata").Invalid("name", c.Name, "must be no more than 52 characters")
+					fldPath.Child("metadata").Invalid("name", c.Name, "must be no more than 52 characters")
 				}
 			}),
 		},
 		Update: registry.Update{
 			Generation: true,
-			Validate: declare.Changes(func(at validate.At, c, old *batchv1.CronJob) {
-				cronJobRules(at.Child("spec"), rules, &c.Spec, &old.Spec)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *batchv1.CronJob) {
+				cronJobRules(fldPath.Child("spec"), rules, &c.Spec, &old.Spec)
 			}),
-			Warnings: declare.GetChange(zoneWarnings),
+			Warnings: declare.AdaptUpdateResult(zoneWarnings),
 		},
 		Presentation: registry.Presentation{Columns: cronJobColumns()},
-		Subresources: []registry.Subresource{declare.InOrder(declare.Status("CronJob"), registry.Rules)},
+		Subresources: []registry.Subresource{declare.WithValidationOrder(declare.Status("CronJob"), registry.UpdateRules)},
 	})
 }
 
@@ -68,55 +68,55 @@ const (
 // defaultCronJob does not set defaults of the job template, which each job gets by itself, except
 // for its pods.
 func defaultCronJob(c *batchv1.CronJob) {
-	declare.Fill(&c.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
-	declare.FillPtr(&c.Spec.Suspend, false)
-	declare.FillPtr(&c.Spec.SuccessfulJobsHistoryLimit, successfulJobs)
-	declare.FillPtr(&c.Spec.FailedJobsHistoryLimit, failedJobs)
+	declare.SetDefault(&c.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
+	declare.SetDefaultPtr(&c.Spec.Suspend, false)
+	declare.SetDefaultPtr(&c.Spec.SuccessfulJobsHistoryLimit, successfulJobs)
+	declare.SetDefaultPtr(&c.Spec.FailedJobsHistoryLimit, failedJobs)
 	defaultJobParts(&c.Spec.JobTemplate.Spec)
 }
 
 // pods returns the pod template of the jobs.
 func pods(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }
 
-func cronJobRules(at validate.At, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
+func cronJobRules(fldPath validate.Path, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
 	if s.Schedule == "" {
-		at.Required("schedule", "")
+		fldPath.Required("schedule", "")
 	} else {
-		scheduleRules(at, s, old)
+		scheduleRules(fldPath, s, old)
 	}
-	validate.OptionalNonNegative(at, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
+	validate.OptionalNonNegative(fldPath, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
 	if s.TimeZone != nil && (old == nil || !ptr.Equal(s.TimeZone, old.TimeZone)) {
-		at.Text("timeZone", *s.TimeZone, timeZone)
+		fldPath.Text("timeZone", *s.TimeZone, timeZone)
 	}
-	validate.RequiredOneOf(at, "concurrencyPolicy", s.ConcurrencyPolicy,
+	validate.RequiredOneOf(fldPath, "concurrencyPolicy", s.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
 	var template *corev1.PodTemplateSpec
 	if old != nil {
 		template = &old.JobTemplate.Spec.Template
 	}
 	jobs := &s.JobTemplate.Spec
-	job := at.Child("jobTemplate", "spec")
+	job := fldPath.Child("jobTemplate", "spec")
 	jobPartRules(job, rules, jobs, template)
 	if jobs.Selector != nil {
 		job.Invalid("selector", *jobs.Selector, "`selector` will be auto-generated")
 	}
 	if manual := jobs.ManualSelector; manual != nil && *manual {
-		job.Add(field.NotSupported(job.Child("manualSelector").Path(), *manual, []string{"nil", "false"}))
+		job.Add(field.NotSupported(job.Child("manualSelector").FieldPath(), *manual, []string{"nil", "false"}))
 	}
-	validate.OptionalNonNegative(at, "successfulJobsHistoryLimit", s.SuccessfulJobsHistoryLimit)
-	validate.OptionalNonNegative(at, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
+	validate.OptionalNonNegative(fldPath, "successfulJobsHistoryLimit", s.SuccessfulJobsHistoryLimit)
+	validate.OptionalNonNegative(fldPath, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
 }
 
 // scheduleRules requires a schedule with the five fields of cron, or a named one. Time zones have
 // their own field; an existing schedule with a time zone may keep it.
-func scheduleRules(at validate.At, s, old *batchv1.CronJobSpec) {
-	at.Text("schedule", s.Schedule, schedule)
+func scheduleRules(fldPath validate.Path, s, old *batchv1.CronJobSpec) {
+	fldPath.Text("schedule", s.Schedule, schedule)
 	switch zoned := strings.Contains(s.Schedule, "TZ"); {
 	case !zoned:
 	case old == nil || !strings.Contains(old.Schedule, "TZ"):
-		at.Invalid("schedule", s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+		fldPath.Invalid("schedule", s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
 	case s.TimeZone != nil:
-		at.Invalid("schedule", s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+		fldPath.Invalid("schedule", s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 	}
 }
 

@@ -24,20 +24,20 @@ const (
 func defaultJob(j *batchv1.Job) {
 	s := &j.Spec
 	if s.Completions == nil && s.Parallelism == nil {
-		declare.FillPtr(&s.Completions, 1)
+		declare.SetDefaultPtr(&s.Completions, 1)
 	}
-	declare.FillPtr(&s.Parallelism, 1)
+	declare.SetDefaultPtr(&s.Parallelism, 1)
 	if s.BackoffLimitPerIndex != nil {
-		declare.FillPtr(&s.BackoffLimit, math.MaxInt32)
+		declare.SetDefaultPtr(&s.BackoffLimit, math.MaxInt32)
 	}
-	declare.FillPtr(&s.BackoffLimit, backoffLimit)
-	declare.FillPtr(&s.CompletionMode, batchv1.NonIndexedCompletion)
-	declare.FillPtr(&s.Suspend, false)
-	declare.FillPtr(&s.ManualSelector, false)
+	declare.SetDefaultPtr(&s.BackoffLimit, backoffLimit)
+	declare.SetDefaultPtr(&s.CompletionMode, batchv1.NonIndexedCompletion)
+	declare.SetDefaultPtr(&s.Suspend, false)
+	declare.SetDefaultPtr(&s.ManualSelector, false)
 	if s.PodFailurePolicy != nil {
-		declare.FillPtr(&s.PodReplacementPolicy, batchv1.Failed)
+		declare.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.Failed)
 	}
-	declare.FillPtr(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+	declare.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 	// The map is shared on purpose: the labels that the creation adds to the pods also apply to a
 	// job without labels of its own.
 	if len(j.Labels) == 0 {
@@ -52,7 +52,7 @@ func defaultJobParts(s *batchv1.JobSpec) {
 		for i := range s.PodFailurePolicy.Rules {
 			conditions := s.PodFailurePolicy.Rules[i].OnPodConditions
 			for j := range conditions {
-				declare.Fill(&conditions[j].Status, corev1.ConditionTrue)
+				declare.SetDefault(&conditions[j].Status, corev1.ConditionTrue)
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func prepareJobCreate(j *batchv1.Job) {
 	fillKey(s.Template.Labels, batchv1.ControllerUidLabel, string(j.UID))
 	fillKey(s.Template.Labels, oldControllerUID, string(j.UID))
 
-	declare.FillPtr(&s.Selector, metav1.LabelSelector{})
+	declare.SetDefaultPtr(&s.Selector, metav1.LabelSelector{})
 	if s.Selector.MatchLabels == nil {
 		s.Selector.MatchLabels = map[string]string{}
 	}

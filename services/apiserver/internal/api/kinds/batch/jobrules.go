@@ -25,28 +25,28 @@ const (
 )
 
 // jobRules validates a job whose pods have been labelled. old is nil at creation.
-func jobRules(at validate.At, rules *podspec.Rules, j, old *batchv1.Job) {
+func jobRules(fldPath validate.Path, rules *podspec.Rules, j, old *batchv1.Job) {
 	var template *corev1.PodTemplateSpec
 	if old != nil {
 		template = &old.Spec.Template
 	}
-	generatedSelectorRules(at, j, template)
-	jobSpecRules(at.Child("spec"), rules, &j.Spec, template)
+	generatedSelectorRules(fldPath, j, template)
+	jobSpecRules(fldPath.Child("spec"), rules, &j.Spec, template)
 	if s := &j.Spec; indexed(s) && s.Completions != nil && *s.Completions > 0 {
 		if host := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1); len(validate.DNSLabel(host)) > 0 {
-			at.Child("metadata").Invalid("name", j.Name, "will not able to create pod with invalid DNS label: "+host)
+			fldPath.Child("metadata").Invalid("name", j.Name, "will not able to create pod with invalid DNS label: "+host)
 		}
 	}
 }
 
 // generatedSelectorRules requires the labels on the pods of a job with a generated selector. The
 // prefixed labels are optional for a job from before they existed.
-func generatedSelectorRules(at validate.At, j *batchv1.Job, old *corev1.PodTemplateSpec) {
+func generatedSelectorRules(fldPath validate.Path, j *batchv1.Job, old *corev1.PodTemplateSpec) {
 	s := &j.Spec
 	if s.ManualSelector != nil && *s.ManualSelector || s.Selector == nil {
 		return
 	}
-	at.Child("metadata").Present("uid", j.UID != "")
+	fldPath.Child("metadata").Present("uid", j.UID != "")
 	uid, name := string(j.UID), j.Name
 	expected := labels.Set{oldControllerUID: uid, oldJobName: name}
 	marks := []string{oldControllerUID, oldJobName}
@@ -54,12 +54,12 @@ func generatedSelectorRules(at validate.At, j *batchv1.Job, old *corev1.PodTempl
 		expected[batchv1.ControllerUidLabel], expected[batchv1.JobNameLabel] = uid, name
 		marks = append(marks, batchv1.ControllerUidLabel, batchv1.JobNameLabel)
 	}
-	template := at.Child("spec", "template", "metadata")
+	template := fldPath.Child("spec", "template", "metadata")
 	for _, key := range marks {
 		template.HasLabel("labels", s.Template.Labels, key, expected[key])
 	}
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(expected) {
-		at.Child("spec").Invalid("selector", *s.Selector, "`selector` not auto-generated")
+		fldPath.Child("spec").Invalid("selector", *s.Selector, "`selector` not auto-generated")
 	}
 }
 
@@ -72,46 +72,46 @@ func hasLabels(labels map[string]string, keys ...string) bool {
 	return true
 }
 
-func jobSpecRules(at validate.At, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
-	jobPartRules(at, rules, s, old)
-	at.Present("selector", s.Selector != nil)
-	at.Selector("selector", s.Selector, false)
+func jobSpecRules(fldPath validate.Path, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+	jobPartRules(fldPath, rules, s, old)
+	fldPath.Present("selector", s.Selector != nil)
+	fldPath.Selector("selector", s.Selector, false)
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
-		at.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+		fldPath.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
 	}
 }
 
 // jobPartRules validates the fields that jobs and their templates share.
-func jobPartRules(at validate.At, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
-	validate.OptionalNonNegative(at, "parallelism", s.Parallelism)
-	validate.OptionalNonNegative(at, "completions", s.Completions)
-	validate.OptionalNonNegative(at, "activeDeadlineSeconds", s.ActiveDeadlineSeconds)
-	validate.OptionalNonNegative(at, "backoffLimit", s.BackoffLimit)
-	validate.OptionalNonNegative(at, "ttlSecondsAfterFinished", s.TTLSecondsAfterFinished)
-	validate.OptionalNonNegative(at, "backoffLimitPerIndex", s.BackoffLimitPerIndex)
-	validate.OptionalNonNegative(at, "maxFailedIndexes", s.MaxFailedIndexes)
+func jobPartRules(fldPath validate.Path, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(fldPath, "parallelism", s.Parallelism)
+	validate.OptionalNonNegative(fldPath, "completions", s.Completions)
+	validate.OptionalNonNegative(fldPath, "activeDeadlineSeconds", s.ActiveDeadlineSeconds)
+	validate.OptionalNonNegative(fldPath, "backoffLimit", s.BackoffLimit)
+	validate.OptionalNonNegative(fldPath, "ttlSecondsAfterFinished", s.TTLSecondsAfterFinished)
+	validate.OptionalNonNegative(fldPath, "backoffLimitPerIndex", s.BackoffLimitPerIndex)
+	validate.OptionalNonNegative(fldPath, "maxFailedIndexes", s.MaxFailedIndexes)
 	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
-		at.Required("backoffLimitPerIndex", "when maxFailedIndexes is specified")
+		fldPath.Required("backoffLimitPerIndex", "when maxFailedIndexes is specified")
 	}
 	if s.ManagedBy != nil {
-		at.DomainPath("managedBy", *s.ManagedBy)
-		at.MaxBytes("managedBy", *s.ManagedBy, managedByLength)
+		fldPath.DomainPath("managedBy", *s.ManagedBy)
+		fldPath.MaxBytes("managedBy", *s.ManagedBy, managedByLength)
 	}
-	validate.OptionalOneOf(at, "completionMode", s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
-	indexRules(at, s)
+	validate.OptionalOneOf(fldPath, "completionMode", s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
+	indexRules(fldPath, s)
 	if s.PodFailurePolicy != nil {
-		failurePolicyRules(at.Child("podFailurePolicy"), s)
+		failurePolicyRules(fldPath.Child("podFailurePolicy"), s)
 	}
 	if s.SuccessPolicy != nil {
-		successPolicyRules(at, s)
+		successPolicyRules(fldPath, s)
 	}
 	if p := s.PodReplacementPolicy; p != nil && s.PodFailurePolicy != nil {
-		validate.OneOf(at, "podReplacementPolicy", *p, batchv1.Failed)
+		validate.OneOf(fldPath, "podReplacementPolicy", *p, batchv1.Failed)
 	} else {
-		validate.OptionalOneOf(at, "podReplacementPolicy", p, batchv1.Failed, batchv1.TerminatingOrFailed)
+		validate.OptionalOneOf(fldPath, "podReplacementPolicy", p, batchv1.Failed, batchv1.TerminatingOrFailed)
 	}
-	rules.Template(at.Child("template"), &s.Template, old)
-	restartRules(at.Child("template", "spec"), s)
+	rules.Template(fldPath.Child("template"), &s.Template, old)
+	restartRules(fldPath.Child("template", "spec"), s)
 }
 
 func indexed(s *batchv1.JobSpec) bool {
@@ -119,7 +119,7 @@ func indexed(s *batchv1.JobSpec) bool {
 }
 
 // indexRules limits indexed jobs, and rejects their fields in other jobs.
-func indexRules(at validate.At, s *batchv1.JobSpec) {
+func indexRules(fldPath validate.Path, s *batchv1.JobSpec) {
 	exceeds := func(n *int32, most int32) bool { return n != nil && *n > most }
 	if !indexed(s) {
 		if s.CompletionMode != nil && *s.CompletionMode != batchv1.NonIndexedCompletion {
@@ -127,75 +127,75 @@ func indexRules(at validate.At, s *batchv1.JobSpec) {
 		}
 		const detail = "requires indexed completion mode"
 		if s.BackoffLimitPerIndex != nil {
-			at.Invalid("backoffLimitPerIndex", *s.BackoffLimitPerIndex, detail)
+			fldPath.Invalid("backoffLimitPerIndex", *s.BackoffLimitPerIndex, detail)
 		}
 		if s.MaxFailedIndexes != nil {
-			at.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, detail)
+			fldPath.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, detail)
 		}
 		return
 	}
 	if s.Completions == nil {
-		at.Required("completions", "when completion mode is Indexed")
+		fldPath.Required("completions", "when completion mode is Indexed")
 	}
 	if exceeds(s.Parallelism, mostIndexes) {
-		at.Invalid("parallelism", *s.Parallelism, fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", mostIndexes))
+		fldPath.Invalid("parallelism", *s.Parallelism, fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", mostIndexes))
 	}
 	if s.Completions != nil && exceeds(s.MaxFailedIndexes, *s.Completions) {
-		at.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, "must be less than or equal to completions")
+		fldPath.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, "must be less than or equal to completions")
 	}
 	if exceeds(s.MaxFailedIndexes, mostIndexes) {
-		at.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", mostIndexes))
+		fldPath.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", mostIndexes))
 	}
 	if s.BackoffLimitPerIndex == nil || !exceeds(s.Completions, manyCompletions) {
 		return
 	}
 	if s.MaxFailedIndexes == nil {
-		at.Required("maxFailedIndexes", fmt.Sprintf("must be specified when completions is above %d", manyCompletions))
+		fldPath.Required("maxFailedIndexes", fmt.Sprintf("must be specified when completions is above %d", manyCompletions))
 	}
 	tooMany := fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", mostOfMany, manyCompletions)
 	if exceeds(s.Parallelism, mostOfMany) {
-		at.Invalid("parallelism", *s.Parallelism, tooMany)
+		fldPath.Invalid("parallelism", *s.Parallelism, tooMany)
 	}
 	if exceeds(s.MaxFailedIndexes, mostOfMany) {
-		at.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, tooMany)
+		fldPath.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, tooMany)
 	}
 }
 
-func restartRules(at validate.At, s *batchv1.JobSpec) {
+func restartRules(fldPath validate.Path, s *batchv1.JobSpec) {
 	switch policy := s.Template.Spec.RestartPolicy; policy {
 	case corev1.RestartPolicyAlways, "":
-		at.Required("restartPolicy", `valid values: "OnFailure", "Never"`)
+		fldPath.Required("restartPolicy", `valid values: "OnFailure", "Never"`)
 	case corev1.RestartPolicyNever:
 	case corev1.RestartPolicyOnFailure:
 		if s.PodFailurePolicy != nil {
-			at.Invalid("restartPolicy", policy, `only "Never" is supported when podFailurePolicy is specified`)
+			fldPath.Invalid("restartPolicy", policy, `only "Never" is supported when podFailurePolicy is specified`)
 		}
 	default:
-		validate.OneOf(at, "restartPolicy", policy, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+		validate.OneOf(fldPath, "restartPolicy", policy, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	}
 }
 
 // jobChanges rejects changes of fields that existing pods depend on. A suspended job that has not
 // started may change its scheduling directives (KEP-2926).
-func jobChanges(at validate.At, j, old *batchv1.Job) {
+func jobChanges(fldPath validate.Path, j, old *batchv1.Job) {
 	s, was := &j.Spec, &old.Spec
 	switch {
 	case !indexed(s):
-		at.Immutable("completions", s.Completions, was.Completions)
-	case !validate.Same(s.Completions, was.Completions) && !validate.Same(s.Completions, s.Parallelism):
-		at.Invalid("completions", s.Completions, "can only be modified in tandem with spec.parallelism")
+		fldPath.Immutable("completions", s.Completions, was.Completions)
+	case !validate.SemanticEqual(s.Completions, was.Completions) && !validate.SemanticEqual(s.Completions, s.Parallelism):
+		fldPath.Invalid("completions", s.Completions, "can only be modified in tandem with spec.parallelism")
 	}
-	at.Immutable("selector", s.Selector, was.Selector)
+	fldPath.Immutable("selector", s.Selector, was.Selector)
 	template := was.Template.DeepCopy()
 	if was.Suspend != nil && *was.Suspend && old.Status.StartTime == nil {
 		moveScheduling(template, &s.Template)
 	}
-	at.Immutable("template", s.Template, *template)
-	at.Immutable("completionMode", s.CompletionMode, was.CompletionMode)
-	at.Immutable("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
-	at.Immutable("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
-	at.Immutable("managedBy", s.ManagedBy, was.ManagedBy)
-	at.Immutable("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
+	fldPath.Immutable("template", s.Template, *template)
+	fldPath.Immutable("completionMode", s.CompletionMode, was.CompletionMode)
+	fldPath.Immutable("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
+	fldPath.Immutable("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
+	fldPath.Immutable("managedBy", s.ManagedBy, was.ManagedBy)
+	fldPath.Immutable("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
 }
 
 // moveScheduling copies the scheduling directives.

@@ -26,22 +26,22 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 			Group: group, Version: version, Resource: "jobs", Singular: "job", Kind: "Job",
 			Categories: []string{"all"}, Namespaced: true,
 		},
-		New:     declare.New[batchv1.Job],
-		NewList: declare.New[batchv1.JobList],
-		Parts:   declare.Parts(func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status }),
-		Stored:  registry.StorageForm{Prefix: "jobs"},
-		Default: declare.Do(defaultJob),
-		Filled:  filledJob,
+		New:            declare.New[batchv1.Job],
+		NewList:        declare.New[batchv1.JobList],
+		Parts:          declare.Parts(func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status }),
+		Stored:         registry.StorageForm{Prefix: "jobs"},
+		Default:        declare.Adapt(defaultJob),
+		DefaultedRules: jobDefaultedRules,
 		Create: registry.Create{
-			Prepare:  declare.Do(prepareJobCreate),
-			Validate: declare.Rules(func(at validate.At, j *batchv1.Job) { jobRules(at, rules, j, nil) }),
+			Prepare:  declare.Adapt(prepareJobCreate),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, j *batchv1.Job) { jobRules(fldPath, rules, j, nil) }),
 		},
 		Update: registry.Update{
-			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
+			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Validate: declare.Changes(func(at validate.At, j, old *batchv1.Job) {
-				spec := at.Child("spec")
-				jobRules(at, rules, j, old)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, j, old *batchv1.Job) {
+				spec := fldPath.Child("spec")
+				jobRules(fldPath, rules, j, old)
 				jobSpecRules(spec, rules, &j.Spec, &old.Spec.Template)
 				jobChanges(spec, j, old)
 			}),
@@ -51,10 +51,10 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 			OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
 		},
 		Presentation: registry.Presentation{
-			Selectable: []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", Absent: "0"}},
+			Selectable: []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", DefaultValue: "0"}},
 			Columns:    jobColumns(),
 		},
-		Subresources: []registry.Subresource{declare.CheckedStatus("Job", jobStatusRules)},
+		Subresources: []registry.Subresource{declare.ValidatedStatus("Job", jobStatusRules)},
 	})
 }
 

@@ -49,53 +49,53 @@ func neverStarts(spec *batchv1.JobSpec) bool {
 
 // jobStatusRules enforces on any controller of jobs (KEP-4368) the invariants that readers of jobs
 // rely on. Most rules apply only to changed fields, so that an older status may stay.
-func jobStatusRules(at validate.At, j, old *batchv1.Job) {
-	at = at.Child("status")
+func jobStatusRules(fldPath validate.Path, j, old *batchv1.Job) {
+	fldPath = fldPath.Child("status")
 	s, was := &j.Status, &old.Status
-	countRules(at, s)
-	endRules(at, j, was)
-	indexStatusRules(at, j, was)
+	countRules(fldPath, s)
+	endRules(fldPath, j, was)
+	indexStatusRules(fldPath, j, was)
 	now, before := phaseOf(s), phaseOf(was)
 	if n := s.Terminating; n != nil && *n > 0 && now.finished() && (before.finished() != now.finished() || !ptr.Equal(n, was.Terminating)) {
-		at.Invalid("terminating", *n, "terminating>0 is invalid for finished job")
+		fldPath.Invalid("terminating", *n, "terminating>0 is invalid for finished job")
 	}
 	if n := s.Ready; n != nil && *n > s.Active && (!ptr.Equal(n, was.Ready) || s.Active != was.Active) {
-		at.Invalid("ready", *n, "cannot set more ready pods than active")
+		fldPath.Invalid("ready", *n, "cannot set more ready pods than active")
 	}
 	if now.succeeds && now.failed {
-		at.Wrong("conditions", "cannot set SuccessCriteriaMet=True and Failed=true conditions")
+		fldPath.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True and Failed=true conditions")
 	}
 	if now.succeeds && now.fails {
-		at.Wrong("conditions", "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+		fldPath.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
 	}
 	if j.Spec.SuccessPolicy != nil && !now.succeeds && now.complete {
-		at.Wrong("conditions", "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
+		fldPath.InvalidOmitValue("conditions", "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 	}
-	jobStatusChanges(at, j, old)
+	jobStatusChanges(fldPath, j, old)
 }
 
-func countRules(at validate.At, s *batchv1.JobStatus) {
-	at.NonNegative("active", int64(s.Active))
-	at.NonNegative("succeeded", int64(s.Succeeded))
-	at.NonNegative("failed", int64(s.Failed))
-	validate.OptionalNonNegative(at, "ready", s.Ready)
-	validate.OptionalNonNegative(at, "terminating", s.Terminating)
-	validate.Optional(at, "uncountedTerminatedPods", s.UncountedTerminatedPods, func(at validate.At, pods *batchv1.UncountedTerminatedPods) {
+func countRules(fldPath validate.Path, s *batchv1.JobStatus) {
+	fldPath.NonNegative("active", int64(s.Active))
+	fldPath.NonNegative("succeeded", int64(s.Succeeded))
+	fldPath.NonNegative("failed", int64(s.Failed))
+	validate.OptionalNonNegative(fldPath, "ready", s.Ready)
+	validate.OptionalNonNegative(fldPath, "terminating", s.Terminating)
+	validate.Optional(fldPath, "uncountedTerminatedPods", s.UncountedTerminatedPods, func(fldPath validate.Path, pods *batchv1.UncountedTerminatedPods) {
 		seen := validate.Set[types.UID]{}
-		unique := func(at validate.At, uid *types.UID) {
+		unique := func(fldPath validate.Path, uid *types.UID) {
 			if *uid == "" {
-				at.Invalid("", *uid, "must not be empty")
+				fldPath.Invalid("", *uid, "must not be empty")
 				return
 			}
-			validate.Unique(at, "", *uid, seen)
+			validate.Unique(fldPath, "", *uid, seen)
 		}
-		validate.Each(at, "succeeded", pods.Succeeded, unique)
-		validate.Each(at, "failed", pods.Failed, unique)
+		validate.Each(fldPath, "succeeded", pods.Succeeded, unique)
+		validate.Each(fldPath, "failed", pods.Failed, unique)
 	})
 }
 
 // endRules validates the end of a job.
-func endRules(at validate.At, j *batchv1.Job, was *batchv1.JobStatus) {
+func endRules(fldPath validate.Path, j *batchv1.Job, was *batchv1.JobStatus) {
 	s := &j.Status
 	now, before := phaseOf(s), phaseOf(was)
 	changed := struct{ complete, failed, finished, start, completion bool }{
@@ -103,92 +103,92 @@ func endRules(at validate.At, j *batchv1.Job, was *batchv1.JobStatus) {
 		!s.StartTime.Equal(was.StartTime), !s.CompletionTime.Equal(was.CompletionTime),
 	}
 	if now.complete && now.failed && (changed.complete || changed.failed) {
-		at.Wrong("conditions", "cannot set Complete=True and Failed=true conditions")
+		fldPath.InvalidOmitValue("conditions", "cannot set Complete=True and Failed=true conditions")
 	}
 	if now.complete && now.fails && (changed.complete || now.fails != before.fails) {
-		at.Wrong("conditions", "cannot set Complete=True and FailureTarget=true conditions")
+		fldPath.InvalidOmitValue("conditions", "cannot set Complete=True and FailureTarget=true conditions")
 	}
 	if changed.complete || changed.completion {
 		if s.CompletionTime != nil && !now.complete {
-			at.Invalid("completionTime", s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
+			fldPath.Invalid("completionTime", s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
 		}
 		if s.CompletionTime == nil && now.complete {
-			at.Required("completionTime", "completionTime is required for Complete jobs")
+			fldPath.Required("completionTime", "completionTime is required for Complete jobs")
 		}
 	}
 	if (changed.start || changed.completion) && s.StartTime != nil && s.CompletionTime.Before(s.StartTime) {
-		at.Invalid("completionTime", s.CompletionTime, "completionTime cannot be set before startTime")
+		fldPath.Invalid("completionTime", s.CompletionTime, "completionTime cannot be set before startTime")
 	}
 	if now.failed && !now.fails && (changed.failed || now.fails != before.fails) {
-		at.Wrong("conditions", "cannot set Failed=True condition without the FailureTarget=true condition")
+		fldPath.InvalidOmitValue("conditions", "cannot set Failed=True condition without the FailureTarget=true condition")
 	}
 	if now.complete && !now.succeeds && (changed.complete || now.succeeds != before.succeeds) {
-		at.Wrong("conditions", "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
+		fldPath.InvalidOmitValue("conditions", "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 	}
 	if !now.finished() {
 		return
 	}
 	if s.Active > 0 && (changed.finished || s.Active != was.Active) {
-		at.Invalid("active", s.Active, "active>0 is invalid for finished job")
+		fldPath.Invalid("active", s.Active, "active>0 is invalid for finished job")
 	}
 	if s.StartTime == nil && (changed.finished || changed.start) && !neverStarts(&j.Spec) {
-		at.Required("startTime", "startTime is required for finished job")
+		fldPath.Required("startTime", "startTime is required for finished job")
 	}
-	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 && (changed.finished || !validate.Same(u, was.UncountedTerminatedPods)) {
-		at.Invalid("uncountedTerminatedPods", *u, "uncountedTerminatedPods needs to be empty for finished job")
+	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 && (changed.finished || !validate.SemanticEqual(u, was.UncountedTerminatedPods)) {
+		fldPath.Invalid("uncountedTerminatedPods", *u, "uncountedTerminatedPods needs to be empty for finished job")
 	}
 }
 
 // indexStatusRules validates completed and failed indexes.
-func indexStatusRules(at validate.At, j *batchv1.Job, was *batchv1.JobStatus) {
+func indexStatusRules(fldPath validate.Path, j *batchv1.Job, was *batchv1.JobStatus) {
 	s, spec := &j.Status, &j.Spec
 	completed := s.CompletedIndexes != was.CompletedIndexes
 	failed := !ptr.Equal(s.FailedIndexes, was.FailedIndexes)
 	if completed && spec.Completions != nil {
-		indexesRules(at, "completedIndexes", s.CompletedIndexes, *spec.Completions)
+		indexesRules(fldPath, "completedIndexes", s.CompletedIndexes, *spec.Completions)
 	}
 	if failed && s.FailedIndexes != nil && spec.Completions != nil && spec.BackoffLimitPerIndex != nil {
-		indexesRules(at, "failedIndexes", *s.FailedIndexes, *spec.Completions)
+		indexesRules(fldPath, "failedIndexes", *s.FailedIndexes, *spec.Completions)
 	}
 	if completed && s.CompletedIndexes != "" && !indexed(spec) {
-		at.Invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
+		fldPath.Invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
 	}
 	if failed && s.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
-		at.Invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
+		fldPath.Invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 	}
 	if (completed || failed) && s.FailedIndexes != nil && spec.Completions != nil {
 		if i, both := overlap(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); both {
-			at.Invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", i))
+			fldPath.Invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", i))
 		}
 	}
 }
 
 // jobStatusChanges rejects changes that revert a terminal state.
-func jobStatusChanges(at validate.At, j, old *batchv1.Job) {
+func jobStatusChanges(fldPath validate.Path, j, old *batchv1.Job) {
 	s, was := &j.Status, &old.Status
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
 		if isJob(was, t) && !isJob(s, t) {
-			at.Wrong("conditions", fmt.Sprintf("cannot disable the terminal %s=True condition", t))
+			fldPath.InvalidOmitValue("conditions", fmt.Sprintf("cannot disable the terminal %s=True condition", t))
 		}
 	}
 	if s.Failed < was.Failed {
-		at.Invalid("failed", s.Failed, "cannot decrease the failed counter")
+		fldPath.Invalid("failed", s.Failed, "cannot decrease the failed counter")
 	}
 	// A job that is scaled down may have fewer.
 	if s.Succeeded < was.Succeeded && !(indexed(&j.Spec) && ptr.Equal(j.Spec.Completions, j.Spec.Parallelism)) {
-		at.Invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
+		fldPath.Invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
 	}
 	if s.CompletionTime != nil && was.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) {
-		at.Invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
+		fldPath.Invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
 	}
 	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) && !resumes(s, was) {
-		at.Required("startTime", "startTime cannot be removed for unsuspended job")
+		fldPath.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
 	now, before := phaseOf(s), phaseOf(was)
 	if before.succeeds && !now.succeeds {
-		at.Wrong("conditions", "cannot disable the SuccessCriteriaMet=True condition")
+		fldPath.InvalidOmitValue("conditions", "cannot disable the SuccessCriteriaMet=True condition")
 	}
 	if before.complete && !before.succeeds && now.succeeds {
-		at.Wrong("conditions", "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+		fldPath.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
 	}
 }

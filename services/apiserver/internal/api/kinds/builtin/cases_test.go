@@ -63,7 +63,7 @@ func decode(t testing.TB, k *registry.Kind, value map[string]any) registry.Objec
 func cellText(cell any) any {
 	switch v := cell.(type) {
 	case registry.Age:
-		return v.Before + "since " + v.Since.UTC().Format(time.RFC3339) + v.After
+		return v.Prefix + "since " + v.Since.UTC().Format(time.RFC3339) + v.Suffix
 	case int64:
 		return float64(v)
 	default:

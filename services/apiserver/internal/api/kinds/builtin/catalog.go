@@ -87,7 +87,7 @@ func Catalog() (*registry.Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	return all.Only(serves)
+	return all.Filter(serves)
 }
 
 // Everything returns the catalog of all built-in kinds, including those that are off by default.
@@ -106,7 +106,7 @@ func Everything(s registry.Settings) (*registry.Catalog, error) {
 		}
 	}
 	deprecate(kinds)
-	if s.On(features.StrictIPCIDRValidation) {
+	if s.Enabled(features.StrictIPCIDRValidation) {
 		for _, k := range kinds {
 			strictly(k)
 		}

@@ -203,11 +203,11 @@ func TestStored(t *testing.T) {
 		if got := k.StoredGVK().String(); got != form {
 			t.Errorf("%s: got stored version %s, want %s", nameOf(k), got, form)
 		}
-		if (k.Stored.New != nil) != converts || (k.Stored.To != nil) != converts || (k.Stored.From != nil) != converts {
+		if (k.Stored.New != nil) != converts || (k.Stored.ToStored != nil) != converts || (k.Stored.FromStored != nil) != converts {
 			t.Errorf("%s: got incomplete conversions", nameOf(k))
 		}
-		if k.Stored.Expires != (k.Resource == "events") {
-			t.Errorf("%s: got expires %t", nameOf(k), k.Stored.Expires)
+		if k.Stored.HasTTL != (k.Resource == "events") {
+			t.Errorf("%s: got expires %t", nameOf(k), k.Stored.HasTTL)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 		if r.Spec.Username != "" || r.Spec.UID != "" || r.Spec.Groups != nil || r.Spec.Extra != nil || r.Spec.SignerName != "s" {
 			t.Errorf("got the requester of the client: %+v", r.Spec)
 		}
-		k.Create.Stamp(r, registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
+		k.Create.RecordCreator(r, registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
 		if r.Spec.Username != "u" || r.Spec.UID != "1" || !slices.Equal(r.Spec.Groups, []string{"g"}) || !slices.Equal(r.Spec.Extra["k"], []string{"v"}) {
 			t.Errorf("got requester %+v", r.Spec)
 		}

@@ -57,13 +57,13 @@ func TestFlags(t *testing.T) {
 			got, want bool
 		}{
 			{name: "Generation", got: k.Update.Generation, want: generation[k.Resource]},
-			{name: "CreateOnUpdate", got: k.Update.Creates, want: createOnUpdate[k.Resource]},
-			{name: "UpdateNeedsVersion", got: k.Update.NeedsVersion, want: needsVersion[k.Resource]},
+			{name: "CreateOnUpdate", got: k.Update.AllowCreateOnUpdate, want: createOnUpdate[k.Resource]},
+			{name: "UpdateNeedsVersion", got: k.Update.RequireResourceVersion, want: needsVersion[k.Resource]},
 			{name: "ReturnDeleted", got: k.Delete.ReturnObject, want: returnDeleted[k.Resource]},
 			{name: "DefaultOrphan", got: k.Delete.Orphan, want: k.Resource == "jobs"},
 			{name: "OrphanWarning", got: k.Delete.OrphanWarning != "", want: k.Resource == "jobs"},
 			{name: "KeepStatus", got: k.Create.KeepStatus, want: k.Resource == "servicecidrs"},
-			{name: "Stamp", got: k.Create.Stamp != nil, want: k.Resource == "certificatesigningrequests"},
+			{name: "Stamp", got: k.Create.RecordCreator != nil, want: k.Resource == "certificatesigningrequests"},
 			{name: "GracePeriod", got: k.Delete.GracePeriod != nil, want: false},
 			{name: "takes a name with colons", got: k.ValidateName != nil && takes("system:a:B"), want: pathNames[k.Resource]},
 			{name: "takes a name with dots", got: takes("a.b"), want: k.Resource != "statefulsets" && k.Resource != "ipaddresses"},
@@ -142,15 +142,15 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 	if k.Update.Prepare != nil {
 		k.Update.Prepare(clone(), old)
 	}
-	if k.Create.Stamp != nil {
-		k.Create.Stamp(clone(), registry.Requester{Name: "u", Extra: map[string][]string{"k": {"v"}}})
+	if k.Create.RecordCreator != nil {
+		k.Create.RecordCreator(clone(), registry.Requester{Name: "u", Extra: map[string][]string{"k": {"v"}}})
 	}
 	if k.Create.Validate != nil {
 		k.Create.Validate(obj)
 		k.Update.Validate(obj, old)
 	}
-	if k.Declared != nil {
-		k.Declared(obj)
+	if k.DeclarativeValidation != nil {
+		k.DeclarativeValidation(obj)
 	}
 	if k.Create.Warnings != nil {
 		k.Create.Warnings(obj)
@@ -165,11 +165,11 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 			t.Errorf("%s: cell %s: got type %T", k.Kind, c.Name, cell)
 		}
 	}
-	if k.Stored.To != nil {
+	if k.Stored.ToStored != nil {
 		before := clone()
-		stored, err := k.Stored.To(obj)
+		stored, err := k.Stored.ToStored(obj)
 		if err == nil {
-			_, err = k.Stored.From(stored)
+			_, err = k.Stored.FromStored(stored)
 		}
 		if err != nil {
 			t.Errorf("%s: conversion: %v", k.Kind, err)

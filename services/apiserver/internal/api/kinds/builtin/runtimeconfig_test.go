@@ -55,7 +55,7 @@ func TestRuntimeConfig(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		served, err := all.Only(serves)
+		served, err := all.Filter(serves)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,25 +29,27 @@ func certificateSigningRequests() *registry.Kind {
 		}),
 		Stored: registry.StorageForm{Prefix: "certificatesigningrequests"},
 		Create: registry.Create{
-			Prepare: declare.Do(prepareRequestCreate),
-			Stamp: func(o registry.Object, requester registry.Requester) {
+			Prepare: declare.Adapt(prepareRequestCreate),
+			RecordCreator: func(o registry.Object, requester registry.Requester) {
 				stampRequester(o.(*certificatesv1.CertificateSigningRequest), requester)
 			},
-			Validate: declare.Rules(func(at validate.At, r *certificatesv1.CertificateSigningRequest) { requestRules(at, r, nil) }),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, r *certificatesv1.CertificateSigningRequest) {
+				requestRules(fldPath, r, nil)
+			}),
 		},
 		Update: registry.Update{
-			Order:    registry.Order{registry.Meta, registry.Rules, registry.MetaChange},
-			Resets:   []string{"spec", "status"},
-			Prepare:  declare.Change(func(r, old *certificatesv1.CertificateSigningRequest) { r.Spec = old.Spec }),
-			Validate: declare.Changes(allowedChanges{}.changes),
+			Order:       registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
+			ResetFields: []string{"spec", "status"},
+			Prepare:     declare.AdaptUpdate(func(r, old *certificatesv1.CertificateSigningRequest) { r.Spec = old.Spec }),
+			Validate:    declare.AdaptUpdateValidation(allowedChanges{}.changes),
 		},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
 			Columns:    requestColumns(),
 		},
 		Subresources: []registry.Subresource{
-			declare.WithoutTable(declare.Resetting(declare.InOrder(declare.CheckedView("approval", "CertificateSigningRequest", prepareApproval, allowedChanges{approves: true}.changes), registry.Meta, registry.Rules, registry.MetaChange), "spec", "status.certificate")),
-			declare.Resetting(declare.InOrder(declare.CheckedView("status", "CertificateSigningRequest", prepareStatus, allowedChanges{issues: true}.changes), registry.Meta, registry.Rules, registry.MetaChange), "spec", "status.conditions"),
+			declare.WithoutTable(declare.WithResetFields(declare.WithValidationOrder(declare.ValidatedView("approval", "CertificateSigningRequest", prepareApproval, allowedChanges{approves: true}.changes), registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules), "spec", "status.certificate")),
+			declare.WithResetFields(declare.WithValidationOrder(declare.ValidatedView("status", "CertificateSigningRequest", prepareStatus, allowedChanges{issues: true}.changes), registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules), "spec", "status.conditions"),
 		},
 	}
 }
@@ -98,13 +100,13 @@ func prepareStatus(r, old *certificatesv1.CertificateSigningRequest) {
 
 // conditionsOf returns the indexes of the conditions of a type.
 func conditionsOf(r *certificatesv1.CertificateSigningRequest, typ certificatesv1.RequestConditionType) []int {
-	var at []int
+	var fldPath []int
 	for i := range r.Status.Conditions {
 		if r.Status.Conditions[i].Type == typ {
-			at = append(at, i)
+			fldPath = append(fldPath, i)
 		}
 	}
-	return at
+	return fldPath
 }
 
 // stampConditions sets missing times. A condition whose status is unchanged keeps its transition

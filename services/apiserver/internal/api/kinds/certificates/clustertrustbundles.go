@@ -27,17 +27,17 @@ func clusterTrustBundles() *registry.Kind {
 		New:     declare.New[certificatesv1beta1.ClusterTrustBundle],
 		NewList: declare.New[certificatesv1beta1.ClusterTrustBundleList],
 		Stored:  registry.StorageForm{Prefix: "clustertrustbundles"},
-		Create: registry.Create{Validate: declare.Rules(func(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) {
-			bundleNameRules(at, b)
-			anchorRules(at.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, b *certificatesv1beta1.ClusterTrustBundle) {
+			bundleNameRules(fldPath, b)
+			anchorRules(fldPath.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 		})},
 		// A stored bundle was valid once, and may not be for another version of the library.
-		Update: registry.Update{Validate: declare.Changes(func(at validate.At, b, old *certificatesv1beta1.ClusterTrustBundle) {
-			bundleNameRules(at, b)
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, b, old *certificatesv1beta1.ClusterTrustBundle) {
+			bundleNameRules(fldPath, b)
 			if b.Spec.TrustBundle != old.Spec.TrustBundle {
-				anchorRules(at.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+				anchorRules(fldPath.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 			}
-			at.Child("spec").Immutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
+			fldPath.Child("spec").Immutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
 		})},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
@@ -53,13 +53,13 @@ func clusterTrustBundles() *registry.Kind {
 }
 
 // bundleNameRules requires the name of the signer as prefix of the bundle's name.
-func bundleNameRules(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) {
+func bundleNameRules(fldPath validate.Path, b *certificatesv1beta1.ClusterTrustBundle) {
 	signer := b.Spec.SignerName
 	if b.Name != "" {
-		at.Child("metadata").Text("name", b.Name, validate.TrustBundleName(signer))
+		fldPath.Child("metadata").Text("name", b.Name, validate.TrustBundleName(signer))
 	}
 	if signer != "" {
-		at.Child("spec").SignerName("signerName", signer)
+		fldPath.Child("spec").SignerName("signerName", signer)
 	}
 }
 
@@ -67,18 +67,18 @@ func bundleNameRules(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) 
 const maxTrustBundle = 1 << 20
 
 // anchorRules requires distinct CA certificates in PEM.
-func anchorRules(at validate.At, bundle string) {
+func anchorRules(fldPath validate.Path, bundle string) {
 	if len(bundle) > maxTrustBundle {
-		at.TooLong("", maxTrustBundle)
+		fldPath.TooLong("", maxTrustBundle)
 		return
 	}
 	const omitted = "<value omitted>"
-	before, n := at.Found(), 0
+	before, n := fldPath.ErrorCount(), 0
 	places := map[string][]int{}
 	var order []string
 	for block, rest := pem.Decode([]byte(bundle)); block != nil; block, rest = pem.Decode(rest) {
 		if wrong := wrongAnchor(block); wrong != "" {
-			at.Invalid("", omitted, fmt.Sprintf("entry %d %s", n, wrong))
+			fldPath.Invalid("", omitted, fmt.Sprintf("entry %d %s", n, wrong))
 		} else {
 			key := string(block.Bytes)
 			if places[key] == nil {
@@ -88,15 +88,15 @@ func anchorRules(at validate.At, bundle string) {
 		}
 		n++
 	}
-	if at.Found() > before {
+	if fldPath.ErrorCount() > before {
 		return
 	}
 	if n == 0 {
-		at.Invalid("", omitted, "at least one trust anchor must be provided")
+		fldPath.Invalid("", omitted, "at least one trust anchor must be provided")
 	}
 	for _, key := range order {
 		if len(places[key]) > 1 {
-			at.Invalid("", omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", places[key]))
+			fldPath.Invalid("", omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", places[key]))
 		}
 	}
 }

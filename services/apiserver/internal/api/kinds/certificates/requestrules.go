@@ -34,16 +34,16 @@ var usages = []certificatesv1.KeyUsage{
 
 // requestRules validates a request. old is nil at creation. Violations that the old one has from
 // before a rule existed may stay.
-func requestRules(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
-	spec := at.Child("spec")
+func requestRules(fldPath validate.Path, r, old *certificatesv1.CertificateSigningRequest) {
+	spec := fldPath.Child("spec")
 	if err := parseRequest(r.Spec.Request); err != nil {
 		spec.Invalid("request", r.Spec.Request, err.Error())
 	}
 	spec.Present("usages", len(r.Spec.Usages) > 0)
 	if old == nil {
 		seen := validate.Set[certificatesv1.KeyUsage]{}
-		validate.Each(spec, "usages", r.Spec.Usages, func(at validate.At, u *certificatesv1.KeyUsage) { validate.OneOf(at, "", *u, usages...) })
-		validate.Each(spec, "usages", r.Spec.Usages, func(at validate.At, u *certificatesv1.KeyUsage) { validate.Unique(at, "", *u, seen) })
+		validate.Each(spec, "usages", r.Spec.Usages, func(fldPath validate.Path, u *certificatesv1.KeyUsage) { validate.OneOf(fldPath, "", *u, usages...) })
+		validate.Each(spec, "usages", r.Spec.Usages, func(fldPath validate.Path, u *certificatesv1.KeyUsage) { validate.Unique(fldPath, "", *u, seen) })
 	}
 	if r.Spec.SignerName == legacySigner && (old == nil || old.Spec.SignerName != legacySigner) {
 		spec.Invalid("signerName", r.Spec.SignerName, "the legacy signerName is not allowed via this API version")
@@ -53,9 +53,9 @@ func requestRules(at validate.At, r, old *certificatesv1.CertificateSigningReque
 	if n := r.Spec.ExpirationSeconds; n != nil && *n < shortestCertificate {
 		spec.Invalid("expirationSeconds", *n, "may not specify a duration less than 600 seconds (10 minutes)")
 	}
-	conditionRules(at.Child("status"), r, old)
+	conditionRules(fldPath.Child("status"), r, old)
 	if err := parseCertificates(r.Status.Certificate); err != nil && (old == nil || parseCertificates(old.Status.Certificate) == nil) {
-		at.Child("status").Invalid("certificate", "<certificate data>", err.Error())
+		fldPath.Child("status").Invalid("certificate", "<certificate data>", err.Error())
 	}
 }
 
@@ -103,11 +103,11 @@ func parseCertificates(data []byte) error {
 
 // conditionRules requires at most one condition of each type, and not both an approval and a
 // denial.
-func conditionRules(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
+func conditionRules(fldPath validate.Path, r, old *certificatesv1.CertificateSigningRequest) {
 	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
 	kept := struct{ noType, status, both, twice bool }{}
 	if old != nil {
-		found := validate.Check(func(at validate.At) { conditionRules(at.Child("status"), old, nil) })
+		found := validate.Check(func(fldPath validate.Path) { conditionRules(fldPath.Child("status"), old, nil) })
 		for _, e := range found {
 			kept.noType = kept.noType || strings.HasSuffix(e.Field, "type") && e.Type == "FieldValueRequired"
 			kept.status = kept.status || strings.HasSuffix(e.Field, "status")
@@ -116,20 +116,20 @@ func conditionRules(at validate.At, r, old *certificatesv1.CertificateSigningReq
 		}
 	}
 	seen := validate.Set[certificatesv1.RequestConditionType]{}
-	validate.Each(at, "conditions", r.Status.Conditions, func(at validate.At, c *certificatesv1.CertificateSigningRequestCondition) {
-		at.Present("type", c.Type != "" || kept.noType)
+	validate.Each(fldPath, "conditions", r.Status.Conditions, func(fldPath validate.Path, c *certificatesv1.CertificateSigningRequestCondition) {
+		fldPath.Present("type", c.Type != "" || kept.noType)
 		switch {
 		case kept.status:
 		case c.Type == approved || c.Type == denied || c.Type == certificatesv1.CertificateFailed:
-			validate.RequiredOneOf(at, "status", c.Status, corev1.ConditionTrue)
+			validate.RequiredOneOf(fldPath, "status", c.Status, corev1.ConditionTrue)
 		default:
-			validate.RequiredOneOf(at, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+			validate.RequiredOneOf(fldPath, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
 		}
 		if !kept.both && (c.Type == approved && seen.Has(denied) || c.Type == denied && seen.Has(approved)) {
-			at.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
+			fldPath.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
 		}
 		if !seen.Add(c.Type) && !kept.twice {
-			at.Duplicate("type", c.Type)
+			fldPath.Duplicate("type", c.Type)
 		}
 	})
 }
@@ -138,9 +138,9 @@ func conditionRules(at validate.At, r, old *certificatesv1.CertificateSigningReq
 type allowedChanges struct{ approves, issues bool }
 
 // changes rejects changes of decisions and of issued certificates.
-func (w allowedChanges) changes(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
-	requestRules(at, r, old)
-	status := at.Child("status")
+func (w allowedChanges) changes(fldPath validate.Path, r, old *certificatesv1.CertificateSigningRequest) {
+	requestRules(fldPath, r, old)
+	status := fldPath.Child("status")
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		now, before := len(conditionsOf(r, t)), len(conditionsOf(old, t))
 		status.Absent("conditions", now < before, fmt.Sprintf("updates may not remove a condition of type %q", t))

@@ -24,12 +24,12 @@ func leaseCandidates() *registry.Kind {
 		New:     declare.New[coordinationv1beta1.LeaseCandidate],
 		NewList: declare.New[coordinationv1beta1.LeaseCandidateList],
 		Stored:  registry.StorageForm{Prefix: "leasecandidates"},
-		Create:  registry.Create{Validate: declare.Rules(leaseCandidateRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(leaseCandidateRules)},
 		Update: registry.Update{
-			Creates: true, NeedsVersion: true,
-			Validate: declare.Changes(func(at validate.At, c, old *coordinationv1beta1.LeaseCandidate) {
-				leaseCandidateRules(at, c)
-				at.Child("spec").Immutable("leaseName", c.Spec.LeaseName, old.Spec.LeaseName)
+			AllowCreateOnUpdate: true, RequireResourceVersion: true,
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *coordinationv1beta1.LeaseCandidate) {
+				leaseCandidateRules(fldPath, c)
+				fldPath.Child("spec").Immutable("leaseName", c.Spec.LeaseName, old.Spec.LeaseName)
 			}),
 		},
 		Presentation: registry.Presentation{
@@ -45,8 +45,8 @@ func leaseCandidates() *registry.Kind {
 	}
 }
 
-func leaseCandidateRules(at validate.At, c *coordinationv1beta1.LeaseCandidate) {
-	s, spec := &c.Spec, at.Child("spec")
+func leaseCandidateRules(fldPath validate.Path, c *coordinationv1beta1.LeaseCandidate) {
+	s, spec := &c.Spec, fldPath.Child("spec")
 	spec.Present("leaseName", s.LeaseName != "")
 	emulated := versionRules(spec, "emulationVersion", s.EmulationVersion)
 	spec.Present("binaryVersion", s.BinaryVersion != "")
@@ -59,20 +59,20 @@ func leaseCandidateRules(at validate.At, c *coordinationv1beta1.LeaseCandidate) 
 		return
 	}
 	if s.Strategy == coordinationv1.OldestEmulationVersion {
-		spec.Needs("emulationVersion", !emulated.EqualTo(noVersion()), "must be specified when `strategy` is 'OldestEmulationVersion'")
+		spec.PresentWithDetail("emulationVersion", !emulated.EqualTo(noVersion()), "must be specified when `strategy` is 'OldestEmulationVersion'")
 	}
 	strategyRules(spec.Child("strategy"), s.Strategy)
 }
 
 // versionRules requires an empty or a semantic version, and returns it. An invalid one counts as
 // the oldest of all.
-func versionRules(at validate.At, name, text string) *apiversion.Version {
+func versionRules(fldPath validate.Path, name, text string) *apiversion.Version {
 	if text == "" {
 		return noVersion()
 	}
 	v, err := apiversion.ParseSemantic(text)
 	if err != nil || len(validate.SemanticVersion(text)) > 0 { // bounds the size of the numbers
-		at.Invalid(name, text, "must be a valid semantic version")
+		fldPath.Invalid(name, text, "must be a valid semantic version")
 		return noVersion()
 	}
 	return v

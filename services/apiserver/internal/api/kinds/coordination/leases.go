@@ -15,17 +15,17 @@ func leases(coordinated bool) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "leases", Singular: "lease", Kind: "Lease",
-			Namespaced:   true,
-			AnyFinalizer: true,
+			Namespaced:                 true,
+			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[coordinationv1.Lease],
 		NewList: declare.New[coordinationv1.LeaseList],
 		Stored:  registry.StorageForm{Prefix: "leases"},
-		Create:  registry.Create{Validate: declare.Rules(leaseRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(leaseRules)},
 		Update: registry.Update{
-			Creates:      true,
-			NeedsVersion: true,
-			Validate:     declare.Changes(func(at validate.At, l, _ *coordinationv1.Lease) { leaseRules(at, l) }),
+			AllowCreateOnUpdate:    true,
+			RequireResourceVersion: true,
+			Validate:               declare.AdaptUpdateValidation(func(fldPath validate.Path, l, _ *coordinationv1.Lease) { leaseRules(fldPath, l) }),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -39,8 +39,8 @@ func leases(coordinated bool) *registry.Kind {
 		}},
 	}
 	if !coordinated {
-		k.Create.Prepare = declare.Do(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) })
-		k.Update.Prepare = declare.Change(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) })
+		k.Create.Prepare = declare.Adapt(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) })
+		k.Update.Prepare = declare.AdaptUpdate(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) })
 	}
 	return k
 }
@@ -56,8 +56,8 @@ func dropCoordinated(spec, old *coordinationv1.LeaseSpec) {
 	}
 }
 
-func leaseRules(at validate.At, l *coordinationv1.Lease) {
-	s, spec := &l.Spec, at.Child("spec")
+func leaseRules(fldPath validate.Path, l *coordinationv1.Lease) {
+	s, spec := &l.Spec, fldPath.Child("spec")
 	if n := s.LeaseDurationSeconds; n != nil && *n <= 0 {
 		spec.Invalid("leaseDurationSeconds", *n, "must be greater than 0")
 	}
@@ -65,17 +65,17 @@ func leaseRules(at validate.At, l *coordinationv1.Lease) {
 	if s.Strategy != nil {
 		strategyRules(spec.Child("strategy"), *s.Strategy)
 	}
-	if declare.OrZero(s.PreferredHolder) != "" && declare.OrZero(s.Strategy) == "" {
+	if declare.Deref(s.PreferredHolder) != "" && declare.Deref(s.Strategy) == "" {
 		spec.Forbidden("preferredHolder", "may only be specified if `strategy` is defined")
 	}
 }
 
 // strategyRules requires a standard strategy or a qualified name. Both errors are reported one path
 // level too deep, as in Kubernetes.
-func strategyRules(at validate.At, s coordinationv1.CoordinatedLeaseStrategy) {
+func strategyRules(fldPath validate.Path, s coordinationv1.CoordinatedLeaseStrategy) {
 	if strings.Contains(string(s), "/") {
-		at.Child("strategy").Messages("", s, validate.QualifiedName(string(s)))
+		fldPath.Child("strategy").InvalidMessages("", s, validate.QualifiedName(string(s)))
 		return
 	}
-	validate.OneOf(at, "strategy", s, coordinationv1.OldestEmulationVersion)
+	validate.OneOf(fldPath, "strategy", s, coordinationv1.OldestEmulationVersion)
 }

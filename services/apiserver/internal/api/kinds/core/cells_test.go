@@ -14,9 +14,9 @@ import (
 func cellText(c any) string {
 	if age, ok := c.(registry.Age); ok {
 		if age.Since.IsZero() {
-			return age.Before + "never" + age.After
+			return age.Prefix + "never" + age.Suffix
 		}
-		return age.Before + age.Since.UTC().Format(time.DateOnly) + age.After
+		return age.Prefix + age.Since.UTC().Format(time.DateOnly) + age.Suffix
 	}
 	return fmt.Sprint(c)
 }

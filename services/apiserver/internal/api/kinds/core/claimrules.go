@@ -51,7 +51,7 @@ func claimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
 
 // claimChanges rejects changes of a claim's spec, with exceptions. The volume and a missing class
 // can be set once. A bound claim may request more, or less as long as the capacity is not provided.
-func claimChanges(at validate.At, c, old *corev1.PersistentVolumeClaim) {
+func claimChanges(fldPath validate.Path, c, old *corev1.PersistentVolumeClaim) {
 	now, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if was.VolumeName == "" {
 		was.VolumeName = now.VolumeName
@@ -62,7 +62,7 @@ func claimChanges(at validate.At, c, old *corev1.PersistentVolumeClaim) {
 		now.StorageClassName = nil
 	} else {
 		if class := c.Annotations[annotation]; class != annotated {
-			at.Child("metadata", "annotations").Immutable(annotation, class, annotated)
+			fldPath.Child("metadata", "annotations").Immutable(annotation, class, annotated)
 		}
 		if !hadAnnotation && was.StorageClassName == nil {
 			now.StorageClassName = nil
@@ -76,14 +76,14 @@ func claimChanges(at validate.At, c, old *corev1.PersistentVolumeClaim) {
 			now.VolumeAttributesClassName = was.VolumeAttributesClassName
 		}
 	}
-	if !validate.Same(now, was) {
-		at.Forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.ObjectDiff(was, now))
+	if !validate.SemanticEqual(now, was) {
+		fldPath.Forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.ObjectDiff(was, now))
 	}
 	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	before := old.Spec.Resources.Requests[corev1.ResourceStorage]
 	has := old.Status.Capacity[corev1.ResourceStorage]
-	at.Child("spec", "resources", "requests").Absent("storage", size.Cmp(before) < 0 && size.Cmp(has) <= 0, "field can not be less than status.capacity")
-	at.Immutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
+	fldPath.Child("spec", "resources", "requests").Absent("storage", size.Cmp(before) < 0 && size.Cmp(has) <= 0, "field can not be less than status.capacity")
+	fldPath.Immutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
 }
 
 // keepsOrDrops reports whether the class annotation of a claim is unchanged or removed.
@@ -98,33 +98,33 @@ var resizeStates = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
 }
 
-func claimStatusRules(at validate.At, c, _ *corev1.PersistentVolumeClaim) {
-	at.Child("Spec").Present("accessModes", len(c.Spec.AccessModes) > 0)
-	status := at.Child("status")
-	validate.EachQuantity(status, "capacity", c.Status.Capacity, func(at validate.At, _ corev1.ResourceName, q validate.Quantity) {
-		at.BasicQuantity("", q)
+func claimStatusRules(fldPath validate.Path, c, _ *corev1.PersistentVolumeClaim) {
+	fldPath.Child("Spec").Present("accessModes", len(c.Spec.AccessModes) > 0)
+	status := fldPath.Child("status")
+	validate.EachQuantity(status, "capacity", c.Status.Capacity, func(fldPath validate.Path, _ corev1.ResourceName, q validate.Quantity) {
+		fldPath.BasicQuantity("", q)
 	})
-	validate.EachKey(status, "", c.Status.AllocatedResourceStatuses, func(_ validate.At, name corev1.ResourceName, state corev1.ClaimResourceStatus) {
+	validate.EachKey(status, "", c.Status.AllocatedResourceStatuses, func(_ validate.Path, name corev1.ResourceName, state corev1.ClaimResourceStatus) {
 		claimResource(status, "allocatedResourceStatus", name)
 		if !slices.Contains(resizeStates, state) {
-			status.Add(field.NotSupported(status.Child("allocatedResourceStatus").Path(), name, resizeStates))
+			status.Add(field.NotSupported(status.Child("allocatedResourceStatus").FieldPath(), name, resizeStates))
 		}
 	})
-	validate.EachQuantity(status, "allocatedResources", c.Status.AllocatedResources, func(at validate.At, name corev1.ResourceName, q validate.Quantity) {
-		before := at.Found()
+	validate.EachQuantity(status, "allocatedResources", c.Status.AllocatedResources, func(fldPath validate.Path, name corev1.ResourceName, q validate.Quantity) {
+		before := fldPath.ErrorCount()
 		claimResource(status, "allocatedResources", name)
-		if at.Found() == before {
-			at.BasicQuantity("", q)
+		if fldPath.ErrorCount() == before {
+			fldPath.BasicQuantity("", q)
 		}
 	})
 }
 
 // claimResource requires a resource that claims can request: storage, or one that is not native to
 // Kubernetes.
-func claimResource(at validate.At, place string, name corev1.ResourceName) {
-	before := at.Found()
-	at.Text(place, string(name), validate.QualifiedName)
-	if at.Found() == before && name != corev1.ResourceStorage && podspec.Native(name) {
-		at.Add(field.NotSupported(at.Child(place).Path(), string(name), []corev1.ResourceName{corev1.ResourceStorage}))
+func claimResource(fldPath validate.Path, place string, name corev1.ResourceName) {
+	before := fldPath.ErrorCount()
+	fldPath.Text(place, string(name), validate.QualifiedName)
+	if fldPath.ErrorCount() == before && name != corev1.ResourceStorage && podspec.Native(name) {
+		fldPath.Add(field.NotSupported(fldPath.Child(place).FieldPath(), string(name), []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 }

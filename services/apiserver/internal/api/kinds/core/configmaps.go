@@ -25,8 +25,8 @@ func configMaps() *registry.Kind {
 		New:     declare.New[corev1.ConfigMap],
 		NewList: declare.New[corev1.ConfigMapList],
 		Stored:  registry.StorageForm{Prefix: "configmaps"},
-		Create:  registry.Create{Validate: declare.Get(validateConfigMap)},
-		Update:  registry.Update{Order: registry.Order{registry.MetaChange, registry.Meta, registry.Rules}, Validate: declare.GetChange(validateConfigMapUpdate)},
+		Create:  registry.Create{Validate: declare.AdaptResult(validateConfigMap)},
+		Update:  registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules}, Validate: declare.AdaptUpdateResult(validateConfigMapUpdate)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Of("Data", columns.String, "", columns.Doc(corev1.ConfigMap{}, "data"), 0,

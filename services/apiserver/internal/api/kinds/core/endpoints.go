@@ -23,19 +23,23 @@ func endpoints() *registry.Kind {
 			Version: version, Resource: "endpoints", Singular: "endpoints", Kind: "Endpoints",
 			ShortNames: []string{"ep"}, Namespaced: true,
 		},
-		New:     declare.New[corev1.Endpoints],
-		NewList: declare.New[corev1.EndpointsList],
-		Stored:  registry.StorageForm{Prefix: "services/endpoints"},
-		Default: declare.Do(defaultEndpoints),
-		Filled:  transcode.Rules(transcode.Filled[corev1.EndpointPort]("protocol")),
+		New:            declare.New[corev1.Endpoints],
+		NewList:        declare.New[corev1.EndpointsList],
+		Stored:         registry.StorageForm{Prefix: "services/endpoints"},
+		Default:        declare.Adapt(defaultEndpoints),
+		DefaultedRules: transcode.Rules(transcode.FieldsSet[corev1.EndpointPort]("protocol")),
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, e *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
-			Warnings: declare.Get(endpointsWarnings),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, e *corev1.Endpoints) {
+				validate.Each(fldPath, "subsets", e.Subsets, subsetRules)
+			}),
+			Warnings: declare.AdaptResult(endpointsWarnings),
 		},
 		Update: registry.Update{
-			Order:    registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
-			Creates:  true,
-			Validate: declare.Changes(func(at validate.At, e, _ *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
+			Order:               registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
+			AllowCreateOnUpdate: true,
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, e, _ *corev1.Endpoints) {
+				validate.Each(fldPath, "subsets", e.Subsets, subsetRules)
+			}),
 		},
 		Presentation: registry.Presentation{
 			Columns: []registry.Column{
@@ -50,33 +54,33 @@ func endpoints() *registry.Kind {
 func defaultEndpoints(e *corev1.Endpoints) {
 	for i := range e.Subsets {
 		for j := range e.Subsets[i].Ports {
-			declare.Fill(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+			declare.SetDefault(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
 		}
 	}
 }
 
 // subsetRules requires addresses that are valid from every node.
-func subsetRules(at validate.At, s *corev1.EndpointSubset) {
+func subsetRules(fldPath validate.Path, s *corev1.EndpointSubset) {
 	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
-		at.Required("", "must specify `addresses` or `notReadyAddresses`")
+		fldPath.Required("", "must specify `addresses` or `notReadyAddresses`")
 	}
-	address := func(at validate.At, a *corev1.EndpointAddress) {
-		at.IP("ip", a.IP)
-		at.OptionalText("hostname", a.Hostname, validate.DNSLabel)
+	address := func(fldPath validate.Path, a *corev1.EndpointAddress) {
+		fldPath.IP("ip", a.IP)
+		fldPath.OptionalText("hostname", a.Hostname, validate.DNSLabel)
 		if a.NodeName != nil {
-			at.Text("nodeName", *a.NodeName, validate.DNSSubdomain)
+			fldPath.Text("nodeName", *a.NodeName, validate.DNSSubdomain)
 		}
-		at.OrdinaryIP("ip", a.IP)
+		fldPath.NonSpecialIP("ip", a.IP)
 	}
-	validate.Each(at, "addresses", s.Addresses, address)
-	validate.Each(at, "notReadyAddresses", s.NotReadyAddresses, address)
-	validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.EndpointPort) {
-		at.OptionalText("name", p.Name, validate.DNSLabel)
-		at.Present("name", p.Name != "" || len(s.Ports) == 1)
-		at.Port("port", p.Port)
-		podspec.Protocol(at, p.Protocol)
+	validate.Each(fldPath, "addresses", s.Addresses, address)
+	validate.Each(fldPath, "notReadyAddresses", s.NotReadyAddresses, address)
+	validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *corev1.EndpointPort) {
+		fldPath.OptionalText("name", p.Name, validate.DNSLabel)
+		fldPath.Present("name", p.Name != "" || len(s.Ports) == 1)
+		fldPath.Port("port", p.Port)
+		podspec.Protocol(fldPath, p.Protocol)
 		if p.AppProtocol != nil {
-			at.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
+			fldPath.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
 		}
 	})
 }

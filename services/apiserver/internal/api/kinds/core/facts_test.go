@@ -119,8 +119,8 @@ func TestCatalog(t *testing.T) {
 		if k.Virtual != (prefixes[k.Resource] == "") {
 			t.Errorf("%s: got virtual %t", k.Resource, k.Virtual)
 		}
-		if k.Stored.Expires != (k.Resource == "events") {
-			t.Errorf("%s: got expires %t", k.Resource, k.Stored.Expires)
+		if k.Stored.HasTTL != (k.Resource == "events") {
+			t.Errorf("%s: got expires %t", k.Resource, k.Stored.HasTTL)
 		}
 	}
 }
@@ -188,11 +188,11 @@ func TestFlags(t *testing.T) {
 			got, want bool
 		}{
 			{name: "Generation", got: k.Update.Generation, want: generation[k.Resource]},
-			{name: "CreateOnUpdate", got: k.Update.Creates, want: createOnUpdate[k.Resource]},
+			{name: "CreateOnUpdate", got: k.Update.AllowCreateOnUpdate, want: createOnUpdate[k.Resource]},
 			{name: "ReturnDeleted", got: k.Delete.ReturnObject, want: returnDeleted[k.Resource]},
 			{name: "DefaultOrphan", got: k.Delete.Orphan, want: orphan[k.Resource]},
 			{name: "KeepStatus", got: k.Create.KeepStatus, want: keepStatus[k.Resource]},
-			{name: "UpdateNeedsVersion", got: k.Update.NeedsVersion, want: false},
+			{name: "UpdateNeedsVersion", got: k.Update.RequireResourceVersion, want: false},
 			{name: "GracePeriod", got: k.Delete.GracePeriod != nil, want: k.Resource == "pods"},
 		} {
 			if flag.got != flag.want {

@@ -19,16 +19,16 @@ func limitRanges() *registry.Kind {
 		New:     declare.New[corev1.LimitRange],
 		NewList: declare.New[corev1.LimitRangeList],
 		Stored:  registry.StorageForm{Prefix: "limitranges"},
-		Default: declare.Do(defaultLimitRange),
-		Create: registry.Create{Prepare: declare.Do(func(l *corev1.LimitRange) {
+		Default: declare.Adapt(defaultLimitRange),
+		Create: registry.Create{Prepare: declare.Adapt(func(l *corev1.LimitRange) {
 			if l.Name == "" {
 				l.Name = string(uuid.NewUUID())
 			}
-		}), Validate: declare.Rules(limitRangeRules)},
+		}), Validate: declare.AdaptValidation(limitRangeRules)},
 		Update: registry.Update{
-			Order:    registry.Order{registry.Meta, registry.Rules},
-			Creates:  true,
-			Validate: declare.Changes(func(at validate.At, l, _ *corev1.LimitRange) { limitRangeRules(at, l) }),
+			Order:               registry.Order{registry.MetaRules, registry.UpdateRules},
+			AllowCreateOnUpdate: true,
+			Validate:            declare.AdaptUpdateValidation(func(fldPath validate.Path, l, _ *corev1.LimitRange) { limitRangeRules(fldPath, l) }),
 		},
 	}
 }

@@ -24,20 +24,20 @@ func namespaces() *registry.Kind {
 		NewList: declare.New[corev1.NamespaceList],
 		Parts:   declare.Parts(func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status }),
 		Stored:  registry.StorageForm{Prefix: "namespaces"},
-		Default: declare.Do(defaultNamespace),
-		Create:  registry.Create{Prepare: declare.Do(prepareNamespaceCreate), Validate: declare.Get(validateNamespace)},
+		Default: declare.Adapt(defaultNamespace),
+		Create:  registry.Create{Prepare: declare.Adapt(prepareNamespaceCreate), Validate: declare.AdaptResult(validateNamespace)},
 		Update: registry.Update{
-			Order: registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
-			Prepare: declare.Change(func(n, old *corev1.Namespace) {
+			Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
+			Prepare: declare.AdaptUpdate(func(n, old *corev1.Namespace) {
 				n.Spec.Finalizers = old.Spec.Finalizers
 				n.Status = old.Status
 			}),
-			Validate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespace(n) }),
+			Validate: declare.AdaptUpdateResult(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespace(n) }),
 		},
 		Delete: registry.Delete{
-			TwoSteps: true, ReturnObject: true,
-			Held: declare.Get(func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 }),
-			Begin: declare.Do(func(n *corev1.Namespace) {
+			TwoPhase: true, ReturnObject: true,
+			RemovalBlocked: declare.AdaptResult(func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 }),
+			BeginDeletion: declare.Adapt(func(n *corev1.Namespace) {
 				n.Status.Phase = corev1.NamespaceTerminating
 			}),
 		},
@@ -52,16 +52,16 @@ func namespaces() *registry.Kind {
 		Subresources: []registry.Subresource{
 			{
 				Name: "finalize", GVK: own("Namespace"), Verbs: []string{"update"}, NoTable: true,
-				Resets:  []string{"status"},
-				Prepare: declare.Change(func(n, old *corev1.Namespace) { n.Status = old.Status }),
-				ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList {
+				ResetFields: []string{"status"},
+				Prepare:     declare.AdaptUpdate(func(n, old *corev1.Namespace) { n.Status = old.Status }),
+				ValidateUpdate: declare.AdaptUpdateResult(func(n, _ *corev1.Namespace) field.ErrorList {
 					return validateNamespaceFinalizers(n, (*field.Path).Index)
 				}),
 			},
 			{
-				Name: "status", GVK: own("Namespace"), Verbs: declare.Edit(),
-				Prepare:        declare.Change(func(n, old *corev1.Namespace) { n.Spec = old.Spec }),
-				ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespacePhase(n) }),
+				Name: "status", GVK: own("Namespace"), Verbs: declare.ViewVerbs(),
+				Prepare:        declare.AdaptUpdate(func(n, old *corev1.Namespace) { n.Spec = old.Spec }),
+				ValidateUpdate: declare.AdaptUpdateResult(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespacePhase(n) }),
 			},
 		},
 	}
@@ -102,10 +102,10 @@ func validateNamespace(n *corev1.Namespace) field.ErrorList {
 	return validateNamespaceFinalizers(n, func(list *field.Path, _ int) *field.Path { return list })
 }
 
-func validateNamespaceFinalizers(n *corev1.Namespace, at func(list *field.Path, i int) *field.Path) (errs field.ErrorList) {
+func validateNamespaceFinalizers(n *corev1.Namespace, fldPath func(list *field.Path, i int) *field.Path) (errs field.ErrorList) {
 	list := field.NewPath("spec", "finalizers")
 	for i, f := range n.Spec.Finalizers {
-		errs = append(errs, meta.ValidateFinalizerName(string(f), at(list, i))...)
+		errs = append(errs, meta.ValidateFinalizerName(string(f), fldPath(list, i))...)
 	}
 	return errs
 }

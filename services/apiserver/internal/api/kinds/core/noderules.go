@@ -14,22 +14,22 @@ import (
 const taintsAnnotation = "scheduler.alpha.kubernetes.io/taints"
 
 // nodeRules validates any node.
-func nodeRules(at validate.At, n *corev1.Node) {
-	nodeAnnotations(at, n)
-	taintRules(at.Child("metadata"), "taints", n.Spec.Taints)
-	nodeResources(at, n)
-	spec := at.Child("spec")
-	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(at validate.At, r *string) { at.CIDR("", *r) })
+func nodeRules(fldPath validate.Path, n *corev1.Node) {
+	nodeAnnotations(fldPath, n)
+	taintRules(fldPath.Child("metadata"), "taints", n.Spec.Taints)
+	nodeResources(fldPath, n)
+	spec := fldPath.Child("spec")
+	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(fldPath validate.Path, r *string) { fldPath.CIDR("", *r) })
 	if len(n.Spec.PodCIDRs) < 2 {
 		return
 	}
 	spec.DualStackCIDRs("podCIDRs", n.Spec.PodCIDRs)
 	seen := validate.Set[string]{}
-	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(at validate.At, r *string) { validate.Unique(at, "", *r, seen) })
+	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(fldPath validate.Path, r *string) { validate.Unique(fldPath, "", *r, seen) })
 }
 
-func nodeAnnotations(at validate.At, n *corev1.Node) {
-	place := at.Child("metadata", "annotations")
+func nodeAnnotations(fldPath validate.Path, n *corev1.Node) {
+	place := fldPath.Child("metadata", "annotations")
 	if text := n.Annotations[taintsAnnotation]; text != "" {
 		var taints []corev1.Taint
 		if err := json.Unmarshal([]byte(text), &taints); err != nil {
@@ -46,104 +46,104 @@ func nodeAnnotations(at validate.At, n *corev1.Node) {
 		place.Invalid("AvoidPods", corev1.PreferAvoidPodsAnnotationKey, err.Error())
 		return
 	}
-	validate.Each(place, corev1.PreferAvoidPodsAnnotationKey, avoid.PreferAvoidPods, func(at validate.At, e *corev1.PreferAvoidPodsEntry) {
+	validate.Each(place, corev1.PreferAvoidPodsAnnotationKey, avoid.PreferAvoidPods, func(fldPath validate.Path, e *corev1.PreferAvoidPodsEntry) {
 		owner := e.PodSignature.PodController
 		if owner == nil {
-			at.Required("PodSignature", "")
+			fldPath.Required("PodSignature", "")
 		} else if owner.Controller == nil || !*owner.Controller {
-			at.Child("PodSignature", "PodController").Invalid("Controller", false, "must point to a controller")
+			fldPath.Child("PodSignature", "PodController").Invalid("Controller", false, "must point to a controller")
 		}
 	})
 }
 
-func taintRules(at validate.At, name string, taints []corev1.Taint) {
+func taintRules(fldPath validate.Path, name string, taints []corev1.Taint) {
 	type key struct {
 		key    string
 		effect corev1.TaintEffect
 	}
 	seen := validate.Set[key]{}
-	validate.Each(at, name, taints, func(at validate.At, t *corev1.Taint) {
-		at.LabelKey("key", t.Key)
+	validate.Each(fldPath, name, taints, func(fldPath validate.Path, t *corev1.Taint) {
+		fldPath.LabelKey("key", t.Key)
 		if msgs := validate.LabelValue(t.Value); len(msgs) > 0 {
-			at.Invalid("value", t.Value, strings.Join(msgs, ";"))
+			fldPath.Invalid("value", t.Value, strings.Join(msgs, ";"))
 		}
-		podspec.TaintEffect(at, t.Effect)
+		podspec.TaintEffect(fldPath, t.Effect)
 		if !seen.Add(key{t.Key, t.Effect}) {
-			at.DuplicateOf("", *t, "taints must be unique by key and effect pair")
+			fldPath.DuplicateWithDetail("", *t, "taints must be unique by key and effect pair")
 		}
 	})
 }
 
 // nodeResources reports paths with dots instead of brackets, as in Kubernetes.
-func nodeResources(at validate.At, n *corev1.Node) {
+func nodeResources(fldPath validate.Path, n *corev1.Node) {
 	for _, list := range []struct {
 		name      string
 		resources corev1.ResourceList
 	}{{"capacity", n.Status.Capacity}, {"allocatable", n.Status.Allocatable}} {
-		validate.EachKey(at.Child("status"), list.name, list.resources, func(_ validate.At, name corev1.ResourceName, q resource.Quantity) {
-			podspec.ResourceQuantity(at.Child("status", list.name, string(name)), name, q)
+		validate.EachKey(fldPath.Child("status"), list.name, list.resources, func(_ validate.Path, name corev1.ResourceName, q resource.Quantity) {
+			podspec.ResourceQuantity(fldPath.Child("status", list.name, string(name)), name, q)
 		})
 	}
 }
 
 // nodeChanges rejects changes of assigned values. It also runs when the status changes.
-func nodeChanges(at validate.At, n, old *corev1.Node) {
-	nodeAnnotations(at, n)
-	nodeResources(at, n)
+func nodeChanges(fldPath validate.Path, n, old *corev1.Node) {
+	nodeAnnotations(fldPath, n)
+	nodeResources(fldPath, n)
 	addresses := validate.Set[corev1.NodeAddress]{}
-	validate.Each(at.Child("status"), "addresses", n.Status.Addresses, func(at validate.At, a *corev1.NodeAddress) {
+	validate.Each(fldPath.Child("status"), "addresses", n.Status.Addresses, func(fldPath validate.Path, a *corev1.NodeAddress) {
 		if !addresses.Add(*a) {
-			at.Duplicate("", *a)
+			fldPath.Duplicate("", *a)
 		}
 	})
-	spec := at.Child("spec")
+	spec := fldPath.Child("spec")
 	rangeChanges(spec, n.Spec.PodCIDRs, old.Spec.PodCIDRs)
 	spec.Absent("providerID", old.Spec.ProviderID != "" && old.Spec.ProviderID != n.Spec.ProviderID,
 		`node updates may not change providerID except from "" to valid`)
-	validate.Optional(spec, "configSource", n.Spec.ConfigSource, func(at validate.At, s *corev1.NodeConfigSource) {
-		configSourceRules(at, s, false)
+	validate.Optional(spec, "configSource", n.Spec.ConfigSource, func(fldPath validate.Path, s *corev1.NodeConfigSource) {
+		configSourceRules(fldPath, s, false)
 	})
-	validate.Optional(at.Child("status"), "config", n.Status.Config, func(at validate.At, s *corev1.NodeConfigStatus) {
-		source := func(at validate.At, s *corev1.NodeConfigSource) { configSourceRules(at, s, true) }
-		validate.Optional(at, "assigned", s.Assigned, source)
-		validate.Optional(at, "active", s.Active, source)
-		validate.Optional(at, "lastKnownGood", s.LastKnownGood, source)
+	validate.Optional(fldPath.Child("status"), "config", n.Status.Config, func(fldPath validate.Path, s *corev1.NodeConfigStatus) {
+		source := func(fldPath validate.Path, s *corev1.NodeConfigSource) { configSourceRules(fldPath, s, true) }
+		validate.Optional(fldPath, "assigned", s.Assigned, source)
+		validate.Optional(fldPath, "active", s.Active, source)
+		validate.Optional(fldPath, "lastKnownGood", s.LastKnownGood, source)
 	})
-	taintRules(at.Child("metadata"), "taints", n.Spec.Taints)
+	taintRules(fldPath.Child("metadata"), "taints", n.Spec.Taints)
 	spec.Absent("externalID", n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID, "may not be updated")
 }
 
-func rangeChanges(at validate.At, now, before []string) {
+func rangeChanges(fldPath validate.Path, now, before []string) {
 	const detail = `node updates may not change podCIDR except from "" to valid`
 	switch {
 	case len(before) == 0:
 	case len(now) != len(before):
-		at.Forbidden("podCIDRs", detail)
+		fldPath.Forbidden("podCIDRs", detail)
 	default:
 		for i := range before {
-			at.Absent("podCIDRs", now[i] != before[i], detail)
+			fldPath.Absent("podCIDRs", now[i] != before[i], detail)
 		}
 	}
 }
 
 // configSourceRules validates a configuration source in a config map. exact requires the fields
 // that only the status has.
-func configSourceRules(at validate.At, s *corev1.NodeConfigSource, exact bool) {
+func configSourceRules(fldPath validate.Path, s *corev1.NodeConfigSource, exact bool) {
 	if s.ConfigMap == nil {
-		at.Invalid("", *s, "exactly one reference subfield must be non-nil")
+		fldPath.Invalid("", *s, "exactly one reference subfield must be non-nil")
 		return
 	}
-	c, at := s.ConfigMap, at.Child("configMap")
+	c, fldPath := s.ConfigMap, fldPath.Child("configMap")
 	if exact {
 		if c.UID == "" {
-			at.Required("uid", "uid must be set in status")
+			fldPath.Required("uid", "uid must be set in status")
 		}
 		if c.ResourceVersion == "" {
-			at.Required("resourceVersion", "resourceVersion must be set in status")
+			fldPath.Required("resourceVersion", "resourceVersion must be set in status")
 		}
 	} else {
-		at.Absent("uid", c.UID != "", "uid must not be set in spec")
-		at.Absent("resourceVersion", c.ResourceVersion != "", "resourceVersion must not be set in spec")
+		fldPath.Absent("uid", c.UID != "", "uid must not be set in spec")
+		fldPath.Absent("resourceVersion", c.ResourceVersion != "", "resourceVersion must not be set in spec")
 	}
 	for _, f := range []struct {
 		name, value string
@@ -154,9 +154,9 @@ func configSourceRules(at validate.At, s *corev1.NodeConfigSource, exact bool) {
 		{name: "kubeletConfigKey", value: c.KubeletConfigKey, format: validate.DataKey},
 	} {
 		if f.value == "" {
-			at.Required(f.name, f.name+" must be set")
+			fldPath.Required(f.name, f.name+" must be set")
 		} else {
-			at.Text(f.name, f.value, f.format)
+			fldPath.Text(f.name, f.value, f.format)
 		}
 	}
 }

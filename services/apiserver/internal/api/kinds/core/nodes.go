@@ -28,45 +28,45 @@ func nodes() *registry.Kind {
 			Version: version, Resource: "nodes", Singular: "node", Kind: "Node",
 			ShortNames: []string{"no"},
 		},
-		New:     declare.New[corev1.Node],
-		NewList: declare.New[corev1.NodeList],
-		Parts:   declare.Parts(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
-		Stored:  registry.StorageForm{Prefix: "minions"},
-		Default: declare.Do(defaultNode),
-		Filled:  filledNode,
+		New:            declare.New[corev1.Node],
+		NewList:        declare.New[corev1.NodeList],
+		Parts:          declare.Parts(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
+		Stored:         registry.StorageForm{Prefix: "minions"},
+		Default:        declare.Adapt(defaultNode),
+		DefaultedRules: nodeDefaultedRules,
 		Create: registry.Create{
 			KeepStatus: true,
 			// Dynamic kubelet configuration was removed; nodes that have it keep it.
-			Prepare: declare.Do(func(n *corev1.Node) {
+			Prepare: declare.Adapt(func(n *corev1.Node) {
 				n.Spec.ConfigSource = nil
 				n.Status.Config = nil
 			}),
-			Validate: declare.Rules(nodeRules),
-			Warnings: declare.Get(nodeWarnings),
+			Validate: declare.AdaptValidation(nodeRules),
+			Warnings: declare.AdaptResult(nodeWarnings),
 		},
 		Update: registry.Update{
-			Order: registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
-			Prepare: declare.Change(func(n, old *corev1.Node) {
+			Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
+			Prepare: declare.AdaptUpdate(func(n, old *corev1.Node) {
 				if old.Spec.ConfigSource == nil {
 					n.Spec.ConfigSource = nil
 				}
 			}),
-			Validate: declare.Changes(func(at validate.At, n, old *corev1.Node) {
-				nodeRules(at, n)
-				nodeChanges(at, n, old)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, n, old *corev1.Node) {
+				nodeRules(fldPath, n)
+				nodeChanges(fldPath, n, old)
 			}),
 		},
 		Presentation: registry.Presentation{
-			Selectable: []registry.SelectableField{{Label: "spec.unschedulable", Absent: "false"}},
+			Selectable: []registry.SelectableField{{Label: "spec.unschedulable", DefaultValue: "false"}},
 			Columns:    nodeColumns(),
 		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(),
+				Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(),
 				GVK: own("NodeProxyOptions"),
 				New: declare.New[corev1.NodeProxyOptions],
 			},
-			declare.CheckedView("status", "Node", func(n, old *corev1.Node) {
+			declare.ValidatedView("status", "Node", func(n, old *corev1.Node) {
 				n.Spec = old.Spec
 				if old.Status.Config == nil {
 					n.Status.Config = nil

@@ -16,7 +16,7 @@ import (
 )
 
 func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
-	gates := claimGates{settings.On(features.CrossNamespaceVolumeDataSource), settings.On(features.VolumeAttributesClass)}
+	gates := claimGates{settings.Enabled(features.CrossNamespaceVolumeDataSource), settings.Enabled(features.VolumeAttributesClass)}
 	return &registry.Kind{
 		Names: registry.Names{
 			Version: version, Resource: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Kind: "PersistentVolumeClaim",
@@ -27,37 +27,37 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		Parts: declare.Parts(func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored:  registry.StorageForm{Prefix: "persistentvolumeclaims"},
-		Default: declare.Do(poddefaults.Claim),
-		Read:    declare.Do(func(c *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
-		Filled:  filledPersistentVolumeClaim,
+		Stored:         registry.StorageForm{Prefix: "persistentvolumeclaims"},
+		Default:        declare.Adapt(poddefaults.Claim),
+		AfterDecode:    declare.Adapt(func(c *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
+		DefaultedRules: claimDefaultedRules,
 		Create: registry.Create{
-			Prepare: declare.Do(func(c *corev1.PersistentVolumeClaim) {
+			Prepare: declare.Adapt(func(c *corev1.PersistentVolumeClaim) {
 				c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 				gates.drop(&c.Spec, nil)
 				pairDataSources(&c.Spec)
 			}),
-			Validate: declare.Rules(func(at validate.At, c *corev1.PersistentVolumeClaim) {
-				podspec.ClaimRules(at.Child("spec"), &c.Spec, nil)
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, c *corev1.PersistentVolumeClaim) {
+				podspec.ClaimRules(fldPath.Child("spec"), &c.Spec, nil)
 			}),
-			Warnings: declare.Get(claimWarnings),
+			Warnings: declare.AdaptResult(claimWarnings),
 		},
 		Update: registry.Update{
-			Order: registry.Order{registry.Meta, registry.MetaChange, registry.Meta, registry.Rules},
-			Prepare: declare.Change(func(c, old *corev1.PersistentVolumeClaim) {
+			Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
+			Prepare: declare.AdaptUpdate(func(c, old *corev1.PersistentVolumeClaim) {
 				gates.drop(&c.Spec, &old.Spec)
 				pairDataSources(&c.Spec)
 			}),
-			Validate: declare.Changes(func(at validate.At, c, old *corev1.PersistentVolumeClaim) {
-				at.Twice(func() { podspec.ClaimRules(at.Child("spec"), &c.Spec, &old.Spec) })
-				claimChanges(at, c, old)
-				attributesClassChanges(at.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *corev1.PersistentVolumeClaim) {
+				fldPath.RecordTwice(func() { podspec.ClaimRules(fldPath.Child("spec"), &c.Spec, &old.Spec) })
+				claimChanges(fldPath, c, old)
+				attributesClassChanges(fldPath.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: claimColumns()},
 		Subresources: []registry.Subresource{
-			declare.CheckedView("status", "PersistentVolumeClaim", func(c, old *corev1.PersistentVolumeClaim) {
+			declare.ValidatedView("status", "PersistentVolumeClaim", func(c, old *corev1.PersistentVolumeClaim) {
 				c.Spec = old.Spec
 				gates.dropStatus(&c.Status, &old.Status)
 			}, claimStatusRules),

@@ -21,7 +21,7 @@ import (
 )
 
 func persistentVolumes(settings registry.Settings) *registry.Kind {
-	classes := settings.On(features.VolumeAttributesClass)
+	classes := settings.Enabled(features.VolumeAttributesClass)
 	return &registry.Kind{
 		Names: registry.Names{
 			Version: version, Resource: "persistentvolumes", Singular: "persistentvolume", Kind: "PersistentVolume",
@@ -32,46 +32,46 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 		Parts: declare.Parts(func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored:  registry.StorageForm{Prefix: "persistentvolumes"},
-		Default: declare.Do(defaultVolume),
-		Filled:  filledVolume,
+		Stored:         registry.StorageForm{Prefix: "persistentvolumes"},
+		Default:        declare.Adapt(defaultVolume),
+		DefaultedRules: volumeDefaultedRules,
 		Create: registry.Create{
-			Prepare: declare.Do(func(v *corev1.PersistentVolume) {
+			Prepare: declare.Adapt(func(v *corev1.PersistentVolume) {
 				now := metav1.Now()
 				v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}
 				if !classes {
 					v.Spec.VolumeAttributesClassName = nil
 				}
 			}),
-			Validate: declare.Rules(volumeRules),
-			Warnings: declare.Get(volumeWarnings),
+			Validate: declare.AdaptValidation(volumeRules),
+			Warnings: declare.AdaptResult(volumeWarnings),
 		},
 		Update: registry.Update{
-			Order: registry.Order{registry.Meta, registry.Meta, registry.Rules},
-			Prepare: declare.Change(func(v, old *corev1.PersistentVolume) {
+			Order: registry.Order{registry.MetaRules, registry.MetaRules, registry.UpdateRules},
+			Prepare: declare.AdaptUpdate(func(v, old *corev1.PersistentVolume) {
 				if !classes && old.Spec.VolumeAttributesClassName == nil {
 					v.Spec.VolumeAttributesClassName = nil
 				}
 			}),
-			Validate: declare.Changes(func(at validate.At, v, old *corev1.PersistentVolume) {
-				volumeRules(at, v)
-				volume.Rules(at.Child("spec"), v.Name, &v.Spec)
-				volumeChanges(at, v, old)
-				attributesClassChanges(at.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, v, old *corev1.PersistentVolume) {
+				volumeRules(fldPath, v)
+				volume.Rules(fldPath.Child("spec"), v.Name, &v.Spec)
+				volumeChanges(fldPath, v, old)
+				attributesClassChanges(fldPath.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: volumeColumns()},
 		Subresources: []registry.Subresource{
-			declare.View("status", "PersistentVolume", declare.Change(prepareVolumeStatus)),
+			declare.View("status", "PersistentVolume", declare.AdaptUpdate(prepareVolumeStatus)),
 		},
 	}
 }
 
 func defaultVolume(v *corev1.PersistentVolume) {
-	declare.Fill(&v.Status.Phase, corev1.VolumePending)
-	declare.Fill(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
-	declare.FillPtr(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	declare.SetDefault(&v.Status.Phase, corev1.VolumePending)
+	declare.SetDefault(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
+	declare.SetDefaultPtr(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 	poddefaults.Round(v.Spec.Capacity)
 	poddefaults.HostPath(v.Spec.HostPath)
 	poddefaults.AzureDisk(v.Spec.AzureDisk)
@@ -86,32 +86,32 @@ func defaultVolume(v *corev1.PersistentVolume) {
 	}
 }
 
-func volumeRules(at validate.At, v *corev1.PersistentVolume) {
-	volume.Rules(at.Child("spec"), v.Name, &v.Spec)
+func volumeRules(fldPath validate.Path, v *corev1.PersistentVolume) {
+	volume.Rules(fldPath.Child("spec"), v.Name, &v.Spec)
 	s := &v.Spec
 	// Mount options have their own field; the annotation is valid only for these types.
 	mountable := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
 		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil || s.VsphereVolume != nil ||
 		s.AzureDisk != nil || s.PhotonPersistentDisk != nil
 	if _, has := v.Annotations[corev1.MountOptionAnnotation]; has && !mountable {
-		at.Child("metadata", "annotations").Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
+		fldPath.Child("metadata", "annotations").Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
 	}
 }
 
 // volumeChanges rejects changes of a volume's source and identity. Some unset fields can be set
 // once.
-func volumeChanges(at validate.At, v, old *corev1.PersistentVolume) {
+func volumeChanges(fldPath validate.Path, v, old *corev1.PersistentVolume) {
 	now := v.Spec.PersistentVolumeSource
 	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil && csi.ControllerExpandSecretRef != nil {
 		now.CSI = csi.DeepCopy()
 		now.CSI.ControllerExpandSecretRef = nil
 	}
-	if !validate.Same(now, old.Spec.PersistentVolumeSource) {
-		at.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
+	if !validate.SemanticEqual(now, old.Spec.PersistentVolumeSource) {
+		fldPath.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
 	}
-	at.Immutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
-	if old.Spec.NodeAffinity != nil && !validate.Same(upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity)) {
-		at.Invalid("nodeAffinity", v.Spec.NodeAffinity, "field is immutable, except for updating from beta label to GA")
+	fldPath.Immutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
+	if old.Spec.NodeAffinity != nil && !validate.SemanticEqual(upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity)) {
+		fldPath.Invalid("nodeAffinity", v.Spec.NodeAffinity, "field is immutable, except for updating from beta label to GA")
 	}
 }
 
@@ -142,16 +142,16 @@ func upgraded(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
 }
 
 // attributesClassChanges allows changing the class of a volume or claim, but not removing it.
-func attributesClassChanges(at validate.At, now, before *string, enabled bool) {
+func attributesClassChanges(fldPath validate.Path, now, before *string, enabled bool) {
 	const name = "volumeAttributesClassName"
 	switch {
 	case ptr.Equal(now, before):
 	case !enabled:
-		at.Forbidden(name, "update is forbidden when the VolumeAttributesClass feature gate is disabled")
+		fldPath.Forbidden(name, "update is forbidden when the VolumeAttributesClass feature gate is disabled")
 	case before != nil && now == nil:
-		at.Forbidden(name, "update from non-nil value to nil is forbidden")
+		fldPath.Forbidden(name, "update from non-nil value to nil is forbidden")
 	case before != nil && *before != "" && *now == "":
-		at.Forbidden(name, "update from non-empty value to an empty value is forbidden")
+		fldPath.Forbidden(name, "update from non-empty value to an empty value is forbidden")
 	}
 }
 

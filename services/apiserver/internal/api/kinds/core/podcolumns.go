@@ -139,7 +139,7 @@ func restartsCell(r restarts) any {
 	if r.count == 0 || r.last.IsZero() {
 		return strconv.Itoa(r.count)
 	}
-	return registry.Age{Since: r.last, Before: strconv.Itoa(r.count) + " (", After: " ago)"}
+	return registry.Age{Since: r.last, Prefix: strconv.Itoa(r.count) + " (", Suffix: " ago)"}
 }
 
 // podSummary is the summary of a pod's containers in a table row.

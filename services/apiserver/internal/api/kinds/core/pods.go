@@ -24,28 +24,28 @@ func pods(rules *podspec.Rules) *registry.Kind {
 			Version: version, Resource: "pods", Singular: "pod", Kind: "Pod",
 			ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		New:     declare.New[corev1.Pod],
-		NewList: declare.New[corev1.PodList],
-		Parts:   declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
-		Stored:  registry.StorageForm{Prefix: "pods"},
-		Default: declare.Do(poddefaults.Pod),
-		Filled:  poddefaults.FilledPod,
+		New:            declare.New[corev1.Pod],
+		NewList:        declare.New[corev1.PodList],
+		Parts:          declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
+		Stored:         registry.StorageForm{Prefix: "pods"},
+		Default:        declare.Adapt(poddefaults.Pod),
+		DefaultedRules: poddefaults.PodDefaultedRules,
 		Create: registry.Create{
-			Prepare: declare.Do(func(p *corev1.Pod) {
+			Prepare: declare.Adapt(func(p *corev1.Pod) {
 				rules.Drop(&p.Spec, nil)
 				preparePodCreate(p)
 			}),
-			Validate:      declare.Rules(rules.Create),
-			Warnings:      declare.Get(podspec.Warnings),
-			EarlyWarnings: declare.Get(podspec.AppArmorWarnings),
+			Validate:      declare.AdaptValidation(rules.Create),
+			Warnings:      declare.AdaptResult(podspec.Warnings),
+			EarlyWarnings: declare.AdaptResult(podspec.AppArmorWarnings),
 		},
 		Update: registry.Update{
-			Order:      registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
+			Order:      registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			Generation: true,
-			Prepare:    declare.Change(func(p, old *corev1.Pod) { rules.Drop(&p.Spec, &old.Spec) }),
-			Validate:   declare.Changes(rules.Update),
+			Prepare:    declare.AdaptUpdate(func(p, old *corev1.Pod) { rules.Drop(&p.Spec, &old.Spec) }),
+			Validate:   declare.AdaptUpdateValidation(rules.Update),
 			// Controllers and kubelets update pods, so warnings would not be read.
-			Warnings: declare.GetChange(func(_, _ *corev1.Pod) []string { return nil }),
+			Warnings: declare.AdaptUpdateResult(func(_, _ *corev1.Pod) []string { return nil }),
 		},
 		Delete: registry.Delete{ReturnObject: true, GracePeriod: podGracePeriod},
 		Presentation: registry.Presentation{
@@ -54,17 +54,17 @@ func pods(rules *podspec.Rules) *registry.Kind {
 				{Label: "spec.restartPolicy"},
 				{Label: "spec.schedulerName"},
 				{Label: "spec.serviceAccountName"},
-				{Label: "spec.hostNetwork", Absent: "false"},
+				{Label: "spec.hostNetwork", DefaultValue: "false"},
 				{Label: "status.phase"},
 				{Label: "status.podIP"},
 				// A valid field label that never matches a value: the path is always empty.
 				{Label: "status.podIPs", Path: "metadata.selfLink"},
 				{Label: "status.nominatedNodeName"},
 			},
-			Columns:       podColumns(),
-			RowConditions: declare.Get(podRowConditions),
-			Reads:         podReads(),
-			Reuse:         func(o registry.Object) { reusePod(o.(*corev1.Pod)) },
+			Columns:           podColumns(),
+			RowConditions:     declare.AdaptResult(podRowConditions),
+			ColumnFields:      podReads(),
+			ClearColumnFields: func(o registry.Object) { reusePod(o.(*corev1.Pod)) },
 		},
 		Subresources: podSubresources(rules),
 	}
@@ -88,7 +88,7 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 			Name: "binding", Verbs: []string{"create"}, GVK: own("Binding"),
 			New: declare.New[corev1.Binding],
 		},
-		declare.WithoutTable(declare.CheckedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers)),
+		declare.WithoutTable(declare.ValidatedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers)),
 		{
 			Name: "eviction", Verbs: []string{"create"},
 			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
@@ -104,11 +104,11 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 			New: declare.New[corev1.PodPortForwardOptions],
 		},
 		{
-			Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
+			Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
 			New: declare.New[corev1.PodProxyOptions],
 		},
-		declare.WithoutTable(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize)),
-		declare.Warning(declare.Resetting(declare.CheckedView("status", "Pod", func(p, old *corev1.Pod) {
+		declare.WithoutTable(declare.ValidatedView("resize", "Pod", prepareResize, rules.Resize)),
+		declare.WithWarnings(declare.WithResetFields(declare.ValidatedView("status", "Pod", func(p, old *corev1.Pod) {
 			preparePodStatus(p, old)
 			rules.DropStatus(p, old)
 		}, rules.Status), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), podspec.StatusWarnings),

@@ -27,19 +27,21 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 			Version: version, Resource: "podtemplates", Singular: "podtemplate", Kind: "PodTemplate",
 			Namespaced: true,
 		},
-		New:     declare.New[corev1.PodTemplate],
-		NewList: declare.New[corev1.PodTemplateList],
-		Parts:   declare.Spec(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
-		Stored:  registry.StorageForm{Prefix: "podtemplates"},
-		Default: declare.Do(func(t *corev1.PodTemplate) { poddefaults.Template(&t.Template) }),
-		Filled:  poddefaults.FilledTemplate,
+		New:            declare.New[corev1.PodTemplate],
+		NewList:        declare.New[corev1.PodTemplateList],
+		Parts:          declare.SpecParts(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
+		Stored:         registry.StorageForm{Prefix: "podtemplates"},
+		Default:        declare.Adapt(func(t *corev1.PodTemplate) { poddefaults.Template(&t.Template) }),
+		DefaultedRules: poddefaults.TemplateDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, t *corev1.PodTemplate) { rules.Template(at.Child("template"), &t.Template, nil) }),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, t *corev1.PodTemplate) {
+				rules.Template(fldPath.Child("template"), &t.Template, nil)
+			}),
 		},
 		Update: registry.Update{
 			Generation: true,
-			Validate: declare.Changes(func(at validate.At, t, old *corev1.PodTemplate) {
-				rules.Template(at.Child("template"), &t.Template, &old.Template)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, t, old *corev1.PodTemplate) {
+				rules.Template(fldPath.Child("template"), &t.Template, &old.Template)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},

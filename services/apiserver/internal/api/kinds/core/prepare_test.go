@@ -232,7 +232,7 @@ func TestEventSourceField(t *testing.T) {
 			if f.Label != "source" {
 				continue
 			}
-			if got := f.Func(parse(t, k, object)); got != want {
+			if got := f.Value(parse(t, k, object)); got != want {
 				t.Errorf("%s: got source %q, want %q", object, got, want)
 			}
 		}

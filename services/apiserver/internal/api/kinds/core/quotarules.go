@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func quotaRules(at validate.At, q *corev1.ResourceQuota) {
-	spec := at.Child("spec")
+func quotaRules(fldPath validate.Path, q *corev1.ResourceQuota) {
+	spec := fldPath.Child("spec")
 	quotaAmounts(spec, "hard", q.Spec.Hard)
 	scopeRules(spec, &q.Spec)
 	if s := q.Spec.ScopeSelector; s != nil {
@@ -20,27 +20,27 @@ func quotaRules(at validate.At, q *corev1.ResourceQuota) {
 	}
 }
 
-func quotaStatusRules(at validate.At, q, _ *corev1.ResourceQuota) {
-	status := at.Child("status")
+func quotaStatusRules(fldPath validate.Path, q, _ *corev1.ResourceQuota) {
+	status := fldPath.Child("status")
 	quotaAmounts(status, "hard", q.Status.Hard)
 	quotaAmounts(status, "used", q.Status.Used)
 }
 
 // quotaChanges rejects changes of the scopes.
-func quotaChanges(at validate.At, q, old *corev1.ResourceQuota) {
+func quotaChanges(fldPath validate.Path, q, old *corev1.ResourceQuota) {
 	scope := func(s *corev1.ResourceQuotaScope) corev1.ResourceQuotaScope { return *s }
-	if !maps.Equal(validate.SetOf(q.Spec.Scopes, scope), validate.SetOf(old.Spec.Scopes, scope)) {
-		at.Child("spec").Invalid("scopes", q.Spec.Scopes, "field is immutable")
+	if !maps.Equal(validate.KeySet(q.Spec.Scopes, scope), validate.KeySet(old.Spec.Scopes, scope)) {
+		fldPath.Child("spec").Invalid("scopes", q.Spec.Scopes, "field is immutable")
 	}
 }
 
-func quotaAmounts(at validate.At, name string, amounts corev1.ResourceList) {
-	validate.EachQuantity(at, name, amounts, func(at validate.At, name corev1.ResourceName, q validate.Quantity) {
-		podspec.ResourceName(at, name)
+func quotaAmounts(fldPath validate.Path, name string, amounts corev1.ResourceList) {
+	validate.EachQuantity(fldPath, name, amounts, func(fldPath validate.Path, name corev1.ResourceName, q validate.Quantity) {
+		podspec.ResourceName(fldPath, name)
 		if !strings.Contains(string(name), "/") && !quotaResource(name) {
-			at.Invalid("", name, "must be a standard resource for quota")
+			fldPath.Invalid("", name, "must be a standard resource for quota")
 		}
-		podspec.ResourceQuantity(at, name, q)
+		podspec.ResourceQuantity(fldPath, name, q)
 	})
 }
 
@@ -51,71 +51,71 @@ func quotaResource(name corev1.ResourceName) bool {
 
 const unsupportedScope = "unsupported scope"
 
-func scopeRules(at validate.At, s *corev1.ResourceQuotaSpec) {
+func scopeRules(fldPath validate.Path, s *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
 	for _, scope := range s.Scopes {
 		seen.Add(scope)
 		if !knownScope(scope) {
-			at.Invalid("scopes", s.Scopes, unsupportedScope)
+			fldPath.Invalid("scopes", s.Scopes, unsupportedScope)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
 			if quotaResource(name) && !counts(scope, name) {
-				at.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
+				fldPath.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
 			}
 		}
 	}
-	conflictRules(at, "scopes", s, seen)
+	conflictRules(fldPath, "scopes", s, seen)
 }
 
-func conflictRules(at validate.At, name string, s *corev1.ResourceQuotaSpec, seen validate.Set[corev1.ResourceQuotaScope]) {
+func conflictRules(fldPath validate.Path, name string, s *corev1.ResourceQuotaSpec, seen validate.Set[corev1.ResourceQuotaScope]) {
 	for _, pair := range [][2]corev1.ResourceQuotaScope{
 		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort},
 		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
 	} {
 		if seen.Has(pair[0]) && seen.Has(pair[1]) {
-			at.Invalid(name, s.Scopes, "conflicting scopes")
+			fldPath.Invalid(name, s.Scopes, "conflicting scopes")
 		}
 	}
 }
 
-func scopeSelectorRules(at validate.At, s *corev1.ResourceQuotaSpec) {
+func scopeSelectorRules(fldPath validate.Path, s *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
 	for i := range s.ScopeSelector.MatchExpressions {
 		r := &s.ScopeSelector.MatchExpressions[i]
 		seen.Add(r.ScopeName)
 		if !knownScope(r.ScopeName) {
-			at.Invalid("scopeName", r.ScopeName, unsupportedScope)
+			fldPath.Invalid("scopeName", r.ScopeName, unsupportedScope)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
 			if quotaResource(name) && !counts(r.ScopeName, name) {
-				at.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
+				fldPath.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
 			}
 		}
-		scopeRequirementRules(at, r)
+		scopeRequirementRules(fldPath, r)
 	}
-	conflictRules(at, "", s, seen)
+	conflictRules(fldPath, "", s, seen)
 }
 
-func scopeRequirementRules(at validate.At, r *corev1.ScopedResourceSelectorRequirement) {
+func scopeRequirementRules(fldPath validate.Path, r *corev1.ScopedResourceSelectorRequirement) {
 	switch r.ScopeName {
 	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
 		corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		if r.Operator != corev1.ScopeSelectorOpExists {
-			at.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
+			fldPath.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
 				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
 		}
 	}
 	switch r.Operator {
 	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
 		if len(r.Values) == 0 {
-			at.Required("values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
+			fldPath.Required("values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
 		}
 	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
-			at.Invalid("values", r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
+			fldPath.Invalid("values", r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
 		}
 	default:
-		at.Invalid("operator", r.Operator, "not a valid selector operator")
+		fldPath.Invalid("operator", r.Operator, "not a valid selector operator")
 	}
 }
 

@@ -51,8 +51,8 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		k.Create.Validate(obj)
 		k.Update.Validate(obj, old)
 	}
-	if k.Declared != nil {
-		k.Declared(obj)
+	if k.DeclarativeValidation != nil {
+		k.DeclarativeValidation(obj)
 	}
 	if k.Create.Warnings != nil {
 		k.Create.Warnings(obj)
@@ -67,8 +67,8 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		k.Presentation.RowConditions(obj)
 	}
 	for _, f := range k.Presentation.Selectable {
-		if f.Func != nil {
-			f.Func(obj)
+		if f.Value != nil {
+			f.Value(obj)
 		}
 	}
 	for _, s := range k.Subresources {

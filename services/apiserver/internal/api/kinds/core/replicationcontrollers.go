@@ -31,33 +31,33 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 		Parts: declare.Parts(func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Stored:   registry.StorageForm{Prefix: "controllers"},
-		Default:  declare.Do(defaultController),
-		Declared: declare.Get(declaredControllerRules),
+		Stored:                registry.StorageForm{Prefix: "controllers"},
+		Default:               declare.Adapt(defaultController),
+		DeclarativeValidation: declare.AdaptResult(declaredControllerRules),
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, rc *corev1.ReplicationController) {
-				controllerRules(at.Child("spec"), rules, &rc.Spec, nil)
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, rc *corev1.ReplicationController) {
+				controllerRules(fldPath.Child("spec"), rules, &rc.Spec, nil)
 			}),
 		},
 		Update: registry.Update{
-			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
+			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Validate: declare.Changes(func(at validate.At, rc, old *corev1.ReplicationController) {
-				at.Twice(func() { controllerRules(at.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, rc, old *corev1.ReplicationController) {
+				fldPath.RecordTwice(func() { controllerRules(fldPath.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
 			}),
 		},
 		Delete: registry.Delete{Orphan: true},
 		Presentation: registry.Presentation{
-			Selectable: []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
+			Selectable: []registry.SelectableField{{Label: "status.replicas", DefaultValue: "0"}},
 			Columns:    controllerColumns(),
 		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "scale", Verbs: declare.Edit(),
+				Name: "scale", Verbs: declare.ViewVerbs(),
 				GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
 				New: declare.New[autoscalingv1.Scale],
 				Scale: &registry.Scale{
-					Replicas: declare.Get(wantedReplicas),
+					Replicas: declare.AdaptResult(wantedReplicas),
 					SetReplicas: func(o registry.Object, n int32) {
 						o.(*corev1.ReplicationController).Spec.Replicas = &n
 					},
@@ -67,7 +67,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 					},
 				},
 			},
-			declare.CheckedView("status", "ReplicationController",
+			declare.ValidatedView("status", "ReplicationController",
 				func(rc, old *corev1.ReplicationController) { rc.Spec = old.Spec }, checkControllerStatus),
 		},
 	})
@@ -75,7 +75,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 
 // defaultController sets missing labels and a missing selector from the labels of the pods.
 func defaultController(rc *corev1.ReplicationController) {
-	declare.FillPtr(&rc.Spec.Replicas, 1)
+	declare.SetDefaultPtr(&rc.Spec.Replicas, 1)
 	if rc.Spec.Template == nil {
 		return
 	}
@@ -88,35 +88,35 @@ func defaultController(rc *corev1.ReplicationController) {
 	}
 }
 
-func controllerRules(at validate.At, rules *podspec.Rules, s *corev1.ReplicationControllerSpec, old *corev1.PodTemplateSpec) {
-	at.Covered("minimum", func() { at.NonNegative("minReadySeconds", int64(s.MinReadySeconds)) })
-	at.Present("selector", len(s.Selector) > 0)
+func controllerRules(fldPath validate.Path, rules *podspec.Rules, s *corev1.ReplicationControllerSpec, old *corev1.PodTemplateSpec) {
+	fldPath.CoveredByDeclarative("minimum", func() { fldPath.NonNegative("minReadySeconds", int64(s.MinReadySeconds)) })
+	fldPath.Present("selector", len(s.Selector) > 0)
 	if s.Replicas == nil {
-		at.Covered("", func() { at.Required("replicas", "") })
+		fldPath.CoveredByDeclarative("", func() { fldPath.Required("replicas", "") })
 	} else {
-		at.Covered("minimum", func() { at.NonNegative("replicas", int64(*s.Replicas)) })
+		fldPath.CoveredByDeclarative("minimum", func() { fldPath.NonNegative("replicas", int64(*s.Replicas)) })
 	}
 	if s.Template == nil {
-		at.Required("template", "")
+		fldPath.Required("template", "")
 		return
 	}
 	if len(s.Selector) > 0 && !labels.SelectorFromSet(s.Selector).Matches(labels.Set(s.Template.Labels)) {
-		at.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+		fldPath.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
 	}
-	rules.ReplicatedTemplate(at.Child("template"), s.Template, old, "ReplicationController")
+	rules.ReplicatedTemplate(fldPath.Child("template"), s.Template, old, "ReplicationController")
 }
 
 // declaredControllerRules runs the declarative validation of the type.
 func declaredControllerRules(rc *corev1.ReplicationController) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		spec := at.Child("spec")
-		validate.Declared(spec, "replicas", rc.Spec.Replicas, validate.Required[int32](), validate.Minimum(int32(0)))
-		validate.Declared(spec, "minReadySeconds", &rc.Spec.MinReadySeconds, validate.Minimum(int32(0)))
+	return validate.Check(func(fldPath validate.Path) {
+		spec := fldPath.Child("spec")
+		validate.Declarative(spec, "replicas", rc.Spec.Replicas, validate.Required[int32](), validate.Minimum(int32(0)))
+		validate.Declarative(spec, "minReadySeconds", &rc.Spec.MinReadySeconds, validate.Minimum(int32(0)))
 	})
 }
 
-func checkControllerStatus(at validate.At, rc, _ *corev1.ReplicationController) {
-	s, status := &rc.Status, at.Child("status")
+func checkControllerStatus(fldPath validate.Path, rc, _ *corev1.ReplicationController) {
+	s, status := &rc.Status, fldPath.Child("status")
 	status.NonNegative("replicas", int64(s.Replicas))
 	status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
 	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))

@@ -27,16 +27,16 @@ func resourceQuotas() *registry.Kind {
 		Parts: declare.Parts(func(r *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Stored:  registry.StorageForm{Prefix: "resourcequotas"},
-		Default: declare.Do(defaultQuota),
-		Filled:  transcode.Rules(), // quantities need decoding
-		Create:  registry.Create{Validate: declare.Rules(quotaRules), Warnings: declare.Get(quotaWarnings)},
+		Stored:         registry.StorageForm{Prefix: "resourcequotas"},
+		Default:        declare.Adapt(defaultQuota),
+		DefaultedRules: transcode.Rules(), // quantities need decoding
+		Create:         registry.Create{Validate: declare.AdaptValidation(quotaRules), Warnings: declare.AdaptResult(quotaWarnings)},
 		Update: registry.Update{
-			Validate: declare.Changes(func(at validate.At, q, old *corev1.ResourceQuota) {
-				quotaRules(at, q)
-				quotaChanges(at, q, old)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, q, old *corev1.ResourceQuota) {
+				quotaRules(fldPath, q)
+				quotaChanges(fldPath, q, old)
 			}),
-			Warnings: declare.GetChange(func(_, _ *corev1.ResourceQuota) []string { return nil }),
+			Warnings: declare.AdaptUpdateResult(func(_, _ *corev1.ResourceQuota) []string { return nil }),
 		},
 		Delete: registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -47,7 +47,7 @@ func resourceQuotas() *registry.Kind {
 				func(q *corev1.ResourceQuota) string { return quotaText(q, true) }),
 			columns.Age(),
 		}},
-		Subresources: []registry.Subresource{declare.CheckedStatus("ResourceQuota", quotaStatusRules)},
+		Subresources: []registry.Subresource{declare.ValidatedStatus("ResourceQuota", quotaStatusRules)},
 	}
 }
 

@@ -22,13 +22,13 @@ func secrets() *registry.Kind {
 			Version: version, Resource: "secrets", Singular: "secret", Kind: "Secret",
 			Namespaced: true,
 		},
-		New:     declare.New[corev1.Secret],
-		NewList: declare.New[corev1.SecretList],
-		Stored:  registry.StorageForm{Prefix: "secrets"},
-		Default: declare.Do(defaultSecret),
-		Filled:  filledSecret,
-		Create:  registry.Create{Validate: declare.Get(validateSecret), Warnings: declare.Get(secretWarnings)},
-		Update:  registry.Update{Order: registry.Order{registry.MetaChange, registry.Rules, registry.Meta}, Validate: declare.GetChange(validateSecretUpdate)},
+		New:            declare.New[corev1.Secret],
+		NewList:        declare.New[corev1.SecretList],
+		Stored:         registry.StorageForm{Prefix: "secrets"},
+		Default:        declare.Adapt(defaultSecret),
+		DefaultedRules: secretDefaultedRules,
+		Create:         registry.Create{Validate: declare.AdaptResult(validateSecret), Warnings: declare.AdaptResult(secretWarnings)},
+		Update:         registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.UpdateRules, registry.MetaRules}, Validate: declare.AdaptUpdateResult(validateSecretUpdate)},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "type"}},
 			Columns: []registry.Column{
@@ -82,8 +82,8 @@ func validateSecretType(s *corev1.Secret, path *field.Path) field.ErrorList {
 	case corev1.SecretTypeServiceAccountToken:
 		// A controller adds the other data, such as the token, later.
 		if s.Annotations[corev1.ServiceAccountNameKey] == "" {
-			at := field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey)
-			errs = append(errs, field.Required(at, ""))
+			fldPath := field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey)
+			errs = append(errs, field.Required(fldPath, ""))
 		}
 	case corev1.SecretTypeDockercfg:
 		errs = append(errs, validateJSONKey(s, path, corev1.DockerConfigKey)...)

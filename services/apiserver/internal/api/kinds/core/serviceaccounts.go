@@ -20,11 +20,11 @@ func serviceAccounts() *registry.Kind {
 		New:     declare.New[corev1.ServiceAccount],
 		NewList: declare.New[corev1.ServiceAccountList],
 		Stored:  registry.StorageForm{Prefix: "serviceaccounts"},
-		Create:  registry.Create{Prepare: declare.Do(trimSecretReferences), Warnings: declare.Get(serviceAccountWarnings)},
+		Create:  registry.Create{Prepare: declare.Adapt(trimSecretReferences), Warnings: declare.AdaptResult(serviceAccountWarnings)},
 		Update: registry.Update{
-			Order:   registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
-			Prepare: declare.Change(func(a, _ *corev1.ServiceAccount) { trimSecretReferences(a) }),
-			Warnings: declare.GetChange(func(a, old *corev1.ServiceAccount) []string {
+			Order:   registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
+			Prepare: declare.AdaptUpdate(func(a, _ *corev1.ServiceAccount) { trimSecretReferences(a) }),
+			Warnings: declare.AdaptUpdateResult(func(a, old *corev1.ServiceAccount) []string {
 				if _, had := old.Annotations[enforceMountableSecrets]; had {
 					return nil
 				}

@@ -27,34 +27,34 @@ func headless(s *corev1.ServiceSpec) bool {
 }
 
 // serviceRules validates a service, which may still lack allocated values.
-func serviceRules(at validate.At, s *corev1.Service, distributions []string) {
+func serviceRules(fldPath validate.Path, s *corev1.Service, distributions []string) {
 	hints, hasHints := s.Annotations[topologyHintsAnnotation]
 	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
-		at.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
+		fldPath.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
 			"must match annotations["+topologyHintsAnnotation+"] when both are specified")
 	}
-	spec, in := &s.Spec, at.Child("spec")
+	spec, in := &s.Spec, fldPath.Child("spec")
 	if len(spec.Ports) == 0 && !headless(spec) && spec.Type != corev1.ServiceTypeExternalName {
 		in.Required("ports", "")
 	}
 	serviceTypeRules(in, spec)
 	names := validate.Set[string]{}
-	validate.Each(in, "ports", spec.Ports, func(at validate.At, p *corev1.ServicePort) {
-		servicePortRules(at, p, len(spec.Ports) > 1, names)
+	validate.Each(in, "ports", spec.Ports, func(fldPath validate.Path, p *corev1.ServicePort) {
+		servicePortRules(fldPath, p, len(spec.Ports) > 1, names)
 	})
 	in.Labels("selector", spec.Selector)
 	validate.RequiredOneOf(in, "sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	affinityRules(in, spec)
-	at.Add(ValidateClusterIPs(s)...)
-	validate.Each(in, "externalIPs", spec.ExternalIPs, func(at validate.At, ip *string) {
-		if at.IP("", *ip) {
-			at.OrdinaryIP("", *ip)
+	fldPath.Add(ValidateClusterIPs(s)...)
+	validate.Each(in, "externalIPs", spec.ExternalIPs, func(fldPath validate.Path, ip *string) {
+		if fldPath.IP("", *ip) {
+			fldPath.NonSpecialIP("", *ip)
 		}
 	})
 	validate.RequiredOneOf(in, "type", spec.Type,
 		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
 	uniquePortRules(in, spec)
-	sourceRangeRules(at, s)
+	sourceRangeRules(fldPath, s)
 	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
 	in.Absent("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !balanced, forLoadBalancers)
 	loadBalancerClassRules(in, spec)
@@ -62,91 +62,91 @@ func serviceRules(at validate.At, s *corev1.Service, distributions []string) {
 }
 
 // serviceTypeRules validates the addresses and names that each type may have.
-func serviceTypeRules(at validate.At, s *corev1.ServiceSpec) {
+func serviceTypeRules(fldPath validate.Path, s *corev1.ServiceSpec) {
 	switch s.Type {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
 		if headless(s) {
-			at.Index("clusterIPs", 0).Invalid("", s.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", s.Type))
+			fldPath.Index("clusterIPs", 0).Invalid("", s.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", s.Type))
 		}
 	case corev1.ServiceTypeExternalName:
-		at.Absent("clusterIPs", len(s.ClusterIPs) > 0, notForExternalName)
-		at.Absent("ipFamilies", len(s.IPFamilies) > 0, notForExternalName)
-		at.Absent("ipFamilyPolicy", s.IPFamilyPolicy != nil, notForExternalName)
-		at.RequiredText("externalName", strings.TrimSuffix(s.ExternalName, "."), validate.DNSSubdomain)
+		fldPath.Absent("clusterIPs", len(s.ClusterIPs) > 0, notForExternalName)
+		fldPath.Absent("ipFamilies", len(s.IPFamilies) > 0, notForExternalName)
+		fldPath.Absent("ipFamilyPolicy", s.IPFamilyPolicy != nil, notForExternalName)
+		fldPath.RequiredText("externalName", strings.TrimSuffix(s.ExternalName, "."), validate.DNSSubdomain)
 	}
 }
 
-func servicePortRules(at validate.At, p *corev1.ServicePort, named bool, names validate.Set[string]) {
+func servicePortRules(fldPath validate.Path, p *corev1.ServicePort, named bool, names validate.Set[string]) {
 	if p.Name != "" {
-		at.Text("name", p.Name, validate.DNSLabel)
-		validate.Unique(at, "name", p.Name, names)
+		fldPath.Text("name", p.Name, validate.DNSLabel)
+		validate.Unique(fldPath, "name", p.Name, names)
 	} else {
-		at.Present("name", !named)
+		fldPath.Present("name", !named)
 	}
-	at.Port("port", p.Port)
-	podspec.Protocol(at, p.Protocol)
-	at.PortOrName("targetPort", p.TargetPort)
+	fldPath.Port("port", p.Port)
+	podspec.Protocol(fldPath, p.Protocol)
+	fldPath.PortOrName("targetPort", p.TargetPort)
 	if p.AppProtocol != nil {
-		at.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
+		fldPath.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
 	}
 }
 
-func affinityRules(at validate.At, s *corev1.ServiceSpec) {
+func affinityRules(fldPath validate.Path, s *corev1.ServiceSpec) {
 	config := s.SessionAffinityConfig
 	if s.SessionAffinity != corev1.ServiceAffinityClientIP {
-		at.Absent("sessionAffinityConfig", s.SessionAffinity == corev1.ServiceAffinityNone && config != nil,
+		fldPath.Absent("sessionAffinityConfig", s.SessionAffinity == corev1.ServiceAffinityNone && config != nil,
 			"must not be set when session affinity is None")
 		return
 	}
 	const detail = "when session affinity type is ClientIP"
 	switch {
 	case config == nil:
-		at.Required("sessionAffinityConfig", detail)
+		fldPath.Required("sessionAffinityConfig", detail)
 	case config.ClientIP == nil:
-		at.Child("sessionAffinityConfig").Required("clientIP", detail)
+		fldPath.Child("sessionAffinityConfig").Required("clientIP", detail)
 	case config.ClientIP.TimeoutSeconds == nil:
-		at.Child("sessionAffinityConfig", "clientIP").Required("timeoutSeconds", detail)
+		fldPath.Child("sessionAffinityConfig", "clientIP").Required("timeoutSeconds", detail)
 	default:
 		if n := *config.ClientIP.TimeoutSeconds; n <= 0 || n > maxAffinityTimeout {
-			at.Child("sessionAffinityConfig", "clientIP").Invalid("timeoutSeconds", n,
+			fldPath.Child("sessionAffinityConfig", "clientIP").Invalid("timeoutSeconds", n,
 				fmt.Sprintf("must be greater than 0 and less than %d", maxAffinityTimeout))
 		}
 	}
 }
 
 // uniquePortRules rejects duplicate ports of one protocol.
-func uniquePortRules(at validate.At, s *corev1.ServiceSpec) {
+func uniquePortRules(fldPath validate.Path, s *corev1.ServiceSpec) {
 	type key struct {
 		protocol corev1.Protocol
 		number   int32
 	}
 	if s.Type == corev1.ServiceTypeClusterIP {
-		validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.ServicePort) {
-			at.Absent("nodePort", p.NodePort != 0, "may not be used when `type` is 'ClusterIP'")
+		validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *corev1.ServicePort) {
+			fldPath.Absent("nodePort", p.NodePort != 0, "may not be used when `type` is 'ClusterIP'")
 		})
 	}
 	nodePorts, ports := validate.Set[key]{}, validate.Set[key]{}
-	validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.ServicePort) {
+	validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *corev1.ServicePort) {
 		if p.NodePort != 0 && !nodePorts.Add(key{p.Protocol, p.NodePort}) {
-			at.Duplicate("nodePort", p.NodePort)
+			fldPath.Duplicate("nodePort", p.NodePort)
 		}
 	})
-	validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.ServicePort) {
+	validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *corev1.ServicePort) {
 		if !ports.Add(key{p.Protocol, p.Port}) {
-			at.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
+			fldPath.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
 		}
 	})
 }
 
 // sourceRangeRules validates the field or, without it, the annotation that preceded it. The name of
 // the field in errors is that of Kubernetes.
-func sourceRangeRules(at validate.At, s *corev1.Service) {
+func sourceRangeRules(fldPath validate.Path, s *corev1.Service) {
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
-		in := at.Child("spec")
+		in := fldPath.Child("spec")
 		in.Absent("LoadBalancerSourceRanges", !balanced, forLoadBalancers)
-		validate.Each(in, "LoadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges, func(at validate.At, r *string) {
-			at.CIDR("", strings.TrimSpace(*r))
+		validate.Each(in, "LoadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges, func(fldPath validate.Path, r *string) {
+			fldPath.CIDR("", strings.TrimSpace(*r))
 		})
 		return
 	}
@@ -154,7 +154,7 @@ func sourceRangeRules(at validate.At, s *corev1.Service) {
 	if !ok {
 		return
 	}
-	in := at.Child("metadata", "annotations").Key("", sourceRangesAnnotation)
+	in := fldPath.Child("metadata", "annotations").Key("", sourceRangesAnnotation)
 	in.Absent("", !balanced, forLoadBalancers)
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -165,69 +165,69 @@ func sourceRangeRules(at validate.At, s *corev1.Service) {
 	}
 }
 
-func loadBalancerClassRules(at validate.At, s *corev1.ServiceSpec) {
+func loadBalancerClassRules(fldPath validate.Path, s *corev1.ServiceSpec) {
 	if s.LoadBalancerClass == nil {
 		return
 	}
 	if s.Type != corev1.ServiceTypeLoadBalancer {
-		at.Forbidden("loadBalancerClass", forLoadBalancers)
+		fldPath.Forbidden("loadBalancerClass", forLoadBalancers)
 		return
 	}
-	at.Text("loadBalancerClass", *s.LoadBalancerClass, validate.QualifiedName)
+	fldPath.Text("loadBalancerClass", *s.LoadBalancerClass, validate.QualifiedName)
 }
 
 // trafficRules validates traffic policies. A missing health check port is allocated later.
-func trafficRules(at validate.At, s *corev1.ServiceSpec, distributions []string) {
+func trafficRules(fldPath validate.Path, s *corev1.ServiceSpec, distributions []string) {
 	if reachableOutside(s) {
-		validate.RequiredOneOf(at, "externalTrafficPolicy", s.ExternalTrafficPolicy,
+		validate.RequiredOneOf(fldPath, "externalTrafficPolicy", s.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	} else if s.ExternalTrafficPolicy != "" {
-		at.Invalid("externalTrafficPolicy", s.ExternalTrafficPolicy, "may only be set for externally-accessible services")
+		fldPath.Invalid("externalTrafficPolicy", s.ExternalTrafficPolicy, "may only be set for externally-accessible services")
 	}
 	switch port := s.HealthCheckNodePort; {
 	case port == 0:
 	case hasHealthCheckPort(s):
-		at.Port("healthCheckNodePort", port)
+		fldPath.Port("healthCheckNodePort", port)
 	default:
-		at.Invalid("healthCheckNodePort", port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
+		fldPath.Invalid("healthCheckNodePort", port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
 	}
-	at.Present("internalTrafficPolicy", s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
-	validate.OptionalOneOf(at, "internalTrafficPolicy", s.InternalTrafficPolicy,
+	fldPath.Present("internalTrafficPolicy", s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
+	validate.OptionalOneOf(fldPath, "internalTrafficPolicy", s.InternalTrafficPolicy,
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
-	validate.OptionalOneOf(at, "trafficDistribution", s.TrafficDistribution, distributions...)
+	validate.OptionalOneOf(fldPath, "trafficDistribution", s.TrafficDistribution, distributions...)
 }
 
 // serviceChanges rejects changes of allocated values, unless the new type does not use them.
-func serviceChanges(at validate.At, s, old *corev1.ServiceSpec) {
+func serviceChanges(fldPath validate.Path, s, old *corev1.ServiceSpec) {
 	if hasClusterIP(s) && hasClusterIP(old) {
 		if !headless(s) || !headless(old) {
-			addressChanges(at, s, old)
+			addressChanges(fldPath, s, old)
 		}
 		if !headless(s) && !headless(old) {
-			familyChanges(at, s, old)
+			familyChanges(fldPath, s, old)
 		}
 	}
 	balanced := s.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer
-	if balanced && !validate.Same(s.LoadBalancerClass, old.LoadBalancerClass) {
-		at.Invalid("loadBalancerClass", s.LoadBalancerClass, "may not change once set")
+	if balanced && !validate.SemanticEqual(s.LoadBalancerClass, old.LoadBalancerClass) {
+		fldPath.Invalid("loadBalancerClass", s.LoadBalancerClass, "may not change once set")
 	}
 	// Kubernetes reports the rules of the class twice for an update.
-	loadBalancerClassRules(at, s)
+	loadBalancerClassRules(fldPath, s)
 	if hasHealthCheckPort(s) && hasHealthCheckPort(old) && s.HealthCheckNodePort != old.HealthCheckNodePort {
-		at.Forbidden("healthCheckNodePort", "field is immutable")
+		fldPath.Forbidden("healthCheckNodePort", "field is immutable")
 	}
 }
 
 const setOnce = "may not change once set"
 
 // addressChanges allows adding and removing a second address.
-func addressChanges(at validate.At, s, old *corev1.ServiceSpec) {
+func addressChanges(fldPath validate.Path, s, old *corev1.ServiceSpec) {
 	now, before := s.ClusterIPs, old.ClusterIPs
-	first := at.Index("clusterIPs", 0)
+	first := fldPath.Index("clusterIPs", 0)
 	if len(now) == len(before) {
 		for i := range before {
 			if now[i] != before[i] {
-				at.Index("clusterIPs", i).Invalid("", now, setOnce)
+				fldPath.Index("clusterIPs", i).Invalid("", now, setOnce)
 			}
 		}
 		return
@@ -238,7 +238,7 @@ func addressChanges(at validate.At, s, old *corev1.ServiceSpec) {
 		first.Invalid("", now, setOnce)
 	}
 	if len(before) > len(now) && len(now) == 1 && !singleStack(s) {
-		at.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP")
+		fldPath.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP")
 	}
 }
 
@@ -247,9 +247,9 @@ func singleStack(s *corev1.ServiceSpec) bool {
 }
 
 // familyChanges allows adding and removing a second family.
-func familyChanges(at validate.At, s, old *corev1.ServiceSpec) {
+func familyChanges(fldPath validate.Path, s, old *corev1.ServiceSpec) {
 	now, before := s.IPFamilies, old.IPFamilies
-	first := at.Index("ipFamilies", 0)
+	first := fldPath.Index("ipFamilies", 0)
 	if len(now) == len(before) {
 		for i := range before {
 			if now[i] != before[i] {
@@ -265,36 +265,36 @@ func familyChanges(at validate.At, s, old *corev1.ServiceSpec) {
 		first.Invalid("", s.ClusterIPs, setOnce)
 	}
 	if len(now) < len(before) && len(now) == 1 && !singleStack(s) {
-		at.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily")
+		fldPath.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily")
 	}
 }
 
 // loadBalancerRules validates the ingress points of a load balancer. Services of other types have
 // none, unless anyType is set. needMode requires an ipMode for each ip.
-func loadBalancerRules(at validate.At, s *corev1.Service, anyType, needMode bool) {
+func loadBalancerRules(fldPath validate.Path, s *corev1.Service, anyType, needMode bool) {
 	points := s.Status.LoadBalancer.Ingress
 	if !anyType && s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(points) > 0 {
-		at.Forbidden("ingress", "may only be used when `spec.type` is 'LoadBalancer'")
+		fldPath.Forbidden("ingress", "may only be used when `spec.type` is 'LoadBalancer'")
 		return
 	}
-	validate.Each(at, "ingress", points, func(at validate.At, p *corev1.LoadBalancerIngress) {
+	validate.Each(fldPath, "ingress", points, func(fldPath validate.Path, p *corev1.LoadBalancerIngress) {
 		if p.IP != "" {
-			at.IP("ip", p.IP)
+			fldPath.IP("ip", p.IP)
 		}
 		switch {
 		case p.IPMode == nil:
 			if p.IP != "" && needMode {
-				at.Required("ipMode", "must be specified when `ip` is set")
+				fldPath.Required("ipMode", "must be specified when `ip` is set")
 			}
 		case p.IP == "":
-			at.Forbidden("ipMode", "may not be specified when `ip` is not set")
+			fldPath.Forbidden("ipMode", "may not be specified when `ip` is not set")
 		default:
-			validate.OneOf(at, "ipMode", *p.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
+			validate.OneOf(fldPath, "ipMode", *p.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
 		}
 		if p.Hostname != "" {
-			at.Text("hostname", p.Hostname, validate.DNSSubdomain)
+			fldPath.Text("hostname", p.Hostname, validate.DNSSubdomain)
 			if netutils.ParseIPSloppy(p.Hostname) != nil {
-				at.Invalid("hostname", p.Hostname, "must be a DNS name, not an IP address")
+				fldPath.Invalid("hostname", p.Hostname, "must be a DNS name, not an IP address")
 			}
 		}
 	})

@@ -19,10 +19,10 @@ import (
 )
 
 func services(settings registry.Settings) *registry.Kind {
-	anyType := settings.On(features.AllowServiceLBStatusOnNonLB)
-	ipMode := settings.On(features.LoadBalancerIPMode)
+	anyType := settings.Enabled(features.AllowServiceLBStatusOnNonLB)
+	ipMode := settings.Enabled(features.LoadBalancerIPMode)
 	distributions := []string{corev1.ServiceTrafficDistributionPreferClose}
-	if settings.On(features.PreferSameTrafficDistribution) {
+	if settings.Enabled(features.PreferSameTrafficDistribution) {
 		distributions = append(distributions, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
 	}
 	return &registry.Kind{
@@ -31,24 +31,24 @@ func services(settings registry.Settings) *registry.Kind {
 			ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true,
 			ValidateName: meta.DNS1035Label,
 		},
-		New:     declare.New[corev1.Service],
-		NewList: declare.New[corev1.ServiceList],
-		Parts:   declare.Parts(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
-		Stored:  registry.StorageForm{Prefix: "services/specs"},
-		Default: declare.Do(func(s *corev1.Service) { defaultService(s, ipMode) }),
-		Read:    declare.Do(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
-		Filled:  filledService,
+		New:            declare.New[corev1.Service],
+		NewList:        declare.New[corev1.ServiceList],
+		Parts:          declare.Parts(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
+		Stored:         registry.StorageForm{Prefix: "services/specs"},
+		Default:        declare.Adapt(func(s *corev1.Service) { defaultService(s, ipMode) }),
+		AfterDecode:    declare.Adapt(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
+		DefaultedRules: serviceDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, s *corev1.Service) { serviceRules(at, s, distributions) }),
-			Warnings: declare.Get(serviceWarnings),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, s *corev1.Service) { serviceRules(fldPath, s, distributions) }),
+			Warnings: declare.AdaptResult(serviceWarnings),
 		},
 		Update: registry.Update{
-			Order:   registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
-			Creates: true,
-			Prepare: declare.Change(dropOfOtherType),
-			Validate: declare.Changes(func(at validate.At, s, old *corev1.Service) {
-				serviceChanges(at.Child("spec"), &s.Spec, &old.Spec)
-				serviceRules(at, s, distributions)
+			Order:               registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
+			AllowCreateOnUpdate: true,
+			Prepare:             declare.AdaptUpdate(dropOfOtherType),
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, s, old *corev1.Service) {
+				serviceChanges(fldPath.Child("spec"), &s.Spec, &old.Spec)
+				serviceRules(fldPath, s, distributions)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
@@ -61,18 +61,18 @@ func services(settings registry.Settings) *registry.Kind {
 		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(),
+				Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(),
 				GVK: own("ServiceProxyOptions"),
 				New: declare.New[corev1.ServiceProxyOptions],
 			},
-			declare.Warning(declare.CheckedView("status", "Service", func(s, old *corev1.Service) {
+			declare.WithWarnings(declare.ValidatedView("status", "Service", func(s, old *corev1.Service) {
 				s.Spec = old.Spec
 				if !ipMode && !usesIPMode(old) {
 					dropIPModes(s)
 				}
 			},
-				func(at validate.At, s, _ *corev1.Service) {
-					loadBalancerRules(at.Child("status", "loadBalancer"), s, anyType, ipMode)
+				func(fldPath validate.Path, s, _ *corev1.Service) {
+					loadBalancerRules(fldPath.Child("status", "loadBalancer"), s, anyType, ipMode)
 				}), serviceStatusWarnings),
 		},
 	}
@@ -84,11 +84,11 @@ const affinityTimeout = 3 * 60 * 60
 // defaultService sets the fields that a client omitted. ipMode is the gate LoadBalancerIPMode.
 func defaultService(s *corev1.Service, ipMode bool) {
 	spec := &s.Spec
-	declare.Fill(&spec.Type, corev1.ServiceTypeClusterIP)
+	declare.SetDefault(&spec.Type, corev1.ServiceTypeClusterIP)
 	defaultAffinity(spec)
 	for i := range spec.Ports {
 		p := &spec.Ports[i]
-		declare.Fill(&p.Protocol, corev1.ProtocolTCP)
+		declare.SetDefault(&p.Protocol, corev1.ProtocolTCP)
 		if p.TargetPort == intstr.FromInt32(0) || p.TargetPort == intstr.FromString("") {
 			p.TargetPort = intstr.FromInt32(p.Port)
 		}
@@ -97,21 +97,21 @@ func defaultService(s *corev1.Service, ipMode bool) {
 	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
 	outside := balanced || spec.Type == corev1.ServiceTypeNodePort
 	if outside || clusterIP {
-		declare.FillPtr(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
+		declare.SetDefaultPtr(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	}
 	if outside || clusterIP && len(spec.ExternalIPs) > 0 {
-		declare.Fill(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
+		declare.SetDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
 	if !balanced {
 		return
 	}
-	declare.FillPtr(&spec.AllocateLoadBalancerNodePorts, true)
+	declare.SetDefaultPtr(&spec.AllocateLoadBalancerNodePorts, true)
 	if !ipMode {
 		return
 	}
 	for i := range s.Status.LoadBalancer.Ingress {
 		if point := &s.Status.LoadBalancer.Ingress[i]; point.IP != "" {
-			declare.FillPtr(&point.IPMode, corev1.LoadBalancerIPModeVIP)
+			declare.SetDefaultPtr(&point.IPMode, corev1.LoadBalancerIPModeVIP)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func readService(s *corev1.Service, primary corev1.IPFamily) {
 // defaultAffinity sets affinity defaults, and clears the configuration of services without
 // affinity.
 func defaultAffinity(s *corev1.ServiceSpec) {
-	declare.Fill(&s.SessionAffinity, corev1.ServiceAffinityNone)
+	declare.SetDefault(&s.SessionAffinity, corev1.ServiceAffinityNone)
 	switch s.SessionAffinity {
 	case corev1.ServiceAffinityNone:
 		s.SessionAffinityConfig = nil

@@ -17,7 +17,7 @@ import (
 
 func endpointSlices(settings registry.Settings) *registry.Kind {
 	dropHints := dropNodeHints
-	if settings.On(features.PreferSameTrafficDistribution) {
+	if settings.Enabled(features.PreferSameTrafficDistribution) {
 		dropHints = func(_, _ *discoveryv1.EndpointSlice) {}
 	}
 	// Like Kubernetes, the columns use the v1beta1 field descriptions.
@@ -27,41 +27,41 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 			Group: group, Version: version, Resource: "endpointslices", Singular: "endpointslice", Kind: "EndpointSlice",
 			Namespaced: true,
 		},
-		New:     declare.New[discoveryv1.EndpointSlice],
-		NewList: declare.New[discoveryv1.EndpointSliceList],
-		Parts:   registry.Parts{SpecChanged: declare.GetChange(sliceChanged)},
-		Stored:  registry.StorageForm{Prefix: "endpointslices"},
-		Default: declare.Do(defaultSlice),
-		Filled:  transcode.Rules(transcode.Filled[discoveryv1.EndpointPort]("name", "protocol")),
+		New:            declare.New[discoveryv1.EndpointSlice],
+		NewList:        declare.New[discoveryv1.EndpointSliceList],
+		Parts:          registry.Parts{SpecChanged: declare.AdaptUpdateResult(sliceChanged)},
+		Stored:         registry.StorageForm{Prefix: "endpointslices"},
+		Default:        declare.Adapt(defaultSlice),
+		DefaultedRules: transcode.Rules(transcode.FieldsSet[discoveryv1.EndpointPort]("name", "protocol")),
 		Create: registry.Create{
-			Prepare: declare.Do(func(s *discoveryv1.EndpointSlice) {
+			Prepare: declare.Adapt(func(s *discoveryv1.EndpointSlice) {
 				dropTopology(s)
 				dropHints(s, nil)
 			}),
-			Validate: declare.Rules(func(at validate.At, s *discoveryv1.EndpointSlice) { sliceRules(at, s, nil) }),
-			Warnings: declare.Get(sliceWarnings),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, s *discoveryv1.EndpointSlice) { sliceRules(fldPath, s, nil) }),
+			Warnings: declare.AdaptResult(sliceWarnings),
 		},
 		Update: registry.Update{
-			Order: registry.Order{registry.Meta, registry.Rules},
+			Order: registry.Order{registry.MetaRules, registry.UpdateRules},
 			// Generation sets the generation 1 at creation, and increments it if SpecChanged reports a
 			// change of the stored object. Prepare covers changes that it drops again.
 			Generation: true,
 			// As in Kubernetes, only a create warns about FQDN addresses: the address type is
 			// immutable, so an update cannot fix it.
 			Warnings: func(obj, _ registry.Object) []string { return addressWarnings(obj.(*discoveryv1.EndpointSlice)) },
-			Prepare: declare.Change(func(s, old *discoveryv1.EndpointSlice) {
+			Prepare: declare.AdaptUpdate(func(s, old *discoveryv1.EndpointSlice) {
 				// As in Kubernetes, a change increments the generation even if the lines below drop it.
 				if sliceChanged(s, old) {
 					s.SetGeneration(old.Generation + 1)
 				}
 				dropHints(s, old)
-				if !validate.Same(s.Endpoints, old.Endpoints) {
+				if !validate.SemanticEqual(s.Endpoints, old.Endpoints) {
 					dropTopology(s)
 				}
 			}),
-			Validate: declare.Changes(func(at validate.At, s, old *discoveryv1.EndpointSlice) {
-				sliceRules(at, s, old)
-				at.Immutable("addressType", s.AddressType, old.AddressType)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, s, old *discoveryv1.EndpointSlice) {
+				sliceRules(fldPath, s, old)
+				fldPath.Immutable("addressType", s.AddressType, old.AddressType)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -77,13 +77,13 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 // sliceChanged reports whether any field outside the metadata differs, or the labels. The labels
 // count because they name the service of a slice.
 func sliceChanged(s, old *discoveryv1.EndpointSlice) bool {
-	return !validate.Same(s.Labels, old.Labels) || s.AddressType != old.AddressType || !validate.Same(s.Ports, old.Ports) || !validate.Same(s.Endpoints, old.Endpoints)
+	return !validate.SemanticEqual(s.Labels, old.Labels) || s.AddressType != old.AddressType || !validate.SemanticEqual(s.Ports, old.Ports) || !validate.SemanticEqual(s.Endpoints, old.Endpoints)
 }
 
 func defaultSlice(s *discoveryv1.EndpointSlice) {
 	for i := range s.Ports {
-		declare.FillPtr(&s.Ports[i].Name, "")
-		declare.FillPtr(&s.Ports[i].Protocol, corev1.ProtocolTCP)
+		declare.SetDefaultPtr(&s.Ports[i].Name, "")
+		declare.SetDefaultPtr(&s.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
 }
 

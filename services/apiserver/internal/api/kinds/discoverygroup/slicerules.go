@@ -24,77 +24,77 @@ const (
 
 // sliceRules validates a slice. old is nil at creation. An update that leaves the endpoints
 // unchanged does not validate them, because older versions accepted more.
-func sliceRules(at validate.At, s, old *discoveryv1.EndpointSlice) {
-	validate.RequiredOneOf(at, "addressType", s.AddressType,
+func sliceRules(fldPath validate.Path, s, old *discoveryv1.EndpointSlice) {
+	validate.RequiredOneOf(fldPath, "addressType", s.AddressType,
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
-	validate.MaxItems(at, "ports", s.Ports, mostPorts)
+	validate.MaxItems(fldPath, "ports", s.Ports, mostPorts)
 	if len(s.Ports) <= mostPorts {
 		names := validate.Set[string]{}
-		validate.Each(at, "ports", s.Ports, func(at validate.At, p *discoveryv1.EndpointPort) { slicePortRules(at, p, names) })
+		validate.Each(fldPath, "ports", s.Ports, func(fldPath validate.Path, p *discoveryv1.EndpointPort) { slicePortRules(fldPath, p, names) })
 	}
-	errs := validate.CheckAt(at.Path(), func(at validate.At) { endpointRules(at, s) })
+	errs := validate.CheckAt(fldPath.FieldPath(), func(fldPath validate.Path) { endpointRules(fldPath, s) })
 	if len(errs) > 0 && old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
 		return
 	}
-	at.Add(errs...)
+	fldPath.Add(errs...)
 }
 
-func endpointRules(at validate.At, s *discoveryv1.EndpointSlice) {
-	validate.MaxItems(at, "endpoints", s.Endpoints, mostEndpoints)
+func endpointRules(fldPath validate.Path, s *discoveryv1.EndpointSlice) {
+	validate.MaxItems(fldPath, "endpoints", s.Endpoints, mostEndpoints)
 	if len(s.Endpoints) > mostEndpoints {
 		return
 	}
-	validate.Each(at, "endpoints", s.Endpoints, func(at validate.At, e *discoveryv1.Endpoint) {
-		addressRules(at, e.Addresses, s.AddressType)
+	validate.Each(fldPath, "endpoints", s.Endpoints, func(fldPath validate.Path, e *discoveryv1.Endpoint) {
+		addressRules(fldPath, e.Addresses, s.AddressType)
 		if e.NodeName != nil {
-			at.Text("nodeName", *e.NodeName, validate.DNSSubdomain)
+			fldPath.Text("nodeName", *e.NodeName, validate.DNSSubdomain)
 		}
 		if len(e.DeprecatedTopology) > mostLabels {
-			at.Add(field.TooMany(at.Child("deprecatedTopology").Path(), len(e.DeprecatedTopology), mostLabels))
+			fldPath.Add(field.TooMany(fldPath.Child("deprecatedTopology").FieldPath(), len(e.DeprecatedTopology), mostLabels))
 		}
-		at.Labels("deprecatedTopology", e.DeprecatedTopology)
+		fldPath.Labels("deprecatedTopology", e.DeprecatedTopology)
 		if e.Hostname != nil {
-			at.Text("hostname", *e.Hostname, validate.DNSLabel)
+			fldPath.Text("hostname", *e.Hostname, validate.DNSLabel)
 		}
-		validate.Optional(at, "hints", e.Hints, hintRules)
+		validate.Optional(fldPath, "hints", e.Hints, hintRules)
 	})
 }
 
-func slicePortRules(at validate.At, p *discoveryv1.EndpointPort, names validate.Set[string]) {
+func slicePortRules(fldPath validate.Path, p *discoveryv1.EndpointPort, names validate.Set[string]) {
 	if p.Name != nil {
-		at.OptionalText("name", *p.Name, validate.DNSLabel)
-		validate.Unique(at, "name", *p.Name, names)
+		fldPath.OptionalText("name", *p.Name, validate.DNSLabel)
+		validate.Unique(fldPath, "name", *p.Name, names)
 	}
-	at.Present("protocol", p.Protocol != nil)
-	validate.OptionalOneOf(at, "protocol", p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+	fldPath.Present("protocol", p.Protocol != nil)
+	validate.OptionalOneOf(fldPath, "protocol", p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 	if p.AppProtocol != nil {
-		at.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
+		fldPath.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
 	}
 }
 
 // addressRules validates the addresses of an endpoint. IPv4 addresses may have leading zeros, as
 // before strict parsing. IPv6 addresses must be canonical.
-func addressRules(at validate.At, addresses []string, kind discoveryv1.AddressType) {
+func addressRules(fldPath validate.Path, addresses []string, kind discoveryv1.AddressType) {
 	if len(addresses) == 0 {
-		at.Required("addresses", "must contain at least 1 address")
+		fldPath.Required("addresses", "must contain at least 1 address")
 		return
 	}
-	validate.MaxItems(at, "addresses", addresses, mostAddresses)
+	validate.MaxItems(fldPath, "addresses", addresses, mostAddresses)
 	if len(addresses) > mostAddresses {
 		return
 	}
-	ip := func(place validate.At, address string, rule func(name, value string), is func(string) bool, detail string) {
-		before := at.Found()
+	ip := func(place validate.Path, address string, rule func(name, value string), is func(string) bool, detail string) {
+		before := fldPath.ErrorCount()
 		rule("", address)
-		if at.Found() > before {
+		if fldPath.ErrorCount() > before {
 			return
 		}
 		if !is(address) {
-			at.Invalid("addresses", address, detail)
+			fldPath.Invalid("addresses", address, detail)
 		}
-		place.OrdinaryIP("", address)
+		place.NonSpecialIP("", address)
 	}
-	validate.Each(at, "addresses", addresses, func(place validate.At, address *string) {
+	validate.Each(fldPath, "addresses", addresses, func(place validate.Path, address *string) {
 		switch kind {
 		case discoveryv1.AddressTypeIPv4:
 			legacy := func(name, value string) { place.IP(name, value) }
@@ -102,26 +102,26 @@ func addressRules(at validate.At, addresses []string, kind discoveryv1.AddressTy
 		case discoveryv1.AddressTypeIPv6:
 			ip(place, *address, place.CanonicalIP, netutils.IsIPv6String, "must be an IPv6 address")
 		case discoveryv1.AddressTypeFQDN:
-			place.Add(validation.IsFullyQualifiedDomainName(place.Path(), *address)...)
+			place.Add(validation.IsFullyQualifiedDomainName(place.FieldPath(), *address)...)
 		}
 	})
 }
 
-func hintRules(at validate.At, h *discoveryv1.EndpointHints) {
-	validate.MaxItems(at, "forZones", h.ForZones, mostHints)
+func hintRules(fldPath validate.Path, h *discoveryv1.EndpointHints) {
+	validate.MaxItems(fldPath, "forZones", h.ForZones, mostHints)
 	if len(h.ForZones) <= mostHints {
 		zones := validate.Set[string]{}
-		validate.Each(at, "forZones", h.ForZones, func(at validate.At, z *discoveryv1.ForZone) {
-			validate.Unique(at, "name", z.Name, zones)
-			at.Text("name", z.Name, validate.LabelValue)
+		validate.Each(fldPath, "forZones", h.ForZones, func(fldPath validate.Path, z *discoveryv1.ForZone) {
+			validate.Unique(fldPath, "name", z.Name, zones)
+			fldPath.Text("name", z.Name, validate.LabelValue)
 		})
 	}
-	validate.MaxItems(at, "forNodes", h.ForNodes, mostHints)
+	validate.MaxItems(fldPath, "forNodes", h.ForNodes, mostHints)
 	if len(h.ForNodes) <= mostHints {
 		nodes := validate.Set[string]{}
-		validate.Each(at, "forNodes", h.ForNodes, func(at validate.At, n *discoveryv1.ForNode) {
-			validate.Unique(at, "name", n.Name, nodes)
-			at.Text("name", n.Name, validate.DNSSubdomain)
+		validate.Each(fldPath, "forNodes", h.ForNodes, func(fldPath validate.Path, n *discoveryv1.ForNode) {
+			validate.Unique(fldPath, "name", n.Name, nodes)
+			fldPath.Text("name", n.Name, validate.DNSSubdomain)
 		})
 	}
 }

@@ -35,10 +35,10 @@ func TestConversionsAreInverse(t *testing.T) {
 		served, stored := &eventsv1.Event{}, &corev1.Event{}
 		filler(seed).Fill(served)
 		filler(seed).Fill(stored)
-		if got := convert[*eventsv1.Event](t, k.Stored.From, convert[*corev1.Event](t, k.Stored.To, served)); !equality.Semantic.DeepEqual(got, served) {
+		if got := convert[*eventsv1.Event](t, k.Stored.FromStored, convert[*corev1.Event](t, k.Stored.ToStored, served)); !equality.Semantic.DeepEqual(got, served) {
 			t.Fatalf("seed %d: want\n%+v\ngot\n%+v", seed, served, got)
 		}
-		if got := convert[*corev1.Event](t, k.Stored.To, convert[*eventsv1.Event](t, k.Stored.From, stored)); !equality.Semantic.DeepEqual(got, stored) {
+		if got := convert[*corev1.Event](t, k.Stored.ToStored, convert[*eventsv1.Event](t, k.Stored.FromStored, stored)); !equality.Semantic.DeepEqual(got, stored) {
 			t.Fatalf("seed %d: want\n%+v\ngot\n%+v", seed, stored, got)
 		}
 	}
@@ -65,7 +65,7 @@ func TestFields(t *testing.T) {
 		Message: "n", Type: "t", Source: corev1.EventSource{Component: "c", Host: "h"},
 		FirstTimestamp: first, LastTimestamp: last, Count: 9,
 	}
-	if got := convert[*corev1.Event](t, event().Stored.To, served); !equality.Semantic.DeepEqual(got, want) {
+	if got := convert[*corev1.Event](t, event().Stored.ToStored, served); !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got stored form\n%+v, want\n%+v", got, want)
 	}
 }

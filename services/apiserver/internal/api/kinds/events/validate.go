@@ -55,7 +55,7 @@ func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
 	}
 	fixedStruct := func(name string, is, was any) {
 		if !semantic.Equal(is, was) {
-			errs = append(errs, field.Invalid(field.NewPath(name), rules.Internal(is), validation.FieldImmutableErrorMsg))
+			errs = append(errs, field.Invalid(field.NewPath(name), rules.InternalValue(is), validation.FieldImmutableErrorMsg))
 		}
 	}
 	fixedStruct("involvedObject", e.InvolvedObject, old.InvolvedObject)

@@ -22,8 +22,8 @@ func Kinds() []*registry.Kind {
 	return []*registry.Kind{
 		flowSchemas(),
 		priorityLevelConfigurations(),
-		declare.Also(beta3, flowSchemas()),
-		declare.Also(beta3, betaPriorityLevelConfigurations()),
+		declare.AdditionalVersion(beta3, flowSchemas()),
+		declare.AdditionalVersion(beta3, betaPriorityLevelConfigurations()),
 	}
 }
 

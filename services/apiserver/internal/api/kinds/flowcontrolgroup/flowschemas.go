@@ -21,21 +21,21 @@ func flowSchemas() *registry.Kind {
 			return &f.Spec, &f.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "flowschemas"},
-		Default: declare.Do(func(s *flowcontrolv1.FlowSchema) {
-			declare.Fill(&s.Spec.MatchingPrecedence, defaultPrecedence)
+		Default: declare.Adapt(func(s *flowcontrolv1.FlowSchema) {
+			declare.SetDefault(&s.Spec.MatchingPrecedence, defaultPrecedence)
 		}),
-		Filled: transcode.Rules(transcode.Filled[flowcontrolv1.FlowSchemaSpec]("matchingPrecedence")),
-		Create: registry.Create{Validate: declare.Rules(flowSchemaRules)},
-		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, Validate: declare.Changes(func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(at, s) })},
+		DefaultedRules: transcode.Rules(transcode.FieldsSet[flowcontrolv1.FlowSchemaSpec]("matchingPrecedence")),
+		Create:         registry.Create{Validate: declare.AdaptValidation(flowSchemaRules)},
+		Update:         registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(fldPath, s) })},
 		Presentation: registry.Presentation{
 			Columns:  flowSchemaColumns(),
-			RowOrder: declare.Get(func(s *flowcontrolv1.FlowSchema) int { return int(s.Spec.MatchingPrecedence) }),
+			RowOrder: declare.AdaptResult(func(s *flowcontrolv1.FlowSchema) int { return int(s.Spec.MatchingPrecedence) }),
 		},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.CheckedView("status", "FlowSchema", func(s, old *flowcontrolv1.FlowSchema) {
+			declare.WithResetFields(declare.ValidatedView("status", "FlowSchema", func(s, old *flowcontrolv1.FlowSchema) {
 				s.Spec = old.Spec
 				keepAllMeta(&s.ObjectMeta, &old.ObjectMeta)
-			}, func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaStatusRules(at, s) }), "spec", "metadata"),
+			}, func(fldPath validate.Path, s, _ *flowcontrolv1.FlowSchema) { flowSchemaStatusRules(fldPath, s) }), "spec", "metadata"),
 		},
 	}
 }

@@ -17,8 +17,8 @@ const (
 	hashBits = 60
 )
 
-func priorityLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfiguration) {
-	spec := at.Child("spec")
+func priorityLevelRules(fldPath validate.Path, l *flowcontrolv1.PriorityLevelConfiguration) {
+	spec := fldPath.Child("spec")
 	const exempt, limited = flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited
 	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (l.Spec.Type == exempt) {
 		spec.Invalid("type", l.Spec.Type, "type must be 'Exempt' if and only if name is 'exempt'")
@@ -26,24 +26,24 @@ func priorityLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfigurat
 	switch l.Spec.Type {
 	case exempt:
 		spec.Absent("limited", l.Spec.Limited != nil, "must be nil if the type is not Limited")
-		validate.Optional(spec, "exempt", l.Spec.Exempt, func(at validate.At, e *flowcontrolv1.ExemptPriorityLevelConfiguration) {
-			shareRules(at, e.NominalConcurrencyShares)
-			lendableRules(at, e.LendablePercent)
+		validate.Optional(spec, "exempt", l.Spec.Exempt, func(fldPath validate.Path, e *flowcontrolv1.ExemptPriorityLevelConfiguration) {
+			shareRules(fldPath, e.NominalConcurrencyShares)
+			lendableRules(fldPath, e.LendablePercent)
 		})
 	case limited:
 		spec.Absent("exempt", l.Spec.Exempt != nil, "must be nil if the type is Limited")
-		spec.Needs("limited", l.Spec.Limited != nil, "must not be empty when type is Limited")
+		spec.PresentWithDetail("limited", l.Spec.Limited != nil, "must not be empty when type is Limited")
 		validate.Optional(spec, "limited", l.Spec.Limited, limitedRules)
 	default:
 		validate.OneOf(spec, "type", l.Spec.Type, exempt, limited)
 	}
-	mandatoryLevelRules(at, l)
-	priorityLevelStatusRules(at, l)
+	mandatoryLevelRules(fldPath, l)
+	priorityLevelStatusRules(fldPath, l)
 }
 
 // mandatoryLevelRules rejects changes of mandatory levels. The administrator may change the shares
 // of the exempt one.
-func mandatoryLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfiguration) {
+func mandatoryLevelRules(fldPath validate.Path, l *flowcontrolv1.PriorityLevelConfiguration) {
 	fixed := mandatoryLevel(l.Name)
 	if fixed == nil {
 		return
@@ -53,66 +53,66 @@ func mandatoryLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfigura
 		fixed.Exempt = l.Spec.Exempt
 		but = " except the 'spec.exempt' field"
 	}
-	if !validate.Same(&l.Spec, fixed) {
-		at.Invalid("spec", l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))
+	if !validate.SemanticEqual(&l.Spec, fixed) {
+		fldPath.Invalid("spec", l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))
 	}
 }
 
-func priorityLevelStatusRules(at validate.At, l *flowcontrolv1.PriorityLevelConfiguration) {
-	conditionRules(at.Child("status"), l.Status.Conditions, func(c *flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+func priorityLevelStatusRules(fldPath validate.Path, l *flowcontrolv1.PriorityLevelConfiguration) {
+	conditionRules(fldPath.Child("status"), l.Status.Conditions, func(c *flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
 }
 
-func limitedRules(at validate.At, l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
-	shareRules(at, l.NominalConcurrencyShares)
-	limitResponseRules(at.Child("limitResponse"), &l.LimitResponse)
-	lendableRules(at, l.LendablePercent)
+func limitedRules(fldPath validate.Path, l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
+	shareRules(fldPath, l.NominalConcurrencyShares)
+	limitResponseRules(fldPath.Child("limitResponse"), &l.LimitResponse)
+	lendableRules(fldPath, l.LendablePercent)
 	if p := l.BorrowingLimitPercent; p != nil && *p < 0 {
-		at.Invalid("borrowingLimitPercent", *p, "if specified, must be a non-negative integer")
+		fldPath.Invalid("borrowingLimitPercent", *p, "if specified, must be a non-negative integer")
 	}
 }
 
-func shareRules(at validate.At, shares *int32) {
-	if n := declare.OrZero(shares); n < 0 {
-		at.Invalid("nominalConcurrencyShares", n, "must be a non-negative integer")
+func shareRules(fldPath validate.Path, shares *int32) {
+	if n := declare.Deref(shares); n < 0 {
+		fldPath.Invalid("nominalConcurrencyShares", n, "must be a non-negative integer")
 	}
 }
 
-func lendableRules(at validate.At, percent *int32) {
-	if p := declare.OrZero(percent); p < 0 || p > 100 {
-		at.Invalid("lendablePercent", p, "must be between 0 and 100, inclusive")
+func lendableRules(fldPath validate.Path, percent *int32) {
+	if p := declare.Deref(percent); p < 0 || p > 100 {
+		fldPath.Invalid("lendablePercent", p, "must be between 0 and 100, inclusive")
 	}
 }
 
-func limitResponseRules(at validate.At, r *flowcontrolv1.LimitResponse) {
+func limitResponseRules(fldPath validate.Path, r *flowcontrolv1.LimitResponse) {
 	switch r.Type {
 	case flowcontrolv1.LimitResponseTypeReject:
-		at.Absent("queuing", r.Queuing != nil, "must be nil if limited.limitResponse.type is not Limited")
+		fldPath.Absent("queuing", r.Queuing != nil, "must be nil if limited.limitResponse.type is not Limited")
 	case flowcontrolv1.LimitResponseTypeQueue:
-		at.Needs("queuing", r.Queuing != nil, "must not be empty if limited.limitResponse.type is Limited")
-		validate.Optional(at, "queuing", r.Queuing, queuingRules)
+		fldPath.PresentWithDetail("queuing", r.Queuing != nil, "must not be empty if limited.limitResponse.type is Limited")
+		validate.Optional(fldPath, "queuing", r.Queuing, queuingRules)
 	default:
-		validate.OneOf(at, "type", r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
+		validate.OneOf(fldPath, "type", r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
 	}
 }
 
-func queuingRules(at validate.At, q *flowcontrolv1.QueuingConfiguration) {
+func queuingRules(fldPath validate.Path, q *flowcontrolv1.QueuingConfiguration) {
 	const positive = "must be positive"
 	if q.QueueLengthLimit <= 0 {
-		at.Invalid("queueLengthLimit", q.QueueLengthLimit, positive)
+		fldPath.Invalid("queueLengthLimit", q.QueueLengthLimit, positive)
 	}
 	switch {
 	case q.Queues <= 0:
-		at.Invalid("queues", q.Queues, positive)
+		fldPath.Invalid("queues", q.Queues, positive)
 	case q.Queues > maxQueues:
-		at.Invalid("queues", q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
+		fldPath.Invalid("queues", q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
 	}
 	switch {
 	case q.HandSize <= 0:
-		at.Invalid("handSize", q.HandSize, positive)
+		fldPath.Invalid("handSize", q.HandSize, positive)
 	case q.HandSize > q.Queues:
-		at.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
+		fldPath.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
 	case handBits(q) > hashBits:
-		at.Invalid("handSize", q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, hashBits))
+		fldPath.Invalid("handSize", q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, hashBits))
 	}
 }
 

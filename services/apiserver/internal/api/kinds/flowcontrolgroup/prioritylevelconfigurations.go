@@ -19,16 +19,20 @@ func priorityLevelConfigurations() *registry.Kind {
 		Parts: declare.Parts(func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored:       registry.StorageForm{Prefix: "prioritylevelconfigurations"},
-		Default:      declare.Do(defaultPriorityLevel),
-		Create:       registry.Create{Validate: declare.Rules(priorityLevelRules)},
-		Update:       registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, Validate: declare.Changes(func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelRules(at, l) })},
+		Stored:  registry.StorageForm{Prefix: "prioritylevelconfigurations"},
+		Default: declare.Adapt(defaultPriorityLevel),
+		Create:  registry.Create{Validate: declare.AdaptValidation(priorityLevelRules)},
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
+			priorityLevelRules(fldPath, l)
+		})},
 		Presentation: registry.Presentation{Columns: priorityLevelColumns()},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.CheckedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
+			declare.WithResetFields(declare.ValidatedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
 				l.Spec = old.Spec
 				keepAllMeta(&l.ObjectMeta, &old.ObjectMeta)
-			}, func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelStatusRules(at, l) }), "spec", "metadata"),
+			}, func(fldPath validate.Path, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
+				priorityLevelStatusRules(fldPath, l)
+			}), "spec", "metadata"),
 		},
 	}
 }
@@ -42,16 +46,16 @@ const (
 
 func defaultPriorityLevel(l *flowcontrolv1.PriorityLevelConfiguration) {
 	if e := l.Spec.Exempt; e != nil {
-		declare.FillPtr(&e.NominalConcurrencyShares, 0)
-		declare.FillPtr(&e.LendablePercent, 0)
+		declare.SetDefaultPtr(&e.NominalConcurrencyShares, 0)
+		declare.SetDefaultPtr(&e.LendablePercent, 0)
 	}
 	if limited := l.Spec.Limited; limited != nil {
-		declare.FillPtr(&limited.NominalConcurrencyShares, defaultShares)
-		declare.FillPtr(&limited.LendablePercent, 0)
+		declare.SetDefaultPtr(&limited.NominalConcurrencyShares, defaultShares)
+		declare.SetDefaultPtr(&limited.LendablePercent, 0)
 		if q := limited.LimitResponse.Queuing; q != nil {
-			declare.Fill(&q.Queues, defaultQueues)
-			declare.Fill(&q.HandSize, defaultHandSize)
-			declare.Fill(&q.QueueLengthLimit, defaultQueueLength)
+			declare.SetDefault(&q.Queues, defaultQueues)
+			declare.SetDefault(&q.HandSize, defaultHandSize)
+			declare.SetDefault(&q.QueueLengthLimit, defaultQueueLength)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // the default, unless an annotation preserves them.
 func betaPriorityLevelConfigurations() *registry.Kind {
 	k := priorityLevelConfigurations()
-	k.Default = declare.Do(func(l *flowcontrolv1.PriorityLevelConfiguration) {
+	k.Default = declare.Adapt(func(l *flowcontrolv1.PriorityLevelConfiguration) {
 		_, keep := l.Annotations[flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
 		if limited := l.Spec.Limited; limited != nil && !keep && limited.NominalConcurrencyShares != nil && *limited.NominalConcurrencyShares == 0 {
 			limited.NominalConcurrencyShares = nil

@@ -16,16 +16,16 @@ func ingressClasses() *registry.Kind {
 		},
 		New:     declare.New[networkingv1.IngressClass],
 		NewList: declare.New[networkingv1.IngressClassList],
-		Parts:   declare.Spec(func(i *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &i.Spec }),
+		Parts:   declare.SpecParts(func(i *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &i.Spec }),
 		Stored:  registry.StorageForm{Prefix: "ingressclasses"},
-		Default: declare.Do(defaultIngressClass),
-		Create:  registry.Create{Validate: declare.Rules(ingressClassRules)},
+		Default: declare.Adapt(defaultIngressClass),
+		Create:  registry.Create{Validate: declare.AdaptValidation(ingressClassRules)},
 		Update: registry.Update{
-			Order:      registry.Order{registry.MetaChange, registry.Rules, registry.Meta},
+			Order:      registry.Order{registry.MetaUpdateRules, registry.UpdateRules, registry.MetaRules},
 			Generation: true,
-			Validate: declare.Changes(func(at validate.At, c, old *networkingv1.IngressClass) {
-				at.Child("spec").Immutable("controller", c.Spec.Controller, old.Spec.Controller)
-				ingressClassRules(at, c)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *networkingv1.IngressClass) {
+				fldPath.Child("spec").Immutable("controller", c.Spec.Controller, old.Spec.Controller)
+				ingressClassRules(fldPath, c)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -41,31 +41,31 @@ func ingressClasses() *registry.Kind {
 
 func defaultIngressClass(c *networkingv1.IngressClass) {
 	if c.Spec.Parameters != nil {
-		declare.FillPtr(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
+		declare.SetDefaultPtr(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
 	}
 }
 
 // longestController is the maximum length of a controller's name in bytes.
 const longestController = 250
 
-func ingressClassRules(at validate.At, c *networkingv1.IngressClass) {
+func ingressClassRules(fldPath validate.Path, c *networkingv1.IngressClass) {
 	const cluster, namespace = networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace
-	spec := at.Child("spec")
+	spec := fldPath.Child("spec")
 	spec.MaxBytes("controller", c.Spec.Controller, longestController)
 	spec.DomainPath("controller", c.Spec.Controller)
-	validate.Optional(spec, "parameters", c.Spec.Parameters, func(at validate.At, p *networkingv1.IngressClassParametersReference) {
-		referenceRules(at, p.APIGroup, p.Kind, p.Name)
-		at.Present("scope", p.Scope != nil)
-		switch scope := declare.OrZero(p.Scope); {
+	validate.Optional(spec, "parameters", c.Spec.Parameters, func(fldPath validate.Path, p *networkingv1.IngressClassParametersReference) {
+		referenceRules(fldPath, p.APIGroup, p.Kind, p.Name)
+		fldPath.Present("scope", p.Scope != nil)
+		switch scope := declare.Deref(p.Scope); {
 		case p.Scope == nil && p.Namespace == nil:
 		case scope == namespace && p.Namespace == nil:
-			at.Required("namespace", "`parameters.scope` is set to 'Namespace'")
+			fldPath.Required("namespace", "`parameters.scope` is set to 'Namespace'")
 		case scope == namespace:
-			at.Text("namespace", *p.Namespace, validate.DNSLabel)
+			fldPath.Text("namespace", *p.Namespace, validate.DNSLabel)
 		case scope == cluster:
-			at.Absent("namespace", p.Namespace != nil, "`parameters.scope` is set to 'Cluster'")
+			fldPath.Absent("namespace", p.Namespace != nil, "`parameters.scope` is set to 'Cluster'")
 		default:
-			validate.OneOf(at, "scope", scope, cluster, namespace)
+			validate.OneOf(fldPath, "scope", scope, cluster, namespace)
 		}
 	})
 }

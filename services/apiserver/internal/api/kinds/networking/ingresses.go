@@ -27,14 +27,14 @@ func ingresses() *registry.Kind {
 		// The stored prefix is singular for historical reasons.
 		Stored: registry.StorageForm{Prefix: "ingress"},
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, i *networkingv1.Ingress) { ingressRules(at, i, nil) }),
-			Warnings: declare.Get(ingressWarnings),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, i *networkingv1.Ingress) { ingressRules(fldPath, i, nil) }),
+			Warnings: declare.AdaptResult(ingressWarnings),
 		},
 		Update: registry.Update{
-			Order:      registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
+			Order:      registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			Generation: true,
-			Validate:   declare.Changes(ingressRules),
-			Warnings:   declare.GetChange(func(_, _ *networkingv1.Ingress) []string { return nil }),
+			Validate:   declare.AdaptUpdateValidation(ingressRules),
+			Warnings:   declare.AdaptUpdateResult(func(_, _ *networkingv1.Ingress) []string { return nil }),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -54,7 +54,7 @@ func ingresses() *registry.Kind {
 			}),
 			columns.Age(),
 		}},
-		Subresources: []registry.Subresource{declare.CheckedStatus("Ingress", ingressStatusRules)},
+		Subresources: []registry.Subresource{declare.ValidatedStatus("Ingress", ingressStatusRules)},
 	}
 }
 

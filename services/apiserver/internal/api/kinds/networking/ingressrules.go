@@ -17,25 +17,25 @@ const notAddress = "must be a DNS name, not an IP address"
 
 // ingressRules validates an ingress. old is nil at creation. Violations that the old one has from
 // before a rule existed may stay.
-func ingressRules(at validate.At, i, old *networkingv1.Ingress) {
-	s, spec := &i.Spec, at.Child("spec")
+func ingressRules(fldPath validate.Path, i, old *networkingv1.Ingress) {
+	s, spec := &i.Spec, fldPath.Child("spec")
 	kept := keptOf(old)
 	if len(s.Rules) == 0 && s.DefaultBackend == nil {
-		at.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
+		fldPath.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
 	validate.Optional(spec, "defaultBackend", s.DefaultBackend, backendRules)
-	validate.Each(spec, "rules", s.Rules, func(at validate.At, r *networkingv1.IngressRule) { hostRules(at, r, kept.wildcard) })
-	validate.Each(spec, "tls", s.TLS, func(at validate.At, t *networkingv1.IngressTLS) {
-		validate.Each(at, "hosts", t.Hosts, func(at validate.At, host *string) { at.Text("", *host, hostFormat(*host)) })
+	validate.Each(spec, "rules", s.Rules, func(fldPath validate.Path, r *networkingv1.IngressRule) { hostRules(fldPath, r, kept.wildcard) })
+	validate.Each(spec, "tls", s.TLS, func(fldPath validate.Path, t *networkingv1.IngressTLS) {
+		validate.Each(fldPath, "hosts", t.Hosts, func(fldPath validate.Path, host *string) { fldPath.Text("", *host, hostFormat(*host)) })
 		if !kept.secret {
-			at.OptionalText("secretName", t.SecretName, validate.DNSSubdomain)
+			fldPath.OptionalText("secretName", t.SecretName, validate.DNSSubdomain)
 		}
 	})
 	if s.IngressClassName != nil {
 		spec.Text("ingressClassName", *s.IngressClassName, validate.DNSSubdomain)
 	}
 	if class, ok := i.Annotations[classAnnotation]; ok && old == nil && s.IngressClassName != nil && class != *s.IngressClassName {
-		at.Child("annotations").Invalid(classAnnotation, class, "must match `ingressClassName` when both are specified")
+		fldPath.Child("annotations").Invalid(classAnnotation, class, "must match `ingressClassName` when both are specified")
 	}
 }
 
@@ -53,7 +53,7 @@ func keptOf(old *networkingv1.Ingress) (k priorViolations) {
 	for i := range old.Spec.Rules {
 		r := &old.Spec.Rules[i]
 		if strings.Contains(r.Host, "*") {
-			found := validate.Check(func(at validate.At) { pathsRules(at, r) })
+			found := validate.Check(func(fldPath validate.Path) { pathsRules(fldPath, r) })
 			k.wildcard = k.wildcard || len(found) > 0
 		}
 	}
@@ -67,22 +67,22 @@ func hostFormat(host string) validate.Format {
 	return validate.DNSSubdomain
 }
 
-func hostRules(at validate.At, r *networkingv1.IngressRule, anyOfWildcard bool) {
+func hostRules(fldPath validate.Path, r *networkingv1.IngressRule, anyOfWildcard bool) {
 	if r.Host != "" {
 		if netutils.ParseIPSloppy(r.Host) != nil {
-			at.Invalid("host", r.Host, notAddress)
+			fldPath.Invalid("host", r.Host, notAddress)
 		}
-		at.Text("host", r.Host, hostFormat(r.Host))
+		fldPath.Text("host", r.Host, hostFormat(r.Host))
 	}
 	if !anyOfWildcard || !strings.Contains(r.Host, "*") {
-		pathsRules(at, r)
+		pathsRules(fldPath, r)
 	}
 }
 
-func pathsRules(at validate.At, r *networkingv1.IngressRule) {
-	validate.Optional(at, "http", r.HTTP, func(at validate.At, h *networkingv1.HTTPIngressRuleValue) {
-		at.Present("paths", len(h.Paths) > 0)
-		validate.Each(at, "paths", h.Paths, pathRules)
+func pathsRules(fldPath validate.Path, r *networkingv1.IngressRule) {
+	validate.Optional(fldPath, "http", r.HTTP, func(fldPath validate.Path, h *networkingv1.HTTPIngressRuleValue) {
+		fldPath.Present("paths", len(h.Paths) > 0)
+		validate.Each(fldPath, "paths", h.Paths, pathRules)
 	})
 }
 
@@ -92,86 +92,86 @@ var (
 	badSuffixes  = []string{"/..", "/."}
 )
 
-func pathRules(at validate.At, p *networkingv1.HTTPIngressPath) {
+func pathRules(fldPath validate.Path, p *networkingv1.HTTPIngressPath) {
 	if p.PathType == nil {
-		at.Required("pathType", "pathType must be specified")
+		fldPath.Required("pathType", "pathType must be specified")
 		return
 	}
 	const absolute = "must be an absolute path"
 	switch *p.PathType {
 	case networkingv1.PathTypeExact, networkingv1.PathTypePrefix:
 		if !strings.HasPrefix(p.Path, "/") {
-			at.Invalid("path", p.Path, absolute)
+			fldPath.Invalid("path", p.Path, absolute)
 		}
 		for _, bad := range badSequences {
 			if strings.Contains(p.Path, bad) {
-				at.Invalid("path", p.Path, "must not contain '"+bad+"'")
+				fldPath.Invalid("path", p.Path, "must not contain '"+bad+"'")
 			}
 		}
 		for _, bad := range badSuffixes {
 			if strings.HasSuffix(p.Path, bad) {
-				at.Invalid("path", p.Path, "cannot end with '"+bad+"'")
+				fldPath.Invalid("path", p.Path, "cannot end with '"+bad+"'")
 			}
 		}
 	case networkingv1.PathTypeImplementationSpecific:
 		if p.Path != "" && !strings.HasPrefix(p.Path, "/") {
-			at.Invalid("path", p.Path, absolute)
+			fldPath.Invalid("path", p.Path, absolute)
 		}
 	default:
-		validate.OneOf(at, "pathType", *p.PathType,
+		validate.OneOf(fldPath, "pathType", *p.PathType,
 			networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
 	}
-	backendRules(at.Child("backend"), &p.Backend)
+	backendRules(fldPath.Child("backend"), &p.Backend)
 }
 
-func backendRules(at validate.At, b *networkingv1.IngressBackend) {
+func backendRules(fldPath validate.Path, b *networkingv1.IngressBackend) {
 	switch {
 	case b.Resource != nil && b.Service != nil:
-		at.Invalid("", "", "cannot set both resource and service backends")
+		fldPath.Invalid("", "", "cannot set both resource and service backends")
 	case b.Resource != nil:
-		referenceRules(at.Child("resource"), b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name)
+		referenceRules(fldPath.Child("resource"), b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name)
 	case b.Service != nil:
-		at.Child("service").RequiredText("name", b.Service.Name, validation.IsDNS1035Label)
+		fldPath.Child("service").RequiredText("name", b.Service.Name, validation.IsDNS1035Label)
 		port := b.Service.Port
 		switch {
 		case port.Name != "" && port.Number != 0:
-			at.Invalid("", "", "cannot set both port name & port number")
+			fldPath.Invalid("", "", "cannot set both port name & port number")
 		case port.Name != "":
-			at.Child("service", "port").Text("name", port.Name, validate.PortName)
+			fldPath.Child("service", "port").Text("name", port.Name, validate.PortName)
 		case port.Number != 0:
-			at.Child("service", "port").Port("number", port.Number)
+			fldPath.Child("service", "port").Port("number", port.Number)
 		default:
-			at.Required("", "port name or number is required")
+			fldPath.Required("", "port name or number is required")
 		}
 	default:
-		at.Invalid("", "", "resource or service backend is required")
+		fldPath.Invalid("", "", "resource or service backend is required")
 	}
 }
 
 // referenceRules validates a reference to an object of any kind.
-func referenceRules(at validate.At, group *string, kind, name string) {
+func referenceRules(fldPath validate.Path, group *string, kind, name string) {
 	if group != nil {
-		at.Text("apiGroup", *group, validate.DNSSubdomain)
+		fldPath.Text("apiGroup", *group, validate.DNSSubdomain)
 	}
 	for _, part := range []struct{ name, value string }{{"kind", kind}, {"name", name}} {
 		if part.value == "" {
-			at.Required(part.name, part.name+" is required")
+			fldPath.Required(part.name, part.name+" is required")
 			continue
 		}
-		at.Text(part.name, part.value, validate.PathSegment)
+		fldPath.Text(part.name, part.value, validate.PathSegment)
 	}
 }
 
-func ingressStatusRules(at validate.At, i, _ *networkingv1.Ingress) {
-	points := at.Child("status", "loadBalancer")
-	validate.Each(points, "ingress", i.Status.LoadBalancer.Ingress, func(at validate.At, p *networkingv1.IngressLoadBalancerIngress) {
+func ingressStatusRules(fldPath validate.Path, i, _ *networkingv1.Ingress) {
+	points := fldPath.Child("status", "loadBalancer")
+	validate.Each(points, "ingress", i.Status.LoadBalancer.Ingress, func(fldPath validate.Path, p *networkingv1.IngressLoadBalancerIngress) {
 		if p.IP != "" {
-			at.IP("ip", p.IP)
+			fldPath.IP("ip", p.IP)
 		}
 		if p.Hostname != "" {
-			at.Text("hostname", p.Hostname, validate.DNSSubdomain)
+			fldPath.Text("hostname", p.Hostname, validate.DNSSubdomain)
 			if netutils.ParseIPSloppy(p.Hostname) != nil {
-				at.Invalid("hostname", p.Hostname, notAddress)
+				fldPath.Invalid("hostname", p.Hostname, notAddress)
 			}
 		}
 	})

@@ -23,11 +23,11 @@ func ipAddresses() *registry.Kind {
 		New:     declare.New[networkingv1.IPAddress],
 		NewList: declare.New[networkingv1.IPAddressList],
 		Stored:  storedAsBeta("ipaddresses"),
-		Create: registry.Create{Validate: declare.Rules(func(at validate.At, a *networkingv1.IPAddress) {
-			parentRules(at.Child("spec"), a.Spec.ParentRef)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, a *networkingv1.IPAddress) {
+			parentRules(fldPath.Child("spec"), a.Spec.ParentRef)
 		})},
-		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Created, registry.MetaChange, registry.Rules}, Validate: declare.Changes(func(at validate.At, a, old *networkingv1.IPAddress) {
-			at.Child("spec").Immutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, a, old *networkingv1.IPAddress) {
+			fldPath.Child("spec").Immutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -47,12 +47,12 @@ func addressName(name string, _ bool) []string {
 }
 
 // parentRules requires a parent. Its group may be the core group, which is "".
-func parentRules(at validate.At, p *networkingv1.ParentReference) {
+func parentRules(fldPath validate.Path, p *networkingv1.ParentReference) {
 	if p == nil {
-		at.Required("parentRef", "")
+		fldPath.Required("parentRef", "")
 		return
 	}
-	parent := at.Child("parentRef")
+	parent := fldPath.Child("parentRef")
 	parent.OptionalText("group", p.Group, validate.DNSSubdomain)
 	parent.RequiredText("resource", p.Resource, validate.PathSegment)
 	parent.RequiredText("name", p.Name, validate.PathSegment)

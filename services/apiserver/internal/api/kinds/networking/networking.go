@@ -24,8 +24,8 @@ func Kinds() []*registry.Kind {
 		ipAddresses(),
 		networkPolicies(),
 		serviceCIDRs(),
-		declare.Also(beta, ipAddresses()),
-		declare.Also(beta, serviceCIDRs()),
+		declare.AdditionalVersion(beta, ipAddresses()),
+		declare.AdditionalVersion(beta, serviceCIDRs()),
 	}
 }
 

@@ -19,18 +19,18 @@ func networkPolicies() *registry.Kind {
 		},
 		New:     declare.New[networkingv1.NetworkPolicy],
 		NewList: declare.New[networkingv1.NetworkPolicyList],
-		Parts:   declare.Spec(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
+		Parts:   declare.SpecParts(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
 		Stored:  registry.StorageForm{Prefix: "networkpolicies"},
-		Default: declare.Do(defaultNetworkPolicy),
+		Default: declare.Adapt(defaultNetworkPolicy),
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, p *networkingv1.NetworkPolicy) { networkPolicyRules(at, p, nil) }),
-			Warnings: declare.Get(networkPolicyWarnings),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, p *networkingv1.NetworkPolicy) { networkPolicyRules(fldPath, p, nil) }),
+			Warnings: declare.AdaptResult(networkPolicyWarnings),
 		},
 		Update: registry.Update{
-			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
+			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
-			Validate: declare.Changes(func(at validate.At, p, old *networkingv1.NetworkPolicy) {
-				at.Twice(func() { networkPolicyRules(at, p, old) })
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, p, old *networkingv1.NetworkPolicy) {
+				fldPath.RecordTwice(func() { networkPolicyRules(fldPath, p, old) })
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -63,6 +63,6 @@ func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 
 func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
 	for i := range ports {
-		declare.FillPtr(&ports[i].Protocol, corev1.ProtocolTCP)
+		declare.SetDefaultPtr(&ports[i].Protocol, corev1.ProtocolTCP)
 	}
 }

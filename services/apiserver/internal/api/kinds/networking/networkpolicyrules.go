@@ -10,82 +10,82 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func networkPolicyRules(at validate.At, p, old *networkingv1.NetworkPolicy) {
-	s, spec := &p.Spec, at.Child("spec")
+func networkPolicyRules(fldPath validate.Path, p, old *networkingv1.NetworkPolicy) {
+	s, spec := &p.Spec, fldPath.Child("spec")
 	// A policy whose selectors have invalid label values may keep such values.
 	anyValue := old != nil && hasInvalidValue(&old.Spec)
 	spec.Selector("podSelector", &s.PodSelector, anyValue)
-	validate.Each(spec, "ingress", s.Ingress, func(at validate.At, r *networkingv1.NetworkPolicyIngressRule) {
-		validate.Each(at, "ports", r.Ports, policyPortRules)
-		validate.Each(at, "from", r.From, func(at validate.At, p *networkingv1.NetworkPolicyPeer) { peerRules(at, p, anyValue) })
+	validate.Each(spec, "ingress", s.Ingress, func(fldPath validate.Path, r *networkingv1.NetworkPolicyIngressRule) {
+		validate.Each(fldPath, "ports", r.Ports, policyPortRules)
+		validate.Each(fldPath, "from", r.From, func(fldPath validate.Path, p *networkingv1.NetworkPolicyPeer) { peerRules(fldPath, p, anyValue) })
 	})
-	validate.Each(spec, "egress", s.Egress, func(at validate.At, r *networkingv1.NetworkPolicyEgressRule) {
-		validate.Each(at, "ports", r.Ports, policyPortRules)
-		validate.Each(at, "to", r.To, func(at validate.At, p *networkingv1.NetworkPolicyPeer) { peerRules(at, p, anyValue) })
+	validate.Each(spec, "egress", s.Egress, func(fldPath validate.Path, r *networkingv1.NetworkPolicyEgressRule) {
+		validate.Each(fldPath, "ports", r.Ports, policyPortRules)
+		validate.Each(fldPath, "to", r.To, func(fldPath validate.Path, p *networkingv1.NetworkPolicyPeer) { peerRules(fldPath, p, anyValue) })
 	})
 	if len(s.PolicyTypes) > 2 {
 		spec.Invalid("policyTypes", s.PolicyTypes, "may not specify more than two policyTypes")
 		return
 	}
-	validate.Each(spec, "policyTypes", s.PolicyTypes, func(at validate.At, t *networkingv1.PolicyType) {
-		validate.OneOf(at, "", *t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
+	validate.Each(spec, "policyTypes", s.PolicyTypes, func(fldPath validate.Path, t *networkingv1.PolicyType) {
+		validate.OneOf(fldPath, "", *t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
 	})
 }
 
-func policyPortRules(at validate.At, p *networkingv1.NetworkPolicyPort) {
-	validate.OptionalOneOf(at, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+func policyPortRules(fldPath validate.Path, p *networkingv1.NetworkPolicyPort) {
+	validate.OptionalOneOf(fldPath, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	switch {
 	case p.Port == nil:
 		if p.EndPort != nil {
-			at.Invalid("endPort", *p.EndPort, "may not be specified when `port` is not specified")
+			fldPath.Invalid("endPort", *p.EndPort, "may not be specified when `port` is not specified")
 		}
 	case p.Port.Type == intstr.Int:
-		at.PortOrName("port", *p.Port)
+		fldPath.PortOrName("port", *p.Port)
 		if p.EndPort != nil {
 			if *p.EndPort < p.Port.IntVal {
-				at.Invalid("endPort", p.Port.IntVal, "must be greater than or equal to `port`")
+				fldPath.Invalid("endPort", p.Port.IntVal, "must be greater than or equal to `port`")
 			}
-			at.Port("endPort", *p.EndPort)
+			fldPath.Port("endPort", *p.EndPort)
 		}
 	default:
 		if p.EndPort != nil {
-			at.Invalid("endPort", *p.EndPort, "may not be specified when `port` is non-numeric")
+			fldPath.Invalid("endPort", *p.EndPort, "may not be specified when `port` is non-numeric")
 		}
-		at.PortOrName("port", *p.Port)
+		fldPath.PortOrName("port", *p.Port)
 	}
 }
 
-func peerRules(at validate.At, p *networkingv1.NetworkPolicyPeer, anyValue bool) {
-	at.Selector("podSelector", p.PodSelector, anyValue)
-	at.Selector("namespaceSelector", p.NamespaceSelector, anyValue)
-	validate.Optional(at, "ipBlock", p.IPBlock, blockRules)
+func peerRules(fldPath validate.Path, p *networkingv1.NetworkPolicyPeer, anyValue bool) {
+	fldPath.Selector("podSelector", p.PodSelector, anyValue)
+	fldPath.Selector("namespaceSelector", p.NamespaceSelector, anyValue)
+	validate.Optional(fldPath, "ipBlock", p.IPBlock, blockRules)
 	switch selectors := p.PodSelector != nil || p.NamespaceSelector != nil; {
 	case !selectors && p.IPBlock == nil:
-		at.Required("", "must specify a peer")
+		fldPath.Required("", "must specify a peer")
 	case selectors && p.IPBlock != nil:
-		at.Forbidden("", "may not specify both ipBlock and another peer")
+		fldPath.Forbidden("", "may not specify both ipBlock and another peer")
 	}
 }
 
-func blockRules(at validate.At, b *networkingv1.IPBlock) {
+func blockRules(fldPath validate.Path, b *networkingv1.IPBlock) {
 	if b.CIDR == "" {
-		at.Required("cidr", "")
+		fldPath.Required("cidr", "")
 		return
 	}
-	at.CIDR("cidr", b.CIDR)
+	fldPath.CIDR("cidr", b.CIDR)
 	_, whole, err := netutils.ParseCIDRSloppy(b.CIDR)
 	if err != nil {
 		return
 	}
-	validate.Each(at, "except", b.Except, func(at validate.At, except *string) {
-		at.CIDR("", *except)
+	validate.Each(fldPath, "except", b.Except, func(fldPath validate.Path, except *string) {
+		fldPath.CIDR("", *except)
 		_, part, err := netutils.ParseCIDRSloppy(*except)
 		if err != nil {
 			return
 		}
 		size, _ := whole.Mask.Size()
 		if less, _ := part.Mask.Size(); !whole.Contains(part.IP) || size >= less {
-			at.Invalid("", *except, "must be a strict subset of `cidr`")
+			fldPath.Invalid("", *except, "must be a strict subset of `cidr`")
 		}
 	})
 }
@@ -106,9 +106,9 @@ func eachPeer(s *networkingv1.NetworkPolicySpec, visit func(*field.Path, *networ
 }
 
 func hasInvalidValue(s *networkingv1.NetworkPolicySpec) bool {
-	has := validate.HasInvalidValue(&s.PodSelector)
+	has := validate.HasInvalidLabelValue(&s.PodSelector)
 	eachPeer(s, func(_ *field.Path, p *networkingv1.NetworkPolicyPeer) {
-		has = has || validate.HasInvalidValue(p.PodSelector) || validate.HasInvalidValue(p.NamespaceSelector)
+		has = has || validate.HasInvalidLabelValue(p.PodSelector) || validate.HasInvalidLabelValue(p.NamespaceSelector)
 	})
 	return has
 }

@@ -24,9 +24,9 @@ func serviceCIDRs() *registry.Kind {
 			return &s.Spec, &s.Status
 		}),
 		Stored: storedAsBeta("servicecidrs"),
-		Create: registry.Create{KeepStatus: true, Validate: declare.Rules(rangeRules)},
+		Create: registry.Create{KeepStatus: true, Validate: declare.AdaptValidation(rangeRules)},
 		// As in Kubernetes, a manager that sends status or spec owns it, even if it is reset.
-		Update: registry.Update{Resets: []string{}, Validate: declare.Changes(rangeChanges)},
+		Update: registry.Update{ResetFields: []string{}, Validate: declare.AdaptUpdateValidation(rangeChanges)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("CIDRs", columns.Doc(networkingv1.ServiceCIDRSpec{}, "cidrs"), func(c *networkingv1.ServiceCIDR) string {
@@ -35,9 +35,9 @@ func serviceCIDRs() *registry.Kind {
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.View("status", "ServiceCIDR", declare.Change(func(c, old *networkingv1.ServiceCIDR) {
+			declare.WithResetFields(declare.View("status", "ServiceCIDR", declare.AdaptUpdate(func(c, old *networkingv1.ServiceCIDR) {
 				c.Spec = old.Spec
-				declare.KeepMeta(c, old)
+				declare.ResetMetaForStatus(c, old)
 			}))),
 		},
 	}
@@ -46,8 +46,8 @@ func serviceCIDRs() *registry.Kind {
 // mostRanges allows one range of each IP family.
 const mostRanges = 2
 
-func rangeRules(at validate.At, c *networkingv1.ServiceCIDR) {
-	spec, cidrs := at.Child("spec"), c.Spec.CIDRs
+func rangeRules(fldPath validate.Path, c *networkingv1.ServiceCIDR) {
+	spec, cidrs := fldPath.Child("spec"), c.Spec.CIDRs
 	switch {
 	case len(cidrs) == 0:
 		spec.Required("cidrs", "at least one CIDR required")
@@ -56,7 +56,7 @@ func rangeRules(at validate.At, c *networkingv1.ServiceCIDR) {
 		spec.Invalid("cidrs", c.Spec, "may only hold up to 2 values")
 		return
 	}
-	validate.Each(spec, "cidrs", cidrs, func(at validate.At, cidr *string) { at.CanonicalCIDR("", *cidr) })
+	validate.Each(spec, "cidrs", cidrs, func(fldPath validate.Path, cidr *string) { fldPath.CanonicalCIDR("", *cidr) })
 	if len(cidrs) == mostRanges {
 		if dual, err := netutils.IsDualStackCIDRStrings(cidrs); err == nil && !dual {
 			spec.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64")
@@ -65,8 +65,8 @@ func rangeRules(at validate.At, c *networkingv1.ServiceCIDR) {
 }
 
 // rangeChanges allows adding and removing a second family. The first range is immutable.
-func rangeChanges(at validate.At, c, old *networkingv1.ServiceCIDR) {
-	spec := at.Child("spec")
+func rangeChanges(fldPath validate.Path, c, old *networkingv1.ServiceCIDR) {
+	spec := fldPath.Child("spec")
 	now := c.Spec.CIDRs
 	was := old.Spec.CIDRs
 	if len(now) == 0 || len(was) == 0 || len(now) == len(was) && now[0] == was[0] {
@@ -75,6 +75,6 @@ func rangeChanges(at validate.At, c, old *networkingv1.ServiceCIDR) {
 	}
 	spec.Index("cidrs", 0).Immutable("", now[0], was[0])
 	if len(now) > len(was) {
-		rangeRules(at, c)
+		rangeRules(fldPath, c)
 	}
 }

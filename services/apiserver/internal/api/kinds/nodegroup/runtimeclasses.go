@@ -19,23 +19,23 @@ func runtimeClasses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "runtimeclasses", Singular: "runtimeclass", Kind: "RuntimeClass",
-			AnyFinalizer: true,
+			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[nodev1.RuntimeClass],
 		NewList: declare.New[nodev1.RuntimeClassList],
 		Stored:  registry.StorageForm{Prefix: "runtimeclasses"},
-		Default: declare.Do(func(c *nodev1.RuntimeClass) {
+		Default: declare.Adapt(func(c *nodev1.RuntimeClass) {
 			if c.Overhead != nil {
 				poddefaults.Round(c.Overhead.PodFixed)
 			}
 		}),
-		Create: registry.Create{Validate: declare.Rules(runtimeClassRules), Warnings: declare.Get(runtimeClassWarnings)},
+		Create: registry.Create{Validate: declare.AdaptValidation(runtimeClassRules), Warnings: declare.AdaptResult(runtimeClassWarnings)},
 		Update: registry.Update{
-			Order:   registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
-			Creates: true, NeedsVersion: true,
-			Validate: declare.Changes(func(at validate.At, c, old *nodev1.RuntimeClass) {
-				runtimeClassRules(at, c)
-				at.Immutable("handler", c.Handler, old.Handler)
+			Order:               registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
+			AllowCreateOnUpdate: true, RequireResourceVersion: true,
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *nodev1.RuntimeClass) {
+				runtimeClassRules(fldPath, c)
+				fldPath.Immutable("handler", c.Handler, old.Handler)
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
@@ -49,19 +49,19 @@ func runtimeClasses() *registry.Kind {
 
 // runtimeClassRules validates a class. Some names in errors differ from those of the fields, as in
 // Kubernetes.
-func runtimeClassRules(at validate.At, c *nodev1.RuntimeClass) {
-	at.Text("handler", c.Handler, validate.DNSLabel)
-	validate.Optional(at, "overhead", c.Overhead, func(at validate.At, o *nodev1.Overhead) {
-		podspec.LimitRules(at, o.PodFixed)
+func runtimeClassRules(fldPath validate.Path, c *nodev1.RuntimeClass) {
+	fldPath.Text("handler", c.Handler, validate.DNSLabel)
+	validate.Optional(fldPath, "overhead", c.Overhead, func(fldPath validate.Path, o *nodev1.Overhead) {
+		podspec.LimitRules(fldPath, o.PodFixed)
 	})
-	validate.Optional(at, "scheduling", c.Scheduling, func(at validate.At, s *nodev1.Scheduling) {
-		at.Labels("nodeSelector", s.NodeSelector)
-		validate.Each(at.Child("tolerations"), "tolerations", s.Tolerations, podspec.TolerationRules)
+	validate.Optional(fldPath, "scheduling", c.Scheduling, func(fldPath validate.Path, s *nodev1.Scheduling) {
+		fldPath.Labels("nodeSelector", s.NodeSelector)
+		validate.Each(fldPath.Child("tolerations"), "tolerations", s.Tolerations, podspec.TolerationRules)
 		seen := validate.Set[corev1.Toleration]{}
 		for i, t := range s.Tolerations {
 			// The seconds are not part of the list's key.
 			if !seen.Add(corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}) {
-				at.Index("tolerations", i).Duplicate("", t)
+				fldPath.Index("tolerations", i).Duplicate("", t)
 			}
 		}
 	})

@@ -13,30 +13,30 @@ import (
 )
 
 // containerRules validates the containers of all types, each with the rules of its type.
-func (c *check) containerRules(at validate.At) {
+func (c *check) containerRules(fldPath validate.Path) {
 	s := c.whole
 	if len(s.Containers) == 0 {
-		at.Required("containers", "")
+		fldPath.Required("containers", "")
 	}
 	names := validate.Set[string]{}
-	validate.Each(at, "containers", s.Containers, func(at validate.At, ctr *corev1.Container) {
-		c.anyContainerRules(at, ctr)
-		validate.Unique(at, "name", ctr.Name, names)
-		c.lifecycleRules(at, ctr)
-		at.Absent("restartPolicy", ctr.RestartPolicy != nil, "may not be set for non-init containers")
+	validate.Each(fldPath, "containers", s.Containers, func(fldPath validate.Path, ctr *corev1.Container) {
+		c.anyContainerRules(fldPath, ctr)
+		validate.Unique(fldPath, "name", ctr.Name, names)
+		c.lifecycleRules(fldPath, ctr)
+		fldPath.Absent("restartPolicy", ctr.RestartPolicy != nil, "may not be set for non-init containers")
 	})
-	uniqueHostPorts(at, "containers", s.Containers)
-	c.initContainerRules(at)
-	c.ephemeralContainerRules(at)
+	uniqueHostPorts(fldPath, "containers", s.Containers)
+	c.initContainerRules(fldPath)
+	c.ephemeralContainerRules(fldPath)
 }
 
 const notForInit = "may not be set for init containers without restartPolicy=Always"
 
-func (c *check) initContainerRules(at validate.At) {
+func (c *check) initContainerRules(fldPath validate.Path) {
 	s := c.whole
-	names := validate.SetOf(s.Containers, containerName)
+	names := validate.KeySet(s.Containers, containerName)
 	for i := range s.InitContainers {
-		ctr, place := &s.InitContainers[i], at.Index("initContainers", i)
+		ctr, place := &s.InitContainers[i], fldPath.Index("initContainers", i)
 		c.anyContainerRules(place, ctr)
 		validate.OptionalOneOf(place, "restartPolicy", ctr.RestartPolicy, corev1.ContainerRestartPolicyAlways)
 		if names.Has(ctr.Name) {
@@ -46,7 +46,7 @@ func (c *check) initContainerRules(at validate.At) {
 		}
 		// Init containers run one at a time, so each may use the same ports. As in Kubernetes, the
 		// index in the path is that of a list of one.
-		uniqueHostPorts(at, "initContainers", s.InitContainers[i:i+1])
+		uniqueHostPorts(fldPath, "initContainers", s.InitContainers[i:i+1])
 		if isSidecar(ctr) {
 			c.lifecycleRules(place, ctr)
 		} else {
@@ -63,12 +63,12 @@ func (c *check) initContainerRules(at validate.At) {
 
 const notForEphemeral = "cannot be set for an Ephemeral Container"
 
-func (c *check) ephemeralContainerRules(at validate.At) {
+func (c *check) ephemeralContainerRules(fldPath validate.Path) {
 	s := c.whole
 	if len(s.EphemeralContainers) == 0 {
 		return
 	}
-	targets := validate.SetOf(s.Containers, containerName)
+	targets := validate.KeySet(s.Containers, containerName)
 	for i := range s.InitContainers {
 		targets.Add(s.InitContainers[i].Name)
 	}
@@ -76,20 +76,20 @@ func (c *check) ephemeralContainerRules(at validate.At) {
 	for name := range targets {
 		names.Add(name)
 	}
-	validate.Each(at, "ephemeralContainers", s.EphemeralContainers, func(at validate.At, e *corev1.EphemeralContainer) {
+	validate.Each(fldPath, "ephemeralContainers", s.EphemeralContainers, func(fldPath validate.Path, e *corev1.EphemeralContainer) {
 		ctr := (*corev1.Container)(&e.EphemeralContainerCommon)
-		c.anyContainerRules(at, ctr)
-		trimmedImage(at, ctr)
-		validate.Unique(at, "name", e.Name, names)
+		c.anyContainerRules(fldPath, ctr)
+		trimmedImage(fldPath, ctr)
+		validate.Unique(fldPath, "name", e.Name, names)
 		if e.TargetContainerName != "" && !targets.Has(e.TargetContainerName) {
-			at.NotFound("targetContainerName", e.TargetContainerName)
+			fldPath.NotFound("targetContainerName", e.TargetContainerName)
 		}
-		at.OnlyFields(e.EphemeralContainerCommon, notForEphemeral,
+		fldPath.OnlyFields(e.EphemeralContainerCommon, notForEphemeral,
 			"Name", "Image", "Command", "Args", "WorkingDir", "EnvFrom", "Env", "VolumeMounts", "VolumeDevices",
 			"TerminationMessagePath", "TerminationMessagePolicy", "ImagePullPolicy", "SecurityContext", "Stdin", "StdinOnce", "TTY")
-		validate.Each(at, "volumeMounts", e.VolumeMounts, func(at validate.At, m *corev1.VolumeMount) {
-			at.Absent("subPath", m.SubPath != "", notForEphemeral)
-			at.Absent("subPathExpr", m.SubPathExpr != "", notForEphemeral)
+		validate.Each(fldPath, "volumeMounts", e.VolumeMounts, func(fldPath validate.Path, m *corev1.VolumeMount) {
+			fldPath.Absent("subPath", m.SubPath != "", notForEphemeral)
+			fldPath.Absent("subPathExpr", m.SubPathExpr != "", notForEphemeral)
 		})
 	})
 }
@@ -102,52 +102,52 @@ func isSidecar(c *corev1.Container) bool {
 }
 
 // anyContainerRules validates a container of any type.
-func (c *check) anyContainerRules(at validate.At, ctr *corev1.Container) {
-	at.RequiredText("name", ctr.Name, validate.DNSLabel)
-	at.Present("image", ctr.Image != "")
-	validate.RequiredOneOf(at, "terminationMessagePolicy", ctr.TerminationMessagePolicy,
+func (c *check) anyContainerRules(fldPath validate.Path, ctr *corev1.Container) {
+	fldPath.RequiredText("name", ctr.Name, validate.DNSLabel)
+	fldPath.Present("image", ctr.Image != "")
+	validate.RequiredOneOf(fldPath, "terminationMessagePolicy", ctr.TerminationMessagePolicy,
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	portNames := validate.Set[string]{}
-	validate.Each(at, "ports", ctr.Ports, func(at validate.At, p *corev1.ContainerPort) { portRules(at, p, portNames) })
-	c.envRules(at, ctr)
-	c.mountRules(at, ctr)
-	deviceRules(at, ctr, c.volumes)
-	pullPolicyRules(at, "imagePullPolicy", ctr.ImagePullPolicy)
-	c.resourceRules(at.Child("resources"), &ctr.Resources, ContainerResourceName)
-	c.resizePolicyRules(at, ctr.ResizePolicy)
-	validate.Optional(at, "securityContext", ctr.SecurityContext, c.securityRules)
+	validate.Each(fldPath, "ports", ctr.Ports, func(fldPath validate.Path, p *corev1.ContainerPort) { portRules(fldPath, p, portNames) })
+	c.envRules(fldPath, ctr)
+	c.mountRules(fldPath, ctr)
+	deviceRules(fldPath, ctr, c.volumes)
+	pullPolicyRules(fldPath, "imagePullPolicy", ctr.ImagePullPolicy)
+	c.resourceRules(fldPath.Child("resources"), &ctr.Resources, ContainerResourceName)
+	c.resizePolicyRules(fldPath, ctr.ResizePolicy)
+	validate.Optional(fldPath, "securityContext", ctr.SecurityContext, c.securityRules)
 }
 
-func pullPolicyRules(at validate.At, name string, p corev1.PullPolicy) {
-	validate.RequiredOneOf(at, name, p, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+func pullPolicyRules(fldPath validate.Path, name string, p corev1.PullPolicy) {
+	validate.RequiredOneOf(fldPath, name, p, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
-func portRules(at validate.At, p *corev1.ContainerPort, names validate.Set[string]) {
+func portRules(fldPath validate.Path, p *corev1.ContainerPort, names validate.Set[string]) {
 	if p.Name != "" {
 		if msgs := validate.PortName(p.Name); len(msgs) > 0 {
-			at.Messages("name", p.Name, msgs)
+			fldPath.InvalidMessages("name", p.Name, msgs)
 		} else {
-			validate.Unique(at, "name", p.Name, names)
+			validate.Unique(fldPath, "name", p.Name, names)
 		}
 	}
 	if p.ContainerPort == 0 {
-		at.Required("containerPort", "")
+		fldPath.Required("containerPort", "")
 	} else {
-		at.Port("containerPort", p.ContainerPort)
+		fldPath.Port("containerPort", p.ContainerPort)
 	}
 	if p.HostPort != 0 {
-		at.Port("hostPort", p.HostPort)
+		fldPath.Port("hostPort", p.HostPort)
 	}
-	Protocol(at, p.Protocol)
+	Protocol(fldPath, p.Protocol)
 }
 
 // Protocol validates the protocol of a port.
-func Protocol(at validate.At, p corev1.Protocol) {
-	validate.RequiredOneOf(at, "protocol", p, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+func Protocol(fldPath validate.Path, p corev1.Protocol) {
+	validate.RequiredOneOf(fldPath, "protocol", p, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
 // uniqueHostPorts rejects host ports that several containers use.
-func uniqueHostPorts(at validate.At, name string, containers []corev1.Container) {
+func uniqueHostPorts(fldPath validate.Path, name string, containers []corev1.Container) {
 	seen := validate.Set[string]{}
 	for i := range containers {
 		for j := range containers[i].Ports {
@@ -156,31 +156,31 @@ func uniqueHostPorts(at validate.At, name string, containers []corev1.Container)
 				continue
 			}
 			if key := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort); !seen.Add(key) {
-				at.Index(name, i).Index("ports", j).Duplicate("hostPort", key)
+				fldPath.Index(name, i).Index("ports", j).Duplicate("hostPort", key)
 			}
 		}
 	}
 }
 
-func (c *check) resizePolicyRules(at validate.At, policies []corev1.ContainerResizePolicy) {
+func (c *check) resizePolicyRules(fldPath validate.Path, policies []corev1.ContainerResizePolicy) {
 	seen := validate.Set[corev1.ResourceName]{}
 	for i := range policies {
 		p := &policies[i]
 		if !seen.Add(p.ResourceName) {
-			at.Index("resizePolicy", i).Duplicate("", p.ResourceName)
+			fldPath.Index("resizePolicy", i).Duplicate("", p.ResourceName)
 		}
-		validate.RequiredOneOf(at, "resizePolicy", p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
-		validate.RequiredOneOf(at, "resizePolicy", p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
+		validate.RequiredOneOf(fldPath, "resizePolicy", p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
+		validate.RequiredOneOf(fldPath, "resizePolicy", p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
 		if c.whole.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
-			at.Invalid("resizePolicy", p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
+			fldPath.Invalid("resizePolicy", p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
 		}
 	}
 }
 
 // trimmedImage applies to pods only, because stored templates with such images exist.
-func trimmedImage(at validate.At, ctr *corev1.Container) {
+func trimmedImage(fldPath validate.Path, ctr *corev1.Container) {
 	if strings.TrimSpace(ctr.Image) != ctr.Image {
-		at.Invalid("image", ctr.Image, "must not have leading or trailing whitespace")
+		fldPath.Invalid("image", ctr.Image, "must not have leading or trailing whitespace")
 	}
 }
 
@@ -200,56 +200,56 @@ func hasRelaxedEnvName(ctr *corev1.Container) bool {
 		})
 }
 
-func (c *check) envRules(at validate.At, ctr *corev1.Container) {
-	validate.Each(at, "env", ctr.Env, func(at validate.At, e *corev1.EnvVar) {
-		at.RequiredText("name", e.Name, c.envName())
+func (c *check) envRules(fldPath validate.Path, ctr *corev1.Container) {
+	validate.Each(fldPath, "env", ctr.Env, func(fldPath validate.Path, e *corev1.EnvVar) {
+		fldPath.RequiredText("name", e.Name, c.envName())
 		if e.ValueFrom != nil {
-			valueFromRules(at, e)
+			valueFromRules(fldPath, e)
 		}
 	})
-	validate.Each(at, "envFrom", ctr.EnvFrom, func(place validate.At, e *corev1.EnvFromSource) {
+	validate.Each(fldPath, "envFrom", ctr.EnvFrom, func(place validate.Path, e *corev1.EnvFromSource) {
 		place.OptionalText("prefix", e.Prefix, c.envName())
-		u := place.Choice("")
-		validate.Member(u, "configMapRef", e.ConfigMapRef, func(at validate.At, s *corev1.ConfigMapEnvSource) {
-			at.RequiredText("name", s.Name, validate.NamePrefix)
+		u := place.Union("")
+		validate.Member(u, "configMapRef", e.ConfigMapRef, func(fldPath validate.Path, s *corev1.ConfigMapEnvSource) {
+			fldPath.RequiredText("name", s.Name, validate.NamePrefix)
 		})
-		validate.Member(u, "secretRef", e.SecretRef, func(at validate.At, s *corev1.SecretEnvSource) {
-			at.RequiredText("name", s.Name, validate.NamePrefix)
+		validate.Member(u, "secretRef", e.SecretRef, func(fldPath validate.Path, s *corev1.SecretEnvSource) {
+			fldPath.RequiredText("name", s.Name, validate.NamePrefix)
 		})
 		// Both errors are about the list as a whole.
 		switch {
 		case u.Count() == 0:
-			at.Invalid("envFrom", "", "must specify one of: `configMapRef` or `secretRef`")
+			fldPath.Invalid("envFrom", "", "must specify one of: `configMapRef` or `secretRef`")
 		case u.Count() > 1:
-			at.Invalid("envFrom", "", manySources)
+			fldPath.Invalid("envFrom", "", manySources)
 		}
 	})
 }
 
-func valueFromRules(at validate.At, e *corev1.EnvVar) {
+func valueFromRules(fldPath validate.Path, e *corev1.EnvVar) {
 	from := e.ValueFrom
-	u := at.Child("valueFrom").Choice("")
-	validate.Member(u, "fieldRef", from.FieldRef, func(at validate.At, r *corev1.ObjectFieldSelector) {
-		fieldRefRules(at, r, envFields())
+	u := fldPath.Child("valueFrom").Union("")
+	validate.Member(u, "fieldRef", from.FieldRef, func(fldPath validate.Path, r *corev1.ObjectFieldSelector) {
+		fieldRefRules(fldPath, r, envFields())
 	})
-	validate.Member(u, "resourceFieldRef", from.ResourceFieldRef, func(at validate.At, r *corev1.ResourceFieldSelector) {
-		resourceFieldRules(at, r, false)
+	validate.Member(u, "resourceFieldRef", from.ResourceFieldRef, func(fldPath validate.Path, r *corev1.ResourceFieldSelector) {
+		resourceFieldRules(fldPath, r, false)
 	})
-	validate.Member(u, "configMapKeyRef", from.ConfigMapKeyRef, func(at validate.At, r *corev1.ConfigMapKeySelector) {
-		at.Text("name", r.Name, validate.DNSSubdomain)
-		at.RequiredText("key", r.Key, validate.DataKey)
+	validate.Member(u, "configMapKeyRef", from.ConfigMapKeyRef, func(fldPath validate.Path, r *corev1.ConfigMapKeySelector) {
+		fldPath.Text("name", r.Name, validate.DNSSubdomain)
+		fldPath.RequiredText("key", r.Key, validate.DataKey)
 	})
-	validate.Member(u, "secretKeyRef", from.SecretKeyRef, func(at validate.At, r *corev1.SecretKeySelector) {
-		at.Text("name", r.Name, validate.DNSSubdomain)
-		at.RequiredText("key", r.Key, validate.DataKey)
+	validate.Member(u, "secretKeyRef", from.SecretKeyRef, func(fldPath validate.Path, r *corev1.SecretKeySelector) {
+		fldPath.Text("name", r.Name, validate.DNSSubdomain)
+		fldPath.RequiredText("key", r.Key, validate.DataKey)
 	})
 	switch {
 	case u.Count() == 0:
-		at.Invalid("valueFrom", "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`")
+		fldPath.Invalid("valueFrom", "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`")
 	case e.Value != "":
-		at.Invalid("valueFrom", "", "may not be specified when `value` is not empty")
+		fldPath.Invalid("valueFrom", "", "may not be specified when `value` is not empty")
 	case u.Count() > 1:
-		at.Invalid("valueFrom", "", manySources)
+		fldPath.Invalid("valueFrom", "", manySources)
 	}
 }
 
@@ -272,17 +272,17 @@ func downwardFields() []string {
 }
 
 // fieldRefRules requires one of the given fields, or a label or an annotation.
-func fieldRefRules(at validate.At, r *corev1.ObjectFieldSelector, fields []string) {
+func fieldRefRules(fldPath validate.Path, r *corev1.ObjectFieldSelector, fields []string) {
 	if r.APIVersion == "" {
-		at.Required("apiVersion", "")
+		fldPath.Required("apiVersion", "")
 		return
 	}
 	if r.FieldPath == "" {
-		at.Required("fieldPath", "")
+		fldPath.Required("fieldPath", "")
 		return
 	}
 	unknown := func(why, what string) {
-		at.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+why+": "+what)
+		fldPath.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+why+": "+what)
 	}
 	path, key, keyed := subscript(r.FieldPath)
 	if path == "spec.host" && !keyed {
@@ -292,15 +292,15 @@ func fieldRefRules(at validate.At, r *corev1.ObjectFieldSelector, fields []strin
 	case r.APIVersion != "v1":
 		unknown("unsupported pod version", r.APIVersion)
 	case keyed && path == "metadata.annotations":
-		at.Text("", strings.ToLower(key), validate.QualifiedName)
+		fldPath.Text("", strings.ToLower(key), validate.QualifiedName)
 	case keyed && path == "metadata.labels":
-		at.Text("", key, validate.QualifiedName)
+		fldPath.Text("", key, validate.QualifiedName)
 	case keyed:
 		unknown("field label does not support subscript", r.FieldPath)
 	case !slices.Contains(downwardFields(), path):
 		unknown("field label not supported", path)
 	default:
-		validate.OneOf(at, "fieldPath", path, fields...)
+		validate.OneOf(fldPath, "fieldPath", path, fields...)
 	}
 }
 
@@ -321,21 +321,21 @@ const (
 )
 
 // resourceFieldRules requires a resource of a container. A file must name the container.
-func resourceFieldRules(at validate.At, r *corev1.ResourceFieldSelector, file bool) {
+func resourceFieldRules(fldPath validate.Path, r *corev1.ResourceFieldSelector, file bool) {
 	huge := strings.HasPrefix(r.Resource, hugeRequests) || strings.HasPrefix(r.Resource, hugeLimits)
 	switch {
 	case file && r.ContainerName == "":
-		at.Required("containerName", "")
+		fldPath.Required("containerName", "")
 	case r.Resource == "":
-		at.Required("resource", "")
+		fldPath.Required("resource", "")
 	case !huge:
-		validate.OneOf(at, "resource", r.Resource,
+		validate.OneOf(fldPath, "resource", r.Resource,
 			"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory")
 	}
-	divisorRules(at, r.Resource, r.Divisor, huge)
+	divisorRules(fldPath, r.Resource, r.Divisor, huge)
 }
 
-func divisorRules(at validate.At, name string, divisor resource.Quantity, huge bool) {
+func divisorRules(fldPath validate.Path, name string, divisor resource.Quantity, huge bool) {
 	if divisor.IsZero() {
 		return
 	}
@@ -356,6 +356,6 @@ func divisorRules(at validate.At, name string, divisor resource.Quantity, huge b
 		return
 	}
 	if !slices.Contains(allowed, divisor.String()) {
-		at.Invalid("divisor", name, fmt.Sprintf("only divisor's values %s are supported with the %s resource", shown, what))
+		fldPath.Invalid("divisor", name, fmt.Sprintf("only divisor's values %s are supported with the %s resource", shown, what))
 	}
 }

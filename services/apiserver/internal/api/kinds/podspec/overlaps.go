@@ -114,12 +114,12 @@ func sortFiles(files []file) *sortedFiles {
 	}
 	slices.SortStableFunc(t.order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
 	around := -1
-	for at, i := range t.order {
-		t.place[i] = at
+	for fldPath, i := range t.order {
+		t.place[i] = fldPath
 		for around >= 0 && !strings.HasPrefix(keys[i], keys[t.order[around]]) {
-			t.end[around], around = at, t.above[around]
+			t.end[around], around = fldPath, t.above[around]
 		}
-		t.above[at], around = around, at
+		t.above[fldPath], around = around, fldPath
 	}
 	for ; around >= 0; around = t.above[around] {
 		t.end[around] = n
@@ -134,11 +134,11 @@ func (t *sortedFiles) before(i int) (others []int) {
 			others = append(others, j)
 		}
 	}
-	at := t.place[i]
-	for up := t.above[at]; up >= 0; up = t.above[up] {
+	fldPath := t.place[i]
+	for up := t.above[fldPath]; up >= 0; up = t.above[up] {
 		add(t.order[up])
 	}
-	for in := at + 1; in < t.end[at]; in++ {
+	for in := fldPath + 1; in < t.end[fldPath]; in++ {
 		add(t.order[in])
 	}
 	slices.Sort(others)

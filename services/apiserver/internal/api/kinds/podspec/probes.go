@@ -11,69 +11,71 @@ import (
 )
 
 // lifecycleRules validates hooks and probes.
-func (c *check) lifecycleRules(at validate.At, ctr *corev1.Container) {
-	validate.Optional(at, "lifecycle", ctr.Lifecycle, func(at validate.At, l *corev1.Lifecycle) {
-		validate.Optional(at, "postStart", l.PostStart, c.hookRules)
-		validate.Optional(at, "preStop", l.PreStop, c.hookRules)
-		c.stopSignalRules(at, l)
+func (c *check) lifecycleRules(fldPath validate.Path, ctr *corev1.Container) {
+	validate.Optional(fldPath, "lifecycle", ctr.Lifecycle, func(fldPath validate.Path, l *corev1.Lifecycle) {
+		validate.Optional(fldPath, "postStart", l.PostStart, c.hookRules)
+		validate.Optional(fldPath, "preStop", l.PreStop, c.hookRules)
+		c.stopSignalRules(fldPath, l)
 	})
-	once := func(at validate.At, p *corev1.Probe) {
-		probeRules(at, p)
+	once := func(fldPath validate.Path, p *corev1.Probe) {
+		probeRules(fldPath, p)
 		if p.SuccessThreshold != 1 {
-			at.Invalid("successThreshold", p.SuccessThreshold, "must be 1")
+			fldPath.Invalid("successThreshold", p.SuccessThreshold, "must be 1")
 		}
 	}
-	validate.Optional(at, "livenessProbe", ctr.LivenessProbe, once)
-	validate.Optional(at, "readinessProbe", ctr.ReadinessProbe, func(at validate.At, p *corev1.Probe) {
-		probeRules(at, p)
+	validate.Optional(fldPath, "livenessProbe", ctr.LivenessProbe, once)
+	validate.Optional(fldPath, "readinessProbe", ctr.ReadinessProbe, func(fldPath validate.Path, p *corev1.Probe) {
+		probeRules(fldPath, p)
 		if p.TerminationGracePeriodSeconds != nil {
-			at.Invalid("terminationGracePeriodSeconds", *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
+			fldPath.Invalid("terminationGracePeriodSeconds", *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
 		}
 	})
-	validate.Optional(at, "startupProbe", ctr.StartupProbe, once)
+	validate.Optional(fldPath, "startupProbe", ctr.StartupProbe, once)
 }
 
-func probeRules(at validate.At, p *corev1.Probe) {
+func probeRules(fldPath validate.Path, p *corev1.Probe) {
 	h := &p.ProbeHandler
-	u := handlerRules(at, h.Exec, h.HTTPGet, h.TCPSocket)
-	validate.Member(u, "grpc", h.GRPC, func(at validate.At, g *corev1.GRPCAction) { at.PortOrName("port", intstr.FromInt32(g.Port)) })
-	u.Some(noHandler)
-	at.NonNegative("initialDelaySeconds", int64(p.InitialDelaySeconds))
-	at.NonNegative("timeoutSeconds", int64(p.TimeoutSeconds))
-	at.NonNegative("periodSeconds", int64(p.PeriodSeconds))
-	at.NonNegative("successThreshold", int64(p.SuccessThreshold))
-	at.NonNegative("failureThreshold", int64(p.FailureThreshold))
+	u := handlerRules(fldPath, h.Exec, h.HTTPGet, h.TCPSocket)
+	validate.Member(u, "grpc", h.GRPC, func(fldPath validate.Path, g *corev1.GRPCAction) {
+		fldPath.PortOrName("port", intstr.FromInt32(g.Port))
+	})
+	u.RequireMember(noHandler)
+	fldPath.NonNegative("initialDelaySeconds", int64(p.InitialDelaySeconds))
+	fldPath.NonNegative("timeoutSeconds", int64(p.TimeoutSeconds))
+	fldPath.NonNegative("periodSeconds", int64(p.PeriodSeconds))
+	fldPath.NonNegative("successThreshold", int64(p.SuccessThreshold))
+	fldPath.NonNegative("failureThreshold", int64(p.FailureThreshold))
 	if s := p.TerminationGracePeriodSeconds; s != nil && *s <= 0 {
-		at.Invalid("terminationGracePeriodSeconds", *s, "must be greater than 0")
+		fldPath.Invalid("terminationGracePeriodSeconds", *s, "must be greater than 0")
 	}
 }
 
 const noHandler = "must specify a handler type"
 
-func (c *check) hookRules(at validate.At, h *corev1.LifecycleHandler) {
-	u := handlerRules(at, h.Exec, h.HTTPGet, h.TCPSocket)
+func (c *check) hookRules(fldPath validate.Path, h *corev1.LifecycleHandler) {
+	u := handlerRules(fldPath, h.Exec, h.HTTPGet, h.TCPSocket)
 	validate.Member(u, "sleep", h.Sleep, c.sleepRules)
-	u.Some(noHandler)
+	u.RequireMember(noHandler)
 }
 
 // handlerRules validates the handlers that hooks and probes share.
-func handlerRules(at validate.At, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) *validate.Union {
-	u := at.Choice("may not specify more than 1 handler type")
-	validate.Member(u, "exec", exec, func(at validate.At, a *corev1.ExecAction) { at.Present("command", len(a.Command) > 0) })
-	validate.Member(u, "httpGet", get, func(at validate.At, a *corev1.HTTPGetAction) {
-		at.Present("path", a.Path != "")
-		at.PortOrName("port", a.Port)
-		validate.OneOf(at, "scheme", a.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+func handlerRules(fldPath validate.Path, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) *validate.Union {
+	u := fldPath.Union("may not specify more than 1 handler type")
+	validate.Member(u, "exec", exec, func(fldPath validate.Path, a *corev1.ExecAction) { fldPath.Present("command", len(a.Command) > 0) })
+	validate.Member(u, "httpGet", get, func(fldPath validate.Path, a *corev1.HTTPGetAction) {
+		fldPath.Present("path", a.Path != "")
+		fldPath.PortOrName("port", a.Port)
+		validate.OneOf(fldPath, "scheme", a.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 		for i := range a.HTTPHeaders {
-			at.Text("httpHeaders", a.HTTPHeaders[i].Name, validate.HTTPHeaderName)
+			fldPath.Text("httpHeaders", a.HTTPHeaders[i].Name, validate.HTTPHeaderName)
 		}
 	})
-	validate.Member(u, "tcpSocket", tcp, func(at validate.At, a *corev1.TCPSocketAction) { at.PortOrName("port", a.Port) })
+	validate.Member(u, "tcpSocket", tcp, func(fldPath validate.Path, a *corev1.TCPSocketAction) { fldPath.PortOrName("port", a.Port) })
 	return u
 }
 
 // sleepRules requires a sleep that ends before the pod is killed.
-func (c *check) sleepRules(at validate.At, s *corev1.SleepAction) {
+func (c *check) sleepRules(fldPath validate.Path, s *corev1.SleepAction) {
 	grace := c.whole.TerminationGracePeriodSeconds
 	if grace == nil {
 		return
@@ -86,7 +88,7 @@ func (c *check) sleepRules(at validate.At, s *corev1.SleepAction) {
 			" Enable AllowPodLifecycleSleepActionZeroValue feature gate for zero sleep.", *grace)
 	}
 	if s.Seconds < least || s.Seconds > *grace {
-		at.Invalid("", s.Seconds, detail)
+		fldPath.Invalid("", s.Seconds, detail)
 	}
 }
 
@@ -96,19 +98,19 @@ func hasZeroSleep(l *corev1.Lifecycle) bool {
 }
 
 // stopSignalRules requires a signal that the pod's operating system supports.
-func (c *check) stopSignalRules(at validate.At, l *corev1.Lifecycle) {
+func (c *check) stopSignalRules(fldPath validate.Path, l *corev1.Lifecycle) {
 	if l.StopSignal == nil {
 		return
 	}
 	if c.whole.OS == nil {
-		at.Forbidden("stopSignal", "may not be set for containers with empty `spec.os.name`")
+		fldPath.Forbidden("stopSignal", "may not be set for containers with empty `spec.os.name`")
 		return
 	}
 	switch c.whole.OS.Name {
 	case corev1.Windows:
-		validate.OneOf(at, "stopSignal", *l.StopSignal, corev1.SIGKILL, corev1.SIGTERM)
+		validate.OneOf(fldPath, "stopSignal", *l.StopSignal, corev1.SIGKILL, corev1.SIGTERM)
 	case corev1.Linux:
-		validate.OneOf(at, "stopSignal", *l.StopSignal, linuxSignals()...)
+		validate.OneOf(fldPath, "stopSignal", *l.StopSignal, linuxSignals()...)
 	}
 }
 

@@ -15,44 +15,44 @@ import (
 )
 
 // ResourceName requires a standard resource name, or one with a domain.
-func ResourceName(at validate.At, name corev1.ResourceName) bool {
+func ResourceName(fldPath validate.Path, name corev1.ResourceName) bool {
 	if msgs := validate.QualifiedName(string(name)); len(msgs) > 0 {
-		at.Messages("", name, msgs)
+		fldPath.InvalidMessages("", name, msgs)
 		return false
 	}
 	if strings.Contains(string(name), "/") || StandardResource(name) {
 		return true
 	}
-	at.Invalid("", name, "must be a standard resource type or fully qualified")
+	fldPath.Invalid("", name, "must be a standard resource type or fully qualified")
 	return false
 }
 
 // ContainerResourceName requires the name of a resource that containers can have.
-func ContainerResourceName(at validate.At, name corev1.ResourceName) {
-	ResourceName(at, name)
+func ContainerResourceName(fldPath validate.Path, name corev1.ResourceName) {
+	ResourceName(fldPath, name)
 	switch {
 	case !strings.Contains(string(name), "/"):
 		if !containerResource(name) {
-			at.Invalid("", name, "must be a standard resource for containers")
+			fldPath.Invalid("", name, "must be a standard resource for containers")
 		}
 	case !Native(name) && !Extended(name):
-		at.Invalid("", name, "doesn't follow extended resource name standard")
+		fldPath.Invalid("", name, "doesn't follow extended resource name standard")
 	}
 }
 
 // podResourceName requires the name of a resource that pods as a whole can have.
-func podResourceName(at validate.At, name corev1.ResourceName) {
-	if !ResourceName(at, name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+func podResourceName(fldPath validate.Path, name corev1.ResourceName) {
+	if !ResourceName(fldPath, name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
 		return
 	}
-	validate.OneOf(at, "", name, corev1.ResourceCPU, corev1.ResourceMemory)
+	validate.OneOf(fldPath, "", name, corev1.ResourceCPU, corev1.ResourceMemory)
 }
 
 // ResourceQuantity requires a valid quantity of a resource. Countable resources have no fractions.
-func ResourceQuantity(at validate.At, name corev1.ResourceName, q resource.Quantity) {
-	at.NonNegativeQuantity("", q)
+func ResourceQuantity(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
+	fldPath.NonNegativeQuantity("", q)
 	if counted(name) || Extended(name) {
-		at.WholeQuantity("", q)
+		fldPath.IntegerQuantity("", q)
 	}
 }
 
@@ -100,47 +100,47 @@ func Extended(name corev1.ResourceName) bool {
 func Overcommits(name corev1.ResourceName) bool { return Native(name) && !hugePages(name) }
 
 // resourceRules validates requests and limits. nameRule validates their names.
-func (c *check) resourceRules(at validate.At, r *corev1.ResourceRequirements, nameRule func(validate.At, corev1.ResourceName)) {
+func (c *check) resourceRules(fldPath validate.Path, r *corev1.ResourceRequirements, nameRule func(validate.Path, corev1.ResourceName)) {
 	compute, huge := false, false
-	each := func(at validate.At, name corev1.ResourceName, q resource.Quantity) {
-		nameRule(at, name)
-		ResourceQuantity(at, name, q)
+	each := func(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
+		nameRule(fldPath, name)
+		ResourceQuantity(fldPath, name, q)
 	}
-	pages := func(at validate.At, name corev1.ResourceName, q resource.Quantity) {
+	pages := func(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
 		compute = compute || name == corev1.ResourceCPU || name == corev1.ResourceMemory
 		if !hugePages(name) {
 			return
 		}
 		huge = true
 		if !c.kept.hugePages && !wholePages(name, q) {
-			at.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
+			fldPath.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
 		}
 	}
-	validate.EachKey(at, "limits", r.Limits, func(place validate.At, name corev1.ResourceName, q resource.Quantity) {
+	validate.EachKey(fldPath, "limits", r.Limits, func(place validate.Path, name corev1.ResourceName, q resource.Quantity) {
 		each(place, name, q)
 		pages(place, name, q)
 	})
-	validate.EachKey(at, "requests", r.Requests, func(place validate.At, name corev1.ResourceName, q resource.Quantity) {
+	validate.EachKey(fldPath, "requests", r.Requests, func(place validate.Path, name corev1.ResourceName, q resource.Quantity) {
 		each(place, name, q)
 		switch limit, limited := r.Limits[name]; {
 		case !limited && !Overcommits(name):
-			at.Required("limits", "Limit must be set for non overcommitable resources")
+			fldPath.Required("limits", "Limit must be set for non overcommitable resources")
 		case !limited:
 		case q.Cmp(limit) != 0 && !Overcommits(name):
-			at.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
+			fldPath.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
 		case q.Cmp(limit) > 0:
-			at.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+			fldPath.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
 		}
 		pages(place, name, q)
 	})
-	at.Absent("", huge && !compute, "HugePages require cpu or memory")
-	c.claimNameRules(at, r.Claims)
+	fldPath.Absent("", huge && !compute, "HugePages require cpu or memory")
+	c.claimNameRules(fldPath, r.Claims)
 }
 
 // LimitRules validates the limits of an object without requests.
-func LimitRules(at validate.At, limits corev1.ResourceList) {
+func LimitRules(fldPath validate.Path, limits corev1.ResourceList) {
 	c := &check{Rules: &Rules{}}
-	c.resourceRules(at, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
+	c.resourceRules(fldPath, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
 }
 
 // wholePages reports whether a quantity is a multiple of the page size in the resource's name.
@@ -162,30 +162,30 @@ func hasOddHugePages(r *corev1.ResourceRequirements) bool {
 
 // claimNameRules requires each claim of a container to be a claim of the pod, and rejects duplicate
 // requests of a claim. A claim without a request includes all its requests.
-func (c *check) claimNameRules(at validate.At, claims []corev1.ResourceClaim) {
+func (c *check) claimNameRules(fldPath validate.Path, claims []corev1.ResourceClaim) {
 	seen, requested := validate.Set[string]{}, validate.Set[string]{}
-	validate.Each(at, "claims", claims, func(at validate.At, claim *corev1.ResourceClaim) {
+	validate.Each(fldPath, "claims", claims, func(fldPath validate.Path, claim *corev1.ResourceClaim) {
 		if claim.Name == "" {
-			at.Required("", "")
+			fldPath.Required("", "")
 			return
 		}
 		key := claim.Name
 		switch {
 		case seen.Has(claim.Name):
-			at.Duplicate("", claim.Name)
+			fldPath.Duplicate("", claim.Name)
 		case claim.Request != "":
-			at.Text("request", claim.Request, validate.DNSLabel)
+			fldPath.Text("request", claim.Request, validate.DNSLabel)
 			key += "/" + claim.Request
-			validate.Unique(at, "", key, seen)
+			validate.Unique(fldPath, "", key, seen)
 			requested.Add(claim.Name)
 		case requested.Has(claim.Name):
-			at.Duplicate("", claim.Name)
+			fldPath.Duplicate("", claim.Name)
 			seen.Add(key)
 		default:
 			seen.Add(key)
 		}
 		if !c.claims.Has(claim.Name) {
-			at.Add(unknownClaim(at, claim.Name, c.claims))
+			fldPath.Add(unknownClaim(fldPath, claim.Name, c.claims))
 		}
 	})
 }
@@ -193,25 +193,25 @@ func (c *check) claimNameRules(at validate.At, claims []corev1.ResourceClaim) {
 func sortedNames(s validate.Set[string]) []string { return slices.Sorted(maps.Keys(s)) }
 
 // podResourceRules validates the requests and limits of a pod as a whole.
-func (c *check) podResourceRules(at validate.At) {
+func (c *check) podResourceRules(fldPath validate.Path) {
 	r := c.whole.Resources
 	if r == nil {
 		return
 	}
-	place := at.Child("resources")
+	place := fldPath.Child("resources")
 	place.Absent("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
 	c.resourceRules(place, r, podResourceName)
 	sum := aggregateRequests(c.whole)
-	validate.EachKey(place, "requests", sum, func(at validate.At, name corev1.ResourceName, q resource.Quantity) {
+	validate.EachKey(place, "requests", sum, func(fldPath validate.Path, name corev1.ResourceName, q resource.Quantity) {
 		if whole := r.Requests[name]; q.Cmp(whole) > 0 {
-			at.Invalid("", whole.String(), "must be greater than or equal to aggregate container requests of "+q.String())
+			fldPath.Invalid("", whole.String(), "must be greater than or equal to aggregate container requests of "+q.String())
 		}
 	})
-	validate.Each(place, "containers", c.whole.Containers, func(at validate.At, ctr *corev1.Container) {
+	validate.Each(place, "containers", c.whole.Containers, func(fldPath validate.Path, ctr *corev1.Container) {
 		for _, name := range slices.Sorted(maps.Keys(ctr.Resources.Limits)) {
 			limit := ctr.Resources.Limits[name]
 			if whole, limited := r.Limits[name]; limited && limit.Cmp(whole) > 0 {
-				at.Key("", string(name)).Invalid("limits", limit.String(), "must be less than or equal to pod limits of "+whole.String())
+				fldPath.Key("", string(name)).Invalid("limits", limit.String(), "must be less than or equal to pod limits of "+whole.String())
 			}
 		}
 	})
@@ -257,8 +257,8 @@ func raise(to, list corev1.ResourceList) {
 }
 
 // unknownClaim returns an error that lists the existing claims.
-func unknownClaim(at validate.At, name string, claims validate.Set[string]) *field.Error {
-	err := field.NotFound(at.Path(), name)
+func unknownClaim(fldPath validate.Path, name string, claims validate.Set[string]) *field.Error {
+	err := field.NotFound(fldPath.FieldPath(), name)
 	err.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
 	if len(claims) > 0 {
 		err.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(sortedNames(claims), ", ")

@@ -27,19 +27,19 @@ type Rules struct {
 func NewRules(s registry.Settings) *Rules {
 	return &Rules{
 		privileged:         s.AllowPrivileged,
-		anyEnvName:         s.On(features.RelaxedEnvironmentVariableValidation),
-		anySearch:          s.On(features.RelaxedDNSSearchValidation),
-		zeroSleep:          s.On(features.PodLifecycleSleepActionAllowZero),
-		sleeps:             s.On(features.PodLifecycleSleepAction),
-		seLinuxMount:       s.On(features.SELinuxMount),
-		podResources:       s.On(features.PodLevelResources),
-		resourceClaims:     s.On(features.DynamicResourceAllocation),
-		imageVolumes:       s.On(features.ImageVolume),
-		trustBundles:       s.On(features.ClusterTrustBundleProjection),
-		stopSignals:        s.On(features.ContainerStopSignals),
-		resourceHealth:     s.On(features.ResourceHealthStatus),
-		observedGeneration: s.On(features.PodObservedGenerationTracking),
-		inPlaceResize:      s.On(features.InPlacePodVerticalScaling),
+		anyEnvName:         s.Enabled(features.RelaxedEnvironmentVariableValidation),
+		anySearch:          s.Enabled(features.RelaxedDNSSearchValidation),
+		zeroSleep:          s.Enabled(features.PodLifecycleSleepActionAllowZero),
+		sleeps:             s.Enabled(features.PodLifecycleSleepAction),
+		seLinuxMount:       s.Enabled(features.SELinuxMount),
+		podResources:       s.Enabled(features.PodLevelResources),
+		resourceClaims:     s.Enabled(features.DynamicResourceAllocation),
+		imageVolumes:       s.Enabled(features.ImageVolume),
+		trustBundles:       s.Enabled(features.ClusterTrustBundleProjection),
+		stopSignals:        s.Enabled(features.ContainerStopSignals),
+		resourceHealth:     s.Enabled(features.ResourceHealthStatus),
+		observedGeneration: s.Enabled(features.PodObservedGenerationTracking),
+		inPlaceResize:      s.Enabled(features.InPlacePodVerticalScaling),
 	}
 }
 
@@ -106,22 +106,22 @@ func eachContainer(s *corev1.PodSpec, visit func(list string, i int, c *corev1.C
 
 // Template validates the pod template of a workload at a path. old is the stored one, nil at
 // creation.
-func (r *Rules) Template(at validate.At, t, old *corev1.PodTemplateSpec) {
+func (r *Rules) Template(fldPath validate.Path, t, old *corev1.PodTemplateSpec) {
 	c := r.templateCheck(t, old)
-	at.Labels("labels", t.Labels)
-	at.Annotations("annotations", t.Annotations)
-	c.annotations(at.Child("annotations"), t.Annotations)
-	spec := at.Child("spec")
+	fldPath.Labels("labels", t.Labels)
+	fldPath.Annotations("annotations", t.Annotations)
+	c.annotations(fldPath.Child("annotations"), t.Annotations)
+	spec := fldPath.Child("spec")
 	c.spec(spec, &t.ObjectMeta)
 	c.profilesAgree(spec, t.Annotations)
 	spec.Absent("ephemeralContainers", len(t.Spec.EphemeralContainers) > 0, "ephemeral containers not allowed in pod template")
 }
 
 // TemplateMeta validates only the metadata of a template.
-func (r *Rules) TemplateMeta(at validate.At, t, old *corev1.PodTemplateSpec) {
-	at.Labels("labels", t.Labels)
-	at.Annotations("annotations", t.Annotations)
-	r.templateCheck(t, old).annotations(at.Child("annotations"), t.Annotations)
+func (r *Rules) TemplateMeta(fldPath validate.Path, t, old *corev1.PodTemplateSpec) {
+	fldPath.Labels("labels", t.Labels)
+	fldPath.Annotations("annotations", t.Annotations)
+	r.templateCheck(t, old).annotations(fldPath.Child("annotations"), t.Annotations)
 }
 
 func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
@@ -133,12 +133,12 @@ func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
 
 // ReplicatedTemplate validates a template of pods that always restart and are selected by a
 // selector. owner is the kind in messages.
-func (r *Rules) ReplicatedTemplate(at validate.At, t, old *corev1.PodTemplateSpec, owner string) {
-	r.Template(at, t, old)
+func (r *Rules) ReplicatedTemplate(fldPath validate.Path, t, old *corev1.PodTemplateSpec, owner string) {
+	r.Template(fldPath, t, old)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		validate.OneOf(at.Child("spec"), "restartPolicy", t.Spec.RestartPolicy, corev1.RestartPolicyAlways)
+		validate.OneOf(fldPath.Child("spec"), "restartPolicy", t.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	}
-	at.Child("spec").Absent("activeDeadlineSeconds", t.Spec.ActiveDeadlineSeconds != nil,
+	fldPath.Child("spec").Absent("activeDeadlineSeconds", t.Spec.ActiveDeadlineSeconds != nil,
 		"activeDeadlineSeconds in "+owner+" is not Supported")
 }
 
@@ -147,76 +147,76 @@ func (r *Rules) Resizes() bool { return r.inPlaceResize }
 
 // spec validates the fields that pods and templates share. m is the metadata of the pod or
 // template.
-func (c *check) spec(at validate.At, m *metav1.ObjectMeta) {
+func (c *check) spec(fldPath validate.Path, m *metav1.ObjectMeta) {
 	s := c.whole
-	at.Present("terminationGracePeriodSeconds", s.TerminationGracePeriodSeconds != nil)
-	c.volumeRules(at, m)
-	c.claimRules(at)
-	c.containerRules(at)
+	fldPath.Present("terminationGracePeriodSeconds", s.TerminationGracePeriodSeconds != nil)
+	c.volumeRules(fldPath, m)
+	c.claimRules(fldPath)
+	c.containerRules(fldPath)
 	if c.podResources || c.kept.podResources {
-		c.podResourceRules(at)
+		c.podResourceRules(fldPath)
 	}
 	if s.HostNetwork {
-		c.hostPortRules(at)
+		c.hostPortRules(fldPath)
 	}
-	validate.RequiredOneOf(at, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
-	validate.RequiredOneOf(at, "dnsPolicy", s.DNSPolicy,
+	validate.RequiredOneOf(fldPath, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	validate.RequiredOneOf(fldPath, "dnsPolicy", s.DNSPolicy,
 		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
-	at.Labels("nodeSelector", s.NodeSelector)
+	fldPath.Labels("nodeSelector", s.NodeSelector)
 	if s.SecurityContext != nil {
-		c.podSecurityRules(at.Child("securityContext"), s.SecurityContext)
+		c.podSecurityRules(fldPath.Child("securityContext"), s.SecurityContext)
 	}
-	validate.Optional(at, "affinity", s.Affinity, c.affinityRules)
-	c.dnsRules(at)
-	validate.Each(at, "readinessGates", s.ReadinessGates, func(at validate.At, g *corev1.PodReadinessGate) {
-		at.Text("conditionType", string(g.ConditionType), validate.QualifiedName)
+	validate.Optional(fldPath, "affinity", s.Affinity, c.affinityRules)
+	c.dnsRules(fldPath)
+	validate.Each(fldPath, "readinessGates", s.ReadinessGates, func(fldPath validate.Path, g *corev1.PodReadinessGate) {
+		fldPath.Text("conditionType", string(g.ConditionType), validate.QualifiedName)
 	})
 	gates := validate.Set[string]{}
-	validate.Each(at, "schedulingGates", s.SchedulingGates, func(at validate.At, g *corev1.PodSchedulingGate) {
-		at.Text("", g.Name, validate.QualifiedName)
-		validate.Unique(at, "", g.Name, gates)
+	validate.Each(fldPath, "schedulingGates", s.SchedulingGates, func(fldPath validate.Path, g *corev1.PodSchedulingGate) {
+		fldPath.Text("", g.Name, validate.QualifiedName)
+		validate.Unique(fldPath, "", g.Name, gates)
 	})
-	c.spreadRules(at)
-	c.hostProcessRules(at)
-	c.hostUserRules(at)
-	at.OptionalText("serviceAccountName", s.ServiceAccountName, validate.DNSSubdomain)
-	at.OptionalText("nodeName", s.NodeName, validate.DNSSubdomain)
+	c.spreadRules(fldPath)
+	c.hostProcessRules(fldPath)
+	c.hostUserRules(fldPath)
+	fldPath.OptionalText("serviceAccountName", s.ServiceAccountName, validate.DNSSubdomain)
+	fldPath.OptionalText("nodeName", s.NodeName, validate.DNSSubdomain)
 	if s.ActiveDeadlineSeconds != nil {
-		validate.InRange(at, "activeDeadlineSeconds", *s.ActiveDeadlineSeconds, 1, math.MaxInt32)
+		validate.InRange(fldPath, "activeDeadlineSeconds", *s.ActiveDeadlineSeconds, 1, math.MaxInt32)
 	}
-	at.OptionalText("hostname", s.Hostname, validate.DNSLabel)
-	at.OptionalText("subdomain", s.Subdomain, validate.DNSLabel)
-	validate.Each(at, "tolerations", s.Tolerations, TolerationRules)
-	validate.Each(at, "hostAliases", s.HostAliases, func(at validate.At, h *corev1.HostAlias) {
-		at.IP("ip", h.IP)
-		validate.Each(at, "hostnames", h.Hostnames, func(at validate.At, name *string) { at.Text("", *name, validate.DNSSubdomain) })
+	fldPath.OptionalText("hostname", s.Hostname, validate.DNSLabel)
+	fldPath.OptionalText("subdomain", s.Subdomain, validate.DNSLabel)
+	validate.Each(fldPath, "tolerations", s.Tolerations, TolerationRules)
+	validate.Each(fldPath, "hostAliases", s.HostAliases, func(fldPath validate.Path, h *corev1.HostAlias) {
+		fldPath.IP("ip", h.IP)
+		validate.Each(fldPath, "hostnames", h.Hostnames, func(fldPath validate.Path, name *string) { fldPath.Text("", *name, validate.DNSSubdomain) })
 	})
-	at.OptionalText("priorityClassName", s.PriorityClassName, validate.DNSSubdomain)
+	fldPath.OptionalText("priorityClassName", s.PriorityClassName, validate.DNSSubdomain)
 	if s.RuntimeClassName != nil {
-		at.Text("runtimeClassName", *s.RuntimeClassName, validate.DNSSubdomain)
+		fldPath.Text("runtimeClassName", *s.RuntimeClassName, validate.DNSSubdomain)
 	}
 	if p := s.PreemptionPolicy; p != nil {
-		validate.RequiredOneOf(at, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
+		validate.RequiredOneOf(fldPath, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 	if s.Overhead != nil {
-		c.resourceRules(at.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ContainerResourceName)
+		c.resourceRules(fldPath.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ContainerResourceName)
 	}
-	validate.Optional(at, "os", s.OS, func(place validate.At, os *corev1.PodOS) { c.osRules(at, place, os) })
+	validate.Optional(fldPath, "os", s.OS, func(place validate.Path, os *corev1.PodOS) { c.osRules(fldPath, place, os) })
 }
 
 // hostPortRules validates pods in the host's network. A template may omit host ports; its pods get
 // them by default.
-func (c *check) hostPortRules(at validate.At) {
-	validate.Each(at, "containers", c.whole.Containers, func(at validate.At, ctr *corev1.Container) {
-		validate.Each(at, "ports", ctr.Ports, func(at validate.At, p *corev1.ContainerPort) {
+func (c *check) hostPortRules(fldPath validate.Path) {
+	validate.Each(fldPath, "containers", c.whole.Containers, func(fldPath validate.Path, ctr *corev1.Container) {
+		validate.Each(fldPath, "ports", ctr.Ports, func(fldPath validate.Path, p *corev1.ContainerPort) {
 			if (c.pod || p.HostPort != 0) && p.HostPort != p.ContainerPort {
-				at.Invalid("hostPort", p.HostPort, "must match `containerPort` when `hostNetwork` is true")
+				fldPath.Invalid("hostPort", p.HostPort, "must match `containerPort` when `hostNetwork` is true")
 			}
 		})
 	})
 }
 
-func (c *check) claimRules(at validate.At) {
+func (c *check) claimRules(fldPath validate.Path) {
 	c.claims = validate.Set[string]{}
 	for i := range c.whole.ResourceClaims {
 		if name := c.whole.ResourceClaims[i].Name; name != "" {
@@ -224,29 +224,29 @@ func (c *check) claimRules(at validate.At) {
 		}
 	}
 	seen := validate.Set[string]{}
-	validate.Each(at, "resourceClaims", c.whole.ResourceClaims, func(at validate.At, claim *corev1.PodResourceClaim) {
+	validate.Each(fldPath, "resourceClaims", c.whole.ResourceClaims, func(fldPath validate.Path, claim *corev1.PodResourceClaim) {
 		switch {
 		case claim.Name == "":
-			at.Required("name", "")
+			fldPath.Required("name", "")
 		case !seen.Add(claim.Name):
-			at.Duplicate("name", claim.Name)
+			fldPath.Duplicate("name", claim.Name)
 		default:
-			at.Text("name", claim.Name, validate.DNSLabel)
+			fldPath.Text("name", claim.Name, validate.DNSLabel)
 		}
 		name := claim.ResourceClaimName
 		template := claim.ResourceClaimTemplateName
 		shown := *claim
 		if name != nil && template != nil {
-			at.Invalid("", shown, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
+			fldPath.Invalid("", shown, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
 		}
 		if name == nil && template == nil {
-			at.Invalid("", shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+			fldPath.Invalid("", shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
 		}
 		if name != nil {
-			at.Text("resourceClaimName", *name, validate.DNSSubdomain)
+			fldPath.Text("resourceClaimName", *name, validate.DNSSubdomain)
 		}
 		if template != nil {
-			at.Text("resourceClaimTemplateName", *template, validate.DNSSubdomain)
+			fldPath.Text("resourceClaimTemplateName", *template, validate.DNSSubdomain)
 		}
 	})
 }
@@ -310,7 +310,7 @@ func Templated[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind
 		return texts
 	}
 	k.Update.Warnings = func(o, old registry.Object) (texts []string) {
-		if k.Parts.SpecChanged(o, old) && !(pods.OwnChanges && validate.Same(template(o), template(old))) {
+		if k.Parts.SpecChanged(o, old) && !(pods.OwnChanges && validate.SemanticEqual(template(o), template(old))) {
 			texts = pods.warnings(o.(T))
 		}
 		if update.Warnings != nil {

@@ -13,38 +13,38 @@ import (
 )
 
 // TolerationRules validates a toleration.
-func TolerationRules(at validate.At, t *corev1.Toleration) {
+func TolerationRules(fldPath validate.Path, t *corev1.Toleration) {
 	if t.Key != "" {
-		at.LabelKey("key", t.Key)
+		fldPath.LabelKey("key", t.Key)
 	} else if t.Operator != corev1.TolerationOpExists {
-		at.Invalid("operator", t.Operator, `operator must be Exists when `+"`key`"+` is empty, which means "match all values and all keys"`)
+		fldPath.Invalid("operator", t.Operator, `operator must be Exists when `+"`key`"+` is empty, which means "match all values and all keys"`)
 	}
 	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-		at.Invalid("effect", t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+		fldPath.Invalid("effect", t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
 	}
 	switch t.Operator {
 	case corev1.TolerationOpEqual, "":
 		if msgs := validate.LabelValue(t.Value); len(msgs) > 0 {
-			at.Invalid("operator", t.Value, strings.Join(msgs, ";"))
+			fldPath.Invalid("operator", t.Value, strings.Join(msgs, ";"))
 		}
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
-			at.Invalid("operator", t.Value, "value must be empty when `operator` is 'Exists'")
+			fldPath.Invalid("operator", t.Value, "value must be empty when `operator` is 'Exists'")
 		}
 	default:
-		validate.OneOf(at, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
+		validate.OneOf(fldPath, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
 	}
 	if t.Effect != "" {
-		TaintEffect(at, t.Effect)
+		TaintEffect(fldPath, t.Effect)
 	}
 }
 
 // TaintEffect requires a valid effect of a taint.
-func TaintEffect(at validate.At, e corev1.TaintEffect) {
-	validate.RequiredOneOf(at, "effect", e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+func TaintEffect(fldPath validate.Path, e corev1.TaintEffect) {
+	validate.RequiredOneOf(fldPath, "effect", e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
 
-func (c *check) spreadRules(at validate.At) {
+func (c *check) spreadRules(fldPath validate.Path) {
 	type place struct {
 		key  string
 		when corev1.UnsatisfiableConstraintAction
@@ -55,41 +55,41 @@ func (c *check) spreadRules(at validate.At) {
 		last[place{all[i].TopologyKey, all[i].WhenUnsatisfiable}] = i
 	}
 	for i := range all {
-		s, at := &all[i], at.Index("topologySpreadConstraints", i)
+		s, fldPath := &all[i], fldPath.Index("topologySpreadConstraints", i)
 		if s.MaxSkew <= 0 {
-			at.Invalid("maxSkew", s.MaxSkew, validate.NotPositive)
+			fldPath.Invalid("maxSkew", s.MaxSkew, validate.NotPositive)
 		}
 		if s.TopologyKey == "" {
-			at.Required("topologyKey", "can not be empty")
+			fldPath.Required("topologyKey", "can not be empty")
 		}
-		validate.OneOf(at, "whenUnsatisfiable", s.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)
+		validate.OneOf(fldPath, "whenUnsatisfiable", s.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)
 		if last[place{s.TopologyKey, s.WhenUnsatisfiable}] > i {
-			at.Duplicate("{topologyKey, whenUnsatisfiable}", fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
+			fldPath.Duplicate("{topologyKey, whenUnsatisfiable}", fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
 		}
 		if n := s.MinDomains; n != nil {
 			if *n <= 0 {
-				at.Invalid("minDomains", *n, validate.NotPositive)
+				fldPath.Invalid("minDomains", *n, validate.NotPositive)
 			}
 			if s.WhenUnsatisfiable != corev1.DoNotSchedule {
-				at.Invalid("minDomains", *n, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
+				fldPath.Invalid("minDomains", *n, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
 			}
 		}
-		validate.OptionalOneOf(at, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
-		validate.OptionalOneOf(at, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
-		spreadKeyRules(at, s)
+		validate.OptionalOneOf(fldPath, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+		validate.OptionalOneOf(fldPath, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+		spreadKeyRules(fldPath, s)
 		if !c.kept.spreadSelector {
-			at.Selector("labelSelector", s.LabelSelector, false)
+			fldPath.Selector("labelSelector", s.LabelSelector, false)
 		}
 	}
 }
 
-func spreadKeyRules(at validate.At, s *corev1.TopologySpreadConstraint) {
+func spreadKeyRules(fldPath validate.Path, s *corev1.TopologySpreadConstraint) {
 	if len(s.MatchLabelKeys) == 0 {
 		return
 	}
 	named := validate.Set[string]{}
 	if s.LabelSelector == nil {
-		at.Forbidden("matchLabelKeys", needsSelector)
+		fldPath.Forbidden("matchLabelKeys", needsSelector)
 	} else {
 		for key := range s.LabelSelector.MatchLabels {
 			named.Add(key)
@@ -98,17 +98,17 @@ func spreadKeyRules(at validate.At, s *corev1.TopologySpreadConstraint) {
 			named.Add(e.Key)
 		}
 	}
-	validate.Each(at, "matchLabelKeys", s.MatchLabelKeys, func(at validate.At, key *string) {
-		at.LabelKey("", *key)
+	validate.Each(fldPath, "matchLabelKeys", s.MatchLabelKeys, func(fldPath validate.Path, key *string) {
+		fldPath.LabelKey("", *key)
 		if named.Has(*key) {
-			at.Invalid("", *key, inSelector)
+			fldPath.Invalid("", *key, inSelector)
 		}
 	})
 }
 
 func hasInvalidSpreadSelector(all []corev1.TopologySpreadConstraint) bool {
 	return slices.ContainsFunc(all, func(s corev1.TopologySpreadConstraint) bool {
-		return len(validate.Check(func(at validate.At) { at.Selector("labelSelector", s.LabelSelector, false) })) > 0
+		return len(validate.Check(func(fldPath validate.Path) { fldPath.Selector("labelSelector", s.LabelSelector, false) })) > 0
 	})
 }
 
@@ -119,42 +119,42 @@ const (
 	maxSearchLength = 2048
 )
 
-func (c *check) dnsRules(at validate.At) {
+func (c *check) dnsRules(fldPath validate.Path) {
 	d, none := c.whole.DNSConfig, c.whole.DNSPolicy == corev1.DNSNone
 	switch {
 	case d == nil && none:
-		at.Required("dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
+		fldPath.Required("dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
 		return
 	case d == nil:
 		return
 	}
-	at = at.Child("dnsConfig")
+	fldPath = fldPath.Child("dnsConfig")
 	if none && len(d.Nameservers) == 0 {
-		at.Required("nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None")
+		fldPath.Required("nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None")
 		return
 	}
 	if len(d.Nameservers) > maxNameservers {
-		at.Invalid("nameservers", d.Nameservers, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
+		fldPath.Invalid("nameservers", d.Nameservers, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
 	}
-	validate.Each(at, "nameservers", d.Nameservers, func(at validate.At, ip *string) { at.IP("", *ip) })
+	validate.Each(fldPath, "nameservers", d.Nameservers, func(fldPath validate.Path, ip *string) { fldPath.IP("", *ip) })
 	if len(d.Searches) > maxSearches {
-		at.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearches))
+		fldPath.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearches))
 	}
 	if len(strings.Join(d.Searches, " ")) > maxSearchLength {
-		at.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
+		fldPath.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
 	}
 	relaxed := c.anySearch || c.kept.search
-	validate.Each(at, "searches", d.Searches, func(at validate.At, s *string) {
+	validate.Each(fldPath, "searches", d.Searches, func(fldPath validate.Path, s *string) {
 		switch search := strings.TrimSuffix(*s, "."); {
 		case !relaxed:
-			at.Text("", search, validate.DNSSubdomain)
+			fldPath.Text("", search, validate.DNSSubdomain)
 		case *s != ".":
-			at.Text("", search, validate.DNSSubdomainUnderscore)
+			fldPath.Text("", search, validate.DNSSubdomainUnderscore)
 		}
 	})
-	validate.Each(at, "options", d.Options, func(at validate.At, o *corev1.PodDNSConfigOption) {
+	validate.Each(fldPath, "options", d.Options, func(fldPath validate.Path, o *corev1.PodDNSConfigOption) {
 		if o.Name == "" {
-			at.Required("", "must not be empty")
+			fldPath.Required("", "must not be empty")
 		}
 	})
 }
@@ -170,96 +170,96 @@ const (
 	maxWeight   = 100
 )
 
-func (c *check) affinityRules(at validate.At, a *corev1.Affinity) {
-	validate.Optional(at, "nodeAffinity", a.NodeAffinity, func(at validate.At, n *corev1.NodeAffinity) {
-		validate.Optional(at, "requiredDuringSchedulingIgnoredDuringExecution", n.RequiredDuringSchedulingIgnoredDuringExecution,
-			func(at validate.At, s *corev1.NodeSelector) { NodeSelectorRules(at, s, c.kept.nodeValue) })
-		validate.Each(at, "preferredDuringSchedulingIgnoredDuringExecution", n.PreferredDuringSchedulingIgnoredDuringExecution,
-			func(at validate.At, t *corev1.PreferredSchedulingTerm) {
-				weightRule(at, t.Weight)
+func (c *check) affinityRules(fldPath validate.Path, a *corev1.Affinity) {
+	validate.Optional(fldPath, "nodeAffinity", a.NodeAffinity, func(fldPath validate.Path, n *corev1.NodeAffinity) {
+		validate.Optional(fldPath, "requiredDuringSchedulingIgnoredDuringExecution", n.RequiredDuringSchedulingIgnoredDuringExecution,
+			func(fldPath validate.Path, s *corev1.NodeSelector) { NodeSelectorRules(fldPath, s, c.kept.nodeValue) })
+		validate.Each(fldPath, "preferredDuringSchedulingIgnoredDuringExecution", n.PreferredDuringSchedulingIgnoredDuringExecution,
+			func(fldPath validate.Path, t *corev1.PreferredSchedulingTerm) {
+				weightRule(fldPath, t.Weight)
 				// A preference that can never be met is harmless.
-				nodeTermRules(at.Child("preference"), &t.Preference, true)
+				nodeTermRules(fldPath.Child("preference"), &t.Preference, true)
 			})
 	})
-	terms := func(at validate.At, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
-		validate.Each(at, "requiredDuringSchedulingIgnoredDuringExecution", required, c.podTermRules)
-		validate.Each(at, "preferredDuringSchedulingIgnoredDuringExecution", preferred, func(at validate.At, t *corev1.WeightedPodAffinityTerm) {
-			weightRule(at, t.Weight)
-			c.podTermRules(at.Child("podAffinityTerm"), &t.PodAffinityTerm)
+	terms := func(fldPath validate.Path, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		validate.Each(fldPath, "requiredDuringSchedulingIgnoredDuringExecution", required, c.podTermRules)
+		validate.Each(fldPath, "preferredDuringSchedulingIgnoredDuringExecution", preferred, func(fldPath validate.Path, t *corev1.WeightedPodAffinityTerm) {
+			weightRule(fldPath, t.Weight)
+			c.podTermRules(fldPath.Child("podAffinityTerm"), &t.PodAffinityTerm)
 		})
 	}
-	validate.Optional(at, "podAffinity", a.PodAffinity, func(at validate.At, p *corev1.PodAffinity) {
-		terms(at, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	validate.Optional(fldPath, "podAffinity", a.PodAffinity, func(fldPath validate.Path, p *corev1.PodAffinity) {
+		terms(fldPath, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	})
-	validate.Optional(at, "podAntiAffinity", a.PodAntiAffinity, func(at validate.At, p *corev1.PodAntiAffinity) {
-		terms(at, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	validate.Optional(fldPath, "podAntiAffinity", a.PodAntiAffinity, func(fldPath validate.Path, p *corev1.PodAntiAffinity) {
+		terms(fldPath, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	})
 }
 
-func weightRule(at validate.At, weight int32) {
+func weightRule(fldPath validate.Path, weight int32) {
 	if weight <= 0 || weight > maxWeight {
-		at.Invalid("weight", weight, weightRange)
+		fldPath.Invalid("weight", weight, weightRange)
 	}
 }
 
 // NodeSelectorRules validates a node selector. It reports invalid label values only if anyValue is
 // false.
-func NodeSelectorRules(at validate.At, s *corev1.NodeSelector, anyValue bool) {
+func NodeSelectorRules(fldPath validate.Path, s *corev1.NodeSelector, anyValue bool) {
 	if len(s.NodeSelectorTerms) == 0 {
-		at.Required("nodeSelectorTerms", "must have at least one node selector term")
+		fldPath.Required("nodeSelectorTerms", "must have at least one node selector term")
 		return
 	}
-	validate.Each(at, "nodeSelectorTerms", s.NodeSelectorTerms, func(at validate.At, t *corev1.NodeSelectorTerm) {
-		nodeTermRules(at, t, anyValue)
+	validate.Each(fldPath, "nodeSelectorTerms", s.NodeSelectorTerms, func(fldPath validate.Path, t *corev1.NodeSelectorTerm) {
+		nodeTermRules(fldPath, t, anyValue)
 	})
 }
 
-func nodeTermRules(at validate.At, t *corev1.NodeSelectorTerm, anyValue bool) {
-	validate.Each(at, "matchExpressions", t.MatchExpressions, func(at validate.At, r *corev1.NodeSelectorRequirement) {
+func nodeTermRules(fldPath validate.Path, t *corev1.NodeSelectorTerm, anyValue bool) {
+	validate.Each(fldPath, "matchExpressions", t.MatchExpressions, func(fldPath validate.Path, r *corev1.NodeSelectorRequirement) {
 		switch r.Operator {
 		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
 			if len(r.Values) == 0 {
-				at.Required("values", "must be specified when `operator` is 'In' or 'NotIn'")
+				fldPath.Required("values", "must be specified when `operator` is 'In' or 'NotIn'")
 			}
 		case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
-			at.Absent("values", len(r.Values) > 0, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+			fldPath.Absent("values", len(r.Values) > 0, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
 		case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 			if len(r.Values) != 1 {
-				at.Required("values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+				fldPath.Required("values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
 			}
 		default:
-			at.Invalid("operator", r.Operator, "not a valid selector operator")
+			fldPath.Invalid("operator", r.Operator, "not a valid selector operator")
 		}
-		at.LabelKey("key", r.Key)
+		fldPath.LabelKey("key", r.Key)
 		if !anyValue {
-			validate.Each(at, "values", r.Values, func(at validate.At, v *string) { at.Text("", *v, validate.LabelValue) })
+			validate.Each(fldPath, "values", r.Values, func(fldPath validate.Path, v *string) { fldPath.Text("", *v, validate.LabelValue) })
 		}
 	})
-	validate.Each(at, "matchFields", t.MatchFields, func(at validate.At, r *corev1.NodeSelectorRequirement) {
+	validate.Each(fldPath, "matchFields", t.MatchFields, func(fldPath validate.Path, r *corev1.NodeSelectorRequirement) {
 		if r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn {
-			at.Invalid("operator", r.Operator, "not a valid selector operator")
+			fldPath.Invalid("operator", r.Operator, "not a valid selector operator")
 		} else if len(r.Values) != 1 {
-			at.Required("values", "must be only one value when `operator` is 'In' or 'NotIn' for node field selector")
+			fldPath.Required("values", "must be only one value when `operator` is 'In' or 'NotIn' for node field selector")
 		}
 		if r.Key != metav1.ObjectNameField {
-			at.Invalid("key", r.Key, "not a valid field selector key")
+			fldPath.Invalid("key", r.Key, "not a valid field selector key")
 			return
 		}
-		validate.Each(at, "values", r.Values, func(at validate.At, v *string) { at.Text("", *v, validate.DNSSubdomain) })
+		validate.Each(fldPath, "values", r.Values, func(fldPath validate.Path, v *string) { fldPath.Text("", *v, validate.DNSSubdomain) })
 	})
 }
 
-func (c *check) podTermRules(at validate.At, t *corev1.PodAffinityTerm) {
-	at.Selector("labelSelector", t.LabelSelector, c.kept.affinityValue)
-	at.Selector("namespaceSelector", t.NamespaceSelector, c.kept.affinityValue)
+func (c *check) podTermRules(fldPath validate.Path, t *corev1.PodAffinityTerm) {
+	fldPath.Selector("labelSelector", t.LabelSelector, c.kept.affinityValue)
+	fldPath.Selector("namespaceSelector", t.NamespaceSelector, c.kept.affinityValue)
 	for _, ns := range t.Namespaces {
-		at.Text("namespace", ns, validate.DNSLabel)
+		fldPath.Text("namespace", ns, validate.DNSLabel)
 	}
-	matchKeyRules(at, t)
+	matchKeyRules(fldPath, t)
 	if t.TopologyKey == "" {
-		at.Required("topologyKey", "can not be empty")
+		fldPath.Required("topologyKey", "can not be empty")
 	}
-	at.LabelKey("topologyKey", t.TopologyKey)
+	fldPath.LabelKey("topologyKey", t.TopologyKey)
 }
 
 const (
@@ -269,33 +269,33 @@ const (
 
 // matchKeyRules requires that keys whose values come from the pod's labels do not occur elsewhere
 // in the selector. The selector already includes each of them once.
-func matchKeyRules(at validate.At, t *corev1.PodAffinityTerm) {
+func matchKeyRules(fldPath validate.Path, t *corev1.PodAffinityTerm) {
 	for _, list := range []struct {
 		name string
 		keys []string
 	}{{"matchLabelKeys", t.MatchLabelKeys}, {"mismatchLabelKeys", t.MismatchLabelKeys}} {
 		if len(list.keys) > 0 && t.LabelSelector == nil {
-			at.Forbidden(list.name, needsSelector)
+			fldPath.Forbidden(list.name, needsSelector)
 			continue
 		}
-		validate.Each(at, list.name, list.keys, func(at validate.At, key *string) { at.LabelKey("", *key) })
+		validate.Each(fldPath, list.name, list.keys, func(fldPath validate.Path, key *string) { fldPath.LabelKey("", *key) })
 	}
 	if t.LabelSelector != nil {
 		named := validate.Set[string]{}
-		index := validate.IndexOf(t.MatchLabelKeys, func(key *string) string { return *key })
+		index := validate.KeyIndex(t.MatchLabelKeys, func(key *string) string { return *key })
 		for key := range t.LabelSelector.MatchLabels {
 			named.Add(key)
 		}
 		for _, e := range t.LabelSelector.MatchExpressions {
 			if i, listed := index[e.Key]; !named.Add(e.Key) && listed {
-				at.Index("", i).Invalid("", e.Key, inSelector)
+				fldPath.Index("", i).Invalid("", e.Key, inSelector)
 			}
 		}
 	}
-	mismatch := validate.SetOf(t.MismatchLabelKeys, func(key *string) string { return *key })
+	mismatch := validate.KeySet(t.MismatchLabelKeys, func(key *string) string { return *key })
 	for i, key := range t.MatchLabelKeys {
 		if mismatch.Has(key) {
-			at.Index("matchLabelKeys", i).Invalid("", key, "exists in both matchLabelKeys and mismatchLabelKeys")
+			fldPath.Index("matchLabelKeys", i).Invalid("", key, "exists in both matchLabelKeys and mismatchLabelKeys")
 		}
 	}
 }

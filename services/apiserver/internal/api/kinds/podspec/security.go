@@ -23,40 +23,40 @@ var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z
 func (c *check) hostUsers() bool { return c.whole.HostUsers == nil || *c.whole.HostUsers }
 
 // podSecurityRules validates the security context of the pod.
-func (c *check) podSecurityRules(at validate.At, s *corev1.PodSecurityContext) {
-	at.Group("fsGroup", s.FSGroup)
-	at.User("runAsUser", s.RunAsUser)
-	at.Group("runAsGroup", s.RunAsGroup)
-	at.Groups("supplementalGroups", s.SupplementalGroups)
+func (c *check) podSecurityRules(fldPath validate.Path, s *corev1.PodSecurityContext) {
+	fldPath.GroupID("fsGroup", s.FSGroup)
+	fldPath.UserID("runAsUser", s.RunAsUser)
+	fldPath.GroupID("runAsGroup", s.RunAsGroup)
+	fldPath.GroupIDs("supplementalGroups", s.SupplementalGroups)
 	// The error path is that of the security context.
 	if share := c.whole.ShareProcessNamespace; share != nil && *share && c.whole.HostPID {
-		at.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
+		fldPath.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
-	c.sysctlRules(at, s.Sysctls)
-	validate.OptionalOneOf(at, "fsGroupChangePolicy", s.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
-	validate.Optional(at, "seccompProfile", s.SeccompProfile, seccompRules)
-	validate.Optional(at, "windowsOptions", s.WindowsOptions, windowsRules)
-	validate.Optional(at, "appArmorProfile", s.AppArmorProfile, appArmorRules)
-	validate.OptionalOneOf(at, "supplementalGroupsPolicy", s.SupplementalGroupsPolicy,
+	c.sysctlRules(fldPath, s.Sysctls)
+	validate.OptionalOneOf(fldPath, "fsGroupChangePolicy", s.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
+	validate.Optional(fldPath, "seccompProfile", s.SeccompProfile, seccompRules)
+	validate.Optional(fldPath, "windowsOptions", s.WindowsOptions, windowsRules)
+	validate.Optional(fldPath, "appArmorProfile", s.AppArmorProfile, appArmorRules)
+	validate.OptionalOneOf(fldPath, "supplementalGroupsPolicy", s.SupplementalGroupsPolicy,
 		corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	if c.seLinuxMount || c.kept.seLinuxMount {
-		validate.OptionalOneOf(at, "seLinuxChangePolicy", s.SELinuxChangePolicy,
+		validate.OptionalOneOf(fldPath, "seLinuxChangePolicy", s.SELinuxChangePolicy,
 			corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
 	} else {
-		validate.OptionalOneOf(at, "seLinuxChangePolicy", s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive)
+		validate.OptionalOneOf(fldPath, "seLinuxChangePolicy", s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive)
 	}
 }
 
-func (c *check) sysctlRules(at validate.At, sysctls []corev1.Sysctl) {
+func (c *check) sysctlRules(fldPath validate.Path, sysctls []corev1.Sysctl) {
 	seen := validate.Set[string]{}
-	validate.Each(at, "sysctls", sysctls, func(at validate.At, s *corev1.Sysctl) {
+	validate.Each(fldPath, "sysctls", sysctls, func(fldPath validate.Path, s *corev1.Sysctl) {
 		switch {
 		case s.Name == "":
-			at.Required("name", "")
+			fldPath.Required("name", "")
 		case len(s.Name) > maxSysctlName || !sysctlName.MatchString(s.Name):
-			at.Invalid("name", s.Name, "must have at most 253 characters and match regex "+sysctlName.String())
+			fldPath.Invalid("name", s.Name, "must have at most 253 characters and match regex "+sysctlName.String())
 		case seen.Has(s.Name):
-			at.Duplicate("name", s.Name)
+			fldPath.Duplicate("name", s.Name)
 		}
 		seen.Add(s.Name)
 		if c.kept.hostSysctl {
@@ -64,9 +64,9 @@ func (c *check) sysctlRules(at validate.At, sysctls []corev1.Sysctl) {
 		}
 		switch space := sysctlNamespace(s.Name); {
 		case space == "net" && c.whole.HostNetwork:
-			at.Invalid("name", s.Name, "may not be specified when 'hostNetwork' is true")
+			fldPath.Invalid("name", s.Name, "may not be specified when 'hostNetwork' is true")
 		case space == "ipc" && c.whole.HostIPC:
-			at.Invalid("name", s.Name, "may not be specified when 'hostIPC' is true")
+			fldPath.Invalid("name", s.Name, "may not be specified when 'hostIPC' is true")
 		}
 	})
 }
@@ -95,89 +95,89 @@ func hasHostSysctl(s *corev1.PodSpec) bool {
 }
 
 // securityRules validates the security context of a container.
-func (c *check) securityRules(at validate.At, s *corev1.SecurityContext) {
+func (c *check) securityRules(fldPath validate.Path, s *corev1.SecurityContext) {
 	privileged := s.Privileged != nil && *s.Privileged
-	at.Absent("privileged", privileged && !c.privileged, "disallowed by cluster policy")
-	at.User("runAsUser", s.RunAsUser)
-	at.Group("runAsGroup", s.RunAsGroup)
+	fldPath.Absent("privileged", privileged && !c.privileged, "disallowed by cluster policy")
+	fldPath.UserID("runAsUser", s.RunAsUser)
+	fldPath.GroupID("runAsGroup", s.RunAsGroup)
 	if m := s.ProcMount; m != nil {
-		validate.OneOf(at, "procMount", *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
+		validate.OneOf(fldPath, "procMount", *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
 		if c.hostUsers() && *m == corev1.UnmaskedProcMount {
-			at.Invalid("procMount", *m, "`hostUsers` must be false to use `Unmasked`")
+			fldPath.Invalid("procMount", *m, "`hostUsers` must be false to use `Unmasked`")
 		}
 	}
-	validate.Optional(at, "seccompProfile", s.SeccompProfile, seccompRules)
+	validate.Optional(fldPath, "seccompProfile", s.SeccompProfile, seccompRules)
 	if allow := s.AllowPrivilegeEscalation; allow != nil && !*allow {
 		shown := *s
 		if privileged {
-			at.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+			fldPath.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 		}
 		if s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN") {
-			at.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
+			fldPath.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 		}
 	}
-	validate.Optional(at, "windowsOptions", s.WindowsOptions, windowsRules)
-	validate.Optional(at, "appArmorProfile", s.AppArmorProfile, appArmorRules)
+	validate.Optional(fldPath, "windowsOptions", s.WindowsOptions, windowsRules)
+	validate.Optional(fldPath, "appArmorProfile", s.AppArmorProfile, appArmorRules)
 }
 
-func seccompRules(at validate.At, p *corev1.SeccompProfile) {
+func seccompRules(fldPath validate.Path, p *corev1.SeccompProfile) {
 	if p.Type == "" {
-		at.Required("type", "type is required when seccompProfile is set")
+		fldPath.Required("type", "type is required when seccompProfile is set")
 	} else {
-		validate.OneOf(at, "type", p.Type,
+		validate.OneOf(fldPath, "type", p.Type,
 			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
 	}
 	switch {
 	case p.Type != corev1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile != nil {
-			at.Invalid("localhostProfile", *p, "can only be set when seccomp type is Localhost")
+			fldPath.Invalid("localhostProfile", *p, "can only be set when seccomp type is Localhost")
 		}
 	case p.LocalhostProfile == nil:
-		at.Required("localhostProfile", "must be set when seccomp type is Localhost")
+		fldPath.Required("localhostProfile", "must be set when seccomp type is Localhost")
 	default:
-		descendingPath(at, "localhostProfile", *p.LocalhostProfile)
+		descendingPath(fldPath, "localhostProfile", *p.LocalhostProfile)
 	}
 }
 
-func appArmorRules(at validate.At, p *corev1.AppArmorProfile) {
+func appArmorRules(fldPath validate.Path, p *corev1.AppArmorProfile) {
 	const required = "must be set when AppArmor type is Localhost"
 	switch p.Type {
 	case corev1.AppArmorProfileTypeLocalhost:
 		if p.LocalhostProfile == nil {
-			at.Required("localhostProfile", required)
+			fldPath.Required("localhostProfile", required)
 			return
 		}
 		name := *p.LocalhostProfile
 		switch trimmed := strings.TrimSpace(name); {
 		case trimmed != name:
-			at.Invalid("localhostProfile", name, "must not be padded with whitespace")
+			fldPath.Invalid("localhostProfile", name, "must not be padded with whitespace")
 		case trimmed == "":
-			at.Required("localhostProfile", required)
+			fldPath.Required("localhostProfile", required)
 		}
 		if len(name) > maxProfilePath {
-			at.TooLong("localhostProfile", maxProfilePath)
+			fldPath.TooLong("localhostProfile", maxProfilePath)
 		}
 	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
 		if p.LocalhostProfile != nil {
-			at.Invalid("localhostProfile", *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
+			fldPath.Invalid("localhostProfile", *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
 		}
 	case "":
-		at.Required("type", "type is required when appArmorProfile is set")
+		fldPath.Required("type", "type is required when appArmorProfile is set")
 	default:
-		validate.OneOf(at, "type", p.Type,
+		validate.OneOf(fldPath, "type", p.Type,
 			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
 	}
 }
 
 // hostUserRules rejects the use of other host namespaces by pods with a user namespace.
-func (c *check) hostUserRules(at validate.At) {
+func (c *check) hostUserRules(fldPath validate.Path) {
 	if c.hostUsers() {
 		return
 	}
 	const detail = "when `pod.Spec.HostUsers` is false"
-	at.Absent("hostNetwork", c.whole.HostNetwork, detail)
-	at.Absent("HostPID", c.whole.HostPID, detail)
-	at.Absent("HostIPC", c.whole.HostIPC, detail)
+	fldPath.Absent("hostNetwork", c.whole.HostNetwork, detail)
+	fldPath.Absent("HostPID", c.whole.HostPID, detail)
+	fldPath.Absent("HostIPC", c.whole.HostIPC, detail)
 }
 
 // Limits of the options of Windows containers.
@@ -195,28 +195,28 @@ var (
 	dotsAndSpaces     = regexp.MustCompile(`^[\. ]+$`)
 )
 
-func windowsRules(at validate.At, o *corev1.WindowsSecurityContextOptions) {
+func windowsRules(fldPath validate.Path, o *corev1.WindowsSecurityContextOptions) {
 	if name := o.GMSACredentialSpecName; name != nil {
-		at.Text("gmsaCredentialSpecName", *name, validate.DNSSubdomain)
+		fldPath.Text("gmsaCredentialSpecName", *name, validate.DNSSubdomain)
 	}
 	if spec := o.GMSACredentialSpec; spec != nil {
 		switch {
 		case *spec == "":
-			at.Invalid("gmsaCredentialSpec", *spec, "gmsaCredentialSpec cannot be an empty string")
+			fldPath.Invalid("gmsaCredentialSpec", *spec, "gmsaCredentialSpec cannot be an empty string")
 		case len(*spec) > maxCredentialSpec:
-			at.Invalid("gmsaCredentialSpec", *spec, fmt.Sprintf("gmsaCredentialSpec size must be under %d KiB", maxCredentialSpec>>10))
+			fldPath.Invalid("gmsaCredentialSpec", *spec, fmt.Sprintf("gmsaCredentialSpec size must be under %d KiB", maxCredentialSpec>>10))
 		}
 	}
 	if o.RunAsUserName != nil {
-		windowsUserRules(at, *o.RunAsUserName)
+		windowsUserRules(fldPath, *o.RunAsUserName)
 	}
 }
 
 // windowsUserRules requires a user, or a domain, a backslash and a user.
-func windowsUserRules(at validate.At, name string) {
+func windowsUserRules(fldPath validate.Path, name string) {
 	bad := func(is bool, detail string) {
 		if is {
-			at.Invalid("runAsUserName", name, detail)
+			fldPath.Invalid("runAsUserName", name, detail)
 		}
 	}
 	switch {
@@ -244,7 +244,7 @@ func windowsUserRules(at validate.At, name string) {
 }
 
 // hostProcessRules requires all containers of a pod to be host processes if any of them is.
-func (c *check) hostProcessRules(at validate.At) {
+func (c *check) hostProcessRules(fldPath validate.Path) {
 	var whole *bool
 	if s := c.whole.SecurityContext; s != nil && s.WindowsOptions != nil {
 		whole = s.WindowsOptions.HostProcess
@@ -256,7 +256,7 @@ func (c *check) hostProcessRules(at validate.At) {
 		if s := ctr.SecurityContext; s != nil && s.WindowsOptions != nil && s.WindowsOptions.HostProcess != nil {
 			own = s.WindowsOptions.HostProcess
 			if whole != nil && *whole != *own {
-				at.Index(list, i).Child("securityContext", "windowsOptions").Invalid("hostProcess", *own,
+				fldPath.Index(list, i).Child("securityContext", "windowsOptions").Invalid("hostProcess", *own,
 					fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *whole))
 			}
 		}
@@ -268,54 +268,54 @@ func (c *check) hostProcessRules(at validate.At) {
 		return
 	}
 	if processes != all {
-		at.Invalid("", "", "If pod contains any hostProcess containers then all containers must be HostProcess containers")
+		fldPath.Invalid("", "", "If pod contains any hostProcess containers then all containers must be HostProcess containers")
 	}
 	if !c.whole.HostNetwork {
-		at.Invalid("hostNetwork", false, "hostNetwork must be true if pod contains any hostProcess containers")
+		fldPath.Invalid("hostNetwork", false, "hostNetwork must be true if pod contains any hostProcess containers")
 	}
-	at.Absent("", !c.privileged, "hostProcess containers are disallowed by cluster policy")
+	fldPath.Absent("", !c.privileged, "hostProcess containers are disallowed by cluster policy")
 }
 
 // osRules rejects fields that the pod's operating system does not support.
-func (c *check) osRules(spec, at validate.At, os *corev1.PodOS) {
+func (c *check) osRules(spec, fldPath validate.Path, os *corev1.PodOS) {
 	switch os.Name {
 	case "":
-		at.Required("name", "cannot be empty")
+		fldPath.Required("name", "cannot be empty")
 	case corev1.Linux:
 		c.linuxRules(spec)
 	case corev1.Windows:
 		c.notOnWindows(spec)
 	default:
-		validate.OneOf(at, "", os.Name, corev1.Linux, corev1.Windows)
+		validate.OneOf(fldPath, "", os.Name, corev1.Linux, corev1.Windows)
 	}
 }
 
-func (c *check) linuxRules(at validate.At) {
+func (c *check) linuxRules(fldPath validate.Path) {
 	const detail = "windows options cannot be set for a linux pod"
 	if s := c.whole.SecurityContext; s != nil {
-		at.Child("securityContext").Absent("windowsOptions", s.WindowsOptions != nil, detail)
+		fldPath.Child("securityContext").Absent("windowsOptions", s.WindowsOptions != nil, detail)
 	}
 	eachContainer(c.whole, func(list string, i int, ctr *corev1.Container) {
 		if s := ctr.SecurityContext; s != nil && s.WindowsOptions != nil {
-			at.Index(list, i).Child("securityContext").Forbidden("windowsOptions", detail)
+			fldPath.Index(list, i).Child("securityContext").Forbidden("windowsOptions", detail)
 		}
 	})
 }
 
-func (c *check) notOnWindows(at validate.At) {
+func (c *check) notOnWindows(fldPath validate.Path) {
 	const detail = "cannot be set for a windows pod"
 	if s := c.whole.SecurityContext; s != nil {
-		sc := at.Child("securityContext")
+		sc := fldPath.Child("securityContext")
 		sc.Absent("appArmorProfile", s.AppArmorProfile != nil, detail)
 		sc.Absent("seLinuxOptions", s.SELinuxOptions != nil, detail)
-		at.Absent("hostUsers", c.whole.HostUsers != nil, detail)
-		at.Absent("hostPID", c.whole.HostPID, detail)
-		at.Absent("hostIPC", c.whole.HostIPC, detail)
+		fldPath.Absent("hostUsers", c.whole.HostUsers != nil, detail)
+		fldPath.Absent("hostPID", c.whole.HostPID, detail)
+		fldPath.Absent("hostIPC", c.whole.HostIPC, detail)
 		sc.Absent("seccompProfile", s.SeccompProfile != nil, detail)
 		sc.Absent("fsGroup", s.FSGroup != nil, detail)
 		sc.Absent("fsGroupChangePolicy", s.FSGroupChangePolicy != nil, detail)
 		sc.Absent("sysctls", len(s.Sysctls) > 0, detail)
-		at.Absent("shareProcessNamespace", c.whole.ShareProcessNamespace != nil, detail)
+		fldPath.Absent("shareProcessNamespace", c.whole.ShareProcessNamespace != nil, detail)
 		sc.Absent("runAsUser", s.RunAsUser != nil, detail)
 		sc.Absent("runAsGroup", s.RunAsGroup != nil, detail)
 		sc.Absent("supplementalGroups", s.SupplementalGroups != nil, detail)
@@ -327,7 +327,7 @@ func (c *check) notOnWindows(at validate.At) {
 		if s == nil {
 			return
 		}
-		sc := at.Index(list, i).Child("securityContext")
+		sc := fldPath.Index(list, i).Child("securityContext")
 		sc.Absent("appArmorProfile", s.AppArmorProfile != nil, detail)
 		sc.Absent("seLinuxOptions", s.SELinuxOptions != nil, detail)
 		sc.Absent("seccompProfile", s.SeccompProfile != nil, detail)

@@ -10,13 +10,13 @@ import (
 )
 
 // Status validates a change of a pod's status.
-func (r *Rules) Status(at validate.At, p, old *corev1.Pod) {
+func (r *Rules) Status(fldPath validate.Path, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
-	c.annotationChanges(at, p, old)
-	conditionRules(at, p.Status.Conditions)
+	c.annotationChanges(fldPath, p, old)
+	conditionRules(fldPath, p.Status.Conditions)
 	s := &p.Status
 	was := &old.Status
-	place := at.Child("status")
+	place := fldPath.Child("status")
 	place.Absent("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
 	if s.NominatedNodeName != was.NominatedNodeName {
 		place.OptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
@@ -36,29 +36,29 @@ func (r *Rules) Status(at validate.At, p, old *corev1.Pod) {
 		{"initContainerStatuses", s.InitContainerStatuses},
 		{"ephemeralContainerStatuses", s.EphemeralContainerStatuses},
 	} {
-		validate.Each(place, list.name, list.statuses, func(at validate.At, s *corev1.ContainerStatus) { userRules(at, s, p.Spec.OS) })
+		validate.Each(place, list.name, list.statuses, func(fldPath validate.Path, s *corev1.ContainerStatus) { userRules(fldPath, s, p.Spec.OS) })
 	}
 	validate.Each(place, "containerStatuses", s.ContainerStatuses, healthRules(p.Spec.Containers))
 	validate.Each(place, "initContainerStatuses", s.InitContainerStatuses, healthRules(p.Spec.InitContainers))
-	validate.Each(place, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, func(at validate.At, s *corev1.ContainerStatus) {
-		at.Absent("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
+	validate.Each(place, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, func(fldPath validate.Path, s *corev1.ContainerStatus) {
+		fldPath.Absent("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
 	})
 }
 
 // conditionRules reports error paths below metadata, as in Kubernetes.
-func conditionRules(at validate.At, conditions []corev1.PodCondition) {
-	validate.Each(at.Child("metadata"), "conditions", conditions, func(at validate.At, c *corev1.PodCondition) {
+func conditionRules(fldPath validate.Path, conditions []corev1.PodCondition) {
+	validate.Each(fldPath.Child("metadata"), "conditions", conditions, func(fldPath validate.Path, c *corev1.PodCondition) {
 		switch c.Type {
 		case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized:
 		default:
-			at.Text("Type", string(c.Type), validate.QualifiedName)
+			fldPath.Text("Type", string(c.Type), validate.QualifiedName)
 		}
 	})
 }
 
 // restartRules rejects status changes of terminated containers that must not restart. Sidecars
 // among init containers may always restart.
-func restartRules(at validate.At, name string, now, before []corev1.ContainerStatus, policy corev1.RestartPolicy, init []corev1.Container) {
+func restartRules(fldPath validate.Path, name string, now, before []corev1.ContainerStatus, policy corev1.RestartPolicy, init []corev1.Container) {
 	if policy == corev1.RestartPolicyAlways {
 		return
 	}
@@ -80,101 +80,101 @@ func restartRules(at validate.At, name string, now, before []corev1.ContainerSta
 			continue
 		}
 		if !sidecars.Has(was.Name) && going.Has(was.Name) {
-			at.Index(name, i).Forbidden("state", "may not be transitioned to non-terminated state")
+			fldPath.Index(name, i).Forbidden("state", "may not be transitioned to non-terminated state")
 		}
 	}
 }
 
-func claimStatusRules(at validate.At, p *corev1.Pod) {
-	claims := validate.SetOf(p.Spec.ResourceClaims, func(c *corev1.PodResourceClaim) string { return c.Name })
+func claimStatusRules(fldPath validate.Path, p *corev1.Pod) {
+	claims := validate.KeySet(p.Spec.ResourceClaims, func(c *corev1.PodResourceClaim) string { return c.Name })
 	seen := validate.Set[string]{}
-	validate.Each(at, "resourceClaimStatuses", p.Status.ResourceClaimStatuses, func(at validate.At, s *corev1.PodResourceClaimStatus) {
+	validate.Each(fldPath, "resourceClaimStatuses", p.Status.ResourceClaimStatuses, func(fldPath validate.Path, s *corev1.PodResourceClaimStatus) {
 		if !claims.Has(s.Name) {
-			at.Invalid("name", s.Name, "must match the name of an entry in `spec.resourceClaims`")
+			fldPath.Invalid("name", s.Name, "must match the name of an entry in `spec.resourceClaims`")
 		}
-		validate.Unique(at, "name", s.Name, seen)
+		validate.Unique(fldPath, "name", s.Name, seen)
 		if s.ResourceClaimName != nil {
-			at.Text("name", *s.ResourceClaimName, validate.DNSSubdomain)
+			fldPath.Text("name", *s.ResourceClaimName, validate.DNSSubdomain)
 		}
 	})
 }
 
-func addressRules(at validate.At, s *corev1.PodStatus) {
+func addressRules(fldPath validate.Path, s *corev1.PodStatus) {
 	ips := make([]string, len(s.PodIPs))
-	validate.Each(at, "podIPs", s.PodIPs, func(at validate.At, ip *corev1.PodIP) { at.IP("", ip.IP) })
+	validate.Each(fldPath, "podIPs", s.PodIPs, func(fldPath validate.Path, ip *corev1.PodIP) { fldPath.IP("", ip.IP) })
 	for i := range s.PodIPs {
 		ips[i] = s.PodIPs[i].IP
 	}
-	at.DualStackIPs("podIPs", s.PodIPs, ips)
-	uniqueAddresses(at, "podIPs", ips)
+	fldPath.DualStackIPs("podIPs", s.PodIPs, ips)
+	uniqueAddresses(fldPath, "podIPs", ips)
 	if len(s.HostIPs) == 0 {
 		return
 	}
 	if s.HostIP != s.HostIPs[0].IP {
-		at.Index("hostIPs", 0).Invalid("ip", s.HostIPs[0].IP, "must be equal to `hostIP`")
+		fldPath.Index("hostIPs", 0).Invalid("ip", s.HostIPs[0].IP, "must be equal to `hostIP`")
 	}
 	ips = make([]string, len(s.HostIPs))
-	validate.Each(at, "hostIPs", s.HostIPs, func(at validate.At, ip *corev1.HostIP) { at.IP("", ip.IP) })
+	validate.Each(fldPath, "hostIPs", s.HostIPs, func(fldPath validate.Path, ip *corev1.HostIP) { fldPath.IP("", ip.IP) })
 	for i := range s.HostIPs {
 		ips[i] = s.HostIPs[i].IP
 	}
-	uniqueAddresses(at, "hostIPs", ips)
-	at.DualStackIPs("hostIPs", s.HostIPs, ips)
+	uniqueAddresses(fldPath, "hostIPs", ips)
+	fldPath.DualStackIPs("hostIPs", s.HostIPs, ips)
 }
 
-func uniqueAddresses(at validate.At, name string, ips []string) {
+func uniqueAddresses(fldPath validate.Path, name string, ips []string) {
 	seen := validate.Set[string]{}
-	validate.Each(at, name, ips, func(at validate.At, ip *string) {
+	validate.Each(fldPath, name, ips, func(fldPath validate.Path, ip *string) {
 		if !seen.Add(*ip) {
-			at.Duplicate("", corev1.PodIP{IP: *ip})
+			fldPath.Duplicate("", corev1.PodIP{IP: *ip})
 		}
 	})
 }
 
-func userRules(at validate.At, s *corev1.ContainerStatus, os *corev1.PodOS) {
+func userRules(fldPath validate.Path, s *corev1.ContainerStatus, os *corev1.PodOS) {
 	if s.User == nil || s.User.Linux == nil {
 		return
 	}
 	if os != nil && os.Name == corev1.Windows {
-		at.Forbidden("linux", "cannot be set for a windows pod")
+		fldPath.Forbidden("linux", "cannot be set for a windows pod")
 		return
 	}
-	user := at.Child("linux")
-	user.User("uid", &s.User.Linux.UID)
-	user.Group("gid", &s.User.Linux.GID)
-	user.Groups("supplementalGroups", s.User.Linux.SupplementalGroups)
+	user := fldPath.Child("linux")
+	user.UserID("uid", &s.User.Linux.UID)
+	user.GroupID("gid", &s.User.Linux.GID)
+	user.GroupIDs("supplementalGroups", s.User.Linux.SupplementalGroups)
 }
 
 // healthRules requires the health of resources that the container has.
-func healthRules(containers []corev1.Container) func(validate.At, *corev1.ContainerStatus) {
-	index := validate.IndexOf(containers, func(c *corev1.Container) string { return c.Name })
-	return func(at validate.At, s *corev1.ContainerStatus) {
+func healthRules(containers []corev1.Container) func(validate.Path, *corev1.ContainerStatus) {
+	index := validate.KeyIndex(containers, func(c *corev1.Container) string { return c.Name })
+	return func(fldPath validate.Path, s *corev1.ContainerStatus) {
 		i, there := index[s.Name]
-		validate.Each(at, "allocatedResourcesStatus", s.AllocatedResourcesStatus, func(at validate.At, r *corev1.ResourceStatus) {
+		validate.Each(fldPath, "allocatedResourcesStatus", s.AllocatedResourcesStatus, func(fldPath validate.Path, r *corev1.ResourceStatus) {
 			if there {
-				allocatedRules(at, r.Name, &containers[i])
+				allocatedRules(fldPath, r.Name, &containers[i])
 			}
 			seen := validate.Set[corev1.ResourceID]{}
-			validate.Each(at, "resources", r.Resources, func(at validate.At, h *corev1.ResourceHealth) {
-				validate.OneOf(at, "health", h.Health,
+			validate.Each(fldPath, "resources", r.Resources, func(fldPath validate.Path, h *corev1.ResourceHealth) {
+				validate.OneOf(fldPath, "health", h.Health,
 					corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)
-				validate.Unique(at, "resourceID", h.ResourceID, seen)
+				validate.Unique(fldPath, "resourceID", h.ResourceID, seen)
 			})
 		})
 	}
 }
 
-func allocatedRules(at validate.At, name corev1.ResourceName, ctr *corev1.Container) {
+func allocatedRules(fldPath validate.Path, name corev1.ResourceName, ctr *corev1.Container) {
 	claim, isClaim := strings.CutPrefix(string(name), "claim:")
 	if !isClaim {
 		if _, ok := ctr.Resources.Requests[name]; !ok {
-			at.Invalid("name", name, "must match one of the container's resource requests")
+			fldPath.Invalid("name", name, "must match one of the container's resource requests")
 		}
 		return
 	}
 	if !slices.ContainsFunc(ctr.Resources.Claims, func(c corev1.ResourceClaim) bool {
 		return claim == c.Name && c.Request == "" || claim == c.Name+"/"+c.Request && c.Request != ""
 	}) {
-		at.Invalid("name", name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
+		fldPath.Invalid("name", name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
 	}
 }

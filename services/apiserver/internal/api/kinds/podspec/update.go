@@ -17,10 +17,10 @@ import (
 )
 
 // Create validates a new pod.
-func (r *Rules) Create(at validate.At, p *corev1.Pod) {
+func (r *Rules) Create(fldPath validate.Path, p *corev1.Pod) {
 	c := r.newCheck(true, &p.Spec, nil, nil)
-	c.wholePod(at, p)
-	spec := at.Child("spec")
+	c.wholePod(fldPath, p)
+	spec := fldPath.Child("spec")
 	spec.Absent("ephemeralContainers", len(p.Spec.EphemeralContainers) > 0, "cannot be set on create")
 	spec.Absent("nodeName", p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0,
 		"cannot be set until all schedulingGates have been cleared")
@@ -28,17 +28,17 @@ func (r *Rules) Create(at validate.At, p *corev1.Pod) {
 }
 
 // wholePod applies the rules for every pod.
-func (c *check) wholePod(at validate.At, p *corev1.Pod) {
-	c.annotations(at.Child("metadata", "annotations"), p.Annotations)
-	spec := at.Child("spec")
+func (c *check) wholePod(fldPath validate.Path, p *corev1.Pod) {
+	c.annotations(fldPath.Child("metadata", "annotations"), p.Annotations)
+	spec := fldPath.Child("spec")
 	c.spec(spec, &p.ObjectMeta)
 	if p.Spec.ServiceAccountName == "" {
-		validate.Each(spec, "volumes", p.Spec.Volumes, func(at validate.At, v *corev1.Volume) {
+		validate.Each(spec, "volumes", p.Spec.Volumes, func(fldPath validate.Path, v *corev1.Volume) {
 			if v.Projected == nil {
 				return
 			}
-			validate.Each(at.Child("projected"), "sources", v.Projected.Sources, func(at validate.At, s *corev1.VolumeProjection) {
-				at.Absent("serviceAccountToken", s.ServiceAccountToken != nil, "must not be specified when serviceAccountName is not set")
+			validate.Each(fldPath.Child("projected"), "sources", v.Projected.Sources, func(fldPath validate.Path, s *corev1.VolumeProjection) {
+				fldPath.Absent("serviceAccountToken", s.ServiceAccountToken != nil, "must not be specified when serviceAccountName is not set")
 			})
 		})
 	}
@@ -47,8 +47,8 @@ func (c *check) wholePod(at validate.At, p *corev1.Pod) {
 }
 
 // annotationChanges rejects changes of annotations that define the nature of a pod.
-func (c *check) annotationChanges(at validate.At, p, old *corev1.Pod) {
-	place := at.Child("metadata", "annotations")
+func (c *check) annotationChanges(fldPath validate.Path, p, old *corev1.Pod) {
+	place := fldPath.Child("metadata", "annotations")
 	fixed := func(key string) string {
 		switch {
 		case strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
@@ -83,11 +83,11 @@ const updatable = "pod updates may not change fields other than `spec.containers
 
 // Update validates a change of a pod. Only images, the deadline, tolerations and gates may change,
 // and scheduling constraints while the pod has gates.
-func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
+func (r *Rules) Update(fldPath validate.Path, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
-	c.wholePod(at, p)
-	c.annotationChanges(at, p, old)
-	spec := at.Child("spec")
+	c.wholePod(fldPath, p)
+	c.annotationChanges(fldPath, p, old)
+	spec := fldPath.Child("spec")
 	if !sameImages(spec, "containers", p.Spec.Containers, old.Spec.Containers) ||
 		!sameImages(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
 		!deadlineShrinks(spec, p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
@@ -95,7 +95,7 @@ func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
 	}
 	tolerationsGrow(spec, p.Spec.Tolerations, old.Spec.Tolerations)
 	gatesShrink(spec, p.Spec.SchedulingGates, old.Spec.SchedulingGates)
-	if validate.Same(&p.Spec, &old.Spec) {
+	if validate.SemanticEqual(&p.Spec, &old.Spec) {
 		return
 	}
 	// Without the fields that may change, the spec must be equal.
@@ -115,80 +115,80 @@ func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
 	if len(old.Spec.SchedulingGates) > 0 {
 		gatedRules(spec, rest, &old.Spec)
 	}
-	if !validate.Same(rest, &old.Spec) {
-		at.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
+	if !validate.SemanticEqual(rest, &old.Spec) {
+		fldPath.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
 	}
 }
 
 // sameImages requires the same number of containers, each with an image.
-func sameImages(at validate.At, name string, now, before []corev1.Container) bool {
+func sameImages(fldPath validate.Path, name string, now, before []corev1.Container) bool {
 	if len(now) != len(before) {
-		at.Forbidden(name, "pod updates may not add or remove containers")
+		fldPath.Forbidden(name, "pod updates may not add or remove containers")
 		return false
 	}
-	validate.Each(at, name, now, func(at validate.At, ctr *corev1.Container) {
-		at.Present("image", ctr.Image != "")
-		trimmedImage(at, ctr)
+	validate.Each(fldPath, name, now, func(fldPath validate.Path, ctr *corev1.Container) {
+		fldPath.Present("image", ctr.Image != "")
+		trimmedImage(fldPath, ctr)
 	})
 	return true
 }
 
-func deadlineShrinks(at validate.At, now, before *int64) bool {
+func deadlineShrinks(fldPath validate.Path, now, before *int64) bool {
 	const name = "activeDeadlineSeconds"
 	switch {
 	case now == nil && before != nil:
-		at.Invalid(name, now, "must not update from a positive integer to nil value")
+		fldPath.Invalid(name, now, "must not update from a positive integer to nil value")
 	case now == nil:
 	case *now < 0 || *now > math.MaxInt32:
-		at.Invalid(name, *now, content.InclusiveRangeError(0, math.MaxInt32))
+		fldPath.Invalid(name, *now, content.InclusiveRangeError(0, math.MaxInt32))
 		return false
 	case before != nil && *before < *now:
-		at.Invalid(name, *now, "must be less than or equal to previous value")
+		fldPath.Invalid(name, *now, "must be less than or equal to previous value")
 		return false
 	}
 	return true
 }
 
-func tolerationsGrow(at validate.At, now, before []corev1.Toleration) {
+func tolerationsGrow(fldPath validate.Path, now, before []corev1.Toleration) {
 	untimed := func(t *corev1.Toleration) corev1.Toleration {
 		t2 := *t
 		t2.TolerationSeconds = nil
 		return t2
 	}
-	there := validate.SetOf(now, untimed)
+	there := validate.KeySet(now, untimed)
 	for i := range before {
 		if !there.Has(untimed(&before[i])) {
-			at.Forbidden("tolerations", "existing toleration can not be modified except its tolerationSeconds")
+			fldPath.Forbidden("tolerations", "existing toleration can not be modified except its tolerationSeconds")
 			return
 		}
 	}
-	validate.Each(at, "tolerations", now, TolerationRules)
+	validate.Each(fldPath, "tolerations", now, TolerationRules)
 }
 
-func gatesShrink(at validate.At, now, before []corev1.PodSchedulingGate) {
-	had := validate.SetOf(before, func(g *corev1.PodSchedulingGate) string { return g.Name })
-	validate.Each(at, "schedulingGates", now, func(at validate.At, g *corev1.PodSchedulingGate) {
-		at.Absent("name", !had.Has(g.Name), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
+func gatesShrink(fldPath validate.Path, now, before []corev1.PodSchedulingGate) {
+	had := validate.KeySet(before, func(g *corev1.PodSchedulingGate) string { return g.Name })
+	validate.Each(fldPath, "schedulingGates", now, func(fldPath validate.Path, g *corev1.PodSchedulingGate) {
+		fldPath.Absent("name", !had.Has(g.Name), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
 	})
 }
 
 // gatedRules allows narrowing the nodes of a pod with scheduling gates. It resets in rest the
 // fields that may change.
-func gatedRules(at validate.At, rest, old *corev1.PodSpec) {
-	if !validate.Same(rest.NodeSelector, old.NodeSelector) {
+func gatedRules(fldPath validate.Path, rest, old *corev1.PodSpec) {
+	if !validate.SemanticEqual(rest.NodeSelector, old.NodeSelector) {
 		for key, value := range old.NodeSelector {
 			if now, ok := rest.NodeSelector[key]; !ok || now != value {
-				at.Invalid("nodeSelector", rest.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
+				fldPath.Invalid("nodeSelector", rest.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
 				break
 			}
 		}
 		rest.NodeSelector = old.NodeSelector
 	}
 	now, before := nodeAffinityOf(rest), nodeAffinityOf(old)
-	if validate.Same(now, before) {
+	if validate.SemanticEqual(now, before) {
 		return
 	}
-	nodeAffinityNarrows(at.Child("affinity", "nodeAffinity"), now, before)
+	nodeAffinityNarrows(fldPath.Child("affinity", "nodeAffinity"), now, before)
 	switch a := rest.Affinity; {
 	case a == nil:
 		rest.Affinity = &corev1.Affinity{NodeAffinity: before}
@@ -208,23 +208,23 @@ func nodeAffinityOf(s *corev1.PodSpec) *corev1.NodeAffinity {
 
 // nodeAffinityNarrows requires the existing terms, each with its existing requirements and
 // optionally more.
-func nodeAffinityNarrows(at validate.At, now, before *corev1.NodeAffinity) {
+func nodeAffinityNarrows(fldPath validate.Path, now, before *corev1.NodeAffinity) {
 	if before == nil || before.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return
 	}
-	at = at.Child("requiredDuringSchedulingIgnoredDuringExecution")
+	fldPath = fldPath.Child("requiredDuringSchedulingIgnoredDuringExecution")
 	old := before.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	var terms []corev1.NodeSelectorTerm
 	if now != nil && now.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		terms = now.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	}
 	if len(old) > 0 && len(old) != len(terms) {
-		at.Invalid("nodeSelectorTerms", terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+		fldPath.Invalid("nodeSelectorTerms", terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
 		return
 	}
 	for i := range old {
 		if !termNarrows(&terms[i], &old[i]) {
-			at.Index("nodeSelectorTerms", i).Invalid("", terms[i],
+			fldPath.Index("nodeSelectorTerms", i).Invalid("", terms[i],
 				"only additions are allowed (no mutations or deletions)")
 		}
 	}
@@ -232,7 +232,7 @@ func nodeAffinityNarrows(at validate.At, now, before *corev1.NodeAffinity) {
 
 func termNarrows(now, before *corev1.NodeSelectorTerm) bool {
 	begins := func(now, before []corev1.NodeSelectorRequirement) bool {
-		return len(now) >= len(before) && validate.Same(now[:len(before)], before)
+		return len(now) >= len(before) && validate.SemanticEqual(now[:len(before)], before)
 	}
 	if len(before.MatchExpressions)+len(before.MatchFields) == 0 {
 		// A term without requirements matches nothing, so it must not get any.
@@ -242,24 +242,24 @@ func termNarrows(now, before *corev1.NodeSelectorTerm) bool {
 }
 
 // EphemeralContainers validates a change of a pod's ephemeral containers, which can only be added.
-func (r *Rules) EphemeralContainers(at validate.At, p, old *corev1.Pod) {
+func (r *Rules) EphemeralContainers(fldPath validate.Path, p, old *corev1.Pod) {
 	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
-		at.Add(field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
+		fldPath.Add(field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
 		return
 	}
 	c := r.updateCheck(p, old)
-	c.wholePod(at, p)
-	c.annotationChanges(at, p, old)
+	c.wholePod(fldPath, p)
+	c.annotationChanges(fldPath, p, old)
 	const name = "ephemeralContainers"
-	now := validate.IndexOf(p.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
+	now := validate.KeyIndex(p.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
 	for i := range old.Spec.EphemeralContainers {
 		was := &old.Spec.EphemeralContainers[i]
 		j, there := now[was.Name]
 		switch {
 		case !there:
-			at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
-		case !validate.Same(*was, p.Spec.EphemeralContainers[j]):
-			at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
+			fldPath.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
+		case !validate.SemanticEqual(*was, p.Spec.EphemeralContainers[j]):
+			fldPath.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
 				was.Name, validate.InPackage(diff.ObjectDiff(*was, p.Spec.EphemeralContainers[j]), "core")))
 		}
 	}

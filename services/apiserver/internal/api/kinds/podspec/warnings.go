@@ -149,16 +149,16 @@ func (w *warner) placement() {
 
 func (w *warner) nodeTerm(path *field.Path, t *corev1.NodeSelectorTerm, values bool) {
 	for i, e := range t.MatchExpressions {
-		at := path.Child("matchExpressions").Index(i)
+		fldPath := path.Child("matchExpressions").Index(i)
 		if msg := deprecatedLabels[e.Key]; msg != "" {
-			w.warnf("%s: %s is %s", at.Child("key"), e.Key, msg)
+			w.warnf("%s: %s is %s", fldPath.Child("key"), e.Key, msg)
 		}
 		if !values {
 			continue
 		}
 		for j, v := range e.Values {
 			for _, msg := range validate.LabelValue(v) {
-				w.warnf("%s: %s is invalid, %s", at.Child("values").Index(j), v, msg)
+				w.warnf("%s: %s is invalid, %s", fldPath.Child("values").Index(j), v, msg)
 			}
 		}
 	}
@@ -273,9 +273,9 @@ func (w *warner) volumes() {
 // ClaimWarnings returns the warnings about the spec of a claim.
 func ClaimWarnings(path *field.Path, s *corev1.PersistentVolumeClaimSpec) []string {
 	var w warner
-	at := path.Child("resources")
-	w.fractions(at.Child("requests"), s.Resources.Requests, corev1.ResourceStorage)
-	w.fractions(at.Child("limits"), s.Resources.Limits, corev1.ResourceStorage)
+	fldPath := path.Child("resources")
+	w.fractions(fldPath.Child("requests"), s.Resources.Requests, corev1.ResourceStorage)
+	w.fractions(fldPath.Child("limits"), s.Resources.Limits, corev1.ResourceStorage)
 	return w.texts
 }
 

@@ -21,19 +21,19 @@ func podDisruptionBudgets() *registry.Kind {
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "poddisruptionbudgets", Singular: "poddisruptionbudget", Kind: "PodDisruptionBudget",
 			ShortNames: []string{"pdb"}, Namespaced: true,
-			ValidateName: meta.PathSegment,
-			AnyFinalizer: true,
+			ValidateName:               meta.PathSegment,
+			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[policyv1.PodDisruptionBudget],
 		NewList: declare.New[policyv1.PodDisruptionBudgetList],
 		Parts: declare.Parts(func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored:  registry.StorageForm{Prefix: "poddisruptionbudgets"},
-		Default: declare.Do(removeBeta1Label),
-		Filled:  filledBudget,
-		Create:  registry.Create{Validate: declare.Rules(func(at validate.At, b *policyv1.PodDisruptionBudget) { budgetRules(at, b, nil) })},
-		Update:  registry.Update{Order: registry.Order{registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(budgetRules)},
+		Stored:         registry.StorageForm{Prefix: "poddisruptionbudgets"},
+		Default:        declare.Adapt(removeBeta1Label),
+		DefaultedRules: budgetDefaultedRules,
+		Create:         registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, b *policyv1.PodDisruptionBudget) { budgetRules(fldPath, b, nil) })},
+		Update:         registry.Update{Order: registry.Order{registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(budgetRules)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Min Available", "The minimum number of pods that must be available.", func(b *policyv1.PodDisruptionBudget) string {
@@ -47,7 +47,7 @@ func podDisruptionBudgets() *registry.Kind {
 			}),
 			columns.Age(),
 		}},
-		Subresources: []registry.Subresource{declare.InOrder(declare.CheckedStatus("PodDisruptionBudget", budgetStatusRules), registry.Rules)},
+		Subresources: []registry.Subresource{declare.WithValidationOrder(declare.ValidatedStatus("PodDisruptionBudget", budgetStatusRules), registry.UpdateRules)},
 	}
 }
 
@@ -75,32 +75,32 @@ func removeBeta1Label(b *policyv1.PodDisruptionBudget) {
 	s.MatchExpressions = slices.DeleteFunc(s.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool { return e.Key == beta1Label })
 }
 
-// filledBudget returns the rule for selectors that removeBeta1Label does not change.
-func filledBudget() []transcode.Rule {
-	return []transcode.Rule{transcode.Checked[metav1.LabelSelector](func(f [4][]byte) bool {
+// budgetDefaultedRules returns the rule for selectors that removeBeta1Label does not change.
+func budgetDefaultedRules() []transcode.Rule {
+	return []transcode.Rule{transcode.FieldsPass[metav1.LabelSelector](func(f [4][]byte) bool {
 		return !bytes.Contains(f[0], []byte(beta1Label))
 	}, "matchExpressions")}
 }
 
-func budgetRules(at validate.At, b, old *policyv1.PodDisruptionBudget) {
-	s, spec := &b.Spec, at.Child("spec")
+func budgetRules(fldPath validate.Path, b, old *policyv1.PodDisruptionBudget) {
+	s, spec := &b.Spec, fldPath.Child("spec")
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
-		at.Invalid("spec", *s, "minAvailable and maxUnavailable cannot be both set")
+		fldPath.Invalid("spec", *s, "minAvailable and maxUnavailable cannot be both set")
 	}
 	amount := func(name string, n *intstr.IntOrString) {
 		if n != nil {
-			spec.CountOrPercent(name, *n)
-			spec.AtMostWhole(name, *n)
+			spec.NonNegativeIntOrPercent(name, *n)
+			spec.NotMoreThan100Percent(name, *n)
 		}
 	}
 	amount("minAvailable", s.MinAvailable)
 	amount("maxUnavailable", s.MaxUnavailable)
-	spec.Selector("selector", s.Selector, old != nil && validate.HasInvalidValue(old.Spec.Selector))
+	spec.Selector("selector", s.Selector, old != nil && validate.HasInvalidLabelValue(old.Spec.Selector))
 	validate.OptionalOneOf(spec, "unhealthyPodEvictionPolicy", s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)
 }
 
-func budgetStatusRules(at validate.At, b, _ *policyv1.PodDisruptionBudget) {
-	s, status := &b.Status, at.Child("status")
+func budgetStatusRules(fldPath validate.Path, b, _ *policyv1.PodDisruptionBudget) {
+	s, status := &b.Status, fldPath.Child("status")
 	status.Conditions("conditions", s.Conditions)
 	status.NonNegative("disruptionsAllowed", int64(s.DisruptionsAllowed))
 	status.NonNegative("currentHealthy", int64(s.CurrentHealthy))

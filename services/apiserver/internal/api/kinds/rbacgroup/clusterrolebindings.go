@@ -17,16 +17,16 @@ func clusterRoleBindings() *registry.Kind {
 			Group: group, Version: version, Resource: "clusterrolebindings", Singular: "clusterrolebinding", Kind: "ClusterRoleBinding",
 			ValidateName: meta.PathSegment,
 		},
-		New:     declare.New[rbacv1.ClusterRoleBinding],
-		NewList: declare.New[rbacv1.ClusterRoleBindingList],
-		Stored:  registry.StorageForm{Prefix: "clusterrolebindings"},
-		Default: declare.Do(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
-		Filled:  filledBinding,
-		Create:  registry.Create{Validate: declare.Get(validateClusterRoleBinding)},
+		New:            declare.New[rbacv1.ClusterRoleBinding],
+		NewList:        declare.New[rbacv1.ClusterRoleBindingList],
+		Stored:         registry.StorageForm{Prefix: "clusterrolebindings"},
+		Default:        declare.Adapt(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+		DefaultedRules: bindingDefaultedRules,
+		Create:         registry.Create{Validate: declare.AdaptResult(validateClusterRoleBinding)},
 		Update: registry.Update{
-			Order:   registry.Order{registry.Meta, registry.Created, registry.Meta, registry.Created, registry.MetaChange, registry.Rules},
-			Creates: true,
-			Validate: declare.GetChange(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
+			Order:               registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules},
+			AllowCreateOnUpdate: true,
+			Validate: declare.AdaptUpdateResult(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
 				return validateSameRole(b.RoleRef, old.RoleRef)
 			}),
 		},

@@ -18,11 +18,11 @@ func clusterRoles() *registry.Kind {
 		New:     declare.New[rbacv1.ClusterRole],
 		NewList: declare.New[rbacv1.ClusterRoleList],
 		Stored:  registry.StorageForm{Prefix: "clusterroles"},
-		Create:  registry.Create{Validate: declare.Get(validateClusterRole)},
+		Create:  registry.Create{Validate: declare.AdaptResult(validateClusterRole)},
 		Update: registry.Update{
-			Order:    registry.Order{registry.Meta, registry.Rules, registry.Meta, registry.Rules, registry.MetaChange},
-			Creates:  true,
-			Validate: declare.GetChange(func(r, _ *rbacv1.ClusterRole) field.ErrorList { return validateClusterRole(r) }),
+			Order:               registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
+			AllowCreateOnUpdate: true,
+			Validate:            declare.AdaptUpdateResult(func(r, _ *rbacv1.ClusterRole) field.ErrorList { return validateClusterRole(r) }),
 		},
 	}
 }

@@ -18,16 +18,16 @@ func roleBindings() *registry.Kind {
 			Namespaced:   true,
 			ValidateName: meta.PathSegment,
 		},
-		New:     declare.New[rbacv1.RoleBinding],
-		NewList: declare.New[rbacv1.RoleBindingList],
-		Stored:  registry.StorageForm{Prefix: "rolebindings"},
-		Default: declare.Do(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
-		Filled:  filledBinding,
-		Create:  registry.Create{Validate: declare.Get(validateRoleBinding)},
+		New:            declare.New[rbacv1.RoleBinding],
+		NewList:        declare.New[rbacv1.RoleBindingList],
+		Stored:         registry.StorageForm{Prefix: "rolebindings"},
+		Default:        declare.Adapt(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+		DefaultedRules: bindingDefaultedRules,
+		Create:         registry.Create{Validate: declare.AdaptResult(validateRoleBinding)},
 		Update: registry.Update{
-			Order:   registry.Order{registry.Meta, registry.Created, registry.Meta, registry.Created, registry.MetaChange, registry.Rules},
-			Creates: true,
-			Validate: declare.GetChange(func(b, old *rbacv1.RoleBinding) field.ErrorList {
+			Order:               registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules},
+			AllowCreateOnUpdate: true,
+			Validate: declare.AdaptUpdateResult(func(b, old *rbacv1.RoleBinding) field.ErrorList {
 				return validateSameRole(b.RoleRef, old.RoleRef)
 			}),
 		},

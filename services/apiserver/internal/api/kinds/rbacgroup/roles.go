@@ -19,11 +19,11 @@ func roles() *registry.Kind {
 		New:     declare.New[rbacv1.Role],
 		NewList: declare.New[rbacv1.RoleList],
 		Stored:  registry.StorageForm{Prefix: "roles"},
-		Create:  registry.Create{Validate: declare.Get(validateRole)},
+		Create:  registry.Create{Validate: declare.AdaptResult(validateRole)},
 		Update: registry.Update{
-			Order:    registry.Order{registry.Meta, registry.Rules, registry.Meta, registry.Rules, registry.MetaChange},
-			Creates:  true,
-			Validate: declare.GetChange(func(r, _ *rbacv1.Role) field.ErrorList { return validateRole(r) }),
+			Order:               registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
+			AllowCreateOnUpdate: true,
+			Validate:            declare.AdaptUpdateResult(func(r, _ *rbacv1.Role) field.ErrorList { return validateRole(r) }),
 		},
 	}
 }

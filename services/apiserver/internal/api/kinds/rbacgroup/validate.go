@@ -141,12 +141,12 @@ func validateSameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), refText(ref), "cannot change roleRef")}
 }
 
-// filledBinding returns the rules that determine whether a stored binding has the defaults of
+// bindingDefaultedRules returns the rules that determine whether a stored binding has the defaults of
 // defaultBinding.
-func filledBinding() []transcode.Rule {
+func bindingDefaultedRules() []transcode.Rule {
 	return []transcode.Rule{
-		transcode.Filled[rbacv1.RoleRef]("apiGroup"),
-		transcode.Checked[rbacv1.Subject](func(f [4][]byte) bool {
+		transcode.FieldsSet[rbacv1.RoleRef]("apiGroup"),
+		transcode.FieldsPass[rbacv1.Subject](func(f [4][]byte) bool {
 			return string(f[0]) != rbacv1.UserKind && string(f[0]) != rbacv1.GroupKind || len(f[1]) > 0
 		}, "kind", "apiGroup"),
 	}

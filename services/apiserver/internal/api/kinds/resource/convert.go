@@ -30,11 +30,11 @@ func storedAs[Old, New any, OldP pointer[Old], NewP pointer[New]](prefix string,
 		Prefix:  prefix,
 		Version: resourcev1beta1.SchemeGroupVersion,
 		New:     func() runtime.Object { return OldP(new(Old)) },
-		To: func(o registry.Object) (registry.Object, error) {
+		ToStored: func(o registry.Object) (registry.Object, error) {
 			out := OldP(new(Old))
 			return out, convert(o, out, down)
 		},
-		From: func(o registry.Object) (registry.Object, error) {
+		FromStored: func(o registry.Object) (registry.Object, error) {
 			out := NewP(new(New))
 			return out, convert(o, out, up)
 		},
@@ -123,8 +123,8 @@ func same(map[string]any) {}
 
 // inNewest adapts rules for the newest version to objects of the older version. change converts
 // them.
-func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape, rules func(at validate.At, obj, old NewP)) func(at validate.At, obj, old OldP) {
-	return func(at validate.At, obj, old OldP) {
+func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape, rules func(fldPath validate.Path, obj, old NewP)) func(fldPath validate.Path, obj, old OldP) {
+	return func(fldPath validate.Path, obj, old OldP) {
 		now, before := NewP(new(New)), NewP(nil)
 		err := convert(obj, now, change)
 		if err == nil && old != nil {
@@ -132,27 +132,27 @@ func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape
 			err = convert(old, before, change)
 		}
 		if err != nil { // protobuf can encode values that JSON cannot
-			at.Child("spec").Wrong("", err.Error())
+			fldPath.Child("spec").InvalidOmitValue("", err.Error())
 			return
 		}
-		rules(at, now, before)
+		rules(fldPath, now, before)
 	}
 }
 
 // checked sets the rules of a kind for new objects, whose old is nil, and for changes.
-func checked[T registry.Object](k *registry.Kind, rules func(at validate.At, obj, old T)) {
-	k.Create.Validate = declare.Rules(func(at validate.At, obj T) {
+func checked[T registry.Object](k *registry.Kind, rules func(fldPath validate.Path, obj, old T)) {
+	k.Create.Validate = declare.AdaptValidation(func(fldPath validate.Path, obj T) {
 		var none T
-		rules(at, obj, none)
+		rules(fldPath, obj, none)
 	})
-	k.Update.Validate = declare.Changes(rules)
+	k.Update.Validate = declare.AdaptUpdateValidation(rules)
 }
 
 // defaultCount sets the default of one exact device. Both versions' modes are strings with the same
 // values.
 func defaultCount[Mode ~string](mode *Mode, count *int64) {
-	declare.Fill(mode, Mode(resourcev1beta1.DeviceAllocationModeExactCount))
+	declare.SetDefault(mode, Mode(resourcev1beta1.DeviceAllocationModeExactCount))
 	if *mode == Mode(resourcev1beta1.DeviceAllocationModeExactCount) {
-		declare.Fill(count, 1)
+		declare.SetDefault(count, 1)
 	}
 }

@@ -26,7 +26,7 @@ func deviceClasses(compile compiler) *registry.Kind {
 		},
 		New:          declare.New[resourcev1beta1.DeviceClass],
 		NewList:      declare.New[resourcev1beta1.DeviceClassList],
-		Parts:        declare.Spec(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
+		Parts:        declare.SpecParts(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
 		Stored:       registry.StorageForm{Prefix: "deviceclasses"},
 		Delete:       registry.Delete{ReturnObject: true},
 		Update:       registry.Update{Generation: true},
@@ -40,7 +40,7 @@ func deviceClassesBeta2(compile compiler) *registry.Kind {
 	k := deviceClasses(compile)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.DeviceClass], declare.New[resourcev1beta2.DeviceClassList]
-	k.Parts = declare.Spec(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
+	k.Parts = declare.SpecParts(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
 	k.Stored = storedAs[resourcev1beta1.DeviceClass, resourcev1beta2.DeviceClass]("deviceclasses", same, same)
 	checked(k, compile.classRules)
 	return k
@@ -50,23 +50,23 @@ func deviceClassesBeta2(compile compiler) *registry.Kind {
 // so do their messages.
 
 // classRules validates a class. old is nil for a new one.
-func (x compiler) classRules(at validate.At, c, old *resourcev1beta2.DeviceClass) {
-	spec := at.Child("spec")
-	x.forObject().selectorRules(spec, c.Spec.Selectors, old != nil && validate.Same(c.Spec.Selectors, old.Spec.Selectors))
-	validate.Each(spec, "config", c.Spec.Config, func(at validate.At, c *resourcev1beta2.DeviceClassConfiguration) {
-		configRules(at, &c.DeviceConfiguration, false)
+func (x compiler) classRules(fldPath validate.Path, c, old *resourcev1beta2.DeviceClass) {
+	spec := fldPath.Child("spec")
+	x.forObject().selectorRules(spec, c.Spec.Selectors, old != nil && validate.SemanticEqual(c.Spec.Selectors, old.Spec.Selectors))
+	validate.Each(spec, "config", c.Spec.Config, func(fldPath validate.Path, c *resourcev1beta2.DeviceClassConfiguration) {
+		configRules(fldPath, &c.DeviceConfiguration, false)
 	})
 	validate.MaxItems(spec, "config", c.Spec.Config, resourcev1beta2.DeviceConfigMaxSize)
 }
 
 // configRules validates the configuration of a driver. Stored parameters may be longer than new
 // ones.
-func configRules(at validate.At, c *resourcev1beta2.DeviceConfiguration, stored bool) {
+func configRules(fldPath validate.Path, c *resourcev1beta2.DeviceConfiguration, stored bool) {
 	if c.Opaque == nil {
-		at.Required("opaque", "")
+		fldPath.Required("opaque", "")
 		return
 	}
-	opaque := at.Child("opaque")
+	opaque := fldPath.Child("opaque")
 	podspec.CSIDriverName(opaque, "driver", c.Opaque.Driver)
 	most := resourcev1beta2.OpaqueParametersMaxLength
 	if stored {
@@ -76,118 +76,118 @@ func configRules(at validate.At, c *resourcev1beta2.DeviceConfiguration, stored 
 }
 
 // jsonRules requires a JSON object.
-func jsonRules(at validate.At, name string, raw runtime.RawExtension, most int) {
+func jsonRules(fldPath validate.Path, name string, raw runtime.RawExtension, most int) {
 	if len(raw.Raw) == 0 {
-		at.Required(name, "")
+		fldPath.Required(name, "")
 		return
 	}
 	if len(raw.Raw) > most {
-		at.TooLong(name, most)
+		fldPath.TooLong(name, most)
 		return
 	}
 	var value any
 	const omitted = "<value omitted>"
 	switch err := json.Unmarshal(raw.Raw, &value); {
 	case err != nil:
-		at.Invalid(name, omitted, "error parsing data as JSON: "+err.Error())
+		fldPath.Invalid(name, omitted, "error parsing data as JSON: "+err.Error())
 	case value == nil:
-		at.Required(name, "")
+		fldPath.Required(name, "")
 	default:
 		if _, ok := value.(map[string]any); !ok {
-			at.Invalid(name, omitted, "parameters must be a valid JSON object")
+			fldPath.Invalid(name, omitted, "parameters must be a valid JSON object")
 		}
 	}
 }
 
 // poolNameRules requires names that are joined by slashes.
-func poolNameRules(at validate.At, name, pool string) {
+func poolNameRules(fldPath validate.Path, name, pool string) {
 	if pool == "" {
-		at.Required(name, "")
+		fldPath.Required(name, "")
 		return
 	}
-	at.MaxBytes(name, pool, resourcev1beta2.PoolNameMaxLength)
+	fldPath.MaxBytes(name, pool, resourcev1beta2.PoolNameMaxLength)
 	for part := range strings.SplitSeq(pool, "/") {
 		for _, msg := range validate.DNSSubdomain(part) {
-			at.Invalid(name, part, msg)
+			fldPath.Invalid(name, part, msg)
 		}
 	}
 }
 
 // qualifiedRules requires an identifier with an optional domain.
-func qualifiedRules(at validate.At, name string) {
+func qualifiedRules(fldPath validate.Path, name string) {
 	if name == "" {
-		at.Required("", "name required")
+		fldPath.Required("", "name required")
 		return
 	}
 	switch parts := strings.Split(name, "/"); len(parts) {
 	case 1:
-		identifierRules(at, parts[0])
+		identifierRules(fldPath, parts[0])
 	case 2:
 		if parts[0] == "" {
-			at.Required("", "the domain must not be empty")
+			fldPath.Required("", "the domain must not be empty")
 		} else {
-			podspec.CSIDriverName(at, "", parts[0])
+			podspec.CSIDriverName(fldPath, "", parts[0])
 		}
 		if parts[1] == "" {
-			at.Required("", "the name must not be empty")
+			fldPath.Required("", "the name must not be empty")
 		} else {
-			identifierRules(at, parts[1])
+			identifierRules(fldPath, parts[1])
 		}
 	}
 }
 
-func identifierRules(at validate.At, id string) {
-	at.MaxBytes("", id, resourcev1beta2.DeviceMaxIDLength)
+func identifierRules(fldPath validate.Path, id string) {
+	fldPath.MaxBytes("", id, resourcev1beta2.DeviceMaxIDLength)
 	for _, msg := range content.IsCIdentifier(id) {
-		at.Add(field.TypeInvalid(at.Path(), id, msg))
+		fldPath.Add(field.TypeInvalid(fldPath.FieldPath(), id, msg))
 	}
 }
 
 // uniqueIn rejects elements of a list with equal keys. child is the field in the error path.
-func uniqueIn[T any, K comparable](at validate.At, name, child string, list []T, key func(*T) K) {
+func uniqueIn[T any, K comparable](fldPath validate.Path, name, child string, list []T, key func(*T) K) {
 	seen := validate.Set[K]{}
-	validate.Each(at, name, list, func(at validate.At, item *T) { validate.Unique(at, child, key(item), seen) })
+	validate.Each(fldPath, name, list, func(fldPath validate.Path, item *T) { validate.Unique(fldPath, child, key(item), seen) })
 }
 
 // deviceEffects holds the effects of taints.
 var deviceEffects = []resourcev1beta2.DeviceTaintEffect{resourcev1beta2.DeviceTaintEffectNoExecute, resourcev1beta2.DeviceTaintEffectNoSchedule}
 
-func taintRules(at validate.At, t *resourcev1beta2.DeviceTaint) {
-	at.LabelKey("key", t.Key)
-	at.OptionalText("value", t.Value, validate.LabelValue)
-	validate.RequiredOneOf(at, "effect", t.Effect, deviceEffects...)
+func taintRules(fldPath validate.Path, t *resourcev1beta2.DeviceTaint) {
+	fldPath.LabelKey("key", t.Key)
+	fldPath.OptionalText("value", t.Value, validate.LabelValue)
+	validate.RequiredOneOf(fldPath, "effect", t.Effect, deviceEffects...)
 }
 
-func tolerationRules(at validate.At, t *resourcev1beta2.DeviceToleration) {
+func tolerationRules(fldPath validate.Path, t *resourcev1beta2.DeviceToleration) {
 	if t.Key != "" {
-		at.LabelKey("key", t.Key)
+		fldPath.LabelKey("key", t.Key)
 	}
 	switch t.Operator {
 	case resourcev1beta2.DeviceTolerationOpExists:
 		if t.Value != "" {
-			at.Invalid("value", t.Value, "must be empty for operator `Exists`")
+			fldPath.Invalid("value", t.Value, "must be empty for operator `Exists`")
 		}
 	case resourcev1beta2.DeviceTolerationOpEqual:
-		at.Text("value", t.Value, validate.LabelValue)
+		fldPath.Text("value", t.Value, validate.LabelValue)
 	default:
-		validate.RequiredOneOf(at, "operator", t.Operator, resourcev1beta2.DeviceTolerationOpEqual, resourcev1beta2.DeviceTolerationOpExists)
+		validate.RequiredOneOf(fldPath, "operator", t.Operator, resourcev1beta2.DeviceTolerationOpEqual, resourcev1beta2.DeviceTolerationOpExists)
 	}
 	if t.Effect != "" && !slices.Contains(deviceEffects, t.Effect) {
-		validate.OneOf(at, "effect", t.Effect, deviceEffects...)
+		validate.OneOf(fldPath, "effect", t.Effect, deviceEffects...)
 	}
 }
 
-func modeRules(at validate.At, mode resourcev1beta2.DeviceAllocationMode, count int64) {
+func modeRules(fldPath validate.Path, mode resourcev1beta2.DeviceAllocationMode, count int64) {
 	switch mode {
 	case resourcev1beta2.DeviceAllocationModeAll:
 		if count != 0 {
-			at.Invalid("count", count, fmt.Sprintf("must not be specified when allocationMode is '%s'", mode))
+			fldPath.Invalid("count", count, fmt.Sprintf("must not be specified when allocationMode is '%s'", mode))
 		}
 	case resourcev1beta2.DeviceAllocationModeExactCount:
 		if count <= 0 {
-			at.Invalid("count", count, validate.NotPositive)
+			fldPath.Invalid("count", count, validate.NotPositive)
 		}
 	default:
-		validate.OneOf(at, "allocationMode", mode, resourcev1beta2.DeviceAllocationModeAll, resourcev1beta2.DeviceAllocationModeExactCount)
+		validate.OneOf(fldPath, "allocationMode", mode, resourcev1beta2.DeviceAllocationModeAll, resourcev1beta2.DeviceAllocationModeExactCount)
 	}
 }

@@ -21,15 +21,15 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[resourcev1alpha3.DeviceTaintRule],
 		NewList: declare.New[resourcev1alpha3.DeviceTaintRuleList],
-		Parts:   declare.Spec(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
+		Parts:   declare.SpecParts(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
 		Stored:  registry.StorageForm{Prefix: "devicetaintrules"},
 		Delete:  registry.Delete{ReturnObject: true},
-		Default: declare.Do(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
-		Create: registry.Create{Validate: declare.Rules(func(at validate.At, r *resourcev1alpha3.DeviceTaintRule) {
-			compile.taintRuleRules(at.Child("spec"), &r.Spec, nil)
+		Default: declare.Adapt(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, r *resourcev1alpha3.DeviceTaintRule) {
+			compile.taintRuleRules(fldPath.Child("spec"), &r.Spec, nil)
 		})},
-		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, r, old *resourcev1alpha3.DeviceTaintRule) {
-			compile.taintRuleRules(at.Child("spec"), &r.Spec, &old.Spec)
+		Update: registry.Update{Generation: true, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, r, old *resourcev1alpha3.DeviceTaintRule) {
+			compile.taintRuleRules(fldPath.Child("spec"), &r.Spec, &old.Spec)
 		})},
 		Presentation: registry.Presentation{Columns: taintRuleColumns()},
 	}
@@ -61,9 +61,9 @@ func defaultTime(added **metav1.Time) {
 
 // taintRuleRules validates a rule. old is nil for a new one. Unchanged selectors are not validated
 // again.
-func (x compiler) taintRuleRules(at validate.At, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
+func (x compiler) taintRuleRules(fldPath validate.Path, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
 	if d := s.DeviceSelector; d != nil {
-		selector := at.Child("deviceSelector")
+		selector := fldPath.Child("deviceSelector")
 		if d.DeviceClassName != nil {
 			selector.Text("deviceClassName", *d.DeviceClassName, validate.DNSSubdomain)
 		}
@@ -82,9 +82,9 @@ func (x compiler) taintRuleRules(at validate.At, s, old *resourcev1alpha3.Device
 				selectors[i].CEL = &resourcev1beta2.CELDeviceSelector{Expression: c.Expression}
 			}
 		}
-		unchanged := old != nil && old.DeviceSelector != nil && validate.Same(d.Selectors, old.DeviceSelector.Selectors)
+		unchanged := old != nil && old.DeviceSelector != nil && validate.SemanticEqual(d.Selectors, old.DeviceSelector.Selectors)
 		x.forObject().selectorRules(selector, selectors, unchanged)
 	}
 	t := &s.Taint
-	taintRules(at.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})
+	taintRules(fldPath.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})
 }

@@ -20,19 +20,19 @@ type gates struct {
 
 func gatesOf(s registry.Settings) gates {
 	return gates{
-		alternatives: s.On(features.DRAPrioritizedList), admin: s.On(features.DRAAdminAccess),
-		taints: s.On(features.DRADeviceTaints), partitions: s.On(features.DRAPartitionableDevices),
-		devices: s.On(features.DRAResourceClaimDeviceStatus),
+		alternatives: s.Enabled(features.DRAPrioritizedList), admin: s.Enabled(features.DRAAdminAccess),
+		taints: s.Enabled(features.DRADeviceTaints), partitions: s.Enabled(features.DRAPartitionableDevices),
+		devices: s.Enabled(features.DRAResourceClaimDeviceStatus),
 	}
 }
 
 // dropping sets the function of a kind that drops fields. old is nil for a new object.
 func dropping[T registry.Object](k *registry.Kind, drop func(obj, old T)) {
-	k.Create.Prepare = declare.Do(func(obj T) {
+	k.Create.Prepare = declare.Adapt(func(obj T) {
 		var none T
 		drop(obj, none)
 	})
-	k.Update.Prepare = declare.Change(drop)
+	k.Update.Prepare = declare.AdaptUpdate(drop)
 }
 
 // drop clears the fields of an object unless the gate is on, or one of them is set in the old
@@ -162,7 +162,7 @@ func grantedByBeta2(a *resourcev1beta2.AllocationResult) bool {
 // removed together with its allocation.
 func (g gates) claimStatus(c, old *resourcev1beta1.ResourceClaim) {
 	c.Spec = old.Spec
-	declare.KeepMeta(c, old)
+	declare.ResetMetaForStatus(c, old)
 	var now, was []resourcev1beta1.DeviceRequestAllocationResult
 	if a := c.Status.Allocation; a != nil {
 		now = a.Devices.Results
@@ -185,7 +185,7 @@ func (g gates) claimStatus(c, old *resourcev1beta1.ResourceClaim) {
 
 func (g gates) claimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
 	c.Spec = old.Spec
-	declare.KeepMeta(c, old)
+	declare.ResetMetaForStatus(c, old)
 	var now, was []resourcev1beta2.DeviceRequestAllocationResult
 	if a := c.Status.Allocation; a != nil {
 		now = a.Devices.Results
@@ -210,7 +210,7 @@ func (g gates) claimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
 
 // freed returns the devices that are no longer allocated.
 func freed[R any](now, was []R, of func(*R) deviceID) validate.Set[deviceID] {
-	gone := validate.SetOf(was, of)
+	gone := validate.KeySet(was, of)
 	for i := range now {
 		delete(gone, of(&now[i]))
 	}

@@ -32,10 +32,10 @@ func Kinds(s registry.Settings) []*registry.Kind {
 		resourceClaims(compile, g),
 		resourceClaimTemplates(compile, g),
 		resourceSlices(g),
-		declare.Also(alpha3, deviceClasses(compile)),
+		declare.AdditionalVersion(alpha3, deviceClasses(compile)),
 		deviceTaintRules(compile),
-		declare.Also(alpha3, resourceClaims(compile, g)),
-		declare.Also(alpha3, resourceClaimTemplates(compile, g)),
+		declare.AdditionalVersion(alpha3, resourceClaims(compile, g)),
+		declare.AdditionalVersion(alpha3, resourceClaimTemplates(compile, g)),
 		resourceSlicesAlpha3(g),
 	}
 }

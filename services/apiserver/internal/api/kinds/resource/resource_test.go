@@ -53,7 +53,7 @@ func TestVersionsHaveTheSameContent(t *testing.T) {
 	converted := 0
 	for name, versions := range kinds {
 		for version, other := range versions {
-			if older := versions["v1beta1"]; other.Stored.From != nil {
+			if older := versions["v1beta1"]; other.Stored.FromStored != nil {
 				converted++
 				roundTrip(t, name+" "+version, older, other)
 			}
@@ -70,11 +70,11 @@ func roundTrip(t *testing.T, name string, older, newer *registry.Kind) {
 		want := older.New().(registry.Object)
 		filler(seed).Fill(want)
 		want.GetObjectKind().SetGroupVersionKind(older.GVK())
-		between, err := newer.Stored.From(want)
+		between, err := newer.Stored.FromStored(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := newer.Stored.To(between)
+		got, err := newer.Stored.ToStored(between)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,12 +24,12 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 			return &r.Spec, &r.Status
 		}),
 		Stored:  registry.StorageForm{Prefix: "resourceclaims"},
-		Default: declare.Do(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
+		Default: declare.Adapt(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
 		Delete:  registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
 			return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 		})},
-		Subresources: []registry.Subresource{declare.CheckedView("status", "ResourceClaim", g.claimStatus,
+		Subresources: []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.claimStatus,
 			inNewest[resourcev1beta1.ResourceClaim](claimsUp, claimStatusRules))},
 	}
 	dropping(k, func(c, old *resourcev1beta1.ResourceClaim) {
@@ -45,11 +45,11 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 // claimsUp converts a claim to the newest version's form.
 var claimsUp = each(exactly, "spec", "devices", "requests")
 
-func (x compiler) claimChecks(at validate.At, c, old *resourcev1beta2.ResourceClaim) {
+func (x compiler) claimChecks(fldPath validate.Path, c, old *resourcev1beta2.ResourceClaim) {
 	if old != nil {
-		at.Immutable("spec", c.Spec, old.Spec)
+		fldPath.Immutable("spec", c.Spec, old.Spec)
 	}
-	x.claimRules(at.Child("spec"), &c.Spec, old != nil)
+	x.claimRules(fldPath.Child("spec"), &c.Spec, old != nil)
 }
 
 func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
@@ -61,7 +61,7 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 	})
 	k.Stored = storedAs[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",
 		each(lift("exactly"), "spec", "devices", "requests"), claimsUp)
-	k.Default = declare.Do(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
+	k.Default = declare.Adapt(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
 	dropping(k, func(c, old *resourcev1beta2.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta2.ResourceClaim{}
@@ -69,7 +69,7 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 		g.allowing(grantedByBeta2(old.Status.Allocation)).claimBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
 	checked(k, compile.claimChecks)
-	k.Subresources = []registry.Subresource{declare.CheckedView("status", "ResourceClaim", g.claimStatusBeta2, claimStatusRules)}
+	k.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.claimStatusBeta2, claimStatusRules)}
 	k.Presentation.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
 		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 	})
@@ -107,13 +107,13 @@ func defaultClaimBeta2(s *resourcev1beta2.ResourceClaimSpec) {
 // defaultOperators sets the default operator Equal.
 func defaultOperators(tolerations []resourcev1beta1.DeviceToleration) {
 	for i := range tolerations {
-		declare.Fill(&tolerations[i].Operator, resourcev1beta1.DeviceTolerationOpEqual)
+		declare.SetDefault(&tolerations[i].Operator, resourcev1beta1.DeviceTolerationOpEqual)
 	}
 }
 
 func defaultOperatorsBeta2(tolerations []resourcev1beta2.DeviceToleration) {
 	for i := range tolerations {
-		declare.Fill(&tolerations[i].Operator, resourcev1beta2.DeviceTolerationOpEqual)
+		declare.SetDefault(&tolerations[i].Operator, resourcev1beta2.DeviceTolerationOpEqual)
 	}
 }
 

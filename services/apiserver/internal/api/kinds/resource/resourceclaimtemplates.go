@@ -19,7 +19,7 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 		New:          declare.New[resourcev1beta1.ResourceClaimTemplate],
 		NewList:      declare.New[resourcev1beta1.ResourceClaimTemplateList],
 		Stored:       registry.StorageForm{Prefix: "resourceclaimtemplates"},
-		Default:      declare.Do(func(t *resourcev1beta1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
+		Default:      declare.Adapt(func(t *resourcev1beta1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
@@ -36,10 +36,10 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 // templatesUp converts a template to the newest version's form.
 var templatesUp = each(exactly, "spec", "spec", "devices", "requests")
 
-func (x compiler) templateChecks(at validate.At, t, old *resourcev1beta2.ResourceClaimTemplate) {
-	spec := at.Child("spec")
+func (x compiler) templateChecks(fldPath validate.Path, t, old *resourcev1beta2.ResourceClaimTemplate) {
+	spec := fldPath.Child("spec")
 	if old != nil {
-		at.Immutable("spec", t.Spec, old.Spec)
+		fldPath.Immutable("spec", t.Spec, old.Spec)
 	}
 	meta := spec.Child("metadata")
 	meta.Annotations("annotations", t.Spec.Annotations)
@@ -53,7 +53,7 @@ func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaimTemplate], declare.New[resourcev1beta2.ResourceClaimTemplateList]
 	k.Stored = storedAs[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate]("resourceclaimtemplates",
 		each(lift("exactly"), "spec", "spec", "devices", "requests"), templatesUp)
-	k.Default = declare.Do(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
+	k.Default = declare.Adapt(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
 	dropping(k, func(t, old *resourcev1beta2.ResourceClaimTemplate) {
 		if old == nil {
 			old = &resourcev1beta2.ResourceClaimTemplate{}

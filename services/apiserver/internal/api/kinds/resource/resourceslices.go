@@ -22,13 +22,13 @@ func resourceSlices(g gates) *registry.Kind {
 		},
 		New:          declare.New[resourcev1beta1.ResourceSlice],
 		NewList:      declare.New[resourcev1beta1.ResourceSliceList],
-		Parts:        declare.Spec(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
+		Parts:        declare.SpecParts(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
 		Stored:       registry.StorageForm{Prefix: "resourceslices"},
 		Delete:       registry.Delete{ReturnObject: true},
 		Update:       registry.Update{Generation: true},
 		Presentation: registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}, LabelErrorsNameKind: true},
 	}
-	k.Default = declare.Do(func(s *resourcev1beta1.ResourceSlice) {
+	k.Default = declare.Adapt(func(s *resourcev1beta1.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			if basic := s.Spec.Devices[i].Basic; basic != nil {
 				for j := range basic.Taints {
@@ -49,10 +49,10 @@ func resourceSlicesBeta2(g gates) *registry.Kind {
 	k := resourceSlices(g)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceSlice], declare.New[resourcev1beta2.ResourceSliceList]
-	k.Parts = declare.Spec(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
+	k.Parts = declare.SpecParts(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
 	k.Stored = storedAs[resourcev1beta1.ResourceSlice, resourcev1beta2.ResourceSlice]("resourceslices",
 		each(nest("basic", "name"), "spec", "devices"), slicesUp)
-	k.Default = declare.Do(func(s *resourcev1beta2.ResourceSlice) {
+	k.Default = declare.Adapt(func(s *resourcev1beta2.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			for j := range s.Spec.Devices[i].Taints {
 				defaultTime(&s.Spec.Devices[i].Taints[j].TimeAdded)

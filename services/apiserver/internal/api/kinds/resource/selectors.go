@@ -79,15 +79,15 @@ func (c compiler) check(expression string) error {
 }
 
 // selectorRules validates device selectors. Stored expressions are not compiled again.
-func (c compiler) selectorRules(at validate.At, selectors []resourcev1beta2.DeviceSelector, stored bool) {
-	validate.Each(at, "selectors", selectors, func(at validate.At, s *resourcev1beta2.DeviceSelector) {
+func (c compiler) selectorRules(fldPath validate.Path, selectors []resourcev1beta2.DeviceSelector, stored bool) {
+	validate.Each(fldPath, "selectors", selectors, func(fldPath validate.Path, s *resourcev1beta2.DeviceSelector) {
 		if s.CEL == nil {
-			at.Required("cel", "")
+			fldPath.Required("cel", "")
 			return
 		}
-		in, before := at.Child("cel"), at.Found()
+		in, before := fldPath.Child("cel"), fldPath.ErrorCount()
 		in.MaxBytes("expression", s.CEL.Expression, resourcev1beta2.CELSelectorExpressionMaxLength)
-		if stored || at.Found() > before {
+		if stored || fldPath.ErrorCount() > before {
 			return
 		}
 		switch err := c.check(s.CEL.Expression); {
@@ -97,7 +97,7 @@ func (c compiler) selectorRules(at validate.At, selectors []resourcev1beta2.Devi
 			in.Invalid("expression", s.CEL.Expression, err.Error())
 		}
 	})
-	validate.MaxItems(at, "selectors", selectors, resourcev1beta2.DeviceSelectorsMaxSize)
+	validate.MaxItems(fldPath, "selectors", selectors, resourcev1beta2.DeviceSelectorsMaxSize)
 }
 
 // deviceSizes estimates the maximum sizes of the parts of a device.

@@ -12,8 +12,8 @@ import (
 )
 
 // sliceRules validates a slice. old is nil for a new one.
-func sliceRules(at validate.At, s, old *resourcev1beta2.ResourceSlice) {
-	spec := at.Child("spec")
+func sliceRules(fldPath validate.Path, s, old *resourcev1beta2.ResourceSlice) {
+	spec := fldPath.Child("spec")
 	podspec.CSIDriverName(spec, "driver", s.Spec.Driver)
 	pool := spec.Child("pool")
 	poolNameRules(pool, "name", s.Spec.Pool.Name)
@@ -26,7 +26,7 @@ func sliceRules(at validate.At, s, old *resourcev1beta2.ResourceSlice) {
 	if old != nil {
 		pool.Immutable("name", s.Spec.Pool.Name, old.Spec.Pool.Name)
 		spec.Immutable("driver", s.Spec.Driver, old.Spec.Driver)
-		if now, before := declare.OrZero(s.Spec.NodeName), declare.OrZero(old.Spec.NodeName); now != before {
+		if now, before := declare.Deref(s.Spec.NodeName), declare.Deref(old.Spec.NodeName); now != before {
 			spec.Immutable("nodeName", now, before)
 		}
 	}
@@ -37,7 +37,7 @@ func sliceRules(at validate.At, s, old *resourcev1beta2.ResourceSlice) {
 }
 
 // nodeRules requires exactly one way to select the nodes that can access the devices.
-func nodeRules(spec validate.At, s *resourcev1beta2.ResourceSliceSpec) {
+func nodeRules(spec validate.Path, s *resourcev1beta2.ResourceSliceSpec) {
 	const choice = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	var set []string
 	switch name := s.NodeName; {
@@ -75,24 +75,24 @@ func nodeRules(spec validate.At, s *resourcev1beta2.ResourceSliceSpec) {
 	}
 }
 
-func sliceDeviceRules(at validate.At, d *resourcev1beta2.Device) {
-	at.Text("name", d.Name, validate.DNSLabel)
-	validate.EachKey(at, "attributes", d.Attributes, func(at validate.At, name resourcev1beta2.QualifiedName, a resourcev1beta2.DeviceAttribute) {
-		qualifiedRules(at, string(name))
-		attributeRules(at, &a)
+func sliceDeviceRules(fldPath validate.Path, d *resourcev1beta2.Device) {
+	fldPath.Text("name", d.Name, validate.DNSLabel)
+	validate.EachKey(fldPath, "attributes", d.Attributes, func(fldPath validate.Path, name resourcev1beta2.QualifiedName, a resourcev1beta2.DeviceAttribute) {
+		qualifiedRules(fldPath, string(name))
+		attributeRules(fldPath, &a)
 	})
-	validate.EachKey(at, "capacity", d.Capacity, func(at validate.At, name resourcev1beta2.QualifiedName, _ resourcev1beta2.DeviceCapacity) {
-		qualifiedRules(at, string(name))
+	validate.EachKey(fldPath, "capacity", d.Capacity, func(fldPath validate.Path, name resourcev1beta2.QualifiedName, _ resourcev1beta2.DeviceCapacity) {
+		qualifiedRules(fldPath, string(name))
 	})
 	const most = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	if n := len(d.Attributes) + len(d.Capacity); n > most {
-		at.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", most))
+		fldPath.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", most))
 	}
-	validate.Each(at, "taints", d.Taints, taintRules)
-	validate.MaxItems(at, "taints", d.Taints, resourcev1beta2.DeviceTaintsMaxLength)
+	validate.Each(fldPath, "taints", d.Taints, taintRules)
+	validate.MaxItems(fldPath, "taints", d.Taints, resourcev1beta2.DeviceTaintsMaxLength)
 }
 
-func attributeRules(at validate.At, a *resourcev1beta2.DeviceAttribute) {
+func attributeRules(fldPath validate.Path, a *resourcev1beta2.DeviceAttribute) {
 	set := 0
 	for _, is := range []bool{a.BoolValue != nil, a.IntValue != nil, a.StringValue != nil, a.VersionValue != nil} {
 		if is {
@@ -100,17 +100,17 @@ func attributeRules(at validate.At, a *resourcev1beta2.DeviceAttribute) {
 		}
 	}
 	if a.StringValue != nil {
-		at.MaxBytes("string", *a.StringValue, resourcev1beta2.DeviceAttributeMaxValueLength)
+		fldPath.MaxBytes("string", *a.StringValue, resourcev1beta2.DeviceAttributeMaxValueLength)
 	}
 	if v := a.VersionValue; v != nil {
-		at.Text("version", *v, validate.SemanticVersion)
-		at.MaxBytes("version", *v, resourcev1beta2.DeviceAttributeMaxValueLength)
+		fldPath.Text("version", *v, validate.SemanticVersion)
+		fldPath.MaxBytes("version", *v, resourcev1beta2.DeviceAttributeMaxValueLength)
 	}
 	switch set {
 	case 0:
-		at.Required("", "exactly one value must be specified")
+		fldPath.Required("", "exactly one value must be specified")
 	case 1:
 	default:
-		at.Wrong("", "exactly one value must be specified")
+		fldPath.InvalidOmitValue("", "exactly one value must be specified")
 	}
 }

@@ -23,20 +23,20 @@ func priorityClasses() *registry.Kind {
 		New:     declare.New[schedulingv1.PriorityClass],
 		NewList: declare.New[schedulingv1.PriorityClassList],
 		Stored:  registry.StorageForm{Prefix: "priorityclasses"},
-		Default: declare.Do(func(c *schedulingv1.PriorityClass) {
-			declare.FillPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
+		Default: declare.Adapt(func(c *schedulingv1.PriorityClass) {
+			declare.SetDefaultPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
 		}),
-		Filled: transcode.Rules(transcode.Filled[schedulingv1.PriorityClass]("preemptionPolicy")),
+		DefaultedRules: transcode.Rules(transcode.FieldsSet[schedulingv1.PriorityClass]("preemptionPolicy")),
 		Create: registry.Create{
 			// The generation is set but never incremented.
-			Prepare:  declare.Do(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),
-			Validate: declare.Rules(classRules),
+			Prepare:  declare.Adapt(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),
+			Validate: declare.AdaptValidation(classRules),
 		},
-		Update: registry.Update{Validate: declare.Changes(func(at validate.At, c, old *schedulingv1.PriorityClass) {
-			at.Absent("value", c.Value != old.Value, "may not be changed in an update.")
-			at.Immutable("preemptionPolicy", c.PreemptionPolicy, old.PreemptionPolicy)
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *schedulingv1.PriorityClass) {
+			fldPath.Absent("value", c.Value != old.Value, "may not be changed in an update.")
+			fldPath.Immutable("preemptionPolicy", c.PreemptionPolicy, old.PreemptionPolicy)
 		})},
-		Delete: registry.Delete{Never: func(name string) string {
+		Delete: registry.Delete{ForbiddenReason: func(name string) string {
 			if _, system := systemClasses[name]; system {
 				return "this is a system priority class and cannot be deleted"
 			}
@@ -58,15 +58,15 @@ const (
 	highestValue = 1_000_000_000
 )
 
-func classRules(at validate.At, c *schedulingv1.PriorityClass) {
+func classRules(fldPath validate.Path, c *schedulingv1.PriorityClass) {
 	if strings.HasPrefix(c.Name, systemPrefix) {
-		at.Child("metadata").Absent("name", notSystem(c) != "",
+		fldPath.Child("metadata").Absent("name", notSystem(c) != "",
 			"priority class names with 'system-' prefix are reserved for system use only. error: "+notSystem(c))
 	} else {
-		at.Absent("value", c.Value > highestValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestValue))
+		fldPath.Absent("value", c.Value > highestValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestValue))
 	}
 	if p := c.PreemptionPolicy; p != nil {
-		validate.RequiredOneOf(at, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
+		validate.RequiredOneOf(fldPath, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 }
 

@@ -21,31 +21,31 @@ func csiDrivers(mutableCount bool) *registry.Kind {
 		New:     declare.New[storagev1.CSIDriver],
 		NewList: declare.New[storagev1.CSIDriverList],
 		Stored:  registry.StorageForm{Prefix: "csidrivers"},
-		Default: declare.Do(defaultCSIDriver),
+		Default: declare.Adapt(defaultCSIDriver),
 		Create: registry.Create{
-			Prepare: declare.Do(func(d *storagev1.CSIDriver) {
+			Prepare: declare.Adapt(func(d *storagev1.CSIDriver) {
 				if !mutableCount {
 					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
 				}
 			}),
-			Validate: declare.Rules(driverRules),
+			Validate: declare.AdaptValidation(driverRules),
 		},
 		Update: registry.Update{
-			NeedsVersion: true,
+			RequireResourceVersion: true,
 			// Prepare increments the generation itself, because Update.Generation would set it to 1 at
 			// creation. As in Kubernetes, it starts at 0.
-			Prepare: declare.Change(func(d, old *storagev1.CSIDriver) {
+			Prepare: declare.AdaptUpdate(func(d, old *storagev1.CSIDriver) {
 				if !mutableCount && old.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
 					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
 				}
-				if !validate.Same(d.Spec, old.Spec) {
+				if !validate.SemanticEqual(d.Spec, old.Spec) {
 					d.Generation = old.Generation + 1
 				}
 			}),
-			Validate: declare.Changes(func(at validate.At, d, old *storagev1.CSIDriver) {
-				driverRules(at, d)
-				at.Child("spec").Immutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
-				at.Child("spec").Immutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, d, old *storagev1.CSIDriver) {
+				driverRules(fldPath, d)
+				fldPath.Child("spec").Immutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
+				fldPath.Child("spec").Immutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -55,12 +55,12 @@ func csiDrivers(mutableCount bool) *registry.Kind {
 
 func defaultCSIDriver(d *storagev1.CSIDriver) {
 	s := &d.Spec
-	declare.FillPtr(&s.AttachRequired, true)
-	declare.FillPtr(&s.PodInfoOnMount, false)
-	declare.FillPtr(&s.StorageCapacity, false)
-	declare.FillPtr(&s.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
-	declare.FillPtr(&s.RequiresRepublish, false)
-	declare.FillPtr(&s.SELinuxMount, false)
+	declare.SetDefaultPtr(&s.AttachRequired, true)
+	declare.SetDefaultPtr(&s.PodInfoOnMount, false)
+	declare.SetDefaultPtr(&s.StorageCapacity, false)
+	declare.SetDefaultPtr(&s.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	declare.SetDefaultPtr(&s.RequiresRepublish, false)
+	declare.SetDefaultPtr(&s.SELinuxMount, false)
 	if len(s.VolumeLifecycleModes) == 0 {
 		s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
 	}
@@ -75,22 +75,22 @@ const (
 
 // driverRules validates a driver. As in Kubernetes, errors name the field attachRequired
 // "attachedRequired".
-func driverRules(at validate.At, d *storagev1.CSIDriver) {
-	s, spec := &d.Spec, at.Child("spec")
+func driverRules(fldPath validate.Path, d *storagev1.CSIDriver) {
+	s, spec := &d.Spec, fldPath.Child("spec")
 	spec.Present("attachedRequired", s.AttachRequired != nil)
 	spec.Present("podInfoOnMount", s.PodInfoOnMount != nil)
 	spec.Present("storageCapacity", s.StorageCapacity != nil)
 	validate.OptionalOneOf(spec, "fsGroupPolicy", s.FSGroupPolicy,
 		storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	audiences := validate.Set[string]{}
-	validate.Each(spec, "tokenRequests", s.TokenRequests, func(at validate.At, r *storagev1.TokenRequest) {
-		validate.Unique(at, "audience", r.Audience, audiences)
+	validate.Each(spec, "tokenRequests", s.TokenRequests, func(fldPath validate.Path, r *storagev1.TokenRequest) {
+		validate.Unique(fldPath, "audience", r.Audience, audiences)
 		switch lifetime := r.ExpirationSeconds; {
 		case lifetime == nil:
 		case *lifetime < minTokenSeconds:
-			at.Invalid("expirationSeconds", *lifetime, "may not specify a duration less than 10 minutes")
+			fldPath.Invalid("expirationSeconds", *lifetime, "may not specify a duration less than 10 minutes")
 		case *lifetime > maxTokenSeconds:
-			at.Invalid("expirationSeconds", *lifetime, "may not specify a duration larger than 2^32 seconds")
+			fldPath.Invalid("expirationSeconds", *lifetime, "may not specify a duration larger than 2^32 seconds")
 		}
 	})
 	for _, mode := range s.VolumeLifecycleModes {

@@ -21,12 +21,12 @@ func csiNodes(counts bool) *registry.Kind {
 		New:     declare.New[storagev1.CSINode],
 		NewList: declare.New[storagev1.CSINodeList],
 		Stored:  registry.StorageForm{Prefix: "csinodes"},
-		Create:  registry.Create{Validate: declare.Rules(driversRules)},
+		Create:  registry.Create{Validate: declare.AdaptValidation(driversRules)},
 		Update: registry.Update{
-			Order:        registry.Order{registry.Meta, registry.Created, registry.Meta, registry.Created, registry.Rules},
-			NeedsVersion: true,
-			Validate: declare.Changes(func(at validate.At, n, old *storagev1.CSINode) {
-				driversStay(at, n, old, counts)
+			Order:                  registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaRules, registry.CreateRules, registry.UpdateRules},
+			RequireResourceVersion: true,
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, n, old *storagev1.CSINode) {
+				driversStay(fldPath, n, old, counts)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
@@ -43,32 +43,32 @@ func csiNodes(counts bool) *registry.Kind {
 // longestNodeID is the maximum length in bytes of a driver's name for a node.
 const longestNodeID = 256
 
-func driversRules(at validate.At, n *storagev1.CSINode) {
+func driversRules(fldPath validate.Path, n *storagev1.CSINode) {
 	names := validate.Set[string]{}
-	validate.Each(at.Child("spec"), "drivers", n.Spec.Drivers, func(at validate.At, d *storagev1.CSINodeDriver) {
-		podspec.CSIDriverName(at, "name", d.Name)
-		at.Present("nodeID", d.NodeID != "")
+	validate.Each(fldPath.Child("spec"), "drivers", n.Spec.Drivers, func(fldPath validate.Path, d *storagev1.CSINodeDriver) {
+		podspec.CSIDriverName(fldPath, "name", d.Name)
+		fldPath.Present("nodeID", d.NodeID != "")
 		if len(d.NodeID) > longestNodeID {
-			at.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID))
+			fldPath.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID))
 		}
 		if d.Allocatable != nil {
-			validate.OptionalNonNegative(at.Child("allocatable"), "count", d.Allocatable.Count)
+			validate.OptionalNonNegative(fldPath.Child("allocatable"), "count", d.Allocatable.Count)
 		}
-		validate.Unique(at, "name", d.Name, names)
+		validate.Unique(fldPath, "name", d.Name, names)
 		// As in Kubernetes, the error path of a key is that of the driver.
 		keys := validate.Set[string]{}
 		for _, key := range d.TopologyKeys {
-			at.Present("", key != "")
-			validate.Unique(at, "", key, keys)
-			at.Text("", key, validate.QualifiedName)
+			fldPath.Present("", key != "")
+			validate.Unique(fldPath, "", key, keys)
+			fldPath.Text("", key, validate.QualifiedName)
 		}
 	})
 }
 
 // driversStay rejects changes of existing drivers. With counts, their allocatable counts may
 // change.
-func driversStay(at validate.At, n, old *storagev1.CSINode, counts bool) {
-	now := validate.IndexOf(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
+func driversStay(fldPath validate.Path, n, old *storagev1.CSINode, counts bool) {
+	now := validate.KeyIndex(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
 	for i := range old.Spec.Drivers {
 		was := &old.Spec.Drivers[i]
 		if j, there := now[was.Name]; there {
@@ -77,7 +77,7 @@ func driversStay(at validate.At, n, old *storagev1.CSINode, counts bool) {
 				is.Allocatable = nil
 				was.Allocatable = nil
 			}
-			at.Child("spec").Immutable("drivers", is, was)
+			fldPath.Child("spec").Immutable("drivers", is, was)
 		}
 	}
 }

@@ -20,26 +20,26 @@ func csiStorageCapacities() *registry.Kind {
 		NewList: declare.New[storagev1.CSIStorageCapacityList],
 		Stored:  registry.StorageForm{Prefix: "csistoragecapacities"},
 		Create: registry.Create{
-			Validate: declare.Rules(func(at validate.At, c *storagev1.CSIStorageCapacity) { storageCapacityRules(at, c, nil) }),
-			Warnings: declare.Get(storageCapacityWarnings),
+			Validate: declare.AdaptValidation(func(fldPath validate.Path, c *storagev1.CSIStorageCapacity) { storageCapacityRules(fldPath, c, nil) }),
+			Warnings: declare.AdaptResult(storageCapacityWarnings),
 		},
 		Update: registry.Update{
-			Order:        registry.Order{registry.Meta, registry.Rules, registry.MetaChange},
-			NeedsVersion: true,
-			Validate: declare.Changes(func(at validate.At, c, old *storagev1.CSIStorageCapacity) {
-				storageCapacityRules(at, c, old)
-				at.Immutable("nodeTopology", c.NodeTopology, old.NodeTopology)
-				at.Immutable("storageClassName", c.StorageClassName, old.StorageClassName)
+			Order:                  registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
+			RequireResourceVersion: true,
+			Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *storagev1.CSIStorageCapacity) {
+				storageCapacityRules(fldPath, c, old)
+				fldPath.Immutable("nodeTopology", c.NodeTopology, old.NodeTopology)
+				fldPath.Immutable("storageClassName", c.StorageClassName, old.StorageClassName)
 			}),
 		},
 	}
 }
 
-func storageCapacityRules(at validate.At, c, old *storagev1.CSIStorageCapacity) {
-	at.Selector("nodeTopology", c.NodeTopology, old != nil && validate.HasInvalidValue(old.NodeTopology))
-	at.Text("storageClassName", c.StorageClassName, validate.DNSSubdomain)
+func storageCapacityRules(fldPath validate.Path, c, old *storagev1.CSIStorageCapacity) {
+	fldPath.Selector("nodeTopology", c.NodeTopology, old != nil && validate.HasInvalidLabelValue(old.NodeTopology))
+	fldPath.Text("storageClassName", c.StorageClassName, validate.DNSSubdomain)
 	if c.Capacity != nil {
-		at.NonNegativeQuantity("capacity", *c.Capacity)
+		fldPath.NonNegativeQuantity("capacity", *c.Capacity)
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 
 // Kinds returns the kinds of the group, ordered by resource.
 func Kinds(s registry.Settings) []*registry.Kind {
-	counts := s.On(features.MutableCSINodeAllocatableCount)
+	counts := s.Enabled(features.MutableCSINodeAllocatableCount)
 	return []*registry.Kind{
 		csiDrivers(counts),
 		csiNodes(counts),
@@ -26,7 +26,7 @@ func Kinds(s registry.Settings) []*registry.Kind {
 		storageClasses(),
 		volumeAttachments(counts),
 		volumeAttributesClasses(),
-		declare.Also("v1alpha1", volumeAttributesClasses()),
+		declare.AdditionalVersion("v1alpha1", volumeAttributesClasses()),
 	}
 }
 

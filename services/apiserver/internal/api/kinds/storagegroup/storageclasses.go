@@ -24,18 +24,18 @@ func storageClasses() *registry.Kind {
 			Group: group, Version: version, Resource: "storageclasses", Singular: "storageclass", Kind: "StorageClass",
 			ShortNames: []string{"sc"},
 		},
-		New:     declare.New[storagev1.StorageClass],
-		NewList: declare.New[storagev1.StorageClassList],
-		Stored:  registry.StorageForm{Prefix: "storageclasses"},
-		Default: declare.Do(defaultStorageClass),
-		Filled:  transcode.Rules(transcode.Filled[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
-		Create:  registry.Create{Validate: declare.Rules(storageClassRules), Warnings: declare.Get(storageClassWarnings)},
-		Update: registry.Update{Order: registry.Order{registry.Meta, registry.MetaChange, registry.Rules}, Validate: declare.Changes(func(at validate.At, c, old *storagev1.StorageClass) {
-			storageClassRules(at, c)
-			at.Absent("parameters", !validate.Same(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
-			at.Absent("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
-			at.Absent("reclaimPolicy", !validate.Same(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
-			at.Immutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
+		New:            declare.New[storagev1.StorageClass],
+		NewList:        declare.New[storagev1.StorageClassList],
+		Stored:         registry.StorageForm{Prefix: "storageclasses"},
+		Default:        declare.Adapt(defaultStorageClass),
+		DefaultedRules: transcode.Rules(transcode.FieldsSet[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
+		Create:         registry.Create{Validate: declare.AdaptValidation(storageClassRules), Warnings: declare.AdaptResult(storageClassWarnings)},
+		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *storagev1.StorageClass) {
+			storageClassRules(fldPath, c)
+			fldPath.Absent("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
+			fldPath.Absent("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
+			fldPath.Absent("reclaimPolicy", !validate.SemanticEqual(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
+			fldPath.Immutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
 		})},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: storageClassColumns()},
@@ -43,8 +43,8 @@ func storageClasses() *registry.Kind {
 }
 
 func defaultStorageClass(c *storagev1.StorageClass) {
-	declare.FillPtr(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
-	declare.FillPtr(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+	declare.SetDefaultPtr(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
+	declare.SetDefaultPtr(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
 }
 
 // Limits of the parameters of a class.
@@ -53,32 +53,32 @@ const (
 	mostBytesOfParameters = 256 * 1024
 )
 
-func storageClassRules(at validate.At, c *storagev1.StorageClass) {
-	at.RequiredText("provisioner", strings.ToLower(c.Provisioner), validate.QualifiedName)
-	parameterRules(at, "parameters", c.Parameters)
+func storageClassRules(fldPath validate.Path, c *storagev1.StorageClass) {
+	fldPath.RequiredText("provisioner", strings.ToLower(c.Provisioner), validate.QualifiedName)
+	parameterRules(fldPath, "parameters", c.Parameters)
 	if p := c.ReclaimPolicy; p != nil && *p != "" {
-		validate.OneOf(at, "reclaimPolicy", *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
+		validate.OneOf(fldPath, "reclaimPolicy", *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
 	}
-	at.Present("volumeBindingMode", c.VolumeBindingMode != nil)
-	validate.OptionalOneOf(at, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
-	topologyRules(at, c.AllowedTopologies)
+	fldPath.Present("volumeBindingMode", c.VolumeBindingMode != nil)
+	validate.OptionalOneOf(fldPath, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
+	topologyRules(fldPath, c.AllowedTopologies)
 }
 
 // parameterRules validates the parameters of a driver.
-func parameterRules(at validate.At, name string, parameters map[string]string) {
+func parameterRules(fldPath validate.Path, name string, parameters map[string]string) {
 	if len(parameters) > mostParameters {
-		at.Add(field.TooLong(at.Child(name).Path(), "Provisioner Parameters exceeded max allowed", mostParameters))
+		fldPath.Add(field.TooLong(fldPath.Child(name).FieldPath(), "Provisioner Parameters exceeded max allowed", mostParameters))
 		return
 	}
 	size := 0
 	for key, value := range parameters {
 		if key == "" {
-			at.Invalid(name, key, "field can not be empty.")
+			fldPath.Invalid(name, key, "field can not be empty.")
 		}
 		size += len(key) + len(value)
 	}
 	if size > mostBytesOfParameters {
-		at.TooLong(name, mostBytesOfParameters)
+		fldPath.TooLong(name, mostBytesOfParameters)
 	}
 }
 
@@ -87,24 +87,24 @@ const maxReported = 2000
 
 // topologyRules requires distinct topologies; the order of keys and values does not matter. As in
 // Kubernetes, an empty topology is reported once for each term.
-func topologyRules(at validate.At, terms []corev1.TopologySelectorTerm) {
+func topologyRules(fldPath validate.Path, terms []corev1.TopologySelectorTerm) {
 	seen, left := map[string]int{"": len(terms)}, maxReported
-	validate.Each(at, "allowedTopologies", terms, func(at validate.At, t *corev1.TopologySelectorTerm) {
+	validate.Each(fldPath, "allowedTopologies", terms, func(fldPath validate.Path, t *corev1.TopologySelectorTerm) {
 		place := map[string][]string{}
-		validate.Each(at, "matchLabelExpressions", t.MatchLabelExpressions, func(at validate.At, r *corev1.TopologySelectorLabelRequirement) {
-			at.Present("values", len(r.Values) > 0)
+		validate.Each(fldPath, "matchLabelExpressions", t.MatchLabelExpressions, func(fldPath validate.Path, r *corev1.TopologySelectorLabelRequirement) {
+			fldPath.Present("values", len(r.Values) > 0)
 			values := validate.Set[string]{}
-			validate.Each(at, "values", r.Values, func(at validate.At, value *string) { validate.Unique(at, "", *value, values) })
-			at.LabelKey("key", r.Key)
+			validate.Each(fldPath, "values", r.Values, func(fldPath validate.Path, value *string) { validate.Unique(fldPath, "", *value, values) })
+			fldPath.LabelKey("key", r.Key)
 			if _, twice := place[r.Key]; twice {
-				at.Duplicate("key", r.Key)
+				fldPath.Duplicate("key", r.Key)
 			}
 			place[r.Key] = slices.Sorted(maps.Keys(values))
 		})
 		key := placeKey(place)
 		again := min(seen[key], left)
 		for left -= again; again > 0; again-- {
-			at.Duplicate("matchLabelExpressions", "")
+			fldPath.Duplicate("matchLabelExpressions", "")
 		}
 		seen[key]++
 	})

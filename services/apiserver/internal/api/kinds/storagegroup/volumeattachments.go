@@ -14,9 +14,9 @@ import (
 // volumeAttachments declares the kind. counts is the gate MutableCSINodeAllocatableCount, which
 // keeps error codes. They report that a node's allocatable count has changed.
 func volumeAttachments(counts bool) *registry.Kind {
-	changes := func(at validate.At, a, old *storagev1.VolumeAttachment) {
-		at.Twice(func() { attachmentRules(at, a) })
-		at.Immutable("spec", a.Spec, old.Spec)
+	changes := func(fldPath validate.Path, a, old *storagev1.VolumeAttachment) {
+		fldPath.RecordTwice(func() { attachmentRules(fldPath, a) })
+		fldPath.Immutable("spec", a.Spec, old.Spec)
 	}
 	return &registry.Kind{
 		Names: registry.Names{
@@ -28,22 +28,22 @@ func volumeAttachments(counts bool) *registry.Kind {
 			return &v.Spec, &v.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "volumeattachments"},
-		Create: registry.Create{Validate: declare.Rules(func(at validate.At, a *storagev1.VolumeAttachment) {
-			attachmentRules(at, a)
-			attacherRules(at, a)
+		Create: registry.Create{Validate: declare.AdaptValidation(func(fldPath validate.Path, a *storagev1.VolumeAttachment) {
+			attachmentRules(fldPath, a)
+			attacherRules(fldPath, a)
 		})},
-		Update:       registry.Update{Order: registry.Order{registry.Meta, registry.Meta, registry.Rules}, NeedsVersion: true, Validate: declare.Changes(changes)},
+		Update:       registry.Update{Order: registry.Order{registry.MetaRules, registry.MetaRules, registry.UpdateRules}, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(changes)},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: volumeAttachmentColumns()},
 		Subresources: []registry.Subresource{
-			declare.InOrder(declare.Resetting(declare.CheckedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
+			declare.WithValidationOrder(declare.WithResetFields(declare.ValidatedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
 				a.Spec = old.Spec
-				declare.KeepMeta(a, old)
+				declare.ResetMetaForStatus(a, old)
 				if !counts {
 					dropCode(a.Status.AttachError, old.Status.AttachError)
 					dropCode(a.Status.DetachError, old.Status.DetachError)
 				}
-			}, changes), "metadata", "spec"), registry.Meta, registry.Meta, registry.Rules),
+			}, changes), "metadata", "spec"), registry.MetaRules, registry.MetaRules, registry.UpdateRules),
 		},
 	}
 }
@@ -54,8 +54,8 @@ const (
 	longestMessage      = 1024
 )
 
-func attachmentRules(at validate.At, a *storagev1.VolumeAttachment) {
-	s, spec := &a.Spec, at.Child("spec")
+func attachmentRules(fldPath validate.Path, a *storagev1.VolumeAttachment) {
+	s, spec := &a.Spec, fldPath.Child("spec")
 	spec.Present("attacher", s.Attacher != "")
 	const exactly = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 	name := s.Source.PersistentVolumeName
@@ -71,27 +71,27 @@ func attachmentRules(at validate.At, a *storagev1.VolumeAttachment) {
 		spec.Child("source").Required("persistentVolumeName", "must specify non empty persistentVolumeName")
 	}
 	spec.Text("nodeName", s.NodeName, validate.DNSSubdomain)
-	status := at.Child("status")
+	status := fldPath.Child("status")
 	metadataRules(status, "attachmentMetadata", a.Status.AttachmentMetadata)
 	validate.Optional(status, "attachError", a.Status.AttachError, volumeErrorRules)
 	validate.Optional(status, "detachError", a.Status.DetachError, volumeErrorRules)
 }
 
 // attacherRules validates new attachments. These rules were added in the stable version.
-func attacherRules(at validate.At, a *storagev1.VolumeAttachment) {
-	podspec.CSIDriverName(at.Child("spec"), "attacher", a.Spec.Attacher)
+func attacherRules(fldPath validate.Path, a *storagev1.VolumeAttachment) {
+	podspec.CSIDriverName(fldPath.Child("spec"), "attacher", a.Spec.Attacher)
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
-		at.Child("spec", "source").Text("persistentVolumeName", *name, validate.DNSSubdomain)
+		fldPath.Child("spec", "source").Text("persistentVolumeName", *name, validate.DNSSubdomain)
 	}
 }
 
-func metadataRules(at validate.At, name string, metadata map[string]string) {
+func metadataRules(fldPath validate.Path, name string, metadata map[string]string) {
 	size := 0
 	for key, value := range metadata {
 		size += len(key) + len(value)
 	}
 	if size > mostBytesOfMetadata {
-		at.TooLong(name, mostBytesOfMetadata)
+		fldPath.TooLong(name, mostBytesOfMetadata)
 	}
 }
 
@@ -102,8 +102,8 @@ func dropCode(e, old *storagev1.VolumeError) {
 	}
 }
 
-func volumeErrorRules(at validate.At, e *storagev1.VolumeError) {
-	at.MaxBytes("message", e.Message, longestMessage)
+func volumeErrorRules(fldPath validate.Path, e *storagev1.VolumeError) {
+	fldPath.MaxBytes("message", e.Message, longestMessage)
 }
 
 func volumeAttachmentColumns() []registry.Column {

@@ -22,11 +22,11 @@ func volumeAttributesClasses() *registry.Kind {
 		NewList: declare.New[storagev1beta1.VolumeAttributesClassList],
 		Stored:  registry.StorageForm{Prefix: "volumeattributesclasses"},
 		Delete:  registry.Delete{ReturnObject: true},
-		Create:  registry.Create{Validate: declare.Rules(attributesClassRules)},
-		Update: registry.Update{Validate: declare.Changes(func(at validate.At, c, old *storagev1beta1.VolumeAttributesClass) {
-			at.Absent("driverName", c.DriverName != old.DriverName, "updates to driverName are forbidden.")
-			at.Absent("parameters", !validate.Same(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
-			attributesClassRules(at, c)
+		Create:  registry.Create{Validate: declare.AdaptValidation(attributesClassRules)},
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, c, old *storagev1beta1.VolumeAttributesClass) {
+			fldPath.Absent("driverName", c.DriverName != old.DriverName, "updates to driverName are forbidden.")
+			fldPath.Absent("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
+			attributesClassRules(fldPath, c)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
@@ -36,8 +36,8 @@ func volumeAttributesClasses() *registry.Kind {
 	}
 }
 
-func attributesClassRules(at validate.At, c *storagev1beta1.VolumeAttributesClass) {
-	at.RequiredText("driverName", strings.ToLower(c.DriverName), validate.QualifiedName)
-	at.Needs("parameters", len(c.Parameters) > 0, "must contain at least one key/value pair")
-	parameterRules(at, "parameters", c.Parameters)
+func attributesClassRules(fldPath validate.Path, c *storagev1beta1.VolumeAttributesClass) {
+	fldPath.RequiredText("driverName", strings.ToLower(c.DriverName), validate.QualifiedName)
+	fldPath.PresentWithDetail("parameters", len(c.Parameters) > 0, "must contain at least one key/value pair")
+	parameterRules(fldPath, "parameters", c.Parameters)
 }

@@ -34,13 +34,13 @@ func storageVersionMigrations() *registry.Kind {
 			return &m.Spec, &m.Status
 		}),
 		Stored: registry.StorageForm{Prefix: "storageversionmigrations"},
-		Create: registry.Create{Validate: declare.Rules(migrationRules)},
-		Update: registry.Update{Validate: declare.Changes(func(at validate.At, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
-			migrationRules(at, m)
+		Create: registry.Create{Validate: declare.AdaptValidation(migrationRules)},
+		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fldPath validate.Path, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+			migrationRules(fldPath, m)
 			// As in Kubernetes, these paths do not exist in the object.
-			at.Immutable("group", m.Spec.Resource.Group, old.Spec.Resource.Group)
-			at.Immutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
-			at.Immutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
+			fldPath.Immutable("group", m.Spec.Resource.Group, old.Spec.Resource.Group)
+			fldPath.Immutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
+			fldPath.Immutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Of("Name", "string", "", columns.Doc(metav1.ObjectMeta{}, "name"), 0, func(m *storagemigrationv1alpha1.StorageVersionMigration) any { return m.Name }),
@@ -50,23 +50,23 @@ func storageVersionMigrations() *registry.Kind {
 			}),
 		}},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.CheckedView("status", "StorageVersionMigration", func(m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+			declare.WithResetFields(declare.ValidatedView("status", "StorageVersionMigration", func(m, old *storagemigrationv1alpha1.StorageVersionMigration) {
 				m.Spec = old.Spec
-				declare.KeepMeta(m, old)
+				declare.ResetMetaForStatus(m, old)
 			}, progressRules), "metadata", "spec"),
 		},
 	}
 }
 
-func migrationRules(at validate.At, m *storagemigrationv1alpha1.StorageVersionMigration) {
-	resource := at.Child("spec", "resource")
-	resource.Needs("resource", m.Spec.Resource.Resource != "", "resource is required")
-	resource.Needs("version", m.Spec.Resource.Version != "", "version is required")
+func migrationRules(fldPath validate.Path, m *storagemigrationv1alpha1.StorageVersionMigration) {
+	resource := fldPath.Child("spec", "resource")
+	resource.PresentWithDetail("resource", m.Spec.Resource.Resource != "", "resource is required")
+	resource.PresentWithDetail("version", m.Spec.Resource.Version != "", "version is required")
 }
 
 // progressRules validates the progress of a migration. A finished one stays finished.
-func progressRules(at validate.At, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
-	status := at.Child("status")
+func progressRules(fldPath validate.Path, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+	status := fldPath.Child("status")
 	now := m.Status.ResourceVersion
 	before := old.Status.ResourceVersion
 	if now != "" {
@@ -102,18 +102,18 @@ func progressRules(at validate.At, m, old *storagemigrationv1alpha1.StorageVersi
 }
 
 // conditionRules applies the rules for metav1.Condition, whose time field has another name.
-func conditionRules(at validate.At, conditions []storagemigrationv1alpha1.MigrationCondition) {
+func conditionRules(fldPath validate.Path, conditions []storagemigrationv1alpha1.MigrationCondition) {
 	seen := validate.Set[storagemigrationv1alpha1.MigrationConditionType]{}
 	for i := range conditions {
-		c, each := &conditions[i], at.Index("", i)
+		c, each := &conditions[i], fldPath.Index("", i)
 		if !seen.Add(c.Type) {
 			each.Duplicate("type", c.Type)
 		}
 		one := []metav1.Condition{{
 			Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), LastTransitionTime: c.LastUpdateTime, Reason: c.Reason, Message: c.Message,
 		}}
-		for _, err := range validate.Check(func(at validate.At) { at.Conditions("c", one) }) {
-			err.Field = each.Path().String() + strings.TrimPrefix(err.Field, "c[0]")
+		for _, err := range validate.Check(func(fldPath validate.Path) { fldPath.Conditions("c", one) }) {
+			err.Field = each.FieldPath().String() + strings.TrimPrefix(err.Field, "c[0]")
 			each.Add(err)
 		}
 	}

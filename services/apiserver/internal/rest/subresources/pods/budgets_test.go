@@ -144,7 +144,7 @@ func TestBudgetOfPod(t *testing.T) {
 			defer leave()
 			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create"})
 			weighed := 0
-			request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool {
+			request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool {
 				weighed = n
 				if tc.disconnected {
 					leave()

@@ -54,7 +54,7 @@ func (p *service) proxy(c *handlers.Call) error {
 
 // proxiedPath returns the part of the request's path after the subresource.
 func proxiedPath(c *handlers.Call) string {
-	p := strings.Join(c.Info.Beyond, "/")
+	p := strings.Join(c.Info.Subpath, "/")
 	if p != "" && !strings.HasPrefix(p, "/") {
 		p = "/" + p
 	}

@@ -58,12 +58,12 @@ func sendsInitialObjects(q url.Values) bool {
 // ends at its limit.
 func examinedObjects(info *requestinfo.Info, q url.Values, most int) int {
 	sel := watchcache.Selection{Namespace: info.Namespace, Name: info.Name, Readable: true}
-	if info.FieldSelector != "" && !info.Crowded() {
+	if info.FieldSelector != "" && !info.TooManySelectorTerms() {
 		if s, err := info.OwnSelectors().Fields(); err == nil {
 			sel.Fields = s
 		}
 	}
-	if info.LabelSelector != "" && !info.Crowded() {
+	if info.LabelSelector != "" && !info.TooManySelectorTerms() {
 		if s, err := info.OwnSelectors().Labels(); err == nil {
 			sel.Labels = s
 		}

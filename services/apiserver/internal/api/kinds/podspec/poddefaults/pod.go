@@ -17,7 +17,7 @@ const gracePeriod = 30
 // Pod sets the defaults of a pod. In addition to those of a template, these are service links,
 // requests that equal limits, and host ports.
 func Pod(p *corev1.Pod) {
-	declare.FillPtr(&p.Spec.EnableServiceLinks, true)
+	declare.SetDefaultPtr(&p.Spec.EnableServiceLinks, true)
 	requestLimits(p.Spec.InitContainers)
 	requestLimits(p.Spec.Containers)
 	if p.Spec.HostNetwork {
@@ -37,13 +37,13 @@ func Template(t *corev1.PodTemplateSpec) { Spec(&t.Spec) }
 
 // Spec sets the defaults that pods and templates share.
 func Spec(s *corev1.PodSpec) {
-	declare.Fill(&s.DNSPolicy, corev1.DNSClusterFirst)
-	declare.Fill(&s.RestartPolicy, corev1.RestartPolicyAlways)
-	declare.FillPtr(&s.SecurityContext, corev1.PodSecurityContext{})
-	declare.FillPtr(&s.TerminationGracePeriodSeconds, gracePeriod)
-	declare.Fill(&s.SchedulerName, corev1.DefaultSchedulerName)
+	declare.SetDefault(&s.DNSPolicy, corev1.DNSClusterFirst)
+	declare.SetDefault(&s.RestartPolicy, corev1.RestartPolicyAlways)
+	declare.SetDefaultPtr(&s.SecurityContext, corev1.PodSecurityContext{})
+	declare.SetDefaultPtr(&s.TerminationGracePeriodSeconds, gracePeriod)
+	declare.SetDefault(&s.SchedulerName, corev1.DefaultSchedulerName)
 	// ServiceAccountName takes precedence. The other field is its old name and always equal.
-	declare.Fill(&s.ServiceAccountName, s.DeprecatedServiceAccount)
+	declare.SetDefault(&s.ServiceAccountName, s.DeprecatedServiceAccount)
 	s.DeprecatedServiceAccount = s.ServiceAccountName
 
 	for i := range s.Volumes {
@@ -86,7 +86,7 @@ func hostPorts(containers []corev1.Container) {
 	for i := range containers {
 		for j := range containers[i].Ports {
 			p := &containers[i].Ports[j]
-			declare.Fill(&p.HostPort, p.ContainerPort)
+			declare.SetDefault(&p.HostPort, p.ContainerPort)
 		}
 	}
 }
@@ -112,10 +112,10 @@ const (
 
 func fillContainer(c *corev1.Container) {
 	fillPullPolicy(&c.ImagePullPolicy, c.Image)
-	declare.Fill(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
-	declare.Fill(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	declare.SetDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	declare.SetDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
-		declare.Fill(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+		declare.SetDefault(&c.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
 	for i := range c.Env {
 		if from := c.Env[i].ValueFrom; from != nil {
@@ -135,7 +135,7 @@ func fillContainer(c *corev1.Container) {
 
 func fillFieldRef(r *corev1.ObjectFieldSelector) {
 	if r != nil {
-		declare.Fill(&r.APIVersion, "v1")
+		declare.SetDefault(&r.APIVersion, "v1")
 	}
 }
 
@@ -143,13 +143,13 @@ func fillProbe(p *corev1.Probe) {
 	if p == nil {
 		return
 	}
-	declare.Fill(&p.TimeoutSeconds, probeTimeout)
-	declare.Fill(&p.PeriodSeconds, probePeriod)
-	declare.Fill(&p.SuccessThreshold, probeSuccesses)
-	declare.Fill(&p.FailureThreshold, probeFailures)
+	declare.SetDefault(&p.TimeoutSeconds, probeTimeout)
+	declare.SetDefault(&p.PeriodSeconds, probePeriod)
+	declare.SetDefault(&p.SuccessThreshold, probeSuccesses)
+	declare.SetDefault(&p.FailureThreshold, probeFailures)
 	fillHTTP(p.HTTPGet)
 	if p.GRPC != nil {
-		declare.FillPtr(&p.GRPC.Service, "")
+		declare.SetDefaultPtr(&p.GRPC.Service, "")
 	}
 }
 
@@ -161,8 +161,8 @@ func fillHook(h *corev1.LifecycleHandler) {
 
 func fillHTTP(a *corev1.HTTPGetAction) {
 	if a != nil {
-		declare.Fill(&a.Path, "/")
-		declare.Fill(&a.Scheme, corev1.URISchemeHTTP)
+		declare.SetDefault(&a.Path, "/")
+		declare.SetDefault(&a.Scheme, corev1.URISchemeHTTP)
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 
 // Claim sets the defaults of a claim, including one in a template.
 func Claim(c *corev1.PersistentVolumeClaim) {
-	declare.Fill(&c.Status.Phase, corev1.ClaimPending)
+	declare.SetDefault(&c.Status.Phase, corev1.ClaimPending)
 	Round(c.Status.Capacity)
 	Round(c.Status.AllocatedResources)
 	ClaimSpec(&c.Spec)
@@ -23,7 +23,7 @@ func Claim(c *corev1.PersistentVolumeClaim) {
 
 // ClaimSpec sets the defaults of a claim's spec.
 func ClaimSpec(s *corev1.PersistentVolumeClaimSpec) {
-	declare.FillPtr(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
+	declare.SetDefaultPtr(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
 	Round(s.Resources.Limits)
 	Round(s.Resources.Requests)
 }
@@ -31,7 +31,7 @@ func ClaimSpec(s *corev1.PersistentVolumeClaimSpec) {
 // HostPath sets the defaults of a host path volume.
 func HostPath(v *corev1.HostPathVolumeSource) {
 	if v != nil {
-		declare.FillPtr(&v.Type, corev1.HostPathUnset)
+		declare.SetDefaultPtr(&v.Type, corev1.HostPathUnset)
 	}
 }
 
@@ -40,26 +40,26 @@ func AzureDisk(v *corev1.AzureDiskVolumeSource) {
 	if v == nil {
 		return
 	}
-	declare.FillPtr(&v.CachingMode, corev1.AzureDataDiskCachingReadWrite)
-	declare.FillPtr(&v.Kind, corev1.AzureSharedBlobDisk)
-	declare.FillPtr(&v.FSType, "ext4")
-	declare.FillPtr(&v.ReadOnly, false)
+	declare.SetDefaultPtr(&v.CachingMode, corev1.AzureDataDiskCachingReadWrite)
+	declare.SetDefaultPtr(&v.Kind, corev1.AzureSharedBlobDisk)
+	declare.SetDefaultPtr(&v.FSType, "ext4")
+	declare.SetDefaultPtr(&v.ReadOnly, false)
 }
 
 // ISCSI sets the default interface of an iSCSI volume.
-func ISCSI(iface *string) { declare.Fill(iface, "default") }
+func ISCSI(iface *string) { declare.SetDefault(iface, "default") }
 
 // RBD sets the defaults of pool, user and keyring of an RBD volume.
 func RBD(pool, user, keyring *string) {
-	declare.Fill(pool, "rbd")
-	declare.Fill(user, "admin")
-	declare.Fill(keyring, "/etc/ceph/keyring")
+	declare.SetDefault(pool, "rbd")
+	declare.SetDefault(user, "admin")
+	declare.SetDefault(keyring, "/etc/ceph/keyring")
 }
 
 // ScaleIO sets the defaults of storage mode and file system of a ScaleIO volume.
 func ScaleIO(mode, fsType *string) {
-	declare.Fill(mode, "ThinProvisioned")
-	declare.Fill(fsType, "xfs")
+	declare.SetDefault(mode, "ThinProvisioned")
+	declare.SetDefault(fsType, "xfs")
 }
 
 // fillVolume sets the defaults of a volume. A volume without a source becomes an empty directory.
@@ -69,11 +69,11 @@ func fillVolume(v *corev1.Volume) {
 	}
 	switch {
 	case v.Secret != nil:
-		declare.FillPtr(&v.Secret.DefaultMode, fileMode)
+		declare.SetDefaultPtr(&v.Secret.DefaultMode, fileMode)
 	case v.ConfigMap != nil:
-		declare.FillPtr(&v.ConfigMap.DefaultMode, fileMode)
+		declare.SetDefaultPtr(&v.ConfigMap.DefaultMode, fileMode)
 	case v.DownwardAPI != nil:
-		declare.FillPtr(&v.DownwardAPI.DefaultMode, fileMode)
+		declare.SetDefaultPtr(&v.DownwardAPI.DefaultMode, fileMode)
 		fillFiles(v.DownwardAPI.Items)
 	case v.Projected != nil:
 		fillProjected(v.Projected)
@@ -93,14 +93,14 @@ func fillVolume(v *corev1.Volume) {
 }
 
 func fillProjected(p *corev1.ProjectedVolumeSource) {
-	declare.FillPtr(&p.DefaultMode, fileMode)
+	declare.SetDefaultPtr(&p.DefaultMode, fileMode)
 	for i := range p.Sources {
 		s := &p.Sources[i]
 		if s.DownwardAPI != nil {
 			fillFiles(s.DownwardAPI.Items)
 		}
 		if s.ServiceAccountToken != nil {
-			declare.FillPtr(&s.ServiceAccountToken.ExpirationSeconds, tokenLifetime)
+			declare.SetDefaultPtr(&s.ServiceAccountToken.ExpirationSeconds, tokenLifetime)
 		}
 	}
 }
