@@ -66,7 +66,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/rest/writes"
-	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
 )
 
 // pluginFactory creates a plugin from its configuration, which is nil if there is none.
@@ -359,7 +359,7 @@ func (a *admissionBuilder) resourceQuota(configuration []byte) (any, error) {
 			CachedLister: cached,
 			Kinds:        a.sets.allKinds,
 			Writer:       a.writer,
-			Permit:       func(ctx context.Context) (context.Context, func()) { return server.WithPermit(ctx, a.large) },
+			Permit:       func(ctx context.Context) (context.Context, func()) { return overload.WithPermit(ctx, a.large) },
 		},
 		Configuration: c,
 		Now:           time.Now,

@@ -21,7 +21,7 @@ import (
 
 	"binnacle/libs/options"
 	"binnacle/services/apiserver/internal/config"
-	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
 )
 
 // TestAuditStartFailures replays policies and flags that prevent the start.
@@ -57,7 +57,7 @@ func TestAuditStartFailures(t *testing.T) {
 			code := options.Main(t.Context(), config.Name, config.Short, o, func(ctx context.Context, log *slog.Logger) error {
 				b := &base{bounds: o.Bounds, log: log, metrics: prometheus.NewRegistry(), life: &lifecycle{}}
 				defer b.life.close()
-				_, err := newAuditing(b, &o.Audit, server.Permits{})
+				_, err := newAuditing(b, &o.Audit, overload.Permits{})
 				return err
 			}, args, &stderr, &stderr)
 			if len(c.Output) == 0 {

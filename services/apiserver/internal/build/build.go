@@ -23,6 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
 	"binnacle/services/apiserver/internal/server/routing"
 )
 
@@ -65,7 +66,7 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger, life *lifec
 	if a.base, err = newBase(ctx, o, log, registry, a.listener, life); err != nil {
 		return nil, err
 	}
-	audit, err := newAuditing(a.base, &o.Audit, server.Permits{Queue: a.listener.server.LongResponses()})
+	audit, err := newAuditing(a.base, &o.Audit, overload.Permits{Queue: a.listener.server.LongResponses()})
 	if err != nil {
 		return nil, err
 	}

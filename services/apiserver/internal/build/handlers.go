@@ -1,8 +1,6 @@
 package build
 
 import (
-	"binnacle/services/apiserver/internal/server/routing"
-	"binnacle/services/apiserver/internal/server/telemetry"
 	"context"
 	"fmt"
 	"net/http"
@@ -45,6 +43,9 @@ import (
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/security/flowcontrol/width"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // writeBarriers maps a resource to a function that waits until a write of it has taken effect.
@@ -125,8 +126,8 @@ func newHandlers(
 		Responses: responsewriters.Responses{
 			Responder:   sets.respond,
 			Compress:    zip,
-			Limiter:     server.Permits{Queue: front.LongResponses()},
-			Slow:        server.SlowPermits{Permits: server.Permits{Queue: front.LargeRequests()}},
+			Limiter:     overload.Permits{Queue: front.LongResponses()},
+			Slow:        overload.SlowPermits{Permits: overload.Permits{Queue: front.LargeRequests()}},
 			Conversions: responsewriters.NewConversions(b.bounds.Conversions),
 			Now:         time.Now,
 		},
@@ -227,29 +228,31 @@ func newHandler(
 		return nil, err
 	}
 	c := server.Config{
-		Mux:                     routes.mux,
-		UpdateDocuments:         routes.updateDocuments,
-		Responder:               sets.respond,
-		Authenticator:           users,
-		Authorizer:              sec.authz.metrics.Requests(sec.authz.chain),
-		Metrics:                 telemetry.NewMetrics(b.metrics),
-		Kinds:                   sets.kinds,
-		Delegates:               d.foreign(),
-		Reloading:               reloading,
-		Refresh:                 func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) },
-		Logger:                  b.log,
-		RequestTimeout:          o.Serving.RequestTimeout,
-		Bounds:                  b.bounds.Requests,
-		Flow:                    sec.flow.Control,
-		Width:                   width.Of,
-		MaxInFlight:             o.Requests.MaxInFlight,
-		MaxMutatingInFlight:     o.Requests.MaxMutatingInFlight,
+		Mux:             routes.mux,
+		UpdateDocuments: routes.updateDocuments,
+		Responder:       sets.respond,
+		Authenticator:   users,
+		Authorizer:      sec.authz.metrics.Requests(sec.authz.chain),
+		Metrics:         telemetry.NewMetrics(b.metrics),
+		Kinds:           sets.kinds,
+		Delegates:       d.foreign(),
+		Reloading:       reloading,
+		Refresh:         func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) },
+		Logger:          b.log,
+		RequestTimeout:  o.Serving.RequestTimeout,
+		Overload: overload.Options{
+			Bounds:              b.bounds.Requests,
+			Flow:                sec.flow.Control,
+			Width:               width.Of,
+			MaxInFlight:         o.Requests.MaxInFlight,
+			MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
+			LargeRequests:       front.LargeRequests(),
+		},
 		StrictTransportSecurity: o.Requests.HSTS,
 		GoawayChance:            o.Requests.GoawayChance,
 		AllowedOrigins:          o.Requests.AllowedOrigins,
 		Audit:                   sec.audit.auditor,
 		Traces:                  b.traces,
-		LargeRequests:           front.LargeRequests(),
 	}
 	if versions != nil {
 		c.StorageVersionPending = versions.Held

@@ -31,7 +31,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
 	"binnacle/services/apiserver/internal/security/authz/modes"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
-	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
 )
 
 // security decides about requests.
@@ -347,7 +347,7 @@ func newFlow(b *base, o *config.RequestOptions, caches *caches, client *internal
 	}
 	f.Control = flowcontrol.New(flowcontrol.Options{
 		Seats:    seats,
-		IsExempt: server.Exempt,
+		IsExempt: overload.Exempt,
 		LoadConfig: func(ctx context.Context) {
 			if caches.cache.Ready() {
 				f.Settled(ctx, 0)

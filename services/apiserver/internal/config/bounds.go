@@ -20,14 +20,14 @@ import (
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
-	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
 )
 
 // Bounds are the limits that clients share. Package build passes each one to the
 // constructor that needs it. BoundTable describes them, with the bounds of a single
 // document, which are constants of the packages that read it.
 type Bounds struct {
-	Requests server.Bounds
+	Requests overload.Bounds
 	// TokenReviews is the number of bearer tokens that another server reviews at a time.
 	TokenReviews int
 	// AuthorizationWaits is the number of requests that wait for one authorization webhook.
@@ -59,7 +59,7 @@ type Bounds struct {
 
 func newBounds() Bounds {
 	return Bounds{
-		Requests: server.Bounds{
+		Requests: overload.Bounds{
 			BodyBytesPerCPU:   8 << 20,
 			MinBodyBytes:      32 << 20,
 			LargeBytesPerCPU:  3 << 20,

@@ -196,8 +196,8 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 			path: listPath + "?labelSelector=" + strings.Repeat("x", 1<<20),
 			gone: true,
 			change: func(c *server.Config) {
-				c.LargeRequests = limit.New[string](limit.Options{Size: 1})
-				c.LargeRequests.TryAcquire(limit.Claim[string]{})
+				c.Overload.LargeRequests = limit.New[string](limit.Options{Size: 1})
+				c.Overload.LargeRequests.TryAcquire(limit.Claim[string]{})
 			},
 			want: []string{"ResponseStarted 429"},
 		},
@@ -309,7 +309,7 @@ func TestLevelNoneRecordsNothing(t *testing.T) {
 // A request rejected by the in-flight limit is recorded with its user.
 func TestRejectedRequestIsAudited(t *testing.T) {
 	var a *auditFixture
-	a = newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.MaxInFlight = 1 }, func(w http.ResponseWriter, _ *http.Request) {
+	a = newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Overload.MaxInFlight = 1 }, func(w http.ResponseWriter, _ *http.Request) {
 		a.do(httptest.NewRequest("GET", listPath, nil))
 		w.WriteHeader(200)
 	})

@@ -9,7 +9,6 @@ import (
 	"github.com/gin-gonic/gin"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/libs/limit"
 	"binnacle/libs/serving"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
@@ -18,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/authn"
 	"binnacle/services/apiserver/internal/security/authz"
-	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server/overload"
 	"binnacle/services/apiserver/internal/server/routing"
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
@@ -47,21 +46,13 @@ type Config struct {
 	Logger    *slog.Logger
 	// RequestTimeout bounds requests that are not long-running.
 	RequestTimeout time.Duration
-	// Flow is the flow control. Width returns how many seats a request takes. Without Flow,
-	// MaxInFlight and MaxMutatingInFlight limit requests.
-	Flow  *flowcontrol.Controller
-	Width func(op *requestinfo.Info, maximum int) flowcontrol.Width
-	// MaxInFlight and MaxMutatingInFlight are the maximum numbers of concurrent reads and writes;
-	// 0 means no limit.
-	MaxInFlight, MaxMutatingInFlight int
-	Bounds                           Bounds
+	// Overload configures the limits of requests.
+	Overload overload.Options
 	// StrictTransportSecurity is the value of the header, if any.
 	StrictTransportSecurity []string
 	// GoawayChance is the fraction of HTTP/2 requests after which the connection is closed, so that
 	// clients spread over replicas.
 	GoawayChance float64
-	// LargeRequests limits how many large requests are processed at the same time.
-	LargeRequests *limit.Queue[string]
 	// Audit, if set, records audit events.
 	Audit *audit.Auditor
 	// StorageVersionPending, if set, reports whether writes of a resource
@@ -74,28 +65,6 @@ type Config struct {
 	Traces *tracing.Provider
 	// AllowedOrigins are patterns of origins that browsers may call from.
 	AllowedOrigins []string
-}
-
-// Bounds are the limits that all requests share. A limit of 0 is no limit.
-type Bounds struct {
-	// BodyBytesPerCPU is the memory in bytes, for each CPU, that the bodies of one priority level may
-	// occupy together. MinBodyBytes is the minimum.
-	BodyBytesPerCPU, MinBodyBytes int
-	// LargeBytesPerCPU is how many bytes of large bodies are worked on at a time, for each
-	// CPU but one, which remains for other requests.
-	LargeBytesPerCPU int
-	// SuspendedBytes is the size in bytes of the large bodies of requests that wait longer than a
-	// second for another party. Their objects stay in memory, where they are ten times as large.
-	SuspendedBytes int
-	// WaitingBodies is the maximum number of bodies of one principal that wait for bytes.
-	WaitingBodies int
-	// Stalled is the number of stalled responses that may release their seats at the same time. Each
-	// one holds a buffer and the objects that it shows.
-	Stalled int
-	// NegotiationFields is the maximum total size in bytes of the content negotiation header fields.
-	// Clients send a few hundred bytes. Parsing takes about 100 µs per KiB, before the client is
-	// authenticated.
-	NegotiationFields int
 }
 
 // Handler builds the filter chain. A request passes the filters from the first to the last of the
@@ -113,32 +82,30 @@ func Handler(c Config) (http.Handler, error) {
 		c.Metrics.KeepWhileServed(c.Kinds)
 	}
 	observe := c.telemetry()
-	limit := c.withInFlightLimit
-	if c.Flow != nil {
-		limit = c.withFlowControl
-	}
+	protection := overload.New(c.Overload, observe)
 	filters := []func(http.Handler) http.Handler{
-		engine,                    // gin: a panic in a later filter becomes a 500
-		c.withRequestInfo,         // all later filters need the request info
-		observe.WithMetrics,       // access log and metrics cover the responses of all later filters
-		c.withSecurityHeaders,     // on every response, also on rejections
-		c.withGoaway,              // before work for a connection that will close
-		cors,                      // preflight requests carry no credentials
-		c.withNegotiationLimit,    // 431: later filters negotiate their responses
-		c.withDeadline,            // limits the time of all later filters
-		c.withReloadCheck,         // 429: authentication and authorization need loaded objects
-		c.withWarnings,            // authentication and handlers add Warning headers
-		c.withAuthentication,      // 401
-		observe.WithTracing,       // needs the user: privileged users continue their own traces
-		c.withAudit,               // records all later filters; reject records the earlier ones
-		c.withImpersonation,       // 403: later filters see the impersonated user
-		c.withUnknownResource,     // repeats the request with the API set of withAPISetRefresh
-		limit,                     // 429, before the cost of authorization
-		c.withAuthorization,       // 403
-		c.withAPISetRefresh,       // reads the newest API set for an authorized request
-		c.withStorageVersion,      // 503: the storage version is not registered yet
-		observe.WithOperationSpan, // the span of the operation
-		c.withBody,                // only bodies of authorized requests are read; limits large ones
+		engine,                        // gin: a panic in a later filter becomes a 500
+		c.withRequestInfo(protection), // all later filters need the request info
+		protection.WithWork,           // large requests hold bytes and a permit
+		observe.WithMetrics,           // access log and metrics cover the responses of all later filters
+		c.withSecurityHeaders,         // on every response, also on rejections
+		c.withGoaway,                  // before work for a connection that will close
+		cors,                          // preflight requests carry no credentials
+		c.withNegotiationLimit,        // 431: later filters negotiate their responses
+		c.withDeadline,                // limits the time of all later filters
+		c.withReloadCheck,             // 429: authentication and authorization need loaded objects
+		c.withWarnings,                // authentication and handlers add Warning headers
+		c.withAuthentication,          // 401
+		observe.WithTracing,           // needs the user: privileged users continue their own traces
+		c.withAudit,                   // records all later filters; reject records the earlier ones
+		c.withImpersonation,           // 403: later filters see the impersonated user
+		c.withUnknownResource,         // repeats the request with the API set of withAPISetRefresh
+		protection.WithLimit,          // 429, before the cost of authorization
+		c.withAuthorization,           // 403
+		c.withAPISetRefresh,           // reads the newest API set for an authorized request
+		c.withStorageVersion,          // 503: the storage version is not registered yet
+		observe.WithOperationSpan,     // the span of the operation
+		protection.WithBody,           // only bodies of authorized requests are read; limits large ones
 	}
 	if c.UpdateDocuments != nil {
 		filters = append(filters, c.UpdateDocuments) // discovery and OpenAPI include the newest definitions

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"binnacle/services/apiserver/internal/server/routing"
-	"binnacle/services/apiserver/internal/server/telemetry"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +23,9 @@ import (
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/server/overload"
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -50,41 +51,32 @@ func LongRunning(kinds *apiset.Live, delegates routing.Delegates) func(*http.Req
 	}
 }
 
-// withRequestInfo attaches the state of the request and resolves its request info. Only
-// withUnknownResource may replace it later.
-func (c *Config) withRequestInfo(next http.Handler) http.Handler {
+// withRequestInfo returns the filter that attaches the state of the request and resolves its request
+// info. Only withUnknownResource may replace it later.
+func (c *Config) withRequestInfo(protection *overload.Filters) func(next http.Handler) http.Handler {
 	overloaded := c.telemetry().WithMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { tooManyRequests(w, 1) })
+		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { overload.TooManyRequests(w, 1) })
 	})))
-	limits := newWorkLimits(c.Bounds, c.LargeRequests)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, s := request.Derive(r.Context())
-		s.Waits = &request.Waits{}
-		s.Principal = request.PrincipalOf(nil, r.RemoteAddr)
-		op := c.requestInfo(r)
-		if op == nil {
-			s.Info = c.truncatedRequestInfo(r)
-			overloaded.ServeHTTP(w, r.WithContext(ctx))
-			return
-		}
-		s.Info = op
-		s.Work = &work{limits: limits}
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, s := request.Derive(r.Context())
+			s.Waits = &request.Waits{}
+			s.Principal = request.PrincipalOf(nil, r.RemoteAddr)
+			release, ok := protection.AdmitURL(r)
+			if !ok {
+				s.Info = c.truncatedRequestInfo(r)
+				overloaded.ServeHTTP(w, r.WithContext(ctx))
+				return
+			}
+			s.Info = c.requestInfo(r, release)
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
 }
 
-// requestInfo resolves the request info. It returns nil if the URL is
-// large and no permit became free in time.
-func (c *Config) requestInfo(r *http.Request) *requestinfo.Info {
-	if len(r.URL.Path)+len(r.URL.RawQuery) >= largeURL {
-		ctx, cancel := context.WithTimeout(r.Context(), maxBodyWait(r.Context()))
-		defer cancel()
-		permit := limit.Claim[string]{Key: request.PrincipalOf(nil, r.RemoteAddr)}
-		if c.LargeRequests.Acquire(ctx, permit) != nil {
-			return nil
-		}
-		defer c.LargeRequests.Release(permit)
-	}
+// requestInfo resolves the request info, and releases the permit for the URL.
+func (c *Config) requestInfo(r *http.Request, release func()) *requestinfo.Info {
+	defer release()
 	return c.Delegates.Resolve(r, c.Kinds.Current())
 }
 
@@ -92,7 +84,7 @@ func (c *Config) requestInfo(r *http.Request) *requestinfo.Info {
 // It serves metrics and audit of a rejected request, and is never executed.
 func (c *Config) truncatedRequestInfo(r *http.Request) *requestinfo.Info {
 	short, u := *r, *r.URL
-	u.Path = u.Path[:min(len(u.Path), largeURL)]
+	u.Path = u.Path[:min(len(u.Path), overload.LargeURL)]
 	u.RawQuery = ""
 	short.URL = &u
 	return c.Delegates.Resolve(&short, c.Kinds.Current())
@@ -114,7 +106,7 @@ func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 
 // withNegotiationLimit rejects requests whose negotiation header fields are too long.
 func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
-	maximum := c.Bounds.NegotiationFields
+	maximum := c.Overload.Bounds.NegotiationFields
 	fields := []string{"Accept", "Content-Type", "Accept-Encoding"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := 0
@@ -220,7 +212,7 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
 			}
 			if errors.Is(err, limit.ErrFull) { // authentication did not happen
-				tooManyRequests(w, 1)
+				overload.TooManyRequests(w, 1)
 				return
 			}
 			c.reject(w, r, apierrors.NewUnauthorized("Unauthorized"))
@@ -261,7 +253,7 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 			c.Logger.Warn("authorization failed", "path", r.URL.Path, "error", err)
 			rec.Annotate(reasonAnnotation, "internal error")
 			if errors.Is(err, limit.ErrFull) {
-				tooManyRequests(w, 1)
+				overload.TooManyRequests(w, 1)
 				return
 			}
 			internalError(w, r, err)

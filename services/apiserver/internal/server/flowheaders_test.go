@@ -59,8 +59,8 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 	var inside func(*http.Request)
 	h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) { inside(r) }, func(c *server.Config) {
 		c.Metrics = telemetry.NewMetrics(registry)
-		c.Flow = flow
-		c.Width = func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
+		c.Overload.Flow = flow
+		c.Overload.Width = func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 	})
 	send := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()

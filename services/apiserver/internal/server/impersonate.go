@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/authn"
 	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/server/overload"
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
@@ -58,7 +59,7 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 		begin := time.Now()
 		err = c.authorizeImpersonation(r, target)
 		if errors.Is(err, errNoPermit) {
-			tooManyRequests(w, 1)
+			overload.TooManyRequests(w, 1)
 			return
 		}
 		if err != nil {
@@ -91,12 +92,10 @@ func (c *Config) authorizeImpersonation(r *http.Request, target *impersonatedUse
 	if err := c.authorizeImpersonatedPart(r, target.nameAttributes()); err != nil {
 		return err
 	}
-	if target.size >= largeURL {
-		work := workOf(r.Context())
-		defer work.release()
-		if !work.Estimate(r.Context(), largeBody) {
-			return errNoPermit
-		}
+	release, ok := overload.AdmitHeaders(r.Context(), target.size)
+	defer release()
+	if !ok {
+		return errNoPermit
 	}
 	for a := range target.partAttributes() {
 		if r.Context().Err() != nil {

@@ -24,8 +24,12 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/server/overload"
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
+
+// testBounds are the bounds of large requests in tests.
+var testBounds = overload.Bounds{LargeBytesPerCPU: 3 << 20, WaitingBodies: 1000, NegotiationFields: 8 << 10}
 
 // authorizerFunc is an authorizer that calls decide.
 type authorizerFunc struct {
@@ -62,13 +66,12 @@ func newImpersonationFixture(
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &impersonationFixture{permits: newPermits(1)}
+	i := &impersonationFixture{permits: limit.New[string](limit.Options{Size: 1})}
 	i.c = &Config{
-		Bounds:        testBounds,
-		Responder:     responsewriters.Responder{Codec: c},
-		LargeRequests: i.permits,
-		Metrics:       telemetry.NewMetrics(prometheus.NewRegistry()),
-		Logger:        slog.New(slog.DiscardHandler),
+		Overload:  overload.Options{Bounds: testBounds, LargeRequests: i.permits},
+		Responder: responsewriters.Responder{Codec: c},
+		Metrics:   telemetry.NewMetrics(prometheus.NewRegistry()),
+		Logger:    slog.New(slog.DiscardHandler),
 	}
 	i.c.Authorizer = authorizerFunc{func(ctx context.Context, a *authz.Attributes) authz.Decision {
 		i.mu.Lock()
@@ -76,11 +79,12 @@ func newImpersonationFixture(
 		i.mu.Unlock()
 		return decide(i, ctx, a)
 	}}
-	i.h = i.c.withImpersonation(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { i.passed.Store(true) }))
+	i.h = overload.New(i.c.Overload, i.c.telemetry()).WithWork(i.c.withImpersonation(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { i.passed.Store(true) })))
 	return i
 }
 
-func (i *impersonationFixture) free() bool { return isFree(i.permits) }
+func (i *impersonationFixture) free() bool { return i.permits.InUse() == 0 }
 
 func (i *impersonationFixture) send(ctx context.Context, groups ...string) int {
 	return i.sendAs(ctx, http.Header{"Impersonate-Group": groups})
@@ -90,7 +94,7 @@ func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) in
 	r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 	r.Header = parts.Clone()
 	r.Header.Set("Impersonate-User", "alice")
-	r = r.WithContext(requesttest.WithUser(carry(ctx, &requestinfo.Info{}, newWorkLimits(testBounds, i.permits)), newClient("boss").User))
+	r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(ctx, &requestinfo.Info{}), &request.User{Name: "boss"}))
 	w := httptest.NewRecorder()
 	i.h.ServeHTTP(w, r)
 	return w.Code
@@ -99,7 +103,7 @@ func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) in
 // A request that impersonates many groups holds a permit during the checks, except the first
 // check of the name and while a webhook answers. Without a permit it is rejected.
 func TestLargeImpersonationNeedsPermit(t *testing.T) {
-	large := strings.Repeat("a", largeURL)
+	large := strings.Repeat("a", overload.LargeURL)
 	allow := func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow }
 	for name, tc := range map[string]struct {
 		decide func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision
@@ -113,9 +117,9 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 		"a large one": {decide: allow, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true}},
 		"many empty": {
 			decide: allow,
-			groups: make([]string, largeURL/headerFieldOverhead),
+			groups: make([]string, overload.LargeURL/headerFieldOverhead),
 			code:   200,
-			asked:  append([]bool{false}, slices.Repeat([]bool{true}, largeURL/headerFieldOverhead)...),
+			asked:  append([]bool{false}, slices.Repeat([]bool{true}, overload.LargeURL/headerFieldOverhead)...),
 		},
 		"others at work": {
 			decide: allow,
@@ -123,7 +127,7 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 			groups: []string{large},
 			code:   429,
 			asked:  []bool{true},
-			within: bodyWaitWithoutDeadline,
+			within: 15 * time.Second,
 		},
 		"another server answers": {
 			decide: func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
@@ -150,7 +154,7 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				i := newImpersonationFixture(t, tc.decide)
 				if tc.taken {
-					i.permits.TryAcquire(permit)
+					i.permits.TryAcquire(limit.Claim[string]{})
 				}
 				begin := time.Now()
 				code := i.send(t.Context(), tc.groups...)
@@ -171,7 +175,7 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 
 // The permit is released after a panic and after a cancellation.
 func TestImpersonationReleasesPermit(t *testing.T) {
-	large := strings.Repeat("a", largeURL)
+	large := strings.Repeat("a", overload.LargeURL)
 	i := newImpersonationFixture(t, func(_ *impersonationFixture, _ context.Context, a *authz.Attributes) authz.Decision {
 		if a.Name == large {
 			panic("odd")
@@ -217,7 +221,7 @@ func TestExtraIsParsedAfterNameIsAuthorized(t *testing.T) {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		parts.Set("Impersonate-User", "alice")
 		r.Header = parts
-		r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(t.Context(), &requestinfo.Info{}), newClient("unauthorized").User))
+		r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(t.Context(), &requestinfo.Info{}), &request.User{Name: "unauthorized"}))
 		return testing.AllocsPerRun(1, func() { i.h.ServeHTTP(httptest.NewRecorder(), r) })
 	}
 	if few, many := unauthorizedAllocs(http.Header{}), unauthorizedAllocs(parts); many > few+fields/10 {

@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
@@ -45,15 +46,14 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 				<-release
 			}
 		}),
-		Responder:           responsewriters.Responder{Codec: c},
-		Authenticator:       headerAuthenticator{},
-		Authorizer:          &impersonationRules{},
-		Metrics:             telemetry.NewMetrics(prometheus.NewRegistry()),
-		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger:              slog.New(slog.DiscardHandler),
-		RequestTimeout:      time.Minute,
-		MaxInFlight:         20,
-		MaxMutatingInFlight: 10,
+		Responder:      responsewriters.Responder{Codec: c},
+		Authenticator:  headerAuthenticator{},
+		Authorizer:     &impersonationRules{},
+		Metrics:        telemetry.NewMetrics(prometheus.NewRegistry()),
+		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:         slog.New(slog.DiscardHandler),
+		RequestTimeout: time.Minute,
+		Overload:       overload.Options{MaxInFlight: 20, MaxMutatingInFlight: 10},
 	})
 	if err != nil {
 		t.Fatal(err)

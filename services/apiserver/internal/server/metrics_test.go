@@ -170,8 +170,8 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 		var inside func()
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) { inside() }, func(config *server.Config) {
 			config.Metrics = telemetry.NewMetrics(registry)
-			config.MaxInFlight = 1
-			config.MaxMutatingInFlight = 1
+			config.Overload.MaxInFlight = 1
+			config.Overload.MaxMutatingInFlight = 1
 		})
 		send := func(method, path string) int {
 			w := httptest.NewRecorder()

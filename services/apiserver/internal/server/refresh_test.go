@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
@@ -94,7 +95,7 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 		},
 		Logger:         slog.New(slog.DiscardHandler),
 		RequestTimeout: time.Minute,
-		MaxInFlight:    inFlight,
+		Overload:       overload.Options{MaxInFlight: inFlight},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/api"
-
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 

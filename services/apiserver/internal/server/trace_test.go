@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
@@ -37,16 +38,15 @@ func newHandler(t testing.TB, mux http.HandlerFunc, change func(*server.Config))
 		t.Fatal(err)
 	}
 	config := server.Config{
-		Mux:                 mux,
-		Responder:           responsewriters.Responder{Codec: c},
-		Authenticator:       headerAuthenticator{},
-		Authorizer:          &impersonationRules{},
-		Metrics:             telemetry.NewMetrics(prometheus.NewRegistry()),
-		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger:              slog.New(slog.DiscardHandler),
-		RequestTimeout:      time.Minute,
-		MaxInFlight:         20,
-		MaxMutatingInFlight: 10,
+		Mux:            mux,
+		Responder:      responsewriters.Responder{Codec: c},
+		Authenticator:  headerAuthenticator{},
+		Authorizer:     &impersonationRules{},
+		Metrics:        telemetry.NewMetrics(prometheus.NewRegistry()),
+		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:         slog.New(slog.DiscardHandler),
+		RequestTimeout: time.Minute,
+		Overload:       overload.Options{MaxInFlight: 20, MaxMutatingInFlight: 10},
 	}
 	change(&config)
 	h, err := server.Handler(config)

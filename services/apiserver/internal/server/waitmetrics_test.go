@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/overload"
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
@@ -32,16 +33,15 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	h, err := server.Handler(server.Config{
-		Mux:                 http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { request.FromContext(r.Context()).Waits.Add(time.Hour) }),
-		Responder:           responsewriters.Responder{Codec: c},
-		Authenticator:       headerAuthenticator{},
-		Authorizer:          &impersonationRules{},
-		Metrics:             telemetry.NewMetrics(registry),
-		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger:              slog.New(slog.DiscardHandler),
-		RequestTimeout:      time.Minute,
-		MaxInFlight:         20,
-		MaxMutatingInFlight: 10,
+		Mux:            http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { request.FromContext(r.Context()).Waits.Add(time.Hour) }),
+		Responder:      responsewriters.Responder{Codec: c},
+		Authenticator:  headerAuthenticator{},
+		Authorizer:     &impersonationRules{},
+		Metrics:        telemetry.NewMetrics(registry),
+		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:         slog.New(slog.DiscardHandler),
+		RequestTimeout: time.Minute,
+		Overload:       overload.Options{MaxInFlight: 20, MaxMutatingInFlight: 10},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package server
+package overload
 
 import (
 	"context"
@@ -22,9 +22,11 @@ import (
 // A stream that is opened and reset at once does not reach the handler.
 func TestResetStreamIsNotServed(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Bounds: testBounds, Metrics: telemetry.NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-		Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-	})}
+	c := New(Options{
+		Bounds: testBounds, Flow: flowcontrol.New(flowcontrol.Options{
+			Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+		}),
+	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
 	for name, x := range map[string]struct {
 		proto int
 		over  bool
@@ -58,9 +60,8 @@ func TestResetStreamIsNotServed(t *testing.T) {
 // Health checks and the suite's services pass even if no seat is free.
 func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{
-		Bounds:  testBounds,
-		Metrics: telemetry.NewMetrics(reg),
+	c := New(Options{
+		Bounds: testBounds,
 		Flow: flowcontrol.New(flowcontrol.Options{
 			Seats:    1,
 			MaxWait:  time.Second,
@@ -68,7 +69,7 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 			IsExempt: Exempt,
 		}),
 		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-	}
+	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
 	var inside func()
 	h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
 	send := func(op *requestinfo.Info, u *request.User) int {
@@ -106,14 +107,13 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 
 func TestWaitingRequestReleasesSeats(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{
-		Bounds:  testBounds,
-		Metrics: telemetry.NewMetrics(reg),
+	c := New(Options{
+		Bounds: testBounds,
 		Flow: flowcontrol.New(flowcontrol.Options{
 			Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 		}),
 		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-	}
+	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
 	var inside func(ctx context.Context)
 	h := c.withFlowControl(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {

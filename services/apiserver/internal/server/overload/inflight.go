@@ -1,8 +1,6 @@
-package server
+package overload
 
 import (
-	"binnacle/services/apiserver/internal/server/routing"
-	"binnacle/services/apiserver/internal/server/telemetry"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +9,8 @@ import (
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // isSuiteService reports whether a user is one of the suite's own services.
@@ -21,9 +21,9 @@ func isSuiteService(u *request.User) bool {
 // withInFlightLimit limits concurrent reads and writes. It does not count watches.
 // Other long-running requests count until their connection is proxied. Health checks
 // pass, because a busy server must not be restarted.
-func (c *Config) withInFlightLimit(next http.Handler) http.Handler {
-	reads := newShared(c.MaxInFlight)
-	writes := newShared(c.MaxMutatingInFlight)
+func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
+	reads := newShared(f.options.MaxInFlight)
+	writes := newShared(f.options.MaxMutatingInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := requestinfo.FromContext(r.Context())
 		long := op.LongRunning()
@@ -38,7 +38,7 @@ func (c *Config) withInFlightLimit(next http.Handler) http.Handler {
 		}
 		claim, held, ok := clientOf(r.Context()).tryAcquire(pool, 1)
 		if !ok {
-			tooManyRequests(w, 1)
+			TooManyRequests(w, 1)
 			return
 		}
 		release := func() {}
@@ -50,9 +50,9 @@ func (c *Config) withInFlightLimit(next http.Handler) http.Handler {
 			release = nil
 		}
 		workOf(r.Context()).begin(nil, release)
-		telemetry.ObserveSince(c.Metrics.Filters.InFlight, begin)
+		telemetry.ObserveSince(f.telemetry.Metrics.Filters.InFlight, begin)
 		if !long {
-			g := c.Metrics.InFlight(op)
+			g := f.telemetry.Metrics.InFlight(op)
 			g.Inc()
 			defer g.Dec()
 		}

@@ -1,4 +1,4 @@
-package server
+package overload
 
 import (
 	"context"
@@ -23,10 +23,10 @@ import (
 // until it has started: a watch has sent its initial events, or a connection is proxied. A
 // delegated request releases its seats if the delegate has not responded after the seatTimeout of
 // package reverseproxy.
-func (c *Config) withFlowControl(next http.Handler) http.Handler {
+func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 	// stalled limits the requests that have released their seats while they wait, for example for a
 	// client that does not read its response.
-	stalled := newShared(c.Bounds.Stalled)
+	stalled := newShared(f.options.Bounds.Stalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op := requestinfo.FromContext(ctx)
@@ -35,13 +35,13 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		// covers paths that it does not serve: Kubernetes decides by verb, subresource and path alone.
 		long := op.LongRunning()
 		begin := time.Now()
-		waiting := c.Metrics.Queued(op)
+		waiting := f.telemetry.Metrics.Queued(op)
 		waiting.Inc()
-		queued, span := c.telemetry().BeginSpan(ctx, "priorityandfairness")
-		admitted, class, err := c.Flow.Begin(queued, u, op, func(maximum int) flowcontrol.Width { return c.Width(op, maximum) })
+		queued, span := f.telemetry.BeginSpan(ctx, "priorityandfairness")
+		admitted, class, err := f.options.Flow.Begin(queued, u, op, func(maximum int) flowcontrol.Width { return f.options.Width(op, maximum) })
 		span.End()
 		waiting.Dec()
-		took := telemetry.ObserveSince(c.Metrics.Filters.FlowControl, begin)
+		took := telemetry.ObserveSince(f.telemetry.Metrics.Filters.FlowControl, begin)
 		audit.From(ctx).Spent(audit.Queueing, took)
 		request.FromContext(ctx).Waits.Add(took)
 		// Kubernetes does not classify long-running requests other than watches. So their responses
@@ -53,10 +53,10 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		if err != nil {
 			var rejection *flowcontrol.Rejection
 			errors.As(err, &rejection) // always succeeds: every error of Begin wraps a Rejection
-			tooManyRequests(w, rejection.RetryAfter)
+			TooManyRequests(w, rejection.RetryAfter)
 			return
 		}
-		seats := &seatHolder{flow: c.Flow, stalled: stalled, ctx: ctx, user: clientOf(ctx), request: admitted}
+		seats := &seatHolder{flow: f.options.Flow, stalled: stalled, ctx: ctx, user: clientOf(ctx), request: admitted}
 		defer exchange.AtEnd(w, func(any) { seats.end() })
 		if streamReset(r) {
 			w.WriteHeader(status.ClosedRequest)
@@ -70,7 +70,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		}
 		workOf(ctx).begin(seats, started)
 		if !long {
-			g := c.Metrics.InFlight(op)
+			g := f.telemetry.Metrics.InFlight(op)
 			g.Inc()
 			defer g.Dec()
 		}
@@ -101,8 +101,8 @@ func setFlowHeaders(h http.Header, class flowcontrol.Class) {
 	}
 }
 
-// tooManyRequests rejects a request with 429 in plain text, as Kubernetes does.
-func tooManyRequests(w http.ResponseWriter, seconds int) {
+// TooManyRequests rejects a request with 429 in plain text, as Kubernetes does.
+func TooManyRequests(w http.ResponseWriter, seconds int) {
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }

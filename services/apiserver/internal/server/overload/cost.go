@@ -1,4 +1,4 @@
-package server
+package overload
 
 import (
 	"bytes"
@@ -73,7 +73,7 @@ func jsonCost(body []byte) int {
 // Selectors are parsed for delegated resources too, and errors repeat them.
 func urlCost(op *requestinfo.Info, r *http.Request) int {
 	n := len(r.URL.Path) + len(r.URL.RawQuery)
-	if n < largeURL || op.LongRunning() && op.Verb != "watch" {
+	if n < LargeURL || op.LongRunning() && op.Verb != "watch" {
 		return 0
 	}
 	return costFactor * n

@@ -1,11 +1,9 @@
-package server
+package overload
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/api/apiset"
@@ -39,10 +36,10 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				permits := newPermits(1)
-				c := &Config{LargeRequests: permits, Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}
+				c := New(Options{LargeRequests: permits}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
 				var at atomic.Value
 				answer := make(chan struct{})
-				h := c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if request.Estimate(r.Context(), tc.weigh) != nil {
 						t.Error("the work was not admitted")
 					}
@@ -107,11 +104,11 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 
 func TestSmallWorkNeedsNoPermit(t *testing.T) {
 	permits := newPermits(1)
-	c := &Config{LargeRequests: permits, Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}
+	c := New(Options{LargeRequests: permits}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
 	permits.TryAcquire(permit)
 	for verb, body := range map[string]string{"create": strings.Repeat("x", largeBody-1), "patch": "{}", "get": ""} {
 		came := false
-		h := c.withBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := c.WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			request.Suspend(r.Context())()
 			came = request.Estimate(r.Context(), largeBody-1) == nil
 		}))
@@ -257,66 +254,22 @@ func TestSlowPermitsReleaseSeats(t *testing.T) {
 	}
 }
 
-// A large body and a long URL are rejected if no permit becomes free
-// in time. The URL is not parsed then.
-func TestRequestWithoutPermitIsRejected(t *testing.T) {
+// A large body is rejected if no permit becomes free in time.
+func TestBodyWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := newPermits(1)
-		counts := prometheus.NewRegistry()
-		c := &Config{
-			LargeRequests: permits,
-			Metrics:       telemetry.NewMetrics(counts),
-			Kinds:         apiset.NewLive(&apiset.Set{}),
-			Logger:        slog.New(slog.DiscardHandler),
-		}
 		permits.TryAcquire(permit)
-		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
+		h := New(Options{LargeRequests: permits}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		body := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
-			requesttest.WithUser(carry(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User))
-		for name, tc := range map[string]struct {
-			h    http.Handler
-			r    *http.Request
-			wait time.Duration
-		}{
-			"a large body": {c.withBody(never), body, time.Minute / bodyWaitShare},
-			"a long URL": {c.withRequestInfo(never),
-				httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeURL), nil),
-				bodyWaitWithoutDeadline},
-		} {
-			begin := time.Now()
-			w := httptest.NewRecorder()
-			tc.h.ServeHTTP(w, tc.r)
-			if d := time.Since(begin); w.Code != http.StatusTooManyRequests || d > tc.wait {
-				t.Errorf("%s: got %d after %v, want 429 within %v", name, w.Code, d, tc.wait)
-			}
-		}
-		families, err := counts.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		refused := slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
-			return f.GetName() == "apiserver_request_total" && strings.Contains(f.String(), `"429"`)
-		})
-		if !refused {
-			t.Error("a request rejected for a long URL is not counted")
-		}
-		permits.Release(permit)
-		long := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeURL), nil)
-		c.withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			if !permits.TryAcquire(permit) {
-				t.Error("the permit is still held after the URL was parsed")
-			}
-		})).ServeHTTP(httptest.NewRecorder(), long)
-		came := false
-		short := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", 100), nil)
-		c.withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			came = true
-		})).ServeHTTP(httptest.NewRecorder(), short)
-		if !came {
-			t.Error("a short URL did not reach the handler")
+		begin := time.Now()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
+			requesttest.WithUser(carry(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
+		if d := time.Since(begin); w.Code != http.StatusTooManyRequests || d > time.Minute/bodyWaitShare {
+			t.Errorf("got %d after %v, want 429 within %v", w.Code, d, time.Minute/bodyWaitShare)
 		}
 	})
 }
@@ -325,10 +278,7 @@ func TestRequestWithoutPermitIsRejected(t *testing.T) {
 func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 	limits := workLimits{bytes: newShared(8 * largeBody), permits: newPermits(1)}
 	var late context.Context
-	h := (&Config{
-		Bounds:  testBounds,
-		Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
-	}).withBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
 	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}

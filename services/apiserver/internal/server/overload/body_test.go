@@ -1,4 +1,4 @@
-package server
+package overload
 
 import (
 	"bytes"
@@ -69,8 +69,8 @@ func TestHasBody(t *testing.T) {
 
 func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	asked := make(chan string, 1)
-	c := &Config{Bounds: testBounds, Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}
-	h := c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
+	h := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		asked <- fmt.Sprintf("%s, %v", body, err)
 	}))
@@ -166,10 +166,7 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	worked := make(chan int)
 	large := newShared(2 * testBounds.LargeBytesPerCPU)
-	h := (&Config{
-		Bounds:  testBounds,
-		Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
-	}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release
@@ -221,10 +218,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 	} {
 		large := newShared(testBounds.LargeBytesPerCPU)
 		taken := make(chan bool, 1)
-		h := (&Config{
-			Bounds:  testBounds,
-			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
-		}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.InUse() == 0 {
 				t.Errorf("%s: the handler runs without bytes", name)
 			}
@@ -255,10 +249,7 @@ func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
 		u := newClient("a")
-		h := (&Config{
-			Bounds:  testBounds,
-			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
-		}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler was called")
 		}))
 		acquireAll(levels.of("").Queue, u)
@@ -281,10 +272,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 		used := large.InUse
 		share := (large.Size() - large.Size()/reservedShare) / 2 // what one principal may hold
 		var weigh []int
-		h := (&Config{
-			Bounds:  testBounds,
-			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
-		}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for _, n := range weigh {
 				if request.Estimate(r.Context(), n) != nil {
 					w.WriteHeader(http.StatusTooManyRequests)
@@ -305,7 +293,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 			}
 			return w.Result()
 		}
-		long := "/?fieldSelector=" + strings.Repeat("a", largeURL)
+		long := "/?fieldSelector=" + strings.Repeat("a", LargeURL)
 		for _, c := range []struct {
 			verb, target string
 			weigh        []int
@@ -347,14 +335,13 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 // A watch with a long URL releases its bytes once it has begun.
 func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{
-		Bounds:  testBounds,
-		Metrics: telemetry.NewMetrics(reg),
+	c := New(Options{
+		Bounds: testBounds,
 		Flow: flowcontrol.New(flowcontrol.Options{
 			Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 		}),
 		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-	}
+	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
 	var came atomic.Int64 // an upgraded client cannot see the end of the handler
 	for name, begin := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
@@ -379,10 +366,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	} {
 		large := newShared(testBounds.LargeBytesPerCPU) // the previous response may still be in progress
 		used := large.InUse
-		h := (&Config{
-			Bounds:  testBounds,
-			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
-		}).withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			came.Add(1)
 			if used() == 0 {
 				t.Errorf("%s: the handler runs without bytes", name)
@@ -399,7 +383,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 			h.ServeHTTP(w, r.WithContext(requesttest.WithUser(carry(r.Context(), op, workLimits{bytes: large}), newClient("a").User)))
 		}))
 		defer s.Close()
-		if res, err := s.Client().Get(s.URL + "/?labelSelector=" + strings.Repeat("a", largeURL)); err == nil {
+		if res, err := s.Client().Get(s.URL + "/?labelSelector=" + strings.Repeat("a", LargeURL)); err == nil {
 			res.Body.Close()
 		}
 	}
@@ -412,18 +396,17 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		c := &Config{
-			Bounds:  testBounds,
-			Metrics: telemetry.NewMetrics(reg),
+		c := New(Options{
+			Bounds: testBounds,
 			Flow: flowcontrol.New(flowcontrol.Options{
 				Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 			}),
 			Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-		}
+		}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
 		large := newShared(testBounds.LargeBytesPerCPU)
 		weighs := make(chan struct{})
 		done := make(chan string, 2)
-		h := c.withFlowControl(c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := c.withFlowControl(c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			verb := requestinfo.FromContext(r.Context()).Verb
 			if verb == "patch" {
 				<-weighs

@@ -1,4 +1,4 @@
-package server
+package overload
 
 import (
 	"net/http"
@@ -32,7 +32,7 @@ var execInfo = &requestinfo.Info{
 
 // Without flow control, a proxied connection does not count against MaxInFlight.
 func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
-	c := &Config{Bounds: testBounds, Metrics: telemetry.NewMetrics(prometheus.NewRegistry()), MaxInFlight: 1}
+	c := New(Options{Bounds: testBounds, MaxInFlight: 1}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
 	var inside http.HandlerFunc
 	h := c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
 	ask := func(op *requestinfo.Info) int {
@@ -102,16 +102,15 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			c := &Config{
-				Bounds:  testBounds,
-				Metrics: telemetry.NewMetrics(reg),
+			c := New(Options{
+				Bounds: testBounds,
 				Flow: flowcontrol.New(flowcontrol.Options{
 					Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 				}),
 				Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-			}
+			}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
 			var inside http.HandlerFunc
-			h := c.withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
+			h := c.WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
 				ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}),
 					newClient("a").User)

@@ -1,4 +1,4 @@
-package server
+package overload
 
 import (
 	"net/http"
@@ -13,7 +13,7 @@ import (
 
 // Long URLs have a cost, except those of connections.
 func TestURLCost(t *testing.T) {
-	long := "/?labelSelector=" + strings.Repeat("a", largeURL)
+	long := "/?labelSelector=" + strings.Repeat("a", LargeURL)
 	list := &requestinfo.Info{Verb: "list", Method: "GET", IsResource: true, Target: &apiset.Resource{}}
 	connect, watch := *list, *list
 	watch.Verb = "watch"
@@ -25,9 +25,9 @@ func TestURLCost(t *testing.T) {
 		n      int
 	}{
 		"a list":      {list, long, costFactor * (len(long) - 1)}, // without the question mark
-		"a long path": {list, "/" + strings.Repeat("a", largeURL), costFactor * (largeURL + 1)},
+		"a long path": {list, "/" + strings.Repeat("a", LargeURL), costFactor * (LargeURL + 1)},
 		"a watch":     {&watch, long, costFactor * (len(long) - 1)},
-		"a short one": {list, "/?" + strings.Repeat("a", largeURL-2), 0},
+		"a short one": {list, "/?" + strings.Repeat("a", LargeURL-2), 0},
 		"another server's": {&requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()},
 			long, costFactor * (len(long) - 1)},
 		"a connection": {&connect, long, 0},

@@ -1,4 +1,4 @@
-package server
+package overload
 
 import (
 	"context"
@@ -39,10 +39,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: testBounds.MinBodyBytes}
 		budget := levels.of("")
-		h := (&Config{
-			Bounds:  testBounds,
-			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
-		}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
 			}
@@ -84,10 +81,7 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
 		acquireAll(levels.of("workload-low").Queue, newClient("a"))
-		h := (&Config{
-			Bounds:  testBounds,
-			Metrics: telemetry.NewMetrics(prometheus.NewRegistry()),
-		}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 		}))
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {

@@ -1,4 +1,4 @@
-package server
+package overload
 
 import (
 	"context"
@@ -16,8 +16,9 @@ const (
 	// largeBody is the size in bytes from which a body counts as large.
 	// Only the work on large bodies is limited.
 	largeBody = request.LargeBody
-	// largeURL is the size in bytes from which the URL of a request adds to its cost.
-	largeURL = 4 << 10
+	// LargeURL is the size in bytes from which the URL of a request, or its header fields that name an
+	// impersonated user, add to its cost.
+	LargeURL = 4 << 10
 	// costFactor is the factor for a body that is not decoded directly. costFactorYAML is the factor
 	// for YAML, whose conversion to JSON takes as long as decoding, checking and storing the result.
 	costFactor     = 4
@@ -35,20 +36,20 @@ const (
 	bodyWaitWithoutDeadline = 15 * time.Second
 )
 
-// withBody reads the bodies of authorized requests. A request releases its seats while its
+// WithBody reads the bodies of authorized requests. A request releases its seats while its
 // body arrives. The memory of bodies is limited for each priority level and shared fairly
 // among the principals of the level. A body counts with the bytes that have arrived, not
 // with its announced length. Work on large bodies has a limit of its own, because an
 // object takes many times the memory of its text.
-func (c *Config) withBody(next http.Handler) http.Handler {
-	return c.limitBodies(&levelBudgets{
-		size:    max(c.Bounds.MinBodyBytes, c.Bounds.BodyBytesPerCPU*runtime.GOMAXPROCS(0)),
-		waiting: c.Bounds.WaitingBodies,
+func (f *Filters) WithBody(next http.Handler) http.Handler {
+	return f.limitBodies(&levelBudgets{
+		size:    max(f.options.Bounds.MinBodyBytes, f.options.Bounds.BodyBytesPerCPU*runtime.GOMAXPROCS(0)),
+		waiting: f.options.Bounds.WaitingBodies,
 	}, next)
 }
 
-// limitBodies is withBody with the given memory.
-func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handler {
+// limitBodies is WithBody with the given memory.
+func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op := requestinfo.FromContext(ctx)
@@ -62,11 +63,11 @@ func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handl
 			defer exchange.AtEnd(w, func(any) { reserved.release() })
 			body, err := reserved.receive(w, r)
 			if err != nil && ctx.Err() == nil { // the request has no seats to continue with
-				tooManyRequests(w, 1)
+				TooManyRequests(w, 1)
 				return
 			}
 			received = len(body)
-			c.Metrics.ObserveBody(op, received)
+			f.telemetry.Metrics.ObserveBody(op, received)
 			request.Step(ctx, request.StepBody)
 			cost += bodyCost(body, r)
 			mayGrow = true // the decoded object may be far larger than the text
@@ -77,7 +78,7 @@ func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handl
 		}
 		defer exchange.AtEnd(w, func(any) { work.end() })
 		if size := bytesFor(received, cost); size > 0 && !work.Estimate(ctx, size) {
-			tooManyRequests(w, 1)
+			TooManyRequests(w, 1)
 			return
 		}
 		next.ServeHTTP(&startingWriter{w, work}, r)
