@@ -6,6 +6,7 @@ import (
 
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -183,7 +184,7 @@ func (c Claims) Drop(ctx context.Context) {
 type Source struct {
 	Store *watchcache.Store
 	// Decode decodes an entry.
-	Decode func(*watchcache.Entry) (metav1.Object, error)
+	Decode func(*objects.Entry) (metav1.Object, error)
 	// WaitForWrites blocks until the store contains all writes that this server has acknowledged.
 	WaitForWrites func(context.Context) error
 }

@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/api/openapi"
 	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/config"
@@ -210,7 +211,7 @@ func newDocuments(
 func followAPIServices(b *base, caches *caches, remotes *aggregation.Aggregator, d *customdocs.Updater, v *bootstrap.CustomVersions) {
 	store := caches.lookup(apiServiceResource()).Store
 	b.life.whileServing("apiservices of extension servers", func(ctx context.Context) error {
-		return informer.Follow(ctx, store, watchcache.Selection{}, func([]watchcache.Event) {
+		return informer.Follow(ctx, store, objects.Selection{}, func([]watchcache.Event) {
 			d.ExtensionsChanged()
 			v.Wake()
 			remotes.Wake()

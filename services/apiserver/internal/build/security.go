@@ -17,7 +17,7 @@ import (
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/cache/lister"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
@@ -281,7 +281,7 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 		kind := caches.lookup(gvr)
 		return authz.Source{
 			Store: kind.Store,
-			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+			Decode: func(e *objects.Entry) (metav1.Object, error) {
 				return kind.Coder.DecodeStored(e.Stored(), e.Revision)
 			},
 		}
@@ -304,7 +304,7 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 		if err != nil {
 			return c, err
 		}
-		pods.Decode = func(e *watchcache.Entry) (metav1.Object, error) {
+		pods.Decode = func(e *objects.Entry) (metav1.Object, error) {
 			l := e.Borrow()
 			defer l.Release()
 			return partly(codec.Item{Stored: l.Value, Revision: e.Revision})

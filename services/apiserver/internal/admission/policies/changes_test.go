@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 )
 
 // TestChangedPoliciesApplyToTheNextRequest: an undecodable new version leaves the former one in
@@ -17,8 +17,8 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 		return policy("p", `"validations":[{"expression":"object.data.a == '`+value+`'"}]`)
 	}
 	var damaged map[string]bool
-	decode := func(what string, as func(*watchcache.Entry) (metav1.Object, error)) func(*watchcache.Entry) (metav1.Object, error) {
-		return func(e *watchcache.Entry) (metav1.Object, error) {
+	decode := func(what string, as func(*objects.Entry) (metav1.Object, error)) func(*objects.Entry) (metav1.Object, error) {
+		return func(e *objects.Entry) (metav1.Object, error) {
 			if damaged[what] {
 				return nil, errors.New("damaged")
 			}

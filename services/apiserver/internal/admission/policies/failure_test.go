@@ -17,7 +17,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request/requesttest"
@@ -45,9 +45,9 @@ func withMatchConstraint(policy, more string) string {
 // TestUnknownPoliciesRejectRequests: before the policies are loaded, every request is rejected.
 func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
-	objects := []string{policy("p", `"validations":[{"expression":"true"}]`), boundPolicy("p", deny), mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", "")}
+	stored := []string{policy("p", `"validations":[{"expression":"true"}]`), boundPolicy("p", deny), mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", "")}
 	failingWait := func(context.Context) error { return errors.New("behind") }
-	damaged := func(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
+	damaged := func(*objects.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 	for name, c := range map[string]struct {
 		change func(*dependencies)
 		want   string
@@ -64,7 +64,7 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 		"policies undecodable": {func(s *dependencies) { s.policies.Decode = damaged }, notYet},
 		"bindings undecodable": {func(s *dependencies) { s.bindings.Decode = damaged }, notYet},
 	} {
-		f := newFixtureWith(t, c.change, objects...)
+		f := newFixtureWith(t, c.change, stored...)
 		withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
 			for range 2 {
 				if err := check(f.configMap("a", "b")); err == nil && c.want != "" || err != nil && err.Error() != c.want {
@@ -135,18 +135,18 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 			if c.bindMatch != "" {
 				bindMatch = `,"matchResources":{` + c.bindMatch + `}`
 			}
-			objects := []string{policy("p", more+denyingValidation), mutatingPolicy("p", more+removeDataMutation)}
+			stored := []string{policy("p", more+denyingValidation), mutatingPolicy("p", more+removeDataMutation)}
 			if c.match != "" {
-				objects[0], objects[1] = withMatchConstraint(objects[0], c.match), withMatchConstraint(objects[1], c.match)
+				stored[0], stored[1] = withMatchConstraint(stored[0], c.match), withMatchConstraint(stored[1], c.match)
 			}
 			if !c.unbound {
-				objects = append(objects, boundPolicy("p", deny+bindMatch), mutatingBinding("p", bindMatch))
+				stored = append(stored, boundPolicy("p", deny+bindMatch), mutatingBinding("p", bindMatch))
 			}
 			change := c.change
 			if change == nil {
 				change = func(*dependencies) {}
 			}
-			f := newFixtureWith(t, change, objects...)
+			f := newFixtureWith(t, change, stored...)
 			withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
 				r := f.configMap("a", "b")
 				got := statusText(check(r))
@@ -171,7 +171,7 @@ func programs(t *testing.T) (*expressions.Programs, *expressions.Compiler, error
 // reject the request whatever the failurePolicy.
 func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	const set = `"failurePolicy":"Ignore","paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
-	objects := []string{
+	stored := []string{
 		policy("p", set+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
 		mutatingPolicy("p", set+`"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`), param("a", `{}`, `{"max":"1"}`),
 	}
@@ -196,7 +196,7 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	} {
 		for _, sort := range []string{"validating", "mutating"} {
 			ctx, cancel := context.WithCancel(t.Context())
-			f := newFixtureWith(t, func(s *dependencies) { c.change(s, cancel) }, objects...)
+			f := newFixtureWith(t, func(s *dependencies) { c.change(s, cancel) }, stored...)
 			withBothPlugins(ctx, f, func(of string, check func(*admission.Request) error) {
 				if of != sort {
 					return

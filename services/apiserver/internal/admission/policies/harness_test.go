@@ -25,6 +25,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
@@ -103,9 +104,9 @@ func boundPolicy(name, more string) string {
 
 const deny = `"validationActions":["Deny"]`
 
-func newFixture(t testing.TB, objects ...string) *fixture {
+func newFixture(t testing.TB, texts ...string) *fixture {
 	t.Helper()
-	return newFixtureWith(t, func(*dependencies) {}, objects...)
+	return newFixtureWith(t, func(*dependencies) {}, texts...)
 }
 
 // dependencies are the configuration of the plugins.
@@ -175,7 +176,7 @@ func runCache(t testing.TB, store *fakeStore, resources []watchcache.ResourceCon
 }
 
 // newFixtureWith is newFixture with changed dependencies.
-func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string) *fixture {
+func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *fixture {
 	t.Helper()
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -190,7 +191,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 		t.Helper()
 		return encodeStored(t, catalog, c, text)
 	}
-	for _, text := range objects {
+	for _, text := range texts {
 		store.initial = append(store.initial, stored(text))
 	}
 	cache := runCache(t, store, cachedResources(catalog, c))
@@ -221,7 +222,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 	}
 	source := func(gvr schema.GroupVersionResource) admission.Source {
 		r := set.Resource(gvr)
-		return admission.Source{Store: r.Store, WaitForWrites: func(context.Context) error { return nil }, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
+		return admission.Source{Store: r.Store, WaitForWrites: func(context.Context) error { return nil }, Decode: func(e *objects.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
 	}
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
 	changed := func(sort policies.PolicyType, version schema.GroupVersion, name string) (policies.Config, admission.Source, admission.Source) {

@@ -14,7 +14,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -73,7 +73,7 @@ func (p *Parameters) resource(k *admissionv1.ParamKind) (*apiset.Resource, error
 type parameter struct {
 	source *Parameters // nil for none
 	kind   *apiset.Resource
-	entry  *watchcache.Entry
+	entry  *objects.Entry
 	keep   bool // the decoded object may be cached
 }
 
@@ -150,7 +150,7 @@ func (p *Parameters) find(ctx context.Context, kind *apiset.Resource, ref *refer
 // acquires the limiter for large requests.
 func (p *Parameters) selectedBy(ctx context.Context, kind *apiset.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
 	size := 0
-	kind.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
+	kind.Store.Snapshot().Ascend(prefix, "", func(e *objects.Entry) bool {
 		if err = ctx.Err(); err != nil { // the request has ended
 			return false
 		}
@@ -184,7 +184,7 @@ func requestEnded(ctx context.Context, err error) bool {
 
 // tree returns an object as expressions see it. Callers must not change it. If keep is set, the
 // decoded object is cached.
-func (p *Parameters) tree(ctx context.Context, kind *apiset.Resource, e *watchcache.Entry, keep bool) (map[string]any, error) {
+func (p *Parameters) tree(ctx context.Context, kind *apiset.Resource, e *objects.Entry, keep bool) (map[string]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/cache/lister"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 )
 
 // policySet holds the policies of one kind that have bindings. It compiles them when a policy or
@@ -42,10 +42,10 @@ func newPolicySet(c *Config, policies, bindings admission.Source, compilePolicy 
 }
 
 // compiled returns the compiled objects of a source. what describes such an object.
-func compiled[T any](source admission.Source, what string, compile func(metav1.Object) T, unreadable func(what string) func(*watchcache.Entry, bool, error)) lister.Compiled[T] {
+func compiled[T any](source admission.Source, what string, compile func(metav1.Object) T, unreadable func(what string) func(*objects.Entry, bool, error)) lister.Compiled[T] {
 	return lister.Compiled[T]{
 		Store: source.Store, Unreadable: unreadable(what),
-		Compile: func(e *watchcache.Entry) (T, error) {
+		Compile: func(e *objects.Entry) (T, error) {
 			obj, err := source.Decode(e)
 			if err != nil {
 				var none T
@@ -57,8 +57,8 @@ func compiled[T any](source admission.Source, what string, compile func(metav1.O
 }
 
 // unreadable returns a function that logs that an object cannot be read.
-func (p *policySet) unreadable(what string) func(*watchcache.Entry, bool, error) {
-	return func(e *watchcache.Entry, kept bool, err error) {
+func (p *policySet) unreadable(what string) func(*objects.Entry, bool, error) {
+	return func(e *objects.Entry, kept bool, err error) {
 		consequence := "rejecting requests that it may apply to"
 		if kept {
 			consequence = "keeping its previous content"
@@ -75,7 +75,7 @@ type boundPolicy struct {
 
 // policySnapshot is the result of compiling all policies and bindings at one version of their stores.
 type policySnapshot struct {
-	policies, bindings watchcache.Version
+	policies, bindings objects.Version
 	index              *matcher.Index[*boundPolicy]
 	// err is the error of an object whose content is unknown, or nil.
 	err error
@@ -116,7 +116,7 @@ func (p *policySet) rebuild() *policySnapshot {
 	for _, b := range compiledBindings {
 		byPolicy[b.Value.policyName] = append(byPolicy[b.Value.policyName], b.Value)
 	}
-	compiledPolicies, policyErr := p.compiledPolicies.Update(policies, func(e *watchcache.Entry) bool { return len(byPolicy[e.Name()]) > 0 })
+	compiledPolicies, policyErr := p.compiledPolicies.Update(policies, func(e *objects.Entry) bool { return len(byPolicy[e.Name()]) > 0 })
 	next.err = cmp.Or(policyErr, bindingErr)
 	entries := make([]matcher.Entry[*boundPolicy], len(compiledPolicies))
 	for i, item := range compiledPolicies {

@@ -16,6 +16,7 @@ import (
 	admissionapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 
 	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
@@ -33,7 +34,7 @@ type Client interface {
 type Config struct {
 	// Policies is the watch cache of policies. Decode decodes an entry.
 	Policies *watchcache.Store
-	Decode   func(*watchcache.Entry) (*admissionv1.ValidatingAdmissionPolicy, error)
+	Decode   func(*objects.Entry) (*admissionv1.ValidatingAdmissionPolicy, error)
 	// Schemas returns the schemas of the served kinds. Settled waits until they contain the
 	// definitions up to a revision.
 	Schemas  func() Schemas
@@ -91,7 +92,7 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // replace checks all policies.
-func (c *Controller) replace(ctx context.Context, policies []*watchcache.Entry, revision int64) {
+func (c *Controller) replace(ctx context.Context, policies []*objects.Entry, revision int64) {
 	c.due = map[string]bool{}
 	c.failed = map[string]bool{}
 	c.done = map[string]checked{}
@@ -159,7 +160,7 @@ func (c *Controller) recheckRedefined() {
 	if len(redefined) == 0 {
 		return
 	}
-	c.Policies.Snapshot().Ascend(c.Policies.Prefix(), "", func(e *watchcache.Entry) bool {
+	c.Policies.Snapshot().Ascend(c.Policies.Prefix(), "", func(e *objects.Entry) bool {
 		if _, ok := c.done[e.Name()]; !ok {
 			return true // due already, or an event will follow
 		}

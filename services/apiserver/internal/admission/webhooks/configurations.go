@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/cache/lister"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
@@ -32,7 +32,7 @@ type configurations struct {
 
 // state is the result of all entries.
 type state struct {
-	version watchcache.Version
+	version objects.Version
 	index   *matcher.Index[*hook]
 	// err is set if a configuration is unreadable and has no previous state.
 	err error
@@ -95,7 +95,7 @@ func (c *configurations) names() (map[string]bool, bool) {
 	return out, true
 }
 
-func (c *configurations) compile(e *watchcache.Entry) ([]*hook, error) {
+func (c *configurations) compile(e *objects.Entry) ([]*hook, error) {
 	obj, err := c.source.Decode(e)
 	if err != nil {
 		return nil, fmt.Errorf("webhook configuration %q: %w", e.Name(), err)
@@ -111,7 +111,7 @@ func (c *configurations) compile(e *watchcache.Entry) ([]*hook, error) {
 	return out, nil
 }
 
-func (c *configurations) unreadable(e *watchcache.Entry, kept bool, err error) {
+func (c *configurations) unreadable(e *objects.Entry, kept bool, err error) {
 	consequence := "rejecting requests because the webhooks to call are unknown"
 	if kept {
 		consequence = "keeping its previous state"

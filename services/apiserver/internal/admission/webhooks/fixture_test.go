@@ -27,6 +27,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
@@ -178,7 +179,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 		Responses: webhookclient.NewResponseLimiter(8),
 		Configurations: admission.Source{
 			Store: cache.Store(prefix), WaitForWrites: func(context.Context) error { return nil },
-			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+			Decode: func(e *objects.Entry) (metav1.Object, error) {
 				var c C
 				return c, json.Unmarshal(e.Stored(), &c)
 			},

@@ -17,7 +17,7 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/webhooks"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
@@ -63,14 +63,14 @@ func loadedBySeeing(c *webhooks.Config) {
 	c.Configurations.WaitForWrites = func(context.Context) error { seen = true; return nil }
 }
 
-func unreadable(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
+func unreadable(*objects.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 
 // TestUnreadableConfigurationRejectsAllRequests checks that one unreadable configuration is enough.
 func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
 	f := startWith(t, func(c *webhooks.Config) {
 		decode := c.Configurations.Decode
-		c.Configurations.Decode = func(e *watchcache.Entry) (metav1.Object, error) {
+		c.Configurations.Decode = func(e *objects.Entry) (metav1.Object, error) {
 			if e.Name() == "bad" {
 				return unreadable(e)
 			}

@@ -23,6 +23,7 @@ import (
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/discovery"
 	"binnacle/services/apiserver/internal/api/kinds/apiregistration"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/proxy/responselimit"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
@@ -43,7 +44,7 @@ const (
 type Config struct {
 	// Store is the watch cache of APIServices. Decode decodes an entry.
 	Store  *watchcache.Store
-	Decode func(*watchcache.Entry) (*apiregistrationv1.APIService, error)
+	Decode func(*objects.Entry) (*apiregistrationv1.APIService, error)
 	// Local reports whether a group version is built in, so that this server serves it.
 	Local func(schema.GroupVersion) bool
 	// Service and Endpoints return the service of an APIService and its endpoints. A missing object
@@ -99,7 +100,7 @@ type Aggregator struct {
 
 // directory is the state of all APIServices at one version.
 type directory struct {
-	version watchcache.Version
+	version objects.Version
 	remotes map[schema.GroupVersion]*remote
 	// byService holds the remotes that use each service.
 	byService map[service][]*remote
@@ -116,7 +117,7 @@ type service struct{ namespace, name string }
 
 // registration is a decoded entry.
 type registration struct {
-	entry *watchcache.Entry
+	entry *objects.Entry
 	*apiregistrationv1.APIService
 	key string // changes when the APIService denotes another server
 }
@@ -160,7 +161,7 @@ func (a *Aggregator) directory() *directory {
 		return previous
 	}
 	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}, byService: map[service][]*remote{}, registrations: map[string]*registration{}}
-	s.Ascend(a.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+	s.Ascend(a.Store.Prefix(), "", func(e *objects.Entry) bool {
 		obj := previous.registrations[e.Key()]
 		if obj == nil || obj.entry != e {
 			obj = a.decodeEntry(e)
@@ -215,7 +216,7 @@ func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
 }
 
 // decodeEntry decodes an entry. It logs an error and returns nil on failure.
-func (a *Aggregator) decodeEntry(e *watchcache.Entry) *registration {
+func (a *Aggregator) decodeEntry(e *objects.Entry) *registration {
 	obj, err := a.Decode(e)
 	if err != nil {
 		a.Logger.Error("failed to decode an APIService; no requests to its server", "apiservice", e.Name(), "error", err)

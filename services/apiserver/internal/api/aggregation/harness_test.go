@@ -31,6 +31,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
@@ -203,7 +204,7 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 	}}
 	c := aggregation.Config{
 		Store: cache.Store(prefix),
-		Decode: func(e *watchcache.Entry) (*apiregistrationv1.APIService, error) {
+		Decode: func(e *objects.Entry) (*apiregistrationv1.APIService, error) {
 			s := &apiregistrationv1.APIService{}
 			return s, json.Unmarshal(e.Stored(), s)
 		},

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"binnacle/services/apiserver/internal/api/aggregation"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
@@ -28,7 +28,7 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 		c.Now = func() time.Time { return begin.Add(time.Duration(later.Load())) }
 		b.services["agg/busy"] = &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}
 		decode := c.Decode
-		c.Decode = func(e *watchcache.Entry) (*apiregistrationv1.APIService, error) {
+		c.Decode = func(e *objects.Entry) (*apiregistrationv1.APIService, error) {
 			decoded.Add(1)
 			return decode(e)
 		}

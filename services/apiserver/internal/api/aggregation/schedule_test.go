@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/api/aggregation"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
@@ -266,7 +266,7 @@ func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		decode := c.Decode
-		c.Decode = func(entry *watchcache.Entry) (*apiregistrationv1.APIService, error) {
+		c.Decode = func(entry *objects.Entry) (*apiregistrationv1.APIService, error) {
 			if entry.Name() == "broken" {
 				return nil, errors.New("not an APIService")
 			}

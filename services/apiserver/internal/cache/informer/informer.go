@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -17,12 +18,12 @@ const restartPause = 100 * time.Millisecond
 type Config struct {
 	Store *watchcache.Store
 	// Selection selects objects of the store. The zero value selects all.
-	Selection watchcache.Selection
+	Selection objects.Selection
 	// ChangesOnly calls Replace without objects, which then only reports that changes follow.
 	ChangesOnly bool
 	// Replace receives all objects at a revision, in the order of their keys. They replace
 	// everything that was received before.
-	Replace func(ctx context.Context, objects []*watchcache.Entry, revision int64)
+	Replace func(ctx context.Context, entries []*objects.Entry, revision int64)
 	// Apply receives changes in their order. They are complete up to the revision. There may be
 	// none after a Nudge.
 	Apply func(ctx context.Context, changes []watchcache.Event, revision int64)
@@ -89,7 +90,7 @@ func (i *Informer) follow(ctx context.Context) (err error) {
 	}
 	defer w.Close()
 	i.setWatcher(w)
-	var objects []*watchcache.Entry
+	var entries []*objects.Entry
 	loading := true
 	if i.cfg.ChangesOnly {
 		loading = false
@@ -116,13 +117,13 @@ func (i *Informer) follow(ctx context.Context) (err error) {
 		}
 		for _, ev := range buf {
 			if ev.Type == watchcache.Bookmark {
-				i.cfg.Replace(ctx, objects, ev.Revision)
+				i.cfg.Replace(ctx, entries, ev.Revision)
 				i.advance(w, ev.Revision)
 				loading = false
-				objects = nil
+				entries = nil
 				break
 			}
-			objects = append(objects, ev.Entry)
+			entries = append(entries, ev.Entry)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -164,9 +165,9 @@ func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 	f.Informer = informer.New(informer.Config{
 		Store:       f.cache.Store("a"),
 		ChangesOnly: changesOnly,
-		Replace: func(_ context.Context, objects []*watchcache.Entry, _ int64) {
-			names := make([]string, len(objects))
-			for i, e := range objects {
+		Replace: func(_ context.Context, entries []*objects.Entry, _ int64) {
+			names := make([]string, len(entries))
+			for i, e := range entries {
 				names[i] = e.Name()
 			}
 			f.calls <- fmt.Sprint("replace ", names)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -85,7 +85,7 @@ func (c *CachedLister[T]) Each(ctx context.Context, namespace string, visit func
 
 // get returns the object of an entry. It decodes an object that is not cached, and then caches it
 // if keep is true.
-func (c *CachedLister[T]) get(e *watchcache.Entry, keep bool) (T, error) {
+func (c *CachedLister[T]) get(e *objects.Entry, keep bool) (T, error) {
 	c.mu.Lock()
 	cached, ok := c.byKey.Get(e.Key())
 	c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *CachedLister[T]) get(e *watchcache.Entry, keep bool) (T, error) {
 }
 
 // read decodes the object of an entry.
-func (c *CachedLister[T]) read(e *watchcache.Entry) (none T, err error) {
+func (c *CachedLister[T]) read(e *objects.Entry) (none T, err error) {
 	if err := e.Unreadable(); err != nil {
 		return none, err
 	}
@@ -115,7 +115,7 @@ func (c *CachedLister[T]) read(e *watchcache.Entry) (none T, err error) {
 
 // put replaces the cached previous version of an object, or only removes it if keep is false. It
 // evicts the least recently used objects.
-func (c *CachedLister[T]) put(e *watchcache.Entry, obj T, keep bool) {
+func (c *CachedLister[T]) put(e *objects.Entry, obj T, keep bool) {
 	keep = keep && e.ID() != 0
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,16 +1,19 @@
 package lister
 
-import "binnacle/services/apiserver/internal/cache/watchcache"
+import (
+	"binnacle/services/apiserver/internal/cache/objects"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+)
 
 // Compiled keeps one value per object of a resource, such as a compiled policy.
 // Update compiles only objects that changed. An object that becomes unreadable
 // keeps its value. The caller serializes the calls.
 type Compiled[T any] struct {
 	Store   *watchcache.Store
-	Compile func(*watchcache.Entry) (T, error)
+	Compile func(*objects.Entry) (T, error)
 	// Unreadable, if set, is called when an object cannot be compiled. kept reports whether it
 	// keeps a value.
-	Unreadable func(e *watchcache.Entry, kept bool, err error)
+	Unreadable func(e *objects.Entry, kept bool, err error)
 
 	known map[string]Item[T]
 	items []Item[T]
@@ -18,16 +21,16 @@ type Compiled[T any] struct {
 
 // Item is the value of an object.
 type Item[T any] struct {
-	Entry *watchcache.Entry // that was compiled
+	Entry *objects.Entry // that was compiled
 	Value T
 }
 
 // Update returns the values of the objects in a snapshot of Store that isSelected selects, in the
 // order of their keys; nil selects all. It forgets the values of all other objects. err is the
 // error of an object without a value.
-func (c *Compiled[T]) Update(s watchcache.Snapshot, isSelected func(*watchcache.Entry) bool) (items []Item[T], err error) {
+func (c *Compiled[T]) Update(s watchcache.Snapshot, isSelected func(*objects.Entry) bool) (items []Item[T], err error) {
 	next := make(map[string]Item[T], len(c.known))
-	s.Ascend(c.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+	s.Ascend(c.Store.Prefix(), "", func(e *objects.Entry) bool {
 		if isSelected != nil && !isSelected(e) {
 			return true
 		}
@@ -47,7 +50,7 @@ func (c *Compiled[T]) Update(s watchcache.Snapshot, isSelected func(*watchcache.
 
 // item returns the value of an entry, which is compiled unless it is known. An entry that cannot be
 // compiled keeps its earlier value. Without one, the error is that of Compile.
-func (c *Compiled[T]) item(e *watchcache.Entry) (Item[T], error) {
+func (c *Compiled[T]) item(e *objects.Entry) (Item[T], error) {
 	item, known := c.known[e.Key()]
 	if known && item.Entry == e {
 		return item, nil

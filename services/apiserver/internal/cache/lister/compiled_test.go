@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 )
 
 func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
@@ -15,16 +15,16 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 	broken := map[string]bool{}
 	c := Compiled[string]{
 		Store: r.kind.Store,
-		Compile: func(e *watchcache.Entry) (string, error) {
+		Compile: func(e *objects.Entry) (string, error) {
 			compiled = append(compiled, e.Name())
 			if broken[e.Name()] {
 				return "", errors.New("unreadable " + e.Name())
 			}
 			return fmt.Sprint(e.Name(), e.Size()), nil
 		},
-		Unreadable: func(e *watchcache.Entry, kept bool, _ error) { failed = append(failed, fmt.Sprint(e.Name(), kept)) },
+		Unreadable: func(e *objects.Entry, kept bool, _ error) { failed = append(failed, fmt.Sprint(e.Name(), kept)) },
 	}
-	update := func(wanted func(*watchcache.Entry) bool) (values []string, err error) {
+	update := func(wanted func(*objects.Entry) bool) (values []string, err error) {
 		compiled = nil
 		failed = nil
 		items, err := c.Update(r.kind.Store.Snapshot(), wanted)
@@ -54,7 +54,7 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 		third[0] != first[0] || !slices.Equal(failed, []string{"atrue", "dfalse"}) {
 		t.Errorf("with unreadable objects: got %v (%v), failures %v", third, err, failed)
 	}
-	only := func(e *watchcache.Entry) bool { return e.Name() == "c" }
+	only := func(e *objects.Entry) bool { return e.Name() == "c" }
 	if last, err := update(only); err != nil || !slices.Equal(last, first[2:]) {
 		t.Errorf("selected: got %v (%v)", last, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -16,23 +17,23 @@ import (
 
 // stored returns the entries of a kind, or those of a namespace if one is given, in order of
 // creation, and their total size in bytes.
-func stored(k *CachedResource, s watchcache.Snapshot, namespace string) (entries []*watchcache.Entry, size int) {
+func stored(k *CachedResource, s watchcache.Snapshot, namespace string) (entries []*objects.Entry, size int) {
 	prefix := k.Prefix
 	if namespace != "" {
 		prefix += namespace + "/"
 	}
-	s.Ascend(prefix, "", func(e *watchcache.Entry) bool {
+	s.Ascend(prefix, "", func(e *objects.Entry) bool {
 		entries = append(entries, e)
 		size += e.Size()
 		return true
 	})
-	slices.SortFunc(entries, func(a, b *watchcache.Entry) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	slices.SortFunc(entries, func(a, b *objects.Entry) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
 	return entries, size
 }
 
 // Stored returns the entries of a kind in a namespace, in order of creation, and their total size
 // in bytes. It reads from the cache, which has all writes that this server has acknowledged.
-func (o *Objects) Stored(ctx context.Context, k *CachedResource, namespace string) (entries []*watchcache.Entry, size int, err error) {
+func (o *Objects) Stored(ctx context.Context, k *CachedResource, namespace string) (entries []*objects.Entry, size int, err error) {
 	if !o.Cache.Ready() {
 		return nil, 0, watchcache.ErrNotReady
 	}
@@ -44,7 +45,7 @@ func (o *Objects) Stored(ctx context.Context, k *CachedResource, namespace strin
 }
 
 // decodeAll decodes entries. It stops when the request ends.
-func decodeAll[T registry.Object](ctx context.Context, k *CachedResource, entries []*watchcache.Entry) (all []T, err error) {
+func decodeAll[T registry.Object](ctx context.Context, k *CachedResource, entries []*objects.Entry) (all []T, err error) {
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil { // the request has ended
 			return nil, err
@@ -63,7 +64,7 @@ func decodeAll[T registry.Object](ctx context.Context, k *CachedResource, entrie
 }
 
 // as returns an object as its Go type.
-func as[T registry.Object](k *CachedResource, e *watchcache.Entry, obj registry.Object) (T, error) {
+func as[T registry.Object](k *CachedResource, e *objects.Entry, obj registry.Object) (T, error) {
 	t, ok := obj.(T)
 	if !ok {
 		return t, fmt.Errorf("%s %q is a %T", k.Resource, e.Name(), obj)
@@ -83,7 +84,7 @@ type Derived[T registry.Object, V any] struct {
 
 	mu       sync.Mutex
 	computed bool
-	version  watchcache.Version // that value follows from
+	version  objects.Version // that value follows from
 	value    V
 }
 
@@ -158,15 +159,15 @@ func Decoder[T registry.Object](c *codec.Coder) func(stored []byte, revision int
 }
 
 // EntryDecoder returns a function that decodes the entries of a kind.
-func EntryDecoder[T registry.Object](c *codec.Coder) func(*watchcache.Entry) (T, error) {
+func EntryDecoder[T registry.Object](c *codec.Coder) func(*objects.Entry) (T, error) {
 	decode := Decoder[T](c)
-	return func(e *watchcache.Entry) (T, error) { return decode(e.Stored(), e.Revision) }
+	return func(e *objects.Entry) (T, error) { return decode(e.Stored(), e.Revision) }
 }
 
 // LastReadable returns a function that decodes an entry or, if it is unreadable, its last readable
 // state.
-func LastReadable(c *codec.Coder) func(*watchcache.Entry) (metav1.Object, error) {
-	return func(e *watchcache.Entry) (metav1.Object, error) {
+func LastReadable(c *codec.Coder) func(*objects.Entry) (metav1.Object, error) {
+	return func(e *objects.Entry) (metav1.Object, error) {
 		if before := e.LastReadable(); before != nil {
 			e = before
 		}

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 )
 
 // Namespaces looks up namespaces for admission. It confirms that the cache is current before it
@@ -46,7 +46,7 @@ func (n *Namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Nam
 
 // find returns nil if the namespace does not exist. An unreadable namespace is an error: missing
 // labels could admit objects that the labels forbid.
-func (n *Namespaces) find(ctx context.Context, name string) (*watchcache.Entry, error) {
+func (n *Namespaces) find(ctx context.Context, name string) (*objects.Entry, error) {
 	if err := n.Kind.WaitForWrites(ctx); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -92,7 +93,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 		for i, name := range []string{"gadgets", "widgets"} {
 			s := r.cache.Store(name)
 			seen := map[uint64]bool{}
-			s.Snapshot().Ascend(s.Prefix(), "", func(e *watchcache.Entry) bool {
+			s.Snapshot().Ascend(s.Prefix(), "", func(e *objects.Entry) bool {
 				if seen[e.ID()] || e.ID() == 0 {
 					t.Errorf("%s: ID %d is zero or not unique", e.Key(), e.ID())
 				}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -118,7 +119,7 @@ func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 
 // benchmarkApply measures the time from a change until all watchers that it concerns have received
 // it.
-func benchmarkApply(b *testing.B, watchers, deliveries int, sel func(i int) watchcache.Selection) {
+func benchmarkApply(b *testing.B, watchers, deliveries int, sel func(i int) objects.Selection) {
 	c, write := newBench(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -166,17 +167,17 @@ func BenchmarkApplyAlone(b *testing.B) {
 }
 
 func BenchmarkApplyNodeWatchers2000(b *testing.B) {
-	benchmarkApply(b, benchNodes, 1, func(i int) watchcache.Selection {
+	benchmarkApply(b, benchNodes, 1, func(i int) objects.Selection {
 		return selection(b, "", "", fmt.Sprintf("%s=node-%d", nodeField, i))
 	})
 }
 
 func BenchmarkApplyAllWatchers500(b *testing.B) {
-	benchmarkApply(b, 500, 500, func(int) watchcache.Selection { return watchcache.Selection{} })
+	benchmarkApply(b, 500, 500, func(int) objects.Selection { return objects.Selection{} })
 }
 
 func BenchmarkApplyLabelWatchers500(b *testing.B) {
-	benchmarkApply(b, 500, 500, func(int) watchcache.Selection { return selection(b, "", "example.com/label-5=value-5", "") })
+	benchmarkApply(b, 500, 500, func(int) objects.Selection { return selection(b, "", "example.com/label-5=value-5", "") })
 }
 
 func BenchmarkSnapshotScan10000(b *testing.B) {
@@ -189,7 +190,7 @@ func BenchmarkSnapshotScan10000(b *testing.B) {
 			b.ReportAllocs()
 			sel := selection(b, bc.namespace, bc.labels, bc.fields)
 			for b.Loop() {
-				c.Store("pods").Snapshot().Select(sel, "", func(*watchcache.Entry) bool { return true })
+				c.Store("pods").Snapshot().Select(sel, "", func(*objects.Entry) bool { return true })
 			}
 		})
 	}
@@ -247,7 +248,7 @@ func BenchmarkCount(b *testing.B) {
 func BenchmarkEncodingKept(b *testing.B) {
 	c, _ := newBench(b)
 	e, _ := c.Store("pods").Get(benchKey(1))
-	encode := func(e *watchcache.Entry) ([]byte, error) { return e.Stored(), nil }
+	encode := func(e *objects.Entry) ([]byte, error) { return e.Stored(), nil }
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			if _, err := e.Encoding(3, encode); err != nil {
@@ -267,9 +268,9 @@ func BenchmarkMemory(b *testing.B) {
 		before = heap()
 		c := noiseCache(b, benchPods)
 		b.ReportMetric(float64(heap()-before-alone)/benchPods-noiseSize, "B/entry")
-		encode := func(*watchcache.Entry) ([]byte, error) { return make([]byte, 1), nil }
+		encode := func(*objects.Entry) ([]byte, error) { return make([]byte, 1), nil }
 		before = heap()
-		c.Store("pods").Snapshot().Ascend("/registry/pods/", "", func(e *watchcache.Entry) bool {
+		c.Store("pods").Snapshot().Ascend("/registry/pods/", "", func(e *objects.Entry) bool {
 			_, err := e.Encoding(1, encode)
 			return err == nil
 		})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -31,10 +32,10 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 	const limit = 1 << 20
 	for _, tc := range []struct {
 		name string
-		sel  watchcache.Selection
+		sel  objects.Selection
 	}{
 		{"watch of another tenant", selection(t, "small", "", "")},
-		{"watch of all", watchcache.Selection{}},
+		{"watch of all", objects.Selection{}},
 		{"watch of a field value that the object had", selection(t, "", "", nodeField+"=n0")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

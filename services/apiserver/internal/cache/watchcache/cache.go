@@ -16,6 +16,9 @@ import (
 
 	"binnacle/services/apiserver/internal/cache/encodings"
 	"binnacle/services/apiserver/internal/cache/memory"
+	"binnacle/services/apiserver/internal/cache/objects"
+	"binnacle/services/apiserver/internal/cache/sharedreads"
+	"binnacle/services/apiserver/internal/cache/watchgroup"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -112,12 +115,12 @@ type Cache struct {
 	cfg            Config
 	clockOrigin    time.Time // the origin of now
 	ring           *encodings.Ring
-	plainEncoding  *valueEncoding // for entries whose values are kept as stored
-	sealedEncoding *valueEncoding // the same for values that the store encrypts
-	history        *memory.Share  // the logs of all stores
+	plainEncoding  *objects.ValueEncoding // for entries whose values are kept as stored
+	sealedEncoding *objects.ValueEncoding // the same for values that the store encrypts
+	history        *memory.Share          // the logs of all stores
 	images         *memory.Share
 	metrics        *metrics
-	pinned         pinnedValues
+	pinned         objects.PinnedValues
 	routes         atomic.Pointer[routes]
 	revision       atomic.Int64 // applied to every store
 	entries        atomic.Uint64
@@ -131,8 +134,8 @@ type Cache struct {
 	life          context.Context // ends when Run ends
 	cancelLife    context.CancelFunc
 	revisionWaits revisionWaits
-	newestReads   newestReads
-	olderReads    olderReads
+	newest        *sharedreads.Newest
+	olderReads    *sharedreads.Older
 	// lostCheck signals that a log dropped records that a watcher may need.
 	lostCheck chan struct{}
 
@@ -148,8 +151,8 @@ type Cache struct {
 	defined map[string]*Store
 	// unclaimed holds values whose keys belong to no known resource.
 	unclaimed     btree.Map[string, storage.KeyValue]
-	changedStores []*Store // scratch of apply
-	fired         []*wake  // scratch of apply
+	changedStores []*Store           // scratch of apply
+	fired         []*watchgroup.Wake // scratch of apply
 }
 
 // New returns a cache. It does nothing before Run.
@@ -166,11 +169,13 @@ func New(cfg Config) (*Cache, error) {
 		loaded:      make(chan struct{}),
 		defined:     map[string]*Store{},
 	}
-	c.plainEncoding = &valueEncoding{ring: c.ring}
-	c.sealedEncoding = &valueEncoding{ring: c.ring, sealed: true}
+	c.plainEncoding = objects.NewValueEncoding(c.ring, false)
+	c.sealedEncoding = objects.NewValueEncoding(c.ring, true)
 	c.ready.ch = make(chan struct{})
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.cancelLife = context.WithCancel(context.Background())
+	c.newest = sharedreads.NewNewest(c.readNewest)
+	c.olderReads = sharedreads.NewOlder(c.readOlder)
 	c.revisionWaits.progressWanted = make(chan struct{}, 1)
 	c.lostCheck = make(chan struct{}, 1)
 	c.metrics = newMetrics(c)
@@ -216,30 +221,30 @@ func (c *Cache) Store(nameOrPrefix string) *Store {
 
 // makeEntry returns the entry of a stored value. An unreadable value gets an entry too, so that it
 // can be reported and deleted.
-func (c *Cache) makeEntry(s *Store, kv storage.KeyValue) *Entry {
+func (c *Cache) makeEntry(s *Store, kv storage.KeyValue) *objects.Entry {
 	return c.assignID(s, c.decodeEntry(s, kv))
 }
 
 // decodeEntry returns an entry without an ID. A value that the store encrypts is kept separately,
 // so that no part of it is in a shared text that outlives it.
-func (c *Cache) decodeEntry(s *Store, kv storage.KeyValue) *Entry {
+func (c *Cache) decodeEntry(s *Store, kv storage.KeyValue) *objects.Entry {
 	outline := s.resource.outlineOf(kv.Value)
 	k := c.plainEncoding
 	if kv.Seal != nil {
 		k = c.sealedEncoding
 	}
-	e := newEntry(&s.resource, k, kv, outline)
+	e := objects.NewEntry(kv, s.resource.Prefix, outline, s.resource.Attributes, k)
 	if s.resource.Packed {
-		e.pack(outline)
-	} else if !s.resource.Verbatim && !k.sealed {
-		s.packValue(e, s.values.Load()+s.pendingBytes.Add(int64(len(e.stored))))
+		e.Compress(outline)
+	} else if !s.resource.Verbatim && kv.Seal == nil {
+		s.packer.Pack(e, s.values.Load()+s.pendingBytes.Add(int64(e.KeptSize())))
 	}
 	return e
 }
 
 // assignID assigns the entry its ID, and logs an entry that cannot be read.
-func (c *Cache) assignID(s *Store, e *Entry) *Entry {
-	e.id |= c.entries.Add(1)
+func (c *Cache) assignID(s *Store, e *objects.Entry) *objects.Entry {
+	e.AssignID(c.entries.Add(1))
 	if err := e.Unreadable(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
 		c.cfg.Logger.Error("Stored value cannot be read", "key", e.Key(), "revision", e.Revision, "error", err)
 	}
@@ -250,21 +255,14 @@ func (c *Cache) assignID(s *Store, e *Entry) *Entry {
 const maxUnreadableLogged = 20
 
 // releaseEntry records that the cache does not refer to an entry any more. The entry may be nil.
-func (c *Cache) releaseEntry(e *Entry) {
-	e.retire()
-	c.pinned.add(e)
+func (c *Cache) releaseEntry(e *objects.Entry) {
+	e.Retire()
+	c.pinned.Add(e)
 }
 
 // now returns the nanoseconds since a time before the cache was created. It is monotonic, so
 // changes of the wall clock do not affect the age of history.
 func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.clockOrigin)) }
-
-// releaseAll wakes watchers. The caller must not hold any lock that they take.
-func releaseAll(fired []*wake) {
-	for _, wk := range fired {
-		wk.release()
-	}
-}
 
 // routes maps keys to stores. It is replaced, never changed. A replacement shares what does not
 // differ, because thousands of resources may be added one by one.

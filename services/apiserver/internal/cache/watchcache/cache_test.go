@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/cache/memory"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/storage"
@@ -19,7 +20,7 @@ import (
 
 func keysOf(s *watchcache.Store) []string {
 	out := []string{}
-	s.Snapshot().Ascend(s.Prefix(), "", func(e *watchcache.Entry) bool {
+	s.Snapshot().Ascend(s.Prefix(), "", func(e *objects.Entry) bool {
 		out = append(out, strings.TrimPrefix(e.Key(), s.Prefix()))
 		return true
 	})
@@ -202,7 +203,7 @@ func TestUnreadableValueIsServedWithError(t *testing.T) {
 		t.Errorf("entry of a/bad = %+v, want namespace a, name bad and the stored value", e)
 	}
 	r.wantMetrics(`binnacle_watch_cache_unreadable_values_total{resource="pods"} 2`)
-	for _, e := range []*watchcache.Entry{e, r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
+	for _, e := range []*objects.Entry{e, r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
 		var why *storage.UnreadableError
 		if !errors.As(e.Unreadable(), &why) || !why.Undecodable || why.Key != e.Key() || why.Revision != e.Revision {
 			t.Errorf("Unreadable() of %s at %d = %+v, want an undecodable value of that key and revision", e.Key(), e.Revision, why)
@@ -295,7 +296,7 @@ func TestListMetrics(t *testing.T) {
 	}
 	r := newRig(t, store, nil)
 	for _, fields := range []string{"", "spec.nodeName=n1", "metadata.name!=0"} {
-		r.pods.Snapshot().Select(selection(t, "", "", fields), "", func(*watchcache.Entry) bool { return true })
+		r.pods.Snapshot().Select(selection(t, "", "", fields), "", func(*objects.Entry) bool { return true })
 	}
 	store.put("/registry/pods/a/0", podOnNode("n1"))
 	r.sync()
@@ -430,13 +431,13 @@ func TestSnapshotListsUnreadableValues(t *testing.T) {
 		for _, namespace := range []string{"", "a", "b", "c"} {
 			for _, from := range []string{"", "/registry/pods/b/10", "/registry/pods/c/"} {
 				var got, want []string
-				snap.Ascend("/registry/pods/", from, func(e *watchcache.Entry) bool {
+				snap.Ascend("/registry/pods/", from, func(e *objects.Entry) bool {
 					if e.Unreadable() != nil && (namespace == "" || e.Namespace() == namespace) {
 						want = append(want, e.Key())
 					}
 					return true
 				})
-				snap.Unreadable(watchcache.Selection{Namespace: namespace}, from, func(e *watchcache.Entry) bool {
+				snap.Unreadable(objects.Selection{Namespace: namespace}, from, func(e *objects.Entry) bool {
 					got = append(got, e.Key())
 					return true
 				})

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"time"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/storage"
 )
 
 // read appends the events of the next records to buf. If there are no more records, it arms the
 // watcher.
 func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
-	var records [batchSize]*record
+	var records [batchSize]*objects.Record
 	n, following, err := w.takeRecords(&records)
 	if err != nil {
 		return nil, err
@@ -20,30 +21,30 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 	for i, r := range records[:n] {
 		if w.missesDeletion(r) {
 			w.expire()
-			return nil, &ExpiredError{Revision: w.revision, Oldest: r.revision}
+			return nil, &ExpiredError{Revision: w.revision, Oldest: r.Revision}
 		}
 		ev, ok := w.event(r)
 		// An event whose value must be read from the store begins the next batch, so that the events
 		// before it do not wait for the read.
-		readsStore := ok && !ev.Entry.hasValue()
+		readsStore := ok && !ev.Entry.HasValue()
 		if len(buf) == cap(buf) || readsStore && len(buf) > 0 {
 			w.cursor.Store(w.cursor.Load() - uint64(n-i))
 			w.armed.Store(nil)
-			following = r.revision
+			following = r.Revision
 			break
 		}
 		if !ok {
 			continue
 		}
-		if ev.Type == Deleted && w.hasMoreOf(r.revision, records[i+1:n], following) {
-			ev.Entry = w.previousAt(r, r.revision-1)
+		if ev.Type == Deleted && w.hasMoreOf(r.Revision, records[i+1:n], following) {
+			ev.Entry = w.previousAt(r, r.Revision-1)
 		}
 		if err := w.readDroppedValues(ctx, r, &ev); err != nil {
 			return nil, err
 		}
 		buf = append(buf, ev)
-		if w.oldestApplied == 0 && r.appliedAt >= w.createdAt {
-			w.oldestApplied = r.appliedAt
+		if w.oldestApplied == 0 && r.AppliedAt >= w.createdAt {
+			w.oldestApplied = r.AppliedAt
 		}
 	}
 	// All records before the revision of the following one have been read.
@@ -52,29 +53,29 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 }
 
 // readDroppedValues reads the values of an event that history has dropped.
-func (w *Watcher) readDroppedValues(ctx context.Context, r *record, ev *Event) (err error) {
-	if !ev.Entry.hasValue() {
+func (w *Watcher) readDroppedValues(ctx context.Context, r *objects.Record, ev *Event) (err error) {
+	if !ev.Entry.HasValue() {
 		if ev.Entry, err = w.readDroppedValue(ctx, r, ev.Entry); err != nil {
 			return err
 		}
 	}
-	if ev.Before != nil && !ev.Before.hasValue() {
+	if ev.Before != nil && !ev.Before.HasValue() {
 		ev.Before, err = w.readDroppedValue(ctx, r, ev.Before)
 	}
 	return err
 }
 
 // readDroppedValue reads the value of an entry that history dropped.
-func (w *Watcher) readDroppedValue(ctx context.Context, r *record, e *Entry) (*Entry, error) {
-	version := r.entry
+func (w *Watcher) readDroppedValue(ctx context.Context, r *objects.Record, e *objects.Entry) (*objects.Entry, error) {
+	version := r.Entry
 	if version != e {
 		version = w.previous(r)
 	}
-	complete, err := w.store.cache.readOlder(ctx, version)
+	complete, err := w.store.cache.older(ctx, version)
 	var compacted *storage.CompactedError
 	if errors.As(err, &compacted) {
 		w.expire()
-		return nil, &ExpiredError{Revision: w.revision, Oldest: r.revision}
+		return nil, &ExpiredError{Revision: w.revision, Oldest: r.Revision}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s at %d: %w", version.Key(), version.Revision, err)
@@ -82,7 +83,7 @@ func (w *Watcher) readDroppedValue(ctx context.Context, r *record, e *Entry) (*E
 	if complete.Revision == e.Revision {
 		return complete, nil
 	}
-	return complete.copyAt(e.Revision), nil
+	return complete.CopyAt(e.Revision), nil
 }
 
 // expire marks the watcher as expired: its position is no longer in the log.
@@ -94,9 +95,9 @@ func (w *Watcher) expire() {
 
 // hasMoreOf reports whether the watcher may have more events of a revision, either in the rest of
 // the taken records or in those that follow.
-func (w *Watcher) hasMoreOf(revision int64, remaining []*record, following int64) bool {
+func (w *Watcher) hasMoreOf(revision int64, remaining []*objects.Record, following int64) bool {
 	for _, r := range remaining {
-		if r.revision != revision {
+		if r.Revision != revision {
 			return false
 		}
 		if _, ok := w.event(r); ok {
@@ -108,7 +109,7 @@ func (w *Watcher) hasMoreOf(revision int64, remaining []*record, following int64
 
 // takeRecords copies the next records and moves the cursor past them. following is
 // the revision before which no record is missing.
-func (w *Watcher) takeRecords(records *[batchSize]*record) (n int, following int64, err error) {
+func (w *Watcher) takeRecords(records *[batchSize]*objects.Record) (n int, following int64, err error) {
 	s := w.store
 	applied := s.cache.Revision()
 	s.mu.RLock()
@@ -118,82 +119,80 @@ func (w *Watcher) takeRecords(records *[batchSize]*record) (n int, following int
 	}
 	if w.era != s.era.Load() {
 		w.expired.Store(true)
-		return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.floor}
+		return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.Floor}
 	}
 	cursor := w.cursor.Load()
-	if cursor < s.log.first {
-		if w.after < s.log.floor {
+	if cursor < s.log.First {
+		if w.after < s.log.Floor {
 			w.expire()
-			return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.floor}
+			return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.Floor}
 		}
-		cursor = s.log.firstAfter(w.after)
+		cursor = s.log.FirstAfter(w.after)
 	}
-	for n < len(records) && cursor < s.log.next {
-		records[n] = s.log.record(cursor)
+	for n < len(records) && cursor < s.log.Next {
+		records[n] = s.log.Record(cursor)
 		n++
 		cursor++
 	}
 	w.cursor.Store(cursor)
-	if cursor < s.log.next {
-		return n, s.log.record(cursor).revision, nil
+	if cursor < s.log.Next {
+		return n, s.log.Record(cursor).Revision, nil
 	}
-	w.armed.Store(w.group.arm())
-	return n, max(applied, s.live.last) + 1, nil
+	w.armed.Store(w.group.Arm())
+	return n, max(applied, s.live.Last) + 1, nil
 }
 
 // event returns the event of a record for the watcher, and whether there is one.
-func (w *Watcher) event(r *record) (Event, bool) {
-	if r.revision <= w.after {
+func (w *Watcher) event(r *objects.Record) (Event, bool) {
+	if r.Revision <= w.after {
 		return Event{}, false
 	}
-	if w.sel.Readable && r.entry != nil && r.entry.damage != nil {
+	if w.sel.Readable && r.Entry != nil && r.Entry.Damaged() {
 		return Event{}, false // the last readable version stays reported
 	}
 	prev := w.previous(r)
-	selected := r.entry != nil && w.sel.matches(r.entry)
-	wasSelected := prev != nil && w.sel.matches(prev)
+	selected := r.Entry != nil && w.sel.Matches(r.Entry)
+	wasSelected := prev != nil && w.sel.Matches(prev)
 	switch {
 	case selected && wasSelected:
-		ev := Event{Type: Modified, Revision: r.revision, Entry: r.entry}
+		ev := Event{Type: Modified, Revision: r.Revision, Entry: r.Entry}
 		if w.sel.Before {
-			ev.Before = w.previousAt(r, r.revision)
+			ev.Before = w.previousAt(r, r.Revision)
 		}
 		return ev, true
 	case selected:
-		return Event{Type: Added, Revision: r.revision, Entry: r.entry}, true
+		return Event{Type: Added, Revision: r.Revision, Entry: r.Entry}, true
 	case wasSelected:
-		return Event{Type: Deleted, Revision: r.revision, Entry: w.previousAt(r, r.revision)}, true
+		return Event{Type: Deleted, Revision: r.Revision, Entry: w.previousAt(r, r.Revision)}, true
 	}
 	return Event{}, false
 }
 
 // previous returns the version before a change, as the watcher received it.
-func (w *Watcher) previous(r *record) *Entry {
+func (w *Watcher) previous(r *objects.Record) *objects.Entry {
 	if w.sel.Readable {
-		return r.prev.LastReadable()
+		return r.Prev.LastReadable()
 	}
-	return r.prev
+	return r.Prev
 }
 
 // previousAt returns the version before a change at another revision.
-func (w *Watcher) previousAt(r *record, revision int64) *Entry {
+func (w *Watcher) previousAt(r *objects.Record, revision int64) *objects.Entry {
 	prev := w.previous(r)
 	switch {
-	case prev != r.prev: // other watchers received another version
-		e := prev.copyAt(revision)
-		e.encoding = e.encoding.withoutRing()
-		return e
-	case revision == r.revision:
-		return r.prevAtRevision()
+	case prev != r.Prev: // other watchers received another version
+		return prev.UncachedCopyAt(revision)
+	case revision == r.Revision:
+		return r.PrevAtRevision()
 	}
-	return r.prevBeforeRevision()
+	return r.PrevBeforeRevision()
 }
 
 // missesDeletion reports whether an object was deleted that the watcher may have received, in a
 // version that is not known any more.
-func (w *Watcher) missesDeletion(r *record) bool {
-	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil &&
-		r.prev.LastReadable() == nil && !r.prev.neverReadable() && w.sel.named(r.prev)
+func (w *Watcher) missesDeletion(r *objects.Record) bool {
+	return w.sel.Readable && r.Entry == nil && r.Revision > w.after && r.Prev != nil &&
+		r.Prev.LastReadable() == nil && !r.Prev.NeverReadable() && w.sel.Named(r.Prev)
 }
 
 const (
@@ -278,8 +277,8 @@ func (s *Store) isLost(w *Watcher, now int64) (lost, recheck bool) {
 	if !behind || w.expired.Load() {
 		return false, false
 	}
-	gone := w.era != s.era.Load() || next < s.log.first && w.after < s.log.floor
-	if !gone && next >= s.log.nextToReduce {
+	gone := w.era != s.era.Load() || next < s.log.First && w.after < s.log.Floor
+	if !gone && next >= s.log.NextToReduce {
 		return false, false // history still has all values that the watcher needs
 	}
 	calls := w.calls.Load()
@@ -304,10 +303,10 @@ func (s *Store) isLost(w *Watcher, now int64) (lost, recheck bool) {
 func (w *Watcher) nextUnread() (seq uint64, behind bool) {
 	seq = w.cursor.Load()
 	if wk := w.armed.Load(); wk != nil {
-		if w.group.armed(wk) {
+		if w.group.Armed(wk) {
 			return 0, false
 		}
-		seq = wk.seq
+		seq = wk.Seq
 	}
 	return seq, true
 }
@@ -317,7 +316,7 @@ func (w *Watcher) nextUnread() (seq uint64, behind bool) {
 func (w *Watcher) expireStalled() {
 	w.notifying.Lock()
 	defer w.notifying.Unlock()
-	if w.closed.Load() || w.expired.Swap(true) {
+	if w.parking.Closed.Load() || w.expired.Swap(true) {
 		return
 	}
 	if w.era == w.store.era.Load() {
@@ -356,8 +355,8 @@ type Event struct {
 	// the last revision that it saw. So a deletion that is not the last event of its revision for a
 	// watcher carries the revision before. A resuming client receives some events again and loses
 	// none.
-	Entry *Entry
+	Entry *objects.Entry
 	// Before is the version before a Modified event, at the revision of the change. It is set if
 	// the selection requests it.
-	Before *Entry
+	Before *objects.Entry
 }

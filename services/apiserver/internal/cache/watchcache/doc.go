@@ -24,15 +24,12 @@
 //
 // # Contents
 //
-//   - Entry: one version of one object, immutable (entry.go). Its labels and fields are kept
-//     compactly (package attributes), its value in one of three forms (value.go). Encodings are
-//     attached to it and kept within the memory budget of the server (package encodings).
-//   - Snapshot: all objects of a resource at one revision, taken in constant time from
-//     copy-on-write trees (snapshot.go). Older revisions are derived from newer ones by undoing
-//     the changes in the log.
-//   - eventLog: a ring of changes per resource. It is bounded by age and, fairly over all
-//     resources, by bytes (log.go, store.go).
-//   - Watcher: a cursor into the log. It costs no memory per event.
+//   - Store: the image of all objects of a resource, and the ring of its recent changes (store.go).
+//     Package objects holds both. The ring is bounded by age and, fairly over all resources, by
+//     bytes (history.go).
+//   - Snapshot: all objects of a resource at one revision, taken in constant time (snapshot.go).
+//     Older ones result from undoing changes (history.go).
+//   - Watcher: a cursor into the changes (watcher.go, cursor.go). It costs no memory per event.
 //
 // # States of a watcher
 //
@@ -43,22 +40,19 @@
 //	                                 (reported to its owner, or cut while a
 //	                                 client stalls the owner, cursor.go)
 //
-// An active watcher is armed on a group of watchers with the same interest: one name, one value of
-// an indexed field, one namespace, or all. A change wakes the groups that it concerns and touches
-// no other watcher. So unrelated watchers cost nothing, and a slow watcher delays no other
-// (group.go). A watcher that waits in Next wakes up. For a watcher that parked in Poll, resume is
-// called.
+// An active watcher is armed on a group of watchers with the same interest (package watchgroup). A
+// change wakes the groups that it concerns and touches no other watcher. So unrelated watchers cost
+// nothing, and a slow watcher delays no other. A watcher that waits in Next wakes up. For a watcher
+// that parked in Poll, resume is called.
 //
 // Package handlers calls Stores, Snapshots and Watchers. The server runs the Cache and
 // calls Ready. Entries of a resource may define other resources (load.go).
 //
 // # Locks
 //
-// The order is: Cache.mu, Store.mu, then group.mu, encodings.Ring.mu or pinnedValues.mu.
-// revisionWaits.mu, readiness.mu, position.mu and olderReads.mu come after Cache.mu. No lock is
-// taken while one of these is held: group.mu, wake.mu, labelMisses.mu, revisionWaits.mu,
-// readiness.mu, position.mu, newestReads.mu, encodings.Ring.mu, pinnedValues.mu and the mutex of a
-// valuedict.Pool.
+// The order is: Cache.mu, Store.mu, then those of packages watchgroup, objects, encodings
+// and valuedict. revisionWaits.mu, readiness.mu, position.mu and those of package sharedreads come
+// after Cache.mu. No lock is taken while one that comes after Cache.mu or Store.mu is held.
 //
 // memory.Budget.Settle takes encodings.Ring.mu and Store.mu of any store, so it must not be called
 // under Store.mu. Watcher.notifying is held while WatchOptions.Lost runs.

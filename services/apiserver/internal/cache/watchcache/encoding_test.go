@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/services/apiserver/internal/cache/memory"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/storage"
@@ -27,7 +28,7 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	var made atomic.Int32
 	inside := make(chan struct{})
 	proceed := make(chan struct{})
-	encode := func(e *watchcache.Entry) ([]byte, error) {
+	encode := func(e *objects.Entry) ([]byte, error) {
 		if made.Add(1) == 1 {
 			close(inside)
 		}
@@ -60,7 +61,7 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	if n := made.Load(); n != 1 {
 		t.Errorf("encoded %d times, want 1", n)
 	}
-	other, err := e.Encoding(2, func(e *watchcache.Entry) ([]byte, error) {
+	other, err := e.Encoding(2, func(e *objects.Entry) ([]byte, error) {
 		inner, err := e.Encoding(1, nil)
 		return append([]byte("frame "), inner...), err
 	})
@@ -80,11 +81,11 @@ func TestEncodingErrorsAreNotKept(t *testing.T) {
 	e, _ := r.pods.Get("/registry/pods/a/x")
 	boom := errors.New("boom")
 	for range 2 {
-		if _, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return nil, boom }); !errors.Is(err, boom) {
+		if _, err := e.Encoding(1, func(*objects.Entry) ([]byte, error) { return nil, boom }); !errors.Is(err, boom) {
 			t.Error(err)
 		}
 	}
-	if b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("ok"), nil }); err != nil || string(b) != "ok" {
+	if b, err := e.Encoding(1, func(*objects.Entry) ([]byte, error) { return []byte("ok"), nil }); err != nil || string(b) != "ok" {
 		t.Errorf("got %q, %v, want ok", b, err)
 	}
 }
@@ -98,8 +99,8 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 	}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(limit*3/2, nil) })
 	made := map[string]int{}
-	read := func(e *watchcache.Entry) {
-		b, err := e.Encoding(7, func(e *watchcache.Entry) ([]byte, error) {
+	read := func(e *objects.Entry) {
+		b, err := e.Encoding(7, func(e *objects.Entry) ([]byte, error) {
 			made[e.Name()]++
 			return bytes.Repeat([]byte{e.Name()[2]}, size), nil
 		})
@@ -110,14 +111,14 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 	hot, _ := r.pods.Get("/registry/pods/a/050")
 	read(hot)
 	for range 3 {
-		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *watchcache.Entry) bool {
+		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *objects.Entry) bool {
 			read(e)
 			read(hot)
 			return true
 		})
 	}
 	kept := 0
-	r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *watchcache.Entry) bool {
+	r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *objects.Entry) bool {
 		if _, ok := e.Encoded(7); ok {
 			kept++
 		}
@@ -153,7 +154,7 @@ func testForgotten(t *testing.T, events, kept int) {
 			t.Fatal(evs, err)
 		}
 		for _, ev := range evs {
-			if _, err := ev.Entry.Encoding(1, func(e *watchcache.Entry) ([]byte, error) {
+			if _, err := ev.Entry.Encoding(1, func(e *objects.Entry) ([]byte, error) {
 				return slices.Clone(e.Stored()), nil
 			}); err != nil {
 				t.Fatal(err)
@@ -175,7 +176,7 @@ func TestEncodingFinishedAfterRemovalIsNotKept(t *testing.T) {
 	store.put("/registry/pods/a/x", podOnNode(""))
 	r := newRig(t, store, withDefinitions)
 	e, _ := r.pods.Get("/registry/pods/a/x")
-	b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) {
+	b, err := e.Encoding(1, func(*objects.Entry) ([]byte, error) {
 		r.undefine("pods")
 		return []byte("late"), nil
 	})
@@ -206,7 +207,7 @@ func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 	}
 	r.sync()
 	replaced, _ := r.pods.Get("/registry/pods/a/y")
-	encode := func(e *watchcache.Entry) ([]byte, error) { return slices.Clone(e.Stored()), nil }
+	encode := func(e *objects.Entry) ([]byte, error) { return slices.Clone(e.Stored()), nil }
 	if _, err := replaced.Encoding(1, encode); err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +218,7 @@ func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 	store.compact(store.now())
 	close(src.gate)
 	r.sync()
-	for _, e := range []*watchcache.Entry{first, evs[0].Entry, replaced} {
+	for _, e := range []*objects.Entry{first, evs[0].Entry, replaced} {
 		if b, err := e.Encoding(1, encode); err != nil || !bytes.Equal(b, e.Stored()) {
 			t.Errorf("got %q, %v, want %q", b, err, e.Stored())
 		}
@@ -244,8 +245,8 @@ func TestHistoryEvictsEncodings(t *testing.T) {
 	// fill encodes all pods, and returns the bytes of encodings once they fit the budget
 	// beside the history. The goroutine that applies batches may still evict when the last pod is encoded.
 	fill := func(history float64) float64 {
-		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *watchcache.Entry) bool {
-			_, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return make([]byte, 4000), nil })
+		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *objects.Entry) bool {
+			_, err := e.Encoding(1, func(*objects.Entry) ([]byte, error) { return make([]byte, 4000), nil })
 			return err == nil
 		})
 		for (encodings()+history > limit || encodings() > limit*2/3) && r.ctx.Err() == nil {
@@ -281,7 +282,7 @@ func TestEncodingOfUncachedEntryIsNotKept(t *testing.T) {
 	if e.Name() != "x" || e.Labels().Get("app") != "a" || e.Revision != 7 || e.CreateRevision != 5 {
 		t.Fatalf("Entry = %+v, want name x, label app=a, revision 7, created at 5", e)
 	}
-	if b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("b"), nil }); err != nil || string(b) != "b" {
+	if b, err := e.Encoding(1, func(*objects.Entry) ([]byte, error) { return []byte("b"), nil }); err != nil || string(b) != "b" {
 		t.Errorf("got %q, %v, want b", b, err)
 	}
 	if _, ok := e.Encoded(1); ok {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/storage"
@@ -72,8 +73,8 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	end := r.sync()
 	for _, w := range []struct {
 		*watchcache.Watcher
-		sel watchcache.Selection
-	}{{all, watchcache.Selection{}}, {some, sel}} {
+		sel objects.Selection
+	}{{all, objects.Selection{}}, {some, sel}} {
 		if got, want := r.drain(w.Watcher), modelEvents(mirror, start, end, w.sel); !slices.Equal(got, want) {
 			t.Errorf("watcher of %+v:\n got %q\nwant %q", w.sel, got, want)
 		}

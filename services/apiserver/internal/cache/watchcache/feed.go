@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"binnacle/services/apiserver/internal/cache/objects"
+	"binnacle/services/apiserver/internal/cache/watchgroup"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -48,11 +50,11 @@ func (c *Cache) stop() {
 	c.cancelLife()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var fired []*wake
+	var fired []*watchgroup.Wake
 	for s := range c.routes.Load().all() {
 		fired = s.end(ErrStopped, fired)
 	}
-	releaseAll(fired)
+	watchgroup.ReleaseAll(fired)
 }
 
 // loadAndFollow loads and follows until ctx ends. It reloads if the next revision has been
@@ -137,7 +139,7 @@ func (c *Cache) apply(b storage.Batch) error {
 		}
 		if ev.Revision < last {
 			c.dropPending()
-			releaseAll(c.fired)
+			watchgroup.ReleaseAll(c.fired)
 			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
 		}
 		last = ev.Revision
@@ -156,7 +158,7 @@ func (c *Cache) apply(b storage.Batch) error {
 		c.revision.Store(last)
 		c.revisionWaits.advance(last)
 	}
-	releaseAll(c.fired)
+	watchgroup.ReleaseAll(c.fired)
 	clear(c.fired)
 	c.boundLogs()
 	c.cfg.Memory.Settle() // history may have taken memory from the caches
@@ -225,7 +227,7 @@ func (c *Cache) cleanUp(ctx context.Context) error {
 // one that takes its place.
 type unreadableEntry struct {
 	store      *Store
-	old, entry *Entry
+	old, entry *objects.Entry
 }
 
 // reopen reads all values again. Some may have become unreadable. Reads of their objects
@@ -248,10 +250,9 @@ func (c *Cache) reopen(ctx context.Context) error {
 			case !ok || e.Revision != kv.ModRevision: // the change is still to come
 			case kv.Unreadable() != nil: // maybe for a different reason than before
 				entry := c.makeEntry(s, kv)
-				entry.damage.lastReadable = e.LastReadable()
-				entry.damage.neverReadable = e.neverReadable()
+				entry.RecordReadable(e.LastReadable(), e.NeverReadable())
 				lost = append(lost, unreadableEntry{s, e, entry})
-			case e.damage != nil && !e.damage.err.Undecodable && kv.Unreadable() == nil:
+			case e.Damaged() && !e.Undecodable() && kv.Unreadable() == nil:
 				readable = true
 			}
 		}
@@ -283,14 +284,14 @@ func (c *Cache) reopen(ctx context.Context) error {
 func (s *Store) replaceUnreadable(lost unreadableEntry, loads int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if current, _ := s.live.get(lost.old.Key()); current != lost.old {
+	if current, _ := s.live.Get(lost.old.Key()); current != lost.old {
 		return
 	}
-	s.live.replace(lost.old, lost.entry)
-	s.live.loads = loads
+	s.live.Replace(lost.old, lost.entry)
+	s.live.Loads = loads
 	s.published.Store(nil)
 	s.dropImages(func(*cachedImage) bool { return true })
-	s.values.Store(s.live.stored)
+	s.values.Store(s.live.Stored)
 	s.cache.releaseEntry(lost.old)
 }
 
@@ -301,7 +302,7 @@ const minParallelEntries = 64
 // that its key belonged to at that time.
 type decodedEntry struct {
 	store *Store
-	entry *Entry
+	entry *objects.Entry
 }
 
 // decodeInParallel decodes the entries of n values in parallel. Decoding is most of the work of
@@ -343,7 +344,7 @@ func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wa
 
 // takeDecoded returns the i-th entry of decoded if it was decoded for store s, and decodes kv
 // otherwise.
-func (c *Cache) takeDecoded(decoded []decodedEntry, i int, s *Store, kv storage.KeyValue) *Entry {
+func (c *Cache) takeDecoded(decoded []decodedEntry, i int, s *Store, kv storage.KeyValue) *objects.Entry {
 	if i < len(decoded) && decoded[i].store == s && decoded[i].entry != nil {
 		return c.assignID(s, decoded[i].entry)
 	}

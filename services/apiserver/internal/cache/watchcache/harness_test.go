@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/storage"
@@ -206,8 +207,8 @@ func formatEvents(evs []watchcache.Event) []string {
 	return out
 }
 
-func selection(t interface{ Fatal(...any) }, namespace, labelSelector, fieldSelector string) watchcache.Selection {
-	s := watchcache.Selection{Namespace: namespace}
+func selection(t interface{ Fatal(...any) }, namespace, labelSelector, fieldSelector string) objects.Selection {
+	s := objects.Selection{Namespace: namespace}
 	var err error
 	if labelSelector != "" {
 		if s.Labels, err = labels.Parse(labelSelector); err != nil {

@@ -6,18 +6,16 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
-	"weak"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/storage"
 )
 
 // cachedImage is an older state that was requested and may be requested again by the next page of a
 // list.
 type cachedImage struct {
-	image *image
+	image *objects.Image
 	// made and used are in nanoseconds of the cache's clock. used changes under Store.mu.
 	made, used int64
 	// bytes is the memory that only the image keeps alive.
@@ -45,22 +43,22 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		s.mu.Unlock()
 		return Snapshot{store: s, image: im, revision: revision}, true
 	}
-	if s.ended != nil || s.abandoned || revision < s.log.floor || revision > max(applied, s.live.last) {
+	if s.ended != nil || s.abandoned || revision < s.log.Floor || revision > max(applied, s.live.Last) {
 		s.mu.Unlock()
 		return Snapshot{}, false
 	}
-	if s.live.last <= revision {
+	if s.live.Last <= revision {
 		im := s.publish()
 		s.mu.Unlock()
 		return Snapshot{store: s, image: im, revision: revision}, true
 	}
-	next := s.log.firstAfter(revision)
+	next := s.log.FirstAfter(revision)
 	im, end := s.nearestImage(next)
-	im = im.copy()
+	im = im.Copy()
 	era := s.era.Load()
 	s.mu.Unlock()
 	for end > next {
-		begin := max(next, end-min(end, pauseInterval))
+		begin := max(next, end-min(end, objects.PauseInterval))
 		if !s.revert(im, begin, end, era) {
 			return Snapshot{}, false
 		}
@@ -75,7 +73,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 			return Snapshot{store: s, image: existing, revision: revision}, true
 		}
 	}
-	im.last = revision
+	im.Last = revision
 	im = s.keepImage(im, era)
 	s.cache.cfg.Memory.Settle()
 	return Snapshot{store: s, image: im, revision: revision}, true
@@ -83,9 +81,9 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 
 // imageAt returns the kept image of the revision. It may be older than the log. The caller holds
 // mu.
-func (s *Store) imageAt(revision, now int64) *image {
+func (s *Store) imageAt(revision, now int64) *objects.Image {
 	for _, cached := range s.cachedImages {
-		if cached.image.last == revision && !s.isStale(cached, now) {
+		if cached.image.Last == revision && !s.isStale(cached, now) {
 			cached.used = max(cached.used, now)
 			return cached.image
 		}
@@ -94,7 +92,7 @@ func (s *Store) imageAt(revision, now int64) *image {
 }
 
 // cachedImageAt is imageAt within an era, for a caller that is building the image.
-func (s *Store) cachedImageAt(revision int64, era uint64) *image {
+func (s *Store) cachedImageAt(revision int64, era uint64) *objects.Image {
 	now := s.cache.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,33 +104,33 @@ func (s *Store) cachedImageAt(revision int64, era uint64) *image {
 
 // revert reverts the changes from begin up to end in an image that only the caller has. It returns
 // false if the log does not have them any more.
-func (s *Store) revert(im *image, begin, end uint64, era uint64) bool {
+func (s *Store) revert(im *objects.Image, begin, end uint64, era uint64) bool {
 	s.mu.RLock()
-	gone := s.era.Load() != era || s.ended != nil || begin < s.log.first
-	changes := make([]*record, 0, end-begin)
+	gone := s.era.Load() != era || s.ended != nil || begin < s.log.First
+	changes := make([]*objects.Record, 0, end-begin)
 	for seq := begin; !gone && seq < end; seq++ {
-		changes = append(changes, s.log.record(seq))
+		changes = append(changes, s.log.Record(seq))
 	}
 	s.mu.RUnlock()
-	if gone || slices.ContainsFunc(changes, (*record).reduced) {
+	if gone || slices.ContainsFunc(changes, (*objects.Record).Reduced) {
 		return false
 	}
 	for _, r := range slices.Backward(changes) {
-		im.replace(r.entry, r.prev)
+		im.Replace(r.Entry, r.Prev)
 	}
 	return true
 }
 
 // nearestImage returns the image that needs the fewest changes undone to reach the state before
 // record next: the records from next up to end. The caller holds mu.
-func (s *Store) nearestImage(next uint64) (im *image, end uint64) {
+func (s *Store) nearestImage(next uint64) (im *objects.Image, end uint64) {
 	im = s.live
-	end = s.log.next
+	end = s.log.Next
 	for _, cached := range s.cachedImages {
-		if cached.image.last < s.log.floor {
+		if cached.image.Last < s.log.Floor {
 			continue
 		}
-		if after := s.log.firstAfter(cached.image.last); after >= next && after < end {
+		if after := s.log.FirstAfter(cached.image.Last); after >= next && after < end {
 			im = cached.image
 			end = after
 		}
@@ -142,21 +140,21 @@ func (s *Store) nearestImage(next uint64) (im *image, end uint64) {
 
 // keepImage stores an image and returns it, or returns a kept image of the same revision. If
 // keepImages are kept, it replaces the least recently used one.
-func (s *Store) keepImage(im *image, era uint64) *image {
+func (s *Store) keepImage(im *objects.Image, era uint64) *objects.Image {
 	now := s.cache.now() // making the image may have taken long
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended != nil || s.era.Load() != era || im.last < s.log.floor {
+	if s.ended != nil || s.era.Load() != era || im.Last < s.log.Floor {
 		return im // the history behind the image is gone
 	}
-	if existing := s.imageAt(im.last, now); existing != nil {
+	if existing := s.imageAt(im.Last, now); existing != nil {
 		return existing
 	}
 	if len(s.cachedImages) == keepImages {
 		oldest := slices.MinFunc(s.cachedImages, func(a, b *cachedImage) int { return cmp.Compare(a.used, b.used) })
 		s.dropImages(func(cached *cachedImage) bool { return cached == oldest })
 	}
-	cached := &cachedImage{image: im, made: now, used: now, bytes: im.bytes()}
+	cached := &cachedImage{image: im, made: now, used: now, bytes: im.Bytes()}
 	s.cachedImages = append(s.cachedImages, cached)
 	s.cache.images.Add(cached.bytes)
 	return im
@@ -170,13 +168,13 @@ func (s *Store) isStale(cached *cachedImage, now int64) bool {
 
 // chargeImages accounts for the previous version of a dropped record, which from now on only images
 // keep alive. The caller holds mu.
-func (s *Store) chargeImages(r *record) {
-	if r.prev == nil {
+func (s *Store) chargeImages(r *objects.Record) {
+	if r.Prev == nil {
 		return
 	}
 	for _, cached := range s.cachedImages {
-		if cached.image.last < r.revision && r.prev.Revision <= cached.image.last {
-			n := r.prev.unsharedSize(r.entry)
+		if cached.image.Last < r.Revision && r.Prev.Revision <= cached.image.Last {
+			n := r.Prev.UnsharedSize(r.Entry)
 			cached.bytes += n
 			s.cache.images.Add(n)
 		}
@@ -230,120 +228,163 @@ func (s *Store) oldestImage() (used int64, ok bool) {
 	return used, ok
 }
 
-// bytes returns an upper bound of the memory of an image's trees, without the objects.
-func (im *image) bytes() int64 {
-	const perObject = 24 // a slot in an unshared node, and its part of the node
-	return perObject * int64(im.entries.Len()) * int64(1+len(im.indexes)+len(im.labels))
-}
-
 // olderTimeout bounds one read of a value that history dropped.
 const olderTimeout = 10 * time.Second
 
-// maxOlder is how many read values are remembered while a reader holds them.
-const maxOlder = 64
+// History is kept for LogAge. When the logs of all resources together exceed their byte bound
+// earlier than that, boundLogs reduces them in this order:
+//
+//  1. Large values are dropped, the oldest first. Their records stay, so every watcher can
+//     continue. A watcher that needs such a value reads it from the store. The large objects of
+//     one tenant do not cost other tenants their history.
+//  2. The largest log drops its oldest records until it is as large as the second largest, and
+//     so on. A resource that changes often does not cost other resources their history.
+//
+// slackPart is the fraction of the bound that is freed in addition to the excess.
+const slackPart = 16
 
-// olderReads shares reads of values that history dropped. Watchers of the same objects often lag by
-// the same amount.
-type olderReads struct {
-	made atomic.Uint64 // for metrics
-
-	mu      sync.Mutex // no lock is taken under it
-	running map[olderKey]*olderRead
-	known   map[olderKey]weak.Pointer[Entry]
-}
-
-// olderKey identifies a version of an object.
-type olderKey struct {
-	key      string
-	revision int64
-}
-
-// olderRead is a read in progress. entry and err are valid once done is closed.
-type olderRead struct {
-	done  chan struct{}
-	entry *Entry
-	err   error
-}
-
-// readOlder reads the value of an entry that the history has dropped from the store. If the store
-// has compacted it, the error is *storage.CompactedError.
-func (c *Cache) readOlder(ctx context.Context, e *Entry) (*Entry, error) {
-	if c.cfg.Older == nil {
-		return nil, &storage.CompactedError{}
+// boundLogs reduces the logs to their byte bound. The caller holds mu.
+func (c *Cache) boundLogs() {
+	excess := c.history.Used() - c.cfg.HistoryBytes
+	if excess <= 0 {
+		return
 	}
-	k := olderKey{e.Key(), e.Revision}
-	o := &c.olderReads
-	o.mu.Lock()
-	if p, ok := o.known[k]; ok {
-		if known := p.Value(); known != nil {
-			o.mu.Unlock()
-			return known, nil
+	excess += c.cfg.HistoryBytes / slackPart
+	sizes := make([]logSize, 0, 16)
+	for s := range c.routes.Load().all() {
+		if size := s.logSize(); size.bytes > 0 {
+			sizes = append(sizes, size)
 		}
 	}
-	read := o.running[k]
-	if read == nil {
-		read = &olderRead{done: make(chan struct{})}
-		if o.running == nil {
-			o.running = map[olderKey]*olderRead{}
-			o.known = map[olderKey]weak.Pointer[Entry]{}
+	excess = dropLargestValues(sizes, excess)
+	shrinkLargestLogs(sizes, excess, c.now())
+}
+
+// dropLargestValues drops large values of the logs, first of those with the most bytes of them,
+// until excess bytes are free. It returns the remaining excess and updates sizes.
+func dropLargestValues(sizes []logSize, excess int64) int64 {
+	slices.SortFunc(sizes, func(a, b logSize) int { return cmp.Compare(b.largeBytes, a.largeBytes) })
+	for i := 0; i < len(sizes) && sizes[i].largeBytes > 0 && excess > 0; i++ {
+		freed := sizes[i].store.dropLargeValues(excess)
+		excess -= freed
+		sizes[i].bytes -= freed
+	}
+	return excess
+}
+
+// shrinkLargestLogs drops the oldest records of the largest logs until excess bytes are free.
+func shrinkLargestLogs(sizes []logSize, excess, now int64) {
+	slices.SortFunc(sizes, func(a, b logSize) int { return cmp.Compare(b.bytes, a.bytes) })
+	for i := range sizes {
+		if excess <= 0 {
+			return
 		}
-		o.running[k] = read
-		go c.completeOlderRead(k, e, read)
-	}
-	o.mu.Unlock()
-	select {
-	case <-read.done:
-		return read.entry, read.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// completeOlderRead reads a version from the store and completes the read.
-func (c *Cache) completeOlderRead(k olderKey, e *Entry, read *olderRead) {
-	ctx, cancel := context.WithTimeout(c.life, olderTimeout)
-	defer cancel()
-	kv, _, err := c.cfg.Older.Get(ctx, k.key, k.revision)
-	switch {
-	case err == nil && kv.ModRevision == k.revision && kv.CreateRevision == e.CreateRevision:
-		read.entry = e.withoutValue()
-		read.entry.stored = asText(kv.Value)
-	case err == nil || errors.Is(err, storage.ErrNotFound) ||
-		errors.As(err, new(*storage.UnreadableError)): // not the history that was reported
-		read.err = &storage.CompactedError{}
-	default:
-		read.err = err
-	}
-	c.olderReads.made.Add(1)
-	c.olderReads.mu.Lock()
-	defer c.olderReads.mu.Unlock()
-	if c.olderReads.running[k] == read {
-		delete(c.olderReads.running, k)
-		if read.entry != nil {
-			c.olderReads.remember(k, read.entry)
+		// The i+1 largest logs shrink to the size of the next one, or as far as needed.
+		level := int64(0)
+		if i+1 < len(sizes) {
+			level = sizes[i+1].bytes
 		}
-	}
-	close(read.done)
-}
-
-// forget discards completed and running reads of a discarded history.
-func (o *olderReads) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	clear(o.running)
-	clear(o.known)
-}
-
-// remember remembers an entry weakly, as long as another reference holds it.
-func (o *olderReads) remember(k olderKey, e *Entry) {
-	if len(o.known) >= maxOlder {
-		for k, p := range o.known {
-			if p.Value() == nil {
-				delete(o.known, k)
+		for j := range i + 1 {
+			share := (excess + int64(i-j)) / int64(i-j+1)
+			if above := min(share, sizes[j].bytes-level); above > 0 {
+				freed := sizes[j].store.dropOldest(above, now)
+				excess -= freed
+				sizes[j].bytes -= freed
 			}
 		}
 	}
-	if len(o.known) < maxOlder {
-		o.known[k] = weak.Make(e)
+}
+
+// logSize is the memory that a log keeps alive, in bytes.
+type logSize struct {
+	store             *Store
+	bytes, largeBytes int64
+}
+
+func (s *Store) logSize() logSize {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return logSize{s, s.log.Bytes, s.log.LargeBytes}
+}
+
+// dropOldest drops the oldest records that together hold at least the given number of bytes. It
+// returns how many bytes it freed.
+func (s *Store) dropOldest(bytes, now int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.log.Bytes
+	n, remaining := 0, before
+	for n < s.log.Len() && before-remaining < bytes {
+		remaining -= s.log.Record(s.log.First + uint64(n)).Size()
+		n++
 	}
+	s.dropRecords(n)
+	if now-s.log.FloorAt < int64(s.cache.cfg.LogAge) {
+		s.metrics.forgottenEarly.Add(uint64(n))
+	}
+	s.log.Shrink()
+	return before - s.log.Bytes
+}
+
+// dropLargeValues drops large values, the oldest first, until the given number of bytes is free or
+// none are left. It returns how many bytes it freed.
+func (s *Store) dropLargeValues(bytes int64) (freed int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.log.Bytes
+	s.log.NextToReduce = max(s.log.NextToReduce, s.log.First)
+	for s.log.NextToReduce < s.log.Next && before-s.log.Bytes < bytes {
+		seq := s.log.NextToReduce
+		s.log.NextToReduce++
+		r := s.log.Record(seq)
+		if r.LargeBytes() == 0 {
+			continue
+		}
+		s.chargeImages(r)
+		s.replaceVersion(seq, r.Prev.WithoutValue())
+		s.metrics.reduced.Add(1)
+	}
+	freed = before - s.log.Bytes
+	s.cache.history.Add(-freed)
+	s.scheduleLostCheck()
+	return freed
+}
+
+// replaceVersion replaces the version before a record's change by a reduced one, in that record and
+// in the record that created the version. The caller holds mu.
+func (s *Store) replaceVersion(seq uint64, reduced *objects.Entry) {
+	r := s.log.Record(seq)
+	if created, ok := s.log.CreatorOf(r.Prev); ok {
+		creator := s.log.Record(created)
+		s.log.Replace(created, creator.WithVersions(reduced, creator.Prev))
+		creator.RetireTombstones()
+	}
+	s.log.Replace(seq, r.WithVersions(r.Entry, reduced))
+	s.cache.releaseEntry(r.Prev)
+	r.RetireTombstones()
+}
+
+// readOlder reads a value that the history has dropped from the store. If the store has compacted
+// it, the error is *storage.CompactedError.
+func (c *Cache) readOlder(e *objects.Entry) (value []byte, err error) {
+	ctx, cancel := context.WithTimeout(c.life, olderTimeout)
+	defer cancel()
+	kv, _, err := c.cfg.Older.Get(ctx, e.Key(), e.Revision)
+	switch {
+	case err == nil && kv.ModRevision == e.Revision && kv.CreateRevision == e.CreateRevision:
+		return kv.Value, nil
+	case err == nil || errors.Is(err, storage.ErrNotFound) ||
+		errors.As(err, new(*storage.UnreadableError)): // not the history that was reported
+		return nil, &storage.CompactedError{}
+	}
+	return nil, err
+}
+
+// older returns an entry with its value, which the history has dropped. If the store has compacted
+// it, the error is *storage.CompactedError.
+func (c *Cache) older(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
+	if c.cfg.Older == nil {
+		return nil, &storage.CompactedError{}
+	}
+	return c.olderReads.Get(ctx, e)
 }

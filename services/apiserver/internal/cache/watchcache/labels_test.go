@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 )
 
 // labelledPod returns an object with two labels. A tenth of the objects share the first one, a
@@ -21,9 +21,9 @@ func labelledPod(i, version int) string {
 func podKey(i int) string { return fmt.Sprintf("%sns-%d/%05d", pods, i%3, i) }
 
 // labelledRig returns a rig with the given number of labelled pods.
-func labelledRig(t testing.TB, objects int) *rig {
+func labelledRig(t testing.TB, total int) *rig {
 	store := newMemStore()
-	for i := range objects {
+	for i := range total {
 		store.put(podKey(i), labelledPod(i, 0))
 	}
 	r := newRig(t, store, nil)
@@ -37,31 +37,31 @@ func (r *rig) fetched() float64 {
 }
 
 // list runs a list and returns how many objects it examined and returned.
-func (r *rig) list(sel watchcache.Selection) (examined, listed int) {
+func (r *rig) list(sel objects.Selection) (examined, listed int) {
 	before := r.fetched()
 	n := 0
-	r.pods.Snapshot().Select(sel, "", func(*watchcache.Entry) bool { n++; return true })
+	r.pods.Snapshot().Select(sel, "", func(*objects.Entry) bool { n++; return true })
 	return int(r.fetched() - before), n
 }
 
 // TestRepeatedLabelListsUseIndex checks that repeated lists by a label examine only the objects
 // with that label.
 func TestRepeatedLabelListsUseIndex(t *testing.T) {
-	const objects = 3000
-	r := labelledRig(t, objects)
+	const total = 3000
+	r := labelledRig(t, total)
 	app := selection(t, "", "app=3", "")
 	times := 0
 	for examined, listed := r.list(app); examined != listed; examined, listed = r.list(app) {
 		times++
-		if examined != objects || listed != objects/10 || times > 20 {
-			t.Fatalf("list %d examined %d of %d objects and returned %d", times, examined, objects, listed)
+		if examined != total || listed != total/10 || times > 20 {
+			t.Fatalf("list %d examined %d of %d objects and returned %d", times, examined, total, listed)
 		}
 	}
 	if times < 5 {
 		t.Errorf("index built after %d lists, want at least 5", times)
 	}
 	for name, c := range map[string]struct {
-		sel              watchcache.Selection
+		sel              objects.Selection
 		examined, listed int
 	}{
 		"the label":                          {app, 300, 300},
@@ -69,14 +69,14 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 		"two labels":                         {selection(t, "", "third=1,app=3", ""), 300, 100},
 		"two labels that exclude each other": {selection(t, "", "third=none,app=3", ""), 300, 0},
 		"a value that no object has":         {selection(t, "", "app=none", ""), 0, 0},
-		"several values":                     {selection(t, "", "app in (3,4)", ""), objects, 600},
-		"not the value":                      {selection(t, "", "app!=3", ""), objects, 2700},
-		"another label":                      {selection(t, "", "third=1", ""), objects, 1000},
+		"several values":                     {selection(t, "", "app in (3,4)", ""), total, 600},
+		"not the value":                      {selection(t, "", "app!=3", ""), total, 2700},
+		"another label":                      {selection(t, "", "third=1", ""), total, 1000},
 	} {
 		if examined, listed := r.list(c.sel); examined != c.examined || listed != c.listed {
 			t.Errorf("%s: examined %d for %d, want %d for %d", name, examined, listed, c.examined, c.listed)
 		}
-		if got := r.pods.Snapshot().Walked(c.sel, objects); got != c.examined {
+		if got := r.pods.Snapshot().Walked(c.sel, total); got != c.examined {
 			t.Errorf("%s: Walked returned %d, want %d", name, got, c.examined)
 		}
 	}
@@ -85,8 +85,8 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 // TestUnusedLabelIndexIsDropped checks that an index in use is kept.
 func TestUnusedLabelIndexIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const objects = 3000
-		r := labelledRig(t, objects)
+		const total = 3000
+		r := labelledRig(t, total)
 		app := selection(t, "", "app=3", "")
 		third := selection(t, "", "third=1", "")
 		for range 20 {
@@ -99,7 +99,7 @@ func TestUnusedLabelIndexIsDropped(t *testing.T) {
 				t.Fatalf("index in use was dropped: examined %d for %d", examined, listed)
 			}
 		}
-		if examined, _ := r.list(third); examined != objects {
+		if examined, _ := r.list(third); examined != total {
 			t.Errorf("examined %d, want all: unused index was kept", examined)
 		}
 	})
@@ -108,16 +108,16 @@ func TestUnusedLabelIndexIsDropped(t *testing.T) {
 // TestLabelIndexIsCorrectUnderWrites checks an index that is built while objects and their labels
 // change.
 func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
-	const objects, writes = 2000, 2000
-	r := labelledRig(t, objects)
+	const total, writes = 2000, 2000
+	r := labelledRig(t, total)
 	var all sync.WaitGroup
 	all.Go(func() {
 		random := rand.New(rand.NewPCG(1, 1))
 		for n := range writes {
-			if i := random.IntN(objects); random.IntN(5) == 0 {
+			if i := random.IntN(total); random.IntN(5) == 0 {
 				r.store.del(podKey(i))
 			} else {
-				r.store.put(podKey(i), labelledPod(random.IntN(objects), n))
+				r.store.put(podKey(i), labelledPod(random.IntN(total), n))
 			}
 		}
 	})
@@ -128,7 +128,7 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 				sn := r.pods.Snapshot()
 				got := cacheList(sn, sel, "")
 				want := []string{}
-				sn.Ascend(pods, "", func(e *watchcache.Entry) bool {
+				sn.Ascend(pods, "", func(e *objects.Entry) bool {
 					if sel.Matches(e) {
 						want = append(want, fmt.Sprintf("%s@%d/%d %s", e.Key(), e.Revision, e.CreateRevision, e.Stored()))
 					}
@@ -165,9 +165,9 @@ func TestLabelIndexIsCorrectUnderWrites(t *testing.T) {
 // TestFrequentLabelIsIndexedDespiteOthers checks that a frequently listed label is indexed
 // although lists of other labels save less or are never repeated.
 func TestFrequentLabelIsIndexedDespiteOthers(t *testing.T) {
-	const objects = 3000
+	const total = 3000
 	store := newMemStore()
-	for i := range objects {
+	for i := range total {
 		store.put(podKey(i), labelledPod(i, 0))
 	}
 	for name, disturb := range map[string]func(r *rig, i int){
@@ -195,13 +195,13 @@ func TestFrequentLabelIsIndexedDespiteOthers(t *testing.T) {
 			for i := range 100 {
 				disturb(r, i)
 				if name == "an older state" {
-					old.Select(app, "", func(*watchcache.Entry) bool { return true })
+					old.Select(app, "", func(*objects.Entry) bool { return true })
 					continue
 				}
 				r.list(app)
 			}
-			if examined, _ := r.list(app); examined != objects/10 {
-				t.Errorf("examined %d objects, want %d", examined, objects/10)
+			if examined, _ := r.list(app); examined != total/10 {
+				t.Errorf("examined %d objects, want %d", examined, total/10)
 			}
 		})
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"binnacle/services/apiserver/internal/cache/objects"
+	"binnacle/services/apiserver/internal/cache/watchgroup"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -15,13 +17,13 @@ type loading struct {
 	cache     *Cache
 	era       uint64
 	newest    storage.Mark
-	images    map[*Store]*image
+	images    map[*Store]*objects.Image
 	unclaimed []storage.KeyValue
 }
 
 // load reads everything and replaces the contents of the cache by it.
 func (c *Cache) load(ctx context.Context) error {
-	state := &loading{cache: c, era: c.Era(), images: map[*Store]*image{}}
+	state := &loading{cache: c, era: c.Era(), images: map[*Store]*objects.Image{}}
 	position, err := c.cfg.Source.Load(ctx, state.page)
 	if err != nil {
 		return fmt.Errorf("load watch cache: %w", err)
@@ -52,17 +54,17 @@ func (l *loading) page(items []storage.KeyValue) error {
 		}
 		e, ok := s.Get(kv.Key)
 		previous := e
-		readable := ok && e.damage == nil && kv.Unreadable() == nil
-		unchanged := readable && e.Revision == kv.ModRevision && e.hasStored(kv.Value)
+		readable := ok && !e.Damaged() && kv.Unreadable() == nil
+		unchanged := readable && e.Revision == kv.ModRevision && e.HasStored(kv.Value)
 		switch {
-		case unchanged && e.retired():
+		case unchanged && e.Retired():
 			kv.Value = e.Stored()
 			e = c.makeEntry(s, kv)
 		case !unchanged:
 			e = c.takeDecoded(decoded, i, s, kv)
 		}
-		if e.damage != nil {
-			e.damage.lastReadable = previous.LastReadable()
+		if e.Damaged() {
+			e.RecordReadable(previous.LastReadable(), e.NeverReadable())
 		}
 		l.add(s, e)
 	}
@@ -70,15 +72,15 @@ func (l *loading) page(items []storage.KeyValue) error {
 }
 
 // add adds an entry to the new image of a store.
-func (l *loading) add(s *Store, e *Entry) {
+func (l *loading) add(s *Store, e *objects.Entry) {
 	im := l.images[s]
 	if im == nil {
-		im = newImage(s.resource.Index, l.era)
+		im = s.cache.newImage(&s.resource, l.era)
 		l.images[s] = im
 	}
-	im.load(e)
-	if im.stored > s.values.Load() { // otherwise more values are still to come
-		s.values.Store(im.stored)
+	im.Load(e)
+	if im.Stored > s.values.Load() { // otherwise more values are still to come
+		s.values.Store(im.Stored)
 	}
 	s.pendingBytes.Store(0)
 }
@@ -102,17 +104,17 @@ func (l *loading) commit(position storage.Position) {
 	for s := range c.routes.Load().all() {
 		im := l.images[s]
 		if im == nil {
-			im = newImage(s.resource.Index, l.era)
+			im = s.cache.newImage(&s.resource, l.era)
 		}
-		im.last = revision
-		im.loads = c.loads
-		s.metrics.stored.add(im.entries.Len(), im.entries.Len())
+		im.Last = revision
+		im.Loads = c.loads
+		s.metrics.stored.add(im.Len(), im.Len())
 		fired = s.reset(im, revision, fired)
 	}
 	c.position.set(position, l.era)
 	c.revision.Store(revision)
 	c.revisionWaits.advance(revision)
-	releaseAll(fired)
+	watchgroup.ReleaseAll(fired)
 	if c.reloading {
 		c.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
 	}
@@ -140,9 +142,9 @@ func (l *loading) assignValues() {
 		if r.withName(s.resource.Name) == s {
 			continue
 		}
-		im.entries.Scan(func(e *Entry) bool {
+		im.Scan(func(e *objects.Entry) bool {
 			if current := r.ofKey(c.cfg.Root, e.Key()); current != nil {
-				l.add(current, c.makeEntry(current, e.keyValue()))
+				l.add(current, c.makeEntry(current, e.KeyValue()))
 			} else {
 				c.keepUnclaimed(e)
 			}
@@ -192,10 +194,10 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 // define adds, replaces or removes the resource that an entry defines, as of a revision. Keys that
 // follow belong to the resource, and its history begins at the revision. The entry is nil if it was
 // deleted. The caller holds mu and releases all watchers that were woken.
-func (c *Cache) define(definer *ResourceConfig, key string, e *Entry, revision int64, fired []*wake) []*wake {
+func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, revision int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
 	var r ResourceConfig
 	defines := false
-	if e != nil && e.damage != nil {
+	if e != nil && e.Damaged() {
 		return fired // an unreadable definition leaves the resource as it is
 	}
 	if e != nil {
@@ -231,13 +233,13 @@ func (c *Cache) define(definer *ResourceConfig, key string, e *Entry, revision i
 }
 
 // redefine aligns the defined resources with a loaded state. The caller holds mu.
-func (l *loading) redefine(revision int64, fired []*wake) []*wake {
+func (l *loading) redefine(revision int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
 	c := l.cache
-	definers := map[*Entry]*ResourceConfig{}
+	definers := map[*objects.Entry]*ResourceConfig{}
 	defined := map[string]bool{}
 	for s, im := range l.images {
 		if s.resource.Defines != nil {
-			im.entries.Scan(func(e *Entry) bool {
+			im.Scan(func(e *objects.Entry) bool {
 				definers[e], defined[e.Key()] = &s.resource, true
 				return true
 			})
@@ -271,21 +273,21 @@ func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 	}
 	s.abandoned = c.reloading
 	s.era.Store(c.Era())
-	s.live.last = revision
-	s.log.restart(revision, c.now())
+	s.live.Last = revision
+	s.log.Restart(revision, c.now())
 	var claimed []string
 	c.unclaimed.Ascend(r.Prefix, func(key string, kv storage.KeyValue) bool {
 		if !strings.HasPrefix(key, r.Prefix) {
 			return false
 		}
-		s.live.load(c.makeEntry(s, kv))
+		s.live.Load(c.makeEntry(s, kv))
 		claimed = append(claimed, key)
 		return true
 	})
 	for _, key := range claimed {
 		c.unclaimed.Delete(key)
 	}
-	s.values.Store(s.live.stored)
+	s.values.Store(s.live.Stored)
 	s.pendingBytes.Store(0)
 	c.routes.Store(old.adding(s))
 	return s, nil
@@ -293,7 +295,7 @@ func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 
 // drop removes a resource after applying its pending changes. Its watchers end with ErrStopped. The
 // caller holds mu.
-func (c *Cache) drop(s *Store, fired []*wake) []*wake {
+func (c *Cache) drop(s *Store, fired []*watchgroup.Wake) []*watchgroup.Wake {
 	if i := slices.Index(c.changedStores, s); i >= 0 {
 		c.changedStores = slices.Delete(c.changedStores, i, i+1)
 		fired = s.apply(c.now(), fired)
@@ -304,8 +306,8 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 	c.metrics.forget(s)
 	s.mu.RLock() // for entries that rebind replaces by equal ones
 	defer s.mu.RUnlock()
-	s.live.entries.Scan(func(e *Entry) bool {
-		e.retire()
+	s.live.Scan(func(e *objects.Entry) bool {
+		e.Retire()
 		c.keepUnclaimed(e)
 		return true
 	})
@@ -313,7 +315,7 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 }
 
 // keepUnclaimed keeps the value of an entry whose resource left the cache. The caller holds mu.
-func (c *Cache) keepUnclaimed(e *Entry) { c.unclaimed.Set(e.Key(), e.keyValue()) }
+func (c *Cache) keepUnclaimed(e *objects.Entry) { c.unclaimed.Set(e.Key(), e.KeyValue()) }
 
 // withoutSealDetails returns the form in which a value of no resource is kept. Of its seal it keeps
 // only that the value is encrypted, or unreadable.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/cache/objects"
 )
 
 // storeMetrics holds the counters of a store. They are read when metrics are scraped, so a change
@@ -49,7 +51,7 @@ func (m *metrics) ofStore(r *ResourceConfig) *storeMetrics {
 func (m *metrics) forget(s *Store) { m.wait.DeleteLabelValues(s.resource.Name) }
 
 func (m *storeMetrics) list(index, fetched, returned int) {
-	by := &m.by[index-noIndex]
+	by := &m.by[index-objects.NoIndex]
 	by.lists.Add(1)
 	by.fetched.Add(uint64(fetched))
 	m.returned.Add(uint64(returned))
@@ -178,9 +180,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(ch, m.evicted, evicted)
 	gauge(ch, m.logBytes, float64(m.cache.history.Used()))
 	counter(ch, m.replaced, m.replacements.Load())
-	counter(ch, m.older, m.cache.olderReads.made.Load())
+	counter(ch, m.older, m.cache.olderReads.Count())
 	gauge(ch, m.images, float64(m.cache.images.Used()))
-	gauge(ch, m.pinned, float64(m.cache.pinned.bytes()))
+	gauge(ch, m.pinned, float64(m.cache.pinned.Bytes()))
 }
 
 // collectStore emits the metrics of one resource.
@@ -211,13 +213,14 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	counter(ch, m.storedEvaluated, sm.stored.evaluated.Load(), name)
 	counter(ch, m.storedReturned, sm.stored.returned.Load(), name)
 	s.mu.RLock()
-	objects := s.live.entries.Len()
-	capacity, grown, shrunk := len(s.log.ring), s.log.grown, s.log.shrunk
-	watchers, groups, damaged := s.groups.watchers, len(s.groups.scoped), s.live.damagedCount()
-	stored, kept := s.live.stored, s.live.memory
-	depth := min(time.Duration(s.cache.now()-s.log.floorAt), s.cache.cfg.LogAge)
+	count := s.live.Len()
+	capacity, grown, shrunk := s.log.Capacity(), s.log.Grown, s.log.Shrunk
+	groups, watchers := s.groups.Stats()
+	damaged := s.live.DamagedCount()
+	stored, kept := s.live.Stored, s.live.Memory
+	depth := min(time.Duration(s.cache.now()-s.log.FloorAt), s.cache.cfg.LogAge)
 	s.mu.RUnlock()
-	gauge(ch, m.objects, float64(objects), name)
+	gauge(ch, m.objects, float64(count), name)
 	gauge(ch, m.historySeconds, depth.Seconds(), name)
 	counter(ch, m.forgottenEarly, sm.forgottenEarly.Load(), name)
 	counter(ch, m.reduced, sm.reduced.Load(), name)

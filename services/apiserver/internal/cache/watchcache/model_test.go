@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"pgregory.net/rapid"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -27,7 +28,7 @@ func (m *memStore) snapshot() (history []storage.Event, revision int64) {
 }
 
 // isSelected reports whether a value is selected, without an index.
-func isSelected(s watchcache.Selection, key string, value []byte) bool {
+func isSelected(s objects.Selection, key string, value []byte) bool {
 	e, err := attributesBelow(pods)(key, value)
 	if err != nil {
 		panic(err)
@@ -47,7 +48,7 @@ type fieldSet map[string]string
 func (f fieldSet) Has(k string) bool   { _, ok := f[k]; return ok }
 func (f fieldSet) Get(k string) string { return f[k] }
 
-func modelList(m *memStore, rev int64, s watchcache.Selection, from string) []string {
+func modelList(m *memStore, rev int64, s objects.Selection, from string) []string {
 	m.mu.Lock()
 	state := m.at(rev)
 	m.mu.Unlock()
@@ -60,9 +61,9 @@ func modelList(m *memStore, rev int64, s watchcache.Selection, from string) []st
 	return out
 }
 
-func cacheList(sn watchcache.Snapshot, s watchcache.Selection, from string) []string {
+func cacheList(sn watchcache.Snapshot, s objects.Selection, from string) []string {
 	out := []string{}
-	sn.Select(s, from, func(e *watchcache.Entry) bool {
+	sn.Select(s, from, func(e *objects.Entry) bool {
 		out = append(out, fmt.Sprintf("%s@%d/%d %s", e.Key(), e.Revision, e.CreateRevision, e.Stored()))
 		return true
 	})
@@ -70,7 +71,7 @@ func cacheList(sn watchcache.Snapshot, s watchcache.Selection, from string) []st
 }
 
 // modelEvents returns the events that a watcher must receive in (after, upTo].
-func modelEvents(m *memStore, after, upTo int64, s watchcache.Selection) []string {
+func modelEvents(m *memStore, after, upTo int64, s objects.Selection) []string {
 	history, _ := m.snapshot()
 	last := map[string][]byte{}
 	out := []string{}
@@ -119,7 +120,7 @@ func genKey(t *rapid.T) string {
 	return fmt.Sprintf("%s%s/%d", pods, ns, rapid.IntRange(0, 5).Draw(t, "name"))
 }
 
-func genSelection(t *rapid.T) watchcache.Selection {
+func genSelection(t *rapid.T) objects.Selection {
 	s := selection(t,
 		rapid.SampledFrom([]string{"", "a", "ab", "none"}).Draw(t, "namespace"),
 		rapid.SampledFrom([]string{
@@ -140,7 +141,7 @@ func genSelection(t *rapid.T) watchcache.Selection {
 
 type modelWatcher struct {
 	*watchcache.Watcher
-	sel   watchcache.Selection
+	sel   objects.Selection
 	after int64
 	got   []string
 	size  int
@@ -220,7 +221,7 @@ func (m *machine) compare(t *rapid.T, sn watchcache.Snapshot) {
 	}
 	prefix := pods + rapid.SampledFrom([]string{"", "a/", "ab/", "none/"}).Draw(t, "prefix")
 	n := 0
-	sn.Ascend(prefix, from, func(*watchcache.Entry) bool { n++; return true })
+	sn.Ascend(prefix, from, func(*objects.Entry) bool { n++; return true })
 	if got := sn.Count(prefix, from); got != n {
 		t.Fatalf("count of %s from %s: got %d, want %d", prefix, from, got, n)
 	}

@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
 // TestLongReadsPause checks that lists of many objects and the construction of old snapshots call
 // Pause regularly, whether or not they select anything, and stop when it returns false.
 func TestLongReadsPause(t *testing.T) {
-	const objects, changes = 3000, 3000
+	const total, changes = 3000, 3000
 	store := newMemStore()
-	for i := range objects {
+	for i := range total {
 		store.put(fmt.Sprintf("/registry/pods/a/%04d", i), podOnNode(""))
 	}
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 2 * changes })
@@ -30,10 +31,10 @@ func TestLongReadsPause(t *testing.T) {
 		}
 	}
 	none := selection(t, "a", "num>5", "")
-	all := watchcache.Selection{Namespace: "a"}
-	selected := func(sel watchcache.Selection, maximum int) (n int) {
+	all := objects.Selection{Namespace: "a"}
+	selected := func(sel objects.Selection, maximum int) (n int) {
 		sel.Pause = until(maximum)
-		r.pods.Snapshot().Select(sel, "", func(*watchcache.Entry) bool {
+		r.pods.Snapshot().Select(sel, "", func(*objects.Entry) bool {
 			n++
 			return true
 		})
@@ -42,8 +43,8 @@ func TestLongReadsPause(t *testing.T) {
 	if n := selected(none, 9); n != 0 || pauses != 2 {
 		t.Errorf("selection without matches: got %d objects, %d pauses, want 0, 2", n, pauses)
 	}
-	if n := selected(all, 9); n != objects || pauses != 2 {
-		t.Errorf("selection of all: got %d objects, %d pauses, want %d, 2", n, pauses, objects)
+	if n := selected(all, 9); n != total || pauses != 2 {
+		t.Errorf("selection of all: got %d objects, %d pauses, want %d, 2", n, pauses, total)
 	}
 	if n := selected(all, 0); n != 1023 || pauses != 1 {
 		t.Errorf("stopped selection: got %d objects, %d pauses, want 1023, 1", n, pauses)
@@ -53,7 +54,7 @@ func TestLongReadsPause(t *testing.T) {
 		t.Errorf("stopped SnapshotAt: got %t, %d pauses, want false, 1", ok, pauses)
 	}
 	snap, ok := r.pods.SnapshotAt(before, until(9))
-	if !ok || pauses != 2 || snap.Len() != objects {
+	if !ok || pauses != 2 || snap.Len() != total {
 		t.Errorf("SnapshotAt: got %t, %d pauses, want true, 2", ok, pauses)
 	} else if e, _ := snap.Get("/registry/pods/a/0000"); string(e.Stored()) != podOnNode("") {
 		t.Errorf("old snapshot has %s", e.Stored())
@@ -142,7 +143,7 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 		<-cut
 		stalled.Close()
 	}
-	sel := watchcache.Selection{Namespace: "a", Pause: func() bool {
+	sel := objects.Selection{Namespace: "a", Pause: func() bool {
 		forget()
 		forget() // after the first call all stalled watchers have been cut
 		return true

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -144,7 +145,7 @@ func TestStalledWatcherIsCut(t *testing.T) {
 	}{
 		{"initial state", watchcache.WatchOptions{Initial: watchcache.InitialState}, 1},
 		{"initial state of a namespace",
-			watchcache.WatchOptions{Selection: watchcache.Selection{Namespace: "a"}, Initial: watchcache.InitialState},
+			watchcache.WatchOptions{Selection: objects.Selection{Namespace: "a"}, Initial: watchcache.InitialState},
 			1},
 		{"behind", watchcache.WatchOptions{After: 1}, 1},
 		{"active", watchcache.WatchOptions{After: 21}, 0},
@@ -241,7 +242,7 @@ func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 func TestOtherWatchersAreNotCut(t *testing.T) {
 	r := newLargeRig(t, 20)
 	var lost atomic.Int32
-	opts := watchcache.WatchOptions{Selection: watchcache.Selection{Namespace: "b"}, After: 21, Lost: func() { lost.Add(1) }}
+	opts := watchcache.WatchOptions{Selection: objects.Selection{Namespace: "b"}, After: 21, Lost: func() { lost.Add(1) }}
 	other := r.watch(opts)
 	opts.Selection.Namespace = ""
 	closed := r.watch(opts)

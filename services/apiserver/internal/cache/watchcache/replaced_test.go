@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -106,7 +107,7 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 					t.Fatal("no older snapshot before the restoration")
 				}
 				ghost, _ := r.pods.Get("/registry/pods/a/ghost")
-				if _, err := ghost.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("x"), nil }); err != nil {
+				if _, err := ghost.Encoding(1, func(*objects.Entry) ([]byte, error) { return []byte("x"), nil }); err != nil {
 					t.Fatal(err)
 				}
 				was := r.pods.Snapshot()
@@ -126,8 +127,8 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 				if sn.Revision() != rev || rev != r.store.now() {
 					t.Errorf("snapshot at %d, cache at %d, store at %d, want equal revisions", sn.Revision(), rev, r.store.now())
 				}
-				if got, want := cacheList(sn, watchcache.Selection{}, ""), modelList(r.store, rev,
-					watchcache.Selection{}, ""); !slices.Equal(got, want) {
+				if got, want := cacheList(sn, objects.Selection{}, ""), modelList(r.store, rev,
+					objects.Selection{}, ""); !slices.Equal(got, want) {
 					t.Errorf("got\n%q, want\n%q", got, want)
 				}
 				if !r.cache.Ready() || r.cache.Era() != era+1 || sn.Version() == was.Version() {
@@ -268,7 +269,7 @@ func (s *heldLoad) Load(ctx context.Context, page func([]storage.KeyValue) error
 func TestWatchResumesWithinRevision(t *testing.T) {
 	const n = 200 // more than a watcher reads at once
 	key := func(i int) string { return fmt.Sprintf("/registry/pods/ns%d/p%03d", i%2, i) }
-	for _, sel := range []watchcache.Selection{{}, selection(t, "ns1", "", ""), selection(t, "", "app=yes", "")} {
+	for _, sel := range []objects.Selection{{}, selection(t, "ns1", "", ""), selection(t, "", "app=yes", "")} {
 		r := newRig(t, newMemStore(), nil)
 		var deletions []op
 		for i := range n {

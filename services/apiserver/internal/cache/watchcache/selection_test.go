@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 )
 
 // FuzzSelect checks that a list returns exactly the objects that the selectors match.
@@ -36,7 +36,7 @@ func FuzzSelect(f *testing.F) {
 		f.Add(s[0], s[1])
 	}
 	f.Fuzz(func(t *testing.T, labelText, fieldText string) {
-		var sel watchcache.Selection
+		var sel objects.Selection
 		var err error
 		if sel.Labels, err = labels.Parse(labelText); err != nil {
 			t.Skip()
@@ -47,8 +47,8 @@ func FuzzSelect(f *testing.F) {
 		sn := r.pods.Snapshot()
 		got := []string{}
 		want := []string{}
-		sn.Select(sel, "", func(e *watchcache.Entry) bool { got = append(got, e.Key()); return true })
-		sn.Ascend("", "", func(e *watchcache.Entry) bool {
+		sn.Select(sel, "", func(e *objects.Entry) bool { got = append(got, e.Key()); return true })
+		sn.Ascend("", "", func(e *objects.Entry) bool {
 			all := map[string]string{"metadata.name": e.Name(), "metadata.namespace": e.Namespace()}
 			for k, v := range e.Fields().All() {
 				all[k] = v

@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/valuedict"
+	"binnacle/services/apiserver/internal/cache/watchgroup"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -49,10 +51,10 @@ type Store struct {
 	// pending holds the changes of the current batch, under Cache.mu.
 	pending []change
 
-	mu     sync.RWMutex // after Cache.mu; before group.mu and ring.mu
-	live   *image       // changed in place; copied for readers
-	log    eventLog
-	groups groups
+	mu     sync.RWMutex   // after Cache.mu; before group.mu and ring.mu
+	live   *objects.Image // changed in place; copied for readers
+	log    objects.Log
+	groups watchgroup.Groups
 	// watchers holds all open watchers.
 	watchers map[*Watcher]struct{}
 	ended    error // why watchers end; nil while the store is alive
@@ -65,28 +67,32 @@ type Store struct {
 	abandoned    bool
 	era          atomic.Uint64
 	cachedImages []*cachedImage
-	dictionaries valuedict.Pool
+	packer       *objects.Packer
 	// values is the size in bytes of all values of the resource, and pendingBytes the size that may
 	// be added.
 	values, pendingBytes atomic.Int64
-	packedEncoding       atomic.Pointer[valueEncoding] // with the most recently used dictionary
-	labelMisses          labelMisses
+	labelMisses          objects.LabelMisses
 	// lostCheckDue means that the log dropped records since the last check for lost watchers.
 	lostCheckDue atomic.Bool
 
 	// published is a copy of live that readers share until the next change.
-	published atomic.Pointer[image]
+	published atomic.Pointer[objects.Image]
 }
 
 // change is an event of a store with its decoded entry.
 type change struct {
 	key      string
 	revision int64
-	entry    *Entry // nil for a deletion
+	entry    *objects.Entry // nil for a deletion
 }
 
 func newStore(c *Cache, r ResourceConfig) *Store {
-	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: newImage(r.Index, c.Era())}
+	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: c.newImage(&r, c.Era()), packer: objects.NewPacker(c.ring)}
+}
+
+// newImage returns an empty image of a resource in an era.
+func (c *Cache) newImage(r *ResourceConfig, era uint64) *objects.Image {
+	return objects.NewImage(objects.ImageOptions{Prefix: r.Prefix, Index: r.Index, Era: era, Now: c.now})
 }
 
 // Era returns the era of the cache.
@@ -112,20 +118,22 @@ func (s *Store) Prefix() string { return s.resource.Prefix }
 func (s *Store) Variant() string { return s.resource.Variant }
 
 // Defines reads from an entry the resource that it defines.
-func (s *Store) Defines(e *Entry) (ResourceConfig, bool) { return s.resource.Defines(e.Outline()) }
+func (s *Store) Defines(e *objects.Entry) (ResourceConfig, bool) {
+	return s.resource.Defines(e.Outline())
+}
 
 // Get returns the newest entry of a key.
-func (s *Store) Get(key string) (*Entry, bool) {
+func (s *Store) Get(key string) (*objects.Entry, bool) {
 	s = s.latest()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.live.get(key)
+	return s.live.Get(key)
 }
 
 // Entry returns an entry of a value that was read from the store directly. It is not part of the
 // cache, and its encodings are not kept.
-func (s *Store) Entry(kv storage.KeyValue) *Entry {
-	return newEntry(&s.resource, nil, kv, s.resource.outlineOf(kv.Value))
+func (s *Store) Entry(kv storage.KeyValue) *objects.Entry {
+	return objects.NewEntry(kv, s.resource.Prefix, s.resource.outlineOf(kv.Value), s.resource.Attributes, nil)
 }
 
 // Snapshot returns the newest state.
@@ -142,24 +150,16 @@ func (s *Store) Snapshot() Snapshot {
 			s.mu.Unlock()
 		}
 		if s.era.Load() == era { // otherwise the revision may belong to another history
-			return Snapshot{store: s, image: im, revision: max(revision, im.last)}
+			return Snapshot{store: s, image: im, revision: max(revision, im.Last)}
 		}
 	}
 }
 
-// registerWatcher registers a watcher. The caller holds mu.
-func (s *Store) registerWatcher(w *Watcher) {
-	if s.watchers == nil {
-		s.watchers = map[*Watcher]struct{}{}
-	}
-	s.watchers[w] = struct{}{}
-}
-
 // publish returns the image that readers share. The caller holds mu.
-func (s *Store) publish() *image {
+func (s *Store) publish() *objects.Image {
 	im := s.published.Load()
 	if im == nil {
-		im = s.live.copy()
+		im = s.live.Copy()
 		s.published.Store(im)
 	}
 	return im
@@ -167,32 +167,32 @@ func (s *Store) publish() *image {
 
 // apply makes the pending changes visible and returns the wake-ups that are due. The caller holds
 // Cache.mu.
-func (s *Store) apply(now int64, fired []*wake) []*wake {
+func (s *Store) apply(now int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.published.Store(nil)
 	for _, ch := range s.pending {
-		old, _ := s.live.get(ch.key)
+		old, _ := s.live.Get(ch.key)
 		if old == nil && ch.entry == nil {
 			continue // deleted before the cache saw it
 		}
 		if old != nil && ch.entry != nil {
-			ch.entry.shareText(&old.compact)
+			ch.entry.ShareText(old)
 		}
 		if ch.entry != nil {
-			ch.entry.recordPrevious(old)
+			ch.entry.RecordPrevious(old)
 		}
-		s.live.replace(old, ch.entry)
-		s.live.last = ch.revision
-		r := &record{revision: ch.revision, appliedAt: now, entry: ch.entry, prev: old}
-		seq := s.log.next
+		s.live.Replace(old, ch.entry)
+		s.live.Last = ch.revision
+		r := &objects.Record{Revision: ch.revision, AppliedAt: now, Entry: ch.entry, Prev: old}
+		seq := s.log.Next
 		s.makeRoom(now)
-		s.log.append(r)
-		s.cache.history.Add(r.size())
+		s.log.Append(r)
+		s.cache.history.Add(r.Size())
 		s.dropColdEncodings()
-		fired = s.groups.collectWakes(r, seq, s.resource.Index, fired)
+		fired = s.groups.Collect(r, seq, s.resource.Index, fired)
 	}
-	s.values.Store(s.live.stored)
+	s.values.Store(s.live.Stored)
 	s.pendingBytes.Store(0)
 	s.metrics.received.Add(uint64(len(s.pending)))
 	clear(s.pending)
@@ -202,17 +202,17 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 
 // reset replaces all contents by a loaded state. Watchers lose the changes before revision. The
 // caller holds Cache.mu.
-func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
+func (s *Store) reset(im *objects.Image, revision int64, fired []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fired = s.groups.fireAll(s.log.next, fired)
-	s.dropRecords(s.log.len())
-	s.log.restart(revision, s.cache.now())
+	fired = s.groups.CollectAll(s.log.Next, fired)
+	s.dropRecords(s.log.Len())
+	s.log.Restart(revision, s.cache.now())
 	s.abandoned = false
 	s.scheduleLostCheck()
 	s.releaseRemoved(s.live, im)
 	s.live = im
-	s.values.Store(im.stored)
+	s.values.Store(im.Stored)
 	s.pendingBytes.Store(0)
 	s.published.Store(nil)
 	s.dropImages(func(*cachedImage) bool { return true })
@@ -221,14 +221,14 @@ func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 }
 
 // end ends all watchers and rejects new ones. The caller holds Cache.mu.
-func (s *Store) end(err error, fired []*wake) []*wake {
+func (s *Store) end(err error, fired []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
 		return fired
 	}
 	s.ended = err
-	return s.groups.fireAll(s.log.next, fired)
+	return s.groups.CollectAll(s.log.Next, fired)
 }
 
 // rebindBatch is how many entries are replaced under one lock.
@@ -241,15 +241,15 @@ const worthKeeping = 2
 // compactDictionaries releases unused memory of the dictionaries. It also empties the dictionary
 // that saves least, if it blocks a new one and is not worth keeping.
 func (s *Store) compactDictionaries() {
-	blocking := s.dictionaries.Compact(s.values.Load())
+	blocking := s.packer.Compact(s.values.Load())
 	if len(blocking) == 0 {
 		return
 	}
 	saved := map[*valuedict.Dictionary]int64{} // only dictionaries in use
 	im := s.Snapshot().image
-	im.entries.Scan(func(e *Entry) bool {
-		if dict := e.dict(); dict != nil && slices.Contains(blocking, dict) {
-			saved[dict] += int64(e.Size() - len(e.stored))
+	im.Scan(func(e *objects.Entry) bool {
+		if dict := e.Dictionary(); dict != nil && slices.Contains(blocking, dict) {
+			saved[dict] += int64(e.Size() - e.KeptSize())
 		}
 		return true
 	})
@@ -262,9 +262,9 @@ func (s *Store) compactDictionaries() {
 	if least == nil || saved[least] >= worthKeeping*least.Bytes() {
 		return
 	}
-	var bound []*Entry
-	im.entries.Scan(func(e *Entry) bool {
-		if e.dict() == least {
+	var bound []*objects.Entry
+	im.Scan(func(e *objects.Entry) bool {
+		if e.Dictionary() == least {
 			bound = append(bound, e)
 		}
 		return true
@@ -278,26 +278,22 @@ func (s *Store) compactDictionaries() {
 
 // rebind replaces entries by equal ones with another dictionary. Entries that the log refers to
 // stay until the log drops them.
-func (s *Store) rebind(entries []*Entry) {
+func (s *Store) rebind(entries []*objects.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.abandoned || s.ended != nil {
 		return
 	}
-	s.live.rebinds++
+	s.live.Rebinds++
 	for _, e := range entries {
-		if current, _ := s.live.get(e.Key()); current != e || s.log.reaches(e.Revision) {
+		if current, _ := s.live.Get(e.Key()); current != e || s.log.Reaches(e.Revision) {
 			continue
 		}
-		rebound := e.copyAt(e.Revision)
-		rebound.id = e.id
-		rebound.stored = asText(e.Stored())
-		rebound.encoding = s.cache.plainEncoding
-		rebound.positions.Store(e.positions.Load())
-		s.packValue(rebound, s.live.stored)
-		s.live.replace(e, rebound)
-		e.dropEncodings() // a running load may put it back
-		s.cache.pinned.add(e)
+		rebound := e.Verbatim(s.cache.plainEncoding)
+		s.packer.Pack(rebound, s.live.Stored)
+		s.live.Replace(e, rebound)
+		e.DropEncodings() // a running load may put it back
+		s.cache.pinned.Add(e)
 	}
 	s.published.Store(nil)
 }
@@ -314,9 +310,9 @@ const (
 func (s *Store) makeRoom(now int64) {
 	n := 0
 	if maximum := s.cache.cfg.LogEvents; maximum > 0 {
-		n = max(0, s.log.len()+1-maximum)
+		n = max(0, s.log.Len()+1-maximum)
 	}
-	for s.log.len()-n > minLogEvents && now-s.log.record(s.log.first+uint64(n)).appliedAt > int64(s.cache.cfg.LogAge) {
+	for s.log.Len()-n > minLogEvents && now-s.log.Record(s.log.First+uint64(n)).AppliedAt > int64(s.cache.cfg.LogAge) {
 		n++
 	}
 	s.dropRecords(n)
@@ -328,14 +324,14 @@ func (s *Store) dropRecords(n int) {
 	if n == 0 {
 		return
 	}
-	bytes := s.log.bytes
+	bytes := s.log.Bytes
 	for range n {
-		r := s.log.evict()
-		s.cache.releaseEntry(r.prev)
-		s.retireTombstones(r)
+		r := s.log.Evict()
+		s.cache.releaseEntry(r.Prev)
+		r.RetireTombstones()
 		s.chargeImages(r)
 	}
-	s.cache.history.Add(s.log.bytes - bytes)
+	s.cache.history.Add(s.log.Bytes - bytes)
 	s.scheduleLostCheck()
 }
 
@@ -348,9 +344,9 @@ func (s *Store) scheduleLostCheck() {
 
 // releaseRemoved releases the entries of an image that its replacement does not contain. The caller
 // holds mu.
-func (s *Store) releaseRemoved(before, after *image) {
-	before.entries.Scan(func(e *Entry) bool {
-		if remaining, _ := after.get(e.Key()); remaining != e {
+func (s *Store) releaseRemoved(before, after *objects.Image) {
+	before.Scan(func(e *objects.Entry) bool {
+		if remaining, _ := after.Get(e.Key()); remaining != e {
 			s.cache.releaseEntry(e)
 		}
 		return true
@@ -362,7 +358,7 @@ func (s *Store) cleanUp(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.makeRoom(now)
-	s.log.shrink()
+	s.log.Shrink()
 	s.dropImages(func(k *cachedImage) bool { return s.isStale(k, now) })
 	s.dropUnusedLabels(now)
 }
@@ -370,20 +366,25 @@ func (s *Store) cleanUp(now int64) {
 // dropColdEncodings drops the encodings of versions that were replaced a while
 // ago. The caller holds mu and has appended a record.
 func (s *Store) dropColdEncodings() {
-	if s.log.len() <= warmEvents {
+	if s.log.Len() <= warmEvents {
 		return
 	}
-	r := s.log.record(s.log.next - 1 - warmEvents)
-	r.prev.dropEncodings()
-	r.tombstone.Load().dropEncodings()
-	r.earlyTombstone.Load().dropEncodings()
+	s.log.Record(s.log.Next - 1 - warmEvents).DropEncodings()
 }
 
 // discardHistory drops the log of a store that is no longer used.
 func (s *Store) discardHistory() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropRecords(s.log.len())
-	s.log.shrink()
+	s.dropRecords(s.log.Len())
+	s.log.Shrink()
 	s.dropImages(func(*cachedImage) bool { return true })
+}
+
+// outlineOf returns the outline of a value.
+func (r *ResourceConfig) outlineOf(value []byte) []byte {
+	if r.Outline == nil {
+		return value
+	}
+	return r.Outline(value)
 }

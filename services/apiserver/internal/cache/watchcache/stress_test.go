@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -19,7 +20,7 @@ func TestConcurrentReadsWritesAndWatches(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/first", podOnNode("n0"))
 	r := newRig(t, store, nil)
-	selections := []watchcache.Selection{
+	selections := []objects.Selection{
 		{}, selection(t, "a", "", ""), selection(t, "", "", "spec.nodeName=n1"), selection(t, "", "app=yes", ""),
 		selection(t, "", "", "metadata.name=1"), selection(t, "", "", "spec.nodeName!=n1"),
 	}
@@ -75,7 +76,7 @@ func writeAtRandom(store *memStore, n int) {
 }
 
 // readAtRandom compares a snapshot with the model.
-func readAtRandom(r *rig, sel watchcache.Selection, older bool) error {
+func readAtRandom(r *rig, sel objects.Selection, older bool) error {
 	sn := r.pods.Snapshot()
 	if older {
 		var ok bool

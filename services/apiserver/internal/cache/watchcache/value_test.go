@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -42,7 +43,7 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 	}
 	r := newRig(t, store, nil)
 	from := r.sync()
-	check := func(when string, get func(key string) (*watchcache.Entry, bool)) {
+	check := func(when string, get func(key string) (*objects.Entry, bool)) {
 		t.Helper()
 		seed := maphash.MakeSeed()
 		for key, value := range values {

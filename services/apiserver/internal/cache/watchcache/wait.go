@@ -11,6 +11,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"binnacle/services/apiserver/internal/cache/objects"
+	"binnacle/services/apiserver/internal/cache/watchgroup"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -136,93 +138,36 @@ func (c *Cache) requestProgress(ctx context.Context) error {
 // newestTimeout bounds one read of the newest revision.
 const newestTimeout = 10 * time.Second
 
-// newestReads shares reads of the newest revision.
-type newestReads struct {
-	mu      sync.Mutex // no lock is taken under it
-	running bool
-	next    *newestRead // the read that callers may join; it has not started
-}
-
-// newestRead is one read of the newest revision, shared by its callers. The results are valid once
-// done is closed.
-type newestRead struct {
-	// span is the span of the first traced request that needs the read.
-	span     trace.Span
-	done     chan struct{}
-	revision int64
-	err      error
-}
-
 // MostRecent waits until the cache shows everything that was written before the call. It returns
 // the newest revision at the time of the call.
 func (c *Cache) MostRecent(ctx context.Context) (int64, error) {
-	revision, err := c.newest(ctx)
+	revision, err := c.newest.Get(ctx)
 	if err != nil {
 		return 0, err
 	}
 	return revision, c.WaitFor(ctx, revision)
 }
 
-// newest reads the newest revision of the store. All callers that arrive during a read share the
-// next one: a read that began before a call may miss writes made in between.
-func (c *Cache) newest(ctx context.Context) (int64, error) {
-	if err := ctx.Err(); err != nil { // otherwise a result may arrive at the same time
-		return 0, err
+// readNewest reads the newest revision of the store, and checks that the store has the history that
+// the cache follows. span is the span that requests the read.
+func (c *Cache) readNewest(span context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(trace.ContextWithSpan(c.life, trace.SpanFromContext(span)), newestTimeout)
+	defer cancel()
+	position, era := c.position.get()
+	revision, err := c.cfg.Newest.Confirm(ctx, position)
+	proof := asReplacedError(err)
+	switch {
+	case err == nil:
+		c.confirmed.Store(true)
+	case proof != nil:
+		c.endEra(era, proof)
+		err = ErrNotReady
+	case c.life.Err() != nil:
+		err = ErrStopped
+	case ctx.Err() != nil: // not the time limits of the callers
+		err = fmt.Errorf("%w: newest revision: %v", storage.ErrUnavailable, err)
 	}
-	c.newestReads.mu.Lock()
-	read := c.newestReads.next
-	if read == nil {
-		read = &newestRead{done: make(chan struct{})}
-		c.newestReads.next = read
-	}
-	if span := trace.SpanFromContext(ctx); read.span == nil && span.IsRecording() {
-		read.span = span
-	}
-	if !c.newestReads.running {
-		c.newestReads.running = true
-		go c.readNewest()
-	}
-	c.newestReads.mu.Unlock()
-	select {
-	case <-read.done:
-		return read.revision, read.err
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-}
-
-// readNewest reads as long as callers need a read.
-func (c *Cache) readNewest() {
-	for {
-		c.newestReads.mu.Lock()
-		read := c.newestReads.next
-		c.newestReads.next = nil
-		c.newestReads.running = read != nil
-		c.newestReads.mu.Unlock()
-		if read == nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(c.life, newestTimeout)
-		if read.span != nil {
-			ctx = trace.ContextWithSpan(ctx, read.span)
-		}
-		position, era := c.position.get()
-		read.revision, read.err = c.cfg.Newest.Confirm(ctx, position)
-		proof := asReplacedError(read.err)
-		switch {
-		case read.err == nil:
-			c.confirmed.Store(true)
-		case proof != nil:
-			c.endEra(era, proof)
-			read.err = ErrNotReady
-		case c.life.Err() != nil:
-			read.err = ErrStopped
-		case ctx.Err() != nil: // not the time limits of the callers
-			read.err = fmt.Errorf("%w: newest revision: %v", storage.ErrUnavailable, read.err)
-		}
-		cancel()
-		close(read.done)
-	}
+	return revision, err
 }
 
 // Revision returns the revision up to which all changes of any resource have been applied.
@@ -238,7 +183,7 @@ func (s *Store) WaitFor(ctx context.Context, revision int64) error {
 // MostRecent waits until the cache shows everything that was written before the call. It returns
 // the newest revision at the time of the call.
 func (s *Store) MostRecent(ctx context.Context) (int64, error) {
-	revision, err := s.cache.newest(ctx)
+	revision, err := s.cache.newest.Get(ctx)
 	if err == nil {
 		err = s.WaitFor(ctx, revision)
 	}
@@ -321,30 +266,30 @@ func (c *Cache) endEra(era uint64, proof *storage.ReplacedError) {
 		"applied", c.Revision(), "known", proof.Known, "newest", proof.Newest, "proof", proof.Why)
 	c.revision.Store(0)
 	c.revisionWaits.fail(ErrNotReady)
-	c.olderReads.forget()
-	var fired []*wake
+	c.olderReads.Forget()
+	var fired []*watchgroup.Wake
 	for s := range c.routes.Load().all() {
 		fired = s.endEra(fired)
 	}
-	releaseAll(fired)
+	watchgroup.ReleaseAll(fired)
 	if c.stopFollowing != nil {
 		c.stopFollowing()
 	}
 }
 
 // endEra ends all watchers and discards everything except the objects. The caller holds Cache.mu.
-func (s *Store) endEra(fired []*wake) []*wake {
+func (s *Store) endEra(fired []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.abandoned = true
 	s.era.Store(s.cache.Era())
-	fired = s.groups.fireAll(s.log.next, fired)
-	s.dropRecords(s.log.len())
-	s.log.restart(0, s.cache.now())
+	fired = s.groups.CollectAll(s.log.Next, fired)
+	s.dropRecords(s.log.Len())
+	s.log.Restart(0, s.cache.now())
 	s.scheduleLostCheck()
 	s.dropImages(func(*cachedImage) bool { return true })
-	s.live.entries.Scan(func(e *Entry) bool {
-		e.retire()
+	s.live.Scan(func(e *objects.Entry) bool {
+		e.Retire()
 		return true
 	})
 	return fired
@@ -367,7 +312,7 @@ func (c *Cache) confirmHistory(ctx context.Context) error {
 		if c.confirmed.Swap(false) || !c.Ready() {
 			continue
 		}
-		if _, err := c.newest(ctx); err != nil && ctx.Err() == nil {
+		if _, err := c.newest.Get(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Logger.Debug("The store's history could not be confirmed", "error", err)
 		}
 		c.confirmed.Store(false)

@@ -5,11 +5,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"binnacle/services/apiserver/internal/cache/objects"
+	"binnacle/services/apiserver/internal/cache/watchgroup"
 )
 
 // WatchOptions configures a watcher.
 type WatchOptions struct {
-	Selection
+	objects.Selection
 	// After is the revision after which changes are returned. A future revision is waited for.
 	// InitialState ignores it.
 	After   int64
@@ -38,25 +41,23 @@ const batchSize = 64
 // called concurrently. Nudge and Close may be called at any time.
 type Watcher struct {
 	store  *Store
-	sel    *matcher
-	group  *group
+	sel    *objects.Matcher
+	group  *watchgroup.Group
 	nudge  chan struct{}
 	onLost func()
 	after  int64 // changes up to this revision are not returned
 	era    uint64
 
-	closed, expired atomic.Bool
-	calls           atomic.Uint32 // beginnings and ends of Watch and Next; odd while one runs
-	notifying       sync.Mutex    // held while onLost runs; no lock is taken under it
-	stalled         stall         // used by the check for lost watchers
+	expired   atomic.Bool
+	calls     atomic.Uint32 // beginnings and ends of Watch and Next; odd while one runs
+	notifying sync.Mutex    // held while onLost runs; no lock is taken under it
+	stalled   stall         // used by the check for lost watchers
 
-	parked   atomic.Bool // Poll found nothing, and resume must be called
-	resume   func()      // callback of the parked Poll, until it is unparked
-	parkedAt int         // position in the list of the armed wake, guarded by that wake
+	parking watchgroup.Parking // of a Poll that found nothing
 
-	initial atomic.Pointer[initialState] // nil once it was returned
-	cursor  atomic.Uint64                // the next record to read, unless armed
-	armed   atomic.Pointer[wake]         // what an active watcher waits on
+	initial atomic.Pointer[initialState]    // nil once it was returned
+	cursor  atomic.Uint64                   // the next record to read, unless armed
+	armed   atomic.Pointer[watchgroup.Wake] // what an active watcher waits on
 	// revision is the revision up to which everything was returned.
 	revision int64
 	// begun is when the watcher was created. oldest is when the oldest of the changes that Next
@@ -72,7 +73,7 @@ type initialState struct {
 	snapshot Snapshot
 	from     string
 	picked   bool
-	entries  []*Entry
+	entries  []*objects.Entry
 }
 
 // Watch starts a watcher, which must be closed. If the start is before the kept history, the error
@@ -83,7 +84,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	}
 	w := &Watcher{
 		store:    s.latest(),
-		sel:      opts.matcher(),
+		sel:      opts.Compile(),
 		nudge:    make(chan struct{}, 1),
 		onLost:   opts.Lost,
 		after:    opts.After,
@@ -92,7 +93,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	if err := w.setPosition(opts.Initial == InitialState); err != nil {
 		return nil, err
 	}
-	if state := w.initial.Load(); state != nil && w.group.scope.kind != scopeAll {
+	if state := w.initial.Load(); state != nil && !w.group.OfAll() {
 		w.calls.Add(1) // a caller in Pause is not stalled by a client
 		if picked := state.pick(w.sel); picked != nil {
 			w.initial.CompareAndSwap(state, picked)
@@ -120,39 +121,39 @@ func (w *Watcher) setPosition(initial bool) error {
 	w.createdAt = s.cache.now()
 	if initial {
 		im := s.publish()
-		sn := Snapshot{store: s, image: im, revision: max(s.cache.Revision(), im.last)}
+		sn := Snapshot{store: s, image: im, revision: max(s.cache.Revision(), im.Last)}
 		w.initial.Store(&initialState{revision: sn.revision, snapshot: sn})
 		w.after = sn.revision
 		w.revision = 0
-		w.cursor.Store(s.log.next)
+		w.cursor.Store(s.log.Next)
 	} else {
-		if w.after < s.log.floor {
-			return &ExpiredError{Revision: w.after, Oldest: s.log.floor}
+		if w.after < s.log.Floor {
+			return &ExpiredError{Revision: w.after, Oldest: s.log.Floor}
 		}
-		w.cursor.Store(s.log.firstAfter(w.after))
+		w.cursor.Store(s.log.FirstAfter(w.after))
 	}
-	w.group = s.groups.join(w.sel.scope(s.resource.Index))
+	w.group = s.groups.Join(&w.sel.Selection, s.resource.Index)
 	s.registerWatcher(w)
-	if w.cursor.Load() == s.log.next { // records that do not concern it do not cost it its position any more
-		w.armed.Store(w.group.arm())
+	if w.cursor.Load() == s.log.Next { // records that do not concern it do not cost it its position any more
+		w.armed.Store(w.group.Arm())
 	}
 	return nil
 }
 
 // Close ends the watcher.
 func (w *Watcher) Close() {
-	if w.closed.Swap(true) {
+	if w.parking.Closed.Swap(true) {
 		return
 	}
 	w.Nudge()
 	if wk := w.armed.Load(); wk != nil {
-		wk.unregister(w)
+		wk.Unregister(&w.parking)
 	}
 	w.notifying.Lock()   // wait for a running onLost
 	w.notifying.Unlock() //lint:ignore SA2001 it waits
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
-	w.store.groups.leave(w.group)
+	w.store.groups.Leave(w.group)
 	delete(w.store.watchers, w)
 }
 
@@ -163,7 +164,7 @@ func (w *Watcher) Nudge() {
 	case w.nudge <- struct{}{}:
 	default: // one is pending already
 	}
-	w.unpark()
+	w.parking.Unpark()
 }
 
 // Waited returns how long ago the oldest of the changes that Next has just returned was applied
@@ -189,9 +190,9 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 			return got, err
 		}
 		select {
-		case <-armed.ch:
+		case <-armed.Fired():
 		case <-w.nudge:
-			if !w.closed.Load() {
+			if !w.parking.Closed.Load() {
 				return buf, nil
 			}
 		case <-ctx.Done():
@@ -215,36 +216,19 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 			return got, true, err
 		}
 		select {
-		case <-armed.ch:
+		case <-armed.Fired():
 			continue
 		case <-w.nudge:
-			if w.closed.Load() {
+			if w.parking.Closed.Load() {
 				continue
 			}
 			w.calls.Add(1)
 			return buf, true, nil
 		default:
 		}
-		if w.park(armed, resume) {
+		if w.parking.Park(armed, resume, w.nudge) {
 			return nil, false, nil
 		}
-	}
-}
-
-// park leaves resume to the next change or Nudge. It returns false if an event is due already.
-func (w *Watcher) park(armed *wake, resume func()) bool {
-	w.resume = resume
-	w.parked.Store(true)
-	if armed.park(w) && len(w.nudge) == 0 {
-		return true
-	}
-	return !w.parked.CompareAndSwap(true, false) // unless another goroutine has unparked it
-}
-
-// unpark calls resume if the watcher is parked.
-func (w *Watcher) unpark() {
-	if w.parked.CompareAndSwap(true, false) {
-		w.resume()
 	}
 }
 
@@ -259,10 +243,10 @@ func emptied(buf []Event) []Event {
 }
 
 // readAvailable returns the available events, or the wake to wait for.
-func (w *Watcher) readAvailable(ctx context.Context, buf []Event) (events []Event, armed *wake, err error) {
+func (w *Watcher) readAvailable(ctx context.Context, buf []Event) (events []Event, armed *watchgroup.Wake, err error) {
 	w.oldestApplied = 0
 	for {
-		if w.closed.Load() {
+		if w.parking.Closed.Load() {
 			return nil, nil, ErrClosed
 		}
 		if err := ctx.Err(); err != nil {
@@ -279,8 +263,8 @@ func (w *Watcher) readAvailable(ctx context.Context, buf []Event) (events []Even
 		}
 		if wk := w.armed.Load(); wk != nil {
 			select {
-			case <-wk.ch:
-				w.cursor.Store(wk.seq)
+			case <-wk.Fired():
+				w.cursor.Store(wk.Seq)
 				w.armed.Store(nil)
 				continue
 			default:
@@ -300,7 +284,7 @@ func (w *Watcher) readAvailable(ctx context.Context, buf []Event) (events []Even
 func (w *Watcher) expiredError() error {
 	w.store.mu.RLock()
 	defer w.store.mu.RUnlock()
-	return &ExpiredError{Revision: w.revision, Oldest: w.store.log.floor}
+	return &ExpiredError{Revision: w.revision, Oldest: w.store.log.Floor}
 }
 
 // Revision returns the revision up to which Next has returned everything that is selected. It is 0
@@ -313,16 +297,16 @@ func (w *Watcher) Revision() int64 {
 	applied := w.store.cache.Revision() // before the check for changes
 	w.store.mu.RLock()
 	defer w.store.mu.RUnlock()
-	if w.group.armed(wk) {
+	if w.group.Armed(wk) {
 		w.revision = max(w.revision, applied)
 	}
 	return w.revision
 }
 
 // pick returns the state reduced to the selected objects, or nil if Pause ended it.
-func (in *initialState) pick(sel *matcher) *initialState {
+func (in *initialState) pick(sel *objects.Matcher) *initialState {
 	picked := &initialState{revision: in.revision, picked: true}
-	completed := in.snapshot.selectAll(sel, in.from, func(e *Entry) bool {
+	completed := in.snapshot.selectAll(sel, in.from, func(e *objects.Entry) bool {
 		picked.entries = append(picked.entries, e)
 		return true
 	})
@@ -343,7 +327,7 @@ func (w *Watcher) nextInitial(state *initialState, buf []Event) []Event {
 		}
 		remaining.entries = state.entries[n:]
 	} else {
-		completed := state.snapshot.selectAll(w.sel, state.from, func(e *Entry) bool {
+		completed := state.snapshot.selectAll(w.sel, state.from, func(e *objects.Entry) bool {
 			if len(buf) == cap(buf) {
 				remaining.from = e.Key()
 				return false
@@ -363,4 +347,29 @@ func (w *Watcher) nextInitial(state *initialState, buf []Event) []Event {
 	}
 	w.initial.CompareAndSwap(state, &remaining)
 	return buf
+}
+
+// registerWatcher registers a watcher. The caller holds mu.
+func (s *Store) registerWatcher(w *Watcher) {
+	if s.watchers == nil {
+		s.watchers = map[*Watcher]struct{}{}
+	}
+	s.watchers[w] = struct{}{}
+}
+
+// Woken returns how many watchers a change of an object wakes, based on the known state of the
+// object.
+func (s *Store) Woken(namespace, name string) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.groups.Woken(namespace, name, s.resource.Index, func(field string) string {
+		key := s.resource.Prefix + name
+		if namespace != "" {
+			key = s.resource.Prefix + namespace + "/" + name
+		}
+		if e, ok := s.live.Get(key); ok {
+			return e.Fields().Get(field)
+		}
+		return ""
+	})
 }

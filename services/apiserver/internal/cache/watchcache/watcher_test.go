@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"binnacle/libs/clocktest"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/storage"
@@ -70,7 +71,7 @@ func TestWatchersShareEntries(t *testing.T) {
 	r.store.put("/registry/pods/a/x", labelled("yes"))
 	r.store.del("/registry/pods/a/x")
 	rev := r.sync()
-	entries := map[string]*watchcache.Entry{}
+	entries := map[string]*objects.Entry{}
 	n := 0
 	for _, w := range []*watchcache.Watcher{all, some, other} {
 		evs, err := drain(r.ctx, w, rev, 10)
@@ -103,7 +104,7 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 	const floods = 500
 	tests := []struct {
 		name string
-		sel  watchcache.Selection
+		sel  objects.Selection
 		own  string
 		node string
 	}{

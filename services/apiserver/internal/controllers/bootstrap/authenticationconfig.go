@@ -18,6 +18,7 @@ import (
 	"binnacle/libs/filewatch"
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/security/authn"
@@ -155,7 +156,7 @@ func (e *ExtensionInfo) Due() <-chan struct{} { return e.due }
 
 // FollowObject follows the config map until ctx ends.
 func (e *ExtensionInfo) FollowObject(ctx context.Context, configMaps *watchcache.Store) error {
-	object := watchcache.Selection{Namespace: metav1.NamespaceSystem, Name: AuthenticationConfigName}
+	object := objects.Selection{Namespace: metav1.NamespaceSystem, Name: AuthenticationConfigName}
 	return informer.Follow(ctx, configMaps, object, func([]watchcache.Event) { e.wake() })
 }
 

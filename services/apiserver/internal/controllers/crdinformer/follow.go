@@ -12,6 +12,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/crd/kind"
 	"binnacle/services/apiserver/internal/json/jsontext"
@@ -86,7 +87,7 @@ func (s *Syncer) OnSwapping(observe func(kind.CRDUpdate)) {
 func (s *Syncer) OnSwapped(observe func(kind.CRDUpdate)) { s.afterSwap = append(s.afterSwap, observe) }
 
 // replace serves all definitions.
-func (s *Syncer) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
+func (s *Syncer) replace(_ context.Context, entries []*objects.Entry, revision int64) {
 	exists := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		exists[e.Key()] = true
@@ -122,7 +123,7 @@ func (s *Syncer) apply(_ context.Context, changes []watchcache.Event, revision i
 var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
 
 // update applies the new state of a definition.
-func (s *Syncer) update(e *watchcache.Entry) {
+func (s *Syncer) update(e *objects.Entry) {
 	revision := e.Revision
 	outline := e.Outline()
 	delete(s.unreadable, e.Key())
@@ -158,7 +159,7 @@ func (s *Syncer) update(e *watchcache.Entry) {
 }
 
 // define builds the resources of a definition.
-func (s *Syncer) define(e *watchcache.Entry, d *kind.CRD) error {
+func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 	key := e.Key()
 	kinds := s.Maker.All(d)
 	if len(kinds) == 0 {

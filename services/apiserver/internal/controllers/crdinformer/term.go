@@ -5,21 +5,21 @@ import (
 	"context"
 
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // term is the period in which a definition describes its resource in the same way.
 type term struct {
-	entry  *watchcache.Entry // the first entry of the period
-	slot   int               // the first slot for cached encodings
+	entry  *objects.Entry // the first entry of the period
+	slot   int            // the first slot for cached encodings
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
 // term returns the current term of a definition if the entry e describes its resource in the same
 // way. Otherwise it returns a new term with a slot for each version.
-func (s *Syncer) term(key string, e *watchcache.Entry, versions int) *term {
+func (s *Syncer) term(key string, e *objects.Entry, versions int) *term {
 	if current := s.defined[key]; current != nil && equivalent(current.term.entry, e) {
 		return current.term
 	}
@@ -37,7 +37,7 @@ var servedFields = jsontext.Compile(jsontext.Fields("spec"), jsontext.Fields("st
 
 // equivalent reports whether two entries are the same definition and describe its resource in the
 // same way.
-func equivalent(a, b *watchcache.Entry) bool {
+func equivalent(a, b *objects.Entry) bool {
 	if a.CreateRevision != b.CreateRevision {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/storage"
@@ -43,7 +44,7 @@ type Controller struct {
 	// failed holds the names of the definitions whose status could not be written.
 	failed map[string]bool
 	// summaries holds the definitions that put has decoded. writeStatuses clears it.
-	summaries map[*watchcache.Entry]*v1.CustomResourceDefinition
+	summaries map[*objects.Entry]*v1.CustomResourceDefinition
 	cleaner   *cleaner
 }
 
@@ -86,10 +87,10 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // replace handles all definitions of the watch cache.
-func (c *Controller) replace(ctx context.Context, entries []*watchcache.Entry, _ int64) {
+func (c *Controller) replace(ctx context.Context, entries []*objects.Entry, _ int64) {
 	c.names = NewNameConflicts()
 	c.failed = map[string]bool{}
-	c.summaries = map[*watchcache.Entry]*v1.CustomResourceDefinition{}
+	c.summaries = map[*objects.Entry]*v1.CustomResourceDefinition{}
 	for _, e := range entries {
 		c.put(e)
 	}
@@ -110,7 +111,7 @@ func (c *Controller) apply(ctx context.Context, changes []watchcache.Event, _ in
 
 // put adds a definition to names, or replaces it. A definition that cannot be decoded keeps its names,
 // so that no other definition gets them.
-func (c *Controller) put(e *watchcache.Entry) {
+func (c *Controller) put(e *objects.Entry) {
 	d, err := SummaryOf(e)
 	if err != nil {
 		c.Logger.Error("failed to decode a CustomResourceDefinition", "definition", e.Name(), "error", err)

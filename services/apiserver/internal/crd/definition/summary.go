@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/json/jsontext"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
@@ -25,7 +25,7 @@ var (
 )
 
 // SummaryOf is DecodeSummary for an entry of the watch cache.
-func SummaryOf(e *watchcache.Entry) (*v1.CustomResourceDefinition, error) {
+func SummaryOf(e *objects.Entry) (*v1.CustomResourceDefinition, error) {
 	d, err := DecodeSummary(e.Outline())
 	if err == nil && d.Spec.PreserveUnknownFields {
 		return DecodeSummary(e.Stored())

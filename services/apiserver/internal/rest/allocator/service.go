@@ -12,6 +12,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -166,7 +167,7 @@ func syncAddresses(s, was *corev1.Service) {
 
 // LacksAddress reports whether a stored service has an address without an IPAddress object. A
 // server without the gate MultiCIDRServiceAllocator creates such services.
-func (a *Allocator) LacksAddress(service *watchcache.Entry) bool {
+func (a *Allocator) LacksAddress(service *objects.Entry) bool {
 	s, err := a.Services.decode(service)
 	if err != nil {
 		return false
@@ -202,7 +203,7 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 // address. That service may differ from the owner of the deleted object: a server with the gate
 // MultiCIDRServiceAllocator releases an address that a server without the gate has allocated to
 // another service. Addresses that the service writes in another form wait for the periodic repair.
-func (a *Allocator) RepairDeleted(ctx context.Context, deleted *watchcache.Entry) error {
+func (a *Allocator) RepairDeleted(ctx context.Context, deleted *objects.Entry) error {
 	address, err := a.Addresses.decode(deleted)
 	if err != nil || address.Labels[networkingv1.LabelManagedBy] != managedBy {
 		return err
@@ -223,7 +224,7 @@ func (a *Allocator) RepairDeleted(ctx context.Context, deleted *watchcache.Entry
 // FollowServices creates missing IPAddress objects of services that change, until ctx ends. The
 // periodic repair covers what fails here.
 func (a *Allocator) FollowServices(ctx context.Context) error {
-	return informer.Follow(ctx, a.Services.Store, watchcache.Selection{}, func(events []watchcache.Event) {
+	return informer.Follow(ctx, a.Services.Store, objects.Selection{}, func(events []watchcache.Event) {
 		for _, e := range events {
 			if (e.Type == watchcache.Added || e.Type == watchcache.Modified) && a.LacksAddress(e.Entry) {
 				a.logRepair(e.Entry, a.RepairService(ctx, e.Entry.Namespace(), e.Entry.Name()))
@@ -235,7 +236,7 @@ func (a *Allocator) FollowServices(ctx context.Context) error {
 // FollowAddresses creates IPAddress objects again that are deleted while a service uses them, until
 // ctx ends.
 func (a *Allocator) FollowAddresses(ctx context.Context) error {
-	return informer.Follow(ctx, a.Addresses.Store, watchcache.Selection{}, func(events []watchcache.Event) {
+	return informer.Follow(ctx, a.Addresses.Store, objects.Selection{}, func(events []watchcache.Event) {
 		for _, e := range events {
 			if e.Type == watchcache.Deleted {
 				a.logRepair(e.Entry, a.RepairDeleted(ctx, e.Entry))
@@ -244,7 +245,7 @@ func (a *Allocator) FollowAddresses(ctx context.Context) error {
 	})
 }
 
-func (a *Allocator) logRepair(e *watchcache.Entry, err error) {
+func (a *Allocator) logRepair(e *objects.Entry, err error) {
 	if err != nil {
 		a.Logger.Warn("failed to repair the addresses of a service; the next periodic repair tries again", "object", e.Key(), "error", err)
 	}

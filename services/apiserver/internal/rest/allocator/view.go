@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -37,7 +38,7 @@ func (v View[T]) has(name string) bool {
 
 // list returns all objects. It stops at the first one that cannot be decoded and returns the error.
 func (v View[T]) list() (out []T, err error) {
-	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *objects.Entry) bool {
 		var obj T
 		if obj, err = v.decode(e); err != nil {
 			return false
@@ -50,7 +51,7 @@ func (v View[T]) list() (out []T, err error) {
 
 // containing returns the readable objects whose stored value contains text.
 func (v View[T]) containing(text string) (out []T) {
-	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *objects.Entry) bool {
 		if bytes.Contains(e.Stored(), []byte(text)) {
 			if obj, err := v.decode(e); err == nil {
 				out = append(out, obj)
@@ -63,13 +64,13 @@ func (v View[T]) containing(text string) (out []T) {
 
 // names calls fn with the name of each object.
 func (v View[T]) names(fn func(string)) {
-	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *objects.Entry) bool {
 		fn(e.Name())
 		return true
 	})
 }
 
-func (v View[T]) decode(e *watchcache.Entry) (obj T, err error) {
+func (v View[T]) decode(e *objects.Entry) (obj T, err error) {
 	any, err := v.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return obj, fmt.Errorf("%s: %w", e.Key(), err)

@@ -13,7 +13,7 @@ import (
 
 	"binnacle/libs/serving/exchange"
 	"binnacle/libs/tracing"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
@@ -143,7 +143,7 @@ func (a *API) deleteCollection(c *Call) error {
 			return err
 		}
 	}
-	deleteOne := func(s *watchcache.Entry) error {
+	deleteOne := func(s *objects.Entry) error {
 		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Info: c.Info.ForObject(s.Namespace(), s.Name())}
 		req := one.write(do.DeepCopy(), do.DryRun, "", "")
 		req.Collection = true
@@ -164,7 +164,7 @@ const dryRunCost = 1 << 10
 
 // eachInParallel calls visit for the objects of a page, in DeleteCollectionWorkers goroutines. It
 // repeats a panic of visit in the goroutine of the request, so that it does not end the server.
-func (a *API) eachInParallel(p *page, visit func(*watchcache.Entry) error) error {
+func (a *API) eachInParallel(p *page, visit func(*objects.Entry) error) error {
 	if a.DeleteCollectionWorkers <= 1 {
 		return p.Each(visit)
 	}
@@ -173,7 +173,7 @@ func (a *API) eachInParallel(p *page, visit func(*watchcache.Entry) error) error
 	var panicked atomic.Pointer[any]
 	g.SetLimit(a.DeleteCollectionWorkers)
 	defer func() { _ = g.Wait() }() // also if the walk panics: no visit outlives the request
-	err := p.Each(func(s *watchcache.Entry) error {
+	err := p.Each(func(s *objects.Entry) error {
 		if failed.Load() {
 			return errParallel
 		}

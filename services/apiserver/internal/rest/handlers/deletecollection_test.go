@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"binnacle/libs/serving/h2"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 )
 
@@ -17,8 +17,8 @@ func TestWorkerPanicFailsRequest(t *testing.T) {
 	for workers := range 4 {
 		a := &API{Config: Config{DeleteCollectionWorkers: workers}}
 		p := &page{List: responsewriters.List{
-			Items: make([]*watchcache.Entry, 20),
-			Walk: func(visit func(*watchcache.Entry) error) (err error) {
+			Items: make([]*objects.Entry, 20),
+			Walk: func(visit func(*objects.Entry) error) (err error) {
 				for i := 0; i < 20 && err == nil; i++ {
 					err = visit(nil)
 				}
@@ -36,7 +36,7 @@ func TestWorkerPanicFailsRequest(t *testing.T) {
 					t.Errorf("%d workers: got panic %v, want %v", workers, v, bug)
 				}
 			}()
-			err := a.eachInParallel(p, func(*watchcache.Entry) error { panic(bug) })
+			err := a.eachInParallel(p, func(*objects.Entry) error { panic(bug) })
 			t.Errorf("%d workers: got %v, want a panic", workers, err)
 		}()
 	}
@@ -47,7 +47,7 @@ func TestWorkersEndWhenWalkPanics(t *testing.T) {
 	a := &API{Config: Config{DeleteCollectionWorkers: 3}}
 	started := make(chan struct{})
 	finish := make(chan struct{})
-	p := &page{List: responsewriters.List{Items: make([]*watchcache.Entry, 2), Walk: func(visit func(*watchcache.Entry) error) error {
+	p := &page{List: responsewriters.List{Items: make([]*objects.Entry, 2), Walk: func(visit func(*objects.Entry) error) error {
 		_ = visit(nil) // its error is returned at the end
 		<-started
 		time.AfterFunc(20*time.Millisecond, func() { close(finish) })
@@ -59,7 +59,7 @@ func TestWorkersEndWhenWalkPanics(t *testing.T) {
 			t.Errorf("got panic %v, worker ended: %v", v, ended.Load())
 		}
 	}()
-	err := a.eachInParallel(p, func(*watchcache.Entry) error {
+	err := a.eachInParallel(p, func(*objects.Entry) error {
 		close(started)
 		<-finish
 		ended.Store(true)

@@ -19,6 +19,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
@@ -64,7 +65,7 @@ func (a *API) get(c *Call) error {
 }
 
 // read returns an object from the cache once the cache has reached a version.
-func (c *Call) read(revision int64, version string) (*watchcache.Entry, bool, error) {
+func (c *Call) read(revision int64, version string) (*objects.Entry, bool, error) {
 	ctx, span := tracing.Start(c.Context(), "cacher.Get", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
 			attribute.String("audit-id", request.FromContext(c.Context()).TracedID), attribute.String("key",
@@ -177,7 +178,7 @@ var errStopWalk = errors.New("enough")
 
 // readable returns the entry. If the entry is unreadable for a reason that may have passed, it reads
 // the object from the store again.
-func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcache.Entry, error) {
+func (a *API) readable(c *Call, e *objects.Entry, revision int64) (*objects.Entry, error) {
 	var unreadable *storage.UnreadableError
 	if !errors.As(e.Unreadable(), &unreadable) {
 		return e, nil
@@ -202,7 +203,7 @@ func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcach
 
 // objectError converts the error of an undecodable object to its API
 // error. It returns all other errors unchanged.
-func (a *API) objectError(e *watchcache.Entry, err error) error {
+func (a *API) objectError(e *objects.Entry, err error) error {
 	var undecodable *codec.UndecodableError
 	if !errors.As(err, &undecodable) {
 		return err
@@ -211,7 +212,7 @@ func (a *API) objectError(e *watchcache.Entry, err error) error {
 }
 
 // omitsUnreadable reports whether a list at any version and a watch leave out an object.
-func (a *API) omitsUnreadable(e *watchcache.Entry) bool {
+func (a *API) omitsUnreadable(e *objects.Entry) bool {
 	var unreadable *storage.UnreadableError
 	return a.CorruptObjects.Named || errors.As(e.Unreadable(), &unreadable) && unreadable.Undecodable
 }
@@ -221,7 +222,7 @@ func (a *API) omitsUnreadable(e *watchcache.Entry) bool {
 func (a *API) checkReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
 	sel := selectionOf(c, o)
 	var corrupt []*storage.UnreadableError
-	snap.Unreadable(sel, from, func(e *watchcache.Entry) bool {
+	snap.Unreadable(sel, from, func(e *objects.Entry) bool {
 		if (o.Watch || o.revision == 0) && a.omitsUnreadable(e) {
 			return true
 		}
@@ -232,7 +233,7 @@ func (a *API) checkReadable(c *Call, o *listOptions, snap watchcache.Snapshot, f
 		// Drop the unreadable objects after the last object of the page.
 		last, left, end := "", o.Limit, corrupt[len(corrupt)-1].Key
 		sel.Pause = scan.Pause
-		snap.Select(sel, from, func(e *watchcache.Entry) bool {
+		snap.Select(sel, from, func(e *objects.Entry) bool {
 			last = e.Key()
 			left--
 			return left > 0 && last < end // no known unreadable object follows
@@ -251,7 +252,7 @@ func (a *API) checkReadable(c *Call, o *listOptions, snap watchcache.Snapshot, f
 }
 
 // appendCorrupt appends the read error of an entry, if it has one.
-func appendCorrupt(corrupt []*storage.UnreadableError, e *watchcache.Entry) []*storage.UnreadableError {
+func appendCorrupt(corrupt []*storage.UnreadableError, e *objects.Entry) []*storage.UnreadableError {
 	var unreadable *storage.UnreadableError
 	if errors.As(e.Unreadable(), &unreadable) {
 		corrupt = append(corrupt, unreadable)
@@ -268,7 +269,7 @@ func (a *API) listError(c *Call, l *responsewriters.List, err error) error {
 	}
 	var corrupt []*storage.UnreadableError
 	// The walk reads the objects again.
-	_ = l.Each(func(e *watchcache.Entry) error {
+	_ = l.Each(func(e *objects.Entry) error {
 		_, failed := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 		if errors.As(failed, &undecodable) {
 			corrupt = append(corrupt, &storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
@@ -288,12 +289,12 @@ func (a *API) listError(c *Call, l *responsewriters.List, err error) error {
 var componentResource = schema.GroupResource{Resource: "componentstatus"}
 
 // componentEntry returns the status of a component as a cache entry.
-func (c *Call) componentEntry(ctx context.Context, component *componentstatus.Component) (*watchcache.Entry, error) {
+func (c *Call) componentEntry(ctx context.Context, component *componentstatus.Component) (*objects.Entry, error) {
 	stored, err := c.Coder.EncodeStored(component.Status(ctx))
 	if err != nil {
 		return nil, err
 	}
-	return watchcache.Uncached(component.Name, stored), nil
+	return objects.Uncached(component.Name, stored), nil
 }
 
 // listComponents checks the selected components in parallel and writes their list.
@@ -323,7 +324,7 @@ func (a *API) listComponents(c *Call) error {
 			selected = append(selected, &a.Components[i])
 		}
 	}
-	list.Items = make([]*watchcache.Entry, len(selected))
+	list.Items = make([]*objects.Entry, len(selected))
 	group, ctx := errgroup.WithContext(c.Context())
 	for i, component := range selected {
 		group.Go(func() (err error) {

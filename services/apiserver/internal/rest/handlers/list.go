@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
@@ -88,8 +89,8 @@ func (a *API) selectedPage(c *Call, f *responsewriters.Form, o *listOptions) (*p
 	}
 	out := &page{revision: p.revision}
 	for {
-		var all []*watchcache.Entry
-		if err := p.Each(func(e *watchcache.Entry) error { all = append(all, e); return nil }); err != nil {
+		var all []*objects.Entry
+		if err := p.Each(func(e *objects.Entry) error { all = append(all, e); return nil }); err != nil {
 			return nil, err
 		}
 		matches, err := f.Matching(c.Context(), all, o.versionedFields)
@@ -288,7 +289,7 @@ func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string
 	}
 	if o.selectsAll() {
 		n := int64(snap.Count(c.listPrefix(), from))
-		p.Items = make([]*watchcache.Entry, 0, min(n, limit))
+		p.Items = make([]*objects.Entry, 0, min(n, limit))
 		if n > limit {
 			left := n - limit
 			p.remaining = &left
@@ -296,7 +297,7 @@ func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string
 	}
 	sel := selectionOf(c, o)
 	sel.Pause = scan.Pause
-	snap.Select(sel, from, func(e *watchcache.Entry) bool {
+	snap.Select(sel, from, func(e *objects.Entry) bool {
 		if int64(len(p.Items)) == limit {
 			p.last = p.Items[limit-1].Key()
 			return false

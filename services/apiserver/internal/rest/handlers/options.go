@@ -25,7 +25,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/attributes"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/writes"
@@ -374,8 +374,8 @@ func (l *lifetime) Err() error {
 }
 
 // selectionOf returns the selection of a list or watch.
-func selectionOf(c *Call, o *listOptions) watchcache.Selection {
-	s := watchcache.Selection{
+func selectionOf(c *Call, o *listOptions) objects.Selection {
+	s := objects.Selection{
 		Namespace: c.Info.Namespace,
 		Name:      c.Info.Name,
 		Labels:    o.label,

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/status"
@@ -50,7 +50,7 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	p := &page{revision: revision}
 	held := 0
 	var corrupt []*storage.UnreadableError
-	err := a.visitStored(c, o, revision, from, func(e *watchcache.Entry, left int64) error {
+	err := a.visitStored(c, o, revision, from, func(e *objects.Entry, left int64) error {
 		if e.Unreadable() != nil {
 			corrupt = appendCorrupt(corrupt, e)
 			if a.CorruptObjects.Enough(len(corrupt)) {
@@ -84,9 +84,9 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	}
 	if held > maxHeldBytes {
 		n := 0
-		p.Walk = func(visit func(*watchcache.Entry) error) error {
+		p.Walk = func(visit func(*objects.Entry) error) error {
 			n = 0
-			err := a.visitStored(c, o, revision, from, func(e *watchcache.Entry, _ int64) error {
+			err := a.visitStored(c, o, revision, from, func(e *objects.Entry, _ int64) error {
 				n++
 				if n > p.Count {
 					return errStopWalk
@@ -104,7 +104,7 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 
 // visitStored visits the objects of an old version that a list selects. visit gets each object, even an
 // unreadable one, and the number of keys after it.
-func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
+func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, visit func(e *objects.Entry, left int64) error) error {
 	if err := c.checkSelectable(o, c.Store.Variant()); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"binnacle/libs/serving/exchange"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
@@ -279,7 +280,7 @@ func (s *stream) flush() bool {
 // selected applies the selector on the requested version to events. An object that starts to match
 // is Added, one that stops to match is Deleted.
 func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]watchcache.Event, error) {
-	var entries []*watchcache.Entry
+	var entries []*objects.Entry
 	for _, e := range events {
 		if e.Type != watchcache.Bookmark {
 			entries = append(entries, e.Entry)
@@ -318,7 +319,7 @@ func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {
 	if !s.form.Converts() {
 		return nil
 	}
-	entries := make([]*watchcache.Entry, 0, len(events))
+	entries := make([]*objects.Entry, 0, len(events))
 	for i := range events {
 		if events[i].Type != watchcache.Bookmark {
 			entries = append(entries, events[i].Entry)

@@ -16,6 +16,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -228,7 +229,7 @@ func (s *Server) list(k *apiset.Resource, c *Call, out any) error {
 		Items []json.RawMessage `json:"items"`
 	}{Items: []json.RawMessage{}}
 	var err error
-	k.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
+	k.Store.Snapshot().Ascend(prefix, "", func(e *objects.Entry) bool {
 		for label, value := range c.Labels {
 			if e.Labels().Get(label) != value {
 				return true

@@ -7,7 +7,7 @@ import (
 
 	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/cache/encodings"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -33,7 +33,7 @@ type Conversions struct {
 // conversion identifies the conversion of an entry to a version for a principal. Principals share no
 // conversion, because one in progress waits for the share of the principal that started it.
 type conversion struct {
-	entry     *watchcache.Entry
+	entry     *objects.Entry
 	form      encodings.ID
 	principal string
 }
@@ -48,10 +48,10 @@ type flight struct {
 // batch is a running conversion of entries. It is canceled when no request waits for it any more, so that
 // the conversions in progress have the limits of the requests that wait for them.
 type batch struct {
-	entries   []*watchcache.Entry
+	entries   []*objects.Entry
 	form      encodings.ID
 	principal string
-	flights   map[*watchcache.Entry]*flight
+	flights   map[*objects.Entry]*flight
 	cancel    context.CancelFunc
 	done      chan struct{}
 	waiters   int // guarded by Conversions.mu
@@ -85,12 +85,12 @@ const minClaimed = request.LargeBody
 func newBatch(ctx context.Context, form encodings.ID) *batch {
 	return &batch{
 		form: form, principal: request.Principal(ctx),
-		flights: map[*watchcache.Entry]*flight{}, done: make(chan struct{}),
+		flights: map[*objects.Entry]*flight{}, done: make(chan struct{}),
 	}
 }
 
 // add adds an entry and returns its flight.
-func (b *batch) add(e *watchcache.Entry) *flight {
+func (b *batch) add(e *objects.Entry) *flight {
 	fl := &flight{batch: b}
 	b.entries = append(b.entries, e)
 	b.flights[e] = fl
@@ -134,7 +134,7 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 		f := b.flights[e]
 		f.err = err
 		if err == nil {
-			f.doc, f.err = e.Encoding(b.form, func(*watchcache.Entry) ([]byte, error) { return out[i], nil })
+			f.doc, f.err = e.Encoding(b.form, func(*objects.Entry) ([]byte, error) { return out[i], nil })
 		}
 	}
 	c.mu.Lock()
@@ -144,7 +144,7 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 }
 
 // served returns the served documents of entries.
-func (c *Conversions) served(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), entries []*watchcache.Entry) ([][]byte, error) {
+func (c *Conversions) served(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), entries []*objects.Entry) ([][]byte, error) {
 	size := 0
 	for _, e := range entries {
 		size += e.Size()

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/request"
@@ -23,7 +23,7 @@ func (f *Form) Converts() bool {
 }
 
 // Entry returns an entry to encode, with its converted document if Prepare has converted it.
-func (f *Form) Entry(e *watchcache.Entry) Encodable {
+func (f *Form) Entry(e *objects.Entry) Encodable {
 	s := FromEntry(e)
 	if doc, ok := f.docs[e]; ok {
 		s.Item = codec.Item{Stored: doc, Revision: e.Revision, Served: true}
@@ -33,7 +33,7 @@ func (f *Form) Entry(e *watchcache.Entry) Encodable {
 
 // Prepare converts the entries that are encoded next in one batch. It does nothing if Converts is
 // false. Errors are those of the webhook and of the context. The caller calls Finish when they are sent.
-func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
+func (f *Form) Prepare(ctx context.Context, entries []*objects.Entry) error {
 	f.Finish()
 	if !f.Converts() || len(entries) == 0 {
 		return nil
@@ -53,7 +53,7 @@ func (f *Form) Finish() {
 
 // Matching reports which entries a field selector selects in the served version. Errors are those
 // of the conversion and of the context.
-func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fields.Selector) (map[*watchcache.Entry]bool, error) {
+func (f *Form) Matching(ctx context.Context, entries []*objects.Entry, sel fields.Selector) (map[*objects.Entry]bool, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -62,7 +62,7 @@ func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fi
 		return nil, err
 	}
 	defer release()
-	out := make(map[*watchcache.Entry]bool, len(entries))
+	out := make(map[*objects.Entry]bool, len(entries))
 	for e, doc := range docs {
 		a, err := f.res.Coder.Attributes(doc)
 		if err != nil {
@@ -83,7 +83,7 @@ func (f *Form) prepareList(ctx context.Context, l *List) error {
 		return nil
 	}
 	if l.Walk != nil {
-		if err := l.Walk(func(e *watchcache.Entry) error { l.Items = append(l.Items, e); return nil }); err != nil {
+		if err := l.Walk(func(e *objects.Entry) error { l.Items = append(l.Items, e); return nil }); err != nil {
 			return err
 		}
 		l.Walk = nil
@@ -104,7 +104,7 @@ func (f *Form) ordered() bool { return f.As == negotiation.Table && f.res.Presen
 
 // orderRows sorts the objects of a list in the order of the table's rows.
 func (f *Form) orderRows(ctx context.Context, l *List) error {
-	ranks := make(map[*watchcache.Entry]int, len(l.Items))
+	ranks := make(map[*objects.Entry]int, len(l.Items))
 	for _, e := range l.Items {
 		it, borrowed := f.Entry(e).open()
 		obj, err := f.res.Coder.DecodeItem(ctx, it)
@@ -115,7 +115,7 @@ func (f *Form) orderRows(ctx context.Context, l *List) error {
 		ranks[e] = f.res.Presentation.RowOrder(obj)
 	}
 	l.Items = slices.Clone(l.Items)
-	slices.SortStableFunc(l.Items, func(a, b *watchcache.Entry) int { return cmp.Compare(ranks[a], ranks[b]) })
+	slices.SortStableFunc(l.Items, func(a, b *objects.Entry) int { return cmp.Compare(ranks[a], ranks[b]) })
 	return nil
 }
 
@@ -125,7 +125,7 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 		return s, nil
 	}
 	if s.Entry != nil {
-		err := f.Prepare(ctx, []*watchcache.Entry{s.Entry})
+		err := f.Prepare(ctx, []*objects.Entry{s.Entry})
 		return f.Entry(s.Entry), err
 	}
 	defer audit.From(ctx).Track(audit.Transforming).Done()
@@ -140,7 +140,7 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 
 // documents returns the converted documents of entries. The caller calls release when it no longer
 // needs them. Documents that exceed the limit are dropped, and converted again once there is room.
-func (c *Conversions) documents(ctx context.Context, f *Form, entries []*watchcache.Entry) (docs map[*watchcache.Entry][]byte, release func(), err error) {
+func (c *Conversions) documents(ctx context.Context, f *Form, entries []*objects.Entry) (docs map[*objects.Entry][]byte, release func(), err error) {
 	defer audit.From(ctx).Track(audit.Transforming).Done()
 	claimed := 0
 	release = func() {}
@@ -182,14 +182,14 @@ func (c *Conversions) documents(ctx context.Context, f *Form, entries []*watchca
 // convertAll converts entries, or waits until other requests of the principal have converted them. A
 // failure of another request's batch may be due to entries that this request does not need, so the
 // entries of this request are converted in a batch of their own.
-func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
-	docs := make(map[*watchcache.Entry][]byte, len(entries))
+func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*objects.Entry) (map[*objects.Entry][]byte, error) {
+	docs := make(map[*objects.Entry][]byte, len(entries))
 	ownBatch, flights, joined := c.join(ctx, f, entries, docs)
 	defer c.leave(joined)
 	if err := c.wait(ctx, joined); err != nil {
 		return nil, err
 	}
-	var failedElsewhere []*watchcache.Entry
+	var failedElsewhere []*objects.Entry
 	for _, e := range entries {
 		fl := flights[e]
 		switch {
@@ -230,9 +230,9 @@ func (c *Conversions) convertAll(ctx context.Context, f *Form, entries []*watchc
 
 // join adds the documents of entries that are converted already to docs. It joins the conversions of
 // the others, and starts a batch of those that nothing converts. The caller leaves the joined batches.
-func (c *Conversions) join(ctx context.Context, f *Form, entries []*watchcache.Entry, docs map[*watchcache.Entry][]byte) (own *batch, flights map[*watchcache.Entry]*flight, joined map[*batch]struct{}) {
+func (c *Conversions) join(ctx context.Context, f *Form, entries []*objects.Entry, docs map[*objects.Entry][]byte) (own *batch, flights map[*objects.Entry]*flight, joined map[*batch]struct{}) {
 	own = newBatch(ctx, f.slot(keepConverted))
-	flights = map[*watchcache.Entry]*flight{}
+	flights = map[*objects.Entry]*flight{}
 	joined = map[*batch]struct{}{}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
@@ -40,7 +40,7 @@ func TestConversionEndsWithoutRequests(t *testing.T) {
 			canceled++
 			return nil, ctx.Err()
 		})
-		e := []*watchcache.Entry{watchcache.Uncached("/a", []byte("{}"))}
+		e := []*objects.Entry{objects.Uncached("/a", []byte("{}"))}
 		wait := func() (leave func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
@@ -75,7 +75,7 @@ func largeForm(c *Conversions) *Form {
 }
 
 // small returns an entry with a small stored object.
-func small(key string) *watchcache.Entry { return watchcache.Uncached(key, []byte("{}")) }
+func small(key string) *objects.Entry { return objects.Uncached(key, []byte("{}")) }
 
 // TestConvertedDocumentsAreBounded checks that responses of a principal hold half of the limit at
 // most. Each document counts as an eighth of it.
@@ -86,7 +86,7 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 		prepare := func(principal string) *Form {
 			f := largeForm(c)
 			go func() {
-				err := f.Prepare(asPrincipal(t.Context(), principal), []*watchcache.Entry{small("/a")})
+				err := f.Prepare(asPrincipal(t.Context(), principal), []*objects.Entry{small("/a")})
 				if err != nil || len(f.docs) != 1 {
 					t.Errorf("%s: got %d documents and error %v, want 1", principal, len(f.docs), err)
 				}
@@ -128,7 +128,7 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 		var holding []*Form
 		for range 4 {
 			f := largeForm(c)
-			if err := f.Prepare(asPrincipal(t.Context(), "a"), []*watchcache.Entry{small("/a")}); err != nil {
+			if err := f.Prepare(asPrincipal(t.Context(), "a"), []*objects.Entry{small("/a")}); err != nil {
 				t.Fatal(err)
 			}
 			holding = append(holding, f)
@@ -140,7 +140,7 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 			OnSuspend:      func() func() { return func() {} },
 		}
 		got := make(chan error, 1)
-		go func() { got <- largeForm(c).Prepare(ctx, []*watchcache.Entry{small("/b")}) }()
+		go func() { got <- largeForm(c).Prepare(ctx, []*objects.Entry{small("/b")}) }()
 		time.Sleep(time.Second) // in synctest time; the request has released its seats
 		for _, f := range holding {
 			f.Finish()
@@ -160,18 +160,18 @@ func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewConversions(ConversionBounds{Stored: 4 << 20})
 		proceed := make(chan struct{})
-		prepare := func(principal string, e *watchcache.Entry) error {
+		prepare := func(principal string, e *objects.Entry) error {
 			f := formOf(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
 				if len(stored[0]) > 1<<20 {
 					<-proceed
 				}
 				return stored, nil
 			})
-			return f.Prepare(asPrincipal(t.Context(), principal), []*watchcache.Entry{e})
+			return f.Prepare(asPrincipal(t.Context(), principal), []*objects.Entry{e})
 		}
 		shared := small("/shared")
 		done := make(chan error, 2)
-		go func() { done <- prepare("a", watchcache.Uncached("/large", make([]byte, 2<<20))) }()
+		go func() { done <- prepare("a", objects.Uncached("/large", make([]byte, 2<<20))) }()
 		synctest.Wait()
 		go func() { done <- prepare("a", shared) }() // waits for the share of a
 		synctest.Wait()
@@ -192,7 +192,7 @@ func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewConversions(ConversionBounds{})
-		prepare := func(entries ...*watchcache.Entry) error {
+		prepare := func(entries ...*objects.Entry) error {
 			f := formOf(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
 				time.Sleep(time.Second)
 				for _, doc := range stored {
@@ -206,7 +206,7 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 		}
 		good := small("/good")
 		list := make(chan error, 1)
-		go func() { list <- prepare(good, watchcache.Uncached("/bad", []byte("bad"))) }()
+		go func() { list <- prepare(good, objects.Uncached("/bad", []byte("bad"))) }()
 		synctest.Wait()
 		if err := prepare(good); err != nil {
 			t.Errorf("request for the good object: got error %v", err)
@@ -220,8 +220,8 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 // TestConversionPanicFailsWaitingRequests checks that a panic becomes an error of all waiting
 // requests.
 func TestConversionPanicFailsWaitingRequests(t *testing.T) {
-	e, f := &watchcache.Entry{}, &flight{}
-	b := &batch{form: 1, entries: []*watchcache.Entry{e}, flights: map[*watchcache.Entry]*flight{e: f}, done: make(chan struct{})}
+	e, f := &objects.Entry{}, &flight{}
+	b := &batch{form: 1, entries: []*objects.Entry{e}, flights: map[*objects.Entry]*flight{e: f}, done: make(chan struct{})}
 	c := NewConversions(ConversionBounds{})
 	c.running[conversion{e, 1, ""}] = f
 	c.convert(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)

@@ -11,7 +11,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/encodings"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/registry"
@@ -24,22 +24,22 @@ import (
 // The value of an entry is read on demand; see open.
 type Encodable struct {
 	codec.Item
-	Entry *watchcache.Entry
+	Entry *objects.Entry
 }
 
 // FromStored returns a stored value to encode.
 func FromStored(i codec.Item) Encodable { return Encodable{Item: i} }
 
 // FromEntry returns an entry of the cache to encode.
-func FromEntry(e *watchcache.Entry) Encodable {
+func FromEntry(e *objects.Entry) Encodable {
 	return Encodable{Item: codec.Item{Revision: e.Revision, Positions: e.Positions()}, Entry: e}
 }
 
 // open returns the object with its value. The value is valid until the returned Borrowed is
 // released.
-func (s Encodable) open() (codec.Item, watchcache.Borrowed) {
+func (s Encodable) open() (codec.Item, objects.Borrowed) {
 	if s.Stored != nil || s.Entry == nil {
-		return s.Item, watchcache.Borrowed{}
+		return s.Item, objects.Borrowed{}
 	}
 	l := s.Entry.Borrow()
 	s.Stored = l.Value
@@ -92,7 +92,7 @@ type Form struct {
 	// memo holds data that the objects of a list share, while a list is written.
 	memo *codec.Memo
 	// docs holds the converted documents of the entries that are encoded next.
-	docs map[*watchcache.Entry][]byte
+	docs map[*objects.Entry][]byte
 	// release releases docs; nil if there are none.
 	release func()
 	// refused is the error that replaces the object or list, if the request has no other error. As in
@@ -247,7 +247,7 @@ func (f *Form) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.Eve
 		b, err := encode()
 		return b, t, err
 	}
-	b, err := s.Entry.Encoding(f.keptFrame(deleted, partial), func(*watchcache.Entry) ([]byte, error) { return encode() })
+	b, err := s.Entry.Encoding(f.keptFrame(deleted, partial), func(*objects.Entry) ([]byte, error) { return encode() })
 	return b, t, err
 }
 
@@ -273,7 +273,7 @@ func (f *Form) cachedFrame(s Encodable, partial bool) (codec.Frame, bool) {
 
 // cells returns the cells of an object's table row.
 func (f *Form) cells(s Encodable) (codec.Row, error) {
-	encode := func(*watchcache.Entry) ([]byte, error) {
+	encode := func(*objects.Entry) ([]byte, error) {
 		it, borrowed := s.open()
 		defer borrowed.Release()
 		return f.res.Coder.TableCells(it)

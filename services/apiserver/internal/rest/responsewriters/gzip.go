@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/rest/compress"
 )
@@ -58,7 +58,7 @@ func (f *Form) writeCompressed(
 	r *http.Request,
 	head []byte,
 	l *List,
-	item func([]byte, *watchcache.Entry) ([]byte, error),
+	item func([]byte, *objects.Entry) ([]byte, error),
 	tail string,
 	comma bool,
 ) error {
@@ -68,7 +68,7 @@ func (f *Form) writeCompressed(
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")
 	z := &segmentCollector{form: f, chunks: p, stream: f.writers.Compress.NewGzipWriter(p), item: item, comma: comma}
-	err := p.each(l, func(e *watchcache.Entry) error {
+	err := p.each(l, func(e *objects.Entry) error {
 		if head != nil {
 			// The first item has no comma before it, so it is written with the head.
 			text, err := item(head, e)
@@ -100,14 +100,14 @@ type segmentCollector struct {
 	form   *Form
 	chunks *chunkWriter
 	stream *compress.GzipWriter
-	item   func([]byte, *watchcache.Entry) ([]byte, error)
+	item   func([]byte, *objects.Entry) ([]byte, error)
 	comma  bool
-	part   []*watchcache.Entry
+	part   []*objects.Entry
 	size   int // of the stored values in part
 }
 
 // add adds an item, and writes the segment if it ends there.
-func (z *segmentCollector) add(e *watchcache.Entry) error {
+func (z *segmentCollector) add(e *objects.Entry) error {
 	z.part = append(z.part, e)
 	z.size += e.Size()
 	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.writers.Compress.Ends(e.Key(), segmentItems) {
@@ -151,7 +151,7 @@ func (z *segmentCollector) fill(b []byte) (_ []byte, err error) {
 // segmentKey returns the key of a segment: its form, its definition, and the version of every
 // object in it. It returns false if an object is not an entry of the cache; such a segment is not
 // shared.
-func (f *Form) segmentKey(items []*watchcache.Entry) (compress.Key, bool) {
+func (f *Form) segmentKey(items []*objects.Entry) (compress.Key, bool) {
 	b := make([]byte, 0, 128+8*maxSegment)
 	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Decl.GVK().String()} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))

@@ -3,7 +3,7 @@ package responsewriters
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 )
@@ -11,15 +11,15 @@ import (
 // List is the content of a list.
 type List struct {
 	Meta  metav1.ListMeta
-	Items []*watchcache.Entry
+	Items []*objects.Entry
 	// Walk, if set, replaces Items. Each call visits the objects again. It is for objects that are
 	// too large to hold until the client has read them. Count is their number.
-	Walk  func(visit func(*watchcache.Entry) error) error
+	Walk  func(visit func(*objects.Entry) error) error
 	Count int
 }
 
 // Each visits the objects until visit returns an error, which it returns.
-func (l *List) Each(visit func(*watchcache.Entry) error) error {
+func (l *List) Each(visit func(*objects.Entry) error) error {
 	if l.Walk != nil {
 		return l.Walk(visit)
 	}
@@ -60,7 +60,7 @@ func (f *Form) elements() string {
 
 // each visits the objects of a list. The limiter is not held while an object is read from the
 // store, because that may take long.
-func (p *chunkWriter) each(l *List, visit func(*watchcache.Entry) error) error {
+func (p *chunkWriter) each(l *List, visit func(*objects.Entry) error) error {
 	if l.Walk == nil {
 		if p.slow {
 			p.acquireLimiter()
@@ -70,7 +70,7 @@ func (p *chunkWriter) each(l *List, visit func(*watchcache.Entry) error) error {
 		}
 		return l.Each(visit)
 	}
-	return l.Walk(func(e *watchcache.Entry) error {
+	return l.Walk(func(e *objects.Entry) error {
 		if p.started || p.slow {
 			p.acquireLimiter()
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 )
 
@@ -14,12 +14,12 @@ func TestEachStopsAtError(t *testing.T) {
 	for n := range 20 {
 		l := &responsewriters.List{}
 		for i := range n {
-			l.Items = append(l.Items, watchcache.Uncached(fmt.Sprint(i), make([]byte, i*40)))
+			l.Items = append(l.Items, objects.Uncached(fmt.Sprint(i), make([]byte, i*40)))
 		}
 		for fails := range n + 1 {
 			stop := errors.New("stop")
 			seen := 0
-			err := l.Each(func(e *watchcache.Entry) error {
+			err := l.Each(func(e *objects.Entry) error {
 				if e.Key() != fmt.Sprint(seen) {
 					t.Fatalf("object %s of %d was visited as number %d", e.Key(), n, seen)
 				}

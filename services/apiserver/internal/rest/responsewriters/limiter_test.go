@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
@@ -110,9 +110,9 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 	p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 	defer p.releaseLimiter()
 	failed := errors.New("store unavailable")
-	const objects = 3
-	l := &List{Walk: func(visit func(*watchcache.Entry) error) error {
-		for n := range objects {
+	const total = 3
+	l := &List{Walk: func(visit func(*objects.Entry) error) error {
+		for n := range total {
 			if len(limiter) != 0 {
 				t.Errorf("limiter is held while object %d is read", n)
 			}
@@ -123,7 +123,7 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 		return failed
 	}}
 	made := 0
-	err := p.each(l, func(*watchcache.Entry) error {
+	err := p.each(l, func(*objects.Entry) error {
 		if want := min(made, 1); len(limiter) != want {
 			t.Errorf("object %d: limiter is held %d times, want %d", made, len(limiter), want)
 		}
@@ -131,7 +131,7 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 		p.buf = append(p.buf, bytes.Repeat([]byte("x"), chunkSize)...)
 		return p.flushItem(nil)
 	})
-	if !errors.Is(err, failed) || made != objects || w.Body.Len() != objects*chunkSize {
+	if !errors.Is(err, failed) || made != total || w.Body.Len() != total*chunkSize {
 		t.Errorf("got %d objects, %d bytes, %v", made, w.Body.Len(), err)
 	}
 }
@@ -143,12 +143,12 @@ func TestSlowFormsAreLimited(t *testing.T) {
 	for _, walked := range []bool{false, true} {
 		p := newChunkWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		p.slow = true
-		each := func(visit func(*watchcache.Entry) error) error { return visit(nil) }
-		l := &List{Items: []*watchcache.Entry{watchcache.Uncached("k", nil)}}
+		each := func(visit func(*objects.Entry) error) error { return visit(nil) }
+		l := &List{Items: []*objects.Entry{objects.Uncached("k", nil)}}
 		if walked {
 			l.Walk = each
 		}
-		err := p.each(l, func(*watchcache.Entry) error {
+		err := p.each(l, func(*objects.Entry) error {
 			if len(limiter) != 1 {
 				t.Errorf("walked %t: first object is encoded without the limiter", walked)
 			}
@@ -266,8 +266,8 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 							err = r.(error)
 						}
 					}()
-					l := &List{Items: []*watchcache.Entry{watchcache.Uncached("a", nil), watchcache.Uncached("b", nil)}}
-					err = p.each(l, func(*watchcache.Entry) error {
+					l := &List{Items: []*objects.Entry{objects.Uncached("a", nil), objects.Uncached("b", nil)}}
+					err = p.each(l, func(*objects.Entry) error {
 						p.buf = append(p.buf, bytes.Repeat([]byte("x"), chunkSize)...)
 						return p.flushItem(nil)
 					})

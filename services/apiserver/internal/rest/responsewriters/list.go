@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
@@ -42,7 +43,7 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	case f.Media == api.MediaYAML || f.Pretty:
 		return f.writeReadableList(w, r, l)
 	case zipped:
-		item := func(b []byte, e *watchcache.Entry) ([]byte, error) { return f.appendItem(b, f.Entry(e)) }
+		item := func(b []byte, e *objects.Entry) ([]byte, error) { return f.appendItem(b, f.Entry(e)) }
 		return f.writeCompressed(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
 	}
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
@@ -50,7 +51,7 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	p.audited = audit.From(r.Context()).Copy()
 	p.buf = f.appendListHead(p.buf, l.Meta)
 	first := true
-	err := p.each(l, func(e *watchcache.Entry) error {
+	err := p.each(l, func(e *objects.Entry) error {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
@@ -86,7 +87,7 @@ func (f *Form) writeReadableList(w http.ResponseWriter, r *http.Request, l *List
 	if p.buf, err = layout.AppendHead(p.buf, head, l.size() == 0); err != nil {
 		return p.abort(err)
 	}
-	err = p.each(l, func(e *watchcache.Entry) error {
+	err = p.each(l, func(e *objects.Entry) error {
 		item, err := f.appendItem(nil, f.Entry(e))
 		if err == nil {
 			p.buf, err = layout.AppendItem(p.buf, item)
@@ -105,7 +106,7 @@ func (f *Form) writeReadableList(w http.ResponseWriter, r *http.Request, l *List
 func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
 	size := 0
 	items := f.res.Coder.ProtoItems(f.partial())
-	err := l.Each(func(e *watchcache.Entry) error {
+	err := l.Each(func(e *objects.Entry) error {
 		n, err := f.protoSize(items, e)
 		size += n
 		return err
@@ -119,13 +120,13 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 		return err
 	}
 	if f.compresses(r, l) {
-		item := func(dst []byte, e *watchcache.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
+		item := func(dst []byte, e *objects.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
 		return f.writeCompressed(w, r, head, l, item, string(codec.ProtoListTail()), false)
 	}
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
 	p.buf = append(p.buf, head...)
-	err = p.each(l, func(e *watchcache.Entry) (err error) {
+	err = p.each(l, func(e *objects.Entry) (err error) {
 		p.buf, err = f.appendProto(items, p.buf, e)
 		return p.flushItem(err)
 	})
@@ -137,7 +138,7 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 }
 
 // protoSize returns the size of an object, or of its metadata, as an item of a protobuf list.
-func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, error) {
+func (f *Form) protoSize(items *codec.ProtoItems, e *objects.Entry) (int, error) {
 	if f.res.Coder.AsStored() {
 		if n, ok := items.CachedSize(e.Size(), e.Positions(), e.Revision); ok {
 			return n, nil
@@ -151,7 +152,7 @@ func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, err
 }
 
 // appendProto appends an item of a protobuf list.
-func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.Entry) ([]byte, error) {
+func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *objects.Entry) ([]byte, error) {
 	if f.res.Coder.AsStored() {
 		it, borrowed := FromEntry(e).open()
 		defer borrowed.Release()
@@ -166,13 +167,13 @@ func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.En
 
 // message returns the kept protobuf message of an object or of its metadata whose stored form
 // differs from the served one.
-func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
+func (f *Form) message(e *objects.Entry) ([]byte, error) {
 	encoding, encode := keepMessage, f.res.Coder.Message
 	if f.partial() {
 		encoding = keepPartialMessage
 		encode = f.res.Coder.PartialMessage
 	}
-	return e.Encoding(f.slot(encoding), func(e *watchcache.Entry) ([]byte, error) {
+	return e.Encoding(f.slot(encoding), func(e *objects.Entry) ([]byte, error) {
 		it, borrowed := FromEntry(e).open()
 		defer borrowed.Release()
 		return encode(it)
@@ -187,7 +188,7 @@ func (f *Form) Streams(r *http.Request) bool {
 }
 
 // StreamList writes a list while it reads the snapshot.
-func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel watchcache.Selection) error {
+func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel objects.Selection) error {
 	rec := audit.From(r.Context())
 	defer rec.Track(audit.Serializing).Done()
 	w, done := f.serialize(w, r)
@@ -200,7 +201,7 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 	var err error
 	first := true
 	sel.Pause = p.pause
-	snap.Select(sel, "", func(e *watchcache.Entry) bool {
+	snap.Select(sel, "", func(e *objects.Entry) bool {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
@@ -242,7 +243,7 @@ func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) er
 	if p.buf, err = codec.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elements(), l.size()); err != nil {
 		return p.abort(err)
 	}
-	err = p.each(l, func(e *watchcache.Entry) error {
+	err = p.each(l, func(e *objects.Entry) error {
 		item, err := f.cborItem(f.Entry(e))
 		p.buf = append(p.buf, item...)
 		return p.flushItem(err)
@@ -256,7 +257,7 @@ func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) er
 // cborItem returns an element of a list. The encodings of objects and of v1 metadata are kept on
 // the entry.
 func (f *Form) cborItem(s Encodable) ([]byte, error) {
-	encode := func(*watchcache.Entry) ([]byte, error) {
+	encode := func(*objects.Entry) ([]byte, error) {
 		b, err := f.appendItem(nil, s)
 		if err != nil {
 			return nil, err

@@ -13,7 +13,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/tracing"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/registry"
@@ -181,7 +181,7 @@ func (f *Form) recordList(r *http.Request, l *List) error {
 	defer c.Close()
 	c.Write(f.appendListHead(nil, l.Meta))
 	var b []byte
-	err := l.Each(func(e *watchcache.Entry) (err error) {
+	err := l.Each(func(e *objects.Entry) (err error) {
 		if b != nil {
 			c.Write([]byte(","))
 		}

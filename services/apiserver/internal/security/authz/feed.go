@@ -9,6 +9,7 @@ import (
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -46,14 +47,14 @@ type change struct {
 }
 
 // replace passes the complete state to the sink.
-func (s *subscription) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
-	objects := make([]metav1.Object, 0, len(entries))
+func (s *subscription) replace(_ context.Context, entries []*objects.Entry, revision int64) {
+	decoded := make([]metav1.Object, 0, len(entries))
 	for _, e := range entries {
 		if o := s.decode(e); o != nil {
-			objects = append(objects, o)
+			decoded = append(decoded, o)
 		}
 	}
-	s.sink.replace(objects, revision, s.loaded)
+	s.sink.replace(decoded, revision, s.loaded)
 	s.loaded = true
 }
 
@@ -87,7 +88,7 @@ func (s *subscription) change(ev watchcache.Event) change {
 
 // decode returns the object of an entry. It returns nil for an unreadable object, which then grants
 // nothing.
-func (s *subscription) decode(e *watchcache.Entry) metav1.Object {
+func (s *subscription) decode(e *objects.Entry) metav1.Object {
 	obj, err := s.source.Decode(e)
 	if err != nil {
 		s.policy.cfg.Logger.Error("an object of the policy cannot be read and grants nothing", "key", e.Key(), "error", err)

@@ -19,6 +19,7 @@ import (
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
 	cacheattributes "binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/storage"
@@ -191,7 +192,7 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 	}
 	f.cache = cache
 	of := func(name string, object func() metav1.Object) authz.Source {
-		return authz.Source{Store: cache.Store(name), Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+		return authz.Source{Store: cache.Store(name), Decode: func(e *objects.Entry) (metav1.Object, error) {
 			o := object()
 			err := json.Unmarshal(e.Stored(), o)
 			o.SetResourceVersion(strconv.FormatInt(e.Revision, 10))

@@ -12,6 +12,7 @@ import (
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
 	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -19,7 +20,7 @@ import (
 type Source struct {
 	Store *watchcache.Store
 	// Decode returns the object of an entry.
-	Decode func(*watchcache.Entry) (metav1.Object, error)
+	Decode func(*objects.Entry) (metav1.Object, error)
 }
 
 // PolicyConfig configures a LocalPolicy.

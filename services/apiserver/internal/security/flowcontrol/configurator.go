@@ -9,6 +9,7 @@ import (
 
 	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -30,8 +31,8 @@ type Configurator struct {
 	references References
 
 	mu            sync.Mutex // before the locks of Control and references
-	levelObjects  objects[*flowcontrolv1.PriorityLevelConfiguration]
-	schemaObjects objects[*flowcontrolv1.FlowSchema]
+	levelObjects  configObjects[*flowcontrolv1.PriorityLevelConfiguration]
+	schemaObjects configObjects[*flowcontrolv1.FlowSchema]
 	compiler      *Compiler
 	loaded        bool // the compiler has all levels and schemas
 	onPut         func(name string)
@@ -40,7 +41,7 @@ type Configurator struct {
 // NewConfigurator returns a configuration that is empty before its informers run.
 func NewConfigurator(levels, schemas lister.CachedResource, references References) *Configurator {
 	c := &Configurator{compiler: NewCompiler(), references: references, onPut: func(string) {}}
-	c.levelObjects = objects[*flowcontrolv1.PriorityLevelConfiguration]{
+	c.levelObjects = configObjects[*flowcontrolv1.PriorityLevelConfiguration]{
 		resource: levels, applied: map[string]bool{},
 		put: func(l *flowcontrolv1.PriorityLevelConfiguration) {
 			c.onPut(l.Name)
@@ -54,14 +55,14 @@ func NewConfigurator(levels, schemas lister.CachedResource, references Reference
 	}
 	c.Levels = informer.New(informer.Config{
 		Store: levels.Store,
-		Replace: func(_ context.Context, all []*watchcache.Entry, _ int64) {
+		Replace: func(_ context.Context, all []*objects.Entry, _ int64) {
 			c.update(func() { c.levelObjects.replace(all) })
 		},
 		Apply: func(_ context.Context, changes []watchcache.Event, _ int64) {
 			c.update(func() { c.levelObjects.apply(changes) })
 		},
 	})
-	c.schemaObjects = objects[*flowcontrolv1.FlowSchema]{
+	c.schemaObjects = configObjects[*flowcontrolv1.FlowSchema]{
 		resource: schemas, applied: map[string]bool{},
 		put: func(s *flowcontrolv1.FlowSchema) {
 			c.onPut(s.Name)
@@ -76,7 +77,7 @@ func NewConfigurator(levels, schemas lister.CachedResource, references Reference
 	// Schemas refer to levels, so the levels of their revision are applied first.
 	c.Schemas = informer.New(informer.Config{
 		Store: schemas.Store,
-		Replace: func(ctx context.Context, all []*watchcache.Entry, revision int64) {
+		Replace: func(ctx context.Context, all []*objects.Entry, revision int64) {
 			if c.Levels.WaitFor(ctx, revision) != nil {
 				return // the state is received again, or the server ends
 			}
@@ -120,9 +121,9 @@ func (c *Configurator) Settled(ctx context.Context, revision int64) {
 // settleTime bounds the wait of Settled.
 const settleTime = 2 * time.Second
 
-// objects applies the changes of the cached objects of a kind with put and drop. An object that
+// configObjects applies the changes of the cached objects of a kind with put and drop. An object that
 // cannot be decoded keeps its previous state.
-type objects[T registry.Object] struct {
+type configObjects[T registry.Object] struct {
 	resource lister.CachedResource
 	applied  map[string]bool // names that put was called with
 	put      func(T)
@@ -130,7 +131,7 @@ type objects[T registry.Object] struct {
 }
 
 // replace replaces all objects.
-func (o *objects[T]) replace(entries []*watchcache.Entry) {
+func (o *configObjects[T]) replace(entries []*objects.Entry) {
 	exists := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		exists[e.Name()] = true
@@ -144,7 +145,7 @@ func (o *objects[T]) replace(entries []*watchcache.Entry) {
 }
 
 // apply applies changes of objects.
-func (o *objects[T]) apply(changes []watchcache.Event) {
+func (o *configObjects[T]) apply(changes []watchcache.Event) {
 	for _, ev := range changes {
 		if ev.Type == watchcache.Deleted {
 			o.remove(ev.Entry.Name())
@@ -155,7 +156,7 @@ func (o *objects[T]) apply(changes []watchcache.Event) {
 }
 
 // remove removes an object, if it is known.
-func (o *objects[T]) remove(name string) {
+func (o *configObjects[T]) remove(name string) {
 	if o.applied[name] {
 		delete(o.applied, name)
 		o.drop(name)
@@ -163,7 +164,7 @@ func (o *objects[T]) remove(name string) {
 }
 
 // set adds or changes an object.
-func (o *objects[T]) set(e *watchcache.Entry) {
+func (o *configObjects[T]) set(e *objects.Entry) {
 	obj, err := o.resource.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return // reads of the object report it

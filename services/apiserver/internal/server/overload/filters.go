@@ -60,7 +60,7 @@ func New(o Options, t *telemetry.Filters) *Filters { return &Filters{options: o,
 func (f *Filters) WithWork(next http.Handler) http.Handler {
 	limits := newWorkLimits(f.options.Bounds, f.options.LargeRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		request.From(r.Context()).Work = &work{limits: limits}
+		request.FromContext(r.Context()).Work = &work{limits: limits}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"binnacle/deploy/certs"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
@@ -135,7 +136,7 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 		Identity: "me",
 		Store:    cache.Store(prefix),
 		MaxPages: 16,
-		Decode: func(e *watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
+		Decode: func(e *objects.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
 			v := &apiserverinternalv1alpha1.StorageVersion{}
 			if err := json.Unmarshal(e.Stored(), v); err != nil {
 				return nil, err

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 )
 
 // resource is a resource in one version.
@@ -17,7 +17,7 @@ type resource = schema.GroupVersionResource
 // index maps resources to the replicas that serve them, according to storage versions at one
 // version.
 type index struct {
-	version watchcache.Version
+	version objects.Version
 	serving map[resource][]string
 }
 
@@ -40,7 +40,7 @@ func (p *Peers) servingReplicas() map[resource][]string {
 		return current.serving
 	}
 	next := &index{version: s.Version(), serving: map[resource][]string{}}
-	s.Ascend(p.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+	s.Ascend(p.Store.Prefix(), "", func(e *objects.Entry) bool {
 		v, err := p.Decode(e)
 		if err != nil {
 			p.Logger.Warn("failed to decode storage version; requests for its resource are not proxied",

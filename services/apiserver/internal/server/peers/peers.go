@@ -17,6 +17,7 @@ import (
 
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/proxy/responselimit"
 )
@@ -37,7 +38,7 @@ type Config struct {
 	Identity string
 	// Store is the watch cache of storage versions. Decode decodes an entry.
 	Store  *watchcache.Store
-	Decode func(*watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error)
+	Decode func(*objects.Entry) (*apiserverinternalv1alpha1.StorageVersion, error)
 	// Exists reports whether a replica exists. Storage versions keep the entries of replicas that
 	// are gone.
 	Exists func(identity string) bool

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/storage"
@@ -114,7 +115,7 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 		t.Fatalf("got stored value %.40q, %v", stored.Value, err)
 	}
 	const moved = "/registry/secrets/default/moved"
-	watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true}, After: w.cache.Revision()})
+	watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: objects.Selection{Readable: true}, After: w.cache.Revision()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 	}
 	w := newFixtureOn(t, raw, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
 	watch, err := w.secrets.Watch(watchcache.WatchOptions{
-		Selection: watchcache.Selection{Readable: true, Namespace: "default"},
+		Selection: objects.Selection{Readable: true, Namespace: "default"},
 		After:     w.cache.Revision(),
 	})
 	if err != nil {
@@ -187,7 +188,7 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 	}
 	var watchers []*watchcache.Watcher
 	for _, name := range []string{"", "s"} {
-		watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true, Name: name}, After: revision})
+		watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: objects.Selection{Readable: true, Name: name}, After: revision})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"binnacle/services/apiserver/internal/cache/lister"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -54,7 +54,7 @@ func (o *Lister) PodsIn(ctx context.Context, namespace string) ([]Stored, error)
 // storedPod implements Stored.
 type storedPod struct {
 	lister *Lister
-	entry  *watchcache.Entry
+	entry  *objects.Entry
 }
 
 func (p *storedPod) Size() int                       { return p.entry.Size() }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -38,14 +38,14 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 	snapshot := kind.Store.Snapshot()
 	prefix := kind.Prefix + pod.Namespace + "/"
 	size := 0
-	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
+	snapshot.Ascend(prefix, "", func(e *objects.Entry) bool {
 		size += e.Size()
 		return true
 	})
 	if err := request.Estimate(ctx, size); err != nil {
 		return nil, err
 	}
-	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
+	snapshot.Ascend(prefix, "", func(e *objects.Entry) bool {
 		err = ctx.Err()
 		if err != nil { // the request has ended
 			return false
@@ -76,7 +76,7 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 
 // readBudget decodes a stored budget. An undecodable one is an error, because it may select the
 // pod.
-func readBudget(decodePartly func(codec.Item) (registry.Object, error), e *watchcache.Entry) (*policyv1.PodDisruptionBudget, error) {
+func readBudget(decodePartly func(codec.Item) (registry.Object, error), e *objects.Entry) (*policyv1.PodDisruptionBudget, error) {
 	if err := e.Unreadable(); err != nil {
 		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
 	}

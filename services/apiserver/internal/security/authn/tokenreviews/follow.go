@@ -10,6 +10,7 @@ import (
 	"binnacle/libs/satoken"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -26,7 +27,7 @@ func (c *Cache) Run(ctx context.Context, followed []Followed) error {
 	for _, f := range followed {
 		tasks = append(tasks, task.Task{Name: "tokens by " + string(f.Kind), Run: informer.New(informer.Config{
 			Store: f.Store, ChangesOnly: true,
-			Replace: func(context.Context, []*watchcache.Entry, int64) { state.found() },
+			Replace: func(context.Context, []*objects.Entry, int64) { state.found() },
 			Apply: func(ctx context.Context, changes []watchcache.Event, _ int64) {
 				for _, ev := range changes {
 					c.event(ctx, f.Kind, ev)
@@ -86,8 +87,8 @@ func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Even
 }
 
 // allExist reports whether all objects exist with the same uids and are not being deleted.
-func (c *Cache) allExist(ctx context.Context, objects []object) bool {
-	for _, o := range objects {
+func (c *Cache) allExist(ctx context.Context, named []object) bool {
+	for _, o := range named {
 		found, err := c.find(ctx, o)
 		if err != nil || found.GetDeletionTimestamp() != nil || o.UID != "" && string(found.GetUID()) != o.UID {
 			return false

@@ -18,6 +18,7 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/security/authz/authzconfig"
@@ -62,7 +63,7 @@ func following(t *testing.T, s source) *authz.LocalPolicy {
 		t.Fatal(err)
 	}
 	p := authz.NewPolicy(authz.PolicyConfig{Cache: cache, Logger: slog.New(slog.DiscardHandler), Rules: map[string]authz.Source{
-		rbac.KindRole: {Store: cache.Store("roles"), Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+		rbac.KindRole: {Store: cache.Store("roles"), Decode: func(e *objects.Entry) (metav1.Object, error) {
 			o := &rbacv1.Role{}
 			err := json.Unmarshal(e.Stored(), o)
 			o.SetResourceVersion(strconv.FormatInt(e.Revision, 10))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
-	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
@@ -57,7 +57,7 @@ func sendsInitialObjects(q url.Values) bool {
 // examinedObjects returns how many objects a list examines, at most most. A page without selectors
 // ends at its limit.
 func examinedObjects(info *requestinfo.Info, q url.Values, most int) int {
-	sel := watchcache.Selection{Namespace: info.Namespace, Name: info.Name, Readable: true}
+	sel := objects.Selection{Namespace: info.Namespace, Name: info.Name, Readable: true}
 	if info.FieldSelector != "" && !info.TooManySelectorTerms() {
 		if s, err := info.OwnSelectors().Fields(); err == nil {
 			sel.Fields = s

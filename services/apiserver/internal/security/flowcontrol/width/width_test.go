@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/attributes"
+	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/security/flowcontrol/width"
 	"binnacle/services/apiserver/internal/storage"
@@ -71,13 +72,13 @@ func store(t *testing.T) *watchcache.Store {
 func TestListWidthFollowsExaminedObjects(t *testing.T) {
 	s := store(t)
 	labelled := &requestinfo.Info{Verb: "list", LabelSelector: "a=b"}
-	sel := watchcache.Selection{Readable: true}
+	sel := objects.Selection{Readable: true}
 	var err error
 	if sel.Labels, err = labelled.OwnSelectors().Labels(); err != nil {
 		t.Fatal(err)
 	}
 	for i := 0; s.Snapshot().Walked(sel, 1000) == 250; i++ { // until there is an index
-		s.Snapshot().Select(sel, "", func(*watchcache.Entry) bool { return true })
+		s.Snapshot().Select(sel, "", func(*objects.Entry) bool { return true })
 		if i > 100 {
 			t.Fatal("no index of labels was built")
 		}

@@ -1,4 +1,4 @@
-package watchcache
+package objects
 
 import (
 	runtimemetrics "runtime/metrics"
@@ -15,9 +15,9 @@ const (
 	minPruned = 64
 )
 
-// pinnedValues estimates the memory of values that left the cache and are still referenced: by a
+// PinnedValues estimates the memory of values that left the cache and are still referenced: by a
 // response that is being written, or by a watcher that does not read. It keeps none of them alive.
-type pinnedValues struct {
+type PinnedValues struct {
 	mu      sync.Mutex // a leaf lock
 	skipped int64      // bytes that left since the last tracked value
 	samples []departedValue
@@ -31,8 +31,8 @@ type departedValue struct {
 	cycles uint64 // completed garbage collections when it left
 }
 
-// add records that the cache does not refer to an entry any more. The entry may be nil.
-func (p *pinnedValues) add(e *Entry) {
+// Add records that the cache does not refer to an entry any more. The entry may be nil.
+func (p *PinnedValues) Add(e *Entry) {
 	if e == nil || len(e.stored) == 0 {
 		return
 	}
@@ -51,7 +51,7 @@ func (p *pinnedValues) add(e *Entry) {
 }
 
 // removeCollected removes the values that the garbage collector has freed. The caller holds mu.
-func (p *pinnedValues) removeCollected() {
+func (p *PinnedValues) removeCollected() {
 	remaining := p.samples[:0]
 	for _, sample := range p.samples {
 		if sample.value.Value() != nil {
@@ -62,9 +62,9 @@ func (p *pinnedValues) removeCollected() {
 	p.samples = remaining
 }
 
-// bytes returns the estimated memory. A value that left during a collection may survive it, so it
+// Bytes returns the estimated memory. A value that left during a collection may survive it, so it
 // counts only if it survives the next one.
-func (p *pinnedValues) bytes() (total int64) {
+func (p *PinnedValues) Bytes() (total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.removeCollected()

@@ -1,6 +1,6 @@
 //go:build !race
 
-package watchcache
+package objects
 
 // overwriteReleased means that Borrowed.Release overwrites the released memory, so that tests find
 // references that remain. It is true only with the race detector.

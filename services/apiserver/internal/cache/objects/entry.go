@@ -1,16 +1,13 @@
-package watchcache
+package objects
 
 import (
 	"encoding/binary"
 	"hash/maphash"
 	"math"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"unique"
 	"unsafe"
-
-	"github.com/klauspost/compress/s2"
 
 	"binnacle/services/apiserver/internal/cache/attributes"
 	"binnacle/services/apiserver/internal/cache/encodings"
@@ -27,11 +24,11 @@ type Entry struct {
 	CreateRevision int64
 
 	id        uint64  // the highest bit is packed
-	stored    string  // see kept.go; a slice would take one word more
+	stored    string  // see value.go; a slice would take one word more
 	damage    *damage // nil for a readable value
 	encodings encodings.List
 	positions atomic.Uint64
-	encoding  *valueEncoding // nil: not encoded with a dictionary, and no encodings are kept
+	encoding  *ValueEncoding // nil: not encoded with a dictionary, and no encodings are kept
 }
 
 // damage describes a value that cannot be used.
@@ -60,7 +57,7 @@ func (e *Entry) ID() uint64 { return e.id &^ packed }
 // Sum returns a hash of the stored value. It distinguishes the values of one key, even if a
 // restored store assigns a revision again with another value.
 func (e *Entry) Sum(seed maphash.Seed) uint64 {
-	if e.dict() != nil { // the packed form of a value can change
+	if e.Dictionary() != nil { // the packed form of a value can change
 		l := e.Borrow()
 		defer l.Release()
 		return maphash.Bytes(seed, l.Value)
@@ -89,20 +86,36 @@ func (e *Entry) LastReadable() *Entry {
 	return e.damage.lastReadable
 }
 
-// recordPrevious records the previous version, which may be nil.
-func (e *Entry) recordPrevious(old *Entry) {
+// Damaged reports whether the value cannot be read.
+func (e *Entry) Damaged() bool { return e.damage != nil }
+
+// Undecodable reports whether the value was read from the store, but is no object.
+func (e *Entry) Undecodable() bool { return e.damage != nil && e.damage.err.Undecodable }
+
+// RecordPrevious records the previous version, which may be nil. The entry must not be published
+// yet.
+func (e *Entry) RecordPrevious(old *Entry) {
 	if e.damage == nil {
 		return
 	}
-	e.damage.lastReadable = old.LastReadable()
-	e.damage.neverReadable = !e.damage.err.Passing && (old == nil || old.neverReadable())
+	e.RecordReadable(old.LastReadable(), !e.damage.err.Passing && (old == nil || old.NeverReadable()))
 }
 
-// neverReadable reports whether the object never had a readable version.
-func (e *Entry) neverReadable() bool { return e.damage != nil && e.damage.neverReadable }
+// RecordReadable records the last readable version of an unreadable entry, if it is known, and
+// whether there never was one.
+func (e *Entry) RecordReadable(last *Entry, never bool) {
+	e.damage.lastReadable = last
+	e.damage.neverReadable = never
+}
 
-// keyValue returns the stored form from which the entry was made.
-func (e *Entry) keyValue() storage.KeyValue {
+// AssignID assigns the ID. The entry must not be published yet.
+func (e *Entry) AssignID(id uint64) { e.id |= id }
+
+// NeverReadable reports whether the object never had a readable version.
+func (e *Entry) NeverReadable() bool { return e.damage != nil && e.damage.neverReadable }
+
+// KeyValue returns the stored form from which the entry was made.
+func (e *Entry) KeyValue() storage.KeyValue {
 	kv := storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}
 	switch {
 	case e.damage != nil && !e.damage.err.Undecodable:
@@ -113,9 +126,9 @@ func (e *Entry) keyValue() storage.KeyValue {
 	return kv
 }
 
-// unsharedSize returns the memory of the entry in bytes, without encodings and without the parts
+// UnsharedSize returns the memory of the entry in bytes, without encodings and without the parts
 // that it shares with the next version, which may be nil.
-func (e *Entry) unsharedSize(next *Entry) int64 {
+func (e *Entry) UnsharedSize(next *Entry) int64 {
 	n := entryOverhead + int64(len(e.stored))
 	if next == nil || unsafe.StringData(e.text) != unsafe.StringData(next.text) {
 		n += int64(len(e.text))
@@ -123,17 +136,15 @@ func (e *Entry) unsharedSize(next *Entry) int64 {
 	return n
 }
 
-// outlineOf returns the outline of a value.
-func (r *ResourceConfig) outlineOf(value []byte) []byte {
-	if r.Outline == nil {
-		return value
-	}
-	return r.Outline(value)
-}
-
-// newEntry returns the entry of a stored value with its outline. If the outline cannot be read, the
-// attributes come from the key.
-func newEntry(r *ResourceConfig, plain *valueEncoding, kv storage.KeyValue, outline []byte) *Entry {
+// NewEntry returns the entry of a stored value with its outline. read reads the attributes from
+// the outline. If it fails, the attributes come from the key, which begins with prefix.
+func NewEntry(
+	kv storage.KeyValue,
+	prefix string,
+	outline []byte,
+	read func(key string, outline []byte) (attributes.Attributes, error),
+	encoding *ValueEncoding,
+) *Entry {
 	var attrs attributes.Attributes
 	var unreadable *storage.UnreadableError
 	if kv.Seal != nil {
@@ -141,19 +152,19 @@ func newEntry(r *ResourceConfig, plain *valueEncoding, kv storage.KeyValue, outl
 	}
 	if unreadable == nil {
 		var err error
-		if attrs, err = r.Attributes(kv.Key, outline); err != nil {
+		if attrs, err = read(kv.Key, outline); err != nil {
 			unreadable = &storage.UnreadableError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err}
 		}
 	}
 	if unreadable != nil {
-		attrs = attributesFromKey(strings.TrimPrefix(kv.Key, r.Prefix))
+		attrs = attributesFromKey(strings.TrimPrefix(kv.Key, prefix))
 	}
 	e := &Entry{
 		compact:        newCompact(kv.Key, attrs),
 		Revision:       kv.ModRevision,
 		CreateRevision: kv.CreateRevision,
 		stored:         asText(kv.Value),
-		encoding:       plain,
+		encoding:       encoding,
 	}
 	if unreadable != nil {
 		e.damage = &damage{err: unreadable}
@@ -169,8 +180,8 @@ func attributesFromKey(rest string) attributes.Attributes {
 	return attributes.Attributes{Name: rest}
 }
 
-// copyAt returns a copy of the entry, without encodings, at another revision.
-func (e *Entry) copyAt(revision int64) *Entry {
+// CopyAt returns a copy of the entry, without encodings, at another revision.
+func (e *Entry) CopyAt(revision int64) *Entry {
 	out := &Entry{
 		compact:        e.compact,
 		Revision:       revision,
@@ -186,6 +197,23 @@ func (e *Entry) copyAt(revision int64) *Entry {
 	return out
 }
 
+// UncachedCopyAt is copyAt for a copy that keeps no encodings.
+func (e *Entry) UncachedCopyAt(revision int64) *Entry {
+	out := e.CopyAt(revision)
+	out.encoding = out.encoding.withoutRing()
+	return out
+}
+
+// Verbatim returns an equal entry, with the same ID, whose value is as it is stored.
+func (e *Entry) Verbatim(encoding *ValueEncoding) *Entry {
+	out := e.CopyAt(e.Revision)
+	out.id = e.id
+	out.stored = asText(e.Stored())
+	out.encoding = encoding
+	out.positions.Store(e.positions.Load())
+	return out
+}
+
 const (
 	// packed marks entries whose value is compressed.
 	packed = 1 << 63 // a bit of an entry's id
@@ -195,46 +223,6 @@ const (
 	// outline.
 	trailerSize = 4
 )
-
-// compressBuffers holds buffers for compression.
-var compressBuffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// pack compresses the value if it is large and shrinks to half or less. The outline is kept beside
-// it, unless the outline is the value. The entry must not be published yet.
-func (e *Entry) pack(outline []byte) {
-	if len(e.stored) < packedFrom {
-		return
-	}
-	if len(outline) > len(e.stored)/2 {
-		outline = nil
-	}
-	scratch, _ := compressBuffers.Get().(*[]byte)
-	defer compressBuffers.Put(scratch)
-	small := s2.Encode(*scratch, e.bytes())
-	*scratch = small[:cap(small)]
-	if len(small) > len(e.stored)/2 {
-		return
-	}
-	all := make([]byte, 0, len(small)+len(outline)+trailerSize)
-	all = append(append(all, small...), outline...)
-	e.stored = asText(binary.LittleEndian.AppendUint32(all, uint32(len(outline))))
-	e.id |= packed
-}
-
-// unpacked decompresses a value of pack, into buf if it fits.
-func unpacked(buf, value []byte) []byte {
-	out, err := s2.Decode(buf[:cap(buf)], value[:outlineStart(value)])
-	if err != nil { // unreachable: only pack writes these values; decoders report the empty value
-		return nil
-	}
-	return out
-}
-
-// outlineStart returns where the outline begins in the output of pack.
-func outlineStart(value []byte) int {
-	end := len(value) - trailerSize
-	return end - int(binary.LittleEndian.Uint32(value[end:]))
-}
 
 // Outline returns the outline of the value if it is stored, and the value otherwise. It must not be
 // changed.
@@ -370,9 +358,29 @@ func (c *compact) Fields() attributes.Set {
 	return attributes.NewSet(c.names.Value().fields, c.text[c.labelsEnd:end])
 }
 
-// shareText reuses the text of the previous version if it is equal.
-func (c *compact) shareText(old *compact) {
-	if c.text == old.text && c.keyEnd == old.keyEnd && c.labelsEnd == old.labelsEnd {
-		c.text = old.text
+// ShareText reuses the text of the previous version if it is equal. The entry must not be published
+// yet.
+func (e *Entry) ShareText(old *Entry) {
+	if e.text == old.text && e.keyEnd == old.keyEnd && e.labelsEnd == old.labelsEnd {
+		e.text = old.text
 	}
 }
+
+// HasValue reports whether the entry has its value. Only entries that exist in history alone can
+// lose their value, and only those keep no encodings.
+func (e *Entry) HasValue() bool { return e.stored != "" || e.ring() != nil }
+
+// WithoutValue returns a copy of the entry for history, without its value.
+func (e *Entry) WithoutValue() *Entry {
+	return &Entry{compact: e.compact, Revision: e.Revision, CreateRevision: e.CreateRevision}
+}
+
+// WithValue is withoutValue with a value.
+func (e *Entry) WithValue(value []byte) *Entry {
+	out := e.WithoutValue()
+	out.stored = asText(value)
+	return out
+}
+
+// KeptSize returns the memory of the value in bytes.
+func (e *Entry) KeptSize() int { return len(e.stored) }

@@ -1,4 +1,4 @@
-package watchcache
+package objects
 
 import (
 	"maps"
@@ -81,8 +81,8 @@ func (x *valueIndex) ascend(value, from string, fn func(*Entry) bool) {
 	})
 }
 
-// replace replaces old by entry. Either may be nil.
-func (x *valueIndex) replace(old, entry *Entry) {
+// Replace replaces old by entry. Either may be nil.
+func (x *valueIndex) Replace(old, entry *Entry) {
 	oldValue, wasIndexed := x.value(old)
 	newValue, isIndexed := x.value(entry)
 	if wasIndexed && (!isIndexed || oldValue != newValue) {
@@ -104,20 +104,20 @@ const (
 	labelKeptFor = 5 * time.Minute
 )
 
-// labelIndex holds the objects that have a label. The labels that clients select on are not known
+// LabelIndex holds the objects that have a label. The labels that clients select on are not known
 // in advance, so indexes are built and removed by use. A list by a label scans all objects, and
 // the cache counts the objects that did not match. Once the count reaches ten times the number of
 // objects, the cache builds an index of the label from an immutable state and then adds the
 // changes made meanwhile. A resource has at most four label indexes, those that save most. An
 // index without use for five minutes is removed. Readers and writers use it like an index of a
 // field.
-type labelIndex struct {
+type LabelIndex struct {
 	valueIndex
 	*labelUse
 }
 
 // label returns the label of the index.
-func (l *labelIndex) label() unique.Handle[string] { return l.name }
+func (l *LabelIndex) label() unique.Handle[string] { return l.name }
 
 // labelUse holds the usage of an index, shared by all its copies.
 type labelUse struct {
@@ -125,14 +125,15 @@ type labelUse struct {
 	saved atomic.Int64 // inspections that the index avoided; older ones count less
 }
 
-// labelMisses counts objects that lists by a label inspected without a match.
-type labelMisses struct {
+// LabelMisses counts objects that lists by a label inspected without a match.
+type LabelMisses struct {
 	mu     sync.Mutex // a leaf lock
 	misses map[unique.Handle[string]]int
 }
 
-// add adds to the count and reports whether building an index is worthwhile.
-func (w *labelMisses) add(label unique.Handle[string], misses, objects int) bool {
+// Add adds to the count for a resource with the given number of objects. If building an index is
+// worthwhile, it returns how many inspections the index would have avoided, and 0 otherwise.
+func (w *LabelMisses) Add(label unique.Handle[string], misses, objects int) (worth int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.misses[label]; !ok && len(w.misses) >= maxWantedLabels {
@@ -143,14 +144,14 @@ func (w *labelMisses) add(label unique.Handle[string], misses, objects int) bool
 	}
 	w.misses[label] += misses
 	if w.misses[label] < worthIndexing*objects {
-		return false
+		return 0
 	}
 	delete(w.misses, label)
-	return true
+	return worthIndexing * objects
 }
 
 // evictLeast removes the label with the lowest count.
-func (w *labelMisses) evictLeast() {
+func (w *LabelMisses) evictLeast() {
 	var least unique.Handle[string]
 	n := -1
 	for label, misses := range w.misses {
@@ -162,8 +163,8 @@ func (w *labelMisses) evictLeast() {
 	delete(w.misses, least)
 }
 
-// decay halves the counts, so that old ones weigh less.
-func (w *labelMisses) decay() {
+// Decay halves the counts, so that old ones weigh less.
+func (w *LabelMisses) Decay() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for label := range w.misses {
@@ -174,12 +175,12 @@ func (w *labelMisses) decay() {
 
 // byLabel returns the label index with the fewest objects for the selection, the value to look up,
 // and how many objects with keys below prefix have it.
-func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string, objects int) {
+func (im *Image) byLabel(m *Matcher, prefix string) (_ *LabelIndex, value string, objects int) {
 	if len(im.labels) == 0 || im.selectsDamaged(m) {
 		return nil, "", 0
 	}
-	var best *labelIndex
-	for label, labelValue := range m.labels.Fixed() {
+	var best *LabelIndex
+	for label, labelValue := range m.FixedLabels() {
 		position := im.labelIndex(label)
 		if position < 0 {
 			continue
@@ -194,7 +195,7 @@ func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string
 }
 
 // count returns how many objects with keys below prefix have the value.
-func (l *labelIndex) count(value, prefix string) int {
+func (l *LabelIndex) count(value, prefix string) int {
 	rank := func(key string) int {
 		return sort.Search(l.tree.Len(), func(i int) bool {
 			e, _ := l.tree.GetAt(i)
@@ -206,69 +207,42 @@ func (l *labelIndex) count(value, prefix string) int {
 }
 
 // ascendPrefix is ascend for keys that begin with prefix.
-func (l *labelIndex) ascendPrefix(value, prefix, from string, fn func(*Entry) bool) {
+func (l *LabelIndex) ascendPrefix(value, prefix, from string, fn func(*Entry) bool) {
 	l.ascend(value, max(prefix, from), func(e *Entry) bool { return strings.HasPrefix(e.Key(), prefix) && fn(e) })
 }
 
-// countLabelMisses counts the objects that a selection by labels inspected without a match, and
-// builds an index when that is worthwhile.
-func (s Snapshot) countLabelMisses(m *matcher, misses int) {
-	if misses < s.store.cache.cfg.LabelsFrom {
-		return
-	}
-	for label := range m.labels.Fixed() {
-		if !s.store.hasLabelIndex(label) && s.store.labelMisses.add(label, misses, s.Len()) {
-			s.store.indexLabel(label, worthIndexing*s.Len())
-			return
-		}
-	}
-}
-
-// hasLabelIndex reports whether a label has an index. An older snapshot may not show it yet.
-func (s *Store) hasLabelIndex(label unique.Handle[string]) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.live.labelIndex(label) >= 0
-}
-
 // labelIndex returns the position of a label's index, or -1.
-func (im *image) labelIndex(label unique.Handle[string]) int {
-	return slices.IndexFunc(im.labels, func(l labelIndex) bool { return l.label() == label })
+func (im *Image) labelIndex(label unique.Handle[string]) int {
+	return slices.IndexFunc(im.labels, func(l LabelIndex) bool { return l.label() == label })
 }
 
-// labelSlot returns where to put an index that would have avoided the given number of
+// HasLabelIndex reports whether a label has an index.
+func (im *Image) HasLabelIndex(label unique.Handle[string]) bool { return im.labelIndex(label) >= 0 }
+
+// LabelSlot returns where to put an index that would have avoided the given number of
 // inspections: after the others, or in place of one that avoided fewer. It returns -1 if all
-// avoided more. The caller holds mu.
-func (s *Store) labelSlot(worth int) int {
-	least := len(s.live.labels)
+// avoided more.
+func (im *Image) LabelSlot(worth int) int {
+	least := len(im.labels)
 	if least < maxLabelIndexes {
 		return least
 	}
 	least = 0
-	for i, l := range s.live.labels {
-		if l.saved.Load() < s.live.labels[least].saved.Load() {
+	for i, l := range im.labels {
+		if l.saved.Load() < im.labels[least].saved.Load() {
 			least = i
 		}
 	}
-	if s.live.labels[least].saved.Load() >= int64(worth) {
+	if im.labels[least].saved.Load() >= int64(worth) {
 		return -1
 	}
 	return least
 }
 
-// indexLabel builds an index of the objects that have a label from an immutable state, then adds
-// the changes made meanwhile. worth is how many objects were inspected without a match.
-func (s *Store) indexLabel(label unique.Handle[string], worth int) {
-	s = s.latest()
-	s.mu.RLock()
-	slot := s.labelSlot(worth)
-	s.mu.RUnlock()
-	if slot < 0 {
-		return
-	}
-	im := s.Snapshot().image
-	l := labelIndex{newLabelIndex(label), &labelUse{}}
-	l.used.Store(s.cache.now())
+// NewLabelIndex returns an index of the objects that have a label. The image must be immutable.
+func (im *Image) NewLabelIndex(label unique.Handle[string]) LabelIndex {
+	l := LabelIndex{newLabelIndex(label), &labelUse{}}
+	l.used.Store(im.Now())
 	byValue := map[string][]*Entry{} // in the order of keys
 	im.entries.Scan(func(e *Entry) bool {
 		if value, ok := l.value(e); ok {
@@ -281,41 +255,24 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 			l.tree.Load(e)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	live := s.live
-	slot = s.labelSlot(worth)
-	if s.abandoned || im.era != live.era || im.loads != live.loads || im.rebinds != live.rebinds ||
-		im.last < s.log.floor || slot < 0 || live.labelIndex(label) >= 0 {
-		return
-	}
-	updated := map[string]bool{}
-	for seq := s.log.firstAfter(im.last); seq < s.log.next; seq++ {
-		r := s.log.record(seq)
-		e := r.entry
-		if e == nil {
-			e = r.prev
-		}
-		if !updated[e.Key()] {
-			updated[e.Key()] = true
-			before, _ := im.get(e.Key())
-			current, _ := live.get(e.Key()) // records may have reduced versions
-			l.replace(before, current)
-		}
-	}
-	live.labels = append(slices.Clone(live.labels[:slot]), append([]labelIndex{l}, live.labels[min(slot+1, len(live.labels)):]...)...)
-	s.published.Store(nil)
+	return l
 }
 
-// dropUnusedLabels removes unused indexes. The caller holds mu.
-func (s *Store) dropUnusedLabels(now int64) {
-	s.labelMisses.decay()
-	for _, index := range s.live.labels {
+// SetLabelIndex puts an index in a slot of labelSlot.
+func (im *Image) SetLabelIndex(slot int, l LabelIndex) {
+	im.labels = append(slices.Clone(im.labels[:slot]), append([]LabelIndex{l}, im.labels[min(slot+1, len(im.labels)):]...)...)
+}
+
+// DropUnusedLabels removes unused indexes and reports whether there were some. The count of avoided
+// inspections of the others weighs less from now on.
+func (im *Image) DropUnusedLabels(now int64) bool {
+	for _, index := range im.labels {
 		index.saved.Store(index.saved.Load() / 2)
 	}
-	unused := func(index labelIndex) bool { return now-index.used.Load() > int64(labelKeptFor) }
-	if slices.ContainsFunc(s.live.labels, unused) {
-		s.live.labels = slices.DeleteFunc(slices.Clone(s.live.labels), unused)
-		s.published.Store(nil)
+	unused := func(index LabelIndex) bool { return now-index.used.Load() > int64(labelKeptFor) }
+	if !slices.ContainsFunc(im.labels, unused) {
+		return false
 	}
+	im.labels = slices.DeleteFunc(slices.Clone(im.labels), unused)
+	return true
 }

@@ -1,8 +1,10 @@
-package watchcache
+package objects
 
 import (
 	"bytes"
+	"encoding/binary"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/klauspost/compress/s2"
@@ -19,24 +21,24 @@ import (
 //
 // Sizes in memory count the stored form. Entry.Borrow decodes a value into pooled memory. The
 // entries of an inefficient dictionary, which blocks a new one, are replaced by equal entries
-// (Store.compactDictionaries). No log and no watcher reports this.
+// (Store.compactDictionaries of package watchcache). No log and no watcher reports this.
 
-// valueEncoding describes how entries store their data. Entries of one kind share it.
-type valueEncoding struct {
+// ValueEncoding describes how entries store their data. Entries of one kind share it.
+type ValueEncoding struct {
 	// ring holds the encodings of the entries. It is nil if no encodings are kept.
 	ring *encodings.Ring
-	// dict is the dictionary of a packed value; nil for other forms.
+	// Dictionary is the dictionary of a packed value; nil for other forms.
 	dict *valuedict.Dictionary
 	// sealed means that the store encrypts the value, so it is not packed with others.
 	sealed bool
 }
 
 // withoutRing returns a valueEncoding of the same form for entries that keep no encodings.
-func (v *valueEncoding) withoutRing() *valueEncoding {
+func (v *ValueEncoding) withoutRing() *ValueEncoding {
 	if v == nil || v.dict == nil {
 		return nil
 	}
-	return &valueEncoding{dict: v.dict}
+	return &ValueEncoding{dict: v.dict}
 }
 
 // ring returns the ring of the encodings of the entry, or nil if the entry keeps none.
@@ -47,8 +49,8 @@ func (e *Entry) ring() *encodings.Ring {
 	return e.encoding.ring
 }
 
-// dict returns the dictionary with which the value is packed, or nil.
-func (e *Entry) dict() *valuedict.Dictionary {
+// Dictionary returns the dictionary with which the value is packed, or nil.
+func (e *Entry) Dictionary() *valuedict.Dictionary {
 	if e.encoding == nil {
 		return nil
 	}
@@ -75,24 +77,24 @@ func (e *Entry) Encoded(form encodings.ID) ([]byte, bool) { return e.encodings.F
 // Spare reports whether a low-priority encoding may be kept without evicting others.
 func (e *Entry) Spare() bool { return e.ring() != nil && e.ring().HasSpareMemory() }
 
-// dropEncodings evicts the encodings of the entry, which is unlikely to be read again. The entry
+// DropEncodings evicts the encodings of the entry, which is unlikely to be read again. The entry
 // may be nil.
-func (e *Entry) dropEncodings() {
+func (e *Entry) DropEncodings() {
 	if e != nil && e.ring() != nil {
 		e.ring().Drop(&e.encodings)
 	}
 }
 
-// retire evicts the encodings of the entry, which left the cache, and stops it from keeping new
+// Retire evicts the encodings of the entry, which left the cache, and stops it from keeping new
 // ones. The entry may be nil.
-func (e *Entry) retire() {
+func (e *Entry) Retire() {
 	if e != nil && e.ring() != nil {
 		e.ring().Retire(&e.encodings)
 	}
 }
 
-// retired reports whether the entry has left the cache.
-func (e *Entry) retired() bool { return e.ring() != nil && e.ring().Retired(&e.encodings) }
+// Retired reports whether the entry has left the cache.
+func (e *Entry) Retired() bool { return e.ring() != nil && e.ring().Retired(&e.encodings) }
 
 // asText returns a string that shares the memory of a value. The value must never change.
 func asText(value []byte) string { return unsafe.String(unsafe.SliceData(value), len(value)) }
@@ -105,25 +107,9 @@ func (e *Entry) bytes() []byte {
 	return unsafe.Slice(unsafe.StringData(e.stored), len(e.stored))
 }
 
-// packValue packs the value of an entry with the dictionary of the resource, if that is worthwhile
-// when all values of the resource together have total bytes. The entry must not be published yet.
-func (s *Store) packValue(e *Entry, total int64) {
-	packedValue, dict := s.dictionaries.Pack(e.bytes(), total)
-	if dict == nil {
-		return
-	}
-	encoding := s.packedEncoding.Load()
-	if encoding == nil || encoding.dict != dict {
-		encoding = &valueEncoding{ring: s.cache.ring, dict: dict}
-		s.packedEncoding.Store(encoding)
-	}
-	e.stored = asText(packedValue)
-	e.encoding = encoding
-}
-
 // Stored returns the value as it is in the store. It must not be changed.
 func (e *Entry) Stored() []byte {
-	dict := e.dict()
+	dict := e.Dictionary()
 	switch {
 	case dict != nil:
 		return dict.Append(nil, e.bytes())
@@ -136,7 +122,7 @@ func (e *Entry) Stored() []byte {
 // Size returns the size of the value in bytes.
 func (e *Entry) Size() int {
 	switch {
-	case e.dict() != nil:
+	case e.Dictionary() != nil:
 		return valuedict.Size(e.bytes())
 	case e.id&packed != 0:
 		n, _ := s2.DecodedLen(e.bytes())
@@ -145,8 +131,8 @@ func (e *Entry) Size() int {
 	return len(e.stored)
 }
 
-// hasStored reports whether the entry has the given value.
-func (e *Entry) hasStored(value []byte) bool {
+// HasStored reports whether the entry has the given value.
+func (e *Entry) HasStored(value []byte) bool {
 	borrowed := e.Borrow()
 	defer borrowed.Release()
 	return bytes.Equal(borrowed.Value, value)
@@ -167,7 +153,7 @@ var borrowPool = sync.Pool{New: func() any { return new([]byte) }}
 // Borrow returns the same as Stored, in pooled memory. The caller must not refer to it after
 // Release.
 func (e *Entry) Borrow() Borrowed {
-	dict := e.dict()
+	dict := e.Dictionary()
 	if dict == nil && e.id&packed == 0 {
 		return Borrowed{Value: e.bytes()}
 	}
@@ -192,4 +178,82 @@ func (b Borrowed) Release() {
 		*b.buffer = b.Value[:0]
 	}
 	borrowPool.Put(b.buffer)
+}
+
+// compressBuffers holds buffers for compression.
+var compressBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// Compress compresses the value if it is large and shrinks to half or less. The outline is kept beside
+// it, unless the outline is the value. The entry must not be published yet.
+func (e *Entry) Compress(outline []byte) {
+	if len(e.stored) < packedFrom {
+		return
+	}
+	if len(outline) > len(e.stored)/2 {
+		outline = nil
+	}
+	scratch, _ := compressBuffers.Get().(*[]byte)
+	defer compressBuffers.Put(scratch)
+	small := s2.Encode(*scratch, e.bytes())
+	*scratch = small[:cap(small)]
+	if len(small) > len(e.stored)/2 {
+		return
+	}
+	all := make([]byte, 0, len(small)+len(outline)+trailerSize)
+	all = append(append(all, small...), outline...)
+	e.stored = asText(binary.LittleEndian.AppendUint32(all, uint32(len(outline))))
+	e.id |= packed
+}
+
+// unpacked decompresses a value of pack, into buf if it fits.
+func unpacked(buf, value []byte) []byte {
+	out, err := s2.Decode(buf[:cap(buf)], value[:outlineStart(value)])
+	if err != nil { // unreachable: only pack writes these values; decoders report the empty value
+		return nil
+	}
+	return out
+}
+
+// outlineStart returns where the outline begins in the output of pack.
+func outlineStart(value []byte) int {
+	end := len(value) - trailerSize
+	return end - int(binary.LittleEndian.Uint32(value[end:]))
+}
+
+// NewValueEncoding returns the encoding of entries whose values are kept as stored. sealed means that
+// the store encrypts the values.
+func NewValueEncoding(ring *encodings.Ring, sealed bool) *ValueEncoding {
+	return &ValueEncoding{ring: ring, sealed: sealed}
+}
+
+// Packer packs the values of a resource with shared dictionaries.
+type Packer struct {
+	ring         *encodings.Ring
+	dictionaries valuedict.Pool
+	encoding     atomic.Pointer[ValueEncoding] // with the most recently used dictionary
+}
+
+// NewPacker returns a packer for entries whose encodings are in a ring.
+func NewPacker(ring *encodings.Ring) *Packer { return &Packer{ring: ring} }
+
+// pack packs the value of an entry, if that is worthwhile when all values of the resource together
+// have total bytes. The entry must not be published yet.
+func (p *Packer) Pack(e *Entry, total int64) {
+	packedValue, dict := p.dictionaries.Pack(e.bytes(), total)
+	if dict == nil {
+		return
+	}
+	encoding := p.encoding.Load()
+	if encoding == nil || encoding.dict != dict {
+		encoding = &ValueEncoding{ring: p.ring, dict: dict}
+		p.encoding.Store(encoding)
+	}
+	e.stored = asText(packedValue)
+	e.encoding = encoding
+}
+
+// Compact releases unused memory of the dictionaries, whose values have total bytes. It returns the
+// dictionaries that block a new one.
+func (p *Packer) Compact(total int64) (blocking []*valuedict.Dictionary) {
+	return p.dictionaries.Compact(total)
 }

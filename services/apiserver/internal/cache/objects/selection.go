@@ -1,6 +1,9 @@
-package watchcache
+package objects
 
 import (
+	"iter"
+	"unique"
+
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -25,9 +28,9 @@ type Selection struct {
 	Pause func() bool
 }
 
-// pauseInterval is how many objects are inspected, or changes undone, between two calls of Pause:
+// PauseInterval is how many objects are inspected, or changes undone, between two calls of Pause:
 // some tenths of a millisecond.
-const pauseInterval = 1024
+const PauseInterval = 1024
 
 // keyPrefix returns the common prefix of the keys of all selected objects of a resource.
 func (s *Selection) keyPrefix(resourcePrefix string) string {
@@ -37,8 +40,8 @@ func (s *Selection) keyPrefix(resourcePrefix string) string {
 	return resourcePrefix + s.Namespace + "/"
 }
 
-// indexed returns the position of an indexed field that the selection fixes, and the value.
-func (s *Selection) indexed(index []string) (int, string, bool) {
+// Indexed returns the position of an indexed field that the selection fixes, and the value.
+func (s *Selection) Indexed(index []string) (int, string, bool) {
 	if s.Fields == nil {
 		return 0, "", false
 	}
@@ -50,27 +53,10 @@ func (s *Selection) indexed(index []string) (int, string, bool) {
 	return 0, "", false
 }
 
-// scope returns the narrowest scope that contains all selected objects.
-func (s *Selection) scope(index []string) scope {
-	switch {
-	case s.Name != "" && s.Namespace != "":
-		return scope{kind: scopeObject, namespace: s.Namespace, name: s.Name}
-	case s.Name != "":
-		return scope{kind: scopeName, name: s.Name}
-	}
-	if i, v, ok := s.indexed(index); ok {
-		return scope{kind: scopeField, field: i, value: v}
-	}
-	if s.Namespace != "" {
-		return scope{kind: scopeNamespace, namespace: s.Namespace}
-	}
-	return scope{}
-}
-
 // Matches reports whether an entry is selected.
 func (s *Selection) Matches(e *Entry) bool {
 	if e.damage != nil {
-		return s.matcher().matches(e)
+		return s.Compile().Matches(e)
 	}
 	if s.Namespace != "" && e.Namespace() != s.Namespace || s.Name != "" && e.Name() != s.Name {
 		return false
@@ -83,7 +69,7 @@ func (s *Selection) Matches(e *Entry) bool {
 
 // matcher is a Selection that is compiled for many entries. Lists match every object, and watches
 // every change.
-type matcher struct {
+type Matcher struct {
 	Selection
 	labels attributes.Terms
 	fields attributes.Terms
@@ -92,10 +78,10 @@ type matcher struct {
 	partialLabels, partialFields bool
 }
 
-// matcher normalizes the selection. It moves what the field selector fixes to where it is cheapest,
+// Compile normalizes the selection. It moves what the field selector fixes to where it is cheapest,
 // and drops selectors that select everything.
-func (s Selection) matcher() *matcher {
-	m := &matcher{Selection: s}
+func (s Selection) Compile() *Matcher {
+	m := &Matcher{Selection: s}
 	if s.Labels != nil && s.Labels.Empty() {
 		m.Labels = nil
 	}
@@ -120,11 +106,11 @@ func (s Selection) matcher() *matcher {
 }
 
 // Matching returns Matches for use with many entries.
-func (s Selection) Matching() func(*Entry) bool { return s.matcher().matches }
+func (s Selection) Matching() func(*Entry) bool { return s.Compile().Matches }
 
-// matches reports whether an entry is selected.
-func (m *matcher) matches(e *Entry) bool {
-	if !m.named(e) {
+// Matches reports whether an entry is selected.
+func (m *Matcher) Matches(e *Entry) bool {
+	if !m.Named(e) {
 		return false
 	}
 	if e.damage != nil {
@@ -134,8 +120,8 @@ func (m *matcher) matches(e *Entry) bool {
 		(!m.partialFields || m.Fields.Matches((*fieldView)(e))) && (!m.partialLabels || m.Labels.Matches(e.Labels()))
 }
 
-// named reports whether an entry is selected by namespace and name.
-func (m *matcher) named(e *Entry) bool {
+// Named reports whether an entry is selected by namespace and name.
+func (m *Matcher) Named(e *Entry) bool {
 	return (m.Namespace == "" || e.Namespace() == m.Namespace) && (m.Name == "" || e.Name() == m.Name)
 }
 
@@ -157,3 +143,6 @@ func (v *fieldView) Get(field string) string {
 	}
 	return v.Fields().Get(field)
 }
+
+// FixedLabels iterates over the labels, and their values, that the selection fixes.
+func (m *Matcher) FixedLabels() iter.Seq2[unique.Handle[string], string] { return m.labels.Fixed() }

@@ -1,0 +1,103 @@
+package objects
+
+import "strings"
+
+// Ascend calls fn for the entries whose keys begin with prefix and are not before from, in the
+// order of their keys, until fn returns false.
+func (im *Image) Ascend(prefix, from string, fn func(*Entry) bool) {
+	if strings.HasPrefix(im.Prefix, prefix) { // avoids a check of each key
+		im.entries.Ascend(&Entry{compact: searchKey(from)}, fn)
+		return
+	}
+	im.entries.Ascend(&Entry{compact: searchKey(max(prefix, from))}, func(e *Entry) bool {
+		return strings.HasPrefix(e.Key(), prefix) && fn(e)
+	})
+}
+
+// Count returns the number of entries that ascend would visit.
+func (im *Image) Count(prefix, from string) int {
+	start := 0
+	if from > prefix || !strings.HasPrefix(im.Prefix, prefix) {
+		start = im.rank(max(prefix, from))
+	}
+	end := im.entries.Len()
+	if !strings.HasPrefix(im.Prefix, prefix) {
+		end = im.rank(prefixEnd(prefix))
+	}
+	return max(0, end-start)
+}
+
+// NoIndex stands for the position of an index if the tree of keys is used instead.
+const NoIndex = -1
+
+// Select calls fn for the selected entries that are not before from, in the order of their keys,
+// until fn returns false. It inspects as little as possible: one object, an index of a field or a
+// label, a namespace, or all objects. It returns how many entries it inspected and selected, and the
+// index that it used.
+func (im *Image) Select(m *Matcher, from string, fn func(*Entry) bool) (fetched, returned, index int) {
+	visit := func(e *Entry) bool {
+		fetched++
+		if fetched%PauseInterval == 0 && m.Pause != nil && !m.Pause() {
+			return false
+		}
+		if !m.Matches(e) {
+			return true
+		}
+		returned++
+		return fn(e)
+	}
+	prefix := m.keyPrefix(im.Prefix)
+	if m.Name != "" {
+		e, ok := im.Get(prefix + m.Name)
+		if m.Namespace != "" || ok && e.Namespace() == "" { // otherwise the name may occur in any namespace
+			if ok && e.Key() >= from {
+				visit(e)
+			}
+			return fetched, returned, NoIndex
+		}
+	}
+	if i, value, ok := m.Indexed(im.Index); ok && !im.selectsDamaged(m) {
+		im.indexes[i].ascend(value, from, visit)
+		return fetched, returned, i
+	}
+	if l, value, _ := im.byLabel(m, prefix); l != nil {
+		l.used.Store(im.Now())
+		l.ascendPrefix(value, prefix, from, visit)
+		l.saved.Add(int64(max(0, im.Count(prefix, from)-fetched)))
+	} else {
+		im.Ascend(prefix, from, visit)
+	}
+	return fetched, returned, NoIndex
+}
+
+// Walked returns the number of entries that a selection must visit, or maximum if there are more.
+func (im *Image) Walked(sel Selection, maximum int) int {
+	m := sel.Compile()
+	if m.Name != "" {
+		return 1
+	}
+	if i, value, ok := m.Indexed(im.Index); ok && !im.selectsDamaged(m) {
+		n := 0
+		im.indexes[i].ascend(value, "", func(*Entry) bool { n++; return n < maximum })
+		return n
+	}
+	prefix := m.keyPrefix(im.Prefix)
+	if l, _, n := im.byLabel(m, prefix); l != nil {
+		return min(n, maximum)
+	}
+	return min(im.Count(prefix, ""), maximum)
+}
+
+// Unreadable calls fn for unreadable objects that may be selected, judged by their keys, and that
+// are not before from. It visits them in the order of their keys until fn returns false, and
+// inspects no readable objects.
+func (im *Image) Unreadable(sel Selection, from string, fn func(*Entry) bool) {
+	if im.DamagedCount() == 0 {
+		return
+	}
+	m := sel.Compile()
+	prefix := m.keyPrefix(im.Prefix)
+	im.damaged.Ascend(&Entry{compact: searchKey(max(prefix, from))}, func(e *Entry) bool {
+		return strings.HasPrefix(e.Key(), prefix) && (!m.Named(e) || fn(e))
+	})
+}

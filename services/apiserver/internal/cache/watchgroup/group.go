@@ -1,0 +1,218 @@
+package watchgroup
+
+import (
+	"sync"
+
+	"binnacle/services/apiserver/internal/cache/objects"
+)
+
+// scope is an interest that watchers share. Every change belongs to a few scopes: its name, its
+// namespace, the old and new value of each indexed field, and the scope of all. Fields that the
+// kind does not use are zero.
+type scope struct {
+	kind            scopeKind
+	field           int // position in ResourceConfig.Index, for scopeField
+	namespace, name string
+	value           string // of the field, for scopeField
+}
+
+// scopeKind states which changes a scope includes.
+type scopeKind uint8
+
+const (
+	scopeAll       scopeKind = iota
+	scopeNamespace           // changes in a namespace
+	scopeName                // changes of objects with a name, in every namespace
+	scopeObject              // changes of one object
+	scopeField               // changes of objects whose indexed field has, or had, a value
+	scopeKinds
+)
+
+// Group holds the watchers of one scope. A change in the scope wakes all of them at once. The cost
+// does not depend on watchers of other scopes.
+type Group struct {
+	scope    scope
+	watchers int // under Store.mu
+
+	mu   sync.Mutex // after Store.mu
+	wake *Wake      // what the active watchers wait on; nil if there are none
+}
+
+// OfAll reports whether the group watches all objects of the resource.
+func (g *Group) OfAll() bool { return g.scope.kind == scopeAll }
+
+// Arm makes the caller one of the active watchers. The caller holds Store.mu for reading and has
+// read all records.
+func (g *Group) Arm() *Wake {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.wake == nil {
+		g.wake = &Wake{ch: make(chan struct{})}
+	}
+	return g.wake
+}
+
+// Armed reports whether no change has come since wk was armed. The caller holds Store.mu.
+func (g *Group) Armed(wk *Wake) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.wake == wk
+}
+
+// fire takes the wake-up from the group, to be released once the locks are free. The caller holds
+// Store.mu for writing, which excludes the readers that use group.mu.
+func (g *Group) fire(seq uint64, fired []*Wake) []*Wake {
+	if g.wake == nil {
+		return fired
+	}
+	g.wake.Seq = seq
+	fired = append(fired, g.wake)
+	g.wake = nil
+	return fired
+}
+
+// Groups holds the groups that have watchers. Store.mu guards them.
+type Groups struct {
+	all    Group
+	scoped map[scope]*Group
+	kinds  [scopeKinds]int // number of groups of each kind, to avoid lookups
+	// watchers is the number of watchers of all groups, for metrics.
+	watchers int
+}
+
+// Join adds a watcher of a selection to its group and returns the group. index holds the indexed
+// fields of the resource.
+func (gs *Groups) Join(s *objects.Selection, index []string) *Group {
+	interest := scopeOf(s, index)
+	g := &gs.all
+	if interest.kind != scopeAll {
+		g = gs.scoped[interest]
+		if g == nil {
+			g = &Group{scope: interest}
+			if gs.scoped == nil {
+				gs.scoped = map[scope]*Group{}
+			}
+			gs.scoped[interest] = g
+			gs.kinds[interest.kind]++
+		}
+	}
+	g.watchers++
+	gs.watchers++
+	return g
+}
+
+// Leave removes a watcher from its group.
+func (gs *Groups) Leave(g *Group) {
+	g.watchers--
+	gs.watchers--
+	if g.watchers == 0 && g != &gs.all {
+		delete(gs.scoped, g.scope)
+		gs.kinds[g.scope.kind]--
+	}
+}
+
+// Collect collects the wake-ups of all groups that a change concerns.
+func (gs *Groups) Collect(r *objects.Record, seq uint64, index []string, fired []*Wake) []*Wake {
+	fired = gs.all.fire(seq, fired)
+	if len(gs.scoped) == 0 {
+		return fired
+	}
+	prev := r.Prev.LastReadable()
+	if r.Prev != nil && prev == nil {
+		if !r.Prev.NeverReadable() {
+			return gs.CollectAll(seq, fired) // it is unknown which watchers saw the object
+		}
+		prev = r.Prev
+	}
+	e := r.Entry
+	if e == nil {
+		e = prev
+	}
+	if gs.kinds[scopeNamespace] > 0 {
+		fired = gs.fire(scope{kind: scopeNamespace, namespace: e.Namespace()}, seq, fired)
+	}
+	if gs.kinds[scopeName] > 0 {
+		fired = gs.fire(scope{kind: scopeName, name: e.Name()}, seq, fired)
+	}
+	if gs.kinds[scopeObject] > 0 {
+		fired = gs.fire(scope{kind: scopeObject, namespace: e.Namespace(), name: e.Name()}, seq, fired)
+	}
+	if gs.kinds[scopeField] == 0 {
+		return fired
+	}
+	for i, field := range index {
+		value := e.Fields().Get(field)
+		fired = gs.fire(scope{kind: scopeField, field: i, value: value}, seq, fired)
+		if prev == nil {
+			continue
+		}
+		if old := prev.Fields().Get(field); old != value {
+			fired = gs.fire(scope{kind: scopeField, field: i, value: old}, seq, fired)
+		}
+	}
+	return fired
+}
+
+// fire collects the wake-up of the group of a scope, if the group exists.
+func (gs *Groups) fire(interest scope, seq uint64, fired []*Wake) []*Wake {
+	if g := gs.scoped[interest]; g != nil {
+		return g.fire(seq, fired)
+	}
+	return fired
+}
+
+// CollectAll collects the wake-ups of all groups.
+func (gs *Groups) CollectAll(seq uint64, fired []*Wake) []*Wake {
+	fired = gs.all.fire(seq, fired)
+	for _, g := range gs.scoped {
+		fired = g.fire(seq, fired)
+	}
+	return fired
+}
+
+// Woken returns how many watchers a change of an object wakes. value returns the value of an
+// indexed field.
+func (gs *Groups) Woken(namespace, name string, index []string, value func(field string) string) int {
+	n := gs.all.watchers
+	if len(gs.scoped) == 0 {
+		return n
+	}
+	count := func(interest scope) {
+		if gs.kinds[interest.kind] > 0 {
+			if g := gs.scoped[interest]; g != nil {
+				n += g.watchers
+			}
+		}
+	}
+	count(scope{kind: scopeNamespace, namespace: namespace})
+	count(scope{kind: scopeName, name: name})
+	count(scope{kind: scopeObject, namespace: namespace, name: name})
+	if gs.kinds[scopeField] == 0 {
+		return n
+	}
+	for i, field := range index {
+		count(scope{kind: scopeField, field: i, value: value(field)})
+	}
+	return n
+}
+
+// Stats returns the number of groups with a scope of their own, and of the watchers of all groups.
+func (gs *Groups) Stats() (scoped, watchers int) { return len(gs.scoped), gs.watchers }
+
+// scopeOf returns the narrowest scope that contains all selected objects of a resource with the
+// given indexed fields.
+func scopeOf(s *objects.Selection, index []string) scope {
+	switch {
+	case s.Name != "" && s.Namespace != "":
+		return scope{kind: scopeObject, namespace: s.Namespace, name: s.Name}
+	case s.Name != "":
+		return scope{kind: scopeName, name: s.Name}
+	}
+	if i, v, ok := s.Indexed(index); ok {
+		return scope{kind: scopeField, field: i, value: v}
+	}
+	if s.Namespace != "" {
+		return scope{kind: scopeNamespace, namespace: s.Namespace}
+	}
+	return scope{}
+}

@@ -1,0 +1,112 @@
+package watchgroup
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Parking is the part of a watcher that a change resumes. It must not be copied.
+type Parking struct {
+	Closed atomic.Bool // set by the watcher when it ends
+	parked atomic.Bool // resume must be called
+	resume func()      // until it is unparked
+	at     int         // position in the list of the wake, guarded by that wake
+}
+
+// Park leaves resume to the change of wk or to Unpark. It returns false if the change has happened,
+// or if nudge has a value already.
+func (p *Parking) Park(wk *Wake, resume func(), nudge <-chan struct{}) bool {
+	p.resume = resume
+	p.parked.Store(true)
+	if wk.park(p) && len(nudge) == 0 {
+		return true
+	}
+	return !p.parked.CompareAndSwap(true, false) // unless another goroutine has unparked it
+}
+
+// Unpark calls resume if the watcher is parked.
+func (p *Parking) Unpark() {
+	if p.parked.CompareAndSwap(true, false) {
+		p.resume()
+	}
+}
+
+// Wake is one wake-up of a group.
+type Wake struct {
+	ch  chan struct{} // closed by the first change
+	Seq uint64        // the record of that change; valid once taken from the group
+
+	mu       sync.Mutex // a leaf lock
+	happened bool       // the change has happened
+	parked   []*Parking // resumed by the change
+}
+
+// park registers a watcher to be resumed by the change. It returns false if the change has happened
+// already, or if the watcher was closed.
+func (wk *Wake) park(p *Parking) bool {
+	wk.mu.Lock()
+	defer wk.mu.Unlock()
+	if wk.happened || p.Closed.Load() {
+		return false
+	}
+	if !wk.isParked(p) { // still registered from before a nudge
+		p.at = len(wk.parked)
+		wk.parked = append(wk.parked, p)
+	}
+	return true
+}
+
+// isParked reports whether the watcher is parked here, or was when it was nudged.
+func (wk *Wake) isParked(p *Parking) bool {
+	return p.at < len(wk.parked) && wk.parked[p.at] == p
+}
+
+// Unregister removes a closed watcher.
+func (wk *Wake) Unregister(p *Parking) {
+	wk.mu.Lock()
+	defer wk.mu.Unlock()
+	if !wk.isParked(p) {
+		return
+	}
+	last := len(wk.parked) - 1
+	wk.parked[p.at] = wk.parked[last]
+	wk.parked[p.at].at = p.at
+	wk.parked[last] = nil
+	wk.parked = wk.parked[:last]
+}
+
+// crowdedWake is the number of watchers above which a separate goroutine resumes them, instead of
+// the one that applies changes.
+const crowdedWake = 256
+
+// release wakes all watchers that wait for the change.
+func (wk *Wake) release() {
+	wk.mu.Lock()
+	parked := wk.parked
+	wk.happened = true
+	wk.parked = nil
+	close(wk.ch) // no watcher parks again before it is off the list
+	wk.mu.Unlock()
+	if len(parked) > crowdedWake {
+		go resumeAll(parked)
+		return
+	}
+	resumeAll(parked)
+}
+
+// resumeAll calls the resume functions of parked watchers.
+func resumeAll(parked []*Parking) {
+	for _, p := range parked {
+		p.Unpark()
+	}
+}
+
+// Fired returns a channel that the first change closes.
+func (wk *Wake) Fired() <-chan struct{} { return wk.ch }
+
+// ReleaseAll wakes watchers. The caller must not hold any lock that they take.
+func ReleaseAll(fired []*Wake) {
+	for _, wk := range fired {
+		wk.release()
+	}
+}
