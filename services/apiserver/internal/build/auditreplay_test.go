@@ -269,16 +269,16 @@ func isComplete(lines []json.RawMessage) bool {
 }
 
 var scrubs = []struct{ pattern, with string }{
-	{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`, "<uid>"},
-	{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`, "<time>"},
-	{`("resourceVersion":)"(\d+|<rv-\d+>)"`, `$1"<rv>"`},
-	{`gen-[a-z0-9]{5}\b|gen-<random>`, "gen-<random>"},
-	{`X509SHA256=[0-9a-f]{64}`, "X509SHA256=<hex>"},
-	{`JTI=<[a-z0-9-]+>`, "JTI=<uid>"},
-	{`"eyJ2IjoibWV0YS[A-Za-z0-9_-]+"`, `"<continue>"`},
-	{`"[0-9.]+(ns|µs|ms|s)"`, `"<duration>"`},
-	{`"apiserver\.latency\.k8s\.io/[a-z-]+":"<duration>",`, ""}, // slow requests
-	{`127\.0\.0\.1:(\d+|<port>)`, "127.0.0.1:<port>"},
+	{pattern: `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`, with: "<uid>"},
+	{pattern: `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`, with: "<time>"},
+	{pattern: `("resourceVersion":)"(\d+|<rv-\d+>)"`, with: `$1"<rv>"`},
+	{pattern: `gen-[a-z0-9]{5}\b|gen-<random>`, with: "gen-<random>"},
+	{pattern: `X509SHA256=[0-9a-f]{64}`, with: "X509SHA256=<hex>"},
+	{pattern: `JTI=<[a-z0-9-]+>`, with: "JTI=<uid>"},
+	{pattern: `"eyJ2IjoibWV0YS[A-Za-z0-9_-]+"`, with: `"<continue>"`},
+	{pattern: `"[0-9.]+(ns|µs|ms|s)"`, with: `"<duration>"`},
+	{pattern: `"apiserver\.latency\.k8s\.io/[a-z-]+":"<duration>",`}, // slow requests
+	{pattern: `127\.0\.0\.1:(\d+|<port>)`, with: "127.0.0.1:<port>"},
 }
 
 // scrubbed replaces the parts of a line that differ between runs. It keeps the order of fields.

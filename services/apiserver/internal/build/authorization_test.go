@@ -127,7 +127,11 @@ func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 	a.want(201, "POST", roles, from("victim", "good"))
 	before := a.get(roles + "/victim").version()
 	a.want(201, "POST", roles, role("more", `{"nonResourceURLs":["/evil"],"verbs":["get"]}`, "to", "evil"))
-	for _, odd := range []struct{ name, path string }{{"victim?x", "victim%3Fx"}, {"victim#x", "victim%23x"}, {"victim x", "victim%20x"}} {
+	for _, odd := range []struct{ name, path string }{
+		{name: "victim?x", path: "victim%3Fx"},
+		{name: "victim#x", path: "victim%23x"},
+		{name: "victim x", path: "victim%20x"},
+	} {
 		a.want(201, "POST", roles, from(odd.name, "evil"))
 		a.eventually(odd.name+" filled", func() bool { return strings.Contains(rules(odd.path), "/evil") })
 	}

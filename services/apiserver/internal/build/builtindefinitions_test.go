@@ -25,11 +25,11 @@ func TestDefinitionsOfBuiltInResources(t *testing.T) {
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	for _, test := range []struct{ group, plural, kind string }{
-		{"apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"},
-		{"apiregistration.k8s.io", "apiservices", "APIService"},
-		{"rbac.authorization.k8s.io", "clusterroles", "ClusterRole"},
-		{"apiextensions.k8s.io", "foos", "Foo"},
-		{"coordination.k8s.io", "foos", "Foo"},
+		{group: "apiextensions.k8s.io", plural: "customresourcedefinitions", kind: "CustomResourceDefinition"},
+		{group: "apiregistration.k8s.io", plural: "apiservices", kind: "APIService"},
+		{group: "rbac.authorization.k8s.io", plural: "clusterroles", kind: "ClusterRole"},
+		{group: "apiextensions.k8s.io", plural: "foos", kind: "Foo"},
+		{group: "coordination.k8s.io", plural: "foos", kind: "Foo"},
 	} {
 		path, v9 := definitionsPath+"/"+test.plural+"."+test.group, "/apis/"+test.group+"/v9/"+test.plural
 		a.want(201, "POST", definitionsPath, protectedDefinition(test.group, test.plural, test.kind))

@@ -140,10 +140,10 @@ func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 		subject pkix.Name
 		code    int
 	}{
-		"name":    {clientSigner, pkix.Name{CommonName: "system:binnacle:tokencleaner"}, 403},
-		"group":   {clientSigner, pkix.Name{CommonName: "x", Organization: []string{"a", "system:binnacle"}}, 403},
-		"another": {"ex.test/s", pkix.Name{CommonName: "system:binnacle:apiserver"}, 403},
-		"masters": {clientSigner, pkix.Name{CommonName: "x", Organization: []string{"system:masters"}}, 201},
+		"name":    {signer: clientSigner, subject: pkix.Name{CommonName: "system:binnacle:tokencleaner"}, code: 403},
+		"group":   {signer: clientSigner, subject: pkix.Name{CommonName: "x", Organization: []string{"a", "system:binnacle"}}, code: 403},
+		"another": {signer: "ex.test/s", subject: pkix.Name{CommonName: "system:binnacle:apiserver"}, code: 403},
+		"masters": {signer: clientSigner, subject: pkix.Name{CommonName: "x", Organization: []string{"system:masters"}}, code: 201},
 	} {
 		r := a.want(c.code, "POST", requestsPath, requestFor(t, name, c.signer, c.subject))
 		if want := fmt.Sprintf("certificatesigningrequests.certificates.k8s.io %q is forbidden: user names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services",

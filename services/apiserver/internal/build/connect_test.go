@@ -185,7 +185,9 @@ func TestProxySubresources(t *testing.T) {
 	a.pod("self", "n", `{"phase":"Running","podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}`)
 	a.pod("none", "n", "")
 	for name, c := range map[string]struct{ ports, ip string }{
-		"declared": {`[{"containerPort":` + port + `},{"containerPort":1}]`, host}, "portless": {"[]", host}, "mapped": {"[]", "::ffff:" + host},
+		"declared": {ports: `[{"containerPort":` + port + `},{"containerPort":1}]`, ip: host},
+		"portless": {ports: "[]", ip: host},
+		"mapped":   {ports: "[]", ip: "::ffff:" + host},
 	} {
 		a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":"n","automountServiceAccountToken":false,
 			"containers":[{"name":"a","image":"x"},{"name":"b","image":"x","ports":%s}]}}`, name, c.ports))

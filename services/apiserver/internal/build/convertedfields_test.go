@@ -49,9 +49,9 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 	}
 	const selected = v2 + "?fieldSelector=host%3Dhost1"
 	for _, form := range []struct{ accept, key string }{
-		{"application/json", "items"},
-		{"application/json;as=Table;g=meta.k8s.io;v=v1", "rows"},
-		{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "items"},
+		{accept: "application/json", key: "items"},
+		{accept: "application/json;as=Table;g=meta.k8s.io;v=v1", key: "rows"},
+		{accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", key: "items"},
 	} {
 		if got := names(a.want(200, "GET", selected, "", "Accept", form.accept), form.key); got != "a c d" {
 			t.Errorf("%s: got %q, want %q", form.accept, got, "a c d")

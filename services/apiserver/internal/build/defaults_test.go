@@ -46,10 +46,10 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 		args []string
 		code int
 	}{
-		{nil, http.StatusUnauthorized},
-		{[]string{"--anonymous-auth=true"}, http.StatusUnauthorized},
-		{[]string{"--authorization-mode=RBAC,AlwaysAllow"}, http.StatusUnauthorized},
-		{[]string{"--authorization-mode=RBAC"}, http.StatusOK},
+		{code: http.StatusUnauthorized},
+		{args: []string{"--anonymous-auth=true"}, code: http.StatusUnauthorized},
+		{args: []string{"--authorization-mode=RBAC,AlwaysAllow"}, code: http.StatusUnauthorized},
+		{args: []string{"--authorization-mode=RBAC"}, code: http.StatusOK},
 	} {
 		a := start(t, func(o *config.Options) {
 			from := given(t, c.args...)
@@ -128,13 +128,13 @@ func TestNodeRestrictionDefaultFollowsAuthorizers(t *testing.T) {
 		args []string
 		on   bool
 	}{
-		{nil, false},
-		{[]string{"--authorization-mode=RBAC"}, false},
-		{[]string{"--authorization-mode=RBAC", "--enable-admission-plugins=NodeRestriction"}, true},
-		{[]string{"--authorization-mode=Node,RBAC"}, true},
-		{[]string{"--authorization-mode=RBAC,Webhook", "--authorization-webhook-config-file=some.kubeconfig"}, true},
-		{[]string{"--authorization-config=some.yaml"}, true},
-		{[]string{"--authorization-mode=Node", "--disable-admission-plugins=NodeRestriction"}, false},
+		{on: false},
+		{args: []string{"--authorization-mode=RBAC"}, on: false},
+		{args: []string{"--authorization-mode=RBAC", "--enable-admission-plugins=NodeRestriction"}, on: true},
+		{args: []string{"--authorization-mode=Node,RBAC"}, on: true},
+		{args: []string{"--authorization-mode=RBAC,Webhook", "--authorization-webhook-config-file=some.kubeconfig"}, on: true},
+		{args: []string{"--authorization-config=some.yaml"}, on: true},
+		{args: []string{"--authorization-mode=Node", "--disable-admission-plugins=NodeRestriction"}, on: false},
 	} {
 		o := given(t, c.args...)
 		if got := o.Admission.Enabled("NodeRestriction"); got != c.on {

@@ -124,9 +124,10 @@ egressSelections:
 		proxy *egresstest.Proxy
 		want  []string
 	}{
-		"etcd": {&toEtcd, []string{"etcd.invalid:2379"}}, "cluster": {&toCluster,
-			[]string{"ext.invalid:443", "node.invalid:10250", "service.invalid:443"}},
-		"control plane": {&toControl, []string{"authority.invalid:443", "hook.invalid:443"}},
+		"etcd": {proxy: &toEtcd, want: []string{"etcd.invalid:2379"}},
+		"cluster": {proxy: &toCluster,
+			want: []string{"ext.invalid:443", "node.invalid:10250", "service.invalid:443"}},
+		"control plane": {proxy: &toControl, want: []string{"authority.invalid:443", "hook.invalid:443"}},
 	} {
 		if asked := c.proxy.Asked(); !slices.Equal(asked, c.want) {
 			t.Errorf("%s: asked for %v, want %v", what, asked, c.want)

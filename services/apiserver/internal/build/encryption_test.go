@@ -236,10 +236,12 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 	}
 	prefix := "k8s\x00"
 	for _, next := range []struct{ configuration, prefix string }{
-		{encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), "k8s:enc:aescbc:v1:k1:"},
-		{encrypting("secrets", keyed("aesgcm", "k1", firstSecret), keyed("aescbc", "k1", firstSecret)), "k8s:enc:aesgcm:v1:k1:"},
-		{encrypting("secrets", keyed("secretbox", "a:b", firstSecret), keyed("aesgcm", "k1", firstSecret)), "k8s:enc:secretbox:v1:a:b:"},
-		{encrypting("secrets", "identity: {}", keyed("secretbox", "a:b", firstSecret)), "k8s\x00"},
+		{configuration: encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), prefix: "k8s:enc:aescbc:v1:k1:"},
+		{configuration: encrypting("secrets", keyed("aesgcm", "k1", firstSecret), keyed("aescbc", "k1", firstSecret)),
+			prefix: "k8s:enc:aesgcm:v1:k1:"},
+		{configuration: encrypting("secrets", keyed("secretbox", "a:b", firstSecret), keyed("aesgcm", "k1", firstSecret)),
+			prefix: "k8s:enc:secretbox:v1:a:b:"},
+		{configuration: encrypting("secrets", "identity: {}", keyed("secretbox", "a:b", firstSecret)), prefix: "k8s\x00"},
 	} {
 		a.reconfigured(file, next.configuration)
 		live := a.want(200, "GET", secrets+"/s", "")

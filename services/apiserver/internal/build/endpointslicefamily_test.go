@@ -12,7 +12,11 @@ import (
 // other family, as in a migration of a cluster.
 func TestKubernetesEndpointSliceFollowsIPFamily(t *testing.T) {
 	etcd := etcdtest.Listening(t)
-	for _, c := range []struct{ address, family string }{{"192.0.2.1", "IPv4"}, {"2001:db8::1", "IPv6"}, {"192.0.2.1", "IPv4"}} {
+	for _, c := range []struct{ address, family string }{
+		{address: "192.0.2.1", family: "IPv4"},
+		{address: "2001:db8::1", family: "IPv6"},
+		{address: "192.0.2.1", family: "IPv4"},
+	} {
 		t.Run(c.family, func(t *testing.T) {
 			a := start(t, func(o *config.Options) {
 				o.Etcd.Backend = config.BackendEtcd

@@ -235,9 +235,9 @@ func TestUnreachableExtensionServers(t *testing.T) {
 	a := start(t, nil)
 	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
 	for _, c := range []struct{ service, port, want string }{
-		{"none", "443", `False ServiceNotFound service/none in "default" is not present`},
-		{"cip", "8443", `False ServicePortError service/cip in "default" is not listening on port 8443`},
-		{"cip", "443", `False EndpointsNotFound cannot find endpoints for service/cip in "default"`},
+		{service: "none", port: "443", want: `False ServiceNotFound service/none in "default" is not present`},
+		{service: "cip", port: "8443", want: `False ServicePortError service/cip in "default" is not listening on port 8443`},
+		{service: "cip", port: "443", want: `False EndpointsNotFound cannot find endpoints for service/cip in "default"`},
 	} {
 		a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,
 			"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"`+c.service+`","port":`+c.port+`}}}`)

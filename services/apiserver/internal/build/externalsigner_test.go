@@ -133,17 +133,19 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 		name, want string
 		change     func(*config.Options)
 	}{
-		{"key file", "(They are mutually exclusive)", func(o *config.Options) { o.Authentication.ServiceAccountKeyFiles = []string{key} }},
-		{"signing key file", "(They are mutually exclusive)", func(o *config.Options) { o.Authentication.ServiceAccountSigner = key }},
-		{"no path", `invalid value "x.sock" passed for `,
-			func(o *config.Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" }},
-		{"no gate", "requires enabling ExternalServiceAccountTokenSigner feature gate", func(o *config.Options) {
+		{name: "key file", want: "(They are mutually exclusive)",
+			change: func(o *config.Options) { o.Authentication.ServiceAccountKeyFiles = []string{key} }},
+		{name: "signing key file", want: "(They are mutually exclusive)",
+			change: func(o *config.Options) { o.Authentication.ServiceAccountSigner = key }},
+		{name: "no path", want: `invalid value "x.sock" passed for `,
+			change: func(o *config.Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" }},
+		{name: "no gate", want: "requires enabling ExternalServiceAccountTokenSigner feature gate", change: func(o *config.Options) {
 			if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=false"); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"longer than the signer allows", "service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: 3h0m0s > 2h0m0s",
-			func(o *config.Options) { o.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour }},
+		{name: "longer than the signer allows", want: "service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: 3h0m0s > 2h0m0s",
+			change: func(o *config.Options) { o.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := testOptions(t, t.TempDir())

@@ -58,8 +58,10 @@ func TestInternalCalls(t *testing.T) {
 	must(own.Create(ctx, here, object("two", "y")))
 	must(own.Create(ctx, there, object("one", "y")))
 	for _, c := range []struct{ got, want string }{
-		{listed(all, nil), "a/one a/two req/one"}, {listed(here, nil), "a/one a/two"}, {listed(all, map[string]string{"of": "y"}),
-			"a/two req/one"},
+		{got: listed(all, nil), want: "a/one a/two req/one"},
+		{got: listed(here, nil), want: "a/one a/two"},
+		{got: listed(all, map[string]string{"of": "y"}),
+			want: "a/two req/one"},
 	} {
 		if c.got != c.want {
 			t.Errorf("listed are %s, want %s", c.got, c.want)

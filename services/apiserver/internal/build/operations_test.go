@@ -45,38 +45,38 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 		user, request string
 		code          int
 	}{
-		{"alice", "GET /api/v1/namespaces/mine/namespaces/yours", 404},
-		{"alice", "GET /api/v1/namespaces/mine/namespaces", 404},
-		{"alice", "GET /api/v1/namespaces/mine/namespaces?watch=1&timeoutSeconds=1", 404},
-		{"alice", "DELETE /api/v1/namespaces/mine/namespaces/yours", 404},
-		{"alice", "PUT /api/v1/namespaces/mine/namespaces/yours/finalize", 404},
-		{"alice", "GET /api/v1/namespaces/mine/nodes", 404},
-		{"alice", "GET /apis/rbac.authorization.k8s.io/v1/namespaces/mine/clusterroles/cluster-admin", 404},
-		{"alice", "GET /api/v1/namespaces/mine", 200},
-		{"alice", "GET /api/v1/namespaces/yours", 403},
-		{"alice", "GET /api/v1/namespaces", 403},
+		{user: "alice", request: "GET /api/v1/namespaces/mine/namespaces/yours", code: 404},
+		{user: "alice", request: "GET /api/v1/namespaces/mine/namespaces", code: 404},
+		{user: "alice", request: "GET /api/v1/namespaces/mine/namespaces?watch=1&timeoutSeconds=1", code: 404},
+		{user: "alice", request: "DELETE /api/v1/namespaces/mine/namespaces/yours", code: 404},
+		{user: "alice", request: "PUT /api/v1/namespaces/mine/namespaces/yours/finalize", code: 404},
+		{user: "alice", request: "GET /api/v1/namespaces/mine/nodes", code: 404},
+		{user: "alice", request: "GET /apis/rbac.authorization.k8s.io/v1/namespaces/mine/clusterroles/cluster-admin", code: 404},
+		{user: "alice", request: "GET /api/v1/namespaces/mine", code: 200},
+		{user: "alice", request: "GET /api/v1/namespaces/yours", code: 403},
+		{user: "alice", request: "GET /api/v1/namespaces", code: 403},
 
-		{"proxy", "GET /api/v1/proxy/namespaces/yours/configmaps/c", 404},
-		{"proxy", "GET /api/v1/proxy/configmaps", 404},
-		{"proxy", "POST /api/v1/proxy/namespaces/yours/configmaps", 404},
-		{"proxy", "PATCH /api/v1/proxy/namespaces/yours/configmaps/c", 404},
-		{"proxy", "DELETE /api/v1/proxy/namespaces/yours/configmaps/c", 404},
-		{"proxy", "GET /api/v1/namespaces/yours/configmaps/c", 403},
+		{user: "proxy", request: "GET /api/v1/proxy/namespaces/yours/configmaps/c", code: 404},
+		{user: "proxy", request: "GET /api/v1/proxy/configmaps", code: 404},
+		{user: "proxy", request: "POST /api/v1/proxy/namespaces/yours/configmaps", code: 404},
+		{user: "proxy", request: "PATCH /api/v1/proxy/namespaces/yours/configmaps/c", code: 404},
+		{user: "proxy", request: "DELETE /api/v1/proxy/namespaces/yours/configmaps/c", code: 404},
+		{user: "proxy", request: "GET /api/v1/namespaces/yours/configmaps/c", code: 403},
 
-		{"proxy", "GET /api/v1/watch/namespaces/yours/pods?timeoutSeconds=1", 200},
-		{"proxy", "GET /api/v1/watch/namespaces/yours/pods/p?timeoutSeconds=1", 200},
-		{"proxy", "GET /api/v1/watch/namespaces/yours/pods/p/log?timeoutSeconds=1", 403}, // authorized as a watch of pods/log
-		{"alice", "GET /api/v1/watch/namespaces/mine/pods/p/log?timeoutSeconds=1", 404},
-		{"alice", "POST /api/v1/watch/namespaces/mine/pods", 405},
+		{user: "proxy", request: "GET /api/v1/watch/namespaces/yours/pods?timeoutSeconds=1", code: 200},
+		{user: "proxy", request: "GET /api/v1/watch/namespaces/yours/pods/p?timeoutSeconds=1", code: 200},
+		{user: "proxy", request: "GET /api/v1/watch/namespaces/yours/pods/p/log?timeoutSeconds=1", code: 403}, // authorized as a watch of pods/log
+		{user: "alice", request: "GET /api/v1/watch/namespaces/mine/pods/p/log?timeoutSeconds=1", code: 404},
+		{user: "alice", request: "POST /api/v1/watch/namespaces/mine/pods", code: 405},
 
-		{"one", "GET /api/v1/namespaces/mine/configmaps?fieldSelector=metadata.name%3Dc", 200},
-		{"one", "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dc", 200},
-		{"one", "GET /api/v1/watch/namespaces/mine/configmaps/c?timeoutSeconds=1&fieldSelector=metadata.name%3Dd", 400},
-		{"one", "DELETE /api/v1/namespaces/mine/configmaps?fieldSelector=metadata.name%3Dc", 403},
+		{user: "one", request: "GET /api/v1/namespaces/mine/configmaps?fieldSelector=metadata.name%3Dc", code: 200},
+		{user: "one", request: "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dc", code: 200},
+		{user: "one", request: "GET /api/v1/watch/namespaces/mine/configmaps/c?timeoutSeconds=1&fieldSelector=metadata.name%3Dd", code: 400},
+		{user: "one", request: "DELETE /api/v1/namespaces/mine/configmaps?fieldSelector=metadata.name%3Dc", code: 403},
 
-		{"alice", "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&resourceVersionMatch=Exact", 504},
-		{"alice", "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&limit=1", 504},
-		{"alice", "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=-1", 200},
+		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&resourceVersionMatch=Exact", code: 504},
+		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&limit=1", code: 504},
+		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=-1", code: 200},
 	} {
 		method, path, _ := strings.Cut(c.request, " ")
 		if got := a.send(method, path, configMap("c"), append(as(c.user), "Content-Type", contentType(method))...); got.code != c.code {

@@ -249,7 +249,10 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ port, want string }{{"1", "connection refused"}, {at.Port(), "certificate"}} {
+	for _, c := range []struct{ port, want string }{
+		{port: "1", want: "connection refused"},
+		{port: at.Port(), want: "certificate"},
+	} {
 		end := a.pretend(identity, c.port)
 		a.eventually("refused because of "+c.want, func() bool {
 			r := a.get(cronJobs + "/one")

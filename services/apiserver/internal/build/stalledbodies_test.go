@@ -20,11 +20,11 @@ func TestStalledBodiesTimeOut(t *testing.T) {
 	tlsConfig := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 	tlsConfig.NextProtos = []string{"http/1.1"}
 	for _, c := range []struct{ method, path, contentType string }{
-		{"POST", configMaps, "application/json"},
-		{"PUT", configMaps + "/a", "application/json"},
-		{"PATCH", "/api/v1/namespaces/default", mergePatch},
-		{"DELETE", configMaps + "/a", "application/json"},
-		{"DELETE", configMaps, "application/json"},
+		{method: "POST", path: configMaps, contentType: "application/json"},
+		{method: "PUT", path: configMaps + "/a", contentType: "application/json"},
+		{method: "PATCH", path: "/api/v1/namespaces/default", contentType: mergePatch},
+		{method: "DELETE", path: configMaps + "/a", contentType: "application/json"},
+		{method: "DELETE", path: configMaps, contentType: "application/json"},
 	} {
 		conn, err := tls.Dial("tcp", a.server.listener.server.Addr().String(), tlsConfig)
 		if err != nil {

@@ -41,10 +41,10 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 		r.want(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.server.base.port)))
 	}
 	for name, want := range map[string]struct{ encoding, decodable string }{
-		"core.pods":                            {"v1", "[v1]"},
-		"core.events":                          {"v1", "[v1 events.k8s.io/v1]"},
-		"apps.deployments":                     {"apps/v1", "[apps/v1]"},
-		"autoscaling.horizontalpodautoscalers": {"autoscaling/v2", "[autoscaling/v1 autoscaling/v2]"},
+		"core.pods":                            {encoding: "v1", decodable: "[v1]"},
+		"core.events":                          {encoding: "v1", decodable: "[v1 events.k8s.io/v1]"},
+		"apps.deployments":                     {encoding: "apps/v1", decodable: "[apps/v1]"},
+		"autoscaling.horizontalpodautoscalers": {encoding: "autoscaling/v2", decodable: "[autoscaling/v1 autoscaling/v2]"},
 	} {
 		v := a.want(200, "GET", storageVersionsPath+"/"+name, "")
 		if common := fmt.Sprint(v.at("status", "commonEncodingVersion")); common != want.encoding {

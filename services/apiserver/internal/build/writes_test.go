@@ -73,12 +73,12 @@ func TestNoOpWritesAreNotStored(t *testing.T) {
 	a.want(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
 	before := a.get(configMaps + "/a")
 	for _, c := range []struct{ method, body, media string }{
-		{"PATCH", configMap("a", "k", "v"), applyPatch},
-		{"PATCH", `{"data":{"k":"v"}}`, mergePatch},
-		{"PATCH", `{"data":{"k":"v"}}`, "application/strategic-merge-patch+json"},
-		{"PATCH", `[]`, jsonPatch},
-		{"PATCH", `[{"op":"add","path":"/data/k","value":"v"}]`, jsonPatch},
-		{"PUT", configMap("a", "k", "v"), "application/json"},
+		{method: "PATCH", body: configMap("a", "k", "v"), media: applyPatch},
+		{method: "PATCH", body: `{"data":{"k":"v"}}`, media: mergePatch},
+		{method: "PATCH", body: `{"data":{"k":"v"}}`, media: "application/strategic-merge-patch+json"},
+		{method: "PATCH", body: `[]`, media: jsonPatch},
+		{method: "PATCH", body: `[{"op":"add","path":"/data/k","value":"v"}]`, media: jsonPatch},
+		{method: "PUT", body: configMap("a", "k", "v"), media: "application/json"},
 	} {
 		r := a.want(200, c.method, configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
 		if string(r.body) != string(before.body) {
