@@ -140,10 +140,11 @@ func (s *rawBackend) ask(t *testing.T, path string) net.Conn {
 func TestEndlessResponseHeadFails(t *testing.T) {
 	const much = 64 << 20 // far more than socket buffers hold
 	for how, head := range map[string]struct{ begin, line string }{
-		"agreed":   {"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n", "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
-		"refused":  {"HTTP/1.1 403 Forbidden\r\n", "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
-		"one line": {"HTTP/1.1 403 Forbidden\r\nX: ", strings.Repeat("x", 4<<10)},
-		"short":    {"HTTP/1.1 403 Forbidden\r\n", strings.Repeat("X:\r\n", 1<<10)},
+		"agreed": {begin: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n",
+			line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
+		"refused":  {begin: "HTTP/1.1 403 Forbidden\r\n", line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
+		"one line": {begin: "HTTP/1.1 403 Forbidden\r\nX: ", line: strings.Repeat("x", 4<<10)},
+		"short":    {begin: "HTTP/1.1 403 Forbidden\r\n", line: strings.Repeat("X:\r\n", 1<<10)},
 	} {
 		for path := range paths {
 			t.Run(how+path, func(t *testing.T) {

@@ -73,16 +73,16 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 		code int
 		text string
 	}{
-		"absent":  {http.StatusNotFound, "could not find the requested resource"},
-		"400":     {http.StatusBadRequest, "refused with 400"},
-		"403":     {http.StatusForbidden, "refused with 403"},
-		"500":     {http.StatusInternalServerError, "Internal error occurred: refused with 500"},
-		"503":     {http.StatusServiceUnavailable, "currently unable to handle the request"},
-		"cut":     {http.StatusInternalServerError, "unexpected EOF"},
-		"hangup":  {http.StatusInternalServerError, "EOF"},
-		"101":     {http.StatusSwitchingProtocols, ""},
-		"much":    {http.StatusBadRequest, "xxx"},
-		"api-409": {http.StatusConflict, "the server reported a conflict"},
+		"absent":  {code: http.StatusNotFound, text: "could not find the requested resource"},
+		"400":     {code: http.StatusBadRequest, text: "refused with 400"},
+		"403":     {code: http.StatusForbidden, text: "refused with 403"},
+		"500":     {code: http.StatusInternalServerError, text: "Internal error occurred: refused with 500"},
+		"503":     {code: http.StatusServiceUnavailable, text: "currently unable to handle the request"},
+		"cut":     {code: http.StatusInternalServerError, text: "unexpected EOF"},
+		"hangup":  {code: http.StatusInternalServerError, text: "EOF"},
+		"101":     {code: http.StatusSwitchingProtocols},
+		"much":    {code: http.StatusBadRequest, text: "xxx"},
+		"api-409": {code: http.StatusConflict, text: "the server reported a conflict"},
 	} {
 		at := *f.kubelet
 		at.Path = "/containerLogs/ns/p/" + how

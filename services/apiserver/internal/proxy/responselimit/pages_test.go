@@ -192,7 +192,10 @@ func TestInformationalResponsesAreDropped(t *testing.T) {
 	for _, tt := range []struct {
 		many int
 		want int
-	}{{2, http.StatusOK}, {1 << 30, http.StatusBadGateway}} {
+	}{
+		{many: 2, want: http.StatusOK},
+		{many: 1 << 30, want: http.StatusBadGateway},
+	} {
 		s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {

@@ -33,13 +33,17 @@ func TestResponseLimits(t *testing.T) {
 		answer, want string
 		terms        webhookclient.CallOptions
 	}{
-		"at the limit":               {many, "", webhookclient.CallOptions{MaxValues: 6000}},
-		"too many":                   {many, "the response has too many values", webhookclient.CallOptions{MaxValues: 5000}},
-		"commas in a string":         {strings.Replace(head, `""`, `"`+strings.Repeat(",", 6000)+`"`, 1) + "}", "", webhookclient.CallOptions{MaxValues: 5000}},
-		"too long":                   {many, "the response of the webhook is too long", webhookclient.CallOptions{MaxValues: 6000, MaxBytes: 10_000}},
-		"YAML":                       {"kind: ConfigMap\napiVersion: v1\nx:\n" + strings.Repeat("- {}\n", 2000), "json parse error", webhookclient.CallOptions{MaxValues: 5000}},
-		"short YAML":                 {"kind: ConfigMap\napiVersion: v1\n", "", webhookclient.CallOptions{}},
-		"error with too many values": {`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"decoded","x":[{}` + strings.Repeat(",{}", 5000) + `]}`, "unable to parse", webhookclient.CallOptions{MaxValues: 5000}},
+		"at the limit": {answer: many, want: "", terms: webhookclient.CallOptions{MaxValues: 6000}},
+		"too many":     {answer: many, want: "the response has too many values", terms: webhookclient.CallOptions{MaxValues: 5000}},
+		"commas in a string": {answer: strings.Replace(head, `""`, `"`+strings.Repeat(",", 6000)+`"`, 1) + "}", want: "",
+			terms: webhookclient.CallOptions{MaxValues: 5000}},
+		"too long": {answer: many, want: "the response of the webhook is too long",
+			terms: webhookclient.CallOptions{MaxValues: 6000, MaxBytes: 10_000}},
+		"YAML": {answer: "kind: ConfigMap\napiVersion: v1\nx:\n" + strings.Repeat("- {}\n", 2000),
+			want: "json parse error", terms: webhookclient.CallOptions{MaxValues: 5000}},
+		"short YAML": {answer: "kind: ConfigMap\napiVersion: v1\n", want: "", terms: webhookclient.CallOptions{}},
+		"error with too many values": {answer: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"decoded","x":[{}` + strings.Repeat(",{}", 5000) + `]}`,
+			want: "unable to parse", terms: webhookclient.CallOptions{MaxValues: 5000}},
 	} {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

@@ -248,10 +248,10 @@ func TestInternalWriteErrors(t *testing.T) {
 		failure error
 		is      func(error) bool
 	}{
-		"changed by another": {&storage.PreconditionError{}, apierrors.IsConflict},
-		"no room":            {storage.ErrFull, func(err error) bool { return errors.Is(err, storage.ErrFull) }},
-		"gone": {storage.ErrUnavailable,
-			func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
+		"changed by another": {failure: &storage.PreconditionError{}, is: apierrors.IsConflict},
+		"no room":            {failure: storage.ErrFull, is: func(err error) bool { return errors.Is(err, storage.ErrFull) }},
+		"gone": {failure: storage.ErrUnavailable,
+			is: func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
 	} {
 		s.written = c.failure
 		for _, out := range []any{nil, &corev1.ConfigMap{}} {
@@ -397,8 +397,11 @@ func TestInternalListSelects(t *testing.T) {
 		labels map[string]string
 		want   []string
 	}{
-		{at: configs, want: []string{"m"}}, {at: everywhere, want: []string{"m"}}, {at: elsewhere},
-		{at: configs, labels: map[string]string{"app": "a"}, want: []string{"m"}}, {at: configs, labels: map[string]string{"app": "b"}},
+		{at: configs, want: []string{"m"}},
+		{at: everywhere, want: []string{"m"}},
+		{at: elsewhere},
+		{at: configs, labels: map[string]string{"app": "a"}, want: []string{"m"}},
+		{at: configs, labels: map[string]string{"app": "b"}},
 	} {
 		var list corev1.ConfigMapList
 		err := client.List(t.Context(), c.at, c.labels, &list)

@@ -64,8 +64,8 @@ func TestTransportFailures(t *testing.T) {
 		handler http.HandlerFunc
 		want    string
 	}{
-		"panic":         {func(http.ResponseWriter, *http.Request) { panic("x") }, "panic: x"},
-		"long response": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20+1)) }, "too long"},
+		"panic":         {handler: func(http.ResponseWriter, *http.Request) { panic("x") }, want: "panic: x"},
+		"long response": {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20+1)) }, want: "too long"},
 	} {
 		if _, err := send(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)

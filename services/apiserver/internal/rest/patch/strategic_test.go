@@ -359,14 +359,14 @@ func TestLongListsAreRejected(t *testing.T) {
 		patch    string
 		rejected bool
 	}{
-		"a long list":      {`{"spec":{"containers":[` + names(1000) + `]}}`, false},
-		"a too long list":  {`{"spec":{"containers":[` + names(4000) + `]}}`, true},
-		"values":           {`{"metadata":{"finalizers":[` + finalizers(4000) + `]}}`, true},
-		"values to delete": {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[` + finalizers(4000) + `]}}`, true},
-		"an order":         {`{"spec":{"$setElementOrder/containers":[` + names(4000) + `]}}`, true},
-		"long lists within a list": {`{"spec":{"containers":[` + strings.Repeat(`,{"name":"a","env":[`+names(500)+`]}`, 50)[1:] + `]}}`,
-			true},
-		"a long atomic list": {`{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, false},
+		"a long list":      {patch: `{"spec":{"containers":[` + names(1000) + `]}}`, rejected: false},
+		"a too long list":  {patch: `{"spec":{"containers":[` + names(4000) + `]}}`, rejected: true},
+		"values":           {patch: `{"metadata":{"finalizers":[` + finalizers(4000) + `]}}`, rejected: true},
+		"values to delete": {patch: `{"metadata":{"$deleteFromPrimitiveList/finalizers":[` + finalizers(4000) + `]}}`, rejected: true},
+		"an order":         {patch: `{"spec":{"$setElementOrder/containers":[` + names(4000) + `]}}`, rejected: true},
+		"long lists within a list": {patch: `{"spec":{"containers":[` + strings.Repeat(`,{"name":"a","env":[`+names(500)+`]}`, 50)[1:] + `]}}`,
+			rejected: true},
+		"a long atomic list": {patch: `{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, rejected: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := Decode(types.StrategicMergePatchType, []byte(c.patch), true)

@@ -164,7 +164,9 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		size  int
 		waits bool
 	}{
-		{media: api.MediaYAML, size: 2 * largeToFormat, waits: true}, {media: api.MediaCBOR, size: 2 * largeToFormat, waits: true}, {media: api.MediaYAML, size: 100},
+		{media: api.MediaYAML, size: 2 * largeToFormat, waits: true},
+		{media: api.MediaCBOR, size: 2 * largeToFormat, waits: true},
+		{media: api.MediaYAML, size: 100},
 	} {
 		f := &Form{Choice: negotiation.Choice{Media: c.media}, writers: &Responses{Slow: slowChannel{limiter}}}
 		ctx, cancel := context.WithCancel(t.Context())

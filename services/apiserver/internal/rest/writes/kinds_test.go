@@ -127,24 +127,30 @@ func TestGracefulDeletion(t *testing.T) {
 		change func(*corev1.Pod)
 		steps  []step
 	}{
-		"running": {nil, []step{
-			{0, nil, 20, 20, 1}, {0, in(50), 20, 20, 0}, {0, in(5), 5, 5, 1}, {0, nil, 5, 5, 0}, {0, in(0), -1, 0, 2},
+		"running": {steps: []step{
+			{after: 0, grace: 20, ends: 20, swaps: 1},
+			{after: 0, asked: in(50), grace: 20, ends: 20, swaps: 0},
+			{after: 0, asked: in(5), grace: 5, ends: 5, swaps: 1},
+			{after: 0, grace: 5, ends: 5, swaps: 0},
+			{after: 0, asked: in(0), grace: -1, ends: 0, swaps: 2},
 		}},
-		"shortened to less than has passed": {nil,
-			[]step{{0, nil, 20, 20, 1}, {4 * time.Second, in(2), 1, 4, 1}, {0, in(1), 1, 4, 0}, {0, in(0), -1, 0, 2}}},
-		"shortened by a negative period": {nil, []step{{0, nil, 20, 20, 1}, {0, in(-5), 1, 1, 1}}},
-		"without a node":                 {func(p *corev1.Pod) { p.Spec.NodeName = "" }, []step{{0, nil, -1, 0, 2}}},
-		"finished":                       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, []step{{0, in(7), -1, 0, 2}}},
-		"already marked with period 0": {func(p *corev1.Pod) {
+		"shortened to less than has passed": {
+			steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 4 * time.Second, asked: in(2), grace: 1, ends: 4, swaps: 1}, {after: 0, asked: in(1), grace: 1, ends: 4, swaps: 0}, {after: 0, asked: in(0), grace: -1, ends: 0, swaps: 2}}},
+		"shortened by a negative period": {steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 0, asked: in(-5), grace: 1, ends: 1, swaps: 1}}},
+		"without a node":                 {change: func(p *corev1.Pod) { p.Spec.NodeName = "" }, steps: []step{{after: 0, grace: -1, ends: 0, swaps: 2}}},
+		"finished": {change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+			steps: []step{{after: 0, asked: in(7), grace: -1, ends: 0, swaps: 2}}},
+		"already marked with period 0": {change: func(p *corev1.Pod) {
 			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			p.DeletionGracePeriodSeconds = in(0)
-		}, []step{{0, nil, -1, 0, 1}}},
-		"finished while terminating": {func(p *corev1.Pod) {
+		}, steps: []step{{after: 0, grace: -1, ends: 0, swaps: 1}}},
+		"finished while terminating": {change: func(p *corev1.Pod) {
 			p.Status.Phase = corev1.PodFailed
 			p.DeletionTimestamp = &metav1.Time{Time: start.Add(20 * time.Second)}
 			p.DeletionGracePeriodSeconds = in(20)
-		}, []step{{0, nil, 20, 20, 0}}},
-		"held by a finalizer": {func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} }, []step{{0, in(0), 0, 0, 1}, {0, in(0), 0, 0, 0}}},
+		}, steps: []step{{after: 0, grace: 20, ends: 20, swaps: 0}}},
+		"held by a finalizer": {change: func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} },
+			steps: []step{{after: 0, asked: in(0), grace: 0, ends: 0, swaps: 1}, {after: 0, asked: in(0), grace: 0, ends: 0, swaps: 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := b.fixture(t)
@@ -196,9 +202,9 @@ func TestPodDeletionWithConcurrentChange(t *testing.T) {
 		meanwhile func(w *fixture, pods *apiset.Resource)
 		stays     bool
 	}{
-		"changed": {func(w *fixture, pods *apiset.Resource) { w.put(pods, pod("u", "2")) }, false},
-		"removed": {func(w *fixture, pods *apiset.Resource) { w.remove(pods, "p") }, false},
-		"another": {func(w *fixture, pods *apiset.Resource) { w.put(pods, pod("v", "2")) }, true},
+		"changed": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.put(pods, pod("u", "2")) }, stays: false},
+		"removed": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.remove(pods, "p") }, stays: false},
+		"another": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.put(pods, pod("v", "2")) }, stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := b.fixture(t)

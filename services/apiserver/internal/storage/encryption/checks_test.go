@@ -23,7 +23,10 @@ func TestAllPluginsAreChecked(t *testing.T) {
 	live := openWith(t, b, rules(rule("secrets", pluginAt(one.Endpoint(), "one"), pluginAt(two.Endpoint(), "two"))), false)
 	const ill1, ill2 = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill", "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
 	for _, c := range []struct{ one, two, want string }{
-		{one: "ok", two: "ok"}, {one: "ill", two: "ok", want: ill1}, {one: "ok", two: "ill", want: ill2}, {
+		{one: "ok", two: "ok"},
+		{one: "ill", two: "ok", want: ill1},
+		{one: "ok", two: "ill", want: ill2},
+		{
 			one:  "ill",
 			two:  "ill",
 			want: "[" + ill1 + ", " + ill2 + "]",
@@ -58,10 +61,10 @@ func TestErrorOfKeysWithSameNameIsReportedOnce(t *testing.T) {
 // TestMaskedRules checks that the error names the masking rule as written in the file.
 func TestMaskedRules(t *testing.T) {
 	for _, c := range []struct{ wide, narrow, want string }{
-		{"'*.'", "secrets", `resource "secrets" is masked by earlier rule "*."`},
-		{"'*.apps'", "deployments.apps", `resource "deployments.apps" is masked by earlier rule "*.apps"`},
-		{"'*.*'", "secrets", `resource "secrets" is masked by earlier rule "*.*"`},
-		{"'*.*'", "'*.'", `resource "*." is masked by earlier rule "*.*"`},
+		{wide: "'*.'", narrow: "secrets", want: `resource "secrets" is masked by earlier rule "*."`},
+		{wide: "'*.apps'", narrow: "deployments.apps", want: `resource "deployments.apps" is masked by earlier rule "*.apps"`},
+		{wide: "'*.*'", narrow: "secrets", want: `resource "secrets" is masked by earlier rule "*.*"`},
+		{wide: "'*.*'", narrow: "'*.'", want: `resource "*." is masked by earlier rule "*.*"`},
 	} {
 		parsed, err := encryption.Parse("f", []byte(rules(rule(c.wide, identity), rule(c.narrow, identity))), false)
 		if err != nil {

@@ -67,7 +67,11 @@ func TestDefaults(t *testing.T) {
 		version string
 		size    int32 // 0 if unset
 		timeout time.Duration
-	}{{"v1", 1000, 3 * time.Second}, {"v1", 7, 9 * time.Second}, {"v2", 0, 3 * time.Second}} {
+	}{
+		{version: "v1", size: 1000, timeout: 3 * time.Second},
+		{version: "v1", size: 7, timeout: 9 * time.Second},
+		{version: "v2", size: 0, timeout: 3 * time.Second},
+	} {
 		k := c.Resources[0].Providers[i].KMS
 		size := int32(0)
 		if k.CacheSize != nil {

@@ -183,8 +183,8 @@ func TestPluginGone(t *testing.T) {
 		name          string
 		fail, recover func(*kmstest.Plugin)
 	}{
-		{"stopped", (*kmstest.Plugin).Stop, (*kmstest.Plugin).Start},
-		{"hanging", (*kmstest.Plugin).Hang, (*kmstest.Plugin).Resume},
+		{name: "stopped", fail: (*kmstest.Plugin).Stop, recover: (*kmstest.Plugin).Start},
+		{name: "hanging", fail: (*kmstest.Plugin).Hang, recover: (*kmstest.Plugin).Resume},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
@@ -284,7 +284,10 @@ func TestLostKey(t *testing.T) {
 	for _, c := range []struct {
 		refuse bool
 		code   string
-	}{{false, "InvalidArgument"}, {true, "Internal"}} { // a permanent and a temporary error
+	}{
+		{refuse: false, code: "InvalidArgument"},
+		{refuse: true, code: "Internal"},
+	} { // a permanent and a temporary error
 		p.RejectCalls(c.refuse)
 		_, _, err := get(t, store, secretKey)
 		var why *storage.UnreadableError

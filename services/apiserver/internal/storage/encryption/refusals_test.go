@@ -28,12 +28,12 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 		name   string
 		refuse func(p *kmstest.Plugin)
 	}{
-		{"no such key", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.NotFound) }},
-		{"invalid key", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.InvalidArgument) }},
-		{"disabled key", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.FailedPrecondition) }},
-		{"no permission", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.PermissionDenied) }},
-		{"unknown error", func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.Unknown) }},
-		{"another key", func(p *kmstest.Plugin) { p.ReturnWrongKeys(true) }},
+		{name: "no such key", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.NotFound) }},
+		{name: "invalid key", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.InvalidArgument) }},
+		{name: "disabled key", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.FailedPrecondition) }},
+		{name: "no permission", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.PermissionDenied) }},
+		{name: "unknown error", refuse: func(p *kmstest.Plugin) { p.FailDecrypt("key-1", codes.Unknown) }},
+		{name: "another key", refuse: func(p *kmstest.Plugin) { p.ReturnWrongKeys(true) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPluginWithValue(t)

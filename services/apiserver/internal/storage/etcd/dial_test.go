@@ -33,15 +33,15 @@ func TestDialRejectsInvalidOptions(t *testing.T) {
 		opts etcd.DialOptions
 		want string
 	}{
-		"no servers":     {etcd.DialOptions{}, "no servers"},
-		"no URL":         {etcd.DialOptions{Servers: []string{"127.0.0.1:2379"}}, "is not a URL"},
-		"scheme":         {etcd.DialOptions{Servers: []string{"ftp://a"}}, `scheme "ftp"`},
-		"mixture":        {etcd.DialOptions{Servers: []string{"https://a", "http://b"}}, "some servers"},
-		"useless CA":     {etcd.DialOptions{Servers: []string{"http://a"}, CAFile: junk}, "not https"},
-		"missing CA":     {etcd.DialOptions{Servers: https, CAFile: filepath.Join(dir, "none")}, "no such file"},
-		"junk CA":        {etcd.DialOptions{Servers: https, CAFile: junk}, "holds no certificate"},
-		"no key":         {etcd.DialOptions{Servers: https, CertFile: junk}, "together"},
-		"junk cert, key": {etcd.DialOptions{Servers: https, CertFile: junk, KeyFile: junk}, "client certificate"},
+		"no servers":     {opts: etcd.DialOptions{}, want: "no servers"},
+		"no URL":         {opts: etcd.DialOptions{Servers: []string{"127.0.0.1:2379"}}, want: "is not a URL"},
+		"scheme":         {opts: etcd.DialOptions{Servers: []string{"ftp://a"}}, want: `scheme "ftp"`},
+		"mixture":        {opts: etcd.DialOptions{Servers: []string{"https://a", "http://b"}}, want: "some servers"},
+		"useless CA":     {opts: etcd.DialOptions{Servers: []string{"http://a"}, CAFile: junk}, want: "not https"},
+		"missing CA":     {opts: etcd.DialOptions{Servers: https, CAFile: filepath.Join(dir, "none")}, want: "no such file"},
+		"junk CA":        {opts: etcd.DialOptions{Servers: https, CAFile: junk}, want: "holds no certificate"},
+		"no key":         {opts: etcd.DialOptions{Servers: https, CertFile: junk}, want: "together"},
+		"junk cert, key": {opts: etcd.DialOptions{Servers: https, CertFile: junk, KeyFile: junk}, want: "client certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := etcd.Dial(c.opts)

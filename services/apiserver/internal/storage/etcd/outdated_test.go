@@ -145,10 +145,17 @@ func TestUnknownEtcdIsNotTrusted(t *testing.T) {
 		serving   uint64
 		want      string
 	}{
-		{[]string{fresh}, self, "trusted"}, {[]string{old}, self, "distrusted"}, {[]string{fresh, unreachable}, self, "trusted"},
-		{[]string{fresh}, other, "trusted"}, {[]string{old}, other, "distrusted"}, {[]string{fresh, old}, other, "distrusted"},
-		{[]string{fresh, unreachable}, other, "unknown"}, {[]string{old, unreachable}, other, "distrusted"}, {[]string{unreachable}, self, "unknown"},
-		{[]string{fresh}, 0, "trusted"}, {[]string{fresh, unreachable}, 0, "unknown"},
+		{endpoints: []string{fresh}, serving: self, want: "trusted"},
+		{endpoints: []string{old}, serving: self, want: "distrusted"},
+		{endpoints: []string{fresh, unreachable}, serving: self, want: "trusted"},
+		{endpoints: []string{fresh}, serving: other, want: "trusted"},
+		{endpoints: []string{old}, serving: other, want: "distrusted"},
+		{endpoints: []string{fresh, old}, serving: other, want: "distrusted"},
+		{endpoints: []string{fresh, unreachable}, serving: other, want: "unknown"},
+		{endpoints: []string{old, unreachable}, serving: other, want: "distrusted"},
+		{endpoints: []string{unreachable}, serving: self, want: "unknown"},
+		{endpoints: []string{fresh}, serving: 0, want: "trusted"},
+		{endpoints: []string{fresh, unreachable}, serving: 0, want: "unknown"},
 	} {
 		checks.Go(func() {
 			client, err := etcd.Dial(etcd.DialOptions{Servers: c.endpoints})

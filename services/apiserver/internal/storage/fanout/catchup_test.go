@@ -78,8 +78,8 @@ func TestCatchUpOverEtcd(t *testing.T) {
 		store   storage.Interface
 		batches int
 	}{
-		"by slices":       {struct{ storage.Interface }{store}, int(rev-from+sliceRevisions-1) / sliceRevisions},
-		"through history": {store, 1},
+		"by slices":       {store: struct{ storage.Interface }{store}, batches: int(rev-from+sliceRevisions-1) / sliceRevisions},
+		"through history": {store: store, batches: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFeed(source.store, testRoot, 1, quietLog())

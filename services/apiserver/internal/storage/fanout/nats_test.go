@@ -292,17 +292,17 @@ func TestOptions(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"default":            {NewOptions(), ""},
-		"servers":            {Options{ClusterID: "a-1_B", Servers: []string{"nats://a:4222", "tls://b"}}, ""},
-		"no cluster":         {Options{}, "--cluster-id"},
-		"dot in the cluster": {Options{ClusterID: "a.b"}, "--cluster-id"},
-		"wildcard":           {Options{ClusterID: "*"}, "--cluster-id"},
-		"long cluster":       {Options{ClusterID: strings.Repeat("a", 64)}, "--cluster-id"},
-		"scheme":             {Options{ClusterID: "a", Servers: []string{"http://a"}}, "--nats-servers"},
-		"no scheme":          {Options{ClusterID: "a", Servers: []string{"a:4222"}}, "--nats-servers"},
-		"no host":            {Options{ClusterID: "a", Servers: []string{"nats://:4222"}}, "--nats-servers"},
-		"key alone":          {Options{ClusterID: "a", Servers: []string{"nats://a"}, KeyFile: "k"}, "together"},
-		"files alone":        {Options{ClusterID: "a", CAFile: "k"}, "need --nats-servers"},
+		"default":            {o: NewOptions(), want: ""},
+		"servers":            {o: Options{ClusterID: "a-1_B", Servers: []string{"nats://a:4222", "tls://b"}}, want: ""},
+		"no cluster":         {o: Options{}, want: "--cluster-id"},
+		"dot in the cluster": {o: Options{ClusterID: "a.b"}, want: "--cluster-id"},
+		"wildcard":           {o: Options{ClusterID: "*"}, want: "--cluster-id"},
+		"long cluster":       {o: Options{ClusterID: strings.Repeat("a", 64)}, want: "--cluster-id"},
+		"scheme":             {o: Options{ClusterID: "a", Servers: []string{"http://a"}}, want: "--nats-servers"},
+		"no scheme":          {o: Options{ClusterID: "a", Servers: []string{"a:4222"}}, want: "--nats-servers"},
+		"no host":            {o: Options{ClusterID: "a", Servers: []string{"nats://:4222"}}, want: "--nats-servers"},
+		"key alone":          {o: Options{ClusterID: "a", Servers: []string{"nats://a"}, KeyFile: "k"}, want: "together"},
+		"files alone":        {o: Options{ClusterID: "a", CAFile: "k"}, want: "need --nats-servers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.o.Validate()

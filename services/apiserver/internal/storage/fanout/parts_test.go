@@ -82,22 +82,22 @@ func TestAssembly(t *testing.T) {
 		parts []*message
 		want  bool
 	}{
-		"in order":                {[]*message{piece(0, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, true},
-		"after an unfinished one": {[]*message{piece(0, 3, nil), piece(1, 3, nil), piece(0, 2, nil), piece(1, 2, nil)}, true},
-		"begun twice":             {[]*message{piece(0, 2, nil), piece(0, 2, nil), piece(1, 2, nil)}, true},
-		"the first is lost":       {[]*message{piece(1, 3, nil), piece(2, 3, nil)}, false},
-		"one is lost":             {[]*message{piece(0, 3, nil), piece(2, 3, nil)}, false},
-		"one is doubled":          {[]*message{piece(0, 3, nil), piece(1, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, false},
-		"two are swapped":         {[]*message{piece(0, 3, nil), piece(2, 3, nil), piece(1, 3, nil)}, false},
-		"of another revision":     {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.revision++ })}, false},
-		"of another previous":     {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.previous-- })}, false},
-		"of another chain":        {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.chain++ })}, false},
-		"of another epoch":        {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.epoch++ })}, false},
-		"larger than any message": {[]*message{
+		"in order":                {parts: []*message{piece(0, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, want: true},
+		"after an unfinished one": {parts: []*message{piece(0, 3, nil), piece(1, 3, nil), piece(0, 2, nil), piece(1, 2, nil)}, want: true},
+		"begun twice":             {parts: []*message{piece(0, 2, nil), piece(0, 2, nil), piece(1, 2, nil)}, want: true},
+		"the first is lost":       {parts: []*message{piece(1, 3, nil), piece(2, 3, nil)}, want: false},
+		"one is lost":             {parts: []*message{piece(0, 3, nil), piece(2, 3, nil)}, want: false},
+		"one is doubled":          {parts: []*message{piece(0, 3, nil), piece(1, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, want: false},
+		"two are swapped":         {parts: []*message{piece(0, 3, nil), piece(2, 3, nil), piece(1, 3, nil)}, want: false},
+		"of another revision":     {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.revision++ })}, want: false},
+		"of another previous":     {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.previous-- })}, want: false},
+		"of another chain":        {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.chain++ })}, want: false},
+		"of another epoch":        {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.epoch++ })}, want: false},
+		"larger than any message": {parts: []*message{
 			piece(0, 2, nil), piece(1, 2, func(m *message) { m.part.data = make([]byte, maxMessageBytes) }),
 		},
-			false},
-		"empty": {nil, false},
+			want: false},
+		"empty": {want: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var a assembly

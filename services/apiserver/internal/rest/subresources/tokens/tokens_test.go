@@ -128,13 +128,14 @@ func TestTokenBinding(t *testing.T) {
 		ref  *authenticationv1.BoundObjectReference
 		want private
 	}{
-		"nothing":              {nil, private{}},
-		"a pod without a node": {bound("v1", "Pod", "p", ""), private{Pod: ref("p", "pods-uid")}},
-		"a pod of a node": {bound("v1", "Pod", "p-on-n", "pods-uid"),
-			private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
-		"a pod of a missing node": {bound("v1", "Pod", "p-on-none", ""), private{Pod: ref("p-on-none", "pods-uid"), Node: ref("none", "")}},
-		"a secret":                {bound("v1", "Secret", "s", "secrets-uid"), private{Secret: ref("s", "secrets-uid")}},
-		"a node":                  {bound("v1", "Node", "n", "nodes-uid"), private{Node: ref("n", "nodes-uid")}},
+		"nothing":              {want: private{}},
+		"a pod without a node": {ref: bound("v1", "Pod", "p", ""), want: private{Pod: ref("p", "pods-uid")}},
+		"a pod of a node": {ref: bound("v1", "Pod", "p-on-n", "pods-uid"),
+			want: private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
+		"a pod of a missing node": {ref: bound("v1", "Pod", "p-on-none", ""),
+			want: private{Pod: ref("p-on-none", "pods-uid"), Node: ref("none", "")}},
+		"a secret": {ref: bound("v1", "Secret", "s", "secrets-uid"), want: private{Secret: ref("s", "secrets-uid")}},
+		"a node":   {ref: bound("v1", "Node", "n", "nodes-uid"), want: private{Node: ref("n", "nodes-uid")}},
 	} {
 		got, _, err := issue(t, &Issuer{}, 3600, c.ref)
 		if err != nil || !reflect.DeepEqual(got, c.want) {

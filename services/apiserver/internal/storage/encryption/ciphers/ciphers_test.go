@@ -73,25 +73,39 @@ func TestOpenErrorsMatchKubernetes(t *testing.T) {
 		sealed []byte
 		want   string
 	}{
-		{cipher: "CBC", want: short}, {cipher: "CBC", sealed: nothing[:15], want: short}, {cipher: "CBC", sealed: nothing[:16], want: unpadded},
+		{cipher: "CBC", want: short},
+		{cipher: "CBC", sealed: nothing[:15], want: short},
+		{cipher: "CBC", sealed: nothing[:16], want: unpadded},
 		{cipher: "CBC", sealed: nothing[:17], want: "the stored data is not a multiple of the block size"},
-		{cipher: "CBC", sealed: padded(t, last(0)), want: unpadded}, {cipher: "CBC", sealed: padded(t, last(17)), want: unpadded}, {
+		{cipher: "CBC", sealed: padded(t, last(0)), want: unpadded},
+		{cipher: "CBC", sealed: padded(t, last(17)), want: unpadded},
+		{
 			cipher: "CBC",
 			sealed: padded(t, last(2, 3, 3)),
 			want:   padding,
-		}, {cipher: "CBC", sealed: padded(t, last(1))},
+		},
+		{cipher: "CBC", sealed: padded(t, last(1))},
 		{cipher: "CBC", sealed: padded(t, bytes.Repeat([]byte{16}, 16))},
-		{cipher: "GCM", want: short}, {cipher: "GCM", sealed: nothing[:11], want: short}, {cipher: "GCM", sealed: nothing[:12], want: unsigned}, {
+		{cipher: "GCM", want: short},
+		{cipher: "GCM", sealed: nothing[:11], want: short},
+		{cipher: "GCM", sealed: nothing[:12], want: unsigned},
+		{
 			cipher: "GCM",
 			sealed: nothing,
 			want:   unsigned,
 		},
-		{cipher: "Secretbox", want: short}, {cipher: "Secretbox", sealed: nothing[:39], want: short}, {cipher: "Secretbox", sealed: nothing[:40], want: box}, {
+		{cipher: "Secretbox", want: short},
+		{cipher: "Secretbox", sealed: nothing[:39], want: short},
+		{cipher: "Secretbox", sealed: nothing[:40], want: box},
+		{
 			cipher: "Secretbox",
 			sealed: nothing,
 			want:   box,
 		},
-		{cipher: "Derived", want: short}, {cipher: "Derived", sealed: nothing[:31], want: short}, {cipher: "Derived", sealed: nothing[:43], want: short}, {
+		{cipher: "Derived", want: short},
+		{cipher: "Derived", sealed: nothing[:31], want: short},
+		{cipher: "Derived", sealed: nothing[:43], want: short},
+		{
 			cipher: "Derived",
 			sealed: nothing,
 			want:   unsigned,

@@ -76,14 +76,16 @@ func TestHealthIsCached(t *testing.T) {
 		well, ill    time.Duration
 		calls        int // the first one and two checks
 	}{
-		{name: "well, kept", health: "ok", well: time.Hour, ill: time.Nanosecond, calls: 1}, {
+		{name: "well, kept", health: "ok", well: time.Hour, ill: time.Nanosecond, calls: 1},
+		{
 			name:   "well, not kept",
 			health: "ok",
 			well:   time.Nanosecond,
 			ill:    time.Hour,
 			calls:  3,
 		},
-		{name: "ill, kept", health: "no", well: time.Nanosecond, ill: time.Hour, calls: 1}, {
+		{name: "ill, kept", health: "no", well: time.Nanosecond, ill: time.Hour, calls: 1},
+		{
 			name:   "ill, not kept",
 			health: "no",
 			well:   time.Hour,
@@ -115,7 +117,10 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 	for _, c := range []struct {
 		health    string
 		well, ill time.Duration
-	}{{"ok", time.Millisecond, time.Hour}, {"no", time.Hour, time.Millisecond}} {
+	}{
+		{health: "ok", well: time.Millisecond, ill: time.Hour},
+		{health: "no", well: time.Hour, ill: time.Millisecond},
+	} {
 		t.Run(c.health, func(t *testing.T) {
 			p := kmstest.New(t)
 			p.SetHealth(c.health)

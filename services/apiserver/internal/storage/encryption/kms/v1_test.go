@@ -211,12 +211,18 @@ func TestOldKeysAreCached(t *testing.T) {
 		size  int
 		calls int // for two values, read twice in turn
 		fill  float64
-	}{{name: "none", calls: 4}, {name: "one", size: 1, calls: 4, fill: 1}, {name: "four", size: 4, calls: 2, fill: 0.5}, {name: "all", size: -1, calls: 2, fill: 0.0002}, {
-		name:  "more than all",
-		size:  20_000,
-		calls: 2,
-		fill:  0.0002,
-	}} {
+	}{
+		{name: "none", calls: 4},
+		{name: "one", size: 1, calls: 4, fill: 1},
+		{name: "four", size: 4, calls: 2, fill: 0.5},
+		{name: "all", size: -1, calls: 2, fill: 0.0002},
+		{
+			name:  "more than all",
+			size:  20_000,
+			calls: 2,
+			fill:  0.0002,
+		},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			var values [][]byte

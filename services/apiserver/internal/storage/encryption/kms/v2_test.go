@@ -104,7 +104,12 @@ func TestSeedChangesWithKey(t *testing.T) {
 	for i, c := range []struct {
 		key   string
 		seeds int
-	}{{"key-1", 1}, {"key-1", 1}, {"key-2", 2}, {"key-2", 2}} {
+	}{
+		{key: "key-1", seeds: 1},
+		{key: "key-1", seeds: 1},
+		{key: "key-2", seeds: 2},
+		{key: "key-2", seeds: 2},
+	} {
 		p.UseKey(c.key)
 		_ = provider.Check(t.Context()) // the plugin is unhealthy
 		if n := p.Calls("Encrypt"); n != c.seeds || recovered != 1 {
@@ -180,7 +185,11 @@ func TestValuesOfOtherKeysAreStale(t *testing.T) {
 	for name, c := range map[string]struct {
 		sealed []byte
 		stale  bool
-	}{"another key": {other, true}, "another seed": {same, false}, "a key instead of a seed": {keyed, true}} {
+	}{
+		"another key":             {sealed: other, stale: true},
+		"another seed":            {sealed: same, stale: false},
+		"a key instead of a seed": {sealed: keyed, stale: true},
+	} {
 		if got, stale, err := provider.Open(t.Context(), c.sealed, storedKey); string(got) != "value" || stale != c.stale || err != nil {
 			t.Errorf("%s: got %q, stale %t, %v", name, got, stale, err)
 		}
@@ -210,12 +219,16 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 		doubt  time.Duration
 		proven bool
 		calls  int
-	}{{name: "in doubt", doubt: time.Nanosecond, calls: 2}, {name: "not yet", doubt: time.Hour, calls: 1}, {
-		name:   "proven",
-		doubt:  time.Nanosecond,
-		proven: true,
-		calls:  1,
-	}} {
+	}{
+		{name: "in doubt", doubt: time.Nanosecond, calls: 2},
+		{name: "not yet", doubt: time.Hour, calls: 1},
+		{
+			name:   "proven",
+			doubt:  time.Nanosecond,
+			proven: true,
+			calls:  1,
+		},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			sealed := sealedBySeed(t, p)
