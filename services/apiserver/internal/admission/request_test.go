@@ -163,7 +163,12 @@ func TestReinvocation(t *testing.T) {
 func TestReinvocationStateIsPerRun(t *testing.T) {
 	type key struct{}
 	r := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
-	for _, c := range []struct{ changes, late, due bool }{{changes: true, due: true}, {}, {late: true}, {changes: true, due: true}} {
+	for _, c := range []struct{ changes, late, due bool }{
+		{changes: true, due: true},
+		{},
+		{late: true},
+		{changes: true, due: true},
+	} {
 		due := false
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: mutator(func(r *admission.Request) {
 			r.RequestReinvocation()

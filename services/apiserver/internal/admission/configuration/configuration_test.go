@@ -96,17 +96,17 @@ func TestNoFileMeansNoConfiguration(t *testing.T) {
 
 func TestInvalidFilesAreRejected(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"not JSON":        {"{", "couldn't get version/kind; json parse error: unexpected end of JSON input"},
-		"not YAML":        {"a: b: c", "couldn't get version/kind; yaml parse error"},
-		"another kind":    {"apiVersion: v1\nkind: Pod\n", `no kind "Pod" is registered for version "v1"`},
-		"no kind":         {"apiVersion: v1\n", "Object 'Kind' is missing in"},
-		"no version":      {"kind: AdmissionConfiguration\n", "Object 'apiVersion' is missing in"},
-		"another type":    {head + "plugins: 1\n", "cannot unmarshal"},
-		"unknown field":   {head + "plugin: []\n", `strict decoding error: unknown field "plugin"`},
-		"unknown in part": {head + "plugins: [{name: A, config: {}}]\n", `strict decoding error: unknown field "plugins[0].config"`},
-		"field twice":     {head + "plugins: []\nplugins: []\n", `already set in map`},
-		"unknown plugin":  {head + "plugins: [{name: A}, {name: C}]\n", `plugins[1].name: admission plugin "C" is unknown`},
-		"plugin twice":    {head + "plugins: [{name: A}, {name: A}]\n", `plugins[1].name: admission plugin "A" is configured twice`},
+		"not JSON":        {file: "{", want: "couldn't get version/kind; json parse error: unexpected end of JSON input"},
+		"not YAML":        {file: "a: b: c", want: "couldn't get version/kind; yaml parse error"},
+		"another kind":    {file: "apiVersion: v1\nkind: Pod\n", want: `no kind "Pod" is registered for version "v1"`},
+		"no kind":         {file: "apiVersion: v1\n", want: "Object 'Kind' is missing in"},
+		"no version":      {file: "kind: AdmissionConfiguration\n", want: "Object 'apiVersion' is missing in"},
+		"another type":    {file: head + "plugins: 1\n", want: "cannot unmarshal"},
+		"unknown field":   {file: head + "plugin: []\n", want: `strict decoding error: unknown field "plugin"`},
+		"unknown in part": {file: head + "plugins: [{name: A, config: {}}]\n", want: `strict decoding error: unknown field "plugins[0].config"`},
+		"field twice":     {file: head + "plugins: []\nplugins: []\n", want: `already set in map`},
+		"unknown plugin":  {file: head + "plugins: [{name: A}, {name: C}]\n", want: `plugins[1].name: admission plugin "C" is unknown`},
+		"plugin twice":    {file: head + "plugins: [{name: A}, {name: A}]\n", want: `plugins[1].name: admission plugin "A" is configured twice`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := configuration.Load(write(t, t.TempDir(), "c.yaml", c.file), []string{"A", "B"})

@@ -21,7 +21,11 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		exact bool
-	}{{"first", true}, {"loose", false}, {"last", true}} {
+	}{
+		{name: "first", exact: true},
+		{name: "loose", exact: false},
+		{name: "last", exact: true},
+	} {
 		compiled, err := matcher.Compile(matcher.Criteria{Exact: c.exact, Rules: append(matcher.Unnamed(nil), rule(t, "* ex.test v2 widgets"))})
 		if err != nil {
 			t.Fatal(err)

@@ -52,17 +52,17 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 		change func(*dependencies)
 		want   string
 	}{
-		"known":      {func(*dependencies) {}, ""},
-		"not loaded": {func(s *dependencies) { s.Ready = func() bool { return false } }, notYet},
-		"loaded while a request waits": {func(s *dependencies) {
+		"known":      {change: func(*dependencies) {}, want: ""},
+		"not loaded": {change: func(s *dependencies) { s.Ready = func() bool { return false } }, want: notYet},
+		"loaded while a request waits": {change: func(s *dependencies) {
 			seen := false
 			s.Ready = func() bool { return seen }
 			s.bindings.WaitForWrites = func(context.Context) error { seen = true; return nil }
-		}, ""},
-		"policies stale":       {func(s *dependencies) { s.policies.WaitForWrites = failingWait }, "behind"},
-		"bindings stale":       {func(s *dependencies) { s.bindings.WaitForWrites = failingWait }, "behind"},
-		"policies undecodable": {func(s *dependencies) { s.policies.Decode = damaged }, notYet},
-		"bindings undecodable": {func(s *dependencies) { s.bindings.Decode = damaged }, notYet},
+		}, want: ""},
+		"policies stale":       {change: func(s *dependencies) { s.policies.WaitForWrites = failingWait }, want: "behind"},
+		"bindings stale":       {change: func(s *dependencies) { s.bindings.WaitForWrites = failingWait }, want: "behind"},
+		"policies undecodable": {change: func(s *dependencies) { s.policies.Decode = damaged }, want: notYet},
+		"bindings undecodable": {change: func(s *dependencies) { s.bindings.Decode = damaged }, want: notYet},
 	} {
 		f := newFixtureWith(t, c.change, stored...)
 		withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
@@ -87,10 +87,14 @@ func TestExemptRequests(t *testing.T) {
 		group, version, resource string
 		checked                  bool
 	}{
-		{"admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", false}, {"admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", false},
-		{"admissionregistration.k8s.io", "v1alpha1", "mutatingadmissionpolicies", false}, {"admissionregistration.k8s.io", "v1alpha1", "mutatingadmissionpolicybindings", false},
-		{"admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", true},
-		{"authorization.k8s.io", "v1", "subjectaccessreviews", false}, {"authentication.k8s.io", "v1", "tokenreviews", false}, {"", "v1", "nodes", true},
+		{group: "admissionregistration.k8s.io", version: "v1", resource: "validatingadmissionpolicies"},
+		{group: "admissionregistration.k8s.io", version: "v1", resource: "validatingadmissionpolicybindings"},
+		{group: "admissionregistration.k8s.io", version: "v1alpha1", resource: "mutatingadmissionpolicies"},
+		{group: "admissionregistration.k8s.io", version: "v1alpha1", resource: "mutatingadmissionpolicybindings"},
+		{group: "admissionregistration.k8s.io", version: "v1", resource: "validatingwebhookconfigurations", checked: true},
+		{group: "authorization.k8s.io", version: "v1", resource: "subjectaccessreviews"},
+		{group: "authentication.k8s.io", version: "v1", resource: "tokenreviews"},
+		{group: "", version: "v1", resource: "nodes", checked: true},
 	} {
 		k := f.catalog.Resource(schema.GroupVersionResource{Group: c.group, Version: c.version, Resource: c.resource})
 		err := f.validating.Validate(t.Context(), &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Name: "x", Object: &corev1.Node{}, Options: &metav1.CreateOptions{}})
@@ -180,19 +184,19 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 		change func(s *dependencies, end func())
 		want   string
 	}{
-		"nothing": {func(*dependencies, func()) {}, ""},
-		"namespace unreadable": {func(s *dependencies, _ func()) {
+		"nothing": {change: func(*dependencies, func()) {}, want: ""},
+		"namespace unreadable": {change: func(s *dependencies, _ func()) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("no answer") }
-		}, "no answer"},
-		"canceled before reading parameters": {func(s *dependencies, end func()) {
+		}, want: "no answer"},
+		"canceled before reading parameters": {change: func(s *dependencies, end func()) {
 			s.Parameters.WaitForWrites = func(ctx context.Context, _ *apiset.Resource) error { end(); return ctx.Err() }
-		}, "context canceled"},
-		"canceled before decoding parameters": {func(s *dependencies, end func()) {
+		}, want: "context canceled"},
+		"canceled before decoding parameters": {change: func(s *dependencies, end func()) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { end(); return found, nil }
-		}, "context canceled"},
-		"throttled": {func(s *dependencies, _ func()) {
+		}, want: "context canceled"},
+		"throttled": {change: func(s *dependencies, _ func()) {
 			s.Parameters.WaitForWrites = func(context.Context, *apiset.Resource) error { return apierrors.NewTooManyRequests("wait", 1) }
-		}, "wait"},
+		}, want: "wait"},
 	} {
 		for _, sort := range []string{"validating", "mutating"} {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -321,7 +325,11 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 		end := at + strings.Index(text[at:], `]},`) + len(`]},`)
 		return text[:at] + rules + text[end:]
 	}
-	for name, c := range map[string]struct{ lost, later, wrong bool }{"converted": {}, "conversion fails": {lost: true, wrong: true}, "conversion back fails": {later: true, wrong: true}} {
+	for name, c := range map[string]struct{ lost, later, wrong bool }{
+		"converted":             {},
+		"conversion fails":      {lost: true, wrong: true},
+		"conversion back fails": {later: true, wrong: true},
+	} {
 		lost := c.lost
 		f := newFixtureWith(t, func(s *dependencies) {
 			all := s.Parameters.Kind

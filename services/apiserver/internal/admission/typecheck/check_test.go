@@ -208,12 +208,12 @@ func TestManyKinds(t *testing.T) {
 		rules []string
 		want  int
 	}{
-		{[]string{few}, 9},
-		{[]string{few, "b/v1/x"}, 10},
-		{[]string{few, "b/v1/x,y,z"}, 12},
-		{[]string{"a/v1/" + strings.Join(many, ",")}, 10},
-		{[]string{"b/v1/x", "a/v1/" + strings.Join(many, ","), "c/v1/x"}, 11},
-		{[]string{"a/v1/r00", "a/v1/r00"}, 1},
+		{rules: []string{few}, want: 9},
+		{rules: []string{few, "b/v1/x"}, want: 10},
+		{rules: []string{few, "b/v1/x,y,z"}, want: 12},
+		{rules: []string{"a/v1/" + strings.Join(many, ",")}, want: 10},
+		{rules: []string{"b/v1/x", "a/v1/" + strings.Join(many, ","), "c/v1/x"}, want: 11},
+		{rules: []string{"a/v1/r00", "a/v1/r00"}, want: 1},
 	} {
 		if got := kindsOf(rule(test.rules...), kinds); len(got) != test.want {
 			t.Errorf("%v: got %v, want %d", test.rules, got, test.want)

@@ -48,7 +48,12 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	for i, step := range []struct {
 		value []byte
 		want  string // path of the call
-	}{{nil, "/1"}, {stored(validatingConfiguration("b", server.clientConfig("/2"))), "/2"}, {[]byte("damaged"), "/2"}, {stored(validatingConfiguration("b", server.clientConfig("/3"))), "/3"}} {
+	}{
+		{want: "/1"},
+		{value: stored(validatingConfiguration("b", server.clientConfig("/2"))), want: "/2"},
+		{value: []byte("damaged"), want: "/2"},
+		{value: stored(validatingConfiguration("b", server.clientConfig("/3"))), want: "/3"},
+	} {
 		if step.value != nil {
 			f.put("b", step.value)
 		}
@@ -102,7 +107,9 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 		asked int
 		wrong bool
 	}{
-		"converted": {asked: 1}, "cannot be converted": {lost: true, wrong: true}, "cannot be converted back": {later: true, asked: 1, wrong: true},
+		"converted":                {asked: 1},
+		"cannot be converted":      {lost: true, wrong: true},
+		"cannot be converted back": {later: true, asked: 1, wrong: true},
 	} {
 		for _, sort := range []string{"mutating", "validating"} {
 			var lost atomic.Bool

@@ -301,10 +301,11 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 		return ""
 	})
 	for _, c := range []struct{ answer, want string }{
-		{`,"response":{"allowed":true,"patch":"` + strings.Split(patch(`[{"op":"add","path":"/data/a","value":"b"}]`), `"patch":"`)[1] + `}`, ""},
-		{`,"response":{"allowed":true}`, ""},
-		{`,"response":{"allowed":false}`, "denied the request without explanation"},
-		{``, "webhook response was absent"},
+		{answer: `,"response":{"allowed":true,"patch":"` + strings.Split(patch(`[{"op":"add","path":"/data/a","value":"b"}]`), `"patch":"`)[1] + `}`,
+			want: ""},
+		{answer: `,"response":{"allowed":true}`, want: ""},
+		{answer: `,"response":{"allowed":false}`, want: "denied the request without explanation"},
+		{answer: ``, want: "webhook response was absent"},
 	} {
 		answer = c.answer
 		f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older }))

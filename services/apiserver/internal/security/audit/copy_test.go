@@ -26,7 +26,13 @@ func TestLargeResponsesNeedPermit(t *testing.T) {
 		Policy: recordAll{}, Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 		MaxObject: 1 << 20, MaxObjects: 4 << 20, Limiter: had,
 	})
-	for i, c := range []struct{ parts, turns int }{{1, 0}, {3, 0}, {100, 1}, {200, 1}, {2000, 0}} {
+	for i, c := range []struct{ parts, turns int }{
+		{parts: 1, turns: 0},
+		{parts: 3, turns: 0},
+		{parts: 100, turns: 1},
+		{parts: 200, turns: 1},
+		{parts: 2000, turns: 0},
+	} {
 		*had = countingLimiter{}
 		r := auditor.Open(&requestinfo.Info{}, nil, func() Arrival { return Arrival{ID: fmt.Sprint(i)} })
 		copied := r.Copy()

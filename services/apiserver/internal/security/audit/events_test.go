@@ -362,10 +362,10 @@ func TestObjectFillsReference(t *testing.T) {
 		obj  metav1.Object
 		want string
 	}{
-		{&requestinfo.Info{IsResource: true, Resource: "pods"}, obj, "ns made u 7"},
-		{&requestinfo.Info{IsResource: true, Resource: "pods", Namespace: "other", Name: "said"}, obj, "other said u 7"},
-		{&requestinfo.Info{IsResource: true, Resource: "pods", Name: "said"}, nil, " said  "},
-		{&requestinfo.Info{Path: "/healthz"}, obj, ""},
+		{op: &requestinfo.Info{IsResource: true, Resource: "pods"}, obj: obj, want: "ns made u 7"},
+		{op: &requestinfo.Info{IsResource: true, Resource: "pods", Namespace: "other", Name: "said"}, obj: obj, want: "other said u 7"},
+		{op: &requestinfo.Info{IsResource: true, Resource: "pods", Name: "said"}, want: " said  "},
+		{op: &requestinfo.Info{Path: "/healthz"}, obj: obj, want: ""},
 	} {
 		r := auditor.Open(c.op, nil, newArrival)
 		r.SetRequestObject(c.obj, func() ([]byte, error) { return nil, nil })
@@ -392,19 +392,29 @@ func TestStagesByOutcome(t *testing.T) {
 		code int32
 		text string
 	}{
-		{"no response", podsInfo, 0, func(*Record) {}, nil, "RequestReceived ResponseComplete", 200, "Connection closed early"},
-		{"the first code counts", podsInfo, 0, func(r *Record) { r.BeginResponse(t.Context(), 404); r.BeginResponse(t.Context(), 200) }, nil, "RequestReceived ResponseComplete", 404, ""},
-		{"a status and its code", podsInfo, 0, func(r *Record) {
+		{name: "no response", op: podsInfo, omit: 0, do: func(*Record) {}, want: "RequestReceived ResponseComplete", code: 200,
+			text: "Connection closed early"},
+		{name: "the first code counts", op: podsInfo, omit: 0,
+			do:   func(r *Record) { r.BeginResponse(t.Context(), 404); r.BeginResponse(t.Context(), 200) },
+			want: "RequestReceived ResponseComplete", code: 404},
+		{name: "a status and its code", op: podsInfo, omit: 0, do: func(r *Record) {
 			r.SetResponseStatus(&metav1.Status{Message: "m", Code: 500})
 			r.BeginResponse(t.Context(), 409)
-		}, nil, "RequestReceived ResponseComplete", 409, "m"},
-		{"a panic", podsInfo, 0, func(r *Record) { r.BeginResponse(t.Context(), 200) }, "oh", "RequestReceived Panic", 500, "APIServer panic'd: oh"},
-		{"a panic without an answer", watch, 0, func(*Record) {}, "oh", "RequestReceived Panic", 500, "APIServer panic'd: oh"},
-		{"a watch", watch, 0, func(r *Record) { r.BeginResponse(t.Context(), 200) }, nil, "RequestReceived ResponseStarted ResponseComplete", 200, ""},
-		{"a watch without a response", watch, 0, func(*Record) {}, nil, "RequestReceived ResponseStarted ResponseComplete", 200, "Connection closed early"},
-		{"resolved again", podsInfo, 0, func(r *Record) { r.SetRequestInfo(watch); r.BeginResponse(t.Context(), 200) }, nil, "RequestReceived ResponseStarted ResponseComplete", 200, ""},
-		{"omitted stages", watch, SetOf(RequestReceived, ResponseStarted), func(r *Record) { r.BeginResponse(t.Context(), 200) }, nil, "ResponseComplete", 200, ""},
-		{"an omitted panic", podsInfo, SetOf(Panic), func(*Record) {}, "oh", "RequestReceived", 0, ""},
+		}, want: "RequestReceived ResponseComplete", code: 409, text: "m"},
+		{name: "a panic", op: podsInfo, omit: 0, do: func(r *Record) { r.BeginResponse(t.Context(), 200) }, fail: "oh",
+			want: "RequestReceived Panic", code: 500, text: "APIServer panic'd: oh"},
+		{name: "a panic without an answer", op: watch, omit: 0, do: func(*Record) {}, fail: "oh", want: "RequestReceived Panic",
+			code: 500, text: "APIServer panic'd: oh"},
+		{name: "a watch", op: watch, omit: 0, do: func(r *Record) { r.BeginResponse(t.Context(), 200) },
+			want: "RequestReceived ResponseStarted ResponseComplete", code: 200},
+		{name: "a watch without a response", op: watch, omit: 0, do: func(*Record) {},
+			want: "RequestReceived ResponseStarted ResponseComplete", code: 200, text: "Connection closed early"},
+		{name: "resolved again", op: podsInfo, omit: 0,
+			do:   func(r *Record) { r.SetRequestInfo(watch); r.BeginResponse(t.Context(), 200) },
+			want: "RequestReceived ResponseStarted ResponseComplete", code: 200},
+		{name: "omitted stages", op: watch, omit: SetOf(RequestReceived, ResponseStarted),
+			do: func(r *Record) { r.BeginResponse(t.Context(), 200) }, want: "ResponseComplete", code: 200},
+		{name: "an omitted panic", op: podsInfo, omit: SetOf(Panic), do: func(*Record) {}, fail: "oh", want: "RequestReceived", code: 0},
 	} {
 		auditor, sink := newAuditor(Decision{Level: Metadata, Omit: c.omit})
 		r := auditor.Open(c.op, nil, newArrival)
@@ -456,7 +466,11 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 		slow time.Duration
 		op   *requestinfo.Info
 		want bool
-	}{{0, podsInfo, false}, {time.Nanosecond, podsInfo, true}, {time.Nanosecond, watch, false}} {
+	}{
+		{slow: 0, op: podsInfo, want: false},
+		{slow: time.Nanosecond, op: podsInfo, want: true},
+		{slow: time.Nanosecond, op: watch, want: false},
+	} {
 		slow, want := c.slow, c.want
 		sink := &recordingSink{}
 		auditor := New(Config{Policy: fixedPolicy{Level: Metadata}, Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Slow: slow})

@@ -184,9 +184,9 @@ func TestCredentialsAreRemoved(t *testing.T) {
 		chain authn.Chain
 		user  string
 	}{
-		"a certificate":     {authn.Chain{certs}, "alice"},
-		"a token":           {authn.Chain{authn.Bearer{Tokens: &tokens{}}}, "alice"},
-		"an anonymous user": {authn.Chain{authn.Anonymous{}}, "system:anonymous"},
+		"a certificate":     {chain: authn.Chain{certs}, user: "alice"},
+		"a token":           {chain: authn.Chain{authn.Bearer{Tokens: &tokens{}}}, user: "alice"},
+		"an anonymous user": {chain: authn.Chain{authn.Anonymous{}}, user: "system:anonymous"},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			r := withCertificate(get("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
@@ -207,10 +207,10 @@ func TestCredentialsAreRemoved(t *testing.T) {
 
 func TestAuthenticated(t *testing.T) {
 	for _, c := range []struct{ user, want []string }{
-		{[]string{"alice", "dev"}, []string{"dev", "system:authenticated"}},
-		{[]string{"alice", "system:authenticated"}, []string{"system:authenticated"}},
-		{[]string{"alice", "system:unauthenticated"}, []string{"system:unauthenticated"}},
-		{[]string{"system:anonymous"}, nil},
+		{user: []string{"alice", "dev"}, want: []string{"dev", "system:authenticated"}},
+		{user: []string{"alice", "system:authenticated"}, want: []string{"system:authenticated"}},
+		{user: []string{"alice", "system:unauthenticated"}, want: []string{"system:unauthenticated"}},
+		{user: []string{"system:anonymous"}},
 	} {
 		before := slices.Clone(c.user[1:])
 		user := &request.User{Name: c.user[0], Groups: c.user[1:]}

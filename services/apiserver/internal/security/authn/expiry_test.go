@@ -138,7 +138,11 @@ func TestChainIsPartOfTheCacheKey(t *testing.T) {
 		for _, c := range []struct {
 			with *x509.Certificate
 			user string
-		}{{stranger.cert, ""}, {issuer.cert, "alice"}, {issuer.cert, "alice"}} {
+		}{
+			{with: stranger.cert},
+			{with: issuer.cert, user: "alice"},
+			{with: issuer.cert, user: "alice"},
+		} {
 			r := withCertificate(get("X-Remote-User", "alice"), nil)
 			r.TLS.PeerCertificates = []*x509.Certificate{leaf, c.with}
 			if user, err := m.Authenticate(r); name(user) != c.user {

@@ -36,21 +36,22 @@ func TestVerbsOfRequests(t *testing.T) {
 		text  func(string) string
 		verbs string // by method
 	}{
-		"/api/v1/pods":                                   {resource("pods", cluster), many},
-		"/api/v1/namespaces/a/pods":                      {resource("pods", inA), many},
-		"/api/v1/namespaces/a/pods/p":                    {resource("pods", inA), one},
-		"/api/v1/namespaces/a/pods/p/log":                {resource("pods/log", inA), one},
-		"/api/v1/namespaces/a/pods/p/status":             {resource("pods/status", inA), one},
-		"/api/v1/namespaces":                             {resource("namespaces", cluster), many},
-		"/api/v1/namespaces/a":                           {resource("namespaces", inA), one},
-		"/api/v1/namespaces/a/status":                    {resource("namespaces/status", inA), one},
-		"/api/v1/namespaces/a/finalize":                  {resource("namespaces/finalize", inA), one},
-		"/api/v1/nodes/n/proxy/x/y":                      {resource("nodes/proxy", cluster), one},
-		"/apis/apps/v1/namespaces/a/deployments":         {resource("deployments apps", inA), many},
-		"/apis/apps/v1/namespaces/a/deployments/d/scale": {resource("deployments/scale apps", inA), one},
-		"/api/v1/namespaces/a/pods?watch=true":           {resource("pods", inA), "watch watch create update patch deletecollection -"},
-		"/api/v1/watch/namespaces/a/pods/p":              {resource("pods", inA), "watch watch watch watch watch watch watch"},
-		"/api/v1/proxy/nodes/n":                          {resource("nodes", cluster), "proxy proxy proxy proxy proxy proxy proxy"},
+		"/api/v1/pods":                                   {text: resource("pods", cluster), verbs: many},
+		"/api/v1/namespaces/a/pods":                      {text: resource("pods", inA), verbs: many},
+		"/api/v1/namespaces/a/pods/p":                    {text: resource("pods", inA), verbs: one},
+		"/api/v1/namespaces/a/pods/p/log":                {text: resource("pods/log", inA), verbs: one},
+		"/api/v1/namespaces/a/pods/p/status":             {text: resource("pods/status", inA), verbs: one},
+		"/api/v1/namespaces":                             {text: resource("namespaces", cluster), verbs: many},
+		"/api/v1/namespaces/a":                           {text: resource("namespaces", inA), verbs: one},
+		"/api/v1/namespaces/a/status":                    {text: resource("namespaces/status", inA), verbs: one},
+		"/api/v1/namespaces/a/finalize":                  {text: resource("namespaces/finalize", inA), verbs: one},
+		"/api/v1/nodes/n/proxy/x/y":                      {text: resource("nodes/proxy", cluster), verbs: one},
+		"/apis/apps/v1/namespaces/a/deployments":         {text: resource("deployments apps", inA), verbs: many},
+		"/apis/apps/v1/namespaces/a/deployments/d/scale": {text: resource("deployments/scale apps", inA), verbs: one},
+		"/api/v1/namespaces/a/pods?watch=true": {text: resource("pods", inA),
+			verbs: "watch watch create update patch deletecollection -"},
+		"/api/v1/watch/namespaces/a/pods/p": {text: resource("pods", inA), verbs: "watch watch watch watch watch watch watch"},
+		"/api/v1/proxy/nodes/n":             {text: resource("nodes", cluster), verbs: "proxy proxy proxy proxy proxy proxy proxy"},
 	} {
 		for i, verb := range strings.Fields(c.verbs) {
 			want := c.text(strings.TrimPrefix(verb, "-"))

@@ -22,9 +22,13 @@ func TestForbidden(t *testing.T) {
 		path, reason, message string
 		details               metav1.StatusDetails
 	}{
-		{"/api/v1/namespaces/a/pods/p", "", `pods "p" is forbidden: User "alice" cannot get resource "pods" in API group "" in the namespace "a"`, metav1.StatusDetails{Name: "p", Kind: "pods"}},
-		{"/apis/apps/v1/deployments", "because", `deployments.apps is forbidden: User "alice" cannot list resource "deployments" in API group "apps" at the cluster scope: because`, metav1.StatusDetails{Group: "apps", Kind: "deployments"}},
-		{"/metrics", "", `forbidden: User "alice" cannot get path "/metrics"`, metav1.StatusDetails{}},
+		{path: "/api/v1/namespaces/a/pods/p",
+			message: `pods "p" is forbidden: User "alice" cannot get resource "pods" in API group "" in the namespace "a"`,
+			details: metav1.StatusDetails{Name: "p", Kind: "pods"}},
+		{path: "/apis/apps/v1/deployments", reason: "because",
+			message: `deployments.apps is forbidden: User "alice" cannot list resource "deployments" in API group "apps" at the cluster scope: because`,
+			details: metav1.StatusDetails{Group: "apps", Kind: "deployments"}},
+		{path: "/metrics", message: `forbidden: User "alice" cannot get path "/metrics"`, details: metav1.StatusDetails{}},
 	} {
 		err := authz.Forbidden(attributes(http.MethodGet, c.path), c.reason)
 		var statusErr apierrors.APIStatus
@@ -68,13 +72,13 @@ func TestSigners(t *testing.T) {
 		fixed fixedAuthorizer
 		may   bool
 	}{
-		"by its name":           {fixedAuthorizer{decision: authz.Allow, only: "example.com/a"}, true},
-		"all of its domain":     {fixedAuthorizer{decision: authz.Allow, only: "example.com/*"}, true},
-		"another":               {fixedAuthorizer{decision: authz.Allow, only: "example.com/b"}, false},
-		"no opinion":            {fixedAuthorizer{decision: authz.NoOpinion}, false},
-		"denied":                {fixedAuthorizer{decision: authz.Deny}, false},
-		"allowed with an error": {fixedAuthorizer{decision: authz.Allow, err: broken}, false},
-		"an error":              {fixedAuthorizer{err: broken}, false},
+		"by its name":           {fixed: fixedAuthorizer{decision: authz.Allow, only: "example.com/a"}, may: true},
+		"all of its domain":     {fixed: fixedAuthorizer{decision: authz.Allow, only: "example.com/*"}, may: true},
+		"another":               {fixed: fixedAuthorizer{decision: authz.Allow, only: "example.com/b"}, may: false},
+		"no opinion":            {fixed: fixedAuthorizer{decision: authz.NoOpinion}, may: false},
+		"denied":                {fixed: fixedAuthorizer{decision: authz.Deny}, may: false},
+		"allowed with an error": {fixed: fixedAuthorizer{decision: authz.Allow, err: broken}, may: false},
+		"an error":              {fixed: fixedAuthorizer{err: broken}, may: false},
 	} {
 		var asked []string
 		c.fixed.asked = &asked
@@ -92,7 +96,14 @@ func TestDecisionMetrics(t *testing.T) {
 	broken := errors.New("broken")
 	reg := prometheus.NewPedanticRegistry()
 	m := authz.NewMetrics(reg)
-	for _, s := range []fixedAuthorizer{{decision: authz.Allow}, {decision: authz.Deny}, {decision: authz.Deny}, {decision: authz.Deny, err: broken}, {}, {err: broken}} {
+	for _, s := range []fixedAuthorizer{
+		{decision: authz.Allow},
+		{decision: authz.Deny},
+		{decision: authz.Deny},
+		{decision: authz.Deny, err: broken},
+		{},
+		{err: broken},
+	} {
 		for _, z := range []authz.Authorizer{m.Requests(s), m.Decisions("RBAC", "rbac", s)} {
 			if d, _, err := z.Authorize(t.Context(), &authz.Attributes{}); d != s.decision || !errors.Is(err, s.err) {
 				t.Errorf("%+v: got %v, %v; want %v, %v", s, d, err, s.decision, s.err)

@@ -72,12 +72,13 @@ func TestInvalidKeysFailStartup(t *testing.T) {
 		change func(*externaljwttest.State)
 		want   string
 	}{
-		{func(s *externaljwttest.State) { s.Refresh = 0 }, "found invalid refresh hint (0s)"},
-		{func(s *externaljwttest.State) { s.Keys = nil }, "found no keys"},
-		{func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "", Key: []byte("x")}} }, `found invalid public key id ""`},
-		{func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x"}} }, "found empty public key"},
-		{func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x", Key: []byte("x")}} }, "while parsing external public keys: "},
-		{func(s *externaljwttest.State) { s.DataTime = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) }, "invalid data timestamp: "},
+		{change: func(s *externaljwttest.State) { s.Refresh = 0 }, want: "found invalid refresh hint (0s)"},
+		{change: func(s *externaljwttest.State) { s.Keys = nil }, want: "found no keys"},
+		{change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "", Key: []byte("x")}} }, want: `found invalid public key id ""`},
+		{change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x"}} }, want: "found empty public key"},
+		{change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x", Key: []byte("x")}} },
+			want: "while parsing external public keys: "},
+		{change: func(s *externaljwttest.State) { s.DataTime = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) }, want: "invalid data timestamp: "},
 	} {
 		server := externaljwttest.New(t)
 		server.Change(c.change)

@@ -20,7 +20,11 @@ func TestLevelDefaults(t *testing.T) {
 	f := newFixture(t, 90, bare, empty, few)                                     // catch-all has 5
 	brief, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for level, want := range map[string]struct{ nominal, upper int }{"bare": {30, 120}, "empty": {30, 120}, "few": {25, 38}} {
+	for level, want := range map[string]struct{ nominal, upper int }{
+		"bare":  {nominal: 30, upper: 120},
+		"empty": {nominal: 30, upper: 120},
+		"few":   {nominal: 25, upper: 38},
+	} {
 		f.wantGauge("nominal_limit_seats", level, float64(want.nominal))
 		f.wantGauge("lower_limit_seats", level, float64(want.nominal)) // lends nothing
 		f.wantGauge("upper_limit_seats", level, float64(want.upper))

@@ -145,7 +145,12 @@ func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 // reaches its former value.
 func TestClockGoingBackwardsCountsNoTime(t *testing.T) {
 	f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
-	for _, step := range []struct{ pass, sum time.Duration }{{time.Second, time.Second}, {-time.Minute, time.Second}, {time.Minute, time.Second}, {time.Second, 2 * time.Second}} {
+	for _, step := range []struct{ pass, sum time.Duration }{
+		{pass: time.Second, sum: time.Second},
+		{pass: -time.Minute, sum: time.Second},
+		{pass: time.Minute, sum: time.Second},
+		{pass: time.Second, sum: 2 * time.Second},
+	} {
 		f.clock.pass(step.pass)
 		if n := f.metricValue("demand_seats", "l"); n != float64(step.sum) {
 			t.Errorf("got %v ns, want %v", n, float64(step.sum))

@@ -21,7 +21,10 @@ func TestRetryAfterFollowsRejectionRate(t *testing.T) {
 		pass          time.Duration
 		refused, want int
 	}{
-		{0, 4, 1}, {time.Second, 6, 2}, {2 * time.Second, 1, 2}, {3 * time.Second, 1, 1},
+		{pass: 0, refused: 4, want: 1},
+		{pass: time.Second, refused: 6, want: 2},
+		{pass: 2 * time.Second, refused: 1, want: 2},
+		{pass: 3 * time.Second, refused: 1, want: 1},
 	} {
 		f.clock.pass(step.pass)
 		for range step.refused {

@@ -36,8 +36,8 @@ func TestLimits(t *testing.T) {
 		events []event
 	}{
 		"recorded": {
-			"[{type: Namespace, qps: 1, burst: 2, cacheSize: 10}, {type: SourceAndObject, qps: 1, burst: 1}, {type: User, qps: 100, burst: 100}, {type: Server, qps: 100, burst: 100}]",
-			[]event{
+			limits: "[{type: Namespace, qps: 1, burst: 2, cacheSize: 10}, {type: SourceAndObject, qps: 1, burst: 1}, {type: User, qps: 100, burst: 100}, {type: Server, qps: 100, burst: 100}]",
+			events: []event{
 				{namespace: "off", object: "Pod"},
 				{namespace: "off", object: "Pod", want: "limit reached on type SourceAndObject for key chPodoffp1"},
 				{namespace: "off", object: "Node", want: "limit reached on type Namespace for key off"},
@@ -46,20 +46,20 @@ func TestLimits(t *testing.T) {
 			},
 		},
 		"refill after a while": {
-			"[{type: Server, qps: 2, burst: 1}]",
-			[]event{{}, {want: "limit reached on type Server for key "}, {after: 500 * time.Millisecond}, {want: "limit reached on type Server for key "}, {after: time.Hour}, {want: "limit reached on type Server for key "}},
+			limits: "[{type: Server, qps: 2, burst: 1}]",
+			events: []event{{}, {want: "limit reached on type Server for key "}, {after: 500 * time.Millisecond}, {want: "limit reached on type Server for key "}, {after: time.Hour}, {want: "limit reached on type Server for key "}},
 		},
 		"each user": {
-			"[{type: User, qps: 1, burst: 1}]",
-			[]event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}},
+			limits: "[{type: User, qps: 1, burst: 1}]",
+			events: []event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}},
 		},
 		"the least recently used is evicted": {
-			"[{type: User, qps: 1, burst: 1, cacheSize: 2}]",
-			[]event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}, {user: "c"}, {user: "a", want: "limit reached on type User for key a"}, {user: "b"}},
+			limits: "[{type: User, qps: 1, burst: 1, cacheSize: 2}]",
+			events: []event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}, {user: "c"}, {user: "a", want: "limit reached on type User for key a"}, {user: "b"}},
 		},
 		"other kinds": {
-			"[{type: Server, qps: 1, burst: 1}]",
-			[]event{{}, {kind: "Pod"}, {group: "events.k8s.io"}, {op: admission.Delete}, {want: "limit reached on type Server for key "}},
+			limits: "[{type: Server, qps: 1, burst: 1}]",
+			events: []event{{}, {kind: "Pod"}, {group: "events.k8s.io"}, {op: admission.Delete}, {want: "limit reached on type Server for key "}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,11 +136,14 @@ func heap() uint64 {
 
 func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"none":          {"", "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
-		"no limits":     {head, "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
-		"bad limits":    {head + "limits: [{type: Odd, qps: 0, burst: -1, cacheSize: -2}]", `[limits[0].type: Unsupported value: "Odd": supported values: "Server", "Namespace", "User", "SourceAndObject", limits[0].burst: Invalid value: -1: must be positive, limits[0].qps: Invalid value: 0: must be positive, limits[0].cacheSize: Invalid value: -2: must not be negative]`},
-		"unknown field": {head + "limits: [{type: Server, qps: 1, burst: 1, bucket: 2}]", `strict decoding error: unknown field "limits[0].bucket"`},
-		"another kind":  {"apiVersion: v1\nkind: Pod\n", `no kind "Pod" is registered for version "v1" in scheme "admission configuration"`},
+		"none":      {file: "", want: "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
+		"no limits": {file: head, want: "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
+		"bad limits": {file: head + "limits: [{type: Odd, qps: 0, burst: -1, cacheSize: -2}]",
+			want: `[limits[0].type: Unsupported value: "Odd": supported values: "Server", "Namespace", "User", "SourceAndObject", limits[0].burst: Invalid value: -1: must be positive, limits[0].qps: Invalid value: 0: must be positive, limits[0].cacheSize: Invalid value: -2: must not be negative]`},
+		"unknown field": {file: head + "limits: [{type: Server, qps: 1, burst: 1, bucket: 2}]",
+			want: `strict decoding error: unknown field "limits[0].bucket"`},
+		"another kind": {file: "apiVersion: v1\nkind: Pod\n",
+			want: `no kind "Pod" is registered for version "v1" in scheme "admission configuration"`},
 	} {
 		var data []byte
 		if c.file != "" {

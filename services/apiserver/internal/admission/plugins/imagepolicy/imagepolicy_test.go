@@ -300,14 +300,17 @@ func TestRequestIsSuspendedDuringReview(t *testing.T) {
 
 func TestConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"none":           {"", "no config specified"},
-		"bad times":      {"imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}", "valid value is between 1ns and 5m0s, got 11m40s"},
-		"overflow":       {"imagePolicy: {kubeConfigFile: x, allowTTL: 18446744075}", "valid value is between 1s and 30m0s, got 1.290448384s"},
-		"too long":       {"imagePolicy: {kubeConfigFile: x, allowTTL: 1801}", "valid value is between 1s and 30m0s, got 30m1s"},
-		"less than none": {"imagePolicy: {kubeConfigFile: x, denyTTL: -5}", "valid value is between 1s and 30m0s, got -5s"},
-		"no kubeconfig":  {"imagePolicy: {}", "imagePolicy.kubeConfigFile: Required value"},
-		"unknown field":  {"imagePolicy: {kubeConfigFile: x, allowTtl: 1}", `strict decoding error: unknown field "imagePolicy.allowTtl"`},
-		"not a map":      {"[]", "json: cannot unmarshal array into Go value of type imagepolicy.file"},
+		"none": {file: "", want: "no config specified"},
+		"bad times": {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}",
+			want: "valid value is between 1ns and 5m0s, got 11m40s"},
+		"overflow": {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 18446744075}",
+			want: "valid value is between 1s and 30m0s, got 1.290448384s"},
+		"too long":       {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 1801}", want: "valid value is between 1s and 30m0s, got 30m1s"},
+		"less than none": {file: "imagePolicy: {kubeConfigFile: x, denyTTL: -5}", want: "valid value is between 1s and 30m0s, got -5s"},
+		"no kubeconfig":  {file: "imagePolicy: {}", want: "imagePolicy.kubeConfigFile: Required value"},
+		"unknown field": {file: "imagePolicy: {kubeConfigFile: x, allowTtl: 1}",
+			want: `strict decoding error: unknown field "imagePolicy.allowTtl"`},
+		"not a map": {file: "[]", want: "json: cannot unmarshal array into Go value of type imagepolicy.file"},
 	} {
 		var data []byte
 		if c.file != "" {
@@ -333,8 +336,11 @@ func TestReviewedRequests(t *testing.T) {
 		op            admission.Operation
 		asks          bool
 	}{
-		{resource: "pods", sub: "", op: admission.Update, asks: true}, {resource: "pods", sub: "ephemeralcontainers", op: admission.Update, asks: true}, {resource: "pods", sub: "status", op: admission.Update, asks: false},
-		{resource: "pods", sub: "", op: admission.Create, asks: false}, {resource: "others", sub: "", op: admission.Update, asks: false},
+		{resource: "pods", sub: "", op: admission.Update, asks: true},
+		{resource: "pods", sub: "ephemeralcontainers", op: admission.Update, asks: true},
+		{resource: "pods", sub: "status", op: admission.Update, asks: false},
+		{resource: "pods", sub: "", op: admission.Create, asks: false},
+		{resource: "others", sub: "", op: admission.Update, asks: false},
 	} {
 		r := request(pod(nil, "i"), c.op, c.sub)
 		r.Resource = &registry.Kind{Names: registry.Names{Resource: c.resource}}

@@ -108,11 +108,11 @@ func TestLimitedRequests(t *testing.T) {
 		r       *admission.Request
 		refused bool
 	}{
-		"create":             {podRequest(admission.Create, "", pod(nil, nil), nil), true},
-		"update":             {podRequest(admission.Update, "", pod(nil, nil), pod(nil, nil)), false},
-		"status":             {podRequest(admission.Update, "status", pod(nil, nil), pod(nil, nil)), false},
-		"resize":             {podRequest(admission.Update, "resize", pod(nil, nil), pod(nil, nil)), true},
-		"resize, on its way": {podRequest(admission.Update, "resize", pod(nil, nil), going), false},
+		"create":             {r: podRequest(admission.Create, "", pod(nil, nil), nil), refused: true},
+		"update":             {r: podRequest(admission.Update, "", pod(nil, nil), pod(nil, nil)), refused: false},
+		"status":             {r: podRequest(admission.Update, "status", pod(nil, nil), pod(nil, nil)), refused: false},
+		"resize":             {r: podRequest(admission.Update, "resize", pod(nil, nil), pod(nil, nil)), refused: true},
+		"resize, on its way": {r: podRequest(admission.Update, "resize", pod(nil, nil), going), refused: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := plugin.Validate(t.Context(), c.r); (err != nil) != c.refused {

@@ -26,9 +26,9 @@ func TestNamespaceLookupErrors(t *testing.T) {
 		err  error
 		want func(error) bool
 	}{
-		{fmt.Errorf("read: %w", context.DeadlineExceeded), apierrors.IsTimeout},
-		{context.Canceled, apierrors.IsTimeout},
-		{errors.New("no store"), apierrors.IsInternalError},
+		{err: fmt.Errorf("read: %w", context.DeadlineExceeded), want: apierrors.IsTimeout},
+		{err: context.Canceled, want: apierrors.IsTimeout},
+		{err: errors.New("no store"), want: apierrors.IsInternalError},
 	} {
 		p := &namespacelifecycle.Plugin{Namespaces: failing{tc.err}}
 		a := &admission.Request{Operation: admission.Create, Namespace: "a", Resource: &registry.Kind{}}

@@ -94,9 +94,10 @@ func TestSelectors(t *testing.T) {
 
 func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"unknown field": {"podNodeSelectorPluginConfigs: {}", `strict decoding error: unknown field "podNodeSelectorPluginConfigs"`},
-		"twice":         {`{"podNodeSelectorPluginConfig":{"a":"b=c","a":"d=e"}}`, `strict decoding error: duplicate field "podNodeSelectorPluginConfig.a"`},
-		"no selector":   {"podNodeSelectorPluginConfig: {a: \"==\"}", "podNodeSelectorPluginConfig[a]: invalid selector: [  ]"},
+		"unknown field": {file: "podNodeSelectorPluginConfigs: {}", want: `strict decoding error: unknown field "podNodeSelectorPluginConfigs"`},
+		"twice": {file: `{"podNodeSelectorPluginConfig":{"a":"b=c","a":"d=e"}}`,
+			want: `strict decoding error: duplicate field "podNodeSelectorPluginConfig.a"`},
+		"no selector": {file: "podNodeSelectorPluginConfig: {a: \"==\"}", want: "podNodeSelectorPluginConfig[a]: invalid selector: [  ]"},
 	} {
 		if _, err := podnodeselector.New([]byte(c.file), nil); err == nil || err.Error() != c.want {
 			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)

@@ -137,7 +137,10 @@ func TestInvalidConfigurations(t *testing.T) {
 
 // TestPodsCannotBeListed: a warning says that the pods were not checked.
 func TestPodsCannotBeListed(t *testing.T) {
-	for name, p := range map[string]*pods{"listed": {unlisted: errors.New("no answer")}, "outlined": {unseen: errors.New("damaged")}} {
+	for name, p := range map[string]*pods{
+		"listed":   {unlisted: errors.New("no answer")},
+		"outlined": {unseen: errors.New("damaged")},
+	} {
 		p.add(true)
 		got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
 		if err != nil || len(got) != 1 || !strings.Contains(got[0], "failed to list pods") {

@@ -112,9 +112,11 @@ func TestTolerations(t *testing.T) {
 
 func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"unknown field":  {head + "defaults: []", `strict decoding error: unknown field "defaults"`},
-		"no tolerations": {head + `default: [{key: "a b", operator: Odd}]`, `invalid config: [podtolerationrestriction.default[0].key: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') podtolerationrestriction.default[0].operator: Unsupported value: "Odd": supported values: "Equal", "Exists"]`},
-		"in the list":    {head + "whitelist: [{operator: Equal}]", "invalid config: [podtolerationrestriction.whitelist[0].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"]"},
+		"unknown field": {file: head + "defaults: []", want: `strict decoding error: unknown field "defaults"`},
+		"no tolerations": {file: head + `default: [{key: "a b", operator: Odd}]`,
+			want: `invalid config: [podtolerationrestriction.default[0].key: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') podtolerationrestriction.default[0].operator: Unsupported value: "Odd": supported values: "Equal", "Exists"]`},
+		"in the list": {file: head + "whitelist: [{operator: Equal}]",
+			want: "invalid config: [podtolerationrestriction.whitelist[0].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"]"},
 	} {
 		if _, err := podtolerationrestriction.New([]byte(c.file), nil); err == nil || err.Error() != c.want {
 			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)

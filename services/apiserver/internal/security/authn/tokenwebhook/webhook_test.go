@@ -201,15 +201,15 @@ func TestRetries(t *testing.T) {
 		first func(http.ResponseWriter)
 		again bool
 	}{
-		"too many":   {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, true},
-		"unknown":    {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, true},
-		"no gateway": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, true},
-		"cut off": {func(w http.ResponseWriter) {
+		"too many":   {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, again: true},
+		"unknown":    {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, again: true},
+		"no gateway": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, again: true},
+		"cut off": {first: func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, "{")
-		}, true},
-		"forbidden": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, false},
-		"nonsense":  {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, false},
+		}, again: true},
+		"forbidden": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, again: false},
+		"nonsense":  {first: func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, again: false},
 	} {
 		var n atomic.Int32
 		cl, _ := serve(t, "v1", func(w http.ResponseWriter, _ *http.Request) {

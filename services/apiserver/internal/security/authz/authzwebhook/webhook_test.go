@@ -46,10 +46,10 @@ func TestDecisionsOfTheWebhook(t *testing.T) {
 		status status
 		want   string
 	}{
-		"allow":   {status{Allowed: true, Reason: "yes"}, "allowed yes"},
-		"deny":    {status{Denied: true, Reason: "never"}, "denied never"},
-		"neither": {status{Reason: "perhaps"}, "no-opinion perhaps"},
-		"both":    {status{Allowed: true, Denied: true}, "denied error"},
+		"allow":   {status: status{Allowed: true, Reason: "yes"}, want: "allowed yes"},
+		"deny":    {status: status{Denied: true, Reason: "never"}, want: "denied never"},
+		"neither": {status: status{Reason: "perhaps"}, want: "no-opinion perhaps"},
+		"both":    {status: status{Allowed: true, Denied: true}, want: "denied error"},
 	} {
 		f.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
 		for range 2 { // from the webhook, then from the cache
@@ -338,21 +338,26 @@ func TestFailures(t *testing.T) {
 		want   string
 		calls  int64
 	}{
-		"once unavailable":  {failWith(503, 1), "allowed", 2},
-		"busy":              {failWith(429, 2), "allowed", 3},
-		"always broken":     {failWith(500, 99), "FAIL error", 4},
-		"refuses to answer": {failWith(403, 99), "FAIL error", 1},
-		"no json":           {respondWith("hello"), "FAIL error", 1},
-		"cut short": {func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		"once unavailable":  {answer: failWith(503, 1), want: "allowed", calls: 2},
+		"busy":              {answer: failWith(429, 2), want: "allowed", calls: 3},
+		"always broken":     {answer: failWith(500, 99), want: "FAIL error", calls: 4},
+		"refuses to answer": {answer: failWith(403, 99), want: "FAIL error", calls: 1},
+		"no json":           {answer: respondWith("hello"), want: "FAIL error", calls: 1},
+		"cut short": {answer: func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			w.Header().Set("Content-Length", "1000")
 			return respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)(w, nil, nil)
-		}, "FAIL error", 4},
-		"malformed denied field":      {respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true,"denied":"true"}}`), "FAIL error", 1},
-		"another kind":                {respondWith(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
-		"another object":              {respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"another version":             {respondWith(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"field names in another case": {respondWith(`{"apiVersion":"authorization.k8s.io/v1","Kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"too long":                    {respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
+		}, want: "FAIL error", calls: 4},
+		"malformed denied field": {answer: respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true,"denied":"true"}}`),
+			want: "FAIL error", calls: 1},
+		"another kind": {answer: respondWith(`{"apiVersion":"v1","kind":"Status"}`), want: "FAIL error", calls: 1},
+		"another object": {answer: respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`),
+			want: "FAIL error", calls: 1},
+		"another version": {answer: respondWith(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`),
+			want: "FAIL error", calls: 1},
+		"field names in another case": {answer: respondWith(`{"apiVersion":"authorization.k8s.io/v1","Kind":"SubjectAccessReview","status":{"allowed":true}}`),
+			want: "FAIL error", calls: 1},
+		"too long": {answer: respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)),
+			want: "FAIL error", calls: 1},
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
 			f := newFixture(t, func(c *authzwebhook.Config) { c.FailureDecision = decision })

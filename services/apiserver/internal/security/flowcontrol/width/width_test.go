@@ -88,8 +88,14 @@ func TestListWidthFollowsExaminedObjects(t *testing.T) {
 		fields, labels string
 		want           int
 	}{
-		{"", "", 3}, {"spec.nodeName=m", "", 1}, {"spec.nodeName=n", "", 3}, {"spec.nodeName=m" + crowd, "", 3}, {"spec.nodeName", "", 3},
-		{"", "a=b", 1}, {"", "a=b" + crowd, 3}, {"", "a=,", 3},
+		{fields: "", want: 3},
+		{fields: "spec.nodeName=m", want: 1},
+		{fields: "spec.nodeName=n", want: 3},
+		{fields: "spec.nodeName=m" + crowd, want: 3},
+		{fields: "spec.nodeName", want: 3},
+		{fields: "", labels: "a=b", want: 1},
+		{fields: "", labels: "a=b" + crowd, want: 3},
+		{fields: "", labels: "a=,", want: 3},
 	} {
 		op := &requestinfo.Info{Verb: "list", FieldSelector: c.fields, LabelSelector: c.labels, Query: url.Values{}, Target: &apiset.Resource{Store: s}}
 		if got := width.Of(op, 10).Seats; got != c.want {
