@@ -166,13 +166,13 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 		pod              corev1.Pod
 		minimum, maximum int
 	}{
-		"an ordinary pod": {corev1.Pod{
+		"an ordinary pod": {pod: corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "1"}},
 			Spec:       corev1.PodSpec{Containers: make([]corev1.Container, 2)},
 		},
-			3, 40},
-		"many containers": {corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 500)}}, 500, 5000},
-		"many finalizers": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, 10_000)}}, 10_000, 10_100},
+			minimum: 3, maximum: 40},
+		"many containers": {pod: corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 500)}}, minimum: 500, maximum: 5000},
+		"many finalizers": {pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, 10_000)}}, minimum: 10_000, maximum: 10_100},
 	} {
 		b, err := c.Encode(&tc.pod, gvk, api.MediaProtobuf, false)
 		if err != nil {

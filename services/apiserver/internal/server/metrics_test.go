@@ -103,19 +103,19 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 		labels []string
 		want   map[string]float64
 	}{
-		"apiserver_request_total": {[]string{"code", "dry_run", "resource", "scope", "subresource", "verb"}, map[string]float64{
+		"apiserver_request_total": {labels: []string{"code", "dry_run", "resource", "scope", "subresource", "verb"}, want: map[string]float64{
 			"200  pods namespace  LIST": 2, "404  pods namespace  LIST": 1, "200  pods cluster  LIST": 1, "200  pods resource  GET": 1, "200  pods resource exec CONNECT": 1,
 			"200  pods namespace  WATCH": 1, "200  pods resource  POST": 2, "200 All pods resource  POST": 1, "200  pods resource  APPLY": 2,
 			"200  pods resource  PATCH": 1, "200  pods resource  PUT": 1, "200    /healthz GET": 1, "200     GET": 1, "200     POST": 2, "200     other": 1, "200     LIST": 1,
 		}},
-		"apiserver_response_sizes":                  {[]string{"verb"}, map[string]float64{"LIST": 5, "GET": 3}},
-		"field_validation_request_duration_seconds": {[]string{"field_validation"}, map[string]float64{"": 6, "Strict": 1}},
+		"apiserver_response_sizes":                  {labels: []string{"verb"}, want: map[string]float64{"LIST": 5, "GET": 3}},
+		"field_validation_request_duration_seconds": {labels: []string{"field_validation"}, want: map[string]float64{"": 6, "Strict": 1}},
 		"apiserver_request_body_size_bytes": {
-			[]string{"resource", "verb"},
-			map[string]float64{"pods create": 3, "pods patch": 3, "pods update": 1},
+			labels: []string{"resource", "verb"},
+			want:   map[string]float64{"pods create": 3, "pods patch": 3, "pods update": 1},
 		},
-		"apiserver_longrunning_requests":      {[]string{"verb"}, map[string]float64{}},
-		"apiserver_current_inflight_requests": {[]string{"request_kind"}, map[string]float64{}},
+		"apiserver_longrunning_requests":      {labels: []string{"verb"}, want: map[string]float64{}},
+		"apiserver_current_inflight_requests": {labels: []string{"request_kind"}, want: map[string]float64{}},
 	} {
 		if got := metricValues(t, registry, name, c.labels...); !maps.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
@@ -238,28 +238,37 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 		name, path   string
 		looks, asked int
 	}{
-		{name: "ann", path: "/apis/none.test/v1/xs", looks: 1, asked: 2}, {name: "mallory", path: "/apis/none.test/v1/xs", asked: 1},
-		{name: "ann", path: "/apis/foreign.test/v1/xs", asked: 1}, {
+		{name: "ann", path: "/apis/none.test/v1/xs", looks: 1, asked: 2},
+		{name: "mallory", path: "/apis/none.test/v1/xs", asked: 1},
+		{name: "ann", path: "/apis/foreign.test/v1/xs", asked: 1},
+		{
 			name:  "ann",
 			path:  "/apis/example.com/v1/namespaces/a/things/x",
 			asked: 1,
 		},
-		{name: "ann", path: "/apis/example.com/v1/namespaces/a/things/x/unknown", asked: 1}, {
+		{name: "ann", path: "/apis/example.com/v1/namespaces/a/things/x/unknown", asked: 1},
+		{
 			name:  "ann",
 			path:  "/apis/example.com/v1/namespaces/a/others",
 			looks: 1,
 			asked: 2,
 		},
-		{name: "ann", path: "/apis/none.test", looks: 1, asked: 2}, {name: "ann", path: "/apis/none.test/v1", looks: 1, asked: 2}, {
+		{name: "ann", path: "/apis/none.test", looks: 1, asked: 2},
+		{name: "ann", path: "/apis/none.test/v1", looks: 1, asked: 2},
+		{
 			name:  "ann",
 			path:  "/apis/example.com",
 			asked: 1,
-		}, {
+		},
+		{
 			name:  "ann",
 			path:  "/apis/none",
 			asked: 1,
 		},
-		{name: "ann", path: "/apis", asked: 1}, {name: "ann", path: "/logs/none.test", asked: 1}, {name: "ann", path: "/logs/none.test/x/y/z", asked: 1}, {
+		{name: "ann", path: "/apis", asked: 1},
+		{name: "ann", path: "/logs/none.test", asked: 1},
+		{name: "ann", path: "/logs/none.test/x/y/z", asked: 1},
+		{
 			name:  "ann",
 			path:  "/",
 			asked: 1,

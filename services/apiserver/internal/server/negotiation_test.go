@@ -18,13 +18,13 @@ func TestLongNegotiationFieldsAreRejected(t *testing.T) {
 		fields http.Header
 		code   int
 	}{
-		{http.Header{}, 200},
-		{http.Header{"Accept": {strings.Repeat("a", testBounds.NegotiationFields)}}, 200},
-		{http.Header{"Accept": {strings.Repeat(",a", testBounds.NegotiationFields/2), "a"}}, 431},
-		{http.Header{"Accept": {strings.Repeat("a", testBounds.NegotiationFields)}, "Content-Type": {"a"}}, 431},
-		{http.Header{"Content-Type": {"application/json" + strings.Repeat(";a1*0=b", testBounds.NegotiationFields)}}, 431},
-		{http.Header{"Accept-Encoding": {strings.Repeat("gzip,", testBounds.NegotiationFields)}}, 431},
-		{http.Header{"User-Agent": {strings.Repeat("a", 2*testBounds.NegotiationFields)}}, 200},
+		{fields: http.Header{}, code: 200},
+		{fields: http.Header{"Accept": {strings.Repeat("a", testBounds.NegotiationFields)}}, code: 200},
+		{fields: http.Header{"Accept": {strings.Repeat(",a", testBounds.NegotiationFields/2), "a"}}, code: 431},
+		{fields: http.Header{"Accept": {strings.Repeat("a", testBounds.NegotiationFields)}, "Content-Type": {"a"}}, code: 431},
+		{fields: http.Header{"Content-Type": {"application/json" + strings.Repeat(";a1*0=b", testBounds.NegotiationFields)}}, code: 431},
+		{fields: http.Header{"Accept-Encoding": {strings.Repeat("gzip,", testBounds.NegotiationFields)}}, code: 431},
+		{fields: http.Header{"User-Agent": {strings.Repeat("a", 2*testBounds.NegotiationFields)}}, code: 200},
 	} {
 		passed = false
 		r := httptest.NewRequest("GET", "/api", nil)

@@ -46,10 +46,10 @@ func TestWebhookOverloadReturns429(t *testing.T) {
 		authorizer authz.Authorizer
 		code       int
 	}{
-		"authentication": {overloadedAuthenticator{}, &impersonationRules{}, 429},
-		"authorization":  {fixedUser{&request.User{Name: "boss"}}, overloadedAuthorizer("get"), 429},
-		"impersonated":   {fixedUser{&request.User{Name: "boss"}}, overloadedAuthorizer("impersonate"), 429},
-		"other verb":     {fixedUser{&request.User{Name: "boss"}}, overloadedAuthorizer("list"), 200},
+		"authentication": {authenticator: overloadedAuthenticator{}, authorizer: &impersonationRules{}, code: 429},
+		"authorization":  {authenticator: fixedUser{&request.User{Name: "boss"}}, authorizer: overloadedAuthorizer("get"), code: 429},
+		"impersonated":   {authenticator: fixedUser{&request.User{Name: "boss"}}, authorizer: overloadedAuthorizer("impersonate"), code: 429},
+		"other verb":     {authenticator: fixedUser{&request.User{Name: "boss"}}, authorizer: overloadedAuthorizer("list"), code: 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, err := server.Handler(server.Config{

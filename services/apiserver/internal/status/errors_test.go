@@ -31,21 +31,22 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 		err  error
 		want string
 	}{
-		"none":                {nil, "none"},
-		"missing":             {fmt.Errorf("get: %w", storage.ErrNotFound), `404 NotFound pods.g "p" not found`},
-		"exists":              {&storage.ExistsError{Key: "k"}, `409 AlreadyExists pods.g "p" already exists`},
-		"another version":     {&storage.ConflictError{}, `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
-		"failed precondition": {&storage.PreconditionError{}, `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
-		"compacted":           {&storage.CompactedError{}, "410 Expired The resourceVersion for the provided list is too old."},
-		"not encrypted":       {&storage.SealError{Err: errors.New("no key")}, "500 InternalError Internal error occurred: no key"},
-		"too many waiting": {&storage.SealError{Err: ManyWait()},
-			"429 TooManyRequests Too many requests wait already, please try again later"},
-		"too large": {storage.ErrTooLarge,
-			"413 RequestEntityTooLarge Request entity too large: etcdserver: request is too large"},
-		"deadline exceeded":   {context.DeadlineExceeded, "504 Timeout Timeout: request did not complete within the allowed duratio"},
-		"client disconnected": {context.Canceled, "499  the client closed the request"},
-		"unavailable":         {fmt.Errorf("put: %w", storage.ErrUnavailable), "500 InternalError put: storage is unavailable"},
-		"another":             {errors.New("odd"), "500  odd"},
+		"none":            {want: "none"},
+		"missing":         {err: fmt.Errorf("get: %w", storage.ErrNotFound), want: `404 NotFound pods.g "p" not found`},
+		"exists":          {err: &storage.ExistsError{Key: "k"}, want: `409 AlreadyExists pods.g "p" already exists`},
+		"another version": {err: &storage.ConflictError{}, want: `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
+		"failed precondition": {err: &storage.PreconditionError{},
+			want: `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
+		"compacted":     {err: &storage.CompactedError{}, want: "410 Expired The resourceVersion for the provided list is too old."},
+		"not encrypted": {err: &storage.SealError{Err: errors.New("no key")}, want: "500 InternalError Internal error occurred: no key"},
+		"too many waiting": {err: &storage.SealError{Err: ManyWait()},
+			want: "429 TooManyRequests Too many requests wait already, please try again later"},
+		"too large": {err: storage.ErrTooLarge,
+			want: "413 RequestEntityTooLarge Request entity too large: etcdserver: request is too large"},
+		"deadline exceeded":   {err: context.DeadlineExceeded, want: "504 Timeout Timeout: request did not complete within the allowed duratio"},
+		"client disconnected": {err: context.Canceled, want: "499  the client closed the request"},
+		"unavailable":         {err: fmt.Errorf("put: %w", storage.ErrUnavailable), want: "500 InternalError put: storage is unavailable"},
+		"another":             {err: errors.New("odd"), want: "500  odd"},
 	} {
 		if got := short(Ref{Resource: pods, Name: "p"}.Translate(c.err)); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
@@ -81,18 +82,19 @@ func TestUnreadableErrors(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"named object", named.OfObject(closed), "500 InternalError Internal error occurred: StorageError: corrupt object, Code:"},
-		{"object", plain.OfObject(closed), "500 InternalError Internal error occurred: no key"},
-		{"undecodable object", plain.OfObject(odd), "500  no object"},
-		{"rejected object", named.OfObject(late), wait},
-		{"named write", named.OfWrite(closed), "500 InternalError Internal error occurred: data from the storage is not transf"},
-		{"named undecodable write", named.OfWrite(odd), "500  object not decodable revision=7: no object"},
-		{"write", plain.OfWrite(closed), "500 InternalError Internal error occurred: no key"},
-		{"rejected write", named.OfWrite(late), wait},
-		{"list", plain.OfList(pods, []*storage.UnreadableError{closed, odd}),
-			`500 InternalError Internal error occurred: unable to transform key "/root/pods`},
-		{"undecodable list", plain.OfList(pods, []*storage.UnreadableError{odd}), "500  no object"},
-		{"rejected list", named.OfList(pods, []*storage.UnreadableError{closed, late}), wait},
+		{name: "named object", err: named.OfObject(closed),
+			want: "500 InternalError Internal error occurred: StorageError: corrupt object, Code:"},
+		{name: "object", err: plain.OfObject(closed), want: "500 InternalError Internal error occurred: no key"},
+		{name: "undecodable object", err: plain.OfObject(odd), want: "500  no object"},
+		{name: "rejected object", err: named.OfObject(late), want: wait},
+		{name: "named write", err: named.OfWrite(closed), want: "500 InternalError Internal error occurred: data from the storage is not transf"},
+		{name: "named undecodable write", err: named.OfWrite(odd), want: "500  object not decodable revision=7: no object"},
+		{name: "write", err: plain.OfWrite(closed), want: "500 InternalError Internal error occurred: no key"},
+		{name: "rejected write", err: named.OfWrite(late), want: wait},
+		{name: "list", err: plain.OfList(pods, []*storage.UnreadableError{closed, odd}),
+			want: `500 InternalError Internal error occurred: unable to transform key "/root/pods`},
+		{name: "undecodable list", err: plain.OfList(pods, []*storage.UnreadableError{odd}), want: "500  no object"},
+		{name: "rejected list", err: named.OfList(pods, []*storage.UnreadableError{closed, late}), want: wait},
 	} {
 		if got := short(c.err); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)

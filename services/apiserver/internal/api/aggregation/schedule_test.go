@@ -98,14 +98,14 @@ func TestChangesAreNotified(t *testing.T) {
 		what  string
 		serve http.HandlerFunc
 	}{
-		{"other resources", serving("others", "")},
-		{"resources unknown", serving("", "")},
-		{"resources known again", serving("others", "")},
-		{"a document", serving("others", "/x")},
-		{"another document", serving("others", "/x?hash=2")},
-		{"no document", serving("others", "")},
-		{"server unavailable", http.NotFound},
-		{"server available", serving("others", "")},
+		{what: "other resources", serve: serving("others", "")},
+		{what: "resources unknown", serve: serving("", "")},
+		{what: "resources known again", serve: serving("others", "")},
+		{what: "a document", serve: serving("others", "/x")},
+		{what: "another document", serve: serving("others", "/x?hash=2")},
+		{what: "no document", serve: serving("others", "")},
+		{what: "server unavailable", serve: http.NotFound},
+		{what: "server available", serve: serving("others", "")},
 	} {
 		before := b.notifications()
 		e.handle(c.serve)

@@ -230,7 +230,11 @@ func TestOpenAPIIsRefreshed(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		want  int
-	}{{0, 1}, {9 * time.Second, 1}, {time.Second, 2}} {
+	}{
+		{after: 0, want: 1},
+		{after: 9 * time.Second, want: 1},
+		{after: time.Second, want: 2},
+	} {
 		times.advance(c.after)
 		if got := b.Swaggers(t.Context()); len(got) != 0 || requests() != c.want {
 			t.Errorf("after %v: got %d documents after %d requests, want %d requests", c.after, len(got), requests(), c.want)

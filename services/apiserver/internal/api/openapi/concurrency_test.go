@@ -79,8 +79,11 @@ func (c *client) ended() bool {
 // releases its slot and its seats, and can be canceled, even if it was the first.
 func TestManyWaitForOneDocument(t *testing.T) {
 	for name, c := range map[string]struct{ path, accept string }{
-		"v2": {path: "/openapi/v2"}, "v2 as protobuf": {"/openapi/v2", protoV2}, "the index": {path: "/openapi/v3"},
-		"v3": {path: "/openapi/v3/apis/shop.example.com/v1"}, "v3 as protobuf": {"/openapi/v3/apis/shop.example.com/v1", protoV3},
+		"v2":             {path: "/openapi/v2"},
+		"v2 as protobuf": {path: "/openapi/v2", accept: protoV2},
+		"the index":      {path: "/openapi/v3"},
+		"v3":             {path: "/openapi/v3/apis/shop.example.com/v1"},
+		"v3 as protobuf": {path: "/openapi/v3/apis/shop.example.com/v1", accept: protoV3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -306,11 +306,14 @@ func TestSpecialTypes(t *testing.T) {
 	h := service(t)
 	schemas, definitions := v3(t, h, "api/v1").Components.Schemas, v2(t, h).Definitions
 	for name, want := range map[string]struct{ v2, v3 string }{
-		"io.k8s.apimachinery.pkg.apis.meta.v1.Time":       {`{"type":"string","format":"date-time"}`, `{"type":"string","format":"date-time"}`},
-		"io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime":  {`{"type":"string","format":"date-time"}`, `{"type":"string","format":"date-time"}`},
-		"io.k8s.apimachinery.pkg.api.resource.Quantity":   {`{"type":"string"}`, `{"oneOf":[{"type":"string"},{"type":"number"}]}`},
-		"io.k8s.apimachinery.pkg.util.intstr.IntOrString": {`{"type":"string","format":"int-or-string"}`, `{"format":"int-or-string","oneOf":[{"type":"integer"},{"type":"string"}]}`},
-		"io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1":   {`{"type":"object"}`, `{"type":"object"}`},
+		"io.k8s.apimachinery.pkg.apis.meta.v1.Time": {v2: `{"type":"string","format":"date-time"}`,
+			v3: `{"type":"string","format":"date-time"}`},
+		"io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": {v2: `{"type":"string","format":"date-time"}`,
+			v3: `{"type":"string","format":"date-time"}`},
+		"io.k8s.apimachinery.pkg.api.resource.Quantity": {v2: `{"type":"string"}`, v3: `{"oneOf":[{"type":"string"},{"type":"number"}]}`},
+		"io.k8s.apimachinery.pkg.util.intstr.IntOrString": {v2: `{"type":"string","format":"int-or-string"}`,
+			v3: `{"format":"int-or-string","oneOf":[{"type":"integer"},{"type":"string"}]}`},
+		"io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": {v2: `{"type":"object"}`, v3: `{"type":"object"}`},
 	} {
 		old, now := definitions[name], *schemas[name]
 		if old.Description == "" || now.Description == "" {

@@ -67,7 +67,12 @@ func TestSetReturnsItsPairs(t *testing.T) {
 
 func TestMakeSet(t *testing.T) {
 	type pair struct{ Key, Value string }
-	s := attributes.MakeSet([]pair{{"b", "2"}, {"a", "1"}, {"b", "3"}, {"", "empty"}})
+	s := attributes.MakeSet([]pair{
+		{Key: "b", Value: "2"},
+		{Key: "a", Value: "1"},
+		{Key: "b", Value: "3"},
+		{Key: "", Value: "empty"},
+	})
 	var all []string
 	for k, v := range s.All() {
 		all = append(all, k+"="+v)

@@ -121,10 +121,10 @@ func TestLimit(t *testing.T) {
 	was := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(was)
 	for _, tc := range []struct{ requested, runtime, want int64 }{
-		{5 << 20, 1 << 30, 5 << 20},
-		{0, 1 << 30, 256 << 20},
-		{0, 8 << 20, memory.Least},
-		{0, math.MaxInt64, memory.Default},
+		{requested: 5 << 20, runtime: 1 << 30, want: 5 << 20},
+		{requested: 0, runtime: 1 << 30, want: 256 << 20},
+		{requested: 0, runtime: 8 << 20, want: memory.Least},
+		{requested: 0, runtime: math.MaxInt64, want: memory.Default},
 	} {
 		debug.SetMemoryLimit(tc.runtime)
 		if got := memory.Limit(tc.requested); got != tc.want {

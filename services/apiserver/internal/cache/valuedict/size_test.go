@@ -14,7 +14,12 @@ import (
 // are gone.
 func TestDictionarySizeFollowsValues(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 4))
-	for _, c := range []struct{ all, maximum int64 }{{1 << 10, 0}, {200 << 10, 16 << 10}, {1 << 20, 64 << 10}, {3 << 20, 256 << 10}} {
+	for _, c := range []struct{ all, maximum int64 }{
+		{all: 1 << 10, maximum: 0},
+		{all: 200 << 10, maximum: 16 << 10},
+		{all: 1 << 20, maximum: 64 << 10},
+		{all: 3 << 20, maximum: 256 << 10},
+	} {
 		var s valuedict.Pool
 		maximum := int64(0)
 		for i := range 400 {

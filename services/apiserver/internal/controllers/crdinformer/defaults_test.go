@@ -36,16 +36,22 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 		document string
 		want     [6]string
 	}{
-		"without the parent":                   {`{"apiVersion":"g/v1"}`, [6]string{}},
-		"without it":                           {`{"apiVersion":"g/v1","spec":{}}`, [6]string{"two", "", "given", "3", "true", "one"}},
-		"with it":                              {`{"apiVersion":"g/v1","spec":{"x":"mine","n":"n","none":"some","p":{"q":"q","r":4,"s":false}}}`, [6]string{"n", "some", "q", "4", "false", "mine"}},
-		"with null":                            {`{"apiVersion":"g/v1","spec":{"x":null,"n":null,"none":null,"p":{"q":null,"r":null,"s":null}}}`, [6]string{"", "", "", "3", "", "one"}},
-		"with parent null":                     {`{"apiVersion":"g/v1","spec":{"p":null}}`, [6]string{"two", "", "given", "3", "true", "one"}},
-		"with a parent":                        {`{"apiVersion":"g/v1","spec":{"p":{}}}`, [6]string{"two", "", "", "3", "true", "one"}},
-		"with a parent that is not an object":  {`{"apiVersion":"g/v1","spec":{"p":"p"}}`, [6]string{"two", "", "", "", "", "one"}},
-		"stored in another version":            {`{"apiVersion":"g/v2"}`, [6]string{5: "other"}},
-		"stored in a version without schema":   {`{"apiVersion":"g/v4","spec":{}}`, [6]string{}},
-		"stored in a version without defaults": {`{"apiVersion":"g/v3","spec":{"x":"x"}}`, [6]string{5: "x"}},
+		"without the parent": {document: `{"apiVersion":"g/v1"}`, want: [6]string{}},
+		"without it": {document: `{"apiVersion":"g/v1","spec":{}}`,
+			want: [6]string{"two", "", "given", "3", "true", "one"}},
+		"with it": {document: `{"apiVersion":"g/v1","spec":{"x":"mine","n":"n","none":"some","p":{"q":"q","r":4,"s":false}}}`,
+			want: [6]string{"n", "some", "q", "4", "false", "mine"}},
+		"with null": {document: `{"apiVersion":"g/v1","spec":{"x":null,"n":null,"none":null,"p":{"q":null,"r":null,"s":null}}}`,
+			want: [6]string{"", "", "", "3", "", "one"}},
+		"with parent null": {document: `{"apiVersion":"g/v1","spec":{"p":null}}`,
+			want: [6]string{"two", "", "given", "3", "true", "one"}},
+		"with a parent": {document: `{"apiVersion":"g/v1","spec":{"p":{}}}`,
+			want: [6]string{"two", "", "", "3", "true", "one"}},
+		"with a parent that is not an object": {document: `{"apiVersion":"g/v1","spec":{"p":"p"}}`,
+			want: [6]string{"two", "", "", "", "", "one"}},
+		"stored in another version":            {document: `{"apiVersion":"g/v2"}`, want: [6]string{5: "other"}},
+		"stored in a version without schema":   {document: `{"apiVersion":"g/v4","spec":{}}`, want: [6]string{}},
+		"stored in a version without defaults": {document: `{"apiVersion":"g/v3","spec":{"x":"x"}}`, want: [6]string{5: "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := read([]byte(c.document))

@@ -25,15 +25,25 @@ func TestElection(t *testing.T) {
 		dead []string
 		want string
 	}{
-		{"the oldest emulation version", []c{{"a", "1.33.0", "1.33.0", oldest}, {"b", "1.32.0", "1.33.0", oldest}}, nil, "b - " + oldest},
-		{"as a number, not as a text", []c{{"a", "1.10.0", "1.33.0", oldest}, {"b", "1.9.0", "1.33.0", oldest}}, nil, "b - " + oldest},
-		{"then the oldest binary", []c{{"a", "1.32.0", "1.33.1", oldest}, {"b", "1.32.0", "1.33.0", oldest}}, nil, "b - " + oldest},
-		{"then the oldest candidate", []c{{"b", "1.33.0", "1.33.0", oldest}, {"a", "1.33.0", "1.33.0", oldest}}, nil, "b - " + oldest},
-		{"not a candidate that does not answer", []c{{"a", "1.33.0", "1.33.0", oldest}, {"b", "1.32.0", "1.33.0", oldest}}, []string{"b"}, "a - " + oldest},
-		{"no leader when no candidate answers", []c{{"a", "1.33.0", "1.33.0", oldest}}, []string{"a"}, "none"},
-		{"by the strategy of the newest binary", []c{{"a", "1.32.0", "1.33.0", oldest}, {"b", "1.33.0", "1.34.0", "example.com/mine"}}, nil, "- - example.com/mine"},
-		{"no leader when strategies conflict", []c{{"a", "1.33.0", "1.33.0", oldest}, {"b", "1.33.0", "1.33.0", "example.com/mine"}}, nil, "none"},
-		{"whatever older binaries want", []c{{"a", "1.31.0", "1.32.0", "example.com/mine"}, {"b", "1.32.0", "1.32.0", "example.com/other"}, {"c", "1.33.0", "1.33.0", oldest}}, nil, "a - " + oldest},
+		{name: "the oldest emulation version", all: []c{{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest}},
+			want: "b - " + oldest},
+		{name: "as a number, not as a text", all: []c{{name: "a", emulation: "1.10.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.9.0", binary: "1.33.0", strategy: oldest}},
+			want: "b - " + oldest},
+		{name: "then the oldest binary", all: []c{{name: "a", emulation: "1.32.0", binary: "1.33.1", strategy: oldest}, {name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest}},
+			want: "b - " + oldest},
+		{name: "then the oldest candidate", all: []c{{name: "b", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}, {name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}},
+			want: "b - " + oldest},
+		{name: "not a candidate that does not answer",
+			all: []c{{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest}}, dead: []string{"b"},
+			want: "a - " + oldest},
+		{name: "no leader when no candidate answers", all: []c{{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}}, dead: []string{"a"}, want: "none"},
+		{name: "by the strategy of the newest binary",
+			all: []c{{name: "a", emulation: "1.32.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.33.0", binary: "1.34.0", strategy: "example.com/mine"}}, want: "- - example.com/mine"},
+		{name: "no leader when strategies conflict",
+			all: []c{{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.33.0", binary: "1.33.0", strategy: "example.com/mine"}}, want: "none"},
+		{name: "whatever older binaries want",
+			all:  []c{{name: "a", emulation: "1.31.0", binary: "1.32.0", strategy: "example.com/mine"}, {name: "b", emulation: "1.32.0", binary: "1.32.0", strategy: "example.com/other"}, {name: "c", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}},
+			want: "a - " + oldest},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -182,12 +192,17 @@ func TestClocksThatAreAhead(t *testing.T) {
 		live func(f *fixture)
 		want string
 	}{
-		{"dead candidate with a renewTime in the future", func(s *spec) { s.RenewTime = ahead(year) }, func(*fixture) {}, "b"},
-		{"dead candidate with a pingTime in the future", func(s *spec) { s.PingTime = ahead(year) }, func(*fixture) {}, "b"},
-		{"both, of one that died", func(s *spec) { s.RenewTime, s.PingTime = ahead(year), ahead(2*year) }, func(*fixture) {}, "b"},
-		{"live candidate with a clock that is ahead", func(s *spec) { s.RenewTime = ahead(time.Hour) }, func(f *fixture) { f.liveBy(time.Hour, "a") }, "a"},
-		{"candidate with a corrected clock", func(s *spec) { s.RenewTime = ahead(year) }, func(f *fixture) { f.live("a") }, "a"},
-		{"live candidate with a pingTime in the future", func(s *spec) { s.PingTime = ahead(year) }, func(f *fixture) { f.live("a") }, "a"},
+		{name: "dead candidate with a renewTime in the future", as: func(s *spec) { s.RenewTime = ahead(year) },
+			live: func(*fixture) {}, want: "b"},
+		{name: "dead candidate with a pingTime in the future", as: func(s *spec) { s.PingTime = ahead(year) }, live: func(*fixture) {}, want: "b"},
+		{name: "both, of one that died", as: func(s *spec) { s.RenewTime, s.PingTime = ahead(year), ahead(2*year) },
+			live: func(*fixture) {}, want: "b"},
+		{name: "live candidate with a clock that is ahead", as: func(s *spec) { s.RenewTime = ahead(time.Hour) },
+			live: func(f *fixture) { f.liveBy(time.Hour, "a") }, want: "a"},
+		{name: "candidate with a corrected clock", as: func(s *spec) { s.RenewTime = ahead(year) },
+			live: func(f *fixture) { f.live("a") }, want: "a"},
+		{name: "live candidate with a pingTime in the future", as: func(s *spec) { s.PingTime = ahead(year) },
+			live: func(f *fixture) { f.live("a") }, want: "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

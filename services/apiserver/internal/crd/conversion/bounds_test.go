@@ -24,10 +24,14 @@ func TestResponseIsBoundedByRequest(t *testing.T) {
 		objects, want string
 		maxAlloc      uint64 // bytes
 	}{
-		"far too many":    {"{}" + strings.Repeat(",{}", 4<<20), prefix + "failed: unexpected error when reading response body", 20 << 20},
-		"too many values": {"{}" + strings.Repeat(",{}", 300_000), prefix + "failed: the response has too many values", 20 << 20},
-		"too many":        {"{}" + strings.Repeat(",{}", 100_000), prefix + "returned 100001 objects, expected 1", 20 << 20},
-		"too long":        {`{"apiVersion":"conv.test/v2","kind":"Ep","x":"` + strings.Repeat("x", 2<<20) + `"}`, prefix + "failed: unexpected error when reading response body", 20 << 20},
+		"far too many": {objects: "{}" + strings.Repeat(",{}", 4<<20),
+			want: prefix + "failed: unexpected error when reading response body", maxAlloc: 20 << 20},
+		"too many values": {objects: "{}" + strings.Repeat(",{}", 300_000),
+			want: prefix + "failed: the response has too many values", maxAlloc: 20 << 20},
+		"too many": {objects: "{}" + strings.Repeat(",{}", 100_000), want: prefix + "returned 100001 objects, expected 1",
+			maxAlloc: 20 << 20},
+		"too long": {objects: `{"apiVersion":"conv.test/v2","kind":"Ep","x":"` + strings.Repeat("x", 2<<20) + `"}`,
+			want: prefix + "failed: unexpected error when reading response body", maxAlloc: 20 << 20},
 	} {
 		s := startWebhook(t)
 		s.raw = rawObjects(c.objects)

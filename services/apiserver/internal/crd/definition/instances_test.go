@@ -122,14 +122,14 @@ func TestOtherPrefixesAreRejected(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: time.Now}
 	for _, test := range []struct{ group, resource string }{
-		{"rolebindings", "kube-system"},
-		{"services", "specs"},
-		{"apiextensions.k8s.io", "customresourcedefinitions"},
-		{"apiregistration.k8s.io", "apiservices"},
-		{"example.com/things", "ns"},
-		{"example.com", "things/others"},
-		{"example.com", ""},
-		{"", "things"},
+		{group: "rolebindings", resource: "kube-system"},
+		{group: "services", resource: "specs"},
+		{group: "apiextensions.k8s.io", resource: "customresourcedefinitions"},
+		{group: "apiregistration.k8s.io", resource: "apiservices"},
+		{group: "example.com/things", resource: "ns"},
+		{group: "example.com", resource: "things/others"},
+		{group: "example.com"},
+		{group: "", resource: "things"},
 	} {
 		key := "/registry/" + test.group + "/" + test.resource + "/a"
 		putThing(t, store, key, `"name":"a"`)

@@ -217,9 +217,9 @@ var normalized = []struct {
 	what *regexp.Regexp
 	by   string
 }{
-	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uid>"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "<time>"},
-	{regexp.MustCompile(`\b10\.0\.0\.\d+`), "<cluster-ip>"},
+	{what: regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), by: "<uid>"},
+	{what: regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), by: "<time>"},
+	{what: regexp.MustCompile(`\b10\.0\.0\.\d+`), by: "<cluster-ip>"},
 }
 
 // normal applies the replacements of the recordings.

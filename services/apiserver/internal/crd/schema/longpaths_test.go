@@ -102,8 +102,8 @@ func TestManyInvalidOwners(t *testing.T) {
 		owners string
 		most   uint64 // MiB
 	}{
-		"controllers": {each(many, `{"apiVersion":"v1","kind":"K","name":"n","uid":"%d","controller":true}`), 110},
-		"no owners":   {strings.Repeat("{},", many) + "{}", 75},
+		"controllers": {owners: each(many, `{"apiVersion":"v1","kind":"K","name":"n","uid":"%d","controller":true}`), most: 110},
+		"no owners":   {owners: strings.Repeat("{},", many) + "{}", most: 75},
 	} {
 		doc := parse(t, []byte(embeddedStart+`"ownerReferences":[`+c.owners+`]}}`))
 		var before, after runtime.MemStats

@@ -163,19 +163,19 @@ func TestPut(t *testing.T) {
 		path []string
 		want string
 	}{
-		{`{"a":1}`, []string{"a"}, `{"a":5}`},
-		{`{"b":1}`, []string{"a"}, `{"a":5,"b":1}`},
-		{`{"a":1}`, []string{"b"}, `{"a":1,"b":5}`},
-		{`{ "a" : 1 , "c" : 2 }`, []string{"b"}, `{ "a" : 1 , "b":5,"c" : 2 }`},
-		{`{}`, []string{"a", "b", "c"}, `{"a":{"b":{"c":5}}}`},
-		{` { } `, []string{"a"}, ` { "a":5} `},
-		{`{"a":{"b":{}},"z":"}"}`, []string{"a", "b", "c"}, `{"a":{"b":{"c":5}},"z":"}"}`},
-		{`{"a":{"c":[1]}}`, []string{"a", "b"}, `{"a":{"b":5,"c":[1]}}`},
-		{`{"a":1,"a":2}`, []string{"a"}, `{"a":1,"a":5}`},
-		{`{"\u0061":1}`, []string{"a"}, `{"\u0061":5}`},
-		{`{"a":null}`, []string{"a", "b"}, "value cannot be set because .a is not a map[string]interface{}"},
-		{`{"a":{"b":"x"}}`, []string{"a", "b", "c"}, "value cannot be set because .a.b is not a map[string]interface{}"},
-		{`{"a":`, []string{"a"}, jsontext.ErrMalformed.Error()},
+		{doc: `{"a":1}`, path: []string{"a"}, want: `{"a":5}`},
+		{doc: `{"b":1}`, path: []string{"a"}, want: `{"a":5,"b":1}`},
+		{doc: `{"a":1}`, path: []string{"b"}, want: `{"a":1,"b":5}`},
+		{doc: `{ "a" : 1 , "c" : 2 }`, path: []string{"b"}, want: `{ "a" : 1 , "b":5,"c" : 2 }`},
+		{doc: `{}`, path: []string{"a", "b", "c"}, want: `{"a":{"b":{"c":5}}}`},
+		{doc: ` { } `, path: []string{"a"}, want: ` { "a":5} `},
+		{doc: `{"a":{"b":{}},"z":"}"}`, path: []string{"a", "b", "c"}, want: `{"a":{"b":{"c":5}},"z":"}"}`},
+		{doc: `{"a":{"c":[1]}}`, path: []string{"a", "b"}, want: `{"a":{"b":5,"c":[1]}}`},
+		{doc: `{"a":1,"a":2}`, path: []string{"a"}, want: `{"a":1,"a":5}`},
+		{doc: `{"\u0061":1}`, path: []string{"a"}, want: `{"\u0061":5}`},
+		{doc: `{"a":null}`, path: []string{"a", "b"}, want: "value cannot be set because .a is not a map[string]interface{}"},
+		{doc: `{"a":{"b":"x"}}`, path: []string{"a", "b", "c"}, want: "value cannot be set because .a.b is not a map[string]interface{}"},
+		{doc: `{"a":`, path: []string{"a"}, want: jsontext.ErrMalformed.Error()},
 	} {
 		got, err := jsontext.Put([]byte(test.doc), []byte("5"), test.path...)
 		if err != nil {

@@ -28,17 +28,17 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 		entries []any
 		want    string
 	}{
-		"good": {[]any{good, good}, ""},
-		"an operation": {[]any{good, with("operation", "Delete")},
-			"metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`"},
-		"a type": {[]any{with("fieldsType", "FieldsV2")},
-			"metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`"},
-		"a manager": {[]any{with("manager", strings.Repeat("m", 200))},
-			"metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"},
-		"a sub-resource": {[]any{with("subresource", strings.Repeat("s", 300))},
-			"metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"},
-		"malformed time":  {[]any{with("time", "now"), with("operation", "Delete")}, ""}, // the entries are dropped
-		"malformed entry": {[]any{"x", with("operation", "Delete")}, ""},
+		"good": {entries: []any{good, good}, want: ""},
+		"an operation": {entries: []any{good, with("operation", "Delete")},
+			want: "metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`"},
+		"a type": {entries: []any{with("fieldsType", "FieldsV2")},
+			want: "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`"},
+		"a manager": {entries: []any{with("manager", strings.Repeat("m", 200))},
+			want: "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"},
+		"a sub-resource": {entries: []any{with("subresource", strings.Repeat("s", 300))},
+			want: "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"},
+		"malformed time":  {entries: []any{with("time", "now"), with("operation", "Delete")}, want: ""}, // the entries are dropped
+		"malformed entry": {entries: []any{"x", with("operation", "Delete")}, want: ""},
 	} {
 		object := func() *unstructured.Unstructured {
 			return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{

@@ -24,13 +24,13 @@ func TestURLCost(t *testing.T) {
 		target string
 		n      int
 	}{
-		"a list":      {list, long, costFactor * (len(long) - 1)}, // without the question mark
-		"a long path": {list, "/" + strings.Repeat("a", LargeURL), costFactor * (LargeURL + 1)},
-		"a watch":     {&watch, long, costFactor * (len(long) - 1)},
-		"a short one": {list, "/?" + strings.Repeat("a", LargeURL-2), 0},
-		"another server's": {&requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()},
-			long, costFactor * (len(long) - 1)},
-		"a connection": {&connect, long, 0},
+		"a list":      {op: list, target: long, n: costFactor * (len(long) - 1)}, // without the question mark
+		"a long path": {op: list, target: "/" + strings.Repeat("a", LargeURL), n: costFactor * (LargeURL + 1)},
+		"a watch":     {op: &watch, target: long, n: costFactor * (len(long) - 1)},
+		"a short one": {op: list, target: "/?" + strings.Repeat("a", LargeURL-2), n: 0},
+		"another server's": {op: &requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()},
+			target: long, n: costFactor * (len(long) - 1)},
+		"a connection": {op: &connect, target: long, n: 0},
 	} {
 		r := httptest.NewRequest("GET", c.target, nil)
 		if n := urlCost(c.op, r); n != c.n {

@@ -32,7 +32,9 @@ func TestResetStreamIsNotServed(t *testing.T) {
 		over  bool
 		done  bool
 	}{
-		"HTTP/2": {proto: 2, done: true}, "HTTP/2, reset": {proto: 2, over: true}, "HTTP/1, half closed": {
+		"HTTP/2":        {proto: 2, done: true},
+		"HTTP/2, reset": {proto: 2, over: true},
+		"HTTP/1, half closed": {
 			proto: 1,
 			over:  true,
 			done:  true,
@@ -85,15 +87,15 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 			user *request.User
 			code int
 		}{
-			{path("/version"), newClient("a").User, 429},
-			{path("/livez"), newClient("a").User, 200},
-			{path("/readyz/etcd"), newClient("a").User, 200},
-			{path("/healthz"), newClient("b").User, 200},
-			{path("/healthzz"), newClient("b").User, 429},
-			{&requestinfo.Info{Verb: "get", Method: "GET", Path: "/livez", IsResource: true}, newClient("a").User, 429},
-			{path("/version"), newClient("system:binnacle:authn-webhook", "system:binnacle").User, 200},
-			{path("/version"), newClient("system:binnacle:authn-webhook").User, 429},
-			{path("/version"), newClient("a", "system:binnacle").User, 429},
+			{op: path("/version"), user: newClient("a").User, code: 429},
+			{op: path("/livez"), user: newClient("a").User, code: 200},
+			{op: path("/readyz/etcd"), user: newClient("a").User, code: 200},
+			{op: path("/healthz"), user: newClient("b").User, code: 200},
+			{op: path("/healthzz"), user: newClient("b").User, code: 429},
+			{op: &requestinfo.Info{Verb: "get", Method: "GET", Path: "/livez", IsResource: true}, user: newClient("a").User, code: 429},
+			{op: path("/version"), user: newClient("system:binnacle:authn-webhook", "system:binnacle").User, code: 200},
+			{op: path("/version"), user: newClient("system:binnacle:authn-webhook").User, code: 429},
+			{op: path("/version"), user: newClient("a", "system:binnacle").User, code: 429},
 		} {
 			if code := send(x.op, x.user); code != x.code {
 				t.Errorf("%s of %s in %v: got %d, want %d", x.op.Path, x.user.Name, x.user.Groups, code, x.code)

@@ -28,10 +28,10 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 		verb, body string
 		weigh      int
 	}{
-		"a large body":              {"create", strings.Repeat("x", largeBody), 0},
-		"a patch of a large object": {"patch", "{}", largeBody},
-		"a small new version of it": {"update", "{}", largeBody},
-		"a patch that is large too": {"patch", strings.Repeat("x", largeBody), largeBody},
+		"a large body":              {verb: "create", body: strings.Repeat("x", largeBody), weigh: 0},
+		"a patch of a large object": {verb: "patch", body: "{}", weigh: largeBody},
+		"a small new version of it": {verb: "update", body: "{}", weigh: largeBody},
+		"a patch that is large too": {verb: "patch", body: strings.Repeat("x", largeBody), weigh: largeBody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

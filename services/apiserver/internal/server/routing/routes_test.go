@@ -150,96 +150,131 @@ func TestMuxRoutesPaths(t *testing.T) {
 	}
 	const none = "404 page not found\n"
 	for _, test := range []struct{ method, path, full, bare string }{
-		{method: "GET", path: "/", full: "paths"}, {method: "GET", path: "/x", full: none}, {method: "GET", path: "/apix", full: none}, {
+		{method: "GET", path: "/", full: "paths"},
+		{method: "GET", path: "/x", full: none},
+		{method: "GET", path: "/apix", full: none},
+		{
 			method: "GET",
 			path:   "/apisx",
 			full:   none,
 		},
-		{method: "GET", path: "/api", full: "api"}, {method: "GET", path: "/api/", full: "api"}, {method: "GET", path: "/apis", full: "apis"}, {
+		{method: "GET", path: "/api", full: "api"},
+		{method: "GET", path: "/api/", full: "api"},
+		{method: "GET", path: "/apis", full: "apis"},
+		{
 			method: "GET",
 			path:   "/apis/",
 			full:   "apis",
 		},
-		{method: "GET", path: "/api/v1", full: "group version v1"}, {method: "GET", path: "/api/v9", full: "NotFound"},
-		{method: "GET", path: "/apis/apps", full: "group apps"}, {method: "GET", path: "/apis/apps/v1", full: "group version apps/v1"}, {
+		{method: "GET", path: "/api/v1", full: "group version v1"},
+		{method: "GET", path: "/api/v9", full: "NotFound"},
+		{method: "GET", path: "/apis/apps", full: "group apps"},
+		{method: "GET", path: "/apis/apps/v1", full: "group version apps/v1"},
+		{
 			method: "GET",
 			path:   "/apis/apps/v9",
 			full:   "NotFound",
 		},
 		{method: "GET", path: "/apis/apps/", full: "group apps"},
-		{method: "GET", path: "/apis/example.com", full: "group example.com"}, {
+		{method: "GET", path: "/apis/example.com", full: "group example.com"},
+		{
 			method: "GET",
 			path:   "/apis/example.com/v1",
 			full:   "group version example.com/v1",
 		},
-		{method: "GET", path: "/apis/example.com/v9", full: none}, {method: "GET", path: "/apis/example.com/v1/others", full: none},
+		{method: "GET", path: "/apis/example.com/v9", full: none},
+		{method: "GET", path: "/apis/example.com/v1/others", full: none},
 		{method: "GET", path: "/apis/example.com/v1/namespaces/n/others/x/y", full: none},
 		{method: "GET", path: "/apis/example.com/v1/namespaces/n/things/x/y", full: "NotFound"},
-		{method: "GET", path: "/apis/ext.test", full: "group ext.test"}, {method: "GET", path: "/apis/none.test", full: none}, {
+		{method: "GET", path: "/apis/ext.test", full: "group ext.test"},
+		{method: "GET", path: "/apis/none.test", full: none},
+		{
 			method: "GET",
 			path:   "/apis//v1",
 			full:   none,
 		},
-		{method: "GET", path: "/apis/none.test/v1/xs", full: none}, {method: "GET", path: "/apis/apps/v1/others", full: "NotFound"}, {
+		{method: "GET", path: "/apis/none.test/v1/xs", full: none},
+		{method: "GET", path: "/apis/apps/v1/others", full: "NotFound"},
+		{
 			method: "GET",
 			path:   "/api/v1/others",
 			full:   "NotFound",
 		},
-		{method: "POST", path: "/api", full: "MethodNotAllowed"}, {method: "POST", path: "/apis", full: "apis"}, {
+		{method: "POST", path: "/api", full: "MethodNotAllowed"},
+		{method: "POST", path: "/apis", full: "apis"},
+		{
 			method: "POST",
 			path:   "/apis/apps",
 			full:   "group apps",
 		},
 		{method: "POST", path: "/apis/example.com/v1", full: "group version example.com/v1"},
 		{method: "GET", path: "/index.html", full: "paths"},
-		{method: "POST", path: "/apis/apps/v1", full: "MethodNotAllowed"}, {method: "POST", path: "/apis/apps/v9", full: "NotFound"},
-		{method: "GET", path: "/healthz", full: "health"}, {method: "GET", path: "/healthz/x", full: "health"}, {
+		{method: "POST", path: "/apis/apps/v1", full: "MethodNotAllowed"},
+		{method: "POST", path: "/apis/apps/v9", full: "NotFound"},
+		{method: "GET", path: "/healthz", full: "health"},
+		{method: "GET", path: "/healthz/x", full: "health"},
+		{
 			method: "GET",
 			path:   "/livez",
 			full:   "health",
-		}, {
+		},
+		{
 			method: "GET",
 			path:   "/readyz/",
 			full:   "health",
-		}, {
+		},
+		{
 			method: "GET",
 			path:   "/healthzx",
 			full:   none,
 		},
-		{method: "GET", path: "/metrics", full: "metrics"}, {method: "GET", path: "/metrics/", full: none}, {
+		{method: "GET", path: "/metrics", full: "metrics"},
+		{method: "GET", path: "/metrics/", full: none},
+		{
 			method: "GET",
 			path:   "/metrics/slis",
 			full:   "slis",
-		}, {
+		},
+		{
 			method: "GET",
 			path:   "/version",
 			full:   "version",
 		},
-		{method: "GET", path: "/openapi/v2", full: "openapi"}, {method: "GET", path: "/openapi", full: none},
-		{method: "GET", path: "/.well-known/openid-configuration", full: "issuer", bare: none}, {
+		{method: "GET", path: "/openapi/v2", full: "openapi"},
+		{method: "GET", path: "/openapi", full: none},
+		{method: "GET", path: "/.well-known/openid-configuration", full: "issuer", bare: none},
+		{
 			method: "GET",
 			path:   "/openid/v1/jwks",
 			full:   "issuer",
 			bare:   none,
-		}, {method: "GET", path: "/openid/v1", full: none},
-		{method: "GET", path: "/logs/", full: "~<pre>", bare: none}, {method: "GET", path: "/logs", full: "~<pre>", bare: none}, {method: "GET", path: "/logsx", full: none}, {
+		},
+		{method: "GET", path: "/openid/v1", full: none},
+		{method: "GET", path: "/logs/", full: "~<pre>", bare: none},
+		{method: "GET", path: "/logs", full: "~<pre>", bare: none},
+		{method: "GET", path: "/logsx", full: none},
+		{
 			method: "GET",
 			path:   "/debug/pprof/cmdline",
 			full:   "~-test.",
 			bare:   none,
 		},
-		{method: "GET", path: "/debug/x", full: none}, {
+		{method: "GET", path: "/debug/x", full: none},
+		{
 			method: "GET",
 			path:   "/debug/api_priority_and_fairness/dump_priority_levels",
 			full:   "~PriorityLevelName,",
 			bare:   none,
 		},
-		{method: "GET", path: "/debug/api_priority_and_fairness/x", full: none}, {method: "GET", full: "paths"}, {
+		{method: "GET", path: "/debug/api_priority_and_fairness/x", full: none},
+		{method: "GET", full: "paths"},
+		{
 			method: "GET",
 			path:   "/apis/ext.other",
 			full:   "group ext.other",
 		},
-		{method: "OPTIONS", path: "/apis/example.com/v1/namespaces/n/things", full: "MethodNotAllowed"}, {
+		{method: "OPTIONS", path: "/apis/example.com/v1/namespaces/n/things", full: "MethodNotAllowed"},
+		{
 			method: "GET",
 			path:   "/apis/example.com/v1/namespaces//things",
 			full:   "MethodNotAllowed",

@@ -30,9 +30,13 @@ func TestGenerationOfMetadata(t *testing.T) {
 		obj, old registry.Object
 		want     int64
 	}{
-		{"deployment, annotations", "apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metaOf(4, nil, b)}, &appsv1.Deployment{ObjectMeta: metaOf(4, nil, a)}, 5},
-		{"deployment, labels", "apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metaOf(4, b, a)}, &appsv1.Deployment{ObjectMeta: metaOf(4, a, a)}, 4},
-		{"endpoint slice, annotations", "discovery.k8s.io/v1/endpointslices", &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, b)}, &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, a)}, 4},
+		{name: "deployment, annotations", kind: "apps/v1/deployments", obj: &appsv1.Deployment{ObjectMeta: metaOf(4, nil, b)},
+			old: &appsv1.Deployment{ObjectMeta: metaOf(4, nil, a)}, want: 5},
+		{name: "deployment, labels", kind: "apps/v1/deployments", obj: &appsv1.Deployment{ObjectMeta: metaOf(4, b, a)},
+			old: &appsv1.Deployment{ObjectMeta: metaOf(4, a, a)}, want: 4},
+		{name: "endpoint slice, annotations", kind: "discovery.k8s.io/v1/endpointslices",
+			obj: &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, b)},
+			old: &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, a)}, want: 4},
 	}
 	kinds := byName(t)
 	for _, tt := range tests {

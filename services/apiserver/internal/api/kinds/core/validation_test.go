@@ -16,60 +16,69 @@ const badQualified = "name part must consist of alphanumeric characters, '-', '_
 // TestCreate covers the errors that a client gets for a new object.
 func TestCreate(t *testing.T) {
 	for _, test := range []struct{ name, resource, object, want string }{
-		{"whole", "configmaps", "metadata: {name: a, namespace: ns}\ndata: {k: v}\nbinaryData: {b: AAEC}", ""},
+		{name: "whole", resource: "configmaps", object: "metadata: {name: a, namespace: ns}\ndata: {k: v}\nbinaryData: {b: AAEC}"},
 		{
-			"one key in both data and binaryData, and a bad key", "configmaps",
-			"metadata: {name: a, namespace: ns}\ndata: {both: z}\nbinaryData: {both: aGk=, ..: aGk=}",
-			`data[both]: Invalid value: "both": duplicate of key present in binaryData` + "\n" +
+			name: "one key in both data and binaryData, and a bad key", resource: "configmaps",
+			object: "metadata: {name: a, namespace: ns}\ndata: {both: z}\nbinaryData: {both: aGk=, ..: aGk=}",
+			want: `data[both]: Invalid value: "both": duplicate of key present in binaryData` + "\n" +
 				`binaryData[..]: Invalid value: "..": must not be '..'`,
 		},
 		{
-			"a key that is too long", "configmaps",
-			"metadata: {name: a, namespace: ns}\ndata: {? " + strings.Repeat("a", 254) + " : x}",
-			"data[" + strings.Repeat("a", 254) + `]: Invalid value: "` + strings.Repeat("a", 254) + `": must be no more than 253 characters`,
+			name: "a key that is too long", resource: "configmaps",
+			object: "metadata: {name: a, namespace: ns}\ndata: {? " + strings.Repeat("a", 254) + " : x}",
+			want:   "data[" + strings.Repeat("a", 254) + `]: Invalid value: "` + strings.Repeat("a", 254) + `": must be no more than 253 characters`,
 		},
 		{
-			"metadata comes first", "configmaps", "metadata: {name: A, namespace: ns, finalizers: [x]}\ndata: {..: x}",
-			`metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')` + "\n" +
+			name: "metadata comes first", resource: "configmaps", object: "metadata: {name: A, namespace: ns, finalizers: [x]}\ndata: {..: x}",
+			want: `metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')` + "\n" +
 				`metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified` + "\n" +
 				`data[..]: Invalid value: "..": must not be '..'`,
 		},
-		{"of any type", "secrets", "metadata: {name: a, namespace: ns}\ntype: example.com/x\ndata: {k: AAEC}", ""},
-		{"a bad key", "secrets", "metadata: {name: a, namespace: ns}\ndata: {a b: AAEC}", `data[a b]: Invalid value: "a b": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`},
+		{name: "of any type", resource: "secrets", object: "metadata: {name: a, namespace: ns}\ntype: example.com/x\ndata: {k: AAEC}"},
+		{name: "a bad key", resource: "secrets", object: "metadata: {name: a, namespace: ns}\ndata: {a b: AAEC}",
+			want: `data[a b]: Invalid value: "a b": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`},
 		{
-			"TLS without its key", "secrets",
-			"metadata: {name: t, namespace: ns}\ntype: kubernetes.io/tls\nstringData: {tls.crt: x}",
-			"data[tls.key]: Required value",
+			name: "TLS without its key", resource: "secrets",
+			object: "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/tls\nstringData: {tls.crt: x}",
+			want:   "data[tls.key]: Required value",
 		},
 		{
-			"docker config that is not JSON", "secrets",
-			"metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: x}",
-			`data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character 'x' looking for beginning of value`,
+			name: "docker config that is not JSON", resource: "secrets",
+			object: "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: x}",
+			want:   `data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character 'x' looking for beginning of value`,
 		},
-		{"docker config without its key", "secrets", "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockercfg", "data[.dockercfg]: Required value"},
-		{"docker config", "secrets", "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockercfg\nstringData: {.dockercfg: '{}'}", ""},
+		{name: "docker config without its key", resource: "secrets",
+			object: "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockercfg", want: "data[.dockercfg]: Required value"},
+		{name: "docker config", resource: "secrets",
+			object: "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockercfg\nstringData: {.dockercfg: '{}'}"},
 		{
-			"basic auth with neither user nor password", "secrets",
-			"metadata: {name: t, namespace: ns}\ntype: kubernetes.io/basic-auth",
-			"data[username]: Required value\ndata[password]: Required value",
+			name: "basic auth with neither user nor password", resource: "secrets",
+			object: "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/basic-auth",
+			want:   "data[username]: Required value\ndata[password]: Required value",
 		},
-		{"basic auth with an empty password", "secrets", "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/basic-auth\ndata: {password: ''}", ""},
-		{"SSH auth with an empty key", "secrets", "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/ssh-auth\ndata: {ssh-privatekey: ''}", "data[ssh-privatekey]: Required value"},
+		{name: "basic auth with an empty password", resource: "secrets",
+			object: "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/basic-auth\ndata: {password: ''}"},
+		{name: "SSH auth with an empty key", resource: "secrets",
+			object: "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/ssh-auth\ndata: {ssh-privatekey: ''}",
+			want:   "data[ssh-privatekey]: Required value"},
 		{
-			"service account token without its annotation", "secrets",
-			"metadata: {name: t, namespace: ns}\ntype: kubernetes.io/service-account-token",
-			"metadata.annotations[kubernetes.io/service-account.name]: Required value",
+			name: "service account token without its annotation", resource: "secrets",
+			object: "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/service-account-token",
+			want:   "metadata.annotations[kubernetes.io/service-account.name]: Required value",
 		},
-		{"service account token", "secrets", "metadata: {name: t, namespace: ns, annotations: {kubernetes.io/service-account.name: x}}\ntype: kubernetes.io/service-account-token", ""},
-		{"label name", "namespaces", "metadata: {name: a.x}", `metadata.name: Invalid value: "a.x": must not contain dots`},
+		{name: "service account token", resource: "secrets",
+			object: "metadata: {name: t, namespace: ns, annotations: {kubernetes.io/service-account.name: x}}\ntype: kubernetes.io/service-account-token"},
+		{name: "label name", resource: "namespaces", object: "metadata: {name: a.x}",
+			want: `metadata.name: Invalid value: "a.x": must not contain dots`},
 		{
-			"bad finalizers", "namespaces", "metadata: {name: a}\nspec: {finalizers: [not ok, nodomain]}",
-			`spec.finalizers: Invalid value: "not ok": ` + badQualified + "\n" +
+			name: "bad finalizers", resource: "namespaces", object: "metadata: {name: a}\nspec: {finalizers: [not ok, nodomain]}",
+			want: `spec.finalizers: Invalid value: "not ok": ` + badQualified + "\n" +
 				`spec.finalizers: Invalid value: "not ok": name is neither a standard finalizer name nor is it fully qualified` + "\n" +
 				`spec.finalizers: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified`,
 		},
-		{"named", "serviceaccounts", "metadata: {name: a, namespace: ns}", ""},
-		{"unnamed", "serviceaccounts", "metadata: {namespace: ns}", "metadata.name: Required value: name or generateName is required"},
+		{name: "named", resource: "serviceaccounts", object: "metadata: {name: a, namespace: ns}"},
+		{name: "unnamed", resource: "serviceaccounts", object: "metadata: {namespace: ns}",
+			want: "metadata.name: Required value: name or generateName is required"},
 	} {
 		t.Run(test.resource+": "+test.name, func(t *testing.T) {
 			k := kindOf(t, test.resource)
@@ -86,28 +95,36 @@ func TestCreateEvents(t *testing.T) {
 	long := strings.Repeat("x", 129)
 	k := kindOf(t, "events")
 	for _, test := range []struct{ name, object, want string }{
-		{"an odd type is taken", whole + "type: Odd", ""},
-		{"a name that is not a DNS name", "{name: A_b, namespace: ns}\ninvolvedObject: {namespace: ns}", ""},
-		{"about another namespace", "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}", `involvedObject.namespace: Invalid value: "elsewhere": does not match event.namespace`},
-		{"about a cluster-scoped object", "{name: a, namespace: ns}\ninvolvedObject: {kind: Node}", `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
-		{"about a cluster-scoped object, in default", "{name: a, namespace: default}\ninvolvedObject: {kind: Node}", ""},
-		{"about a cluster-scoped object, old style, in the system namespace", "{name: a, namespace: kube-system}\ninvolvedObject: {kind: Node}", `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
-		{"about a cluster-scoped object, new style, in the system namespace", "{name: a, namespace: kube-system}\ninvolvedObject: {kind: Node}\n" + stamped, ""},
-		{"about a cluster-scoped object, new style, elsewhere", "{name: a, namespace: ns}\ninvolvedObject: {kind: Node}\n" + stamped, `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
-		{"new style", whole + stamped, ""},
-		{"new style may be about another namespace", "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}\n" + stamped, ""},
+		{name: "an odd type is taken", object: whole + "type: Odd", want: ""},
+		{name: "a name that is not a DNS name", object: "{name: A_b, namespace: ns}\ninvolvedObject: {namespace: ns}", want: ""},
+		{name: "about another namespace", object: "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}",
+			want: `involvedObject.namespace: Invalid value: "elsewhere": does not match event.namespace`},
+		{name: "about a cluster-scoped object", object: "{name: a, namespace: ns}\ninvolvedObject: {kind: Node}",
+			want: `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
+		{name: "about a cluster-scoped object, in default", object: "{name: a, namespace: default}\ninvolvedObject: {kind: Node}", want: ""},
+		{name: "about a cluster-scoped object, old style, in the system namespace",
+			object: "{name: a, namespace: kube-system}\ninvolvedObject: {kind: Node}",
+			want:   `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
+		{name: "about a cluster-scoped object, new style, in the system namespace",
+			object: "{name: a, namespace: kube-system}\ninvolvedObject: {kind: Node}\n" + stamped, want: ""},
+		{name: "about a cluster-scoped object, new style, elsewhere",
+			object: "{name: a, namespace: ns}\ninvolvedObject: {kind: Node}\n" + stamped,
+			want:   `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
+		{name: "new style", object: whole + stamped, want: ""},
+		{name: "new style may be about another namespace",
+			object: "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}\n" + stamped, want: ""},
 		{
-			"new style wants more", whole + "eventTime: '2024-05-06T07:08:09.123456Z'",
-			"reportingComponent: Required value\n" +
+			name: "new style wants more", object: whole + "eventTime: '2024-05-06T07:08:09.123456Z'",
+			want: "reportingComponent: Required value\n" +
 				`reportingComponent: Invalid value: "": name part must be non-empty` + "\n" +
 				`reportingComponent: Invalid value: "": ` + badQualified + "\n" +
 				"reportingInstance: Required value\naction: Required value\nreason: Required value",
 		},
 		{
-			"new style with long texts",
-			whole + "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: c\nreportingInstance: " + long +
+			name: "new style with long texts",
+			object: whole + "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: c\nreportingInstance: " + long +
 				"\naction: " + long + "\nreason: " + long + "\nmessage: " + strings.Repeat("x", 1025),
-			`reportingInstance: Invalid value: "": can have at most 128 characters` + "\n" +
+			want: `reportingInstance: Invalid value: "": can have at most 128 characters` + "\n" +
 				`action: Invalid value: "": can have at most 128 characters` + "\n" +
 				`reason: Invalid value: "": can have at most 128 characters` + "\n" +
 				`message: Invalid value: "": can have at most 1024 characters`,
@@ -134,20 +151,20 @@ func TestSizeLimit(t *testing.T) {
 		want           string
 	}{
 		{
-			"config map", "configmaps",
-			func(o registry.Object, more []byte) {
+			name: "config map", resource: "configmaps",
+			fill: func(o registry.Object, more []byte) {
 				c := o.(*corev1.ConfigMap)
 				c.Data = map[string]string{"a": string(half)}
 				c.BinaryData = map[string][]byte{"b": append(more, half...)}
 			},
-			"[]: Too long: may not be more than 1048576 bytes",
+			want: "[]: Too long: may not be more than 1048576 bytes",
 		},
 		{
-			"secret", "secrets",
-			func(o registry.Object, more []byte) {
+			name: "secret", resource: "secrets",
+			fill: func(o registry.Object, more []byte) {
 				o.(*corev1.Secret).Data = map[string][]byte{"a": half, "b": append(more, half...)}
 			},
-			"data: Too long: may not be more than 1048576 bytes",
+			want: "data: Too long: may not be more than 1048576 bytes",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -168,21 +185,30 @@ func TestSizeLimit(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	const locked = "Forbidden: field is immutable when `immutable` is set"
 	for _, test := range []struct{ name, resource, live, changed, want string }{
-		{"free", "configmaps", "data: {k: v}", "data: {k: w}", ""},
-		{"lock", "configmaps", "data: {k: v}", "data: {k: w}\nimmutable: true", ""},
-		{"unlock and change", "configmaps", "data: {k: v}\nimmutable: true", "data: {k: w}\nimmutable: false", "immutable: " + locked + "\ndata: " + locked},
-		{"replace locked", "configmaps", "data: {k: v}\nbinaryData: {b: AAEC}\nimmutable: true", "data: {k: w}", "immutable: " + locked + "\ndata: " + locked + "\nbinaryData: " + locked},
-		{"keep locked", "configmaps", "data: {k: v}\nimmutable: true", "data: {k: v}\nimmutable: true", ""},
-		{"empty map in locked", "configmaps", "data: {k: v}\nimmutable: true", "data: {k: v}\nbinaryData: {}\nimmutable: true", "binaryData: " + locked},
-		{"empty data in locked secret", "secrets", "immutable: true", "data: {}\nimmutable: true", "data: " + locked},
-		{"bad key", "configmaps", "data: {k: v}", "data: {..: v}", `data[..]: Invalid value: "..": must not be '..'`},
-		{"free", "secrets", "data: {k: aGk=}", "stringData: {k: w}", ""},
-		{"type", "secrets", "data: {k: aGk=}", "data: {k: aGk=}\ntype: example.com/other", `type: Invalid value: "example.com/other": field is immutable`},
-		{"type left out", "secrets", "type: example.com/x", "data: {}", `type: Invalid value: "Opaque": field is immutable`},
-		{"change locked", "secrets", "data: {k: aGk=}\nimmutable: true", "stringData: {k: w}\nimmutable: true", "data: " + locked},
-		{"unlock", "secrets", "data: {k: aGk=}\nimmutable: true", "data: {k: aGk=}", "immutable: " + locked},
-		{"finalizers are not taken", "namespaces", "spec: {finalizers: [kubernetes]}", "spec: {finalizers: [bad one]}", ""},
-		{"secrets", "serviceaccounts", "secrets: [{name: a}]", "secrets: [{name: b}]", ""},
+		{name: "free", resource: "configmaps", live: "data: {k: v}", changed: "data: {k: w}"},
+		{name: "lock", resource: "configmaps", live: "data: {k: v}", changed: "data: {k: w}\nimmutable: true"},
+		{name: "unlock and change", resource: "configmaps", live: "data: {k: v}\nimmutable: true",
+			changed: "data: {k: w}\nimmutable: false", want: "immutable: " + locked + "\ndata: " + locked},
+		{name: "replace locked", resource: "configmaps", live: "data: {k: v}\nbinaryData: {b: AAEC}\nimmutable: true",
+			changed: "data: {k: w}", want: "immutable: " + locked + "\ndata: " + locked + "\nbinaryData: " + locked},
+		{name: "keep locked", resource: "configmaps", live: "data: {k: v}\nimmutable: true", changed: "data: {k: v}\nimmutable: true"},
+		{name: "empty map in locked", resource: "configmaps", live: "data: {k: v}\nimmutable: true",
+			changed: "data: {k: v}\nbinaryData: {}\nimmutable: true", want: "binaryData: " + locked},
+		{name: "empty data in locked secret", resource: "secrets", live: "immutable: true", changed: "data: {}\nimmutable: true",
+			want: "data: " + locked},
+		{name: "bad key", resource: "configmaps", live: "data: {k: v}", changed: "data: {..: v}",
+			want: `data[..]: Invalid value: "..": must not be '..'`},
+		{name: "free", resource: "secrets", live: "data: {k: aGk=}", changed: "stringData: {k: w}"},
+		{name: "type", resource: "secrets", live: "data: {k: aGk=}", changed: "data: {k: aGk=}\ntype: example.com/other",
+			want: `type: Invalid value: "example.com/other": field is immutable`},
+		{name: "type left out", resource: "secrets", live: "type: example.com/x", changed: "data: {}",
+			want: `type: Invalid value: "Opaque": field is immutable`},
+		{name: "change locked", resource: "secrets", live: "data: {k: aGk=}\nimmutable: true",
+			changed: "stringData: {k: w}\nimmutable: true", want: "data: " + locked},
+		{name: "unlock", resource: "secrets", live: "data: {k: aGk=}\nimmutable: true", changed: "data: {k: aGk=}", want: "immutable: " + locked},
+		{name: "finalizers are not taken", resource: "namespaces", live: "spec: {finalizers: [kubernetes]}",
+			changed: "spec: {finalizers: [bad one]}"},
+		{name: "secrets", resource: "serviceaccounts", live: "secrets: [{name: a}]", changed: "secrets: [{name: b}]"},
 	} {
 		t.Run(test.resource+": "+test.name, func(t *testing.T) {
 			k := kindOf(t, test.resource)
@@ -214,15 +240,19 @@ func TestWarnings(t *testing.T) {
 	const marked = "metadata: {name: a, namespace: ns, annotations: {kubernetes.io/enforce-mountable-secrets: 'true'}}"
 	const deprecated = "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
 	for _, test := range []struct{ resource, live, object, want string }{
-		{"serviceaccounts", "", marked, deprecated},
-		{"serviceaccounts", "", "metadata: {name: a}", ""},
-		{"serviceaccounts", "metadata: {name: a}", marked, deprecated},
-		{"serviceaccounts", marked, marked, ""},
-		{"secrets", "", "type: kubernetes.io/tls\nstringData: {tls.crt: x, tls.key: z}", "tls: failed to find any PEM data in certificate input"},
-		{"secrets", "", "type: Opaque\nstringData: {tls.crt: x, tls.key: z}", ""},
-		{"resourcequotas", "", "spec: {hard: {cpu: 2, limits.cpu: 1}}", "ResourceQuota cpu (2) should be less than limits.cpu (1)"},
-		{"resourcequotas", "", "spec: {hard: {requests.memory: 2Gi, limits.memory: 1Gi, requests.cpu: 1, limits.cpu: 1}}", "ResourceQuota requests.memory (2Gi) should be less than limits.memory (1Gi)"},
-		{"resourcequotas", "spec: {}", "spec: {hard: {cpu: 2, limits.cpu: 1}}", ""},
+		{resource: "serviceaccounts", object: marked, want: deprecated},
+		{resource: "serviceaccounts", object: "metadata: {name: a}"},
+		{resource: "serviceaccounts", live: "metadata: {name: a}", object: marked, want: deprecated},
+		{resource: "serviceaccounts", live: marked, object: marked},
+		{resource: "secrets", object: "type: kubernetes.io/tls\nstringData: {tls.crt: x, tls.key: z}",
+			want: "tls: failed to find any PEM data in certificate input"},
+		{resource: "secrets", object: "type: Opaque\nstringData: {tls.crt: x, tls.key: z}"},
+		{resource: "resourcequotas", object: "spec: {hard: {cpu: 2, limits.cpu: 1}}",
+			want: "ResourceQuota cpu (2) should be less than limits.cpu (1)"},
+		{resource: "resourcequotas",
+			object: "spec: {hard: {requests.memory: 2Gi, limits.memory: 1Gi, requests.cpu: 1, limits.cpu: 1}}",
+			want:   "ResourceQuota requests.memory (2Gi) should be less than limits.memory (1Gi)"},
+		{resource: "resourcequotas", live: "spec: {}", object: "spec: {hard: {cpu: 2, limits.cpu: 1}}"},
 	} {
 		k := kindOf(t, test.resource)
 		o := parse(t, k, test.object)
@@ -294,10 +324,12 @@ func equalSpecs(n *corev1.Namespace, want corev1.NamespaceSpec) bool {
 func TestNamespacePhase(t *testing.T) {
 	k := kindOf(t, "namespaces")
 	for _, test := range []struct{ object, want string }{
-		{"status: {phase: Active}", ""},
-		{"status: {phase: Terminating}", "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"},
-		{"metadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nstatus: {phase: Terminating}", ""},
-		{"metadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nstatus: {phase: Active}", "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"},
+		{object: "status: {phase: Active}", want: ""},
+		{object: "status: {phase: Terminating}",
+			want: "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"},
+		{object: "metadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nstatus: {phase: Terminating}", want: ""},
+		{object: "metadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nstatus: {phase: Active}",
+			want: "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"},
 	} {
 		n := parse(t, k, test.object)
 		if got := texts(k.Subresource("status").ValidateUpdate(n, n)); got != test.want {
@@ -326,13 +358,13 @@ func TestUnusualAddressesCauseWarnings(t *testing.T) {
 		resource, sub, object string
 		want                  []string
 	}{
-		{"pods", "", "metadata: {name: a}\nspec: {dnsConfig: {nameservers: [1.1.1.1, 01.1.1.2]}, hostAliases: [{ip: '::ffff:1.2.3.4'}, {ip: x}]}", []string{
+		{resource: "pods", object: "metadata: {name: a}\nspec: {dnsConfig: {nameservers: [1.1.1.1, 01.1.1.2]}, hostAliases: [{ip: '::ffff:1.2.3.4'}, {ip: x}]}", want: []string{
 			says("spec.dnsConfig.nameservers[1]", "01.1.1.2", "1.1.1.2"), says("spec.hostAliases[0].ip", "::ffff:1.2.3.4", "1.2.3.4"),
 		}},
-		{"pods", "status", "status: {podIPs: [{ip: 01.1.1.1}], hostIPs: [{ip: 1.1.1.1}, {ip: 02.1.1.1}]}", []string{
+		{resource: "pods", sub: "status", object: "status: {podIPs: [{ip: 01.1.1.1}], hostIPs: [{ip: 1.1.1.1}, {ip: 02.1.1.1}]}", want: []string{
 			says("status.podIPs[0].ip", "01.1.1.1", "1.1.1.1"), says("status.hostIPs[1].ip", "02.1.1.1", "2.1.1.1"),
 		}},
-		{"services", "status", "status: {loadBalancer: {ingress: [{hostname: a}, {ip: 01.1.1.1}]}}", []string{
+		{resource: "services", sub: "status", object: "status: {loadBalancer: {ingress: [{hostname: a}, {ip: 01.1.1.1}]}}", want: []string{
 			says("status.loadBalancer.ingress[1]", "01.1.1.1", "1.1.1.1"),
 		}},
 	} {

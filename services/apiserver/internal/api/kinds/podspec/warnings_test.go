@@ -32,25 +32,25 @@ func TestOverlappingFilesCauseWarnings(t *testing.T) {
 		volume corev1.VolumeSource
 		want   []string
 	}{
-		{corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items("a", "ab", "a-b", "b/c")}}, nil},
-		{corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items("a/b", "a.", "a/", "a")}}, []string{
+		{volume: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items("a", "ab", "a-b", "b/c")}}},
+		{volume: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items("a/b", "a.", "a/", "a")}}, want: []string{
 			`volume "v" (ConfigMap ""): overlapping paths: "a" with "a/b"`,
 			`volume "v" (ConfigMap ""): overlapping paths: "a" with "a/b"`,
 			`volume "v" (ConfigMap ""): overlapping paths: "a" with "a"`,
 		}},
-		{corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", Items: items("a", "a/b")}}, []string{
+		{volume: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", Items: items("a", "a/b")}}, want: []string{
 			`volume "v" (Secret "s"): overlapping paths: "a/b" with "a"`,
 		}},
-		{corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: append(fields("a"), fields("a")...)}}, []string{
+		{volume: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: append(fields("a"), fields("a")...)}}, want: []string{
 			`volume "v" (DownwardAPI): overlapping paths: "a" with "a"`,
 		}},
-		{corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{volume: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{SignerName: &bundle, Path: "t/t"}},
 			{DownwardAPI: &corev1.DownwardAPIProjection{Items: fields("t")}},
 			{Secret: &corev1.SecretProjection{Items: items("x")}},
 			{},
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t"}},
-		}}}, []string{
+		}}}, want: []string{
 			`volume "v" (Projected) has no sources provided`,
 			`volume "v" (Projected): overlapping paths: "t" (DownwardAPI) with "t/t" (ClusterTrustBundle "b")`,
 			`volume "v" (Projected): overlapping paths: "t" (ServiceAccountToken) with "t/t" (ClusterTrustBundle "b")`,

@@ -22,12 +22,12 @@ func TestFactsAreUpToDate(t *testing.T) {
 
 func TestDescriptions(t *testing.T) {
 	for name, c := range map[string]struct{ doc, want string }{
-		"lines are joined":          {"One\ntwo.\n", "One two."},
-		"paragraphs stay":           {"One.\n\nTwo.\n", "One.\n\nTwo."},
-		"lists keep their lines":    {"Either\n  - a\n  - b\nis fine.\n", "Either\n  - a\n  - b\nis fine."},
-		"markers are removed":       {"One.\n+optional\nTODO: more\n", "One."},
-		"developers' words are cut": {"One.\n---\nTwo.\n", "One."},
-		"nothing":                   {"", ""},
+		"lines are joined":          {doc: "One\ntwo.\n", want: "One two."},
+		"paragraphs stay":           {doc: "One.\n\nTwo.\n", want: "One.\n\nTwo."},
+		"lists keep their lines":    {doc: "Either\n  - a\n  - b\nis fine.\n", want: "Either\n  - a\n  - b\nis fine."},
+		"markers are removed":       {doc: "One.\n+optional\nTODO: more\n", want: "One."},
+		"developers' words are cut": {doc: "One.\n---\nTwo.\n", want: "One."},
+		"nothing":                   {doc: "", want: ""},
 	} {
 		if got := description(c.doc); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -38,7 +38,8 @@ func TestDescriptions(t *testing.T) {
 func TestEnums(t *testing.T) {
 	all := []*source{
 		{path: "a", enums: map[string]bool{"E": true}, typed: []constant{
-			{typ: "a.E", name: "X", text: "x", doc: "X is\n  the first.\n"}, {typ: "a.Other", name: "Y", text: "y"},
+			{typ: "a.E", name: "X", text: "x", doc: "X is\n  the first.\n"},
+			{typ: "a.Other", name: "Y", text: "y"},
 		}},
 		{path: "b", typed: []constant{{typ: "a.E", name: "Again", text: "x"}, {typ: "a.E", name: "Z", text: "a"}}},
 	}

@@ -216,15 +216,15 @@ func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
 
 func TestUnionsInJSON(t *testing.T) {
 	for _, c := range []struct{ in, out string }{
-		{`{"items":{"type":"string"}}`, ``},
-		{`{"items":[{"type":"string"},{"type":"integer"}]}`, ``},
-		{`{"additionalProperties":true}`, ``},
-		{`{"additionalProperties":false}`, ``},
-		{`{"additionalProperties":{"type":"string"}}`, ``},
-		{`{"dependencies":{"a":["b"],"c":{"type":"string"}}}`, ``},
-		{`{"default":{"a": [1, null]},"enum":["x",null,1.50]}`, `{"default":{"a":[1,null]},"enum":["x",null,1.50]}`},
-		{`{"default":null}`, `{}`},
-		{`{"x-kubernetes-validations":[{"rule":"self == 1"}]}`, ``},
+		{in: `{"items":{"type":"string"}}`, out: ``},
+		{in: `{"items":[{"type":"string"},{"type":"integer"}]}`, out: ``},
+		{in: `{"additionalProperties":true}`, out: ``},
+		{in: `{"additionalProperties":false}`, out: ``},
+		{in: `{"additionalProperties":{"type":"string"}}`, out: ``},
+		{in: `{"dependencies":{"a":["b"],"c":{"type":"string"}}}`, out: ``},
+		{in: `{"default":{"a": [1, null]},"enum":["x",null,1.50]}`, out: `{"default":{"a":[1,null]},"enum":["x",null,1.50]}`},
+		{in: `{"default":null}`, out: `{}`},
+		{in: `{"x-kubernetes-validations":[{"rule":"self == 1"}]}`, out: ``},
 	} {
 		var s v1.JSONSchemaProps
 		if err := json.Unmarshal([]byte(c.in), &s); err != nil {
