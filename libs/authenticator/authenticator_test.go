@@ -91,10 +91,10 @@ func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 		user authenticator.User
 		ok   bool
 	}{
-		"any user":       {authenticator.User{Name: "alice", Groups: []string{"dev", "system:masters"}}, true},
-		"nearly":         {authenticator.User{Name: "system:binnacle", Groups: []string{"system:binnacle:x"}}, true},
-		"a service":      {authenticator.User{Name: "system:binnacle:tokencleaner"}, false},
-		"of their group": {authenticator.User{Name: "alice", Groups: []string{"dev", "system:binnacle"}}, false},
+		"any user":       {user: authenticator.User{Name: "alice", Groups: []string{"dev", "system:masters"}}, ok: true},
+		"nearly":         {user: authenticator.User{Name: "system:binnacle", Groups: []string{"system:binnacle:x"}}, ok: true},
+		"a service":      {user: authenticator.User{Name: "system:binnacle:tokencleaner"}, ok: false},
+		"of their group": {user: authenticator.User{Name: "alice", Groups: []string{"dev", "system:binnacle"}}, ok: false},
 	} {
 		member := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
 			return &authenticator.Response{User: c.user}, true, nil

@@ -63,15 +63,15 @@ func TestChainReturnsFirstDecision(t *testing.T) {
 func TestReviewRoundTrip(t *testing.T) {
 	for in, want := range map[string]struct{ spec, problems string }{
 		`{"user":"a","groups":["g"],"uid":"u","extra":{"k":["v"]},"nonResourceAttributes":{"path":"/x","verb":"get"}}`: {
-			`{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"a","groups":["g"],"extra":{"k":["v"]},"uid":"u"}`, ""},
-		`{"user":"a","resourceAttributes":{"verb":"list","resource":"pods"}}`: {`{"resourceAttributes":{"verb":"list","version":"*","resource":"pods"},"user":"a"}`, ""},
+			spec: `{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"a","groups":["g"],"extra":{"k":["v"]},"uid":"u"}`},
+		`{"user":"a","resourceAttributes":{"verb":"list","resource":"pods"}}`: {spec: `{"resourceAttributes":{"verb":"list","version":"*","resource":"pods"},"user":"a"}`},
 		`{"user":"a","resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"rawSelector":"a=b,c!=d"},"labelSelector":{"rawSelector":"x in (z,y),w"}}}`: {
-			`{"resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]},{"key":"c","operator":"NotIn","values":["d"]}]},` +
-				`"labelSelector":{"requirements":[{"key":"w","operator":"Exists"},{"key":"x","operator":"In","values":["y","z"]}]}},"user":"a"}`, ""},
+			spec: `{"resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]},{"key":"c","operator":"NotIn","values":["d"]}]},` +
+				`"labelSelector":{"requirements":[{"key":"w","operator":"Exists"},{"key":"x","operator":"In","values":["y","z"]}]}},"user":"a"}`},
 		`{"user":"a","resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b","c"]},{"key":"d","operator":"In","values":["e"]},{"key":"f","operator":"Gt","values":["1"]}]},` +
 			`"labelSelector":{"requirements":[{"key":"x","operator":"In"}]}}}`: {
-			`{"resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"d","operator":"In","values":["e"]}]}},"user":"a"}`,
-			"spec.resourceAttributes.fieldSelector partially ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error"},
+			spec:     `{"resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"d","operator":"In","values":["e"]}]}},"user":"a"}`,
+			problems: "spec.resourceAttributes.fieldSelector partially ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error"},
 	} {
 		var spec authorizationv1.SubjectAccessReviewSpec
 		if err := json.Unmarshal([]byte(in), &spec); err != nil {

@@ -70,16 +70,18 @@ func TestVerify(t *testing.T) {
 		presented []*authority
 		want      string // part of the error, "" for none
 	}{
-		{"issued by the root", []*authority{leaf}, ""},
-		{"a chain", []*authority{client, second, first}, ""},
-		{"a chain with the root", []*authority{client, second, first, root}, ""},
-		{"a chain in another order", []*authority{client, first, second}, ""},
-		{"a chain among others", []*authority{client, other, second, forged, first}, ""},
-		{"a missing intermediate", []*authority{client, second}, "unknown authority"},
-		{"a leaf as an issuer", []*authority{below, leaf}, "unknown authority"},
-		{"a CA as a client", []*authority{first}, ""},
-		{"ten certificates", append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 7)...), ""},
-		{"eleven certificates", append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 8)...), "11 certificates were presented"},
+		{name: "issued by the root", presented: []*authority{leaf}, want: ""},
+		{name: "a chain", presented: []*authority{client, second, first}, want: ""},
+		{name: "a chain with the root", presented: []*authority{client, second, first, root}, want: ""},
+		{name: "a chain in another order", presented: []*authority{client, first, second}, want: ""},
+		{name: "a chain among others", presented: []*authority{client, other, second, forged, first}, want: ""},
+		{name: "a missing intermediate", presented: []*authority{client, second}, want: "unknown authority"},
+		{name: "a leaf as an issuer", presented: []*authority{below, leaf}, want: "unknown authority"},
+		{name: "a CA as a client", presented: []*authority{first}, want: ""},
+		{name: "ten certificates", presented: append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 7)...), want: ""},
+		{name: "eleven certificates",
+			presented: append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 8)...),
+			want:      "11 certificates were presented"},
 	} {
 		var presented []*x509.Certificate
 		for _, p := range c.presented {
@@ -115,10 +117,11 @@ func TestBoundVerifiesServers(t *testing.T) {
 		by         *authority
 		config     *tls.Config
 	}{
-		{"trusted", "", intermediate, &tls.Config{RootCAs: pool, ServerName: "server"}},
-		{"another name", "valid for server, not other", intermediate, &tls.Config{RootCAs: pool, ServerName: "other"}},
-		{"another authority", "tls: failed to verify certificate: x509: certificate signed by unknown authority", issue(t, nil, "other", true), &tls.Config{RootCAs: pool, ServerName: "server"}},
-		{"no verification", "", issue(t, nil, "other", true), &tls.Config{ServerName: "other", InsecureSkipVerify: true}},
+		{name: "trusted", by: intermediate, config: &tls.Config{RootCAs: pool, ServerName: "server"}},
+		{name: "another name", want: "valid for server, not other", by: intermediate, config: &tls.Config{RootCAs: pool, ServerName: "other"}},
+		{name: "another authority", want: "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+			by: issue(t, nil, "other", true), config: &tls.Config{RootCAs: pool, ServerName: "server"}},
+		{name: "no verification", by: issue(t, nil, "other", true), config: &tls.Config{ServerName: "other", InsecureSkipVerify: true}},
 	} {
 		server := issue(t, c.by, "server", false)
 		here, there := net.Pipe()

@@ -137,12 +137,13 @@ func TestCertificates(t *testing.T) {
 		config rest.TLSClientConfig
 		want   string // uses, or a part of the error
 	}{
-		"none":             {rest.TLSClientConfig{}, ""},
-		"files":            {rest.TLSClientConfig{CertFile: cert, KeyFile: key, CAFile: cert}, "x x-ca"},
-		"data":             {rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CAData: read(cert)}, "x"},
-		"data above files": {rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CertFile: "/no/such", CAFile: "/no/such", CAData: read(cert)}, "x"},
-		"no such file":     {rest.TLSClientConfig{CertFile: "/no/such", KeyFile: key}, "client certificate: "},
-		"no such CA":       {rest.TLSClientConfig{CAFile: "/no/such"}, "certificate authority: "},
+		"none":  {config: rest.TLSClientConfig{}, want: ""},
+		"files": {config: rest.TLSClientConfig{CertFile: cert, KeyFile: key, CAFile: cert}, want: "x x-ca"},
+		"data":  {config: rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CAData: read(cert)}, want: "x"},
+		"data above files": {config: rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CertFile: "/no/such", CAFile: "/no/such", CAData: read(cert)},
+			want: "x"},
+		"no such file": {config: rest.TLSClientConfig{CertFile: "/no/such", KeyFile: key}, want: "client certificate: "},
+		"no such CA":   {config: rest.TLSClientConfig{CAFile: "/no/such"}, want: "certificate authority: "},
 	} {
 		all, err := kubeclient.Certificates("x", &rest.Config{TLSClientConfig: c.config})
 		if got := usesOf(all, err); got != c.want && (err == nil || !strings.HasPrefix(got, c.want)) {

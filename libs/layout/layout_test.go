@@ -35,9 +35,9 @@ func confined() []struct {
 		imported string
 		by       []string
 	}{
-		{"go.etcd.io", []string{module + "/services/apiserver/internal/storage/etcd", module + "/deploy/members/etcd"}},
-		{"sigs.k8s.io/apiserver-network-proxy", []string{module + "/services/apiserver/internal/proxy/egress"}},
-		{"github.com/nats-io", []string{module + "/services/apiserver/internal/storage/fanout", module + "/deploy/members/nats"}},
+		{imported: "go.etcd.io", by: []string{module + "/services/apiserver/internal/storage/etcd", module + "/deploy/members/etcd"}},
+		{imported: "sigs.k8s.io/apiserver-network-proxy", by: []string{module + "/services/apiserver/internal/proxy/egress"}},
+		{imported: "github.com/nats-io", by: []string{module + "/services/apiserver/internal/storage/fanout", module + "/deploy/members/nats"}},
 	}
 }
 
@@ -58,17 +58,31 @@ func groups() []string {
 // arrows lists imports that are not allowed within a group, in production code.
 func arrows() []struct{ from, to string } {
 	return []struct{ from, to string }{
-		{"rest/writes", "rest/handlers"}, {"rest/writes", "rest/responsewriters"}, {"rest/writes", "rest/subresources"}, {"rest/writes", "rest/internalclient"},
-		{"rest/patch", "rest/writes"}, {"rest/patch", "rest/handlers"}, {"rest/patch", "rest/responsewriters"},
-		{"rest/responsewriters", "rest/handlers"}, {"rest/responsewriters", "rest/writes"}, {"rest/responsewriters", "rest/subresources"},
-		{"rest/handlers", "rest/subresources"}, {"rest/handlers", "rest/internalclient"},
-		{"rest/subresources", "rest/internalclient"},
-		{"rest/subresources/pods", "rest/subresources/tokens"}, {"rest/subresources/pods", "rest/subresources/reviewhandlers"},
-		{"rest/subresources/tokens", "rest/subresources/pods"}, {"rest/subresources/tokens", "rest/subresources/reviewhandlers"},
-		{"rest/subresources/reviewhandlers", "rest/subresources/pods"}, {"rest/subresources/reviewhandlers", "rest/subresources/tokens"},
-		{"rest/internalclient", "rest/handlers"}, {"rest/internalclient", "rest/responsewriters"},
-		{"cache/watchcache", "codec"}, {"cache/watchcache", "registry"}, {"cache/watchcache", "storage/fanout"},
-		{"storage/etcd", "storage/fanout"},
+		{from: "rest/writes", to: "rest/handlers"},
+		{from: "rest/writes", to: "rest/responsewriters"},
+		{from: "rest/writes", to: "rest/subresources"},
+		{from: "rest/writes", to: "rest/internalclient"},
+		{from: "rest/patch", to: "rest/writes"},
+		{from: "rest/patch", to: "rest/handlers"},
+		{from: "rest/patch", to: "rest/responsewriters"},
+		{from: "rest/responsewriters", to: "rest/handlers"},
+		{from: "rest/responsewriters", to: "rest/writes"},
+		{from: "rest/responsewriters", to: "rest/subresources"},
+		{from: "rest/handlers", to: "rest/subresources"},
+		{from: "rest/handlers", to: "rest/internalclient"},
+		{from: "rest/subresources", to: "rest/internalclient"},
+		{from: "rest/subresources/pods", to: "rest/subresources/tokens"},
+		{from: "rest/subresources/pods", to: "rest/subresources/reviewhandlers"},
+		{from: "rest/subresources/tokens", to: "rest/subresources/pods"},
+		{from: "rest/subresources/tokens", to: "rest/subresources/reviewhandlers"},
+		{from: "rest/subresources/reviewhandlers", to: "rest/subresources/pods"},
+		{from: "rest/subresources/reviewhandlers", to: "rest/subresources/tokens"},
+		{from: "rest/internalclient", to: "rest/handlers"},
+		{from: "rest/internalclient", to: "rest/responsewriters"},
+		{from: "cache/watchcache", to: "codec"},
+		{from: "cache/watchcache", to: "registry"},
+		{from: "cache/watchcache", to: "storage/fanout"},
+		{from: "storage/etcd", to: "storage/fanout"},
 	}
 }
 

@@ -176,7 +176,10 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 		name    string
 		holder  string // of the units that the large claim waits for, in addition to small ones
 		blocked bool
-	}{{name: "others hold the units", holder: "other", blocked: true}, {name: "its own key holds the units", holder: "large", blocked: false}} {
+	}{
+		{name: "others hold the units", holder: "other", blocked: true},
+		{name: "its own key holds the units", holder: "large", blocked: false},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := limit.New[string](limit.Options{Size: 100, Share: true})

@@ -91,18 +91,20 @@ func TestBrokenKeySets(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request)
 		want   string // of the failure, if it fails
 	}{
-		"many keys":     {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(256)) }, ""},
-		"too many keys": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(257)) }, "has 257 keys, want at most 256"},
-		"no keys":       {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(0)) }, "has no signing key"},
-		"no key set":    {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") }, "cannot unmarshal"},
-		"cut short": {func(w http.ResponseWriter, _ *http.Request) {
+		"many keys": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(256)) }, want: ""},
+		"too many keys": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(257)) },
+			want: "has 257 keys, want at most 256"},
+		"no keys":    {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(0)) }, want: "has no signing key"},
+		"no key set": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") }, want: "cannot unmarshal"},
+		"cut short": {answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100000")
 			fmt.Fprint(w, set(1))
-		}, "unexpected EOF"},
-		"redirected": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) }, "too many redirects"},
-		"redirected to plain": {func(w http.ResponseWriter, r *http.Request) {
+		}, want: "unexpected EOF"},
+		"redirected": {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) },
+			want: "too many redirects"},
+		"redirected to plain": {answer: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://localhost/", http.StatusFound)
-		}, "want https"},
+		}, want: "want https"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewTLSServer(http.HandlerFunc(c.answer))

@@ -136,7 +136,9 @@ func TestManyHeldRulesCostLittle(t *testing.T) {
 		wanted rbacv1.PolicyRule
 		held   bool
 	}{
-		"one of them": {rule("", "r7", "v7", "n7"), true}, "parts of two": {rule("", "r7", "v8", "n7"), false}, "a path": {paths("/a", "get"), false},
+		"one of them":  {wanted: rule("", "r7", "v7", "n7"), held: true},
+		"parts of two": {wanted: rule("", "r7", "v8", "n7"), held: false},
+		"a path":       {wanted: paths("/a", "get"), held: false},
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -41,11 +41,12 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 		change     func(*serving.Options)
 		want, none []string
 	}{
-		"one address": {func(o *serving.Options) {
+		"one address": {change: func(o *serving.Options) {
 			o.BindAddress, o.AdvertiseAddress = net.ParseIP("192.0.2.1"), net.ParseIP("192.0.2.2")
 			o.AlternateNames = []string{"kubernetes.default", "no_name", "localhost"}
-		}, []string{"localhost", strings.ToLower(host), "kubernetes.default", "127.0.0.1", "::1", "192.0.2.1", "192.0.2.2"}, []string{"no_name", global}},
-		"every address": {func(o *serving.Options) { o.BindAddress = net.IPv4zero }, []string{"localhost", "127.0.0.1", global}, []string{"0.0.0.0"}},
+		}, want: []string{"localhost", strings.ToLower(host), "kubernetes.default", "127.0.0.1", "::1", "192.0.2.1", "192.0.2.2"}, none: []string{"no_name", global}},
+		"every address": {change: func(o *serving.Options) { o.BindAddress = net.IPv4zero },
+			want: []string{"localhost", "127.0.0.1", global}, none: []string{"0.0.0.0"}},
 	} {
 		o := testOptions(t)
 		c.change(o)

@@ -238,16 +238,16 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 		more func(end func(any), ended chan<- struct{})
 		want string // the failure that the other functions get
 	}{
-		"ended in more": {func(end func(any), ended chan<- struct{}) { end(nil); close(ended) }, "at the end"},
-		"ended by another goroutine": {func(end func(any), ended chan<- struct{}) {
+		"ended in more": {more: func(end func(any), ended chan<- struct{}) { end(nil); close(ended) }, want: "at the end"},
+		"ended by another goroutine": {more: func(end func(any), ended chan<- struct{}) {
 			go func() { end(nil); close(ended) }()
-		}, "at the end"},
-		"ended twice": {func(end func(any), ended chan<- struct{}) {
+		}, want: "at the end"},
+		"ended twice": {more: func(end func(any), ended chan<- struct{}) {
 			end(errors.New("first"))
 			end(nil)
 			close(ended)
-		}, "first"},
-		"panic in more": {func(_ func(any), ended chan<- struct{}) { close(ended); panic(errors.New("going on")) }, "going on"},
+		}, want: "first"},
+		"panic in more": {more: func(_ func(any), ended chan<- struct{}) { close(ended); panic(errors.New("going on")) }, want: "going on"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			failures, ended := make(chan any, 2), make(chan struct{})

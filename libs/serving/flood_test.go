@@ -142,19 +142,19 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 		name string
 		do   func(t *testing.T)
 	}{
-		{"many requests", func(t *testing.T) {
+		{name: "many requests", do: func(t *testing.T) {
 			for range 3000 {
 				r.get(t, "/x")
 			}
 		}},
-		{"upload", func(t *testing.T) {
+		{name: "upload", do: func(t *testing.T) {
 			resp, err := r.client.Post(r.url+"/x", "text/plain", bytes.NewReader(make([]byte, 64<<20)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
 		}},
-		{"cancellations", func(t *testing.T) {
+		{name: "cancellations", do: func(t *testing.T) {
 			c := dialHTTP2(t, r, 1<<16)
 			streams, _ := c.readResponses()
 			for id := uint32(1); id < 200; id += 2 {
@@ -171,7 +171,7 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 			}
 			t.Error("connection closed before the last response")
 		}},
-		{"download", func(t *testing.T) { // with WINDOW_UPDATEs for small parts
+		{name: "download", do: func(t *testing.T) { // with WINDOW_UPDATEs for small parts
 			c := dialHTTP2(t, r, answer)
 			if err := c.WriteWindowUpdate(0, answer); err != nil {
 				t.Fatal(err)

@@ -250,9 +250,9 @@ func TestBelowTLSFindsOnlyAcceptedConnections(t *testing.T) {
 		conn net.Conn
 		want *Conn
 	}{
-		"TLS of the server":           {tls.Server(below, nil), below},
-		"TLS over another connection": {tls.Server(server, nil), nil},
-		"without TLS":                 {below, nil},
+		"TLS of the server":           {conn: tls.Server(below, nil), want: below},
+		"TLS over another connection": {conn: tls.Server(server, nil)},
+		"without TLS":                 {conn: below},
 	} {
 		if got := BelowTLS(tc.conn); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)

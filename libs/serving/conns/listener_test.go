@@ -130,7 +130,13 @@ func TestHandshakeMetrics(t *testing.T) {
 			for name, c := range map[string]struct {
 				counter prometheus.Collector
 				want    float64
-			}{"ok": {h.metrics.succeeded, shaken}, "failed": {h.metrics.failed, failed}, "late": {h.metrics.timedOut, late}, "errors": {h.metrics.Errors, failed + late}, "waiting": {h.metrics.waiting, 0}} {
+			}{
+				"ok":      {counter: h.metrics.succeeded, want: shaken},
+				"failed":  {counter: h.metrics.failed, want: failed},
+				"late":    {counter: h.metrics.timedOut, want: late},
+				"errors":  {counter: h.metrics.Errors, want: failed + late},
+				"waiting": {counter: h.metrics.waiting, want: 0},
+			} {
 				if got := testutil.ToFloat64(c.counter); got != c.want {
 					t.Errorf("%s: %s = %v, want %v", what, name, got, c.want)
 				}
@@ -278,7 +284,10 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		busy       time.Duration
 		done, late float64
-	}{"soon": {busy: handshakeTimeout / 2, done: 1, late: 0}, "too late": {busy: handshakeTimeout + 1, done: 0, late: 1}} {
+	}{
+		"soon":     {busy: handshakeTimeout / 2, done: 1, late: 0},
+		"too late": {busy: handshakeTimeout + 1, done: 0, late: 1},
+	} {
 		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
 			for range handshakePermits() {
 				if err := h.limiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {

@@ -40,10 +40,10 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 		spend func(c *pacedConn)
 		again bool
 	}{
-		"nothing": {func(*pacedConn) {}, false},
-		"resets":  {func(c *pacedConn) { c.spendResets(resetStart + 3*resetRate) }, true},
-		"control": {func(c *pacedConn) { c.control.tokens -= controlStart + 3*controlRate }, true},
-		"no more": {func(c *pacedConn) { c.spendResets(resetStart) }, false},
+		"nothing": {spend: func(*pacedConn) {}, again: false},
+		"resets":  {spend: func(c *pacedConn) { c.spendResets(resetStart + 3*resetRate) }, again: true},
+		"control": {spend: func(c *pacedConn) { c.control.tokens -= controlStart + 3*controlRate }, again: true},
+		"no more": {spend: func(c *pacedConn) { c.spendResets(resetStart) }, again: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := newAddressBuckets(addressFactor * resetRate)

@@ -84,7 +84,10 @@ func TestReadAfterBodyClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		first int // bytes read before Close
 		want  error
-	}{"some of it": {2, http.ErrBodyReadAfterClose}, "all of it": {4, io.EOF}} {
+	}{
+		"some of it": {first: 2, want: http.ErrBodyReadAfterClose},
+		"all of it":  {first: 4, want: io.EOF},
+	} {
 		t.Run(name, func(t *testing.T) {
 			begun, received, got := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			client := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {

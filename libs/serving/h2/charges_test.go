@@ -98,7 +98,10 @@ func TestTruncatedHeadersAreIgnored(t *testing.T) {
 	for name, c := range map[string]struct {
 		list      string
 		more, cut int // added to the length in the frame header; missing at the end
-	}{"small": {list: postBlock, more: 1, cut: 0}, "large": {list: large, more: 0, cut: 10}} {
+	}{
+		"small": {list: postBlock, more: 1, cut: 0},
+		"large": {list: large, more: 0, cut: 10},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				asked := make(chan struct{}, 10)

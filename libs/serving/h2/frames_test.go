@@ -87,39 +87,41 @@ func TestHeaderFrameErrors(t *testing.T) {
 		"padding without length":   frameOutcome(headers, endsHeaders|padded, 3, "", goAwayProtocol),
 		"a priority that is short": frameOutcome(headers, endsHeaders|withPriority, 3, "\x00\x00\x00\x00", goAwayFrameSize),
 		"on itself":                frameOutcome(headers, endsHeaders|withPriority, 1, dependsOnItself, "reset 1 PROTOCOL_ERROR"),
-		"all padding": {func(c *rawClient) {
+		"all padding": {send: func(c *rawClient) {
 			c.writeFrame(headers, endsHeaders|padded|endsStream, 1, "\x05"+customField+"12345")
 			c.ping()
-		}, pingAck},
-		"a priority":                {func(c *rawClient) { c.writeFrame(headers, endsHeaders|withPriority, 3, dependsOnNothing+postBlock) }, pingAck},
+		}, want: pingAck},
+		"a priority": {send: func(c *rawClient) { c.writeFrame(headers, endsHeaders|withPriority, 3, dependsOnNothing+postBlock) },
+			want: pingAck},
 		"a table of nothing":        frameOutcome(headers, endsHeaders, 3, "\x20\x87\x83\x84\x41\x01a", pingAck),
 		"a new one on itself":       frameOutcome(headers, endsHeaders|withPriority, 3, "\x00\x00\x00\x03\x00"+postBlock, "reset 3 PROTOCOL_ERROR"),
 		"a continuation of nothing": frameOutcome(more, endsHeaders, 1, customField, goAwayProtocol),
-		"of another stream": {func(c *rawClient) {
+		"of another stream": {send: func(c *rawClient) {
 			c.writeFrame(headers, 0, 3, postBlock)
 			c.writeFrame(more, endsHeaders, 1, customField)
-		}, goAwayProtocol},
-		"something else between": {func(c *rawClient) {
+		}, want: goAwayProtocol},
+		"something else between": {send: func(c *rawClient) {
 			c.writeFrame(headers, 0, 3, postBlock)
 			c.writeFrame(http2.FramePing, 0, 0, "12345678")
-		}, goAwayProtocol},
-		"data between": {func(c *rawClient) { c.writeFrame(headers, 0, 3, postBlock); c.writeFrame(http2.FrameData, 0, 3, "x") }, goAwayProtocol},
-		"another list between": {func(c *rawClient) {
+		}, want: goAwayProtocol},
+		"data between": {send: func(c *rawClient) { c.writeFrame(headers, 0, 3, postBlock); c.writeFrame(http2.FrameData, 0, 3, "x") },
+			want: goAwayProtocol},
+		"another list between": {send: func(c *rawClient) {
 			c.writeFrame(headers, 0, 3, postBlock)
 			c.writeFrame(headers, endsHeaders, 3, postBlock)
-		}, goAwayProtocol},
-		"backwards": {func(c *rawClient) {
+		}, want: goAwayProtocol},
+		"backwards": {send: func(c *rawClient) {
 			c.writeFrame(headers, endsHeaders, 5, postBlock)
 			c.writeFrame(headers, endsHeaders, 3, postBlock)
-		}, goAwayProtocol},
-		"of one that is closed": {func(c *rawClient) {
+		}, want: goAwayProtocol},
+		"of one that is closed": {send: func(c *rawClient) {
 			c.writeFrame(headers, endsHeaders|endsStream, 3, "\x83\x87\x44\x02/x\x41\x01a")
 			if got := c.readEvent(); got != "200" {
 				c.t.Errorf("response = %s, want \"200\"", got)
 			}
 			c.writeFrame(headers, endsHeaders, 3, postBlock)
-		}, "away STREAM_CLOSED"},
-		"after the client left": {func(c *rawClient) {
+		}, want: "away STREAM_CLOSED"},
+		"after the client left": {send: func(c *rawClient) {
 			c.writeFrame(http2.FrameGoAway, 0, 0, "\x00\x00\x00\x00\x00\x00\x00\x00")
 			if got := c.readEvent(); got != "away NO_ERROR" {
 				c.t.Errorf("got %s, want \"away NO_ERROR\"", got)
@@ -128,19 +130,19 @@ func TestHeaderFrameErrors(t *testing.T) {
 			c.writeFrame(http2.FrameData, 0, 3, "x")
 			c.writeFrame(http2.FrameWindowUpdate, 0, 3, "\x00\x00\x00\x01")
 			c.writeFrame(http2.FrameRSTStream, 0, 3, "1234")
-		}, pingAck},
-		"then of the server's": {func(c *rawClient) {
+		}, want: pingAck},
+		"then of the server's": {send: func(c *rawClient) {
 			c.writeFrame(headers, endsHeaders, 3, postBlock)
 			c.writeFrame(http2.FrameRSTStream, 0, 2, "1234")
-		}, goAwayProtocol},
-		"many bytes": {func(c *rawClient) {
+		}, want: goAwayProtocol},
+		"many bytes": {send: func(c *rawClient) {
 			c.writeFrame(headers, 0, 3, postBlock)
 			field := "\x00\x01x\x7f\x81\x7c" + strings.Repeat("v", 16_000)
 			for range 8 {
 				c.writeFrame(more, 0, 3, field+"\x00\x01x\x01y")
 			}
 			c.writeFrame(more, 0, 3, field)
-		}, "away ENHANCE_YOUR_CALM"},
+		}, want: "away ENHANCE_YOUR_CALM"},
 	})
 }
 
@@ -182,10 +184,10 @@ func TestFrameErrors(t *testing.T) {
 		"too much of a stream":       frameOutcome(window, 0, 1, "\x7f\xff\xff\xff", "reset 1 FLOW_CONTROL_ERROR"),
 		"as much as there may be":    frameOutcome(window, 0, 0, "\x7f\xff\x00\x00", pingAck),
 		"as much of a stream":        frameOutcome(window, 0, 1, "\x7f\xff\x00\x00", pingAck),
-		"a first window that adds up": {func(c *rawClient) {
+		"a first window that adds up": {send: func(c *rawClient) {
 			c.writeFrame(window, 0, 1, "\x7f\xff\x00\x00")
 			c.writeFrame(settings, 0, 0, setting(http2.SettingInitialWindowSize, 65536))
-		}, goAwayFlowControl},
+		}, want: goAwayFlowControl},
 		"data of no stream":            frameOutcome(http2.FrameData, 0, 0, "x", goAwayProtocol),
 		"data of an idle stream":       frameOutcome(http2.FrameData, 0, 3, "x", goAwayProtocol),
 		"data of the server's":         frameOutcome(http2.FrameData, 0, 2, "x", goAwayProtocol),
@@ -199,17 +201,17 @@ func TestFrameErrors(t *testing.T) {
 func TestFlowControlViolation(t *testing.T) {
 	part := strings.Repeat("x", 16<<10)
 	testOutcomes(t, map[string]outcome{
-		"of a stream": {func(c *rawClient) {
+		"of a stream": {send: func(c *rawClient) {
 			for range 4 {
 				c.writeFrame(http2.FrameData, 0, 1, part)
 			}
-		}, "reset 1 FLOW_CONTROL_ERROR"},
-		"not yet": {func(c *rawClient) {
+		}, want: "reset 1 FLOW_CONTROL_ERROR"},
+		"not yet": {send: func(c *rawClient) {
 			for range 3 {
 				c.writeFrame(http2.FrameData, 0, 1, part)
 			}
 			c.writeFrame(http2.FrameData, 0, 1, part[:len(part)-1])
-		}, pingAck},
+		}, want: pingAck},
 	})
 	begun := make(chan struct{}, 17)
 	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -60,8 +60,8 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 		more []hpack.HeaderField
 		most int // bytes per connection
 	}{
-		"one field":   {[]hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", size), Sensitive: true}}, size / 4},
-		"many fields": {slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "y"}}, 9_000), 9_000 * 20},
+		"one field":   {more: []hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", size), Sensitive: true}}, most: size / 4},
+		"many fields": {more: slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "y"}}, 9_000), most: 9_000 * 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer

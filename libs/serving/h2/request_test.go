@@ -12,10 +12,10 @@ func TestDeclaredTrailers(t *testing.T) {
 	for _, c := range []struct {
 		lists, want []string
 	}{
-		{nil, nil},
-		{[]string{"a, x-b ,", "Trailer,content-length", "c"}, []string{"A", "C", "X-B"}},
-		{[]string{"a", long + "y", "c"}, []string{"A", "C", "X", "Y"}},
-		{append(append([]string{"a"}, slices.Repeat([]string{long, "c"}, 300)...), "z"), []string{"A", "C", "X"}},
+		{},
+		{lists: []string{"a, x-b ,", "Trailer,content-length", "c"}, want: []string{"A", "C", "X-B"}},
+		{lists: []string{"a", long + "y", "c"}, want: []string{"A", "C", "X", "Y"}},
+		{lists: append(append([]string{"a"}, slices.Repeat([]string{long, "c"}, 300)...), "z"), want: []string{"A", "C", "X"}},
 	} {
 		var got []string
 		for name := range declaredTrailers(c.lists) {

@@ -50,9 +50,11 @@ func TestUnfinishedLargeHeadersAreLimited(t *testing.T) {
 		parts []string
 		want  string
 	}{
-		"small":    {[]string{postBlock, customField}, pingAck},
-		"large":    {[]string{postBlock, "\x00\x01x\x7f\xc1\x3d" + strings.Repeat("v", 8_000), customField + customField + customField + strings.Repeat(customField, 40)}, "away ENHANCE_YOUR_CALM"},
-		"unpacked": {[]string{postBlock, "\x40\x01x\x7f\xa1\x0e" + strings.Repeat("v", 1952), "\xbe\xbe\xbe\xbe"}, "away ENHANCE_YOUR_CALM"},
+		"small": {parts: []string{postBlock, customField}, want: pingAck},
+		"large": {parts: []string{postBlock, "\x00\x01x\x7f\xc1\x3d" + strings.Repeat("v", 8_000), customField + customField + customField + strings.Repeat(customField, 40)},
+			want: "away ENHANCE_YOUR_CALM"},
+		"unpacked": {parts: []string{postBlock, "\x40\x01x\x7f\xa1\x0e" + strings.Repeat("v", 1952), "\xbe\xbe\xbe\xbe"},
+			want: "away ENHANCE_YOUR_CALM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &rejectingWire{}

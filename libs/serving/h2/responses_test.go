@@ -108,41 +108,42 @@ func TestResponseHeaders(t *testing.T) {
 		return func(_ *testing.T, w http.ResponseWriter) { w.Header()[name] = values }
 	}
 	testResponses(t, "GET", map[string]responseCase{
-		"none":                 {func(*testing.T, http.ResponseWriter) {}, "200; content-length=0"},
-		"some":                 {set("X", "a", "b"), "200; content-length=0; x=a; x=b"},
-		"a date":               {set("Date", "then"), "200; content-length=0; date=then"},
-		"a bad name":           {set("X y", "a"), "200; content-length=0"},
-		"a bad value":          {set("X", "a\nb", "c"), "200; content-length=0; x=c"},
-		"those of a hop":       {set("Keep-Alive", "5"), "200; content-length=0"},
-		"an encoding":          {set("Transfer-Encoding", "chunked"), "200; content-length=0"},
-		"an upgrade":           {set("Upgrade", "x"), "200; content-length=0"},
-		"to stay":              {set("Connection", "keep-alive"), "200; content-length=0"},
-		"to do nothing":        {set("Connection"), "200; content-length=0"},
-		"a length that is not": {set("Content-Length", "x"), "200; content-length=0"},
-		"no type":              {func(t *testing.T, w http.ResponseWriter) { w.Header()["Content-Type"] = nil; writeBody(t, w, "a", nil) }, "200; " + contentLength + `1; "a"`},
-		"packed": {func(t *testing.T, w http.ResponseWriter) {
+		"none":                 {handler: func(*testing.T, http.ResponseWriter) {}, want: "200; content-length=0"},
+		"some":                 {handler: set("X", "a", "b"), want: "200; content-length=0; x=a; x=b"},
+		"a date":               {handler: set("Date", "then"), want: "200; content-length=0; date=then"},
+		"a bad name":           {handler: set("X y", "a"), want: "200; content-length=0"},
+		"a bad value":          {handler: set("X", "a\nb", "c"), want: "200; content-length=0; x=c"},
+		"those of a hop":       {handler: set("Keep-Alive", "5"), want: "200; content-length=0"},
+		"an encoding":          {handler: set("Transfer-Encoding", "chunked"), want: "200; content-length=0"},
+		"an upgrade":           {handler: set("Upgrade", "x"), want: "200; content-length=0"},
+		"to stay":              {handler: set("Connection", "keep-alive"), want: "200; content-length=0"},
+		"to do nothing":        {handler: set("Connection"), want: "200; content-length=0"},
+		"a length that is not": {handler: set("Content-Length", "x"), want: "200; content-length=0"},
+		"no type": {handler: func(t *testing.T, w http.ResponseWriter) { w.Header()["Content-Type"] = nil; writeBody(t, w, "a", nil) },
+			want: "200; " + contentLength + `1; "a"`},
+		"packed": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "gzip")
 			writeBody(t, w, "a", nil)
-		}, "200; content-encoding=gzip; " + contentLength + `1; "a"`},
-		"not packed": {func(t *testing.T, w http.ResponseWriter) {
+		}, want: "200; content-encoding=gzip; " + contentLength + `1; "a"`},
+		"not packed": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "")
 			writeBody(t, w, "a", nil)
-		}, "200; content-encoding=; " + contentLength + "1; " + textPlain + `; "a"`},
-		"one before": {func(_ *testing.T, w http.ResponseWriter) {
+		}, want: "200; content-encoding=; " + contentLength + "1; " + textPlain + `; "a"`},
+		"one before": {handler: func(_ *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Link", "x")
 			w.Header().Set("Content-Length", "0")
 			w.WriteHeader(http.StatusEarlyHints)
 			w.Header().Del("Link")
-		}, "103; link=x; 200; content-length=0"},
-		"two": {func(_ *testing.T, w http.ResponseWriter) {
+		}, want: "103; link=x; 200; content-length=0"},
+		"two": {handler: func(_ *testing.T, w http.ResponseWriter) {
 			w.WriteHeader(http.StatusCreated)
 			w.WriteHeader(http.StatusAccepted)
-		}, "201; content-length=0"},
-		"too late": {func(_ *testing.T, w http.ResponseWriter) {
+		}, want: "201; content-length=0"},
+		"too late": {handler: func(_ *testing.T, w http.ResponseWriter) {
 			w.WriteHeader(http.StatusCreated)
 			w.Header().Set("X", "a")
-		}, "201; content-length=0"},
-		"no status": {func(t *testing.T, w http.ResponseWriter) {
+		}, want: "201; content-length=0"},
+		"no status": {handler: func(t *testing.T, w http.ResponseWriter) {
 			for _, code := range []int{0, 99, 1000} {
 				func() {
 					defer func() {
@@ -154,7 +155,7 @@ func TestResponseHeaders(t *testing.T) {
 				}()
 			}
 			w.WriteHeader(999)
-		}, "999; content-length=0"},
+		}, want: "999; content-length=0"},
 	})
 	c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
 	c.sendHeaders(1, endsStream, getFields())
@@ -187,23 +188,28 @@ func TestResponseBodies(t *testing.T) {
 		}
 	}
 	testResponses(t, "GET", map[string]responseCase{
-		"short":        {text, "200; " + contentLength + "4; " + textPlain + `; "text"`},
-		"no content":   {status(http.StatusNoContent), "204"},
-		"not modified": {status(http.StatusNotModified), "304"},
-		"too much": {func(t *testing.T, w http.ResponseWriter) {
+		"short":        {handler: text, want: "200; " + contentLength + "4; " + textPlain + `; "text"`},
+		"no content":   {handler: status(http.StatusNoContent), want: "204"},
+		"not modified": {handler: status(http.StatusNotModified), want: "304"},
+		"too much": {handler: func(t *testing.T, w http.ResponseWriter) {
 			declared("4", "tex")(t, w)
 			writeBody(t, w, "ts", http.ErrContentLength)
 			writeBody(t, w, "t", nil)
-		}, "200; " + contentLength + "4; " + textPlain + `; "text"`},
-		"too little":   {declared("5", "text"), "200; " + contentLength + "5; " + textPlain + `; "text"; reset INTERNAL_ERROR`},
-		"in parts":     {func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) }, "200; " + textPlain + `; "texttext"`},
-		"flushed":      {func(t *testing.T, w http.ResponseWriter) { flush(t, w); flush(t, w); text(t, w) }, `200; "text"`},
-		"flushed more": {func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); flush(t, w) }, "200; " + textPlain + `; "text"`},
-		"long":         {func(t *testing.T, w http.ResponseWriter) { text(t, w); writeBody(t, w, long, nil); text(t, w) }, "200; " + textPlain + `; 20008 bytes`},
-		"long alone":   {declared("20000", long), "200; " + contentLength + "20000; " + textPlain + "; 20000 bytes"},
-		"uncounted":    {func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4097], nil) }, "200; " + textPlain + "; 4097 bytes"},
-		"counted":      {func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4096], nil) }, "200; " + contentLength + "4096; " + textPlain + "; 4096 bytes"},
-		"sent": {func(t *testing.T, w http.ResponseWriter) {
+		}, want: "200; " + contentLength + "4; " + textPlain + `; "text"`},
+		"too little": {handler: declared("5", "text"), want: "200; " + contentLength + "5; " + textPlain + `; "text"; reset INTERNAL_ERROR`},
+		"in parts": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) },
+			want: "200; " + textPlain + `; "texttext"`},
+		"flushed": {handler: func(t *testing.T, w http.ResponseWriter) { flush(t, w); flush(t, w); text(t, w) }, want: `200; "text"`},
+		"flushed more": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); flush(t, w) },
+			want: "200; " + textPlain + `; "text"`},
+		"long": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); writeBody(t, w, long, nil); text(t, w) },
+			want: "200; " + textPlain + `; 20008 bytes`},
+		"long alone": {handler: declared("20000", long), want: "200; " + contentLength + "20000; " + textPlain + "; 20000 bytes"},
+		"uncounted": {handler: func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4097], nil) },
+			want: "200; " + textPlain + "; 4097 bytes"},
+		"counted": {handler: func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4096], nil) },
+			want: "200; " + contentLength + "4096; " + textPlain + "; 4096 bytes"},
+		"sent": {handler: func(t *testing.T, w http.ResponseWriter) {
 			s := w.(interface{ Send([]byte) error })
 			for range 2 {
 				if err := s.Send([]byte("text")); err != nil {
@@ -214,28 +220,30 @@ func TestResponseBodies(t *testing.T) {
 			if err := s.Send([]byte("b")); err != nil {
 				t.Error(err)
 			}
-		}, "200; " + textPlain + `; "texttextab"`},
-		"sent for nothing": {func(t *testing.T, w http.ResponseWriter) {
+		}, want: "200; " + textPlain + `; "texttextab"`},
+		"sent for nothing": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.WriteHeader(http.StatusNoContent)
 			flush(t, w)
 			if err := w.(interface{ Send([]byte) error }).Send([]byte("text")); !errors.Is(err, http.ErrBodyNotAllowed) {
 				t.Error(err)
 			}
-		}, "204"},
-		"sent too much": {func(t *testing.T, w http.ResponseWriter) {
+		}, want: "204"},
+		"sent too much": {handler: func(t *testing.T, w http.ResponseWriter) {
 			declared("4", "text")(t, w)
 			flush(t, w)
 			if err := w.(interface{ Send([]byte) error }).Send([]byte("s")); !errors.Is(err, http.ErrContentLength) {
 				t.Error(err)
 			}
-		}, "200; " + contentLength + "4; " + textPlain + `; "text"`},
+		}, want: "200; " + contentLength + "4; " + textPlain + `; "text"`},
 	})
 	testResponses(t, "HEAD", map[string]responseCase{
-		"no body of one":              {text, "200; " + contentLength + "4; " + textPlain},
-		"a body of no length":         {func(*testing.T, http.ResponseWriter) {}, "200"},
-		"no body of a long":           {func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long, nil) }, "200; " + textPlain},
-		"content-length without body": {declared("5"), "200; content-length=5"},
-		"no body that flushes":        {func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) }, "200; " + textPlain},
+		"no body of one":      {handler: text, want: "200; " + contentLength + "4; " + textPlain},
+		"a body of no length": {handler: func(*testing.T, http.ResponseWriter) {}, want: "200"},
+		"no body of a long": {handler: func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long, nil) },
+			want: "200; " + textPlain},
+		"content-length without body": {handler: declared("5"), want: "200; content-length=5"},
+		"no body that flushes": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) },
+			want: "200; " + textPlain},
 	})
 }
 
@@ -243,36 +251,36 @@ func TestResponseBodies(t *testing.T) {
 func TestResponseTrailers(t *testing.T) {
 	long := strings.Repeat("x", 20_000)
 	testResponses(t, "GET", map[string]responseCase{
-		"declared": {func(t *testing.T, w http.ResponseWriter) {
+		"declared": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Trailer", "X-Sum, Y")
 			w.Header().Set("Content-Length", "20000")
 			writeBody(t, w, long, nil)
 			w.Header().Set("X-Sum", "1")
-		}, "200; content-length=20000; " + textPlain + "; trailer=X-Sum, Y; 20000 bytes; x-sum=1"},
-		"not declared": {func(t *testing.T, w http.ResponseWriter) {
+		}, want: "200; content-length=20000; " + textPlain + "; trailer=X-Sum, Y; 20000 bytes; x-sum=1"},
+		"not declared": {handler: func(t *testing.T, w http.ResponseWriter) {
 			writeBody(t, w, "text", nil)
 			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
-		}, "200; content-length=4; " + textPlain + `; "text"; x-sum=1`},
-		"of nothing": {func(_ *testing.T, w http.ResponseWriter) {
+		}, want: "200; content-length=4; " + textPlain + `; "text"; x-sum=1`},
+		"of nothing": {handler: func(_ *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Trailer", "X-Sum")
 			w.WriteHeader(http.StatusOK)
 			w.Header().Set("X-Sum", "1")
-		}, "200; content-length=0; trailer=X-Sum; x-sum=1"},
-		"after the handler": {func(t *testing.T, w http.ResponseWriter) {
+		}, want: "200; content-length=0; trailer=X-Sum; x-sum=1"},
+		"after the handler": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Trailer", "X-Sum")
 			w.Header().Set("X-Sum", "1")
 			_ = http.NewResponseController(w).Flush()
 			w.(detacher).Detach(func(end func(any)) { end(nil) })
-		}, "200; trailer=X-Sum; x-sum=1; x-sum=1"},
-		"set after the handler": {func(t *testing.T, w http.ResponseWriter) {
+		}, want: "200; trailer=X-Sum; x-sum=1; x-sum=1"},
+		"set after the handler": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("X-Sum", "2")
 			_ = http.NewResponseController(w).Flush()
 			w.(detacher).Detach(func(end func(any)) { w.Header().Set(http.TrailerPrefix+"X-Sum", "1"); end(nil) })
-		}, "200; x-sum=2; x-sum=1"},
-		"all after the handler": {func(t *testing.T, w http.ResponseWriter) {
+		}, want: "200; x-sum=2; x-sum=1"},
+		"all after the handler": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("X", "2")
 			w.(detacher).Detach(func(end func(any)) { w.Header().Set("Y", "1"); end(nil) })
-		}, "200; content-length=0; x=2; y=1"},
+		}, want: "200; content-length=0; x=2; y=1"},
 	})
 }
 
@@ -306,7 +314,10 @@ func TestExpectContinue(t *testing.T) {
 	for name, c := range map[string]struct {
 		first string // before the body is read
 		want  []string
-	}{"at first": {"", []string{"100", "200"}}, "too late": {"flush", []string{"200"}}} {
+	}{
+		"at first": {first: "", want: []string{"100", "200"}},
+		"too late": {first: "flush", want: []string{"200"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			client := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
 				if c.first != "" {

@@ -69,7 +69,11 @@ func TestRefundSkipsEndedStreams(t *testing.T) {
 	for name, of := range map[string]struct {
 		open, got bool
 		frames    int
-	}{"open": {open: true, got: false, frames: 1}, "whole": {open: true, got: true, frames: 0}, "over": {open: false, got: false, frames: 0}} {
+	}{
+		"open":  {open: true, got: false, frames: 1},
+		"whole": {open: true, got: true, frames: 0},
+		"over":  {open: false, got: false, frames: 0},
+	} {
 		c := &conn{streams: map[uint32]*stream{}, recvWindow: window{step: 10}}
 		s := &stream{conn: c, id: 1, requestEnded: of.got, recvWindow: window{step: 1}}
 		if of.open {

@@ -107,8 +107,13 @@ func TestLivezGracePeriod(t *testing.T) {
 		path  string
 		want  int
 	}{
-		{after: 0, path: "/livez", want: 200}, {after: 0, path: "/livez/etcd", want: 200}, {after: 0, path: "/readyz", want: 500}, {after: 0, path: "/healthz", want: 500},
-		{after: 9 * time.Second, path: "/livez", want: 200}, {after: 10 * time.Second, path: "/livez", want: 500}, {after: 10 * time.Second, path: "/livez/etcd", want: 500},
+		{after: 0, path: "/livez", want: 200},
+		{after: 0, path: "/livez/etcd", want: 200},
+		{after: 0, path: "/readyz", want: 500},
+		{after: 0, path: "/healthz", want: 500},
+		{after: 9 * time.Second, path: "/livez", want: 200},
+		{after: 10 * time.Second, path: "/livez", want: 500},
+		{after: 10 * time.Second, path: "/livez/etcd", want: 500},
 	} {
 		now = time.Unix(1000, 0).Add(tt.after)
 		if code, _, _ := get(r, tt.path); code != tt.want {
@@ -128,7 +133,8 @@ func TestFailuresAreLoggedOncePerChange(t *testing.T) {
 		err   error
 		want  string // in the log; empty for no message
 	}{
-		{after: 0, err: errDown, want: ""}, {after: time.Second, err: nil, want: ""}, // an ordinary start
+		{after: 0, err: errDown, want: ""},
+		{after: time.Second, err: nil, want: ""}, // an ordinary start
 		{after: 2 * time.Second, err: errDown, want: "level=WARN msg=\"health endpoint fails\" endpoint=readyz checks=etcd reasons=\"etcd: connection refused\""},
 		{after: 3 * time.Second, err: errDown, want: ""},
 		{after: 4 * time.Second, err: nil, want: "passes again"},

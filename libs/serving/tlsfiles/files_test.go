@@ -81,8 +81,9 @@ func TestFirstExpiring(t *testing.T) {
 		rest []byte
 		want string
 	}{
-		"sooner": {append(read(t, later), read(t, sooner)...), "sooner"}, "later": {read(t, later), "x"},
-		"damaged": {tlsfiles.EncodeCertificate([]byte("x")), "x"},
+		"sooner":  {rest: append(read(t, later), read(t, sooner)...), want: "sooner"},
+		"later":   {rest: read(t, later), want: "x"},
+		"damaged": {rest: tlsfiles.EncodeCertificate([]byte("x")), want: "x"},
 	} {
 		p, err := tlsfiles.FixedPair(append(read(t, cert), c.rest...), read(t, key))
 		if err != nil {

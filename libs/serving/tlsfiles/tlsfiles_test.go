@@ -130,12 +130,12 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"certificate gone", func() { os.Remove(cert) }},
-		{"certificate empty", func() { write(t, cert, nil) }},
-		{"certificate cut short", func() { write(t, cert, good[:len(good)/2]) }},
-		{"another pair's key", func() { write(t, key, read(t, otherKey)) }},
-		{"key instead of certificate", func() { write(t, cert, goodKey) }},
-		{"larger than any certificate", func() { write(t, cert, make([]byte, 5<<20)) }},
+		{name: "certificate gone", do: func() { os.Remove(cert) }},
+		{name: "certificate empty", do: func() { write(t, cert, nil) }},
+		{name: "certificate cut short", do: func() { write(t, cert, good[:len(good)/2]) }},
+		{name: "another pair's key", do: func() { write(t, key, read(t, otherKey)) }},
+		{name: "key instead of certificate", do: func() { write(t, cert, goodKey) }},
+		{name: "larger than any certificate", do: func() { write(t, cert, make([]byte, 5<<20)) }},
 	}
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
@@ -252,8 +252,11 @@ func TestParseCertificates(t *testing.T) {
 		name, in string
 		want     int // 0: an error
 	}{
-		{name: "one", in: c, want: 1}, {name: "two", in: c + c, want: 2}, {name: "with a key and text between", in: "text\n" + k + c + "text\n" + c, want: 2},
-		{name: "none", in: k, want: 0}, {name: "empty", in: "", want: 0},
+		{name: "one", in: c, want: 1},
+		{name: "two", in: c + c, want: 2},
+		{name: "with a key and text between", in: "text\n" + k + c + "text\n" + c, want: 2},
+		{name: "none", in: k, want: 0},
+		{name: "empty", in: "", want: 0},
 		{name: "damaged", in: strings.Replace(c, "MII", "MIJ", 1), want: 0},
 	}
 	for _, tt := range tests {
