@@ -38,24 +38,25 @@ func TestCommandLine(t *testing.T) {
 		code int
 		want []string // parts of the output
 	}{
-		"--help":             {0, []string{"up ", "ha ", "apiserver ", "authn-webhook ", "authz-webhook ", "tokencleaner ", "bootstrapsigner ", "controllers ", "console ", "etcd ", "nats-server ", "completion "}},
-		"--version":          {0, []string{"binnacle version devel"}},
-		"up --help":          {0, []string{"binnacle up [flags]", "--port", "--dir"}},
-		"ha --help":          {0, []string{"three API servers"}},
-		"nats-server --help": {0, []string{"-addr"}},
-		"etcd --help":        {0, []string{"-initial-cluster-token"}},
-		"up --no-build":      {2, []string{"unknown flag: --no-build", "binnacle up --help"}},
-		"up more":            {2, []string{`unknown argument "more"`}},
-		"etcd --nothing":     {1, []string{"binnacle etcd: "}},
-		"nothing":            {2, []string{`unknown command "nothing"`, "binnacle --help"}},
+		"--help": {code: 0,
+			want: []string{"up ", "ha ", "apiserver ", "authn-webhook ", "authz-webhook ", "tokencleaner ", "bootstrapsigner ", "controllers ", "console ", "etcd ", "nats-server ", "completion "}},
+		"--version":          {code: 0, want: []string{"binnacle version devel"}},
+		"up --help":          {code: 0, want: []string{"binnacle up [flags]", "--port", "--dir"}},
+		"ha --help":          {code: 0, want: []string{"three API servers"}},
+		"nats-server --help": {code: 0, want: []string{"-addr"}},
+		"etcd --help":        {code: 0, want: []string{"-initial-cluster-token"}},
+		"up --no-build":      {code: 2, want: []string{"unknown flag: --no-build", "binnacle up --help"}},
+		"up more":            {code: 2, want: []string{`unknown argument "more"`}},
+		"etcd --nothing":     {code: 1, want: []string{"binnacle etcd: "}},
+		"nothing":            {code: 2, want: []string{`unknown command "nothing"`, "binnacle --help"}},
 
-		"version":                       {0, []string{"binnacle devel, Kubernetes v1.33."}},
-		"version more":                  {2, []string{"binnacle version: ", "binnacle version --help"}},
-		"certs --help":                  {0, []string{"binnacle certs [flags]", "--new-ca", "check"}},
-		"certs --nothing":               {2, []string{"binnacle certs: unknown flag", "binnacle certs --help"}},
-		"certs check --dir /none":       {1, []string{"missing", "need attention"}},
-		"kubeconfig --dir /none":        {1, []string{"binnacle kubeconfig: ", "/none/admin/admin.crt"}},
-		"kubeconfig --server localhost": {2, []string{"--server", "https"}},
+		"version":                       {code: 0, want: []string{"binnacle devel, Kubernetes v1.33."}},
+		"version more":                  {code: 2, want: []string{"binnacle version: ", "binnacle version --help"}},
+		"certs --help":                  {code: 0, want: []string{"binnacle certs [flags]", "--new-ca", "check"}},
+		"certs --nothing":               {code: 2, want: []string{"binnacle certs: unknown flag", "binnacle certs --help"}},
+		"certs check --dir /none":       {code: 1, want: []string{"missing", "need attention"}},
+		"kubeconfig --dir /none":        {code: 1, want: []string{"binnacle kubeconfig: ", "/none/admin/admin.crt"}},
+		"kubeconfig --server localhost": {code: 2, want: []string{"--server", "https"}},
 	} {
 		code, out, errs := runCommand(t, strings.Fields(line)...)
 		if code != c.code {

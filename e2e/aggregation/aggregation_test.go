@@ -231,15 +231,15 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 		what       string
 		begin, end func()
 	}{
-		{"killed", s.extension.Kill, func() { s.extension.Start(s.args...) }},
-		{"hanging", s.extension.Pause, s.extension.Resume},
-		{"disconnected", func() { s.proxy.Set(harness.Cut) }, func() { s.proxy.Set(harness.Pass) }},
-		{"unresponsive network", func() { s.proxy.Set(harness.Stall) }, func() { s.proxy.Set(harness.Pass); s.proxy.Reset() }},
-		{"wrong certificate", func() {
+		{what: "killed", begin: s.extension.Kill, end: func() { s.extension.Start(s.args...) }},
+		{what: "hanging", begin: s.extension.Pause, end: s.extension.Resume},
+		{what: "disconnected", begin: func() { s.proxy.Set(harness.Cut) }, end: func() { s.proxy.Set(harness.Pass) }},
+		{what: "unresponsive network", begin: func() { s.proxy.Set(harness.Stall) }, end: func() { s.proxy.Set(harness.Pass); s.proxy.Reset() }},
+		{what: "wrong certificate", begin: func() {
 			copyFile(other.CertFile, good.CertFile)
 			copyFile(other.KeyFile, good.KeyFile)
 			s.proxy.Reset()
-		}, func() {
+		}, end: func() {
 			copyFile(renewed.CertFile, good.CertFile)
 			copyFile(renewed.KeyFile, good.KeyFile)
 			s.proxy.Reset()

@@ -92,16 +92,22 @@ func unservable(t *testing.T) []expansion {
 		create("Secret", "v1", &corev1.Secret{ObjectMeta: meta("s"), Data: map[string][]byte{"a\xff": nil}}, "data"),
 		create("ControllerRevision", "apps/v1", &appsv1.ControllerRevision{ObjectMeta: meta("s"), Revision: 1, Data: runtime.RawExtension{Raw: []byte(`{"a":`)}}, "data"),
 		create("ControllerRevision", "apps/v1", &appsv1.ControllerRevision{ObjectMeta: meta("s"), Revision: 1, Data: runtime.RawExtension{Raw: []byte(`{"a":"\ud800"}`)}}, "data"),
-		{"update", "PUT", collection("Service") + "/stored", protoMedia, inProtobuf(t, "v1", "Service", service2), "targetPort"},
-		{"status", "PUT", collection("Pod") + "/stored/status", protoMedia, inProtobuf(t, "v1", "Pod", status), "startTime"},
+		{name: "update", method: "PUT", path: collection("Service") + "/stored", media: protoMedia,
+			body: inProtobuf(t, "v1", "Service", service2), want: "targetPort"},
+		{name: "status", method: "PUT", path: collection("Pod") + "/stored/status", media: protoMedia,
+			body: inProtobuf(t, "v1", "Pod", status), want: "startTime"},
 	}
 	lone := `{"a":"\ud800"}`
 	for _, e := range []expansion{
-		{"surrogate", "POST", "", jsonMedia, `{"metadata":{"name":"s"},"revision":1,"data":` + lone + `}`, "data"},
-		{"surrogate in a merge patch", "PATCH", "/stored", mergeMedia, `{"data":` + lone + `}`, "data"},
-		{"surrogate in a strategic merge patch", "PATCH", "/stored", listMedia, `{"data":` + lone + `}`, "data"},
-		{"surrogate in a JSON patch", "PATCH", "/stored", stepMedia, `[{"op":"replace","path":"/data","value":` + lone + `}]`, "data"},
-		{"surrogate that is applied", "PATCH", "/s?fieldManager=m", applyMedia, `{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"s"},"revision":1,"data":` + lone + `}`, ""},
+		{name: "surrogate", method: "POST", media: jsonMedia, body: `{"metadata":{"name":"s"},"revision":1,"data":` + lone + `}`,
+			want: "data"},
+		{name: "surrogate in a merge patch", method: "PATCH", path: "/stored", media: mergeMedia, body: `{"data":` + lone + `}`, want: "data"},
+		{name: "surrogate in a strategic merge patch", method: "PATCH", path: "/stored", media: listMedia,
+			body: `{"data":` + lone + `}`, want: "data"},
+		{name: "surrogate in a JSON patch", method: "PATCH", path: "/stored", media: stepMedia,
+			body: `[{"op":"replace","path":"/data","value":` + lone + `}]`, want: "data"},
+		{name: "surrogate that is applied", method: "PATCH", path: "/s?fieldManager=m", media: applyMedia,
+			body: `{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"s"},"revision":1,"data":` + lone + `}`},
 	} {
 		e.path = collection("ControllerRevision") + e.path
 		all = append(all, e)

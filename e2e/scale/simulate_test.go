@@ -39,11 +39,11 @@ func TestOverloadIsReported(t *testing.T) {
 		s      Suite
 		behind bool
 	}{
-		{"below what etcd takes", Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 0.8}, false},
-		{"above what etcd takes", Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 1.3}, true},
-		{"over two etcds", Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 2, Writes: most * 1.3}, false},
-		{"more deliveries than cores", Suite{Broad: 400, Replicas: 1, Cores: 2, Etcds: 1, Writes: 1000}, true},
-		{"the same over ten replicas", Suite{Broad: 400, Replicas: 10, Cores: 2, Etcds: 1, Writes: 1000}, false},
+		{name: "below what etcd takes", s: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 0.8}},
+		{name: "above what etcd takes", s: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 1.3}, behind: true},
+		{name: "over two etcds", s: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 2, Writes: most * 1.3}},
+		{name: "more deliveries than cores", s: Suite{Broad: 400, Replicas: 1, Cores: 2, Etcds: 1, Writes: 1000}, behind: true},
+		{name: "the same over ten replicas", s: Suite{Broad: 400, Replicas: 10, Cores: 2, Etcds: 1, Writes: 1000}},
 	} {
 		if r := Simulate(c.s, u, short, 1); r.Behind != c.behind {
 			t.Errorf("%s: got behind %t, p50 %v, want %v", c.name, r.Behind, r.P50, c.behind)

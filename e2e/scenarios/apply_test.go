@@ -161,8 +161,11 @@ func kubectlValidate(t *testing.T, cli *harness.CLI) {
 		validate, stderr string
 		fails            bool
 	}{
-		{"strict", `unknown field "spec"`, true}, {"true", `unknown field "spec"`, true},
-		{"warn", `Warning: unknown field "spec"`, false}, {"ignore", "", false}, {"false", "", false},
+		{validate: "strict", stderr: `unknown field "spec"`, fails: true},
+		{validate: "true", stderr: `unknown field "spec"`, fails: true},
+		{validate: "warn", stderr: `Warning: unknown field "spec"`},
+		{validate: "ignore"},
+		{validate: "false"},
 	} {
 		r := cli.Try(t, manifest, "apply", "--dry-run=server", "--validate="+c.validate, "-f", "-")
 		if (r.Err != nil) != c.fails || !strings.Contains(r.Stderr, c.stderr) || c.stderr == "" && r.Stderr != "" {

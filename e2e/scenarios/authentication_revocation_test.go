@@ -50,19 +50,19 @@ func revocables() []revocable {
 		}
 	}
 	return []revocable{
-		{"a deleted pod", bound("Pod", "pod"), func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted pod", token: bound("Pod", "pod"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Pods("default").Delete(t.Context(), "pod", now)
 		}},
-		{"a deleted secret", bound("Secret", "secret"), func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted secret", token: bound("Secret", "secret"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Secrets("default").Delete(t.Context(), "secret", now)
 		}},
-		{"a deleted node", bound("Node", "node"), func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted node", token: bound("Node", "node"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Nodes().Delete(t.Context(), "node", now)
 		}},
-		{"a deleted bootstrap token", bootstrap("aaaaaa.0123456789abcdef"), func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted bootstrap token", token: bootstrap("aaaaaa.0123456789abcdef"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-aaaaaa", now)
 		}},
-		{"a changed bootstrap token", bootstrap("bbbbbb.0123456789abcdef"), func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a changed bootstrap token", token: bootstrap("bbbbbb.0123456789abcdef"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			s, err := c.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-bbbbbb", metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -71,16 +71,16 @@ func revocables() []revocable {
 			_, err = c.CoreV1().Secrets("kube-system").Update(t.Context(), s, metav1.UpdateOptions{})
 			return err
 		}},
-		{"a recreated account", func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
-			func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a recreated account", token: func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
+			revoke: func(t *testing.T, c kubernetes.Interface) error {
 				if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now); err != nil {
 					return err
 				}
 				_, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), serviceAccount("robot"), metav1.CreateOptions{})
 				return err
 			}},
-		{"a deleted account", func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
-			func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted account", token: func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
+			revoke: func(t *testing.T, c kubernetes.Interface) error {
 				return c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now)
 			}},
 	}

@@ -34,11 +34,16 @@ var fieldModules = []struct {
 	definitions  []string // patterns of files in the module
 	examples     []string // folders whose objects of the defined kinds are used
 }{
-	{"cert-manager", "github.com/cert-manager/cert-manager@v1.17.2", []string{"deploy/crds/crd-*.yaml"}, nil},
-	{"cluster-api", "sigs.k8s.io/cluster-api@v1.10.1", []string{"config/crd/bases/*.yaml", "bootstrap/kubeadm/config/crd/bases/*.yaml", "controlplane/kubeadm/config/crd/bases/*.yaml"}, nil},
-	{"gateway-api", "sigs.k8s.io/gateway-api@v1.3.0", []string{"config/crd/standard/*.yaml"}, []string{"examples/standard"}},
-	{"gateway-api, experimental", "sigs.k8s.io/gateway-api@v1.3.0", []string{"config/crd/experimental/gateway*.yaml"}, []string{"examples/standard", "examples/experimental"}},
-	{"prometheus-operator", "github.com/prometheus-operator/prometheus-operator@v0.82.2", []string{"example/prometheus-operator-crd/*.yaml"}, []string{"example"}},
+	{name: "cert-manager", module: "github.com/cert-manager/cert-manager@v1.17.2", definitions: []string{"deploy/crds/crd-*.yaml"}},
+	{name: "cluster-api", module: "sigs.k8s.io/cluster-api@v1.10.1",
+		definitions: []string{"config/crd/bases/*.yaml", "bootstrap/kubeadm/config/crd/bases/*.yaml", "controlplane/kubeadm/config/crd/bases/*.yaml"}},
+	{name: "gateway-api", module: "sigs.k8s.io/gateway-api@v1.3.0", definitions: []string{"config/crd/standard/*.yaml"},
+		examples: []string{"examples/standard"}},
+	{name: "gateway-api, experimental", module: "sigs.k8s.io/gateway-api@v1.3.0",
+		definitions: []string{"config/crd/experimental/gateway*.yaml"},
+		examples:    []string{"examples/standard", "examples/experimental"}},
+	{name: "prometheus-operator", module: "github.com/prometheus-operator/prometheus-operator@v0.82.2",
+		definitions: []string{"example/prometheus-operator-crd/*.yaml"}, examples: []string{"example"}},
 }
 
 // TestDefinitionsOfCommonProjects installs definitions from Go modules and uses them: example

@@ -93,8 +93,10 @@ func TestManifests(t *testing.T) {
 		overlay  string
 		replicas map[string]int32
 	}{
-		{"single", map[string]int32{"apiserver": 1, "authn-webhook": 1, "authz-webhook": 1, "tokencleaner": 1, "bootstrapsigner": 1, "controllers": 1, "console": 1}},
-		{"ha", map[string]int32{"apiserver": 3, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "controllers": 2, "console": 1, "etcd": 3, "nats": 3}},
+		{overlay: "single",
+			replicas: map[string]int32{"apiserver": 1, "authn-webhook": 1, "authz-webhook": 1, "tokencleaner": 1, "bootstrapsigner": 1, "controllers": 1, "console": 1}},
+		{overlay: "ha",
+			replicas: map[string]int32{"apiserver": 3, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "controllers": 2, "console": 1, "etcd": 3, "nats": 3}},
 	} {
 		folder := filepath.Join(manifests, "overlays", c.overlay)
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)

@@ -51,10 +51,10 @@ func TestInformers(t *testing.T) {
 		name    string
 		restart func()
 	}{
-		{"running", func() {}},
-		{"stopped and started", server.Restart},
-		{"killed and started", func() { server.Kill(); server.Start() }},
-		{"stopped and started again", server.Restart},
+		{name: "running", restart: func() {}},
+		{name: "stopped and started", restart: server.Restart},
+		{name: "killed and started", restart: func() { server.Kill(); server.Start() }},
+		{name: "stopped and started again", restart: server.Restart},
 	} {
 		phase.restart()
 		for range writesPerPhase {

@@ -55,9 +55,9 @@ func TestReplicasFollowRestoredStore(t *testing.T) {
 		// client reads it.
 		passed bool
 	}{
-		{"behind", false},
-		{"passed", true},
-		{"behind again", false},
+		{name: "behind", passed: false},
+		{name: "passed", passed: true},
+		{name: "behind again", passed: false},
 	} {
 		r.round(round, c.name, c.passed)
 	}

@@ -37,8 +37,14 @@ func TestSuiteIsSecured(t *testing.T) {
 		want     int
 	}{
 		// Anonymous.
-		{identity: "", service: api, path: "/livez", want: 200}, {identity: "", service: api, path: "/readyz", want: 200}, {identity: "", service: api, path: "/healthz", want: 200}, {identity: "", service: api, path: "/version", want: 200},
-		{identity: "", service: api, path: "/metrics", want: 403}, {identity: "", service: api, path: "/api", want: 403}, {identity: "", service: api, path: "/debug/pprof/", want: 403}, {identity: "", service: api, path: "/api/v1/namespaces", want: 403},
+		{identity: "", service: api, path: "/livez", want: 200},
+		{identity: "", service: api, path: "/readyz", want: 200},
+		{identity: "", service: api, path: "/healthz", want: 200},
+		{identity: "", service: api, path: "/version", want: 200},
+		{identity: "", service: api, path: "/metrics", want: 403},
+		{identity: "", service: api, path: "/api", want: 403},
+		{identity: "", service: api, path: "/debug/pprof/", want: 403},
+		{identity: "", service: api, path: "/api/v1/namespaces", want: 403},
 		// The suite's services, each with only the rights that it needs.
 		{identity: "tokencleaner/tokencleaner-client", service: api, path: "/api/v1/namespaces/kube-system/secrets", want: 200},
 		{identity: "tokencleaner/tokencleaner-client", service: api, path: "/api/v1/namespaces/default/secrets", want: 403},
@@ -56,19 +62,33 @@ func TestSuiteIsSecured(t *testing.T) {
 		{identity: "monitoring/monitoring", service: api, path: "/api/v1/pods", want: 403},
 		{identity: "admin/admin", service: api, path: "/api/v1/secrets", want: 200},
 		{identity: "admin/admin", service: api, path: "/debug/pprof/", want: 200},
-		{identity: "console/console-client", service: api, path: "/metrics", want: 200}, {identity: "console/console-client", service: api, path: "/api/v1/pods", want: 403},
+		{identity: "console/console-client", service: api, path: "/metrics", want: 200},
+		{identity: "console/console-client", service: api, path: "/api/v1/pods", want: 403},
 		// The console page is public. The state requires the right to read metrics.
-		{identity: "", service: console, path: "/", want: 200}, {identity: "", service: console, path: "/state", want: 401}, {identity: "admin/admin", service: console, path: "/state", want: 200}, {identity: "monitoring/monitoring", service: console, path: "/state", want: 200},
-		{identity: "tokencleaner/tokencleaner-client", service: console, path: "/state", want: 403}, {identity: "etcd/etcd", service: console, path: "/state", want: 401},
+		{identity: "", service: console, path: "/", want: 200},
+		{identity: "", service: console, path: "/state", want: 401},
+		{identity: "admin/admin", service: console, path: "/state", want: 200},
+		{identity: "monitoring/monitoring", service: console, path: "/state", want: 200},
+		{identity: "tokencleaner/tokencleaner-client", service: console, path: "/state", want: 403},
+		{identity: "etcd/etcd", service: console, path: "/state", want: 401},
 		// Certificates for other services are not accepted.
-		{identity: "apiserver/apiserver-etcd-client", service: api, path: "/api", want: 401}, {identity: "apiserver/apiserver-nats-client", service: api, path: "/api", want: 401},
-		{identity: "apiserver/apiserver-kubelet-client", service: api, path: "/api", want: 401}, {identity: "apiserver/apiserver-proxy-client", service: api, path: "/api", want: 401},
-		{identity: "front-proxy/front-proxy-client", service: api, path: "/api", want: 401}, {identity: "etcd/etcd", service: api, path: "/api", want: 401}, {identity: "tokencleaner/tokencleaner", service: api, path: "/api", want: 401},
+		{identity: "apiserver/apiserver-etcd-client", service: api, path: "/api", want: 401},
+		{identity: "apiserver/apiserver-nats-client", service: api, path: "/api", want: 401},
+		{identity: "apiserver/apiserver-kubelet-client", service: api, path: "/api", want: 401},
+		{identity: "apiserver/apiserver-proxy-client", service: api, path: "/api", want: 401},
+		{identity: "front-proxy/front-proxy-client", service: api, path: "/api", want: 401},
+		{identity: "etcd/etcd", service: api, path: "/api", want: 401},
+		{identity: "tokencleaner/tokencleaner", service: api, path: "/api", want: 401},
 		// The webhooks accept only the API server.
-		{identity: "apiserver/apiserver-webhook-client", service: reviewer, path: "review", want: 200}, {identity: "apiserver/apiserver-webhook-client", service: authority, path: "review", want: 200},
-		{identity: "admin/admin", service: reviewer, path: "review", want: 401}, {identity: "admin/admin", service: authority, path: "review", want: 401},
-		{identity: "tokencleaner/tokencleaner-client", service: reviewer, path: "review", want: 401}, {identity: "tokencleaner/tokencleaner-client", service: authority, path: "review", want: 401},
-		{identity: "etcd/etcd", service: reviewer, path: "review", want: 401}, {identity: "", service: reviewer, path: "review", want: 401}, {identity: "", service: authority, path: "review", want: 401},
+		{identity: "apiserver/apiserver-webhook-client", service: reviewer, path: "review", want: 200},
+		{identity: "apiserver/apiserver-webhook-client", service: authority, path: "review", want: 200},
+		{identity: "admin/admin", service: reviewer, path: "review", want: 401},
+		{identity: "admin/admin", service: authority, path: "review", want: 401},
+		{identity: "tokencleaner/tokencleaner-client", service: reviewer, path: "review", want: 401},
+		{identity: "tokencleaner/tokencleaner-client", service: authority, path: "review", want: 401},
+		{identity: "etcd/etcd", service: reviewer, path: "review", want: 401},
+		{identity: "", service: reviewer, path: "review", want: 401},
+		{identity: "", service: authority, path: "review", want: 401},
 	} {
 		if got := k.code(c.identity, c.service, c.path); got != c.want {
 			t.Errorf("%q at service %d, %s: got %d, want %d", c.identity, c.service, c.path, got, c.want)

@@ -309,8 +309,18 @@ func selectors(t *testing.T, s subject) {
 		labels, fields string
 		want           int
 	}{
-		{"", "", 4}, {"a=1", "", 2}, {"a!=1", "", 2}, {"a in (1,2)", "", 3}, {"a notin (1)", "", 2}, {"b", "", 2}, {"!b", "", 2}, {"a=1,b=x", "", 1},
-		{"", "metadata.name=s-1", 1}, {"", "metadata.name!=s-1", 3}, {"a=1", "metadata.name=s-1", 0}, {"", "metadata.namespace=other", 0},
+		{labels: "", want: 4},
+		{labels: "a=1", want: 2},
+		{labels: "a!=1", want: 2},
+		{labels: "a in (1,2)", want: 3},
+		{labels: "a notin (1)", want: 2},
+		{labels: "b", want: 2},
+		{labels: "!b", want: 2},
+		{labels: "a=1,b=x", want: 1},
+		{labels: "", fields: "metadata.name=s-1", want: 1},
+		{labels: "", fields: "metadata.name!=s-1", want: 3},
+		{labels: "a=1", fields: "metadata.name=s-1", want: 0},
+		{labels: "", fields: "metadata.namespace=other", want: 0},
 	} {
 		list, err := s.maps.List(ctx, metav1.ListOptions{LabelSelector: tc.labels, FieldSelector: tc.fields})
 		if err != nil || len(list.Items) != tc.want {
@@ -335,10 +345,14 @@ func listVersions(t *testing.T, s subject) {
 		options metav1.ListOptions
 		want    int
 	}{
-		{"most recent", metav1.ListOptions{}, count + 1},
-		{"any", metav1.ListOptions{ResourceVersion: "0"}, -1},
-		{"not older", metav1.ListOptions{ResourceVersion: a.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, -1},
-		{"exact", metav1.ListOptions{ResourceVersion: before.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact}, count},
+		{name: "most recent", options: metav1.ListOptions{}, want: count + 1},
+		{name: "any", options: metav1.ListOptions{ResourceVersion: "0"}, want: -1},
+		{name: "not older",
+			options: metav1.ListOptions{ResourceVersion: a.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
+			want:    -1},
+		{name: "exact",
+			options: metav1.ListOptions{ResourceVersion: before.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact},
+			want:    count},
 	} {
 		list, err := s.maps.List(ctx, tc.options)
 		if err != nil || tc.want >= 0 && len(list.Items) != tc.want || tc.want < 0 && len(list.Items) < count-1 {

@@ -23,13 +23,13 @@ const extraTime = 3 * time.Minute
 func shortCells() []*cell {
 	const take = 35 * time.Second
 	return []*cell{
-		{260_000, &kinds[1], thirtyLists, take},
-		{110_000, &kinds[2], listsWatch, take},
-		{60_000, &kinds[1], initial, take},
-		{60_000, &kinds[4], oneList, take},
-		{30_000, &kinds[0], oneList, take},
-		{30_000, &kinds[1], uploads, take},
-		{110_000, &kinds[3], thirtyLists, take},
+		{rate: 260_000, kind: &kinds[1], workload: thirtyLists, time: take},
+		{rate: 110_000, kind: &kinds[2], workload: listsWatch, time: take},
+		{rate: 60_000, kind: &kinds[1], workload: initial, time: take},
+		{rate: 60_000, kind: &kinds[4], workload: oneList, time: take},
+		{rate: 30_000, kind: &kinds[0], workload: oneList, time: take},
+		{rate: 30_000, kind: &kinds[1], workload: uploads, time: take},
+		{rate: 110_000, kind: &kinds[3], workload: thirtyLists, time: take},
 	}
 }
 

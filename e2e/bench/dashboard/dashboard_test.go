@@ -197,19 +197,25 @@ func TestRunReportsErrors(t *testing.T) {
 		more                []string
 		want                []string
 	}{
-		"unreachable server":     {gone.URL, board, "a.svg", nil, []string{"Prometheus does not answer", "-prometheus"}},
-		"another server answers": {other.URL, board, "a.svg", nil, []string{"is not Prometheus'", "200 OK"}},
-		"queries are refused":    {p.URL, write(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), "a.svg", nil, []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
-		"no dashboard":           {p.URL, board + "x", "a.svg", nil, []string{"-dashboard"}},
-		"no JSON":                {p.URL, write(t, "panels:"), "a.svg", nil, []string{"dashboard.json", "invalid character"}},
-		"something else":         {p.URL, write(t, `{"a": 1}`), "a.svg", nil, []string{"no panels"}},
-		"an unknown type":        {p.URL, write(t, strings.Replace(example, "timeseries", "gauge", 1)), "a.svg", nil, []string{`panel "Memory": unsupported type "gauge"`}},
-		"an unknown unit":        {p.URL, write(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)), "a.svg", nil, []string{`panel "Memory": unsupported unit "furlongs"`}},
-		"an unknown format":      {p.URL, board, "a.doc", nil, []string{".svg"}},
-		"a time that is none":    {p.URL, board, "a.svg", []string{"-last", "0s"}, []string{"-last"}},
-		"a flag that is none":    {p.URL, board, "a.svg", []string{"-since", "1s"}, []string{"since"}},
-		"a folder not there":     {p.URL, board, filepath.Join("b", "a.svg"), nil, []string{"a.svg"}},
-		"an address not there":   {"://", board, "a.svg", nil, []string{"protocol scheme"}},
+		"unreachable server": {server: gone.URL, board: board, file: "a.svg",
+			want: []string{"Prometheus does not answer", "-prometheus"}},
+		"another server answers": {server: other.URL, board: board, file: "a.svg", want: []string{"is not Prometheus'", "200 OK"}},
+		"queries are refused": {server: p.URL,
+			board: write(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), file: "a.svg",
+			want: []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
+		"no dashboard": {server: p.URL, board: board + "x", file: "a.svg", want: []string{"-dashboard"}},
+		"no JSON": {server: p.URL, board: write(t, "panels:"), file: "a.svg",
+			want: []string{"dashboard.json", "invalid character"}},
+		"something else": {server: p.URL, board: write(t, `{"a": 1}`), file: "a.svg", want: []string{"no panels"}},
+		"an unknown type": {server: p.URL, board: write(t, strings.Replace(example, "timeseries", "gauge", 1)),
+			file: "a.svg", want: []string{`panel "Memory": unsupported type "gauge"`}},
+		"an unknown unit": {server: p.URL, board: write(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)),
+			file: "a.svg", want: []string{`panel "Memory": unsupported unit "furlongs"`}},
+		"an unknown format":    {server: p.URL, board: board, file: "a.doc", want: []string{".svg"}},
+		"a time that is none":  {server: p.URL, board: board, file: "a.svg", more: []string{"-last", "0s"}, want: []string{"-last"}},
+		"a flag that is none":  {server: p.URL, board: board, file: "a.svg", more: []string{"-since", "1s"}, want: []string{"since"}},
+		"a folder not there":   {server: p.URL, board: board, file: filepath.Join("b", "a.svg"), want: []string{"a.svg"}},
+		"an address not there": {server: "://", board: board, file: "a.svg", want: []string{"protocol scheme"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := draw(t, c.server, c.board, c.file, c.more...)

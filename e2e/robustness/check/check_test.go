@@ -149,64 +149,64 @@ func second(h *history.History) *history.Stream { return &h.Watches[0].Streams[1
 
 func watchDamages() []damage {
 	return []damage{
-		{"two events swapped", "ordered", func(h *history.History) {
+		{name: "two events swapped", by: "ordered", do: func(h *history.History) {
 			e := first(h).Events
 			e[1], e[2] = e[2], e[1]
 		}},
-		{"an event delivered twice", "unique", func(h *history.History) {
+		{name: "an event delivered twice", by: "unique", do: func(h *history.History) {
 			s := first(h)
 			s.Events = slices.Insert(s.Events, 2, s.Events[1])
 		}},
-		{"an event delivered again by the next stream", "unique resumable bookmarkable", func(h *history.History) {
+		{name: "an event delivered again by the next stream", by: "unique resumable bookmarkable", do: func(h *history.History) {
 			s := second(h)
 			s.Events = slices.Insert(s.Events, 0, first(h).Events[3])
 		}},
-		{"a missing event", "reliable bookmarkable", func(h *history.History) {
+		{name: "a missing event", by: "reliable bookmarkable", do: func(h *history.History) {
 			s := first(h)
 			s.Events = slices.Delete(s.Events, 1, 2)
 		}},
-		{"a missing first event after a resumption", "reliable resumable bookmarkable", func(h *history.History) {
+		{name: "a missing first event after a resumption", by: "reliable resumable bookmarkable", do: func(h *history.History) {
 			s := second(h)
 			s.Events = slices.Delete(s.Events, 0, 1)
 		}},
-		{"missing last events", "reliable", func(h *history.History) {
+		{name: "missing last events", by: "reliable", do: func(h *history.History) {
 			s := second(h)
 			s.Events = s.Events[:1]
 		}},
-		{"a watch that never began", "reliable", func(h *history.History) { h.Watches[1].Streams = nil }},
-		{"a gap between two streams", "resumable reliable", func(h *history.History) {
+		{name: "a watch that never began", by: "reliable", do: func(h *history.History) { h.Watches[1].Streams = nil }},
+		{name: "a gap between two streams", by: "resumable reliable", do: func(h *history.History) {
 			first(h).Events = first(h).Events[:3]
 			second(h).Events = second(h).Events[:3]
 		}},
-		{"the content of an older version", "atomic", func(h *history.History) { first(h).Events[2].Mark = "m11" }},
-		{"a label that is not of this version", "atomic", func(h *history.History) { first(h).Events[3].Color = "red" }},
-		{"an addition delivered as a change", "atomic", func(h *history.History) { first(h).Events[0].Type = history.Modified }},
-		{"an event that did not happen", "atomic", func(h *history.History) {
+		{name: "the content of an older version", by: "atomic", do: func(h *history.History) { first(h).Events[2].Mark = "m11" }},
+		{name: "a label that is not of this version", by: "atomic", do: func(h *history.History) { first(h).Events[3].Color = "red" }},
+		{name: "an addition delivered as a change", by: "atomic", do: func(h *history.History) { first(h).Events[0].Type = history.Modified }},
+		{name: "an event that did not happen", by: "atomic", do: func(h *history.History) {
 			s := second(h)
 			e := s.Events[1]
 			e.Revision, e.Mark = 18, "m18"
 			s.Events = slices.Insert(s.Events, 2, e)
 		}},
-		{"an object that leaves the selection, delivered as a change", "atomic", func(h *history.History) {
+		{name: "an object that leaves the selection, delivered as a change", by: "atomic", do: func(h *history.History) {
 			for i := range h.Watches[1].Streams[0].Events {
 				if e := &h.Watches[1].Streams[0].Events[i]; e.Revision == 14 {
 					e.Type = history.Modified
 				}
 			}
 		}},
-		{"a bookmark too early", "bookmarkable", func(h *history.History) {
+		{name: "a bookmark too early", by: "bookmarkable", do: func(h *history.History) {
 			first(h).Events[4].Revision = 13
 			first(h).Events = slices.Insert(first(h).Events, 2, first(h).Events[4])
 			first(h).Events = slices.Delete(first(h).Events, 5, 6)
 		}},
-		{"bookmarks with decreasing revisions", "bookmarkable ordered", func(h *history.History) {
+		{name: "bookmarks with decreasing revisions", by: "bookmarkable ordered", do: func(h *history.History) {
 			s := second(h)
 			b := s.Events[len(s.Events)-1]
 			b.Revision = 15
 			s.Events = append(s.Events, b)
 		}},
-		{"an informer's store that lacks an object", "exact", func(h *history.History) { h.Informers[0].Final = nil }},
-		{"an informer's store that keeps a deleted object", "exact", func(h *history.History) {
+		{name: "an informer's store that lacks an object", by: "exact", do: func(h *history.History) { h.Informers[0].Final = nil }},
+		{name: "an informer's store that keeps a deleted object", by: "exact", do: func(h *history.History) {
 			h.Informers[0].Final = append(h.Informers[0].Final, history.Version{Key: "configmaps/ns/a", Revision: 17, Mark: "m17", Color: "red"})
 		}},
 	}
@@ -214,28 +214,28 @@ func watchDamages() []damage {
 
 func readDamages() []damage {
 	return []damage{
-		{"a read of an old state", "fresh linearizable", func(h *history.History) {
+		{name: "a read of an old state", by: "fresh linearizable", do: func(h *history.History) {
 			r := state(h.Truth, all, history.Newest, 13)
 			r.Begun, r.End = at(18), at(18)
 			h.Reads = append(h.Reads, *r)
 		}},
-		{"a watch that begins with an old state", "fresh", func(h *history.History) {
+		{name: "a watch that begins with an old state", by: "fresh", do: func(h *history.History) {
 			s := h.Watches[1].Streams[0].State
 			s.Begun, s.End = at(16), at(16)
 		}},
-		{"a list that lacks an object", "consistent linearizable", func(h *history.History) {
+		{name: "a list that lacks an object", by: "consistent linearizable", do: func(h *history.History) {
 			h.Reads[0].Items = slices.DeleteFunc(h.Reads[0].Items, func(v history.Version) bool { return v.Key == "configmaps/ns/a" })
 		}},
-		{"a list with an outdated object", "consistent", func(h *history.History) {
+		{name: "a list with an outdated object", by: "consistent", do: func(h *history.History) {
 			r := &h.Reads[2]
 			r.Items = append(r.Items, history.Version{Key: "configmaps/ns/b", Revision: 12, Mark: "m12", Color: "red"})
 		}},
-		{"a page returned twice", "consistent", func(h *history.History) {
+		{name: "a page returned twice", by: "consistent", do: func(h *history.History) {
 			r := &h.Reads[2]
 			r.Items = append(r.Items, r.Items[0])
 		}},
-		{"a read that is older than requested", "consistent", func(h *history.History) { h.Reads[5].Requested = 16 }},
-		{"a read that is not at the requested revision", "consistent", func(h *history.History) { h.Reads[4].Requested = 11 }},
+		{name: "a read that is older than requested", by: "consistent", do: func(h *history.History) { h.Reads[5].Requested = 16 }},
+		{name: "a read that is not at the requested revision", by: "consistent", do: func(h *history.History) { h.Reads[4].Requested = 11 }},
 	}
 }
 
@@ -244,14 +244,15 @@ func operationDamages() []damage {
 		return func(h *history.History) { f(&h.Operations[i]) }
 	}
 	return []damage{
-		{"a get of an old version", "linearizable", change(4, func(op *history.Operation) { op.Mark = "m11" })},
-		{"a get after a deletion that shows the object", "linearizable", change(9, func(op *history.Operation) {
+		{name: "a get of an old version", by: "linearizable", do: change(4, func(op *history.Operation) { op.Mark = "m11" })},
+		{name: "a get after a deletion that shows the object", by: "linearizable", do: change(9, func(op *history.Operation) {
 			op.Mark, op.Outcome = "m17", history.Done
 		})},
-		{"a lost update", "linearizable", change(2, func(op *history.Operation) { op.Outcome = history.Done })},
-		{"a second creation", "linearizable", change(5, func(op *history.Operation) { op.Outcome = history.Done })},
-		{"a conflict without a reason", "linearizable", change(1, func(op *history.Operation) { op.Outcome = history.Conflict })},
-		{"a write denied that took effect", "linearizable", change(0, func(op *history.Operation) { op.Outcome = history.Exists })},
-		{"an object that is not found while it exists", "linearizable", change(6, func(op *history.Operation) { op.Outcome = history.NotFound })},
+		{name: "a lost update", by: "linearizable", do: change(2, func(op *history.Operation) { op.Outcome = history.Done })},
+		{name: "a second creation", by: "linearizable", do: change(5, func(op *history.Operation) { op.Outcome = history.Done })},
+		{name: "a conflict without a reason", by: "linearizable", do: change(1, func(op *history.Operation) { op.Outcome = history.Conflict })},
+		{name: "a write denied that took effect", by: "linearizable", do: change(0, func(op *history.Operation) { op.Outcome = history.Exists })},
+		{name: "an object that is not found while it exists", by: "linearizable",
+			do: change(6, func(op *history.Operation) { op.Outcome = history.NotFound })},
 	}
 }

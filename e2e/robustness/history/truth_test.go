@@ -84,7 +84,14 @@ func TestWithinReturnsHalfOpenRange(t *testing.T) {
 	for _, c := range []struct {
 		after, upTo int64
 		from, to    int
-	}{{after: 0, upTo: 20, from: 0, to: 5}, {after: 11, upTo: 13, from: 1, to: 3}, {after: 15, upTo: 20, from: 5, to: 5}, {after: 13, upTo: 13, from: 3, to: 3}, {after: 14, upTo: 12, from: 4, to: 4}, {after: 0, upTo: 10, from: 0, to: 0}} {
+	}{
+		{after: 0, upTo: 20, from: 0, to: 5},
+		{after: 11, upTo: 13, from: 1, to: 3},
+		{after: 15, upTo: 20, from: 5, to: 5},
+		{after: 13, upTo: 13, from: 3, to: 3},
+		{after: 14, upTo: 12, from: 4, to: 4},
+		{after: 0, upTo: 10, from: 0, to: 0},
+	} {
 		got := history.Within(events, c.after, c.upTo)
 		if want := events[c.from:c.to]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
 			t.Errorf("after %d up to %d: got %v, want %v", c.after, c.upTo, got, want)

@@ -328,14 +328,15 @@ func TestKindsOfTokens(t *testing.T) {
 		set  func(*fixture, *Options)
 		want [3]string // static, bootstrap, service account
 	}{
-		"static": {func(f *fixture, o *Options) {
+		"static": {set: func(f *fixture, o *Options) {
 			o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
 			f.api.SetDown(true)
-		}, [3]string{"carol", "unknown", "unknown"}},
-		"bootstrap": {func(_ *fixture, o *Options) { o.Tokens.BootstrapTokens = true }, [3]string{"unknown", "system:bootstrap:abcdef", "unknown"}},
-		"service account": {func(f *fixture, o *Options) {
+		}, want: [3]string{"carol", "unknown", "unknown"}},
+		"bootstrap": {set: func(_ *fixture, o *Options) { o.Tokens.BootstrapTokens = true },
+			want: [3]string{"unknown", "system:bootstrap:abcdef", "unknown"}},
+		"service account": {set: func(f *fixture, o *Options) {
 			o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.files.ServiceAccountPublicKey()}
-		}, [3]string{"unknown", "unknown", "system:serviceaccount:default:robot"}},
+		}, want: [3]string{"unknown", "unknown", "system:serviceaccount:default:robot"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)

@@ -155,7 +155,10 @@ func TestReviewTimeout(t *testing.T) {
 		timeout time.Duration
 		waits   bool
 		want    string
-	}{"nothing said": {timeout: 0, waits: false, want: "running"}, "in the last moment": {timeout: time.Millisecond, waits: true, want: "over"}} {
+	}{
+		"nothing said":       {timeout: 0, waits: false, want: "running"},
+		"in the last moment": {timeout: time.Millisecond, waits: true, want: "over"},
+	} {
 		e := gin.New()
 		e.POST("/", review.New(review.Config{
 			Token: authenticator.TokenFunc(func(ctx context.Context, _ string, _ []string) (*authenticator.Response, bool, error) {

@@ -235,7 +235,11 @@ func TestResourceSliceVersions(t *testing.T) {
 	for _, c := range []struct {
 		off   []string
 		slice apitest.Object
-	}{{nil, newer}, {[]string{"v1beta2"}, older}, {[]string{"v1beta1", "v1beta2"}, nil}} {
+	}{
+		{slice: newer},
+		{off: []string{"v1beta2"}, slice: older},
+		{off: []string{"v1beta1", "v1beta2"}},
+	} {
 		f := newFixture(t, c.off...)
 		f.eventually("synced", func() bool { return f.Check(nil) == nil })
 		if c.slice == nil {

@@ -15,12 +15,13 @@ func TestOptionsValidateTargetsAndIntervals(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"a target":         {func(o *Options) { o.Targets = good }, ""},
-		"none":             {func(*Options) {}, "--target must be given"},
-		"no target":        {func(o *Options) { o.Targets = []string{"apiserver"} }, `--target: "apiserver" is not SERVICE=https://HOST:PORT`},
-		"too often":        {func(o *Options) { o.Targets, o.Interval = good, time.Millisecond }, "--interval must be"},
-		"idle more often":  {func(o *Options) { o.Targets, o.IdleInterval = good, time.Second }, "--idle-interval"},
-		"a port of no use": {func(o *Options) { o.Targets, o.Serving.SecurePort = good, -1 }, "--secure-port"},
+		"a target": {change: func(o *Options) { o.Targets = good }, want: ""},
+		"none":     {change: func(*Options) {}, want: "--target must be given"},
+		"no target": {change: func(o *Options) { o.Targets = []string{"apiserver"} },
+			want: `--target: "apiserver" is not SERVICE=https://HOST:PORT`},
+		"too often":        {change: func(o *Options) { o.Targets, o.Interval = good, time.Millisecond }, want: "--interval must be"},
+		"idle more often":  {change: func(o *Options) { o.Targets, o.IdleInterval = good, time.Second }, want: "--idle-interval"},
+		"a port of no use": {change: func(o *Options) { o.Targets, o.Serving.SecurePort = good, -1 }, want: "--secure-port"},
 	} {
 		o := NewOptions()
 		o.AddFlags(&options.Sections{})

@@ -173,12 +173,12 @@ func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 func TestInvalidMetrics(t *testing.T) {
 	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n", maxSeries+1)
 	for name, c := range map[string]struct{ text, want string }{
-		"too many series": {large, ErrTooLarge.Error()},
-		"a long line":     {"apiserver_request_total" + strings.Repeat("x", 2<<20), ErrTooLarge.Error()},
-		"not a number":    {"apiserver_request_total{verb=\"LIST\"} many\n", "cannot be read"},
-		"truncated":       {"apiserver_request_total{verb=\"LI", "cannot be read"},
-		"nothing":         {"", ""},
-		"a page":          {"<html>apiserver</html>\n", ""},
+		"too many series": {text: large, want: ErrTooLarge.Error()},
+		"a long line":     {text: "apiserver_request_total" + strings.Repeat("x", 2<<20), want: ErrTooLarge.Error()},
+		"not a number":    {text: "apiserver_request_total{verb=\"LIST\"} many\n", want: "cannot be read"},
+		"truncated":       {text: "apiserver_request_total{verb=\"LI", want: "cannot be read"},
+		"nothing":         {text: "", want: ""},
+		"a page":          {text: "<html>apiserver</html>\n", want: ""},
 	} {
 		var s Sample
 		if err := s.read(strings.NewReader(c.text)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -229,7 +229,7 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 	}
 	// The httptest certificate is valid for example.com only.
 	s, err := New([]Target{
-		target("example.com", good), target("example.com", closed), target("other", good), target("example.com", gone.Addr().String()), {"example.com", "nowhere.invalid", "1"},
+		target("example.com", good), target("example.com", closed), target("other", good), target("example.com", gone.Addr().String()), {Service: "example.com", Host: "nowhere.invalid", Port: "1"},
 	}, &rest.Config{Host: "https://example.com", BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: testCA(t)}})
 	if err != nil {
 		t.Fatal(err)

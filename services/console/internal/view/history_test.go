@@ -172,7 +172,11 @@ func TestSeriesCoverFifteenMinutes(t *testing.T) {
 // TestIdleReplicaIsNotBehind checks that the time between two signs of life of the change feed does
 // not count as lag.
 func TestIdleReplicaIsNotBehind(t *testing.T) {
-	for _, c := range []struct{ revisions, seconds, want float64 }{{0, 0.529, 0}, {2, 0.529, 0.529}, {0, 12, 12}} {
+	for _, c := range []struct{ revisions, seconds, want float64 }{
+		{revisions: 0, seconds: 0.529, want: 0},
+		{revisions: 2, seconds: 0.529, want: 0.529},
+		{revisions: 0, seconds: 12, want: 12},
+	} {
 		h := view.NewHistory()
 		s := sample(begin, 0)
 		s.LagRevisions, s.LagSeconds = c.revisions, c.seconds

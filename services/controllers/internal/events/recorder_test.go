@@ -148,9 +148,9 @@ func TestEventIsRetriedUnlessRejected(t *testing.T) {
 		attempts int
 		written  bool
 	}{
-		{"unreachable for a while", errors.New("connection refused"), 3, 4, true},
-		{"unreachable", errors.New("connection refused"), 100, 12, false},
-		{"rejected", rejected, 100, 1, false},
+		{name: "unreachable for a while", err: errors.New("connection refused"), failures: 3, attempts: 4, written: true},
+		{name: "unreachable", err: errors.New("connection refused"), failures: 100, attempts: 12},
+		{name: "rejected", err: rejected, failures: 100, attempts: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

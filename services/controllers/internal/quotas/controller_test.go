@@ -53,14 +53,24 @@ func TestStatus(t *testing.T) {
 		before corev1.ResourceQuotaStatus
 		want   corev1.ResourceList
 	}{
-		{"new", amounts("configmaps", "5", "count/configmaps", "5"), nil, corev1.ResourceQuotaStatus{}, amounts("configmaps", "3", "count/configmaps", "3")},
-		{"itself", amounts("resourcequotas", "5", "count/resourcequotas", "5"), nil, corev1.ResourceQuotaStatus{}, amounts("resourcequotas", "1", "count/resourcequotas", "1")},
-		{"pods", amounts("pods", "5", "requests.cpu", "1", "count/pods", "5"), nil, corev1.ResourceQuotaStatus{}, amounts("pods", "2", "requests.cpu", "200m", "count/pods", "3")},
-		{"scope", amounts("pods", "5", "requests.cpu", "1"), []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, corev1.ResourceQuotaStatus{}, amounts("pods", "1", "requests.cpu", "100m")},
-		{"nothing", amounts("services", "5", "requests.storage", "1Gi"), nil, corev1.ResourceQuotaStatus{}, amounts("services", "0", "requests.storage", "0")},
-		{"removed limit", amounts("configmaps", "5"), nil, corev1.ResourceQuotaStatus{Hard: amounts("configmaps", "5", "pods", "1"), Used: amounts("configmaps", "9", "pods", "1")}, amounts("configmaps", "3")},
-		{"unknown resource keeps its usage", amounts("count/widgets.example.com", "5"), nil, corev1.ResourceQuotaStatus{Used: amounts("count/widgets.example.com", "4")}, amounts("count/widgets.example.com", "4")},
-		{"foreign name", amounts("example.com/thing", "5"), nil, corev1.ResourceQuotaStatus{}, amounts()},
+		{name: "new", hard: amounts("configmaps", "5", "count/configmaps", "5"), before: corev1.ResourceQuotaStatus{},
+			want: amounts("configmaps", "3", "count/configmaps", "3")},
+		{name: "itself", hard: amounts("resourcequotas", "5", "count/resourcequotas", "5"), before: corev1.ResourceQuotaStatus{},
+			want: amounts("resourcequotas", "1", "count/resourcequotas", "1")},
+		{name: "pods", hard: amounts("pods", "5", "requests.cpu", "1", "count/pods", "5"), before: corev1.ResourceQuotaStatus{},
+			want: amounts("pods", "2", "requests.cpu", "200m", "count/pods", "3")},
+		{name: "scope", hard: amounts("pods", "5", "requests.cpu", "1"),
+			scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, before: corev1.ResourceQuotaStatus{},
+			want: amounts("pods", "1", "requests.cpu", "100m")},
+		{name: "nothing", hard: amounts("services", "5", "requests.storage", "1Gi"), before: corev1.ResourceQuotaStatus{},
+			want: amounts("services", "0", "requests.storage", "0")},
+		{name: "removed limit", hard: amounts("configmaps", "5"),
+			before: corev1.ResourceQuotaStatus{Hard: amounts("configmaps", "5", "pods", "1"), Used: amounts("configmaps", "9", "pods", "1")},
+			want:   amounts("configmaps", "3")},
+		{name: "unknown resource keeps its usage", hard: amounts("count/widgets.example.com", "5"),
+			before: corev1.ResourceQuotaStatus{Used: amounts("count/widgets.example.com", "4")},
+			want:   amounts("count/widgets.example.com", "4")},
+		{name: "foreign name", hard: amounts("example.com/thing", "5"), before: corev1.ResourceQuotaStatus{}, want: amounts()},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -44,11 +44,11 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 		want      []string
 		err       string
 	}{
-		{"all groups", core, named, []string{"v1 widgets", "example.com/v1 widgets"}, ""},
-		{"without the core group", failure(404), named, []string{"example.com/v1 widgets"}, ""},
-		{"core group fails", failure(500), named, nil, "broken"},
-		{"other groups fail", core, failure(404), nil, "broken"},
-		{"another format", core, legacy, nil, "not aggregated"},
+		{name: "all groups", core: core, all: named, want: []string{"v1 widgets", "example.com/v1 widgets"}},
+		{name: "without the core group", core: failure(404), all: named, want: []string{"example.com/v1 widgets"}},
+		{name: "core group fails", core: failure(500), all: named, err: "broken"},
+		{name: "other groups fail", core: core, all: failure(404), err: "broken"},
+		{name: "another format", core: core, all: legacy, err: "not aggregated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
