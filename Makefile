@@ -49,7 +49,7 @@ quick: ## Check formatting, vet, and run the short tests of the packages that di
 		$(GO) vet $$packages; $(GO) test -short -vet=off -p 3 $$packages; fi
 
 .PHONY: test
-test: vet test-unit test-race test-e2e test-http2 ## Run everything that CI runs
+test: vet test-unit test-race test-e2e test-http2 test-differential ## Run everything that CI runs
 
 # Tools are a module of their own, so that the product does not depend on them.
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
@@ -144,6 +144,13 @@ HTTP2_TESTS := TestGolden|TestInformers|TestKubectl$$|TestKubectlReachesPods|Tes
 .PHONY: test-http2
 test-http2: ## Run golden conversations and scenarios of protocols with --http2-implementation=standard
 	cd e2e && BINNACLE_HTTP2=standard $(GO) test -vet=off -count=1 -timeout 30m -run '$(HTTP2_TESTS)' ./golden ./scenarios
+
+# make conformance-tools TOOLS=kube-apiserver puts it there; building it takes several minutes.
+CACHED_REFERENCE = $(firstword $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/binnacle-conformance/v*/kube-apiserver))
+
+.PHONY: test-differential
+test-differential: ## Run the differential test with 1,000 requests where make conformance-tools has built kube-apiserver
+	@if [ -n "$(CACHED_REFERENCE)" ]; then $(MAKE) --no-print-directory differential REQUESTS=1000 SEED=1; else echo "the differential test is skipped: kube-apiserver is not in the user's cache; make conformance-tools builds it"; fi
 
 .PHONY: test-faults
 test-faults: ## Run the short forms of robustness, hostile clients, scale and containers, and the scenarios that make test leaves out
