@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -54,7 +55,7 @@ func Restore(o RestoreOptions) error {
 	name := cmp.Or(o.Name, embeddedName)
 	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath:        from.path,
-		SkipHashCheck:       !from.hasChecksum,
+		SkipHashCheck:       !from.snapshot,
 		OutputDataDir:       o.DataDir,
 		Name:                name,
 		PeerURLs:            peers,
@@ -71,11 +72,12 @@ func Restore(o RestoreOptions) error {
 
 // source is the database file of a snapshot or of a data folder.
 type source struct {
-	path        string
-	hasChecksum bool
+	path     string
+	snapshot bool // the file ends with a checksum
 }
 
-// databaseFile returns the source for a snapshot file or a data folder.
+// databaseFile returns the source for a snapshot file, whose checksum it verifies, or a data folder.
+// The readers of etcd panic if a part of the file is missing.
 func databaseFile(path string) (source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -83,12 +85,23 @@ func databaseFile(path string) (source, error) {
 	}
 	if info.IsDir() {
 		path = filepath.Join(path, "member", "snap", "db")
-		info, err = os.Stat(path)
-		if err != nil {
-			return source{}, err
-		}
+		_, err = os.Stat(path)
+		return source{path: path}, err
 	}
-	return source{path: path, hasChecksum: info.Size()%diskSector == sha256.Size}, nil
+	f, err := os.Open(path)
+	if err != nil {
+		return source{}, err
+	}
+	defer f.Close()
+	sum := &trailingChecksum{hash: sha256.New()}
+	size, err := io.Copy(sum, f)
+	if err == nil {
+		err = sum.verify(size)
+	}
+	if err != nil {
+		return source{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return source{path: path, snapshot: true}, nil
 }
 
 // Info describes a snapshot.

@@ -99,8 +99,8 @@ func (o *SaveOptions) copyTo(ctx context.Context, to *os.File, database int64) (
 	if err != nil {
 		return 0, err
 	}
-	if size%diskSector != sha256.Size || !bytes.Equal(sum.hash.Sum(nil), sum.last) {
-		return 0, errors.New("the snapshot is incomplete: its checksum does not match")
+	if err := sum.verify(size); err != nil {
+		return 0, err
 	}
 	return size, to.Sync()
 }
@@ -120,6 +120,14 @@ func (t *trailingChecksum) Write(p []byte) (int, error) {
 		t.last = append(t.last[:0], t.last[n:]...)
 	}
 	return len(p), nil
+}
+
+// verify returns an error unless what was written, size bytes, is a database and its checksum.
+func (t *trailingChecksum) verify(size int64) error {
+	if size%diskSector != sha256.Size || !bytes.Equal(t.hash.Sum(nil), t.last) {
+		return errors.New("the snapshot is incomplete: its checksum does not match")
+	}
+	return nil
 }
 
 // progressWriter reports the number of bytes that were written to it.

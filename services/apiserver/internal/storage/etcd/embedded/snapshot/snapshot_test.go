@@ -1,6 +1,7 @@
 package snapshot_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -115,14 +116,35 @@ func TestSaveFailsWithoutEtcd(t *testing.T) {
 func TestDamagedSnapshotIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot.db")
-	if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
+	server, socket := start(t, filepath.Join(dir, "data"))
+	_, err := save(t, socket, path)
+	server.Stop()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := snapshot.Status(path); err == nil {
-		t.Error("Status of a damaged snapshot returned no error")
+	saved, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := snapshot.Restore(snapshot.RestoreOptions{From: path, DataDir: filepath.Join(dir, "restored")}); err == nil {
-		t.Error("Restore of a damaged snapshot returned no error")
+	changed := slices.Clone(saved)
+	changed[len(changed)/2] ^= 1
+	for name, content := range map[string][]byte{
+		"text": []byte("damaged"), "empty": nil, "first half": saved[:len(saved)/2], "first pages": saved[:8192], "changed": changed,
+	} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		const want = "the snapshot is incomplete"
+		if _, err := snapshot.Status(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Status = %v, want an error with %q", name, err, want)
+		}
+		restored := filepath.Join(dir, "restored")
+		if err := snapshot.Restore(snapshot.RestoreOptions{From: path, DataDir: restored}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Restore = %v, want an error with %q", name, err, want)
+		}
+		if _, err := os.Stat(restored); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: Restore created its folder: %v, want %v", name, err, os.ErrNotExist)
+		}
 	}
 }
 
