@@ -57,6 +57,11 @@ func Up(ctx, killNow context.Context, c Config) error {
 	if err := checkPorts(c, todo); err != nil {
 		return err
 	}
+	folder, err := lockFolder(c.Dir)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
 	if err := prepare(c, out, todo); err != nil {
 		return err
 	}
@@ -117,9 +122,6 @@ func Up(ctx, killNow context.Context, c Config) error {
 // that a suite starts on a full disk.
 func prepare(c Config, out *console, todo plan) error {
 	p := paths{dir: c.Dir}
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
-		return err
-	}
 	created, err := certs.Ensure(certs.Options{Dir: p.certs().Dir})
 	if err != nil {
 		return fmt.Errorf("certificates: %w", err)
@@ -201,6 +203,23 @@ func (r *run) start(balancing context.Context) error {
 		}
 		if n+1 < len(r.plan.groups) {
 			r.prober.awaitReady(r.groups[n])
+		}
+		if err := r.checkStarted(r.groups[n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkStarted returns an error if one of the processes has ended and nothing restarts it.
+func (r *run) checkStarted(group []*process) error {
+	for _, p := range group {
+		select {
+		case <-p.done:
+			if !r.config.HA {
+				return r.exitError(p)
+			}
+		default:
 		}
 	}
 	return nil
