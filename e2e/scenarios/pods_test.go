@@ -1,15 +1,10 @@
 package scenarios
 
 import (
-	"cmp"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,9 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -42,6 +35,9 @@ type pod struct {
 	program         harness.Program
 	dir             string
 	ports           map[int]int // local ports by container port
+	// balanced are proxies of Services, by their target while the pod is ready. They have none before.
+	balanced map[string]*harness.Proxy
+	ready    bool
 }
 
 // podSet holds the pods of rendered objects and what they mount and connect to.
@@ -106,7 +102,7 @@ func newPod(t *testing.T, name, subdomain string, template corev1.PodTemplateSpe
 	if len(template.Spec.Containers) != 1 || len(template.Spec.InitContainers) != 0 {
 		t.Fatalf("%s: got other containers than one", name)
 	}
-	p := &pod{name: name, subdomain: subdomain, labels: template.Labels, spec: &template.Spec, container: &template.Spec.Containers[0], dir: t.TempDir(), ports: map[int]int{}}
+	p := &pod{name: name, subdomain: subdomain, labels: template.Labels, spec: &template.Spec, container: &template.Spec.Containers[0], dir: t.TempDir(), ports: map[int]int{}, balanced: map[string]*harness.Proxy{}}
 	m := imageName.FindStringSubmatch(strings.Replace(p.container.Image, ":latest", ":v1", 1))
 	if m == nil || programs[m[1]] == "" {
 		t.Fatalf("%s: unknown image %s", name, p.container.Image)
@@ -141,6 +137,10 @@ func (s *podSet) publish(service *corev1.Service) {
 			local, err := p.local(to)
 			if err != nil {
 				s.t.Fatalf("Service %s: %v", service.Name, err)
+			}
+			if !service.Spec.PublishNotReadyAddresses {
+				p.balanced[local] = harness.StartProxy(s.t)
+				local = p.balanced[local].Addr
 			}
 			for _, host := range hosts {
 				s.targets[fmt.Sprintf("%s:%d", host, port.Port)] = target{p, local}
@@ -180,7 +180,7 @@ var (
 func (s *podSet) localize(p *pod, text string) string {
 	s.t.Helper()
 	text = address.ReplaceAllStringFunc(text, func(found string) string {
-		if port, ok := strings.CutPrefix(found, "0.0.0.0:"); ok {
+		if host, port, _ := strings.Cut(found, ":"); host == "0.0.0.0" || host == "127.0.0.1" {
 			local, err := p.local(intstr.Parse(port))
 			if err != nil {
 				s.t.Error(err)
@@ -318,78 +318,4 @@ func (s *podSet) listen(p *pod) []string {
 		s.t.Fatalf("%s listens on port %s, which is no port of the container (%v)", p.name, own[1], err)
 	}
 	return []string{"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", p.ports[port])}
-}
-
-// start starts all pods and waits until they are ready.
-func (s *podSet) start() {
-	s.t.Helper()
-	all := slices.Concat(s.stores, s.services)
-	for _, p := range slices.Concat(all, s.jobs) {
-		s.mount(p)
-	}
-	for _, p := range all {
-		p.Start(s.args(p)...)
-	}
-	s.checkNames()
-	for _, p := range all {
-		for _, probe := range []*corev1.Probe{p.container.StartupProbe, p.container.LivenessProbe, p.container.ReadinessProbe} {
-			harness.Eventually(s.t, time.Minute, p.name+" answers its probes", func() error {
-				if !p.Running() {
-					s.t.Fatalf("%s has ended", p.name)
-				}
-				return p.probe(probe)
-			})
-		}
-	}
-}
-
-// probe sends the request of a probe, if there is one.
-func (p *pod) probe(probe *corev1.Probe) error {
-	switch {
-	case probe == nil:
-		return nil
-	case probe.TCPSocket != nil:
-		local, err := p.local(probe.TCPSocket.Port)
-		if err != nil {
-			return err
-		}
-		c, err := net.DialTimeout("tcp", local, time.Second)
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	case probe.HTTPGet != nil:
-		local, err := p.local(probe.HTTPGet.Port)
-		if err != nil {
-			return err
-		}
-		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
-		}}
-		scheme := strings.ToLower(string(cmp.Or(probe.HTTPGet.Scheme, corev1.URISchemeHTTP)))
-		resp, err := client.Get(scheme + "://" + local + probe.HTTPGet.Path)
-		if err != nil {
-			return err
-		}
-		if resp.StatusCode != http.StatusOK {
-			err = fmt.Errorf("%s: %s", probe.HTTPGet.Path, resp.Status)
-		}
-		return errors.Join(err, resp.Body.Close())
-	}
-	return errors.New("unknown kind of probe")
-}
-
-// stop ends the services together with SIGTERM. Their exit code must be 0. etcd, which ends by the
-// signal, and NATS end with the test.
-func (s *podSet) stop() {
-	s.t.Helper()
-	var wg sync.WaitGroup
-	for _, p := range s.services {
-		wg.Go(func() {
-			if err := p.Stop(); err != nil {
-				s.t.Errorf("%s: SIGTERM: %v", p.name, err)
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -32,9 +32,9 @@ func Command() options.Command {
 
 // check holds the flags of the health check.
 type check struct {
-	URL     string
-	CAFile  string
-	Timeout time.Duration
+	URL                       string
+	CAFile, CertFile, KeyFile string
+	Timeout                   time.Duration
 }
 
 // AddFlags implements options.Options.
@@ -42,6 +42,8 @@ func (o *check) AddFlags(s *options.Sections) {
 	f := s.Set("health check")
 	f.StringVar(&o.URL, "url", "", "URL of the health endpoint, such as https://127.0.0.1:6443/livez.")
 	f.StringVar(&o.CAFile, "cacert", "", "CA bundle that verifies the server.")
+	f.StringVar(&o.CertFile, "cert", "", "Client certificate; without it the request is anonymous.")
+	f.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time of the request.")
 }
 
@@ -56,6 +58,9 @@ func (o *check) Validate() (errs []error) {
 	if o.CAFile == "" {
 		errs = append(errs, errors.New("--cacert is required"))
 	}
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		errs = append(errs, errors.New("--cert and --key must be given together"))
+	}
 	if o.Timeout <= 0 {
 		errs = append(errs, errors.New("--timeout must be positive"))
 	}
@@ -68,13 +73,21 @@ func (o *check) Run(ctx context.Context, _ *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--cacert: %w", err)
 	}
+	config := &tls.Config{RootCAs: bundle.Pool()}
+	if o.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+		if err != nil {
+			return fmt.Errorf("--cert and --key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.URL, nil)
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: bundle.Pool()}, DisableKeepAlives: true}
+	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		return err

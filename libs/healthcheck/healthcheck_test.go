@@ -2,6 +2,9 @@ package healthcheck_test
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +17,48 @@ import (
 	"binnacle/libs/options"
 	"binnacle/libs/serving/tlsfiles"
 )
+
+// TestClientCertificateIsPresented checks that --cert and --key identify the client.
+func TestClientCertificateIsPresented(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TLS.PeerCertificates) == 0 {
+			http.Error(w, "no certificate", http.StatusUnauthorized)
+		}
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	server.StartTLS()
+	defer server.Close()
+	dir := t.TempDir()
+	ca, key := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "client.key")
+	private, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string][]byte{
+		ca: tlsfiles.EncodeCertificate(server.Certificate().Raw), key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+	} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+		code int
+	}{
+		{args: []string{"--cert=" + ca, "--key=" + key}, want: "", code: options.ExitOK},
+		{args: nil, want: "401 Unauthorized: no certificate", code: options.ExitFailed},
+		{args: []string{"--cert=" + ca, "--key=" + key + "x"}, want: "--cert and --key", code: options.ExitFailed},
+		{args: []string{"--cert=" + ca}, want: "--cert and --key must be given together", code: options.ExitUsage},
+	} {
+		var errs bytes.Buffer
+		h := healthcheck.Command()
+		code := options.Main(t.Context(), "testd healthcheck", h.Short, h.Options, h.Run, append(c.args, "--url="+server.URL, "--cacert="+ca), io.Discard, &errs)
+		if code != c.code || !strings.Contains(errs.String(), c.want) {
+			t.Errorf("%q: got exit code %d, want %d: %s", c.args, code, c.code, errs.String())
+		}
+	}
+}
 
 func TestExitCodeFollowsHealth(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

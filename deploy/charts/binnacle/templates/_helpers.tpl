@@ -61,6 +61,16 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* The action of a probe. The API server's has a certificate, so that it does not depend on
+authz-webhook, which needs a ready API server. Without etcd, reads from the watch cache continue. */}}
+{{- define "binnacle.probe" -}}
+{{- if eq .name "apiserver" -}}
+exec: {command: [/apiserver, healthcheck, "--url=https://127.0.0.1:6443{{ .path }}{{ if eq .path "/livez" }}?exclude=etcd{{ end }}", --cacert=/certs/serving-ca.crt, --cert=/certs/apiserver-webhook-client.crt, --key=/certs/apiserver-webhook-client.key]}
+{{- else -}}
+httpGet: {path: {{ .path }}, port: https, scheme: HTTPS}
+{{- end -}}
+{{- end -}}
+
 {{/* Where the services find the API server. */}}
 {{- define "binnacle.url" -}}
 {{- if .Values.apiserver.enabled -}}

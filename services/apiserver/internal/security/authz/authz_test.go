@@ -102,6 +102,7 @@ func TestSelectorsOfRequests(t *testing.T) {
 func TestSuiteServicePermissions(t *testing.T) {
 	suite := authz.NewSuite()
 	may := map[string][]string{
+		"apiserver": {"GET /readyz"},
 		"authn-webhook": {
 			"GET /api/v1/pods", "GET /api/v1/nodes?watch=1", "GET /api/v1/secrets", "GET /api/v1/namespaces/a/serviceaccounts/x", "GET /readyz",
 			"GET /api/v1/pods?watch=1", "GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1",

@@ -43,6 +43,8 @@ func NewSuite() *Suite {
 		ruleFor(core, "configmaps", "create"), ruleForNames(core, "configmaps", "get list watch update patch", "cluster-info"),
 	})
 	return &Suite{services: map[string]suiteRules{
+		// Probes must not depend on an authorization webhook: it needs a ready API server.
+		"apiserver": {cluster: clusterRules()},
 		// Service account tokens are bound to these objects. Bootstrap and legacy tokens are
 		// secrets.
 		"authn-webhook": {cluster: clusterRules(ruleFor(core, "serviceaccounts pods nodes secrets", read))},
