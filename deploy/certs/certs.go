@@ -160,7 +160,7 @@ func (o Options) ensureProgram(p program, signers map[CA]*authority, now time.Ti
 		if signers[ca].cert == nil {
 			continue
 		}
-		if err := copyFile(l.CA(ca).Cert, l.Trust(p.name, ca)); err != nil {
+		if err := copyFile(l.CA(ca).Cert, l.TrustBundle(p.name, ca)); err != nil {
 			return created, err
 		}
 	}

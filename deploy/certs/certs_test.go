@@ -208,7 +208,7 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 				t.Errorf("next run created %v, want no files", again)
 			}
 			l := certs.Layout{Dir: o.Dir}
-			for _, f := range []string{l.ServiceAccountPublicKey(), l.Trust("etcd", certs.EtcdCA)} {
+			for _, f := range []string{l.ServiceAccountPublicKey(), l.TrustBundle("etcd", certs.EtcdCA)} {
 				if _, err := os.Stat(f); err != nil {
 					t.Error(err)
 				}

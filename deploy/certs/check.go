@@ -63,8 +63,8 @@ func (o Options) authorityFile(ca CA) string {
 		return own
 	}
 	for _, p := range Programs() {
-		if _, err := os.Stat(l.Trust(p, ca)); err == nil {
-			return l.Trust(p, ca)
+		if _, err := os.Stat(l.TrustBundle(p, ca)); err == nil {
+			return l.TrustBundle(p, ca)
 		}
 	}
 	return own

@@ -74,8 +74,8 @@ func (l Layout) CA(a CA) Pair { return l.pair(caFolder, string(a)) }
 // NextCA returns the files of a CA that is trusted and does not sign yet. See Rotate.
 func (l Layout) NextCA(a CA) Pair { return l.pair(caFolder, string(a)+"-next") }
 
-// Trust returns the path of a program's copy of the certificates of a CA.
-func (l Layout) Trust(program string, a CA) string {
+// TrustBundle returns the path of a program's copy of the certificates of a CA.
+func (l Layout) TrustBundle(program string, a CA) string {
 	return filepath.Join(l.Folder(program), string(a)+".crt")
 }
 
@@ -113,7 +113,7 @@ func (l Layout) Etcd() Pair { return l.pair(etcdFolder, "etcd") }
 func (l Layout) NATS() Pair { return l.pair(natsFolder, "nats") }
 
 // AdminTrust returns the path of the CA certificates that the admin trusts.
-func (l Layout) AdminTrust() string { return l.Trust(adminFolder, ServingCA) }
+func (l Layout) AdminTrust() string { return l.TrustBundle(adminFolder, ServingCA) }
 
 // ServiceAccountKey and ServiceAccountPublicKey return the paths of the keys that sign
 // and verify service account tokens.

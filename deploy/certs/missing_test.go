@@ -170,7 +170,7 @@ func TestExternalCASignsRequests(t *testing.T) {
 			t.Errorf("%s was not removed: %v, want error %v", path, err, fs.ErrNotExist)
 		}
 	}
-	if _, err := os.Stat(l.Trust("apiserver", certs.FrontProxyCA)); err != nil {
+	if _, err := os.Stat(l.TrustBundle("apiserver", certs.FrontProxyCA)); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(l.CA(certs.FrontProxyCA).Key); !errors.Is(err, fs.ErrNotExist) {

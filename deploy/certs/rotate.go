@@ -27,8 +27,8 @@ const (
 	Finish Step = "finish"
 )
 
-// Steps returns all steps in their order.
-func Steps() []Step { return []Step{Prepare, Switch, Finish} }
+// AllSteps returns all steps in their order.
+func AllSteps() []Step { return []Step{Prepare, Switch, Finish} }
 
 // Rotate takes one step in the rotation of the given CAs, or of all CAs if none is
 // given, and returns the paths that it wrote. It returns an error and changes nothing
@@ -108,7 +108,7 @@ func (r *rotation) check(step Step) error {
 			return fmt.Errorf("the former CA is not replaced: the step %q comes first", Switch)
 		}
 	default:
-		return fmt.Errorf("step %q is not one of %v", step, Steps())
+		return fmt.Errorf("step %q is not one of %v", step, AllSteps())
 	}
 	return nil
 }

@@ -25,9 +25,9 @@ func trust(t *testing.T, l certs.Layout) map[certs.CA]*x509.CertPool {
 	t.Helper()
 	out := map[certs.CA]*x509.CertPool{}
 	for ca, file := range map[certs.CA]string{
-		certs.ServingCA: l.Trust("tokencleaner", certs.ServingCA), certs.ClientCA: l.Trust("apiserver", certs.ClientCA),
-		certs.EtcdCA: l.Trust("apiserver", certs.EtcdCA), certs.NATSCA: l.Trust("nats", certs.NATSCA),
-		certs.FrontProxyCA: l.Trust("apiserver", certs.FrontProxyCA), certs.KubeletCA: l.Trust("apiserver", certs.KubeletCA),
+		certs.ServingCA: l.TrustBundle("tokencleaner", certs.ServingCA), certs.ClientCA: l.TrustBundle("apiserver", certs.ClientCA),
+		certs.EtcdCA: l.TrustBundle("apiserver", certs.EtcdCA), certs.NATSCA: l.TrustBundle("nats", certs.NATSCA),
+		certs.FrontProxyCA: l.TrustBundle("apiserver", certs.FrontProxyCA), certs.KubeletCA: l.TrustBundle("apiserver", certs.KubeletCA),
 	} {
 		b, err := tlsfiles.LoadBundle(file)
 		if err != nil {
@@ -71,8 +71,8 @@ func TestRotationKeepsTrust(t *testing.T) {
 		first[ca] = leafOf(t, l.CA(ca))
 	}
 	trusted := trust(t, l) // processes that last read in the former step
-	for i, step := range certs.Steps() {
-		for j, other := range certs.Steps() {
+	for i, step := range certs.AllSteps() {
+		for j, other := range certs.AllSteps() {
 			if j != i {
 				if _, err := certs.Rotate(o, other); err == nil {
 					t.Fatalf("got %s, want %s", other, step)
@@ -127,7 +127,7 @@ func TestSingleCARotation(t *testing.T) {
 	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	serving, etcd := leafOf(t, l.CA(certs.ServingCA)), leafOf(t, l.CA(certs.EtcdCA))
-	for _, step := range certs.Steps() {
+	for _, step := range certs.AllSteps() {
 		if _, err := certs.Rotate(o, step, certs.EtcdCA); err != nil {
 			t.Fatal(err)
 		}

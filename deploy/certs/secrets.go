@@ -15,7 +15,7 @@ import (
 func (p program) files(l Layout) []string {
 	var out []string
 	for _, a := range p.trusts {
-		out = append(out, l.Trust(p.name, a))
+		out = append(out, l.TrustBundle(p.name, a))
 	}
 	for _, s := range p.certs {
 		out = append(out, s.pair.Cert, s.pair.Key)

@@ -64,18 +64,20 @@ type Response struct {
 	AuditAnnotations map[string]string
 }
 
-// Refused is the error for a rejected token with audit annotations.
-type Refused struct {
+// RejectedError is the error for a rejected token with audit annotations.
+type RejectedError struct {
 	error
 	// AuditAnnotations are as in Response.
 	AuditAnnotations map[string]string
 }
 
-// Refuse returns a Refused error.
-func Refuse(reason error, annotations map[string]string) error { return &Refused{reason, annotations} }
+// Refuse returns a RejectedError.
+func Refuse(reason error, annotations map[string]string) error {
+	return &RejectedError{reason, annotations}
+}
 
 // Unwrap supports errors.Is.
-func (r *Refused) Unwrap() error { return r.error }
+func (r *RejectedError) Unwrap() error { return r.error }
 
 // AuditAnnotationsOf returns the audit annotations of an error of a Token.
 func AuditAnnotationsOf(err error) map[string]string {
@@ -87,7 +89,7 @@ func AuditAnnotationsOf(err error) map[string]string {
 			}
 		}
 	}
-	if r := new(Refused); errors.As(err, &r) {
+	if r := new(RejectedError); errors.As(err, &r) {
 		return r.AuditAnnotations
 	}
 	return nil

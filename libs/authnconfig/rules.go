@@ -79,7 +79,7 @@ func (r *rules) checksEmail() bool {
 		programs = append(programs, c.program)
 	}
 	for _, p := range programs {
-		if p.Reads(claimsVariable, "email_verified") {
+		if p.ReadsField(claimsVariable, "email_verified") {
 			return true
 		}
 	}

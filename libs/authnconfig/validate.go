@@ -238,7 +238,7 @@ func (c *compiler) mappings(path *field.Path, m *ClaimMappings, r *rules) {
 			r.extra = append(r.extra, extra{key: e.Key, program: p})
 		}
 	}
-	if r.username != nil && r.username.Reads("claims", "email") && !r.checksEmail() {
+	if r.username != nil && r.username.ReadsField("claims", "email") && !r.checksEmail() {
 		c.add(field.Invalid(path.Child("username", "expression"), m.Username.Expression, emailUnsure))
 	}
 }

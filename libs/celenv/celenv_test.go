@@ -186,7 +186,7 @@ func TestReads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Reads("claims", "email"); got != want {
+		if got := p.ReadsField("claims", "email"); got != want {
 			t.Errorf("%s: %v, want %v", expression, got, want)
 		}
 	}

@@ -211,8 +211,8 @@ func NewCostSum(units uint64, costly func()) *CostSum {
 // expenseKey is the context key of a CostSum.
 type costSumKey struct{}
 
-// With returns a context in which the CostSum counts all evaluations.
-func (e *CostSum) With(ctx context.Context) context.Context {
+// NewContext returns a context in which the CostSum counts all evaluations.
+func (e *CostSum) NewContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, costSumKey{}, e)
 }
 

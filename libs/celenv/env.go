@@ -267,6 +267,6 @@ func Escape(name string) (string, bool) {
 	return b.String(), true
 }
 
-// Reserved reports whether a name is a reserved word of CEL. Expressions can access a property with
+// IsReserved reports whether a name is a reserved word of CEL. Expressions can access a property with
 // such a name also by its unescaped name.
-func Reserved(name string) bool { return reserved[name] }
+func IsReserved(name string) bool { return reserved[name] }

@@ -30,7 +30,7 @@ func TestCostSumReportsExcessOnce(t *testing.T) {
 	values := variables()
 	values["claims"] = map[string]any{"list": list}
 	calls := 0
-	ctx := celenv.NewCostSum(bound, func() { calls++ }).With(t.Context())
+	ctx := celenv.NewCostSum(bound, func() { calls++ }).NewContext(t.Context())
 	run := func(p *celenv.Program) {
 		if ok, err := p.Bool(ctx, values, nil); err != nil || !ok {
 			t.Fatalf("got %v, %v, want no error, ok = true", ok, err)
@@ -50,7 +50,7 @@ func TestCostSumReportsExcessOnce(t *testing.T) {
 
 	// A single expensive expression calls costly before it ends.
 	calls = 0
-	ctx = celenv.NewCostSum(bound, func() { calls++ }).With(t.Context())
+	ctx = celenv.NewCostSum(bound, func() { calls++ }).NewContext(t.Context())
 	values["user"] = func() any { // evaluated last
 		if calls != 1 {
 			t.Errorf("costly was called %d times before the end, want 1", calls)

@@ -128,7 +128,7 @@ func TestProbeReportsReachability(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- p.Run(ctx) }()
 			if tt.reached {
-				<-p.Reached()
+				<-p.Ready()
 			} else {
 				<-again // it continues to probe
 			}

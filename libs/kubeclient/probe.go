@@ -33,7 +33,7 @@ type Probe struct {
 	mu            sync.Mutex // a leaf lock
 	failure       error
 	loggedFailure bool          // the log says that the API server is unreachable
-	reached       chan struct{} // closed after the first success
+	ready         chan struct{} // closed after the first success
 }
 
 // NewProbe returns a probe that waits for its first response.
@@ -53,7 +53,7 @@ func NewProbe(config *rest.Config, log *slog.Logger) (*Probe, error) {
 		client:  client,
 		url:     strings.TrimSuffix(base.String(), "/") + "/readyz",
 		failure: errors.New("not probed yet"),
-		reached: make(chan struct{}),
+		ready:   make(chan struct{}),
 	}, nil
 }
 
@@ -67,8 +67,8 @@ func (p *Probe) Check(*http.Request) error {
 	return nil
 }
 
-// Reached returns a channel that is closed after the API server has responded.
-func (p *Probe) Reached() <-chan struct{} { return p.reached }
+// Ready returns a channel that is closed after the API server has responded.
+func (p *Probe) Ready() <-chan struct{} { return p.ready }
 
 // Run probes until ctx ends, and returns the error of ctx.
 func (p *Probe) Run(ctx context.Context) error {
@@ -108,9 +108,9 @@ func (p *Probe) record(err error) (wasDown bool) {
 	p.loggedFailure = err != nil
 	if err == nil {
 		select {
-		case <-p.reached:
+		case <-p.ready:
 		default:
-			close(p.reached)
+			close(p.ready)
 		}
 	}
 	p.mu.Unlock()

@@ -108,17 +108,17 @@ func NewResource[T, L any, P Object[T], PL Object[L]](c *Client, resource schema
 	return &Resource[T, L, P, PL]{group: group, options: c.options, name: resource.Resource, namespace: namespace}, nil
 }
 
-// In returns a client of the resource in another namespace. It shares the connections and the rate
+// Namespace returns a client of the resource in another namespace. It shares the connections and the rate
 // limit.
-func (r *Resource[T, L, P, PL]) In(namespace string) *Resource[T, L, P, PL] {
+func (r *Resource[T, L, P, PL]) Namespace(namespace string) *Resource[T, L, P, PL] {
 	c := *r
 	c.namespace = namespace
 	return &c
 }
 
-// Namespaced returns In as a function.
+// Namespaced returns Namespace as a function.
 func (r *Resource[T, L, P, PL]) Namespaced() Namespaced[P, PL] {
-	return func(namespace string) Interface[P, PL] { return r.In(namespace) }
+	return func(namespace string) Interface[P, PL] { return r.Namespace(namespace) }
 }
 
 // request adds the resource, the namespace and the options to a request.

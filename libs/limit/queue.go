@@ -20,9 +20,9 @@ var ErrFull = errors.New("too many requests in progress")
 type Options struct {
 	// Size is the number of units. Zero or less means no limit.
 	Size int
-	// Share keeps a key from holding more units than are free: the first key gets at most half of
+	// FairShare keeps a key from holding more units than are free: the first key gets at most half of
 	// the units, the second one a quarter, and so on. Another key therefore mostly finds free units.
-	Share bool
+	FairShare bool
 	// MaxWaiting is the maximum number of waiting claims with the same keys. Zero means no limit.
 	MaxWaiting int
 }
@@ -31,15 +31,15 @@ type Options struct {
 type Claim[K comparable] struct {
 	// Key is the client that the units count for.
 	Key K
-	// Also is a second key that the units count for, unless it is zero. Both keys have their share.
-	Also K
+	// SecondKey is a second key that the units count for, unless it is zero. Both keys have their share.
+	SecondKey K
 	// Cost is the number of units. Zero counts as one.
 	Cost int
-	// Keep is the number of units that must stay free when the claim is admitted. They are reserved
-	// for claims with a smaller Keep.
-	Keep int
-	// Unshared exempts the claim from Share.
-	Unshared bool
+	// MinFree is the number of units that must stay free when the claim is admitted. They are reserved
+	// for claims with a smaller MinFree.
+	MinFree int
+	// NoFairShare exempts the claim from FairShare.
+	NoFairShare bool
 }
 
 func (c Claim[K]) cost() int { return max(c.Cost, 1) }
@@ -48,9 +48,9 @@ func (c Claim[K]) cost() int { return max(c.Cost, 1) }
 // second key has used up its share does not delay those of its first key.
 type line[K comparable] struct{ key, also K }
 
-func (c Claim[K]) line() line[K] { return line[K]{c.Key, c.Also} }
+func (c Claim[K]) line() line[K] { return line[K]{c.Key, c.SecondKey} }
 
-func (c Claim[K]) hasAlso() bool { return c.Also != *new(K) }
+func (c Claim[K]) hasSecondKey() bool { return c.SecondKey != *new(K) }
 
 // Queue limits the units in use. A nil Queue has no limit.
 type Queue[K comparable] struct {
@@ -61,7 +61,7 @@ type Queue[K comparable] struct {
 	held    map[K]int // units by key if they are shared; no value is zero
 	waiting map[line[K]][]*waiter[K]
 	order   []line[K] // the lines of waiting, the next one first
-	// overdue is a waiter that was bypassed too often, or nil. Only claims with a smaller Keep may
+	// overdue is a waiter that was bypassed too often, or nil. Only claims with a smaller MinFree may
 	// overtake it.
 	overdue *waiter[K]
 }
@@ -159,7 +159,7 @@ func (q *Queue[K]) Release(c Claim[K]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.used -= c.cost()
-	if q.options.Share {
+	if q.options.FairShare {
 		q.hold(c, -c.cost())
 	}
 	q.admit()
@@ -177,12 +177,12 @@ func (q *Queue[K]) Shortage(c Claim[K]) (lacking int, held map[K]int) {
 }
 
 // free returns the number of units that a claim may use. The caller holds mu.
-func (q *Queue[K]) free(c Claim[K]) int { return q.options.Size - q.used - c.Keep }
+func (q *Queue[K]) free(c Claim[K]) int { return q.options.Size - q.used - c.MinFree }
 
 // fits reports whether the units of a claim are available. The caller holds mu.
 func (q *Queue[K]) fits(c Claim[K]) bool {
 	n := c.cost()
-	if q.options.Share && !c.Unshared {
+	if q.options.FairShare && !c.NoFairShare {
 		n += max(q.held[c.Key], q.heldAlso(c))
 	}
 	return n <= q.free(c)
@@ -191,7 +191,7 @@ func (q *Queue[K]) fits(c Claim[K]) bool {
 // take counts the units of an admitted claim as used. The caller holds mu.
 func (q *Queue[K]) take(c Claim[K]) {
 	q.used += c.cost()
-	if q.options.Share {
+	if q.options.FairShare {
 		q.hold(c, c.cost())
 	}
 }
@@ -204,22 +204,22 @@ func (q *Queue[K]) hold(c Claim[K], n int) {
 		}
 	}
 	add(c.Key)
-	if c.hasAlso() {
-		add(c.Also)
+	if c.hasSecondKey() {
+		add(c.SecondKey)
 	}
 }
 
 // heldAlso returns the units of the second key of a claim. The caller holds mu.
 func (q *Queue[K]) heldAlso(c Claim[K]) int {
-	if !c.hasAlso() {
+	if !c.hasSecondKey() {
 		return 0
 	}
-	return q.held[c.Also]
+	return q.held[c.SecondKey]
 }
 
 // blocked reports whether a claim must wait behind the overdue waiter. The caller holds mu.
 func (q *Queue[K]) blocked(c Claim[K]) bool {
-	return q.overdue != nil && c.Keep >= q.overdue.claim.Keep
+	return q.overdue != nil && c.MinFree >= q.overdue.claim.MinFree
 }
 
 // admit admits the waiting claims that fit, one line after the other. A claim that was bypassed too

@@ -26,7 +26,7 @@ func fill(q *limit.Queue[string], c claim) (n int) {
 }
 
 func TestKeyHoldsNoMoreThanIsFree(t *testing.T) {
-	q := limit.New[string](limit.Options{Size: 100, Share: true})
+	q := limit.New[string](limit.Options{Size: 100, FairShare: true})
 	a, b, c := fill(q, claim{Key: "a"}), fill(q, claim{Key: "b"}), fill(q, claim{Key: "c"})
 	if a != 50 || b != 25 || c != 13 {
 		t.Errorf("got %d, %d, %d units, want 50, 25, 13", a, b, c)
@@ -37,18 +37,18 @@ func TestKeyHoldsNoMoreThanIsFree(t *testing.T) {
 // second key hold everything.
 func TestBothKeysOfAClaimHaveAShare(t *testing.T) {
 	for name, of := range map[string]func(i string) claim{
-		"one key":        func(i string) claim { return claim{Key: "a", Also: i} },
-		"one second key": func(i string) claim { return claim{Key: i, Also: "a"} },
+		"one key":        func(i string) claim { return claim{Key: "a", SecondKey: i} },
+		"one second key": func(i string) claim { return claim{Key: i, SecondKey: "a"} },
 	} {
-		q := limit.New[string](limit.Options{Size: 8, Share: true})
+		q := limit.New[string](limit.Options{Size: 8, FairShare: true})
 		n := 0
 		for _, i := range []string{"1", "2", "3", "4", "5"} {
 			n += fill(q, of(i))
 		}
-		if n != 4 || !q.TryAcquire(claim{Key: "b", Also: "c"}) {
+		if n != 4 || !q.TryAcquire(claim{Key: "b", SecondKey: "c"}) {
 			t.Errorf("%s: got %d units, want 4 of 8", name, n)
 		}
-		q.Release(claim{Key: "b", Also: "c"})
+		q.Release(claim{Key: "b", SecondKey: "c"})
 		q.Release(of("1"))
 		if n := fill(q, of("2")); n != 1 {
 			t.Errorf("%s: got %d units after a release, want 1", name, n)
@@ -60,17 +60,17 @@ func TestBothKeysOfAClaimHaveAShare(t *testing.T) {
 // a claim of the same key with another one.
 func TestClaimsWaitByBothKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := limit.New[string](limit.Options{Size: 8, Share: true})
+		q := limit.New[string](limit.Options{Size: 8, FairShare: true})
 		for _, key := range []string{"1", "2", "3", "4"} {
-			if !q.TryAcquire(claim{Key: key, Also: "slow"}) {
+			if !q.TryAcquire(claim{Key: key, SecondKey: "slow"}) {
 				t.Fatalf("claim of %s does not fit", key)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- q.Acquire(ctx, claim{Key: "a", Also: "slow"}) }()
+		go func() { ended <- q.Acquire(ctx, claim{Key: "a", SecondKey: "slow"}) }()
 		synctest.Wait()
-		if !q.TryAcquire(claim{Key: "a", Also: "fast"}) {
+		if !q.TryAcquire(claim{Key: "a", SecondKey: "fast"}) {
 			t.Error("a claim waits behind one with another second key")
 		}
 		cancel()
@@ -93,7 +93,7 @@ func TestNilQueueHasNoLimit(t *testing.T) {
 func TestQueueBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size, share := rapid.IntRange(1, 30).Draw(t, "size"), rapid.Bool().Draw(t, "share")
-		q := limit.New[string](limit.Options{Size: size, Share: share})
+		q := limit.New[string](limit.Options{Size: size, FairShare: share})
 		var in []claim
 		used, held := 0, map[string]int{}
 		for range rapid.IntRange(0, 200).Draw(t, "steps") {
@@ -105,19 +105,19 @@ func TestQueueBounds(t *testing.T) {
 			}
 			c := claim{
 				Key:  rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key"),
-				Cost: rapid.IntRange(1, 4).Draw(t, "cost"), Keep: rapid.IntRange(0, 2).Draw(t, "keep"),
-				Unshared: rapid.Bool().Draw(t, "unshared"),
+				Cost: rapid.IntRange(1, 4).Draw(t, "cost"), MinFree: rapid.IntRange(0, 2).Draw(t, "keep"),
+				NoFairShare: rapid.Bool().Draw(t, "unshared"),
 			}
-			want := c.Cost <= size-used-c.Keep
-			if share && !c.Unshared {
-				want = held[c.Key]+c.Cost <= size-used-c.Keep
+			want := c.Cost <= size-used-c.MinFree
+			if share && !c.NoFairShare {
+				want = held[c.Key]+c.Cost <= size-used-c.MinFree
 			}
 			lacking, _ := q.Shortage(c)
 			got := q.TryAcquire(c)
 			if got != want {
 				t.Fatalf("%+v with %d of %d units in use: got %t, want %t", c, used, size, got, want)
 			}
-			if share && !c.Unshared && got != (lacking <= 0) {
+			if share && !c.NoFairShare && got != (lacking <= 0) {
 				t.Fatalf("%+v: got %t, and a shortage of %d", c, got, lacking)
 			}
 			if got {
@@ -182,15 +182,15 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := limit.New[string](limit.Options{Size: 100, Share: true})
+				q := limit.New[string](limit.Options{Size: 100, FairShare: true})
 				if !q.TryAcquire(claim{Key: tc.holder, Cost: 40}) {
 					t.Fatal("no units for the holder")
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				admitted := false
-				go func() { admitted = q.Acquire(ctx, claim{Key: "large", Cost: 61, Keep: 1, Unshared: true}) == nil }()
+				go func() { admitted = q.Acquire(ctx, claim{Key: "large", Cost: 61, MinFree: 1, NoFairShare: true}) == nil }()
 				synctest.Wait()
-				small, n := claim{Key: "small", Keep: 1}, 0
+				small, n := claim{Key: "small", MinFree: 1}, 0
 				for ; n < 100 && q.TryAcquire(small); n++ {
 					q.Release(small)
 				}
@@ -259,7 +259,7 @@ func TestMaxWaitingBoundsTheQueueOfAKey(t *testing.T) {
 // canceled.
 func TestQueueUnderLoad(t *testing.T) {
 	const size = 8
-	q := limit.New[string](limit.Options{Size: size, Share: true})
+	q := limit.New[string](limit.Options{Size: size, FairShare: true})
 	var inUse atomic.Int64
 	var all sync.WaitGroup
 	for i := range 64 {
@@ -289,7 +289,7 @@ func TestQueueUnderLoad(t *testing.T) {
 }
 
 func TestAcquireWithoutWaitAllocatesNothing(t *testing.T) {
-	q := limit.New[string](limit.Options{Size: 400, Share: true})
+	q := limit.New[string](limit.Options{Size: 400, FairShare: true})
 	q.TryAcquire(claim{Key: "b"})
 	if n := testing.AllocsPerRun(100, func() {
 		if q.Acquire(t.Context(), claim{Key: "a"}) == nil {

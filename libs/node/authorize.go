@@ -94,7 +94,7 @@ func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string
 			if !verbIn(a, "update", "patch") {
 				return false, "can only get/update/patch this type"
 			}
-			return z.belongs(node, Claim, a)
+			return z.hasReference(node, Claim, a)
 		}
 		return z.get(node, Claim, a)
 	case groupResource{"", "persistentvolumes"}:
@@ -121,13 +121,13 @@ func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string
 
 func verbIn(a *authorizer.Attributes, verbs ...string) bool { return slices.Contains(verbs, a.Verb) }
 
-// belongs reports whether the graph relates the requested object to the node. If not, it returns
+// hasReference reports whether the graph relates the requested object to the node. If not, it returns
 // the reason.
-func (z *Authorizer) belongs(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
+func (z *Authorizer) hasReference(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
 	if a.Name == "" {
 		return false, "No Object name found"
 	}
-	if !z.graph.Belongs(node, kind, a.Namespace, a.Name) {
+	if !z.graph.HasReference(node, kind, a.Namespace, a.Name) {
 		return false, fmt.Sprintf("no relationship found between node '%s' and this object", node)
 	}
 	return true, ""
@@ -141,7 +141,7 @@ func (z *Authorizer) get(node string, kind Kind, a *authorizer.Attributes) (bool
 	case a.Subresource != "":
 		return false, "cannot get subresource"
 	}
-	return z.belongs(node, kind, a)
+	return z.hasReference(node, kind, a)
 }
 
 // read authorizes reads of a single object, including lists and watches, which kubelets also use.
@@ -154,7 +154,7 @@ func (z *Authorizer) read(node string, kind Kind, a *authorizer.Attributes) (boo
 	case a.Namespace == "":
 		return false, "can only read namespaced object of this type"
 	}
-	return z.belongs(node, kind, a)
+	return z.hasReference(node, kind, a)
 }
 
 // serviceAccount decides a request for service accounts.
@@ -176,7 +176,7 @@ func (z *Authorizer) token(node string, a *authorizer.Attributes) (bool, string)
 	case a.Subresource != "token":
 		return false, "can only create token subresource of serviceaccount"
 	}
-	return z.belongs(node, ServiceAccount, a)
+	return z.hasReference(node, ServiceAccount, a)
 }
 
 // On create, lease and csiNode do not check the name, which is not known yet. Admission
@@ -232,13 +232,13 @@ func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
 	case "":
 		switch a.Verb {
 		case "get":
-			return z.belongs(node, Pod, a)
+			return z.hasReference(node, Pod, a)
 		case "list", "watch":
 			if selects(a, "spec.nodeName", node) {
 				return true, ""
 			}
 			if a.Name != "" {
-				return z.belongs(node, Pod, a)
+				return z.hasReference(node, Pod, a)
 			}
 			return false, "can only list/watch pods with spec.nodeName field selector"
 		case "create", "delete":
@@ -261,7 +261,7 @@ func (z *Authorizer) slice(node string, a *authorizer.Attributes) (bool, string)
 	case "create":
 		return true, "" // admission checks the node of the slice
 	case "get", "update", "patch", "delete":
-		return z.belongs(node, Slice, a)
+		return z.hasReference(node, Slice, a)
 	case "watch", "list", "deletecollection":
 		if z.readAllNodesAndPods || selects(a, "spec.nodeName", node) {
 			return true, "" // admission checks each slice that a deletecollection deletes

@@ -110,9 +110,9 @@ func (g *Graph) Delete(kind Kind, namespace, name string) {
 	g.delete(kind, namespace, name)
 }
 
-// Keep removes the objects of a kind for which keep returns false. It is called after events were
+// Retain removes the objects of a kind for which keep returns false. It is called after events were
 // missed.
-func (g *Graph) Keep(kind Kind, keep func(namespace, name string) bool) {
+func (g *Graph) Retain(kind Kind, keep func(namespace, name string) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var removed []object
@@ -225,8 +225,8 @@ func (g *Graph) removeVolume(name string) {
 	}
 }
 
-// Belongs reports whether an object belongs to a node.
-func (g *Graph) Belongs(node string, kind Kind, namespace, name string) bool {
+// HasReference reports whether an object belongs to a node.
+func (g *Graph) HasReference(node string, kind Kind, namespace, name string) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	o := object{kind, namespace, name}

@@ -126,7 +126,7 @@ func TestGraphBelongs(t *testing.T) {
 		for kind, names := range want {
 			for _, n := range strings.Fields(names) {
 				ns, name, _ := strings.Cut(n, "/")
-				if g.Belongs(onNode, kind, ns, name) != belongs {
+				if g.HasReference(onNode, kind, ns, name) != belongs {
 					t.Errorf("kind %d %s belongs to %s: %v, want g.Belongs(onNode, kind, ns, name) = %v", kind, n, onNode, !belongs, belongs)
 				}
 			}
@@ -135,21 +135,21 @@ func TestGraphBelongs(t *testing.T) {
 	all("n1", true)
 	all("n2", false)
 	all("", false)
-	if !g.Belongs("n2", node.Pod, "a", "mirror") || g.Belongs("n1", node.Secret, "csi", "controller") || g.Belongs("n1", node.Volume, "", "free") || g.Belongs("", node.Slice, "", "shared") || g.Belongs("n1", node.Secret, "a", "csi/x") {
+	if !g.HasReference("n2", node.Pod, "a", "mirror") || g.HasReference("n1", node.Secret, "csi", "controller") || g.HasReference("n1", node.Volume, "", "free") || g.HasReference("", node.Slice, "", "shared") || g.HasReference("n1", node.Secret, "a", "csi/x") {
 		t.Error("wrong result for a mirror pod, a controller's secret, or an unbound volume")
 	}
 	for kind, name := range map[node.Kind]string{node.Pod: "pending", node.Secret: "", node.ResourceClaim: "others"} {
-		if g.Belongs("", kind, "a", name) || g.Belongs("n1", kind, "a", name) {
+		if g.HasReference("", kind, "a", name) || g.HasReference("n1", kind, "a", name) {
 			t.Errorf("kind %d %q belongs to a node", kind, name)
 		}
 	}
-	if g.Belongs("", node.Pod, "a", "absent") || g.Belongs("", node.Attachment, "", "absent") {
+	if g.HasReference("", node.Pod, "a", "absent") || g.HasReference("", node.Attachment, "", "absent") {
 		t.Error("a missing object belongs to a node without a name")
 	}
 	// Keep for one kind does not affect other kinds.
-	g.Keep(node.Slice, func(_, name string) bool { return name == "slice" || name == "newer" })
+	g.Retain(node.Slice, func(_, name string) bool { return name == "slice" || name == "newer" })
 	g.Set(pod("pv", "n1", nil))
-	g.Keep(node.Volume, func(namespace, name string) bool { return namespace == "" && name != "free" })
+	g.Retain(node.Volume, func(namespace, name string) bool { return namespace == "" && name != "free" })
 	all("n1", true)
 	g.Delete(node.Pod, "a", "pv")
 	// A secret that two volumes need remains while one of them exists.
@@ -160,7 +160,7 @@ func TestGraphBelongs(t *testing.T) {
 	g.Set(pod("p", "n1", everything)) // an update without changes
 	g.Delete(node.Pod, "a", "p")
 	g.Delete(node.Attachment, "", "va")
-	g.Keep(node.Slice, func(string, string) bool { return false })
+	g.Retain(node.Slice, func(string, string) bool { return false })
 	all("n1", false)
 	g.Delete(node.Pod, "a", "mirror")
 	for _, v := range []string{"pv", "free", "azure"} {
@@ -223,7 +223,7 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 			for kind := node.Pod; kind <= node.Slice; kind++ {
 				for _, ns := range []string{"", "a", "csi"} {
 					for _, name := range append(names, "publish", "stage") {
-						if got, want := g.Belongs(n, kind, ns, name), fresh.Belongs(n, kind, ns, name); got != want {
+						if got, want := g.HasReference(n, kind, ns, name), fresh.HasReference(n, kind, ns, name); got != want {
 							t.Fatalf("kind %d %s/%s on %q: %v, want %v", kind, ns, name, n, got, want)
 						}
 					}

@@ -45,7 +45,7 @@ func TestVolumeSecrets(t *testing.T) {
 		}))
 		g.Set(volume("pv", "claim", c.source))
 		for _, in := range []string{"a", "b", ""} {
-			if got := g.Belongs("n1", node.Secret, in, "s"); got != (c.in != "" && c.in == in) {
+			if got := g.HasReference("n1", node.Secret, in, "s"); got != (c.in != "" && c.in == in) {
 				t.Errorf("%s, in %q: %v", name, in, got)
 			}
 		}

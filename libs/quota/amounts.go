@@ -47,8 +47,8 @@ func Minus(a, b Amounts) Amounts {
 	return difference
 }
 
-// Only returns the amounts of a whose names are in keep.
-func Only(a Amounts, keep Amounts) Amounts {
+// Mask returns the amounts of a whose names are in keep.
+func Mask(a Amounts, keep Amounts) Amounts {
 	selected := Amounts{}
 	for name, q := range a {
 		if _, ok := keep[name]; ok {

@@ -18,7 +18,7 @@ const storageClassSeparator = ".storageclass.storage.k8s.io/"
 func claimEvaluator(g Gates) *Evaluator {
 	count := countName(schema.GroupResource{Resource: "persistentvolumeclaims"})
 	e := &Evaluator{
-		Counts: func(name corev1.ResourceName) bool {
+		MatchesResource: func(name corev1.ResourceName) bool {
 			_, resourceName, byClass := strings.Cut(string(name), storageClassSeparator)
 			if byClass {
 				name = corev1.ResourceName(resourceName)

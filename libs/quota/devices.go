@@ -39,7 +39,7 @@ func (d devices) number() int64 {
 func deviceEvaluator() *Evaluator {
 	count := countName(resourceClaims())
 	return &Evaluator{
-		Counts: func(name corev1.ResourceName) bool {
+		MatchesResource: func(name corev1.ResourceName) bool {
 			return name == count || strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass)
 		},
 		Usage: func(obj runtime.Object) (Amounts, error) {

@@ -21,8 +21,8 @@ type Requirement = corev1.ScopedResourceSelectorRequirement
 
 // Evaluator computes the usage of the objects of one resource.
 type Evaluator struct {
-	// Counts reports whether a name in a quota applies to the resource.
-	Counts func(corev1.ResourceName) bool
+	// MatchesResource reports whether a name in a quota applies to the resource.
+	MatchesResource func(corev1.ResourceName) bool
 	// Usage returns the usage of an object.
 	Usage func(runtime.Object) (Amounts, error)
 	// InScope reports whether an object is in a scope. If it is nil, an object is in no scope.
@@ -69,7 +69,7 @@ func CountOf(r schema.GroupResource, alias corev1.ResourceName) *Evaluator {
 	count := countName(r)
 	return &Evaluator{
 		Uniform: true,
-		Counts: func(name corev1.ResourceName) bool {
+		MatchesResource: func(name corev1.ResourceName) bool {
 			return name == count || alias != "" && name == alias
 		},
 		Usage: func(runtime.Object) (Amounts, error) {

@@ -21,7 +21,7 @@ func podCount() corev1.ResourceName { return countName(schema.GroupResource{Reso
 // podEvaluator counts pods and their resources.
 func podEvaluator(g Gates, now func() time.Time) *Evaluator {
 	return &Evaluator{
-		Counts: countsOfPods,
+		MatchesResource: countsOfPods,
 		Usage: func(obj runtime.Object) (Amounts, error) {
 			pod, err := podOf(obj)
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 func serviceEvaluator() *Evaluator {
 	count := countName(schema.GroupResource{Resource: "services"})
 	return &Evaluator{
-		Counts: func(name corev1.ResourceName) bool {
+		MatchesResource: func(name corev1.ResourceName) bool {
 			switch name {
 			case count, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers:
 				return true

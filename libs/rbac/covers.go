@@ -24,8 +24,8 @@ func Covers(owner, wanted []rbacv1.PolicyRule) (bool, []rbacv1.PolicyRule) {
 type EscalationError struct {
 	User    *authorizer.User
 	Missing []rbacv1.PolicyRule
-	// More means that more may be missing: the rules have too many parts to check all of them.
-	More bool
+	// Truncated means that more may be missing: the rules have too many parts to check all of them.
+	Truncated bool
 	// Unresolved holds the roles of the user that are missing.
 	Unresolved []error
 }
@@ -37,7 +37,7 @@ func (e *EscalationError) Error() string {
 	}
 	msg := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
 		e.User.Name, e.User.Groups, strings.Join(slices.Sorted(maps.Keys(lines)), "\n"))
-	if e.More {
+	if e.Truncated {
 		msg += "\n(the rules have more parts than are compared with what is held: write them in several, or with stars)"
 	}
 	if len(e.Unresolved) > 0 {
@@ -54,7 +54,7 @@ func (s *Snapshot) Escalation(u *authorizer.User, namespace string, rules []rbac
 	if len(c.missing) == 0 && !c.truncated {
 		return nil
 	}
-	return &EscalationError{User: u, Missing: c.missing, More: c.truncated || c.remainingValues < 0, Unresolved: unresolved}
+	return &EscalationError{User: u, Missing: c.missing, Truncated: c.truncated || c.remainingValues < 0, Unresolved: unresolved}
 }
 
 // EscalationValues returns the number of values that Escalation compares. Its time is proportional

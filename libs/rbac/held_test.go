@@ -113,8 +113,8 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 				t.Fatalf("got %v, want (err != nil) = %v", err, c.refused)
 			}
 			var refused *rbac.EscalationError
-			if errors.As(err, &refused) && (!refused.More || len(refused.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
-				t.Errorf("More = %t, %d parts are missing", refused.More, len(refused.Missing))
+			if errors.As(err, &refused) && (!refused.Truncated || len(refused.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
+				t.Errorf("More = %t, %d parts are missing", refused.Truncated, len(refused.Missing))
 			}
 		})
 	}

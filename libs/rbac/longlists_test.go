@@ -58,7 +58,7 @@ func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 		t.Errorf("rules within the limit: %v", err)
 	}
 	var e *rbac.EscalationError
-	if err := s.Escalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &e) || !e.More {
+	if err := s.Escalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &e) || !e.Truncated {
 		t.Errorf("rules beyond the limit: %v", err)
 	}
 }

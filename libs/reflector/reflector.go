@@ -55,11 +55,11 @@ type Config struct {
 
 // Sink receives the objects of a resource. One goroutine calls its methods.
 type Sink interface {
-	// BeginList begins a list. Listed is called for each object, and then EndList with the revision
+	// BeginList begins a list. AddListed is called for each object, and then EndList with the revision
 	// of the list. Objects that were not listed do not exist. If the list fails, BeginList is called
 	// again instead of EndList.
 	BeginList()
-	Listed(metav1.Object)
+	AddListed(metav1.Object)
 	EndList(revision string)
 
 	// Set is called for each created or changed object, and Remove for each deleted one.
@@ -72,31 +72,31 @@ type Sink interface {
 // Reflector follows a resource.
 type Reflector struct {
 	Config
-	listed chan struct{} // closed after the first complete list
+	initialListDone chan struct{} // closed after the first complete list
 }
 
 // New returns a reflector, which works while Run runs.
-func New(c Config) *Reflector { return &Reflector{Config: c, listed: make(chan struct{})} }
+func New(c Config) *Reflector { return &Reflector{Config: c, initialListDone: make(chan struct{})} }
 
 // Synced reports whether a complete list was received, or the resource is not served.
 func (r *Reflector) Synced() bool {
 	select {
-	case <-r.listed:
+	case <-r.initialListDone:
 		return true
 	default:
 		return false
 	}
 }
 
-// Listed returns a channel that is closed when Synced becomes true.
-func (r *Reflector) Listed() <-chan struct{} { return r.listed }
+// InitialListDone returns a channel that is closed when Synced becomes true.
+func (r *Reflector) InitialListDone() <-chan struct{} { return r.initialListDone }
 
 // markSynced makes Synced true, and reports whether it was false.
 func (r *Reflector) markSynced() bool {
 	if r.Synced() {
 		return false
 	}
-	close(r.listed)
+	close(r.initialListDone)
 	return true
 }
 
@@ -162,7 +162,7 @@ func (r *Reflector) list(ctx context.Context) (string, error) {
 		err = meta.EachListItem(list, func(item runtime.Object) error {
 			o, err := meta.Accessor(item)
 			if err == nil {
-				r.Sink.Listed(o)
+				r.Sink.AddListed(o)
 			}
 			return err
 		})

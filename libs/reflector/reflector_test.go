@@ -63,7 +63,7 @@ type sink struct{ *server }
 
 func (s sink) add(format string, args ...any) { s.seen = append(s.seen, fmt.Sprintf(format, args...)) }
 func (s sink) BeginList()                     { s.add("begin") }
-func (s sink) Listed(o metav1.Object)         { s.add("listed %s", o.GetName()) }
+func (s sink) AddListed(o metav1.Object)      { s.add("listed %s", o.GetName()) }
 func (s sink) EndList(revision string)        { s.add("end %s", revision) }
 func (s sink) Set(o metav1.Object)            { s.add("set %s", o.GetName()) }
 func (s sink) Remove(o metav1.Object)         { s.add("remove %s", o.GetName()) }

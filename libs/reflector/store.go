@@ -51,8 +51,8 @@ func (s *Store[V]) All() []V {
 // BeginList implements Sink.
 func (s *Store[V]) BeginList() { s.listed = map[types.NamespacedName]V{} }
 
-// Listed implements Sink.
-func (s *Store[V]) Listed(o metav1.Object) { s.listed[keyOf(o)] = s.value(o) }
+// AddListed implements Sink.
+func (s *Store[V]) AddListed(o metav1.Object) { s.listed[keyOf(o)] = s.value(o) }
 
 // EndList implements Sink.
 func (s *Store[V]) EndList(string) {

@@ -38,7 +38,7 @@ func TestStoreReportsChanges(t *testing.T) {
 	list := func(objects ...metav1.Object) {
 		s.BeginList()
 		for _, o := range objects {
-			s.Listed(o)
+			s.AddListed(o)
 		}
 		s.EndList("9")
 	}
@@ -51,7 +51,7 @@ func TestStoreReportsChanges(t *testing.T) {
 	s.Remove(object("b", "3")) // known to be gone
 	expect("[->c2 a1>a2 b1>-]", "a2", "c2")
 	s.BeginList()
-	s.Listed(object("d", "3"))
+	s.AddListed(object("d", "3"))
 	expect("[]", "a2", "c2") // an incomplete list changes nothing
 	list(object("a", "2"), object("d", "3"))
 	expect("[->d3 a2>a2 c2>-]", "a2", "d3")

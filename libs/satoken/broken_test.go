@@ -192,7 +192,7 @@ func TestHintHoldsObjectsAndExpiry(t *testing.T) {
 		r.Binding.Secret = &satoken.Ref{Name: "s", UID: "us"}
 		r.Binding.Node = &satoken.Ref{Name: "n"}
 	})
-	h := satoken.HintOf(token)
+	h := satoken.ParseUnverified(token)
 	want := []satoken.Object{{satoken.KindServiceAccount, "ns", "a", "ua"}, {satoken.KindSecret, "ns", "s", "us"}, {satoken.KindPod, "ns", "p", "up"}}
 	if len(h.Objects) != len(want) || !h.Expires.Equal(start.Add(time.Hour+satoken.Leeway)) {
 		t.Fatalf("%+v", h)
@@ -202,7 +202,7 @@ func TestHintHoldsObjectsAndExpiry(t *testing.T) {
 			t.Errorf("%d: %+v, want %+v", i, h.Objects[i], want[i])
 		}
 	}
-	if h := satoken.HintOf("abcdef.0123456789abcdef"); len(h.Objects) != 0 || !h.Expires.IsZero() {
+	if h := satoken.ParseUnverified("abcdef.0123456789abcdef"); len(h.Objects) != 0 || !h.Expires.IsZero() {
 		t.Errorf("hint of an opaque token = %+v", h)
 	}
 }
@@ -216,7 +216,7 @@ func FuzzAuthenticate(f *testing.F) {
 	f.Add("e30.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMiLCJleHAiOjFlNDB9.AA")
 	a := newAuthenticator(f, full(), start, key)
 	f.Fuzz(func(t *testing.T, token string) {
-		satoken.HintOf(token)
+		satoken.ParseUnverified(token)
 		if _, ok, _ := a.AuthenticateToken(t.Context(), token, nil); ok && token != good {
 			t.Errorf("%q was accepted", token)
 		}

@@ -135,7 +135,7 @@ func TestHintsOfClaims(t *testing.T) {
 		"a field of another type": {token: "a." + payload(map[string]any{"aud": 7, "kubernetes.io": map[string]any{"namespace": "ns", "serviceaccount": map[string]any{"name": "a"}}}) + ".c"},
 		"too long":                {token: "a." + bound + "." + strings.Repeat("c", authenticator.MaxTokenBytes)},
 	} {
-		h := satoken.HintOf(c.token)
+		h := satoken.ParseUnverified(c.token)
 		if !reflect.DeepEqual(h.Objects, c.objects) {
 			t.Errorf("%s: %+v, want %+v", name, h.Objects, c.objects)
 		}

@@ -28,9 +28,9 @@ type Object struct {
 	UID             string
 }
 
-// Hint is what an unverified token claims: the objects that its validity depends on, and its latest
+// UnverifiedClaims is what an unverified token claims: the objects that its validity depends on, and its latest
 // expiry. It can only shorten the caching of a result, so it needs no verification.
-type Hint struct {
+type UnverifiedClaims struct {
 	Objects []Object
 	Expires time.Time // zero if absent
 	// Legacy is the secret of a token of the older kind, and User the user name of its account.
@@ -39,25 +39,25 @@ type Hint struct {
 	User   string
 }
 
-// HintOf parses a token. It returns an empty Hint for other values.
-func HintOf(token string) Hint {
+// ParseUnverified parses a token. It returns an empty UnverifiedClaims for other values.
+func ParseUnverified(token string) UnverifiedClaims {
 	_, payloadAndSignature, ok := strings.Cut(token, ".")
 	if !ok || len(token) > authenticator.MaxTokenBytes {
-		return Hint{}
+		return UnverifiedClaims{}
 	}
 	payload, _, ok := strings.Cut(payloadAndSignature, ".")
 	if !ok {
-		return Hint{}
+		return UnverifiedClaims{}
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(payload)
 	if err != nil {
-		return Hint{}
+		return UnverifiedClaims{}
 	}
 	var c Claims
 	if json.Unmarshal(raw, &c) != nil {
-		return Hint{}
+		return UnverifiedClaims{}
 	}
-	var h Hint
+	var h UnverifiedClaims
 	if c.ExpiresAt != nil {
 		h.Expires = c.ExpiresAt.Add(Leeway)
 	}

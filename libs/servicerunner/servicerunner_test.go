@@ -94,7 +94,7 @@ func TestReadinessFollowsAPIServer(t *testing.T) {
 		t.Errorf("readyz/apiserver: %d %s, want code = 500, body with \"waiting for the API server\"", code, body)
 	}
 	ready.Store(true)
-	<-s.APIServer.Reached()
+	<-s.APIServer.Ready()
 	if code, body := get(t, s, "/readyz?verbose"); code != 200 || body != "[+]ping ok\n[+]apiserver ok\n[+]shutdown ok\nreadyz check passed\n" {
 		t.Errorf("readyz after: %d %s, want code = 200, body = \"[+]ping ok\\n[+]apiserver ok\\n[+]shutdown ok\\nreadyz check passed\\n\"", code, body)
 	}

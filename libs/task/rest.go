@@ -14,10 +14,10 @@ const (
 	maxRest = 250 * time.Millisecond
 )
 
-// Rest delays the next run of work that processes everything after each change. It waits four times
+// Throttle delays the next run of work that processes everything after each change. It waits four times
 // as long as the work has taken since started, at most a quarter of a second, or until ctx ends.
 // Changes in the meantime are processed together.
-func Rest(ctx context.Context, started time.Time) {
+func Throttle(ctx context.Context, started time.Time) {
 	d := min(restFactor*time.Since(started), maxRest)
 	if d < minRest {
 		return

@@ -15,7 +15,7 @@ func TestRestIsProportionalToWork(t *testing.T) {
 			begun := time.Now()
 			time.Sleep(elapsed)
 			at := time.Now()
-			task.Rest(t.Context(), begun)
+			task.Throttle(t.Context(), begun)
 			if got := time.Since(at); got != want {
 				t.Errorf("rest after %v = %v, want %v", elapsed, got, want)
 			}
@@ -23,7 +23,7 @@ func TestRestIsProportionalToWork(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		at := time.Now()
-		task.Rest(ctx, at.Add(-time.Second))
+		task.Throttle(ctx, at.Add(-time.Second))
 		if time.Since(at) > 0 {
 			t.Error("Rest() continued after the end of the context")
 		}

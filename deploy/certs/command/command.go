@@ -51,7 +51,7 @@ func New(name string) *cobra.Command {
 	l.StringSliceVar(&f.outside, "external-ca", nil, fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates.", certs.CAs()))
 	l.DurationVar(&f.Lifetime, "lifetime", certs.DefaultLifetime, "Lifetime of new certificates.")
 	l.DurationVar(&f.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "Lifetime of new CAs.")
-	l.StringVar(&f.step, "rotate-ca", "", fmt.Sprintf("Step in the rotation of the CAs: %v, in this order; restart the services after each step.", certs.Steps()))
+	l.StringVar(&f.step, "rotate-ca", "", fmt.Sprintf("Step in the rotation of the CAs: %v, in this order; restart the services after each step.", certs.AllSteps()))
 	l.StringSliceVar(&f.rotate, "ca", nil, fmt.Sprintf("CA that --rotate-ca rotates, of %v; may be repeated. Without it, all CAs are rotated.", certs.CAs()))
 	l.StringVar(&f.secrets, "secrets", "", "Write the files as Secrets for deploy/manifests to this YAML file.")
 	root.AddCommand(f.newCheck())
@@ -115,7 +115,7 @@ func (f *flags) validate() error {
 	switch step := certs.Step(f.step); step {
 	case "", certs.Prepare, certs.Switch, certs.Finish:
 	default:
-		return UsageError{fmt.Errorf("--rotate-ca: %q is not one of %v", step, certs.Steps())}
+		return UsageError{fmt.Errorf("--rotate-ca: %q is not one of %v", step, certs.AllSteps())}
 	}
 	return nil
 }

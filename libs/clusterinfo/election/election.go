@@ -92,8 +92,8 @@ func (e *Election) Ready(*http.Request) error {
 	return nil
 }
 
-// Alive is a health check. It fails if the lease has expired without this replica noticing.
-func (e *Election) Alive(*http.Request) error {
+// HealthCheck is a health check. It fails if the lease has expired without this replica noticing.
+func (e *Election) HealthCheck(*http.Request) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.holder == e.identity && time.Since(e.changedAt) > e.options.LeaseDuration+healthTolerance {

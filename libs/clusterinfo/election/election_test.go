@@ -61,7 +61,7 @@ func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 			t.Fatalf("a works = %t, b works = %t", a.working.Load(), b.working.Load())
 		}
 		for _, r := range []*replica{a, b} {
-			if err := errors.Join(r.Ready(nil), r.Alive(nil)); err != nil {
+			if err := errors.Join(r.Ready(nil), r.HealthCheck(nil)); err != nil {
 				t.Error(err)
 			}
 		}

@@ -44,8 +44,8 @@ func NewSeries[K comparable, V any](c SeriesConfig[K, V]) *Series[K, V] {
 // the first call of KeepWhile, all series remain.
 func (s *Series[K, V]) KeepWhile(live func() func(K) bool) { s.live.Store(&live) }
 
-// Of returns the children for a key.
-func (s *Series[K, V]) Of(k K) V {
+// WithLabels returns the children for a key.
+func (s *Series[K, V]) WithLabels(k K) V {
 	if v, ok := s.children.Load(k); ok {
 		return v.(V)
 	}

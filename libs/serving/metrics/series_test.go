@@ -43,7 +43,7 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for i := range 100 {
-				s.Of(fmt.Sprint(i)).Inc()
+				s.WithLabels(fmt.Sprint(i)).Inc()
 			}
 		})
 	}
@@ -58,7 +58,7 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 		now := *live.Load()
 		return func(k string) bool { return k == now }
 	})
-	s.Of("5").Inc()
+	s.WithLabels("5").Inc()
 	if n, sum := series(); n != 1 || sum != 5 {
 		t.Errorf("%d series with a sum of %v are left, want 1 and 5", n, sum)
 	}
@@ -66,13 +66,13 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 	for i := range limit {
 		name := fmt.Sprint("n", i)
 		live.Store(&name)
-		s.Of(name).Inc()
+		s.WithLabels(name).Inc()
 	}
 	if n, _ := series(); n != 1 {
 		t.Errorf("%d series are left, want 1", n)
 	}
 	// A request that ends after its object was deleted leaves no series.
-	s.Of("gone").Inc()
+	s.WithLabels("gone").Inc()
 	if n, _ := series(); n != 1 {
 		t.Errorf("%d series are left, want 1", n)
 	}

@@ -103,9 +103,9 @@ func clusterFlags(c Config) []string {
 		natsURLs = append(natsURLs, "tls://"+loopback(client))
 	}
 	return []string{
-		"--etcd-servers=" + strings.Join(etcdURLs, ","), "--etcd-cafile=" + l.Trust(apiserver, certs.EtcdCA),
+		"--etcd-servers=" + strings.Join(etcdURLs, ","), "--etcd-cafile=" + l.TrustBundle(apiserver, certs.EtcdCA),
 		"--etcd-certfile=" + l.EtcdClient().Cert, "--etcd-keyfile=" + l.EtcdClient().Key,
-		"--nats-servers=" + strings.Join(natsURLs, ","), "--nats-ca-file=" + l.Trust(apiserver, certs.NATSCA),
+		"--nats-servers=" + strings.Join(natsURLs, ","), "--nats-ca-file=" + l.TrustBundle(apiserver, certs.NATSCA),
 		"--nats-cert-file=" + l.NATSClient().Cert, "--nats-key-file=" + l.NATSClient().Key,
 		"--cluster-id=" + clusterID,
 	}
@@ -114,7 +114,7 @@ func clusterFlags(c Config) []string {
 // etcdMembers returns the members of the etcd cluster.
 func etcdMembers(c Config) []instance {
 	l := paths{dir: c.Dir}.certs()
-	ca, pair := l.Trust("etcd", certs.EtcdCA), l.Etcd()
+	ca, pair := l.TrustBundle("etcd", certs.EtcdCA), l.Etcd()
 	var all []string
 	for i := range members {
 		_, peer, _ := etcdPort(c, i)
@@ -205,7 +205,7 @@ func writeNATSConfigs(c Config) error {
 			Pair                  certs.Pair
 			CA, Listen, ClusterID string
 			Routes                []string
-		}{l.NATS(), l.Trust("nats", certs.NATSCA), loopback(route), clusterID, routes})
+		}{l.NATS(), l.TrustBundle("nats", certs.NATSCA), loopback(route), clusterID, routes})
 		if err != nil {
 			return err
 		}

@@ -26,13 +26,13 @@ func writeKubeconfigs(p paths, services []service, port int) error {
 		if s.name == apiserver {
 			continue
 		}
-		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, layout.Trust(s.name, certs.ServingCA), layout.Client(s.name)); err != nil {
+		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, layout.TrustBundle(s.name, certs.ServingCA), layout.Client(s.name)); err != nil {
 			return err
 		}
 		if !isWebhook(s.name) {
 			continue
 		}
-		if err := writeKubeconfig(p.webhookKubeconfig(s.name), address(port+s.offset), apiserver, layout.Trust(apiserver, certs.ServingCA), layout.WebhookClient()); err != nil {
+		if err := writeKubeconfig(p.webhookKubeconfig(s.name), address(port+s.offset), apiserver, layout.TrustBundle(apiserver, certs.ServingCA), layout.WebhookClient()); err != nil {
 			return err
 		}
 	}

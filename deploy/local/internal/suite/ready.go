@@ -52,12 +52,12 @@ func newProber(l certs.Layout, replicated bool) (*prober, error) {
 	if !replicated {
 		return pr, nil
 	}
-	etcdClient, err := pr.tlsConfig(l.Trust(apiserver, certs.EtcdCA), l.EtcdClient())
+	etcdClient, err := pr.tlsConfig(l.TrustBundle(apiserver, certs.EtcdCA), l.EtcdClient())
 	if err != nil {
 		return nil, err
 	}
 	pr.etcd = newClient(etcdClient)
-	if pr.nats, err = pr.tlsConfig(l.Trust(apiserver, certs.NATSCA), l.NATSClient()); err != nil {
+	if pr.nats, err = pr.tlsConfig(l.TrustBundle(apiserver, certs.NATSCA), l.NATSClient()); err != nil {
 		return nil, err
 	}
 	pr.nats.ServerName = "localhost"

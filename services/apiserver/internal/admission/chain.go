@@ -31,8 +31,8 @@ type Claimer interface {
 // Claim is a reservation for a write. Exactly one of its methods is called, once. Neither is called
 // if the outcome of the write is unknown.
 type Claim interface {
-	Keep(ctx context.Context) // the object was written
-	Drop(ctx context.Context) // the object was not and will not be written
+	Commit(ctx context.Context)   // the object was written
+	Rollback(ctx context.Context) // the object was not and will not be written
 }
 
 // ExternalCaller is a plugin that calls services outside of the server.
@@ -153,7 +153,7 @@ func (c *Chain) Claim(ctx context.Context, r *Request) (Claim, error) {
 			c.metrics.plugin(m.name, r.Operation, validate, err != nil, time.Since(begin))
 		}
 		if err != nil {
-			all.Drop(ctx)
+			all.Rollback(ctx)
 			return nil, err
 		}
 		if claim != nil {
@@ -166,17 +166,17 @@ func (c *Chain) Claim(ctx context.Context, r *Request) (Claim, error) {
 // Claims is a list of claims that are settled together, the last one first.
 type Claims []Claim
 
-// Keep implements Claim.
-func (c Claims) Keep(ctx context.Context) {
+// Commit implements Claim.
+func (c Claims) Commit(ctx context.Context) {
 	for i := len(c) - 1; i >= 0; i-- {
-		c[i].Keep(ctx)
+		c[i].Commit(ctx)
 	}
 }
 
-// Drop implements Claim.
-func (c Claims) Drop(ctx context.Context) {
+// Rollback implements Claim.
+func (c Claims) Rollback(ctx context.Context) {
 	for i := len(c) - 1; i >= 0; i-- {
-		c[i].Drop(ctx)
+		c[i].Rollback(ctx)
 	}
 }
 

@@ -45,8 +45,8 @@ func (p *plugin) Claim(context.Context, *admission.Request) (admission.Claim, er
 	return p, nil
 }
 
-func (p *plugin) Keep(context.Context) { _ = p.record("keep") }
-func (p *plugin) Drop(context.Context) { _ = p.record("drop") }
+func (p *plugin) Commit(context.Context)   { _ = p.record("keep") }
+func (p *plugin) Rollback(context.Context) { _ = p.record("drop") }
 
 func TestChainCallsPluginsInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -97,7 +97,7 @@ func runPhases(ctx context.Context, c *admission.Chain, r *admission.Request) er
 	}
 	claim, err := c.Claim(ctx, r)
 	if err == nil {
-		claim.Keep(ctx)
+		claim.Commit(ctx)
 	}
 	return err
 }

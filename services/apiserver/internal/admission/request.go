@@ -99,9 +99,9 @@ func (r *Request) Details() map[string]string { return maps.Clone(r.details) }
 
 // recordAnnotations adds the annotations to the audit event.
 func (r *Request) recordAnnotations(ctx context.Context) {
-	if rec := audit.From(ctx); rec != nil {
+	if rec := audit.FromContext(ctx); rec != nil {
 		rec.AnnotateAll(r.annotations)
-		if rec.Wants(audit.Request) {
+		if rec.Enabled(audit.Request) {
 			rec.AnnotateAll(r.details)
 		}
 	}
@@ -118,7 +118,7 @@ func (r *Request) Metered(ctx context.Context) context.Context {
 	if r.celCost == nil {
 		r.celCost = celenv.NewCostSum(expensiveCost, func() { _ = request.Estimate(ctx, request.LargeBody) })
 	}
-	return r.celCost.With(ctx)
+	return r.celCost.NewContext(ctx)
 }
 
 // RequestReinvocation requests a second run of the mutating phase, because the object changed in a

@@ -208,7 +208,7 @@ func (a *admissionBuilder) chain() (*admission.Chain, error) {
 			continue
 		}
 		if factories[name] == nil {
-			if slices.Contains(o.Enable, name) || slices.Contains(o.Only, name) {
+			if slices.Contains(o.Enable, name) || slices.Contains(o.OnlyPlugins, name) {
 				return nil, fmt.Errorf("failed to apply admission: this server does not have the admission plugin %q", name)
 			}
 			continue
@@ -236,7 +236,7 @@ func (a *admissionBuilder) deviceAdmin() admission.Plugin {
 
 // newPlugin creates and initializes a plugin with its configuration from the file.
 func newPlugin(factory pluginFactory, name string, file *configuration.File) (any, error) {
-	data, err := file.For(name)
+	data, err := file.ForPlugin(name)
 	if err != nil {
 		return nil, err
 	}

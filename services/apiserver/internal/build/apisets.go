@@ -62,12 +62,12 @@ func newAPISets(b *base, caches *caches, stores *stores, auditor *audit.Auditor,
 	a.builder = apiset.Builder{Codec: caches.codec, Cache: caches.cache, Elsewhere: caches.overrideClusters.caches(), Root: b.root, Fields: a.fields}
 	all := a.builder.Set(caches.catalog, 0)
 	a.allKinds = apiset.NewLive(all)
-	a.kinds = apiset.NewLive(all.Only(caches.served))
+	a.kinds = apiset.NewLive(all.Filter(caches.served))
 	a.client = &internalclient.Client{Doer: &internalclient.Server{
 		Kinds:   a.allKinds,
 		Cache:   caches.cache,
 		Codec:   caches.codec,
-		Writes:  writer,
+		Writer:  writer,
 		Logger:  b.log,
 		Audit:   auditor,
 		Metrics: internalclient.NewMetrics(b.metrics),
@@ -124,8 +124,8 @@ func newCustomResources(b *base, caches *caches, stores *stores, sets *apiSets, 
 // settled waits until a write of a definition is processed: the controller has set its status, and
 // requests see the resulting API set.
 func (c *customResources) settled(ctx context.Context, revision int64) {
-	c.controller.Settled(ctx, revision)
-	c.informer.Settled(ctx, revision)
+	c.controller.WaitForRevision(ctx, revision)
+	c.informer.WaitForRevision(ctx, revision)
 }
 
 // newDefinitionInformer creates the informer that serves the defined resources.
@@ -213,8 +213,8 @@ func followAPIServices(b *base, caches *caches, remotes *aggregation.Aggregator,
 	b.life.whileServing("apiservices of extension servers", func(ctx context.Context) error {
 		return informer.Follow(ctx, store, objects.Selection{}, func([]watchcache.Event) {
 			d.ExtensionsChanged()
-			v.Wake()
-			remotes.Wake()
+			v.Notify()
+			remotes.TriggerChecks()
 		})
 	})
 }

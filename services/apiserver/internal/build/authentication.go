@@ -99,7 +99,7 @@ func newAuthentication(
 // followObjects invalidates cached reviews when an object changes that the token depends on.
 func (a *authentication) followObjects(ctx context.Context) error {
 	o := a.caches.objects(false)
-	return a.reviews.Run(ctx, []tokenreviews.Followed{
+	return a.reviews.Run(ctx, []tokenreviews.CachedKind{
 		{Kind: satoken.KindServiceAccount, Store: o.ServiceAccounts.Store}, {Kind: satoken.KindPod, Store: o.Pods.Store},
 		{Kind: satoken.KindSecret, Store: o.Secrets.Store}, {Kind: satoken.KindNode, Store: o.Nodes.Store},
 	})
@@ -324,7 +324,7 @@ func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 		Audiences:  o.Audiences,
 		Registerer: a.metrics,
 		Calls:      a.calls,
-		Dial:       a.egress.To(egress.ControlPlane),
+		Dial:       a.egress.DialerFor(egress.ControlPlane),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)

@@ -180,7 +180,7 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 
 // effects returns how writes wait until they have taken effect in this server.
 func effects(custom *customResources, sec *security) writeBarriers {
-	policy, flow := sec.authz.settled, sec.flow.Settled
+	policy, flow := sec.authz.settled, sec.flow.WaitForRevision
 	return writeBarriers{
 		definitions().GroupResource(): custom.settled,
 		flowResource("flowschemas"):   flow, flowResource("prioritylevelconfigurations"): flow,
@@ -322,7 +322,7 @@ func (b *base) newTracing(ctx context.Context, o *tracing.Options) (*tracing.Pro
 		Configuration: file,
 		Service:       config.Name,
 		Instance:      b.identity,
-		Dial:          b.egress.To(egress.ControlPlane),
+		Dial:          b.egress.DialerFor(egress.ControlPlane),
 		Logger:        b.log,
 		Metrics:       b.metrics,
 	})

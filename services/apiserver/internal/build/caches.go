@@ -121,8 +121,8 @@ func (k *caches) lookup(gvr schema.GroupVersionResource) lister.CachedResource {
 		Resource: gvr.GroupResource(),
 		Prefix:   prefix,
 		Store:    k.cached(prefix),
-		Coder:    k.codec.Of(kind),
-		Writes:   k.kindWrites[gvr.GroupResource()],
+		Coder:    k.codec.ForKind(kind),
+		Barrier:  k.kindWrites[gvr.GroupResource()],
 	}
 }
 
@@ -165,14 +165,14 @@ func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
 		cache = c.cache
 		all = &c.allWrites
 	}
-	all.Record(cache.Era(), revision)
+	all.Record(cache.Incarnation(), revision)
 	if w := k.kindWrites[r]; w != nil {
-		w.Record(cache.Era(), revision)
+		w.Record(cache.Incarnation(), revision)
 	}
 }
 
 // loaded reports whether the watch cache was filled once.
-func (k *caches) loaded() bool { return k.cache.Ready() || k.cache.Era() > 0 }
+func (k *caches) loaded() bool { return k.cache.Ready() || k.cache.Incarnation() > 0 }
 
 // damage returns how corrupt objects are reported.
 func damage(b *base) status.CorruptObjects {
@@ -261,7 +261,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 			continue
 		}
 		seen[k.Stored.Prefix] = true
-		coder := c.codec.Of(k)
+		coder := c.codec.ForKind(k)
 		recent := &attributes.Recent{}
 		r := watchcache.ResourceConfig{
 			Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix(c.root, k),
@@ -284,7 +284,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 			}
 		}
 		if k.GVR() == definitions() {
-			r.Outline, r.Defines, r.Packed = new(definition.Outliner).WithoutSchemas, crdinformer.Defines(c.codec,
+			r.Outline, r.DefinedResource, r.Packed = new(definition.Outliner).WithoutSchemas, crdinformer.DefinitionReader(c.codec,
 				c.root, c.definable(), !gates.Enabled(features.CustomResourceFieldSelectors)), true
 		}
 		// No part of a secret may enter the value dictionary, which outlives the object.

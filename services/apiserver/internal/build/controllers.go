@@ -138,11 +138,11 @@ func newRegistrations(
 			}
 			return remotes.Registered(), nil
 		},
-		Wanted:  v.Wanted,
+		Desired: v.Desired,
 		Changed: v.Changed(),
 		Logger:  b.log,
 		Gone: func(ctx context.Context, group, version string) bool {
-			gone := !informer.Newest(ctx, sets.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
+			gone := !informer.NewestSet(ctx, sets.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
 			return gone && v.AllKnown()
 		},
 	}
@@ -256,11 +256,11 @@ func (r *readiness) synced() error {
 // reloading reports whether a store went back to an older revision and is not loaded again yet. It
 // considers the main store and the store of the requested resource.
 func (r *readiness) reloading(op *requestinfo.Info) bool {
-	if r.caches.cache.Era() > 0 && r.synced() != nil {
+	if r.caches.cache.Incarnation() > 0 && r.synced() != nil {
 		return true
 	}
 	c := r.caches.resourceClusters[op.GVR().GroupResource()]
-	return c != nil && c.cache.Era() > 0 && !c.cache.Ready()
+	return c != nil && c.cache.Incarnation() > 0 && !c.cache.Ready()
 }
 
 // errNotStarted is the failure of a health check whose part is not up yet.
@@ -309,7 +309,7 @@ func (r *readiness) cacheChecks(reload bool) []startCheck {
 	flow := r.security.flow.Control
 	return []startCheck{
 		{"start-apiserver-admission-initializer", after(func() bool { return r.caches.loaded() && r.custom.informer.Loaded() })},
-		{"start-encryption-provider-config-automatic-reload", afterIf(reload, r.stores.encryptionConfig.Following)},
+		{"start-encryption-provider-config-automatic-reload", afterIf(reload, r.stores.encryptionConfig.Reloading)},
 		{"generic-apiserver-start-informers", after(r.caches.loaded)},
 		{"priority-and-fairness-config-consumer", afterIf(flow != nil, flow.Configured)},
 		{"priority-and-fairness-filter", afterIf(flow != nil, flow.Running)},

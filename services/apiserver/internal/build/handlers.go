@@ -78,7 +78,7 @@ func newWriter(
 		Updated: map[schema.GroupResource]func(old, obj registry.Object){
 			{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}: certificates.NewDurations(b.metrics).Observe,
 		},
-		Settled:            effects,
+		WaitForRevision:    effects,
 		NoGarbageCollector: !o.GarbageCollector,
 		Now:                time.Now,
 		Logger:             b.log,
@@ -121,7 +121,7 @@ func newHandlers(
 		Kinds:          sets.allKinds,
 		Store:          stores.values,
 		Root:           b.root,
-		Writes:         w,
+		Writer:         w,
 		CorruptObjects: damage(b),
 		Responses: responsewriters.Responses{
 			Responder:   sets.respond,
@@ -159,7 +159,7 @@ func operations(b *base, sets *apiSets, sec *security, w *writes.Writer, up *kub
 	return slices.Concat(
 		pods.Operations(pods.Config{
 			Responder:         respond,
-			Writes:            w,
+			Writer:            w,
 			Fields:            sets.fields,
 			Upstream:          up,
 			Now:               time.Now,
@@ -168,10 +168,10 @@ func operations(b *base, sets *apiSets, sec *security, w *writes.Writer, up *kub
 			SplitLogStreams:   on(features.PodLogsQuerySplitStreams),
 			BindingLabels:     on(features.PodTopologyLabelsAdmission),
 		}),
-		tokens.Operations(tokens.Config{Responder: respond, Writes: w, Fields: sets.fields, Issuer: sec.authn.issuer, Now: time.Now}),
+		tokens.Operations(tokens.Config{Responder: respond, Writer: w, Fields: sets.fields, Issuer: sec.authn.issuer, Now: time.Now}),
 		reviewhandlers.Operations(reviewhandlers.Config{
 			Responder:  respond,
-			Writes:     w,
+			Writer:     w,
 			Tokens:     sec.authn.tokens,
 			Authorizer: sec.authz.chain,
 			Now:        time.Now,
@@ -237,13 +237,13 @@ func newHandler(
 		Kinds:           sets.kinds,
 		Delegates:       d.foreign(),
 		Reloading:       reloading,
-		Refresh:         func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) },
+		Refresh:         func(ctx context.Context) *apiset.Set { return custom.informer.NewestSet(ctx, sets.kinds) },
 		Logger:          b.log,
 		RequestTimeout:  o.Serving.RequestTimeout,
 		Overload: overload.Options{
 			Bounds:              b.bounds.Requests,
 			Flow:                sec.flow.Control,
-			Width:               width.Of,
+			Width:               width.Estimate,
 			MaxInFlight:         o.Requests.MaxInFlight,
 			MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
 			LargeRequests:       front.LargeRequests(),
@@ -255,7 +255,7 @@ func newHandler(
 		Traces:                  b.traces,
 	}
 	if versions != nil {
-		c.StorageVersionPending = versions.Held
+		c.StorageVersionPending = versions.WritesBlocked
 	}
 	return server.Handler(c)
 }
@@ -349,7 +349,7 @@ func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error
 		b.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
 	}
 	o.MaxPages = b.bounds.Pages
-	up, err := kubeletproxy.New(o, b.metrics, b.egress.To(egress.Cluster))
+	up, err := kubeletproxy.New(o, b.metrics, b.egress.DialerFor(egress.Cluster))
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func TestInternalCalls(t *testing.T) {
 	if err := own.Update(ctx, here.Named("one"), stale, nil); !apierrors.IsConflict(err) || live.ResourceVersion == stale.ResourceVersion {
 		t.Errorf("changed what has changed: %v, version %s", err, live.ResourceVersion)
 	}
-	must(own.As("other").Apply(ctx, here.Named("one"), map[string]any{
+	must(own.WithManager("other").Apply(ctx, here.Named("one"), map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "one"},
 		"data": map[string]any{"k": "forced"},
 	}))

@@ -141,8 +141,8 @@ func newNetwork(b *base, caches *caches, aggregatorRouting bool, handler func() 
 	o := &lister.Objects{Cache: caches.cache}
 	services := caches.core("services")
 	s := &webhookclient.Services{
-		Self:     b.address,
-		Internal: internalclient.Transport{Handler: handler},
+		LocalAddress: b.address,
+		Internal:     internalclient.Transport{Handler: handler},
 		Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 			return lister.Get[*corev1.Service](ctx, o, &services, namespace, name)
 		},
@@ -153,13 +153,13 @@ func newNetwork(b *base, caches *caches, aggregatorRouting bool, handler func() 
 			return lister.Get[*corev1.Endpoints](ctx, o, &endpoints, namespace, name)
 		}
 	}
-	return &network{services: s, dialers: webhookclient.Dialers{Cluster: clusterDial(b), URLs: b.egress.To(egress.ControlPlane)}}
+	return &network{services: s, dialers: webhookclient.Dialers{Cluster: clusterDial(b), URLs: b.egress.DialerFor(egress.ControlPlane)}}
 }
 
 // clusterDial returns the dialer for services of the cluster; nil dials directly. This server is
 // such a service, and dials itself directly, because the proxy may not reach it.
 func clusterDial(b *base) webhookclient.Dial {
-	dial := b.egress.To(egress.Cluster)
+	dial := b.egress.DialerFor(egress.Cluster)
 	if dial == nil {
 		return nil
 	}

@@ -219,7 +219,7 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	other.Stop()
 	again := second(t, socket, filepath.Join(dir, "empty"))
 	t.Cleanup(again.Stop)
-	a.eventually("noticed", func() bool { return a.server.stores.overrideClusters[0].cache.Era() == 1 })
+	a.eventually("noticed", func() bool { return a.server.stores.overrideClusters[0].cache.Incarnation() == 1 })
 	a.eventually("reloaded", func() bool {
 		r := a.get(eventsPath)
 		items, _ := r.at("items").([]any)
@@ -229,8 +229,8 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 		t.Errorf("watch of a reloaded resource: got %s", got)
 	}
 	a.want(201, "POST", configMaps, configMap("d"))
-	if got := others.next(); got != "ADDED d" || a.server.caches.cache.Era() != 0 {
-		t.Errorf("other watch: got %s, era %d", got, a.server.caches.cache.Era())
+	if got := others.next(); got != "ADDED d" || a.server.caches.cache.Incarnation() != 0 {
+		t.Errorf("other watch: got %s, era %d", got, a.server.caches.cache.Incarnation())
 	}
 	a.want(201, "POST", eventsPath, eventOf("e"))
 }

@@ -74,10 +74,10 @@ func (a *admissionBuilder) policies(sort policies.PolicyType, compiler func() (*
 			c, err := compiler()
 			return shared, c, err
 		},
-		Codec:   a.caches.codec,
-		Shapes:  &views.Shapes{},
-		Metrics: policies.NewMetrics(a.metrics, sort),
-		Logger:  a.log,
+		Codec:           a.caches.codec,
+		StructEncodings: &views.StructEncodings{},
+		Metrics:         policies.NewMetrics(a.metrics, sort),
+		Logger:          a.log,
 	}, nil
 }
 
@@ -200,20 +200,20 @@ func (a *admissionBuilder) webhooks() func(resource string, configuration []byte
 		}
 		k := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
-			Configurations: admission.SourceOf(k),
-			Ready:          func() bool { return a.caches.cache.Ready() && k.Store.Known() },
-			Family:         a.sets.family,
-			Namespaces:     a.namespaces,
-			Authorizer:     a.authz.chain,
-			Compiler:       compiler,
-			Codec:          a.caches.codec,
-			Shapes:         &views.Shapes{},
-			Credentials:    credentials,
-			Services:       a.network.services,
-			Dialers:        a.network.dialers,
-			Calls:          a.calls,
-			Responses:      a.responses,
-			Notify: func(ctx context.Context, n webhooks.Notice) {
+			Configurations:  admission.SourceOf(k),
+			Ready:           func() bool { return a.caches.cache.Ready() && k.Store.Known() },
+			Family:          a.sets.family,
+			Namespaces:      a.namespaces,
+			Authorizer:      a.authz.chain,
+			Compiler:        compiler,
+			Codec:           a.caches.codec,
+			StructEncodings: &views.StructEncodings{},
+			Credentials:     credentials,
+			Services:        a.network.services,
+			Dialers:         a.network.dialers,
+			Calls:           a.calls,
+			Responses:       a.responses,
+			Notify: func(ctx context.Context, n webhooks.ReachabilityEvent) {
 				statuses.RecordWebhookEvent(ctx, a.sets.client, a.log, n)
 			},
 			Metrics: metrics,
@@ -253,13 +253,13 @@ func newTypeChecks(b *base, catalogs *catalogs, sets *apiSets, informer *crdinfo
 	k := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	served := typecheck.NewServed(catalogs.codec.Scheme(), catalogs.served, sets.kinds)
 	controller := typecheck.New(typecheck.Config{
-		Policies: k.Store,
-		Decode:   lister.EntryDecoder[*admissionregistrationv1.ValidatingAdmissionPolicy](k.Coder),
-		Schemas:  served.Schemas,
-		Settled:  informer.Settled,
-		Compiler: compiler,
-		Client:   statuses.Policies{Client: sets.client},
-		Logger:   b.log,
+		Policies:        k.Store,
+		Decode:          lister.EntryDecoder[*admissionregistrationv1.ValidatingAdmissionPolicy](k.Coder),
+		Schemas:         served.Schemas,
+		WaitForRevision: informer.WaitForRevision,
+		Compiler:        compiler,
+		Client:          statuses.Policies{Client: sets.client},
+		Logger:          b.log,
 	})
 	informer.OnSwapped(func(update kind.CRDUpdate) { controller.Redefined(served.Set(update)) })
 	b.life.whileServing("types of admission policies", controller.Run)

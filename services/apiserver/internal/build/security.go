@@ -93,7 +93,7 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 	made := backends.Config{
 		Metrics:    metrics,
 		Logger:     b.log,
-		Dial:       b.egress.To(egress.ControlPlane),
+		Dial:       b.egress.DialerFor(egress.ControlPlane),
 		Limiter:    limiter,
 		QueueBytes: b.bounds.AuditQueue,
 		MaxPosts:   b.bounds.AuditPosts,
@@ -258,7 +258,7 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (
 		WebhookMetrics: authzwebhook.NewMetrics(b.metrics),
 		MaxWaiting:     b.bounds.AuthorizationWaits,
 		Calls:          b.calls,
-		Dial:           b.egress.To(egress.ControlPlane),
+		Dial:           b.egress.DialerFor(egress.ControlPlane),
 		Logger:         b.log,
 	}, c)
 	if err != nil {
@@ -336,7 +336,7 @@ func newFlow(b *base, o *config.RequestOptions, caches *caches, client *internal
 	kind := func(name string) lister.CachedResource {
 		return caches.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
 	}
-	dangling := bootstrap.NewDangling(client, b.log)
+	dangling := bootstrap.NewDanglingController(client, b.log)
 	f := flowcontrol.NewConfigurator(kind("prioritylevelconfigurations"), kind("flowschemas"), dangling)
 	b.life.whileServing("flow schemas", f.Schemas.Run)
 	b.life.whileServing("priority levels", f.Levels.Run)
@@ -350,7 +350,7 @@ func newFlow(b *base, o *config.RequestOptions, caches *caches, client *internal
 		IsExempt: overload.Exempt,
 		LoadConfig: func(ctx context.Context) {
 			if caches.cache.Ready() {
-				f.Settled(ctx, 0)
+				f.WaitForRevision(ctx, 0)
 			}
 		},
 		MaxWait: 15 * time.Second,

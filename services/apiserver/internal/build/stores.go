@@ -102,7 +102,7 @@ func timed(s storage.Interface, auditor *audit.Auditor) storage.Interface {
 	if auditor == nil {
 		return s
 	}
-	return &traced.Timed{Interface: s, Took: func(ctx context.Context, d time.Duration) { audit.From(ctx).Spent(audit.Store, d) }}
+	return &traced.Timed{Interface: s, Took: func(ctx context.Context, d time.Duration) { audit.FromContext(ctx).AddDuration(audit.Store, d) }}
 }
 
 // traced returns a store that makes spans of the calls of values, if tracing is configured.
@@ -187,7 +187,7 @@ func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions)
 			KeyFile:  o.KeyFile,
 			Logger:   b.log,
 			Metrics:  b.metrics,
-			Dial:     b.egress.To(egress.Etcd),
+			Dial:     b.egress.DialerFor(egress.Etcd),
 			Traces:   b.traces.Inner(),
 		})
 		if err != nil {
@@ -232,7 +232,7 @@ func newEncryption(ctx context.Context, b *base, o *config.EncryptionOptions) (*
 		return nil, err
 	}
 	if o.ConfigFile == "" {
-		return encryption.Plain(), nil
+		return encryption.NewIdentity(), nil
 	}
 	live, err := encryption.Open(ctx, o.ConfigFile, o.Reload, &encryption.Builder{
 		KMSv1:    b.gates.Enabled(features.KMSv1),
@@ -299,7 +299,7 @@ func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 		KeyFile:  o.KeyFile,
 		Logger:   b.log,
 		Metrics:  c.registerer(),
-		Dial:     b.egress.To(egress.Etcd),
+		Dial:     b.egress.DialerFor(egress.Etcd),
 		Traces:   b.traces.Inner(),
 	})
 	if err != nil {
@@ -390,10 +390,10 @@ func (l clusters) wrap(main storage.Interface) storage.Interface {
 	if len(l) == 0 {
 		return main
 	}
-	r := &routed.Store{Interface: main, Others: map[string]storage.Interface{}}
+	r := &routed.Store{Interface: main, ByPrefix: map[string]storage.Interface{}}
 	for _, c := range l {
 		for _, prefix := range c.prefixes {
-			r.Others[prefix] = c.store
+			r.ByPrefix[prefix] = c.store
 		}
 	}
 	return r

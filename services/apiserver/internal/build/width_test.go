@@ -51,20 +51,20 @@ func TestRequestWidths(t *testing.T) {
 		{method: "GET", path: "/version", want: flowcontrol.Width{Seats: 1}},
 		{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", want: flowcontrol.Width{Seats: 1}},
 		{method: "PUT", path: configMaps + "/c1", want: flowcontrol.Width{Seats: 1}},
-		{method: "PUT", path: "/api/v1/namespaces/default/secrets/s", want: flowcontrol.Width{Seats: 1, Final: 2, After: 5 * time.Millisecond}},
+		{method: "PUT", path: "/api/v1/namespaces/default/secrets/s", want: flowcontrol.Width{Seats: 1, Final: 2, AdditionalLatency: 5 * time.Millisecond}},
 		{method: "PUT", path: "/api/v1/namespaces/kube-system/secrets/s",
-			want: flowcontrol.Width{Seats: 1, Final: 1, After: 5 * time.Millisecond}},
+			want: flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 5 * time.Millisecond}},
 		{method: "PUT", path: "/api/v1/namespaces/default/pods/p/status",
-			want: flowcontrol.Width{Seats: 1, Final: 1, After: 5 * time.Millisecond}},
+			want: flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 5 * time.Millisecond}},
 		{method: "POST", path: "/api/v1/namespaces/default/pods/p/exec", want: flowcontrol.Width{Seats: 1}}, // no write
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
-		if got := width.Of(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 10); got != c.want {
+		if got := width.Estimate(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 10); got != c.want {
 			t.Errorf("%s %s: got %+v, want %+v", c.method, c.path, got, c.want)
 		}
 	}
 	r := httptest.NewRequest("GET", configMaps, nil)
-	if got := width.Of(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 2); got.Seats != 2 {
+	if got := width.Estimate(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 2); got.Seats != 2 {
 		t.Errorf("a level's most is exceeded: %+v", got)
 	}
 }

@@ -141,8 +141,8 @@ func itemsNumber(list reflect.Type) (int, error) {
 // Custom returns a new codec for a kind without Go types, which is in no catalog.
 func (c *Codec) Custom(k *registry.Kind) (*Coder, error) { return c.coder(k) }
 
-// Of returns the codec of a kind of the catalog.
-func (c *Codec) Of(k *registry.Kind) *Coder { return c.coders[k] }
+// ForKind returns the codec of a kind of the catalog.
+func (c *Codec) ForKind(k *registry.Kind) *Coder { return c.coders[k] }
 
 // Scheme returns the set of known Go types.
 func (c *Codec) Scheme() *runtime.Scheme { return c.scheme }

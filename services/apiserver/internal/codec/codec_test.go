@@ -71,7 +71,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
 		t.Run(k.GVK().String(), func(t *testing.T) {
-			kc := c.Of(k)
+			kc := c.ForKind(k)
 			obj := sample(t, k, "a")
 			if k.Default != nil {
 				k.Default(obj)
@@ -206,7 +206,7 @@ func equal(t *testing.T, form string, want, got runtime.Object) {
 func TestListsDecode(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
-		kc := c.Of(k)
+		kc := c.ForKind(k)
 		var items []codec.Item
 		var messages [][]byte
 		maker := kc.ProtoItems(false)
@@ -288,7 +288,7 @@ func TestListsDecode(t *testing.T) {
 func TestStoredForm(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
-		value, err := c.Of(k).EncodeStored(sample(t, k, "a"))
+		value, err := c.ForKind(k).EncodeStored(sample(t, k, "a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +312,7 @@ func TestStoredForm(t *testing.T) {
 // TestRepeatedMessagesAreMerged checks that repeated messages are merged, as by the decoder.
 func TestRepeatedMessagesAreMerged(t *testing.T) {
 	catalog, c := newCodec(t)
-	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
+	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
 	first := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       corev1.PodSpec{NodeName: "node-1", HostNetwork: true},
@@ -354,7 +354,7 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 
 func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 	catalog, c := newCodec(t)
-	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
+	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n"},
 		Spec:       corev1.PodSpec{NodeName: "node-7", RestartPolicy: corev1.RestartPolicyNever},
@@ -393,7 +393,7 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 func TestDamagedStoredValuesAreErrors(t *testing.T) {
 	catalog, c := newCodec(t)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	kc := c.Of(k)
+	kc := c.ForKind(k)
 	good, err := kc.EncodeStored(sample(t, k, "a"))
 	if err != nil {
 		t.Fatal(err)
@@ -425,11 +425,11 @@ func TestRememberedPositionsGiveSameEncoding(t *testing.T) {
 			obj := sample(t, k, "a")
 			obj.SetAnnotations(map[string]string{"large": strings.Repeat("x", annotation)})
 			obj.SetSelfLink(strings.Repeat("s", annotation%1000)) // precedes the resource version
-			value, err := c.Of(k).EncodeStored(obj)
+			value, err := c.ForKind(k).EncodeStored(obj)
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkPositions(t, c.Of(k), value)
+			checkPositions(t, c.ForKind(k), value)
 		}
 	}
 }
@@ -464,7 +464,7 @@ func checkPositions(t *testing.T, kc *codec.Coder, value []byte) {
 func FuzzStoredValue(f *testing.F) {
 	catalog, c := newCodec(f)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	kc := c.Of(k)
+	kc := c.ForKind(k)
 	good, err := kc.EncodeStored(sample(f, k, "a"))
 	if err != nil {
 		f.Fatal(err)

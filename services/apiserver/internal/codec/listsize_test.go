@@ -98,7 +98,7 @@ func TestListsAreBounded(t *testing.T) {
 func TestSchemasAreBounded(t *testing.T) {
 	catalog, c := newCodec(t)
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
-	k := c.Of(catalog.Kind(gvk))
+	k := c.ForKind(catalog.Kind(gvk))
 	crd := func(schema string) string {
 		return `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":` + schema + `}}]}}`
 	}

@@ -17,7 +17,7 @@ import (
 // those of the whole object and others are missing.
 func TestPartlyDecodesRequestedFields(t *testing.T) {
 	catalog, c := newCodec(t)
-	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")))
+	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")))
 	partly, err := kc.Partly("metadata.name", "metadata.labels", "metadata.ownerReferences.uid", "data")
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestTableCellsFromParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := c.Of(k).TableCells(it); err != nil || !bytes.Equal(got, want) {
+			if got, err := c.ForKind(k).TableCells(it); err != nil || !bytes.Equal(got, want) {
 				t.Fatalf("%s: got cells %q, want %q (%v)", k.Kind, got, want, err)
 			}
 		}
@@ -96,7 +96,7 @@ func TestTableCellsFromParts(t *testing.T) {
 // BenchmarkPartly reads the fields of a pod that the node authorizer needs.
 func BenchmarkPartly(b *testing.B) {
 	catalog, c := newCodec(b)
-	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
+	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
 	obj := kc.Decl.New().(registry.Object)
 	randomObjects(3).NumElements(2, 4).Fill(obj)
 	value, err := kc.EncodeStored(obj)
@@ -129,7 +129,7 @@ func BenchmarkPartly(b *testing.B) {
 // BenchmarkCells computes the table cells of a running pod.
 func BenchmarkCells(b *testing.B) {
 	catalog, c := newCodec(b)
-	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
+	kc := c.ForKind(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
 	value, err := kc.EncodeStored(runningPod())
 	if err != nil {
 		b.Fatal(err)

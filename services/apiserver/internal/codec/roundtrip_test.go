@@ -64,7 +64,7 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 					equal(t, media, obj, decode(t, c, media, body, k.GVK()))
 				}
 				if !k.Virtual {
-					throughStore(t, c, c.Of(k), obj)
+					throughStore(t, c, c.ForKind(k), obj)
 				}
 				if t.Failed() {
 					t.Fatalf("seed %d", seed)

@@ -31,7 +31,7 @@ func TestTranscodingMatchesDecoding(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
 		t.Run(k.GVK().String(), func(t *testing.T) {
-			kc := c.Of(k)
+			kc := c.ForKind(k)
 			if kc.Transcodes() == (decodedOnly[k.Kind] || decodedOnly[k.Kind+"."+k.Group]) {
 				t.Fatalf("Transcodes: got %v, want the opposite", kc.Transcodes())
 			}
@@ -129,7 +129,7 @@ func asDecoded(t *testing.T, kc *codec.Coder, it codec.Item) bool {
 func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
-		kc := c.Of(k)
+		kc := c.ForKind(k)
 		obj := k.New().(registry.Object)
 		randomObjects(1).NilChance(0).Fill(obj)
 		value, err := kc.EncodeStored(obj)

@@ -82,7 +82,7 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 		}
 		for _, k := range catalog.Kinds() {
 			if k.GVK() == gvks[0] && k.Stored.ToStored == nil && !k.Stored.JSON {
-				if err := c.Of(k).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
+				if err := c.ForKind(k).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
 					t.Errorf("CheckStored: got %v, want %s", err, want)
 				}
 			}
@@ -170,7 +170,7 @@ func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 		if k.Kind != "ResourceQuota" {
 			continue
 		}
-		_, err := c.Of(k).DecodeStored([]byte(value), 1)
+		_, err := c.ForKind(k).DecodeStored([]byte(value), 1)
 		if undecodable := new(codec.UndecodableError); !errors.As(err, &undecodable) ||
 			!strings.Contains(err.Error(), "exponent of quantity") {
 			t.Errorf("got error %v, want an UndecodableError about the exponent of quantity", err)
@@ -184,7 +184,7 @@ func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 	const mutations = 200 // of each kind
 	catalog, c := newCodec(t)
 	for i, k := range stored(catalog) {
-		kc := c.Of(k)
+		kc := c.ForKind(k)
 		random := rand.New(rand.NewPCG(uint64(i), mutationSeed))
 		obj := k.New().(registry.Object)
 		randomObjects(int64(i)+mutationSeed).NumElements(1, 2).NilChance(0.2).Fill(obj)

@@ -71,7 +71,7 @@ func newBounds() Bounds {
 		TokenReviews:       1000,
 		AuthorizationWaits: 400,
 		WebhookResponses:   8,
-		Conversions:        responsewriters.ConversionBounds{Stored: 32 << 20, Converted: 128 << 20},
+		Conversions:        responsewriters.ConversionBounds{Stored: 32 << 20, MaxDocuments: 128 << 20},
 		MinProxied:         100,
 		MaxProxied:         2000,
 		ServerChecks:       16,
@@ -88,13 +88,13 @@ func newBounds() Bounds {
 type Bound struct {
 	// Section is the heading of the row's table.
 	Section string
-	// What is the thing whose size, number or duration is bounded.
-	What string
+	// Subject is the thing whose size, number or duration is bounded.
+	Subject string
 	// Flag is the flag that sets the bound, if any. Limit is the value, with
 	// its unit. A %s in it is the default of the flag.
 	Flag, Limit string
-	// Beyond is what happens to a request that exceeds the bound.
-	Beyond string
+	// Effect is what happens to a request that exceeds the bound.
+	Effect string
 	// Reason is what the bound protects.
 	Reason string
 }
@@ -111,7 +111,7 @@ const (
 // BoundTable returns the bounds of the service.
 func (b *Bounds) BoundTable() []Bound {
 	r := &b.Requests
-	// The columns are Section, What, Flag, Limit, Beyond and Reason.
+	// The columns are Section, Subject, Flag, Limit, Effect and Reason.
 	return []Bound{
 		{requestBounds, "duration", "request-timeout", "%s", "504", "requests that wait forever"},
 		{requestBounds, "reads in flight", "max-requests-inflight", "%s", "waits, then 429", "CPU and memory"},
@@ -173,7 +173,7 @@ func (b *Bounds) BoundTable() []Bound {
 		{serverBounds, "objects that conversion webhooks convert at a time", "",
 			size(b.Conversions.Stored) + "; half of it per principal", "wait", "memory while a webhook hangs"},
 		{serverBounds, "converted objects of responses that are written", "",
-			size(b.Conversions.Converted) + ", at most an eighth of it counts for a response; half of it per principal", "wait", "memory of slow clients"},
+			size(b.Conversions.MaxDocuments) + ", at most an eighth of it counts for a response; half of it per principal", "wait", "memory of slow clients"},
 		{serverBounds, "token reviews in progress", "", count(b.TokenReviews), "wait, then 429",
 			"memory of requests while the service hangs"},
 		{serverBounds, "requests waiting for an authorization webhook", "", count(b.AuthorizationWaits),
@@ -183,7 +183,7 @@ func (b *Bounds) BoundTable() []Bound {
 			"requests to other servers while one hangs"},
 		{serverBounds, "checks of extension servers", "", count(b.ServerChecks) + " at a time", "wait", "connections"},
 
-		{customBounds, "custom resource with its defaults", "", size(schema.MaxShaped), "400", "memory of defaults in many items"},
+		{customBounds, "custom resource with its defaults", "", size(schema.MaxNormalized), "400", "memory of defaults in many items"},
 		{customBounds, "regular expressions of a schema", "",
 			count(schema.MaxMatched) + " bytes times instructions per request", "422",
 			"CPU of nested repetitions"},

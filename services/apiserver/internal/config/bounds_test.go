@@ -42,14 +42,14 @@ func TestLimitReference(t *testing.T) {
 		if b.Flag != "" {
 			value, ok := defaults[b.Flag]
 			if !ok {
-				t.Errorf("%s: got unknown flag --%s", b.What, b.Flag)
+				t.Errorf("%s: got unknown flag --%s", b.Subject, b.Flag)
 			}
 			limit = fmt.Sprintf("`--%s` (%s)", b.Flag, strings.ReplaceAll(limit, "%s", value))
 		}
-		if b.What == "" || b.Limit == "" || b.Beyond == "" || b.Reason == "" {
+		if b.Subject == "" || b.Limit == "" || b.Effect == "" || b.Reason == "" {
 			t.Errorf("got an incomplete bound %+v", b)
 		}
-		tables[b.Section] += fmt.Sprintf("| %s | %s | %s | %s |\n", b.What, limit, b.Beyond, b.Reason)
+		tables[b.Section] += fmt.Sprintf("| %s | %s | %s | %s |\n", b.Subject, limit, b.Effect, b.Reason)
 	}
 	for _, name := range names {
 		begin, end := "<!-- begin: "+name+" -->\n", "<!-- end -->\n"

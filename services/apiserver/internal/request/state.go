@@ -32,8 +32,8 @@ type State struct {
 	Lifetime context.Context
 	// Warnings collects the warnings for the response. It may be nil.
 	Warnings *Warnings
-	// Waits may be nil. Derived states share it.
-	Waits *Waits
+	// WaitTimes may be nil. Derived states share it.
+	WaitTimes *WaitTimes
 	// User is the user as which the request is authorized; nil before authentication.
 	User *User
 	// AuthenticationTime is how long authentication took. TokenAnnotations holds the audit
@@ -46,7 +46,7 @@ type State struct {
 	Principal string
 	// PriorityLevel is the name of the request's priority level. It is "" without flow control.
 	PriorityLevel string
-	// AuditEvent is the audit event of the request: an *audit.Record, which audit.From returns.
+	// AuditEvent is the audit event of the request: an *audit.Record, which audit.FromContext returns.
 	AuditEvent any
 	// RefreshAPISet, if set, is called in place of the handler once the
 	// request is authorized. It reads the newest API set.
@@ -120,10 +120,10 @@ func LifetimeOf(ctx context.Context) context.Context {
 // UserFrom returns the user of the request. It is nil before authentication.
 func UserFrom(ctx context.Context) *User { return FromContext(ctx).User }
 
-// Self returns the user that the server itself writes as. SelfManager is its field manager.
-func Self() *User {
+// ServerUser returns the user that the server itself writes as. SelfManager is its field manager.
+func ServerUser() *User {
 	return &User{Name: "system:apiserver", Groups: []string{api.GroupMasters, api.GroupAuthenticated}}
 }
 
-// SelfManager is the field manager of writes by the server itself; see Self.
+// SelfManager is the field manager of writes by the server itself; see ServerUser.
 const SelfManager = "kube-apiserver"

@@ -20,7 +20,7 @@ func TestDerivedStateIsCopy(t *testing.T) {
 	ada := &request.User{Name: "ada"}
 	eve := &request.User{Name: "eve"}
 	s.User = ada
-	s.Waits = &request.Waits{}
+	s.WaitTimes = &request.WaitTimes{}
 	as, derived := request.Derive(ctx)
 	derived.User = eve
 	derived.Warnings = &request.Warnings{}
@@ -32,8 +32,8 @@ func TestDerivedStateIsCopy(t *testing.T) {
 	if got := derived.Warnings.Headers(); len(got) != 1 || s.Warnings != nil {
 		t.Errorf("got warnings %q and %v, want one and nil", got, s.Warnings)
 	}
-	derived.Waits.Add(3)
-	if got := s.Waits.Sum(); got != 3 {
+	derived.WaitTimes.Add(3)
+	if got := s.WaitTimes.Sum(); got != 3 {
 		t.Errorf("got waits of %d ns, want 3", got)
 	}
 }

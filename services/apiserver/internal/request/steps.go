@@ -23,7 +23,7 @@ const maxSteps = 32
 // ReachedStep is a point in time that a request reached.
 type ReachedStep struct {
 	Name string
-	At   time.Time
+	Time time.Time
 }
 
 // steps holds the steps that a request has reached.
@@ -37,7 +37,7 @@ func Step(ctx context.Context, name string) {
 	if s := trace.SpanFromContext(ctx); s.IsRecording() {
 		s.AddEvent(name)
 	}
-	w := FromContext(ctx).Waits
+	w := FromContext(ctx).WaitTimes
 	if w == nil {
 		return
 	}
@@ -49,7 +49,7 @@ func Step(ctx context.Context, name string) {
 }
 
 // Steps returns the recorded steps in order.
-func (w *Waits) Steps() []ReachedStep {
+func (w *WaitTimes) Steps() []ReachedStep {
 	if w == nil {
 		return nil
 	}

@@ -27,7 +27,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 			return
 		}
 		s := request.FromContext(ctx)
-		rec.Spent(audit.Authentication, s.AuthenticationTime)
+		rec.AddDuration(audit.Authentication, s.AuthenticationTime)
 		rec.AnnotateAll(s.TokenAnnotations)
 		if err := rec.Receive(ctx); err != nil {
 			c.Logger.Error("request rejected: cannot record its audit event", "path", r.URL.Path, "error", err)
@@ -107,7 +107,7 @@ func (w *auditedWriter) Write(b []byte) (int, error) {
 	w.begin(http.StatusOK)
 	at := time.Now()
 	n, err := w.ResponseWriter.Write(b)
-	w.rec.Spent(audit.Writing, time.Since(at))
+	w.rec.AddDuration(audit.Writing, time.Since(at))
 	return n, err
 }
 
@@ -123,7 +123,7 @@ func (w *auditedWriter) Send(b []byte) error {
 	w.begin(http.StatusOK)
 	at := time.Now()
 	err := exchange.Send(w.ResponseWriter, b)
-	w.rec.Spent(audit.Writing, time.Since(at))
+	w.rec.AddDuration(audit.Writing, time.Since(at))
 	return err
 }
 

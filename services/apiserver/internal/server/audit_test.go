@@ -276,8 +276,8 @@ func TestSlowRequestHasLatencyAnnotations(t *testing.T) {
 		a := newAuditFixture(t, audit.Metadata, func(c *server.Config) {
 			c.Audit.Slow = time.Nanosecond
 		}, func(w http.ResponseWriter, r *http.Request) {
-			audit.From(r.Context()).Spent(audit.MutatingWebhook, time.Second)
-			audit.From(r.Context()).Spent(audit.MutatingWebhook, time.Second)
+			audit.FromContext(r.Context()).AddDuration(audit.MutatingWebhook, time.Second)
+			audit.FromContext(r.Context()).AddDuration(audit.MutatingWebhook, time.Second)
 			_, _ = w.Write(nil)
 		})
 		a.do(httptest.NewRequest("GET", path, nil))
@@ -296,7 +296,7 @@ func TestSlowRequestHasLatencyAnnotations(t *testing.T) {
 // At level None no event is recorded and handlers get the unwrapped response writer.
 func TestLevelNoneRecordsNothing(t *testing.T) {
 	a := newAuditFixture(t, audit.None, nil, func(w http.ResponseWriter, r *http.Request) {
-		if audit.From(r.Context()) != nil || strings.Contains(fmt.Sprintf("%T", w), "audit") {
+		if audit.FromContext(r.Context()) != nil || strings.Contains(fmt.Sprintf("%T", w), "audit") {
 			t.Errorf("level None: got an audit record or the writer %T, want neither a record nor an audited writer", w)
 		}
 	})
@@ -328,7 +328,7 @@ func TestAuditMemoryIsReleased(t *testing.T) {
 	var a *auditFixture
 	var inner func()
 	a = newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
-		rec := audit.From(r.Context())
+		rec := audit.FromContext(r.Context())
 		rec.SetResponseObject(text)
 		if next := inner; next != nil {
 			inner = nil
@@ -364,7 +364,7 @@ func TestEscapedSizeCounts(t *testing.T) {
 		strings.Repeat("\u2028x", 150<<10): false,
 	} {
 		a := newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
-			audit.From(r.Context()).SetResponseObject([]byte(`"` + text + `"`))
+			audit.FromContext(r.Context()).SetResponseObject([]byte(`"` + text + `"`))
 			w.WriteHeader(200)
 		})
 		a.do(httptest.NewRequest("GET", listPath, nil))

@@ -60,7 +60,7 @@ func (c *Config) withRequestInfo(protection *overload.Filters) func(next http.Ha
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx, s := request.Derive(r.Context())
-			s.Waits = &request.Waits{}
+			s.WaitTimes = &request.WaitTimes{}
 			s.Principal = request.PrincipalOf(nil, r.RemoteAddr)
 			release, ok := protection.AdmitURL(r)
 			if !ok {
@@ -235,13 +235,13 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.FromContext(ctx))
-		rec := audit.From(ctx)
+		rec := audit.FromContext(ctx)
 		begin := time.Now()
 		spanned, span := c.telemetry().BeginSpan(ctx, "authorization")
 		decision, reason, err := c.Authorizer.Authorize(spanned, attrs)
 		span.End()
 		took := time.Since(begin)
-		rec.Spent(audit.Authorization, took)
+		rec.AddDuration(audit.Authorization, took)
 		if decision == authz.Allow {
 			rec.Annotate(decisionAnnotation, "allow")
 			rec.Annotate(reasonAnnotation, reason)

@@ -77,7 +77,7 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 			// An administrator or an authenticating proxy acts on behalf of the impersonated user.
 			request.FromContext(ctx).Principal = request.PrincipalOf(target.user, r.RemoteAddr)
 		}
-		audit.From(ctx).Impersonate(target.user)
+		audit.FromContext(ctx).Impersonate(target.user)
 		telemetry.ObserveSince(c.Metrics.Filters.Impersonation, begin)
 		ctx, s := request.Derive(ctx)
 		s.User = target.user

@@ -63,7 +63,7 @@ const maxReturns = 3
 // resolveAgain returns the request with a request info of a newer API set.
 func (c *Config) resolveAgain(r *http.Request, kinds *apiset.Set) *http.Request {
 	op := c.Delegates.Resolve(r, kinds)
-	audit.From(r.Context()).SetRequestInfo(op)
+	audit.FromContext(r.Context()).SetRequestInfo(op)
 	ctx, s := request.Derive(r.Context())
 	s.Info = op
 	return r.WithContext(ctx)

@@ -92,7 +92,7 @@ func newAPISet(t *testing.T) *apiset.Set {
 		{Group: "ext.test", Version: "v1", Resource: "vms", Kind: "VM", Namespaced: true},
 	} {
 		kind := &registry.Kind{Names: n, Virtual: true, Document: &registry.Document{}}
-		set = set.With([]apiset.Defined{
+		set = set.WithDefinitions([]apiset.Definition{
 			{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*apiset.Resource{{Kind: kind}}},
 		}, 1)
 	}

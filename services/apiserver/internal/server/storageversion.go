@@ -19,7 +19,7 @@ func (c *Config) withStorageVersion(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := requestinfo.FromContext(r.Context())
-		if !op.IsResource || !op.Writes() || registersStorageVersions(op) {
+		if !op.IsResource || !op.IsWrite() || registersStorageVersions(op) {
 			next.ServeHTTP(w, r)
 			return
 		}

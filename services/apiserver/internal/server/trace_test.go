@@ -69,7 +69,7 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
 		request.Step(r.Context(), request.StepWritten)
-		request.FromContext(r.Context()).Waits.Add(time.Hour)
+		request.FromContext(r.Context()).WaitTimes.Add(time.Hour)
 		w.WriteHeader(http.StatusCreated)
 	}, func(c *server.Config) {
 		c.Slow = time.Nanosecond

@@ -33,7 +33,9 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	h, err := server.Handler(server.Config{
-		Mux:            http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { request.FromContext(r.Context()).Waits.Add(time.Hour) }),
+		Mux: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			request.FromContext(r.Context()).WaitTimes.Add(time.Hour)
+		}),
 		Responder:      responsewriters.Responder{Codec: c},
 		Authenticator:  headerAuthenticator{},
 		Authorizer:     &impersonationRules{},

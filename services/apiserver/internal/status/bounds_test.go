@@ -62,7 +62,7 @@ func TestStatusIsBounded(t *testing.T) {
 		"a long name":    {err: apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), kept: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st := Of(c.err)
+			st := FromError(c.err)
 			if len(st.Message) > MaxMessage+100 {
 				t.Errorf("got a message of %d bytes, want at most %d", len(st.Message), MaxMessage+100)
 			}
@@ -92,7 +92,7 @@ func TestStatusIsBounded(t *testing.T) {
 		})
 	}
 	small := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3])
-	if st := Of(small); st.Details != small.ErrStatus.Details || len(st.Details.Causes) != 3 {
+	if st := FromError(small); st.Details != small.ErrStatus.Details || len(st.Details.Causes) != 3 {
 		t.Error("small Status was changed")
 	}
 }

@@ -19,7 +19,7 @@ func short(err error) string {
 	if err == nil {
 		return "none"
 	}
-	st := Of(err)
+	st := FromError(err)
 	return fmt.Sprintf("%d %s %.60s", st.Code, st.Reason, st.Message)
 }
 
@@ -59,11 +59,11 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 	if got := short(NotAcceptable([]string{"a/b", "c/d"})); !strings.HasSuffix(got, "accepted: a/b, c/d") {
 		t.Errorf("NotAcceptable(a/b, c/d): got %s, want both media types", got)
 	}
-	if st := Of(&apierrors.StatusError{}); st.Status != metav1.StatusFailure || st.Code != 500 {
+	if st := FromError(&apierrors.StatusError{}); st.Status != metav1.StatusFailure || st.Code != 500 {
 		t.Errorf("empty Status: got %+v, want Failure with code 500", st)
 	}
 	other := metav1.Status{Status: "Odd", Code: 299}
-	if st := Of(&apierrors.StatusError{ErrStatus: other}); st.Status != "Odd" || st.Code != 299 {
+	if st := FromError(&apierrors.StatusError{ErrStatus: other}); st.Status != "Odd" || st.Code != 299 {
 		t.Errorf("Status of another server: got %+v, want it unchanged", st)
 	}
 }
@@ -100,14 +100,14 @@ func TestUnreadableErrors(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}
-	if message := Of(named.OfObject(closed)).Message; !strings.Contains(message, "Key: /pods/a,") {
+	if message := FromError(named.OfObject(closed)).Message; !strings.Contains(message, "Key: /pods/a,") {
 		t.Errorf("got message %q, want the key /pods/a", message)
 	}
 	many := make([]*storage.UnreadableError, 200)
 	for i := range many {
 		many[i] = closed
 	}
-	st := Of(named.OfList(pods, many))
+	st := FromError(named.OfList(pods, many))
 	if causes := st.Details.Causes; st.Reason != metav1.StatusReasonStoreReadError || len(causes) != 101 ||
 		causes[0].Field != closed.Key || causes[100].Type != metav1.CauseTypeTooMany {
 		t.Errorf("list of 200 unreadable objects: got %s, %d causes, want StorageReadError, 101 causes", st.Reason, len(causes))

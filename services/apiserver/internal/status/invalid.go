@@ -41,7 +41,7 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 	if len(errs) == 0 {
 		return err
 	}
-	var message joined
+	var message joinedError
 	causes := make([]metav1.StatusCause, 0, min(len(errs), MaxCauses))
 	size := 0
 	for i, e := range errs {
@@ -67,7 +67,7 @@ func Aggregated[E error](errs []E) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	var all joined
+	var all joinedError
 	for i, e := range errs {
 		if all.text.Len() > MaxMessage {
 			all.omitted = len(errs) - i
@@ -78,14 +78,14 @@ func Aggregated[E error](errs []E) error {
 	return errors.New(all.String())
 }
 
-// joined is the text of errors without duplicates.
-type joined struct {
+// joinedError is the text of errors without duplicates.
+type joinedError struct {
 	text     strings.Builder
 	reported map[string]bool
 	omitted  int // number of errors that the text does not include
 }
 
-func (j *joined) add(text string) {
+func (j *joinedError) add(text string) {
 	if j.reported[text] {
 		return
 	}
@@ -99,7 +99,7 @@ func (j *joined) add(text string) {
 	j.text.WriteString(text)
 }
 
-func (j *joined) String() string {
+func (j *joinedError) String() string {
 	if j.omitted > 0 {
 		j.add(omittedCause(j.omitted).Message)
 	}

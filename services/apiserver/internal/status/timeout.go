@@ -10,7 +10,7 @@ import (
 
 // Timeout returns the Status of a request that did not complete before its deadline.
 func Timeout() *metav1.Status {
-	return Of(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+	return FromError(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 }
 
 // WriteTimeout writes the response to a request that did not complete before its deadline. As in

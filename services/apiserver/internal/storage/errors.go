@@ -60,16 +60,16 @@ func (e *FutureError) Error() string {
 // ReplacedError reports that the store has another history than the one that the reader followed:
 // the store was restored from a backup, or another store took its place.
 type ReplacedError struct {
-	// Known is the revision up to which the former history is known.
-	Known int64
-	// Newest is the newest revision of the store, or 0 if unknown.
-	Newest int64
-	// Why states the difference that proves it.
-	Why string
+	// KnownRevision is the revision up to which the former history is known.
+	KnownRevision int64
+	// NewestRevision is the newest revision of the store, or 0 if unknown.
+	NewestRevision int64
+	// Reason states the difference that proves it.
+	Reason string
 }
 
 func (e *ReplacedError) Error() string {
-	return fmt.Sprintf("the store has another history than the one that was followed up to revision %d: %s", e.Known, e.Why)
+	return fmt.Sprintf("the store has another history than the one that was followed up to revision %d: %s", e.KnownRevision, e.Reason)
 }
 
 // ReopenedError reports that existing values may have become readable or unreadable.

@@ -6,9 +6,9 @@ import (
 	"hash/crc32"
 )
 
-// Mark identifies a change of one key, by which a store's history is recognized. The zero Mark
+// ChangeID identifies a change of one key, by which a store's history is recognized. The zero ChangeID
 // stands for no change.
-type Mark struct {
+type ChangeID struct {
 	Key      string
 	Revision int64
 	Deleted  bool
@@ -21,9 +21,9 @@ type Mark struct {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // MarkOf returns the mark of an event.
-func MarkOf(e *Event) Mark {
+func MarkOf(e *Event) ChangeID {
 	value := stored(e.Value, e.Seal)
-	m := Mark{Key: e.Key, Revision: e.Revision, Deleted: e.Type == Deleted, Size: len(value)}
+	m := ChangeID{Key: e.Key, Revision: e.Revision, Deleted: e.Type == Deleted, Size: len(value)}
 	head := make([]byte, 0, 64)
 	head = append(head, byte(e.Type))
 	head = binary.AppendVarint(head, e.CreateRevision)
@@ -33,7 +33,7 @@ func MarkOf(e *Event) Mark {
 }
 
 // MarkOfValue returns the mark of the change that created a stored value.
-func MarkOfValue(kv *KeyValue) Mark {
+func MarkOfValue(kv *KeyValue) ChangeID {
 	e := Event{Type: Updated, Key: kv.Key, Revision: kv.ModRevision, CreateRevision: kv.CreateRevision, Value: kv.Value, Seal: kv.Seal}
 	if kv.ModRevision == kv.CreateRevision {
 		e.Type = Created
@@ -41,8 +41,8 @@ func MarkOfValue(kv *KeyValue) Mark {
 	return MarkOf(&e)
 }
 
-// Same reports whether two marks belong to the same change of the same history.
-func (m Mark) Same(o Mark) bool { return m.Revision == o.Revision && m.Sum == o.Sum }
+// Equal reports whether two marks belong to the same change of the same history.
+func (m ChangeID) Equal(o ChangeID) bool { return m.Revision == o.Revision && m.Sum == o.Sum }
 
 // Position is the position of a reader that follows the changes below a prefix, with the data
 // that the store's history must contain there. A store that was restored from a backup
@@ -52,9 +52,9 @@ type Position struct {
 	Revision int64
 	// Last is a seen change at or before Revision. Without it the history cannot be distinguished
 	// from another one of the same length.
-	Last Mark
-	// Quiet means that nothing changed after Last.
-	Quiet bool
+	Last ChangeID
+	// Unchanged means that nothing changed after Last.
+	Unchanged bool
 	// ReadAt is the revision at which everything was read, if Last is the newest value of that
 	// read. Up to ReadAt values may have been deleted after Last; after it nothing changed. 0 means
 	// that it is not known.
@@ -63,11 +63,11 @@ type Position struct {
 	Store uint64
 }
 
-// After returns the position after a batch.
-func (p Position) After(b Batch) Position {
+// Advance returns the position after a batch.
+func (p Position) Advance(b Batch) Position {
 	if n := len(b.Events); n > 0 {
 		p.Last = MarkOf(&b.Events[n-1])
-		p.Quiet = true
+		p.Unchanged = true
 		p.ReadAt = 0
 	}
 	p.Revision = max(p.Revision, b.Revision)
@@ -83,7 +83,7 @@ func (p *Position) Loaded(kv *KeyValue) {
 
 // QuietAt reports whether nothing changed at a revision after Last.
 func (p Position) QuietAt(revision int64) bool {
-	return p.Quiet || p.ReadAt != 0 && revision > p.ReadAt
+	return p.Unchanged || p.ReadAt != 0 && revision > p.ReadAt
 }
 
 // Recheck compares redelivered events with the position. events are the first ones that the store
@@ -97,9 +97,9 @@ func (p Position) Recheck(from int64, events []Event) ([]Event, error) {
 		e := &events[0]
 		switch {
 		case e.Revision == p.Last.Revision:
-			found = found || MarkOf(e).Same(p.Last)
+			found = found || MarkOf(e).Equal(p.Last)
 		case p.QuietAt(e.Revision):
-			return nil, p.Replaced(0, fmt.Sprintf("%s changed at %d, where no change is expected", e.Key, e.Revision))
+			return nil, p.HistoryReplaced(0, fmt.Sprintf("%s changed at %d, where no change is expected", e.Key, e.Revision))
 		case e.Type == Deleted:
 			delete(missing, e.Key)
 		case p.ReadAt != 0:
@@ -111,16 +111,16 @@ func (p Position) Recheck(from int64, events []Event) ([]Event, error) {
 		events = events[1:]
 	}
 	for key, revision := range missing {
-		return nil, p.Replaced(0, fmt.Sprintf("%s was written at %d, but is missing at %d", key, revision, p.ReadAt))
+		return nil, p.HistoryReplaced(0, fmt.Sprintf("%s was written at %d, but is missing at %d", key, revision, p.ReadAt))
 	}
 	if !found {
-		return nil, p.Replaced(0, fmt.Sprintf("the change of %s at %d is missing", p.Last.Key, p.Last.Revision))
+		return nil, p.HistoryReplaced(0, fmt.Sprintf("the change of %s at %d is missing", p.Last.Key, p.Last.Revision))
 	}
 	return events, nil
 }
 
-// Replaced returns the error for a store whose history does not contain the position. newest is the
+// HistoryReplaced returns the error for a store whose history does not contain the position. newest is the
 // store's revision, or 0 if unknown.
-func (p Position) Replaced(newest int64, why string) *ReplacedError {
-	return &ReplacedError{Known: p.Revision, Newest: newest, Why: why}
+func (p Position) HistoryReplaced(newest int64, why string) *ReplacedError {
+	return &ReplacedError{KnownRevision: p.Revision, NewestRevision: newest, Reason: why}
 }

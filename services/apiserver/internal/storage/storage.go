@@ -28,8 +28,8 @@ type KeyValue struct {
 type ListOptions struct {
 	// Revision is the revision to read at; 0 reads the newest, linearizably.
 	Revision int64
-	// From is the first key to return, if it is greater than the prefix.
-	From string
+	// StartKey is the first key to return, if it is greater than the prefix.
+	StartKey string
 	// Limit bounds the number of items; 0 means all.
 	Limit int64
 	// Average is the expected size in bytes of a key with its value; 0 if unknown. It only helps to
@@ -42,11 +42,11 @@ type ListResult struct {
 	Items []KeyValue
 	// Revision is the store's revision that the page was read at.
 	Revision int64
-	// Count is the number of keys from From (or the start of the prefix) on, including items beyond
+	// Count is the number of keys from StartKey (or the start of the prefix) on, including items beyond
 	// the limit.
 	Count int64
-	// More is whether the limit left items out.
-	More bool
+	// HasMore is whether the limit left items out.
+	HasMore bool
 	// Store is the identity of the store, or 0 if it has none. A store with another identity has
 	// another history.
 	Store uint64
@@ -98,9 +98,9 @@ type WriteOptions struct {
 	// TTL makes the value expire; 0 keeps it. Lifetimes may be rounded up so that writes share a
 	// lease.
 	TTL time.Duration
-	// While holds preconditions. Unless all of them hold at the write's own revision, nothing is
+	// Preconditions holds preconditions. Unless all of them hold at the write's own revision, nothing is
 	// written and the error is *PreconditionError. Errors about the key itself take precedence.
-	While []Precondition
+	Preconditions []Precondition
 }
 
 // Precondition requires a CreateRevision of a key or, with Prefix, of each key that
@@ -140,7 +140,7 @@ type Interface interface {
 	// Otherwise the error is *ConflictError with the live value, or ErrNotFound.
 	Update(ctx context.Context, key string, value []byte, expected int64, opts WriteOptions) (int64, error)
 	// Delete removes the key if its ModRevision is expected, and returns the revision of the
-	// deletion. Otherwise the errors are those of Update. While is as in WriteOptions.
+	// deletion. Otherwise the errors are those of Update. Preconditions is as in WriteOptions.
 	Delete(ctx context.Context, key string, expected int64, while ...Precondition) (int64, error)
 	// Watch delivers the changes of keys that begin with prefix, after the given revision. It waits
 	// for a future revision. It survives outages of the store. Delivered values may be shared and

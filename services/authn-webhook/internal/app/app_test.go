@@ -133,7 +133,7 @@ func TestClientCertificates(t *testing.T) {
 	f := newFixture(t)
 	o := f.options()
 	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
-	o.Serving.ClientCAFile = f.files.Trust(Name, certs.ClientCA)
+	o.Serving.ClientCAFile = f.files.TrustBundle(Name, certs.ClientCA)
 	o.Clients.AnyClient = false
 	o.Clients.Names = []string{"system:binnacle:apiserver"}
 	f.run(o)

@@ -101,7 +101,7 @@ func TestFollowing(t *testing.T) {
 	at := f.server.Put("rolebindings", bound())
 	f.server.Put("pods", pod())
 	f.eventually("allowed", f.allowed)
-	f.eventually("on its node", func() bool { return f.Graph.Belongs("n1", node.Pod, "a", "p") })
+	f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
 	if p := f.Engine.Snapshot().Position(); p[2] != at {
 		t.Errorf("got got position %s, want rolebindings at %d", p, at)
 	}
@@ -114,7 +114,7 @@ func TestFollowing(t *testing.T) {
 	gone := f.server.Delete("rolebindings", bound())
 	f.server.Delete("pods", pod())
 	f.eventually("refused", func() bool { return !f.allowed() })
-	f.eventually("off its node", func() bool { return !f.Graph.Belongs("n1", node.Pod, "a", "p") })
+	f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
 	if p := f.Engine.Snapshot().Position(); p[2] != gone {
 		t.Errorf("got got position %s, want rolebindings at the deletion %d", p, gone)
 	}
@@ -145,12 +145,12 @@ func TestExpiredRevisionCausesRelist(t *testing.T) {
 		f.server.Put("rolebindings", bound())
 		f.server.Put("pods", pod())
 		f.eventually("allowed", f.allowed)
-		f.eventually("on its node", func() bool { return f.Graph.Belongs("n1", node.Pod, "a", "p") })
+		f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
 		f.server.DeleteUnseen("rolebindings", bound())
 		f.server.DeleteUnseen("pods", pod())
 		f.server.Cut(true)
 		f.eventually("refused", func() bool { return !f.allowed() })
-		f.eventually("off its node", func() bool { return !f.Graph.Belongs("n1", node.Pod, "a", "p") })
+		f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
 		if n := f.server.Lists("rolebindings"); n != 2 {
 			t.Errorf("%s: got %d lists, want 2", reason, n)
 		}
@@ -178,12 +178,12 @@ func TestRestoredStoreIsListedAgain(t *testing.T) {
 			f.server.Put("rolebindings", bound())
 			f.server.Put("pods", pod())
 			f.eventually("allowed", f.allowed)
-			f.eventually("on its node", func() bool { return f.Graph.Belongs("n1", node.Pod, "a", "p") })
+			f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
 			f.server.DeleteUnseen("rolebindings", bound())
 			f.server.DeleteUnseen("pods", pod())
 			restore(f)
 			f.eventually("refused", func() bool { return !f.allowed() })
-			f.eventually("off its node", func() bool { return !f.Graph.Belongs("n1", node.Pod, "a", "p") })
+			f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
 			f.server.Put("rolebindings", bound())
 			f.eventually("allowed again", f.allowed)
 		})
@@ -200,14 +200,14 @@ func TestPaginatedLists(t *testing.T) {
 		p.Name = name
 		f.server.Put("pods", p)
 	}
-	f.eventually("there", func() bool { return f.Graph.Belongs("n1", node.Pod, "a", "c") })
+	f.eventually("there", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "c") })
 	gone := pod()
 	gone.Name = "b"
 	f.server.DeleteUnseen("pods", gone)
 	f.server.Cut(true)
-	f.eventually("gone", func() bool { return !f.Graph.Belongs("n1", node.Pod, "a", "b") })
+	f.eventually("gone", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "b") })
 	for _, name := range []string{"a", "c"} {
-		if !f.Graph.Belongs("n1", node.Pod, "a", name) {
+		if !f.Graph.HasReference("n1", node.Pod, "a", name) {
 			t.Errorf("%s is missing, it is on another page", name)
 		}
 	}
@@ -228,10 +228,10 @@ func TestResourceSliceVersions(t *testing.T) {
 	forbidden := newFixture(t)
 	forbidden.eventually("synced", func() bool { return forbidden.Check(nil) == nil })
 	forbidden.server.Put("resourceslices", newer)
-	forbidden.eventually("of its node", func() bool { return forbidden.Graph.Belongs(n1, node.Slice, "", "s") })
+	forbidden.eventually("of its node", func() bool { return forbidden.Graph.HasReference(n1, node.Slice, "", "s") })
 	forbidden.server.Forbid("v1beta1", "v1beta2")
 	forbidden.server.Cut(false)
-	forbidden.eventually("gone with the permission", func() bool { return !forbidden.Graph.Belongs(n1, node.Slice, "", "s") })
+	forbidden.eventually("gone with the permission", func() bool { return !forbidden.Graph.HasReference(n1, node.Slice, "", "s") })
 	for _, c := range []struct {
 		off   []string
 		slice apitest.Object
@@ -246,9 +246,9 @@ func TestResourceSliceVersions(t *testing.T) {
 			continue
 		}
 		f.server.Put("resourceslices", c.slice)
-		f.eventually("of its node", func() bool { return f.Graph.Belongs(n1, node.Slice, "", "s") })
+		f.eventually("of its node", func() bool { return f.Graph.HasReference(n1, node.Slice, "", "s") })
 		f.server.SetOff("v1beta1", "v1beta2")
 		f.server.Cut(false)
-		f.eventually("gone with its kind", func() bool { return !f.Graph.Belongs(n1, node.Slice, "", "s") })
+		f.eventually("gone with its kind", func() bool { return !f.Graph.HasReference(n1, node.Slice, "", "s") })
 	}
 }

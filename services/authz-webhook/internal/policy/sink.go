@@ -71,7 +71,7 @@ func (s *nodes) replace(objs []metav1.Object, _ string) {
 		s.graph.Set(o)
 		present[key{o.GetNamespace(), o.GetName()}] = true
 	}
-	s.graph.Keep(s.kind, func(namespace, name string) bool { return present[key{namespace, name}] })
+	s.graph.Retain(s.kind, func(namespace, name string) bool { return present[key{namespace, name}] })
 }
 
 func (s *nodes) set(o metav1.Object)    { s.graph.Set(o) }

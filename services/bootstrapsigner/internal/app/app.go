@@ -67,7 +67,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	config.Log = log
 	config.Queues = queuemetrics.New(s.Metrics)
 	c := controller.New(config)
-	s.Health.Add("leaderElection", elected.Alive, health.Healthz, health.Livez)
+	s.Health.Add("leaderElection", elected.HealthCheck, health.Healthz, health.Livez)
 	s.Health.Add("lease", elected.Ready, health.Readyz)
 	s.Health.Add("controller", c.Check, health.Readyz)
 	return s.Run(ctx, task.Task{Name: "bootstrap signer", Run: func(ctx context.Context) error {

@@ -105,7 +105,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	for _, f := range reflectors {
 		select {
-		case <-f.Listed():
+		case <-f.InitialListDone():
 		case <-ctx.Done():
 			return ctx.Err()
 		}

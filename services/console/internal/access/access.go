@@ -84,7 +84,7 @@ type decision struct {
 func NewAuthorizer(tokens TokenReviews, access SubjectAccessReviews, verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
 	a := &Authorizer{
 		tokens: tokens, access: access, verify: verify, now: time.Now,
-		known: limit.New[string](limit.Options{Size: maxConcurrent}), unknown: limit.New[string](limit.Options{Size: maxConcurrent, Share: true}),
+		known: limit.New[string](limit.Options{Size: maxConcurrent}), unknown: limit.New[string](limit.Options{Size: maxConcurrent, FairShare: true}),
 	}
 	for _, cache := range []**simplelru.LRU[key, decision]{&a.admitted, &a.rejected} {
 		var err error

@@ -31,7 +31,7 @@ type Config struct {
 	// Check returns why a caller may not see the state, or nil.
 	Check func(*http.Request) *reviews.Rejection
 	// Scrape reads the samples of all replicas.
-	Scrape func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.Missing)
+	Scrape func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.MissingTarget)
 	// Interval is the interval of scrapes while the page is in use, IdleInterval otherwise.
 	Interval, IdleInterval time.Duration
 	// Now is the clock; nil means time.Now.

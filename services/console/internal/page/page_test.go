@@ -37,9 +37,9 @@ func newScrapes(t *testing.T) *scrapes {
 	l := &scrapes{}
 	l.Page = New(Config{
 		Check: func(*http.Request) *reviews.Rejection { return l.refusal },
-		Scrape: func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.Missing) {
+		Scrape: func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.MissingTarget) {
 			l.n.Add(1)
-			return map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {At: time.Now(), Ready: true}}, nil
+			return map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {Time: time.Now(), Ready: true}}, nil
 		},
 		Interval: 2 * time.Second, IdleInterval: 15 * time.Second,
 	})
@@ -114,7 +114,7 @@ func TestState(t *testing.T) {
 	if w := l.get("/state"); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("before the first scrape: got %d, want %d", w.Code, http.StatusServiceUnavailable)
 	}
-	l.Page.history.Add(time.Now(), map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {At: time.Now(), Ready: true}}, nil)
+	l.Page.history.Add(time.Now(), map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {Time: time.Now(), Ready: true}}, nil)
 	w := l.get("/state")
 	var s view.State
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 200 || len(s.Replicas) != 1 || !s.Replicas[0].Ready || w.Header().Get("Cache-Control") != "no-store" {

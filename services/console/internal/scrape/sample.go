@@ -18,7 +18,7 @@ import (
 
 // Sample is the state of a replica at one time. Counters count since its start.
 type Sample struct {
-	At    time.Time
+	Time  time.Time
 	Ready bool
 	// Failing holds the failing checks of /readyz.
 	Failing []string
@@ -66,7 +66,7 @@ type Member struct {
 type Request struct{ Verb, Code string }
 
 // Refusal is a counted class of rejections: its subject and its reason.
-type Rejection struct{ What, Why string }
+type Rejection struct{ Subject, Reason string }
 
 // Bucket counts the observations up to a number of seconds.
 type Bucket struct{ Seconds, Count float64 }

@@ -60,16 +60,16 @@ func New(targets []Target, config *rest.Config) (*Scraper, error) {
 	return s, nil
 }
 
-// Missing is a target whose replicas were not found.
-type Missing struct {
+// MissingTarget is a target whose replicas were not found.
+type MissingTarget struct {
 	Service string
 	Err     error
 }
 
 // Scrape scrapes all current replicas. Errors of a replica are in its sample.
-func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []Missing) {
+func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []MissingTarget) {
 	samples := map[Replica]*Sample{}
-	var missing []Missing
+	var missing []MissingTarget
 	for _, t := range s.targets {
 		lookupCtx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 		addresses, err := t.replicas(lookupCtx, s.lookup)
@@ -78,7 +78,7 @@ func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []Missing) {
 			err = errors.New("no replica found")
 		}
 		if err != nil {
-			missing = append(missing, Missing{t.Service, err})
+			missing = append(missing, MissingTarget{t.Service, err})
 		}
 		for _, a := range addresses {
 			samples[Replica{t.Service, a}] = &Sample{}
@@ -121,7 +121,7 @@ func (s *Scraper) scrapeReplica(ctx context.Context, r Replica, sample *Sample) 
 	if sample.Err == nil {
 		sample.Err = err
 	}
-	sample.At = s.now()
+	sample.Time = s.now()
 }
 
 func (s *Scraper) get(ctx context.Context, r Replica, path string, read func(*http.Response) error) error {

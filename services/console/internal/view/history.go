@@ -45,14 +45,14 @@ type History struct {
 type round struct {
 	at      time.Time
 	samples map[scrape.Replica]*scrape.Sample
-	missing []scrape.Missing
+	missing []scrape.MissingTarget
 }
 
 // NewHistory returns an empty History.
 func NewHistory() *History { return &History{last: map[scrape.Replica]*scrape.Sample{}} }
 
 // Add adds the samples of all replicas.
-func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, missing []scrape.Missing) {
+func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, missing []scrape.MissingTarget) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.rounds = append(h.rounds, round{at, samples, missing})
@@ -68,22 +68,22 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 		h.last[r] = s
 	}
 	slices.SortFunc(newRejections, func(a, b Rejection) int {
-		return strings.Compare(a.Service+a.Address+a.What+a.Why, b.Service+b.Address+b.What+b.Why)
+		return strings.Compare(a.Service+a.Address+a.Subject+a.Reason, b.Service+b.Address+b.Subject+b.Reason)
 	})
 	h.rejections = append(h.rejections, newRejections...)
 	h.rejections = slices.Delete(h.rejections, 0, max(0, len(h.rejections)-maxRejections))
-	if n := len(h.series); n == 0 || at.Sub(h.series[n-1].At) >= pointInterval {
+	if n := len(h.series); n == 0 || at.Sub(h.series[n-1].Time) >= pointInterval {
 		h.series = append(h.series, h.point(at, samples))
-		h.series = slices.DeleteFunc(h.series, func(p Point) bool { return p.At.Before(at.Add(-seriesAge)) })
+		h.series = slices.DeleteFunc(h.series, func(p Point) bool { return p.Time.Before(at.Add(-seriesAge)) })
 	}
-	maps.DeleteFunc(h.last, func(_ scrape.Replica, s *scrape.Sample) bool { return s.At.Before(at.Add(-10 * window)) })
+	maps.DeleteFunc(h.last, func(_ scrape.Replica, s *scrape.Sample) bool { return s.Time.Before(at.Add(-10 * window)) })
 }
 
 // newRejectionsOf returns the rejections between two samples of a replica.
 func newRejectionsOf(at time.Time, r scrape.Replica, previous, current *scrape.Sample) (out []Rejection) {
 	for class, n := range current.Rejections {
 		if more := n - sameProcess(previous, current)*previous.Rejections[class]; more > 0 {
-			out = append(out, Rejection{At: at, Service: r.Service, Address: r.Address, What: class.What, Why: class.Why, Count: more})
+			out = append(out, Rejection{Time: at, Service: r.Service, Address: r.Address, Subject: class.Subject, Reason: class.Reason, Count: more})
 		}
 	}
 	return out
@@ -107,7 +107,7 @@ func (h *History) State() (State, bool) {
 	}
 	last, first := h.rounds[len(h.rounds)-1], h.rounds[0]
 	out := State{
-		At: last.at, Seconds: last.at.Sub(first.at).Seconds(),
+		Time: last.at, Seconds: last.at.Sub(first.at).Seconds(),
 		Replicas: []Replica{}, Requests: []Rate{}, Certificates: []Certificate{}, Rejections: slices.Clone(h.rejections),
 		Etcd: etcdMembers(last.samples), Resources: resources(last.samples), Clients: h.clients(last.samples), Series: slices.Clone(h.series),
 	}
@@ -116,7 +116,7 @@ func (h *History) State() (State, bool) {
 		out.Rejections = []Rejection{}
 	}
 	for _, m := range last.missing {
-		out.Missing = append(out.Missing, Missing{m.Service, m.Err.Error()})
+		out.Missing = append(out.Missing, MissingService{m.Service, m.Err.Error()})
 	}
 	rates := map[scrape.Request]*Rate{}
 	certificates := map[Certificate]bool{}
@@ -165,7 +165,7 @@ func rateSeconds(previous, current *scrape.Sample) float64 {
 	if sameProcess(previous, current) == 0 {
 		return 0
 	}
-	return current.At.Sub(previous.At).Seconds()
+	return current.Time.Sub(previous.Time).Seconds()
 }
 
 func addRates(rates map[scrape.Request]*Rate, previous, current *scrape.Sample) {

@@ -20,7 +20,7 @@ var (
 // sample returns a sample of an API server that has served a number of requests.
 func sample(at time.Time, requests float64) *scrape.Sample {
 	return &scrape.Sample{
-		At: at, Ready: true, Started: 1_600_000_000, Source: "nats", CPU: requests / 100,
+		Time: at, Ready: true, Started: 1_600_000_000, Source: "nats", CPU: requests / 100,
 		Requests:   map[scrape.Request]float64{{Verb: "LIST", Code: "200"}: requests},
 		Rejections: map[scrape.Rejection]float64{},
 		Deliveries: []scrape.Bucket{{Seconds: 0.1, Count: requests / 2}, {Seconds: 1, Count: requests}, {Seconds: math.Inf(1), Count: requests}},
@@ -76,18 +76,18 @@ func TestRatesCoverTheLastMinute(t *testing.T) {
 // TestRestartedReplica: counters from before a restart are not compared with those after it.
 func TestRestartedReplica(t *testing.T) {
 	h := view.NewHistory()
-	why := scrape.Rejection{What: "LIST pods", Why: "403: not permitted"}
+	why := scrape.Rejection{Subject: "LIST pods", Reason: "403: not permitted"}
 	before := sample(begin, 1000)
 	before.Rejections[why] = 5
 	h.Add(begin, round(one, before), nil)
 	gone := begin.Add(10 * time.Second)
-	h.Add(gone, round(one, &scrape.Sample{At: gone, Err: errors.New("connection refused")}), nil)
+	h.Add(gone, round(one, &scrape.Sample{Time: gone, Err: errors.New("connection refused")}), nil)
 	if r := state(t, h).Replicas[0]; r.Error != "connection refused" || r.Requests != nil || r.Ready {
 		t.Errorf("got %+v", r)
 	}
 	after := sample(begin.Add(20*time.Second), 30)
 	after.Started, after.Rejections[why] = 1_700_000_015, 2
-	h.Add(after.At, round(one, after), nil)
+	h.Add(after.Time, round(one, after), nil)
 	s := state(t, h)
 	if r := s.Replicas[0]; r.Requests != nil || r.CPU != nil || r.DeliveryP99 != nil {
 		t.Errorf("single sample: got rates %+v, want r.Requests = nil, r.CPU = nil, r.DeliveryP99 = nil", r)
@@ -103,7 +103,7 @@ func TestRefusalsAreListedOnce(t *testing.T) {
 		at := begin.Add(time.Duration(i) * time.Second)
 		s := sample(at, 0)
 		for k := range 2 {
-			s.Rejections[scrape.Rejection{What: fmt.Sprint("what ", k), Why: "why"}] = float64(i / 2) // every other second
+			s.Rejections[scrape.Rejection{Subject: fmt.Sprint("what ", k), Reason: "why"}] = float64(i / 2) // every other second
 		}
 		h.Add(at, round(one, s), nil)
 	}
@@ -111,7 +111,7 @@ func TestRefusalsAreListedOnce(t *testing.T) {
 	if len(got) != 200 {
 		t.Fatalf("got %d refusals, want 200", len(got))
 	}
-	if r := got[0]; !r.At.Equal(begin.Add(298*time.Second)) || r.Count != 1 || r.Service != "apiserver" || r.Address != one.Address {
+	if r := got[0]; !r.Time.Equal(begin.Add(298*time.Second)) || r.Count != 1 || r.Service != "apiserver" || r.Address != one.Address {
 		t.Errorf("newest: got %+v", r)
 	}
 }
@@ -122,7 +122,7 @@ func TestMissingReplicas(t *testing.T) {
 	s := sample(begin, 0)
 	s.Certificates = []scrape.Certificate{{Use: "serving", File: "b.crt", NotAfter: ends}, {Use: "client-ca", File: "a.crt", NotAfter: begin}}
 	s.Failing, s.Ready = []string{"fan-out"}, false
-	h.Add(begin, round(one, s, two, s), []scrape.Missing{{Service: "console", Err: errors.New("no such host")}})
+	h.Add(begin, round(one, s, two, s), []scrape.MissingTarget{{Service: "console", Err: errors.New("no such host")}})
 	got := state(t, h)
 	if len(got.Missing) != 1 || got.Missing[0].Error != "no such host" {
 		t.Errorf("got %+v, want one, got.Missing[0].Error = \"no such host\"", got.Missing)
@@ -160,8 +160,8 @@ func TestSeriesCoverFifteenMinutes(t *testing.T) {
 		h.Add(at, round(one, a, two, b), nil)
 	}
 	got := state(t, h).Series
-	if len(got) < 50 || len(got) > 70 || got[len(got)-1].At.Sub(got[0].At) > 15*time.Minute {
-		t.Fatalf("got %d points from %s to %s, want len(got) at least 50, len(got) at most 70, got[len(got)-1].At.Sub(got[0].At) at most %v", len(got), got[0].At, got[len(got)-1].At, 15*time.Minute)
+	if len(got) < 50 || len(got) > 70 || got[len(got)-1].Time.Sub(got[0].Time) > 15*time.Minute {
+		t.Fatalf("got %d points from %s to %s, want len(got) at least 50, len(got) at most 70, got[len(got)-1].At.Sub(got[0].At) at most %v", len(got), got[0].Time, got[len(got)-1].Time, 15*time.Minute)
 	}
 	p := got[len(got)-1]
 	if math.Abs(p.Requests-20) > 0.5 || p.Watchers != 7 || p.Memory != 300 || p.Lag != 7 || p.EtcdSize != 5000 || p.LatencyP99 < 0.9 || p.LatencyP99 > 1 {

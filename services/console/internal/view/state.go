@@ -8,13 +8,13 @@ import (
 
 // State is the content of the page, as JSON. Unknown figures are absent.
 type State struct {
-	At time.Time `json:"at"`
+	Time time.Time `json:"at"`
 	// Seconds is the period over which rates are computed.
-	Seconds      float64       `json:"seconds"`
-	Replicas     []Replica     `json:"replicas"`
-	Missing      []Missing     `json:"missing,omitempty"`
-	Requests     []Rate        `json:"requests"`
-	Certificates []Certificate `json:"certificates"`
+	Seconds      float64          `json:"seconds"`
+	Replicas     []Replica        `json:"replicas"`
+	Missing      []MissingService `json:"missing,omitempty"`
+	Requests     []Rate           `json:"requests"`
+	Certificates []Certificate    `json:"certificates"`
 	// Etcd holds the members of etcd clusters. An embedded etcd is one member per API server.
 	Etcd []EtcdMember `json:"etcd"`
 	// Resources holds the resources that use the most storage, largest first.
@@ -95,7 +95,7 @@ type Client struct {
 
 // Point is the state of the suite at one time. Rates and percentiles cover the minute before.
 type Point struct {
-	At         time.Time `json:"at"`
+	Time       time.Time `json:"at"`
 	Requests   float64   `json:"requestsPerSecond"`
 	LatencyP99 float64   `json:"latencyP99Seconds"`
 	Watchers   float64   `json:"watchers"`
@@ -104,8 +104,8 @@ type Point struct {
 	EtcdSize   float64   `json:"etcdBytes"`
 }
 
-// Missing is a service without known replicas.
-type Missing struct {
+// MissingService is a service without known replicas.
+type MissingService struct {
 	Service string `json:"service"`
 	Error   string `json:"error"`
 }
@@ -129,10 +129,10 @@ type Certificate struct {
 
 // Refusal is the number of rejections of a class between two scrapes.
 type Rejection struct {
-	At      time.Time `json:"at"`
+	Time    time.Time `json:"at"`
 	Service string    `json:"service"`
 	Address string    `json:"address"`
-	What    string    `json:"what"`
-	Why     string    `json:"why"`
+	Subject string    `json:"what"`
+	Reason  string    `json:"why"`
 	Count   float64   `json:"count"`
 }

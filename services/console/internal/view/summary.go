@@ -20,7 +20,7 @@ func lag(s *scrape.Sample) float64 {
 
 // point summarizes the samples of a time.
 func (h *History) point(at time.Time, samples map[scrape.Replica]*scrape.Sample) Point {
-	p := Point{At: at}
+	p := Point{Time: at}
 	var previous, current []scrape.Bucket
 	for r, s := range samples {
 		if s.Err != nil {

@@ -33,7 +33,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 		y := &yieldingRunner{leases: c.leases(o.Election.ResourceNamespace), name: o.YieldToLease, log: log}
 		work = func(ctx context.Context) error { return y.run(ctx, r.run) }
 	}
-	s.Health.Add("leaderElection", elected.Alive, health.Healthz, health.Livez)
+	s.Health.Add("leaderElection", elected.HealthCheck, health.Healthz, health.Livez)
 	s.Health.Add("lease", elected.Ready, health.Readyz)
 	s.Health.Add("controllers", r.check, health.Readyz)
 	return s.Run(ctx, task.Task{Name: "controllers", Run: func(ctx context.Context) error {

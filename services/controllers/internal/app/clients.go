@@ -110,7 +110,7 @@ func quotaClients(b *clientBuilder, c *kubeclient.Client) quotas.Clients {
 	all := resource[corev1.ResourceQuota, corev1.ResourceQuotaList](b, c, core("resourcequotas"))
 	return quotas.Clients{
 		Quotas:   all.Namespaced(),
-		Status:   func(namespace string) quotas.StatusClient { return all.In(namespace) },
+		Status:   func(namespace string) quotas.StatusClient { return all.Namespace(namespace) },
 		Pods:     resource[corev1.Pod, corev1.PodList](b, c, core("pods")).Namespaced(),
 		Services: resource[corev1.Service, corev1.ServiceList](b, c, core("services")).Namespaced(),
 		VolumeClaims: resource[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](b, c,

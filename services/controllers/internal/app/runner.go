@@ -137,8 +137,8 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 	}
 	t.builder.Store(builder)
 	t.group.Go(func() { builder.Run(ctx) })
-	t.start(garbagecollector.Name, func() error { collector.Run(ctx, g, builder.Listed()); return nil })
-	t.start(quotas.Name, func() error { return quotaController.Run(ctx, builder.Listed()) })
+	t.start(garbagecollector.Name, func() error { collector.Run(ctx, g, builder.InitialListDone()); return nil })
+	t.start(quotas.Name, func() error { return quotaController.Run(ctx, builder.InitialListDone()) })
 }
 
 // startNamespaced starts the controllers that work on each namespace.

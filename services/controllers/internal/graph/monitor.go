@@ -40,8 +40,8 @@ func newMonitor(g *Graph, client metadata.Getter, r *resources.Resource, log *sl
 // BeginList implements reflector.Sink.
 func (m *monitor) BeginList() { m.epoch = m.graph.BeginList() }
 
-// Listed implements reflector.Sink.
-func (m *monitor) Listed(o metav1.Object) { m.Set(o) }
+// AddListed implements reflector.Sink.
+func (m *monitor) AddListed(o metav1.Object) { m.Set(o) }
 
 // EndList implements reflector.Sink. It removes objects that are gone.
 func (m *monitor) EndList(string) { m.graph.Sweep(m.resource, m.epoch) }

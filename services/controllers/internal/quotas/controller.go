@@ -23,8 +23,8 @@ import (
 // Name is the name of the controller in --controllers.
 const Name = "resourcequota-controller"
 
-// Counts provides the numbers of objects.
-type Counts interface {
+// Counter provides the numbers of objects.
+type Counter interface {
 	// Count returns the number of objects of a resource in a namespace, and false if the resource
 	// is not served. It fails if the resource is not listed yet.
 	Count(r schema.GroupResource, namespace string) (n int, served bool, err error)
@@ -40,7 +40,7 @@ const unservedRetry = 30 * time.Second
 type Config struct {
 	Clients   Clients
 	Resources *resources.Cache
-	Counts    Counts
+	Counts    Counter
 	Gates     quota.Gates
 	Log       *slog.Logger
 	// Queues provides the metrics of the work queues; may be nil.
@@ -105,7 +105,7 @@ func (c *Controller) Changed(r *resources.Resource, namespace string, deleted bo
 }
 
 // Run works until ctx ends, and returns when its goroutines have ended. listed is closed once
-// Counts is complete.
+// Counter is complete.
 func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 	for _, q := range []interface{ ShutDown() }{c.primary, c.urgent, c.released} {
 		defer q.ShutDown()
@@ -230,7 +230,7 @@ func (c *Controller) replenish(_ context.Context, p namespacedResource) error {
 	}
 	e := c.evaluator(p.resource)
 	for _, obj := range objs {
-		if q, ok := obj.(*corev1.ResourceQuota); ok && len(quota.Pick(q.Status.Hard, e.Counts)) > 0 {
+		if q, ok := obj.(*corev1.ResourceQuota); ok && len(quota.Pick(q.Status.Hard, e.MatchesResource)) > 0 {
 			c.enqueue(q)
 		}
 	}
@@ -252,7 +252,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	if !complete {
 		defer c.primary.AddAfter(name, unservedRetry)
 	}
-	used := quota.Only(quota.Plus(nil, q.Status.Used), q.Spec.Hard)
+	used := quota.Mask(quota.Plus(nil, q.Status.Used), q.Spec.Hard)
 	for name, amount := range usage {
 		used[name] = amount
 	}

@@ -19,7 +19,7 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// counts is a Counts of config maps only.
+// counts is a Counter of config maps only.
 type counts struct{ n int }
 
 func (c *counts) Count(r schema.GroupResource, _ string) (int, bool, error) {

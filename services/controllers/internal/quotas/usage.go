@@ -45,7 +45,7 @@ func (c *Controller) tracks(name corev1.ResourceName) bool {
 		return true
 	}
 	for _, e := range c.evaluators {
-		if e.Counts(name) {
+		if e.MatchesResource(name) {
 			return true
 		}
 	}
@@ -56,7 +56,7 @@ func (c *Controller) tracks(name corev1.ResourceName) bool {
 func (c *Controller) limited(q *corev1.ResourceQuota) map[schema.GroupResource]*quota.Evaluator {
 	out := map[schema.GroupResource]*quota.Evaluator{}
 	for r, e := range c.evaluators {
-		if len(quota.Pick(q.Spec.Hard, e.Counts)) > 0 {
+		if len(quota.Pick(q.Spec.Hard, e.MatchesResource)) > 0 {
 			out[r] = e
 		}
 	}
@@ -76,7 +76,7 @@ func (c *Controller) usage(ctx context.Context, q *corev1.ResourceQuota) (total 
 	total, complete = quota.Amounts{}, true
 	for r, e := range c.limited(q) {
 		used := quota.Amounts{}
-		for _, name := range quota.Pick(q.Spec.Hard, e.Counts) {
+		for _, name := range quota.Pick(q.Spec.Hard, e.MatchesResource) {
 			used[name] = resource.Quantity{Format: resource.DecimalSI}
 		}
 		names := used
@@ -90,7 +90,7 @@ func (c *Controller) usage(ctx context.Context, q *corev1.ResourceQuota) (total 
 			failed = quota.Plus(failed, names)
 			continue
 		}
-		total = quota.Plus(total, quota.Only(used, q.Spec.Hard))
+		total = quota.Plus(total, quota.Mask(used, q.Spec.Hard))
 	}
 	for name := range failed {
 		delete(total, name)
@@ -122,7 +122,7 @@ func (c *Controller) usageOf(ctx context.Context, q *corev1.ResourceQuota, r sch
 		if err != nil {
 			return err
 		}
-		used = quota.Plus(used, quota.Only(amounts, q.Spec.Hard))
+		used = quota.Plus(used, quota.Mask(amounts, q.Spec.Hard))
 		return nil
 	})
 	return used, true, err

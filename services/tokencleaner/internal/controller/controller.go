@@ -108,7 +108,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer r.queue.ShutDown()
 	group.Go(func() { _ = secrets.Run(ctx) }) // ends with ctx
 	select {
-	case <-secrets.Listed():
+	case <-secrets.InitialListDone():
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -105,8 +105,8 @@ func versionless(path string, data []byte) *File {
 	return nil
 }
 
-// For returns the configuration of a plugin as it was written, or nil if there is none.
-func (f *File) For(plugin string) ([]byte, error) {
+// ForPlugin returns the configuration of a plugin as it was written, or nil if there is none.
+func (f *File) ForPlugin(plugin string) ([]byte, error) {
 	if f == nil {
 		return nil, nil
 	}

@@ -40,7 +40,7 @@ func TestConfigurationOfPlugins(t *testing.T) {
 				t.Fatal(err)
 			}
 			for plugin, want := range map[string]string{"A": c.a, "B": c.b} {
-				if got, err := f.For(plugin); err != nil || string(got) != want {
+				if got, err := f.ForPlugin(plugin); err != nil || string(got) != want {
 					t.Errorf("%s: got %q, %v, want %q", plugin, got, err, want)
 				}
 			}
@@ -55,7 +55,7 @@ func TestFilesWithoutVersion(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := f.For(plugin); err != nil || string(got) != content {
+			if got, err := f.ForPlugin(plugin); err != nil || string(got) != content {
 				t.Errorf("got %q, %v; want no error, %v", got, err, content)
 			}
 		}
@@ -68,7 +68,7 @@ func TestAbsolutePaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := f.For("A"); err != nil || string(got) != "z: 3\n" {
+	if got, err := f.ForPlugin("A"); err != nil || string(got) != "z: 3\n" {
 		t.Errorf("got %q, %v; want no error, \"z: 3\\n\"", got, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestNoFileMeansNoConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := f.For("A"); got != nil || err != nil {
+	if got, err := f.ForPlugin("A"); got != nil || err != nil {
 		t.Errorf("got %q, %v; want nil, no error", got, err)
 	}
 }
@@ -127,7 +127,7 @@ func TestMissingFileOfPluginIsRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.For("A"); err == nil || !strings.Contains(err.Error(), "none.yaml") {
+	if _, err := f.ForPlugin("A"); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("error %v; want an error, text with \"none.yaml\"", err)
 	}
 }

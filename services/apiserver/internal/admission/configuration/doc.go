@@ -1,5 +1,5 @@
 // Package configuration reads the file of --admission-control-config-file. The file has a part for
-// each plugin, inline or in a separate file. File.For returns a plugin's part as bytes, and Decode
+// each plugin, inline or in a separate file. File.ForPlugin returns a plugin's part as bytes, and Decode
 // decodes it strictly: an unknown field is an error, because a misspelt restriction restricts
 // nothing.
 //

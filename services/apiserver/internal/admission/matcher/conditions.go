@@ -22,7 +22,7 @@ var errBudget = errors.New("validation failed due to running out of cost budget,
 // Conditions holds expressions that must all be true.
 type Conditions struct {
 	conditions []condition
-	// failClosed makes Hold return an error if a condition cannot be evaluated and none is false.
+	// failClosed makes Match return an error if a condition cannot be evaluated and none is false.
 	failClosed bool
 }
 
@@ -47,10 +47,10 @@ func CompileConditions(c *expressions.Compiler, variables expressions.VariableSe
 	return out
 }
 
-// Hold reports whether all conditions are true. If not, it returns the name of the first false
+// Match reports whether all conditions are true. If not, it returns the name of the first false
 // condition. If no condition is false and some cannot be evaluated, it returns their errors, or only
 // false if the conditions do not fail closed.
-func (c *Conditions) Hold(ctx context.Context, in *expressions.Input) (ok bool, failed string, err error) {
+func (c *Conditions) Match(ctx context.Context, in *expressions.Input) (ok bool, failed string, err error) {
 	if c == nil {
 		return true, "", nil
 	}

@@ -6,7 +6,7 @@
 //	Index.Candidates   everything that does not depend on the object: computed once
 //	                   per operation and kind, then one lookup
 //	Candidate.Selects  selectors and names
-//	Conditions.Hold    expressions, on the object in the version of the rule
+//	Conditions.Match    expressions, on the object in the version of the rule
 //
 // An Index is immutable and safe for concurrent use. It is rebuilt when the indexed webhooks or
 // policies change.

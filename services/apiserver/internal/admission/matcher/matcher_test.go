@@ -308,7 +308,7 @@ func TestConditions(t *testing.T) {
 			list = append(list, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
 		}
 		conditions := matcher.CompileConditions(compiler, expressions.VariableSet{Authorizer: true}, list, !c.open)
-		ok, failed, err := conditions.Hold(t.Context(), in)
+		ok, failed, err := conditions.Match(t.Context(), in)
 		if ok != c.ok || failed != c.failed || (err != nil) != (c.err != "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%s: got %t, %q, %v; want %t, %q, %q", name, ok, failed, err, c.ok, c.failed, c.err)
 		}

@@ -36,8 +36,8 @@ type Config struct {
 	// Programs is called on first use.
 	Programs func() (*expressions.Programs, *expressions.Compiler, error)
 	Codec    *codec.Codec
-	// Shapes is shared by all requests.
-	Shapes *views.Shapes
+	// StructEncodings is shared by all requests.
+	StructEncodings *views.StructEncodings
 	// Configure merges the configuration of a policy into an object of a kind; see apply.Fields.
 	// Only the mutating plugin needs it.
 	Configure func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error)
@@ -47,7 +47,7 @@ type Config struct {
 
 // views returns the views of a request's objects in other versions of their kind.
 func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
-	return views.Of(ctx, c.Codec, c.Shapes, r, func() []*apiset.Resource { return c.Family(r.Resource) })
+	return views.NewViews(ctx, c.Codec, c.StructEncodings, r, func() []*apiset.Resource { return c.Family(r.Resource) })
 }
 
 // candidates returns the policies whose rules match a request. It returns none for requests of the

@@ -124,7 +124,7 @@ func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.Res
 			continue
 		}
 		prefixes[k.Stored.Prefix] = true
-		coder := c.Of(k)
+		coder := c.ForKind(k)
 		readAttributes := func(_ string, value []byte) (attributes.Attributes, error) {
 			a, err := coder.Attributes(value)
 			return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
@@ -147,7 +147,7 @@ func encodeStored(t testing.TB, catalog *registry.Catalog, c *codec.Codec, text 
 	if k.Default != nil {
 		k.Default(o)
 	}
-	value, err := c.Of(k).EncodeStored(o)
+	value, err := c.ForKind(k).EncodeStored(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *
 			Namespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 			},
-			Parameters: params, Codec: c, Shapes: &views.Shapes{}, Logger: slog.New(slog.DiscardHandler), Metrics: policies.NewMetrics(f.metrics, sort),
+			Parameters: params, Codec: c, StructEncodings: &views.StructEncodings{}, Logger: slog.New(slog.DiscardHandler), Metrics: policies.NewMetrics(f.metrics, sort),
 			Programs: func() (*expressions.Programs, *expressions.Compiler, error) { return f.programs, compiler, nil },
 			Configure: func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
 				return fields.Configure(catalog.Kind(of), obj, configuration)

@@ -101,7 +101,7 @@ func (m *Metrics) observe(policy, binding, class, action string, took time.Durat
 	if class == "" {
 		class = noError
 	}
-	h := m.series.Of(seriesKey{policy, binding, class, action})
+	h := m.series.WithLabels(seriesKey{policy, binding, class, action})
 	h.checks.Inc()
 	h.duration.Observe(took.Seconds())
 }

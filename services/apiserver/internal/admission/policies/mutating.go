@@ -146,7 +146,7 @@ func (e *mutatingEvaluation) invoke(i *invocation) error {
 	}
 	rules := i.policy.compile()
 	evaluation := &policyEvaluation{rules: rules, ctx: e.ctx, input: subject.withParam(tree)}
-	ok, _, err := rules.conditions.Hold(e.ctx, &evaluation.input)
+	ok, _, err := rules.conditions.Match(e.ctx, &evaluation.input)
 	switch {
 	case subject.Err != nil:
 		return apierrors.NewInternalError(subject.Err)

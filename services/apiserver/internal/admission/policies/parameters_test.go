@@ -77,7 +77,7 @@ func newFixture(t *testing.T) *fixture {
 	cache, err := watchcache.New(watchcache.Config{Source: f.source, Newest: f.source, Resources: []watchcache.ResourceConfig{{
 		Name: k.Resource, Prefix: apiset.KeyPrefix("/registry", k),
 		Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
-			a, err := c.Of(k).Attributes(value)
+			a, err := c.ForKind(k).Attributes(value)
 			return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
 		},
 	}}})

@@ -44,7 +44,7 @@ func newPolicySet(c *Config, policies, bindings admission.Source, compilePolicy 
 // compiled returns the compiled objects of a source. what describes such an object.
 func compiled[T any](source admission.Source, what string, compile func(metav1.Object) T, unreadable func(what string) func(*objects.Entry, bool, error)) lister.Compiled[T] {
 	return lister.Compiled[T]{
-		Store: source.Store, Unreadable: unreadable(what),
+		Store: source.Store, OnInvalid: unreadable(what),
 		Compile: func(e *objects.Entry) (T, error) {
 			obj, err := source.Decode(e)
 			if err != nil {

@@ -83,7 +83,7 @@ func (e *requestEvaluation) cachedSubject(as matcher.MatchedKind) (subject, erro
 
 // subject returns the request as expressions see it, and the view of its objects.
 func (e *requestEvaluation) subject(as matcher.MatchedKind) (subject, *views.View, error) {
-	view, err := e.views.In(as.Kind)
+	view, err := e.views.ForKind(as.Kind)
 	if err != nil {
 		return subject{}, nil, err
 	}

@@ -148,7 +148,7 @@ func (e *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apis
 
 // evaluateParameter records the results of a policy for one parameter.
 func (e *validatingEvaluation) evaluateParameter(p *policy, b *binding, evaluation *policyEvaluation, auditAnnotations annotations) {
-	ok, _, err := evaluation.conditions.Hold(e.ctx, &evaluation.input)
+	ok, _, err := evaluation.conditions.Match(e.ctx, &evaluation.input)
 	switch {
 	case err != nil:
 		e.applyActions(p, b, 0, failedDecision(err, errorInvalid))

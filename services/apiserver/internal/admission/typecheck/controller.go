@@ -35,13 +35,13 @@ type Config struct {
 	// Policies is the watch cache of policies. Decode decodes an entry.
 	Policies *watchcache.Store
 	Decode   func(*objects.Entry) (*admissionv1.ValidatingAdmissionPolicy, error)
-	// Schemas returns the schemas of the served kinds. Settled waits until they contain the
+	// Schemas returns the schemas of the served kinds. WaitForRevision waits until they contain the
 	// definitions up to a revision.
-	Schemas  func() Schemas
-	Settled  func(ctx context.Context, revision int64)
-	Compiler func() (*expressions.Compiler, error)
-	Client   Client
-	Logger   *slog.Logger
+	Schemas         func() Schemas
+	WaitForRevision func(ctx context.Context, revision int64)
+	Compiler        func() (*expressions.Compiler, error)
+	Client          Client
+	Logger          *slog.Logger
 }
 
 // Controller updates the statuses of all policies.
@@ -82,7 +82,7 @@ func (c *Controller) Redefined(resources []schema.GroupResource) {
 	}
 	c.mu.Unlock()
 	if len(resources) > 0 {
-		c.informer.Nudge()
+		c.informer.Trigger()
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *Controller) update(ctx context.Context, revision int64) {
 	if len(c.due) == 0 {
 		return
 	}
-	c.Settled(ctx, revision)
+	c.WaitForRevision(ctx, revision)
 	compiler, err := c.Compiler()
 	if err != nil {
 		c.Logger.Error("the types of admission policies cannot be checked", "error", err)
@@ -147,7 +147,7 @@ func (c *Controller) update(ctx context.Context, revision int64) {
 	}
 	clear(c.due)
 	if len(c.failed) > 0 {
-		c.informer.NudgeAfter(retryPause)
+		c.informer.TriggerAfter(retryPause)
 	}
 }
 

@@ -119,7 +119,7 @@ func (d *declarer) object(path string, properties map[string]spec.Schema) *cel.T
 			continue
 		}
 		fields[escaped] = t
-		if celenv.Reserved(name) {
+		if celenv.IsReserved(name) {
 			fields[name] = t
 		}
 	}

@@ -39,10 +39,10 @@ func (s *Served) Set(update kind.CRDUpdate) (other []schema.GroupResource) {
 	s.defined = update.All
 	s.mu.Unlock()
 	for _, c := range update.Changed {
-		d := c.Now
+		d := c.New
 		if d == nil {
-			d = c.Before
-		} else if c.Before != nil && c.Before.Same(d) {
+			d = c.Old
+		} else if c.Old != nil && c.Old.SameVersion(d) {
 			continue // unchanged
 		}
 		other = append(other, schema.GroupResource{Group: d.Spec.Group, Resource: d.Status.AcceptedNames.Plural})

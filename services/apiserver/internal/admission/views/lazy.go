@@ -13,7 +13,7 @@ import (
 
 // lazyTree returns an object as a tree for expressions, like Tree. It converts only the parts that an
 // expression reads. The tree is not safe for concurrent use.
-func lazyTree(shapes *Shapes, obj runtime.Object, kind schema.GroupVersionKind) any {
+func lazyTree(shapes *StructEncodings, obj runtime.Object, kind schema.GroupVersionKind) any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object
 	}
@@ -25,12 +25,12 @@ func lazyTree(shapes *Shapes, obj runtime.Object, kind schema.GroupVersionKind) 
 // structure presents a Go struct as a map. It converts a field when the field is first read. Any
 // other operation converts the whole struct.
 type structure struct {
-	shapes *Shapes
-	shape  *shape
-	value  reflect.Value
+	encodings *StructEncodings
+	encoding  *structEncoding
+	value     reflect.Value
 	// kind of an API object. It overrides the kind in the struct.
 	kind *schema.GroupVersionKind
-	// fields holds the converted fields, by index in the shape; nil until first read.
+	// fields holds the converted fields, by index in the encoding; nil until first read.
 	fields []ref.Val
 	// remaining holds the fields that only the apimachinery converter can convert; nil until one of
 	// them is read.
@@ -40,9 +40,9 @@ type structure struct {
 
 var _ traits.Mapper = (*structure)(nil)
 
-func newStructure(shapes *Shapes, value reflect.Value) *structure {
-	s := &structure{shapes: shapes, shape: shapes.of(value.Type()), value: value}
-	s.fields = make([]ref.Val, len(s.shape.fields))
+func newStructure(shapes *StructEncodings, value reflect.Value) *structure {
+	s := &structure{encodings: shapes, encoding: shapes.of(value.Type()), value: value}
+	s.fields = make([]ref.Val, len(s.encoding.fields))
 	return s
 }
 
@@ -60,14 +60,14 @@ func (s *structure) Find(key ref.Val) (ref.Val, bool) {
 			return types.String(s.kind.GroupVersion().String()), true
 		}
 	}
-	i, ok := s.shape.byName[string(name)]
+	i, ok := s.encoding.byName[string(name)]
 	if !ok {
 		return nil, false
 	}
 	if v := s.fields[i]; v != nil {
 		return v, true
 	}
-	f := &s.shape.fields[i]
+	f := &s.encoding.fields[i]
 	v := s.value.FieldByIndex(f.index)
 	if f.omitEmpty && isEmpty(v) {
 		return nil, false
@@ -99,9 +99,9 @@ func (s *structure) convert(f *field, v reflect.Value) ref.Val {
 	case asInt:
 		return types.Int(v.Int())
 	case asStructure:
-		return newStructure(s.shapes, v)
+		return newStructure(s.encodings, v)
 	case asStructures:
-		return &structures{shapes: s.shapes, list: v, elements: make([]ref.Val, v.Len())}
+		return &structures{shapes: s.encodings, list: v, elements: make([]ref.Val, v.Len())}
 	case asStrings:
 		list := make([]string, v.Len())
 		for i := range list {
@@ -118,8 +118,8 @@ func (s *structure) convert(f *field, v reflect.Value) ref.Val {
 func (s *structure) converted() map[string]any {
 	if s.remaining == nil {
 		partial := reflect.New(s.value.Type())
-		for i := range s.shape.fields {
-			if f := &s.shape.fields[i]; f.conversion == byConverter {
+		for i := range s.encoding.fields {
+			if f := &s.encoding.fields[i]; f.conversion == byConverter {
 				partial.Elem().FieldByIndex(f.index).Set(s.value.FieldByIndex(f.index))
 			}
 		}

@@ -75,7 +75,7 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 			looked += compare(t, at+"."+name, found, value)
 		}
 		if s, ok := got.(*structure); ok {
-			for _, f := range s.shape.fields {
+			for _, f := range s.encoding.fields {
 				if _, ok := want[f.name]; ok {
 					continue
 				}
@@ -110,7 +110,7 @@ func TestLazyTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewSource(1))
-	shapes := &Shapes{}
+	shapes := &StructEncodings{}
 	looked := 0
 	for _, k := range catalog.Kinds() {
 		for range 20 {

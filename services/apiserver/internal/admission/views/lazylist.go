@@ -10,7 +10,7 @@ import (
 
 // structures is a list of Go structs. Each element is converted when it is first read.
 type structures struct {
-	shapes   *Shapes
+	shapes   *StructEncodings
 	list     reflect.Value
 	elements []ref.Val // nil until first read
 	asLister traits.Lister

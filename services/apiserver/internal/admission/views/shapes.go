@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// Shapes caches how Go structs are encoded as JSON. It is safe for concurrent use. The zero value
+// StructEncodings caches how Go structs are encoded as JSON. It is safe for concurrent use. The zero value
 // is empty.
-type Shapes struct{ cache sync.Map } // of *shape, by reflect.Type
+type StructEncodings struct{ cache sync.Map } // of *structEncoding, by reflect.Type
 
-// shape holds the fields of a struct, including those of inlined structs.
-type shape struct {
+// structEncoding holds the fields of a struct, including those of inlined structs.
+type structEncoding struct {
 	fields []field
 	byName map[string]int
 }
@@ -52,12 +52,12 @@ func marshals(t reflect.Type) bool {
 // byFields reports whether a struct is encoded field by field.
 func byFields(t reflect.Type) bool { return t.Kind() == reflect.Struct && !marshals(t) }
 
-// of returns the shape of a struct.
-func (s *Shapes) of(t reflect.Type) *shape {
+// of returns the encoding of a struct.
+func (s *StructEncodings) of(t reflect.Type) *structEncoding {
 	if known, ok := s.cache.Load(t); ok {
-		return known.(*shape)
+		return known.(*structEncoding)
 	}
-	created := &shape{byName: map[string]int{}}
+	created := &structEncoding{byName: map[string]int{}}
 	created.add(t, nil)
 	s.cache.Store(t, created)
 	return created
@@ -66,7 +66,7 @@ func (s *Shapes) of(t reflect.Type) *shape {
 // add adds the fields of t, including those of inlined structs. parent is the index of t in the
 // struct as in reflect.Value.FieldByIndex; nil for the struct itself. If two fields have the same
 // name, the later one wins, as in the apimachinery converter.
-func (s *shape) add(t reflect.Type, parent []int) {
+func (s *structEncoding) add(t reflect.Type, parent []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -23,7 +23,7 @@ import (
 type Views struct {
 	ctx         context.Context // of the request, because conversion may call a webhook
 	codec       *codec.Codec
-	shapes      *Shapes
+	shapes      *StructEncodings
 	request     *admission.Request
 	family      func() []*apiset.Resource
 	viewsByKind map[schema.GroupVersionKind]*View
@@ -31,9 +31,9 @@ type Views struct {
 	changed *View
 }
 
-// Of returns the views of a request. ctx bounds calls of conversion webhooks. shapes is shared by
+// NewViews returns the views of a request. ctx bounds calls of conversion webhooks. shapes is shared by
 // all requests. family returns the served versions of the request's resource.
-func Of(ctx context.Context, c *codec.Codec, shapes *Shapes, r *admission.Request, family func() []*apiset.Resource) *Views {
+func NewViews(ctx context.Context, c *codec.Codec, shapes *StructEncodings, r *admission.Request, family func() []*apiset.Resource) *Views {
 	return &Views{ctx: ctx, codec: c, shapes: shapes, request: r, family: family}
 }
 
@@ -57,9 +57,9 @@ type View struct {
 	objectTree, oldTree any
 }
 
-// In returns the view in a kind. It converts changes that were made in another kind. An error is a
+// ForKind returns the view in a kind. It converts changes that were made in another kind. An error is a
 // Status.
-func (v *Views) In(kind schema.GroupVersionKind) (*View, error) {
+func (v *Views) ForKind(kind schema.GroupVersionKind) (*View, error) {
 	view, err := v.viewIn(kind)
 	return view, v.refusal(err)
 }

@@ -41,7 +41,7 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 	var family []*apiset.Resource
 	for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
 		k := catalog.Resource(gv.WithResource("horizontalpodautoscalers"))
-		family = append(family, &apiset.Resource{Kind: k, Coder: c.Of(k)})
+		family = append(family, &apiset.Resource{Kind: k, Coder: c.ForKind(k)})
 	}
 	newAutoscaler := func(most, cpu int32) runtime.Object {
 		return &autoscalingv1.HorizontalPodAutoscaler{
@@ -56,12 +56,12 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 	if op != admission.Create {
 		r.OldObject = newAutoscaler(3, 30)
 	}
-	return views.Of(t.Context(), c, &views.Shapes{}, r, func() []*apiset.Resource { return family }), r
+	return views.NewViews(t.Context(), c, &views.StructEncodings{}, r, func() []*apiset.Resource { return family }), r
 }
 
 func viewIn(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View {
 	t.Helper()
-	w, err := v.In(kind)
+	w, err := v.ForKind(kind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestOtherVersionIsConverted(t *testing.T) {
 	if !ok || tree.Get(types.String("apiVersion")) != types.String("autoscaling/v2") || tree.Get(types.String("kind")) != types.String("HorizontalPodAutoscaler") {
 		t.Errorf("got %v", tree)
 	}
-	if _, err := v.In(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil || !strings.Contains(err.Error(), "unknown conversion") {
+	if _, err := v.ForKind(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil || !strings.Contains(err.Error(), "unknown conversion") {
 		t.Errorf("version that is not served: got %v; want an error, text with \"unknown conversion\"", err)
 	}
 }

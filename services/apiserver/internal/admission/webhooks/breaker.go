@@ -17,8 +17,8 @@ const (
 	probeInterval = time.Second
 )
 
-// Notice reports that a webhook became unreachable or reachable.
-type Notice struct {
+// ReachabilityEvent reports that a webhook became unreachable or reachable.
+type ReachabilityEvent struct {
 	Kind, Configuration, Webhook string
 	Reachable                    bool
 	Reason                       string
@@ -28,7 +28,7 @@ type Notice struct {
 type breakers struct {
 	ctx      context.Context // canceled to stop probes
 	probes   *sync.WaitGroup
-	notify   func(context.Context, Notice)
+	notify   func(context.Context, ReachabilityEvent)
 	metrics  *Metrics
 	hookType string
 	log      *slog.Logger
@@ -91,7 +91,7 @@ func (b *breaker) record(result outcome, reason error) {
 
 // changed reports that the breaker has opened or closed.
 func (b *breaker) changed(ctx context.Context, reason error) {
-	notice := Notice{Kind: b.kind(), Configuration: b.hook.configuration, Webhook: b.hook.name, Reachable: reason == nil}
+	notice := ReachabilityEvent{Kind: b.kind(), Configuration: b.hook.configuration, Webhook: b.hook.name, Reachable: reason == nil}
 	if reason == nil {
 		b.recordClosed()
 		b.log.Info("admission webhook reachable again")

@@ -28,7 +28,7 @@ type fixture struct {
 	t       *testing.T
 	d       *dispatcher
 	h       *hook
-	notices chan Notice
+	notices chan ReachabilityEvent
 	// closed receives for each closed connection.
 	closed chan struct{}
 	// New connections wait until gate is closed.
@@ -47,7 +47,7 @@ func allows(w http.ResponseWriter, uid string) {
 
 func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
 	t.Helper()
-	s := &fixture{t: t, answer: cuts, notices: make(chan Notice, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
+	s := &fixture{t: t, answer: cuts, notices: make(chan ReachabilityEvent, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
 	close(s.gate)
 	l := pipetest.Listen(443)
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -80,7 +80,7 @@ func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
 	t.Cleanup(server.Close)
 	var err error
 	s.d, err = newDispatcher(Config{
-		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), Notify: func(_ context.Context, n Notice) { s.notices <- n },
+		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), Notify: func(_ context.Context, n ReachabilityEvent) { s.notices <- n },
 		Dialers: webhookclient.Dialers{URLs: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			select {
 			case <-s.gate:

@@ -76,7 +76,7 @@ func (h *hook) send(ctx context.Context, request *reviewRequest, uid types.UID, 
 	}
 	callCtx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	callCtx, limited := h.caller.clients.responses.Begin(callCtx, h.caller.key, 0)
+	callCtx, limited := h.caller.clients.responses.Start(callCtx, h.caller.key, 0)
 	defer limited.End()
 	var sent atomic.Bool
 	callCtx = traceConnection(callCtx, &sent)
@@ -89,7 +89,7 @@ func (h *hook) send(ctx context.Context, request *reviewRequest, uid types.UID, 
 	status := 0
 	result.StatusCode(&status)
 	var invalid error
-	err = limited.Into(result, MaxValues, func([]byte) error {
+	err = limited.DecodeInto(result, MaxValues, func([]byte) error {
 		review := newReview(h.version)
 		if err := result.Into(review); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (h *hook) send(ctx context.Context, request *reviewRequest, uid types.UID, 
 		return nil, responded, fmt.Errorf("received invalid webhook response: %w", invalid)
 	case err == nil:
 		return response, responded, nil
-	case limited.Crowded(), status != 0 && !errors.Is(err, context.DeadlineExceeded):
+	case limited.SlotTimeout(), status != 0 && !errors.Is(err, context.DeadlineExceeded):
 		reached = responded
 	case sent.Load():
 		reached = noResponse
@@ -128,7 +128,7 @@ func (h *hook) probe(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	ctx, limited := h.caller.clients.responses.Begin(ctx, h.caller.key, maxProbeResponse)
+	ctx, limited := h.caller.clients.responses.Start(ctx, h.caller.key, maxProbeResponse)
 	defer limited.End()
 	var sent atomic.Bool
 	_, err = client.Get().Do(traceConnection(ctx, &sent)).Raw()

@@ -130,7 +130,7 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 					for _, v := range []string{autoscalingv1.SchemeGroupVersion.Version, autoscalingv2.SchemeGroupVersion.Version} {
 						k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers").GroupResource().WithVersion(v))
 						if v == "v2" || !lost.Load() {
-							all = append(all, &apiset.Resource{Kind: k, Coder: f.codec.Of(k)})
+							all = append(all, &apiset.Resource{Kind: k, Coder: f.codec.ForKind(k)})
 						}
 					}
 					return all

@@ -184,7 +184,7 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 	config.ServerName = host
 	namespace := s.Namespace
 	name := s.Name
-	dial := c.dialers.For(true)
+	dial := c.dialers.Select(true)
 	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		addr, err := c.services.Resolve(ctx, namespace, name, port)
 		if err != nil {
@@ -212,6 +212,6 @@ func (c *clients) urlAddress(w *admissionv1.WebhookClientConfig) (*url.URL, *res
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Dial = c.dialers.For(false)
+	config.Dial = c.dialers.Select(false)
 	return address, config, nil
 }

@@ -92,7 +92,7 @@ type fixture struct {
 	chain    *admission.Chain
 	catalog  *registry.Catalog
 	codec    *codec.Codec
-	notices  chan webhooks.Notice
+	notices  chan webhooks.ReachabilityEvent
 	registry *prometheus.Registry
 	log      *safeBuffer
 	source   *eventFeed
@@ -174,7 +174,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1}
+	f := &fixture{t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.ReachabilityEvent, 16), registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1}
 	config := webhooks.Config{
 		Responses: webhookclient.NewResponseLimiter(8),
 		Configurations: admission.Source{
@@ -184,9 +184,9 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 				return c, json.Unmarshal(e.Stored(), &c)
 			},
 		},
-		Ready: cache.Ready, Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{{Kind: k, Coder: cd.Of(k)}} },
-		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, Shapes: &views.Shapes{},
-		Notify:  func(_ context.Context, n webhooks.Notice) { f.notices <- n },
+		Ready: cache.Ready, Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{{Kind: k, Coder: cd.ForKind(k)}} },
+		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, StructEncodings: &views.StructEncodings{},
+		Notify:  func(_ context.Context, n webhooks.ReachabilityEvent) { f.notices <- n },
 		Metrics: webhooks.NewMetrics(f.registry), Logger: slog.New(slog.NewTextHandler(f.log, nil)),
 	}
 	change(&config)

@@ -134,8 +134,8 @@ func (m *Metrics) configured() func(hookKey) bool {
 // withName calls use with the label value for a webhook. It looks up the value again afterwards,
 // which removes series that were created after the webhook was removed.
 func (m *Metrics) withName(name, hookType string, use func(name string)) {
-	use(m.hooks.Of(hookKey{hookType, name}))
-	m.hooks.Of(hookKey{hookType, name})
+	use(m.hooks.WithLabels(hookKey{hookType, name}))
+	m.hooks.WithLabels(hookKey{hookType, name})
 }
 
 // maxCode bounds the values of labels with status codes.

@@ -60,8 +60,8 @@ func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hoo
 	h := c.Value
 	begin := time.Now()
 	changed, err := p.apply(ctx, h, r, presentation, view)
-	audit.From(ctx).Spent(audit.MutatingWebhook, time.Since(begin))
-	request.FromContext(ctx).Waits.Add(time.Since(begin))
+	audit.FromContext(ctx).AddDuration(audit.MutatingWebhook, time.Since(begin))
+	request.FromContext(ctx).WaitTimes.Add(time.Since(begin))
 	p.observe(h, r, begin, err)
 	if changed {
 		reinvocation.Changed()

@@ -43,8 +43,8 @@ type Config struct {
 	// Compiler is called when it is first needed.
 	Compiler func() (*expressions.Compiler, error)
 	Codec    *codec.Codec
-	// Shapes caches the decoding of kinds across requests.
-	Shapes *views.Shapes
+	// StructEncodings caches the decoding of kinds across requests.
+	StructEncodings *views.StructEncodings
 	// Credentials, Services and Dialers configure the connections to webhooks.
 	Credentials *Credentials
 	Services    *webhookclient.Services
@@ -53,7 +53,7 @@ type Config struct {
 	// Responses bounds concurrent large responses; nil means no limit.
 	Responses *webhookclient.ResponseLimiter
 	// Notify is called, in a separate goroutine, when a webhook becomes unreachable or reachable.
-	Notify  func(context.Context, Notice)
+	Notify  func(context.Context, ReachabilityEvent)
 	Metrics *Metrics
 	Logger  *slog.Logger
 }
@@ -81,7 +81,7 @@ func newDispatcher(c Config, hookType string, hooksOf func(metav1.Object) []webh
 	d.hooks = &configurations{
 		source: c.Configurations, hooksOf: hooksOf, compiler: c.Compiler, family: c.Family, clients: d.clients, log: c.Logger,
 	}
-	d.hooks.compiled = lister.Compiled[[]*hook]{Store: c.Configurations.Store, Compile: d.hooks.compile, Unreadable: d.hooks.unreadable}
+	d.hooks.compiled = lister.Compiled[[]*hook]{Store: c.Configurations.Store, Compile: d.hooks.compile, OnInvalid: d.hooks.unreadable}
 	if c.Metrics != nil {
 		c.Metrics.keepWhileConfigured(hookType, d.hooks.names)
 	}
@@ -150,7 +150,7 @@ func (d *dispatcher) CallsExternal(ctx context.Context, r *admission.Request) bo
 
 // views returns the views of a request.
 func (d *dispatcher) views(ctx context.Context, r *admission.Request) *views.Views {
-	return views.Of(ctx, d.Codec, d.Shapes, r, func() []*apiset.Resource { return d.Family(r.Resource) })
+	return views.NewViews(ctx, d.Codec, d.StructEncodings, r, func() []*apiset.Resource { return d.Family(r.Resource) })
 }
 
 // selects returns the view of a request for a hook, or nil if the hook does not select it.
@@ -159,7 +159,7 @@ func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r
 	if err != nil || !ok {
 		return as, nil, err
 	}
-	view, err := requestViews.In(as.Kind)
+	view, err := requestViews.ForKind(as.Kind)
 	if err != nil {
 		return as, nil, err
 	}
@@ -169,7 +169,7 @@ func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r
 	}
 	begin := time.Now()
 	subject := matcher.InputOf(ctx, r, view, as, d.Authorizer)
-	ok, _, err = h.conditions.Hold(r.Metered(ctx), &subject.Input)
+	ok, _, err = h.conditions.Match(r.Metered(ctx), &subject.Input)
 	d.Metrics.evaluated(h.name, d.hookType, r.Operation, time.Since(begin))
 	switch {
 	case subject.Err != nil:

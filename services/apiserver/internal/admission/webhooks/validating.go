@@ -38,7 +38,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	}
 	begin := time.Now()
 	defer request.Suspend(ctx)()
-	defer func() { audit.From(ctx).Spent(audit.ValidatingWebhook, time.Since(begin)) }()
+	defer func() { audit.FromContext(ctx).AddDuration(audit.ValidatingWebhook, time.Since(begin)) }()
 	callSafely := func(c *hookCall) {
 		defer func() { c.panicked = exchange.Failed(recover()) }()
 		p.callHook(ctx, c, r)
@@ -54,7 +54,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 			panic(c.panicked) // in the goroutine of the request, which recovers
 		}
 	}
-	request.FromContext(ctx).Waits.Add(time.Since(begin))
+	request.FromContext(ctx).WaitTimes.Add(time.Since(begin))
 	return p.firstError(ctx, calls, r)
 }
 

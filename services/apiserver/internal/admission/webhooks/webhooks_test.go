@@ -334,7 +334,7 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 			t.Errorf("%d: got %v, %v skipped calls; want an error, 0", i, err, f.metric(calls))
 		}
 	}
-	want := webhooks.Notice{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
+	want := webhooks.ReachabilityEvent{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
 	n := <-f.notices
 	if !strings.Contains(n.Reason, "connection refused") {
 		t.Errorf("got reason %s, want text with \"connection refused\"", n.Reason)

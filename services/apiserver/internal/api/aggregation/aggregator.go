@@ -80,7 +80,7 @@ type Config struct {
 // Aggregator maps group versions to the servers that serve them. Run must be called to close it.
 type Aggregator struct {
 	Config
-	wake chan struct{} // triggers a search for due checks
+	trigger chan struct{} // triggers a search for due checks
 	// workCtx ends with Run, which waits for the remaining work.
 	workCtx context.Context
 	endWork context.CancelFunc
@@ -127,7 +127,7 @@ func New(c Config) *Aggregator {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	a := &Aggregator{Config: c, wake: make(chan struct{}, 1), pages: responselimit.NewPageLimiter(c.MaxPages)}
+	a := &Aggregator{Config: c, trigger: make(chan struct{}, 1), pages: responselimit.NewPageLimiter(c.MaxPages)}
 	a.workCtx, a.endWork = context.WithCancel(context.Background())
 	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
 	return a
@@ -172,7 +172,7 @@ func (a *Aggregator) directory() *directory {
 		next.registrations[e.Key()] = obj
 		if obj.Spec.Service == nil {
 			next.local = append(next.local, obj.Name)
-			if c, local := available(obj.APIService), apiregistration.LocalAvailable(); c == nil || !Same(c, &local) {
+			if c, local := available(obj.APIService), apiregistration.LocalAvailable(); c == nil || !EqualConditions(c, &local) {
 				next.unsettled = append(next.unsettled, obj.Name)
 			}
 			return true
@@ -198,7 +198,7 @@ func (a *Aggregator) directory() *directory {
 			r.close()
 		}
 	}
-	a.Wake()
+	a.TriggerChecks()
 	return next
 }
 
@@ -263,7 +263,7 @@ func (a *Aggregator) Poke() {
 	for _, r := range a.directory().remotes {
 		r.scheduleCheck()
 	}
-	a.Wake()
+	a.TriggerChecks()
 }
 
 // Moved schedules checks of the servers behind a service. It is called when the service or its
@@ -274,14 +274,14 @@ func (a *Aggregator) Moved(namespace, name string) {
 		r.scheduleCheck()
 	}
 	if len(behind) > 0 {
-		a.Wake()
+		a.TriggerChecks()
 	}
 }
 
-// Wake triggers a search for due checks, because an APIService changed.
-func (a *Aggregator) Wake() {
+// TriggerChecks triggers a search for due checks, because an APIService changed.
+func (a *Aggregator) TriggerChecks() {
 	select {
-	case a.wake <- struct{}{}:
+	case a.trigger <- struct{}{}:
 	default: // already triggered
 	}
 }
@@ -338,7 +338,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.wake:
+		case <-a.trigger:
 		case <-t.C:
 		}
 		begun := time.Now()
@@ -370,7 +370,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		}
 		a.Metrics.unavailable(a.directory())
 		a.scheduled.Store(loaded || a.scheduled.Load())
-		task.Rest(ctx, begun)
+		task.Throttle(ctx, begun)
 	}
 }
 

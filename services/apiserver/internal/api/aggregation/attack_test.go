@@ -305,7 +305,7 @@ func TestExpandingDocumentsAreRejected(t *testing.T) {
 	if all := b.Swaggers(t.Context()); len(all) != 0 {
 		t.Errorf("got a document of %d bytes, want none", len(all[0].Text))
 	}
-	if all := b.Others(); len(all) != 0 {
+	if all := b.RemoteGroupVersions(); len(all) != 0 {
 		t.Errorf("got %v", all)
 	}
 }

@@ -95,7 +95,7 @@ func (r *remote) checkAndReport(ctx context.Context) {
 	case <-described:
 	case <-time.After(describeWait):
 	}
-	if stored := r.storedCondition.Load(); r.workCtx.Err() == nil && (stored == nil || !Same(stored, &condition)) {
+	if stored := r.storedCondition.Load(); r.workCtx.Err() == nil && (stored == nil || !EqualConditions(stored, &condition)) {
 		if stored != nil && stored.Status == condition.Status {
 			condition.LastTransitionTime = stored.LastTransitionTime
 		}
@@ -137,10 +137,10 @@ var unreachableTexts = []string{
 	"HTTP response to HTTPS client",
 }
 
-// Same reports whether two conditions are equivalent. Replicas and consecutive checks describe a
+// EqualConditions reports whether two conditions are equivalent. Replicas and consecutive checks describe a
 // lost connection in different words and with different ports. Only a bad status is compared by its
 // number.
-func Same(a, b *apiregistrationv1.APIServiceCondition) bool {
+func EqualConditions(a, b *apiregistrationv1.APIServiceCondition) bool {
 	if a.Status != b.Status || a.Reason != b.Reason {
 		return false
 	}

@@ -154,7 +154,7 @@ func TestDiscoveryUsesEntityTags(t *testing.T) {
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
 	known := func() string {
-		otherGroups := b.Others()
+		otherGroups := b.RemoteGroupVersions()
 		if len(otherGroups) != 1 {
 			return b.discovered()
 		}

@@ -199,7 +199,7 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 	if err := cache.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	services := &webhookclient.Services{Self: "127.0.0.1:1", Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
+	services := &webhookclient.Services{LocalAddress: "127.0.0.1:1", Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 		return find(b, b.services, "services", namespace, name)
 	}}
 	c := aggregation.Config{

@@ -139,5 +139,5 @@ func (r *remote) breakerChanged(reason error) {
 		r.aggregator.Logger.Info("extension server reachable again", "apiservice", r.name)
 	}
 	r.scheduleCheck() // updates the condition
-	r.aggregator.Wake()
+	r.aggregator.TriggerChecks()
 }

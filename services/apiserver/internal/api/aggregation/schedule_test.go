@@ -55,7 +55,7 @@ func (b *fixture) rounds() {
 		return b.locals
 	}
 	first := count()
-	b.eventually("pass completed", func() bool { b.Wake(); return count() >= first+2 })
+	b.eventually("pass completed", func() bool { b.TriggerChecks(); return count() >= first+2 })
 }
 
 // poke makes all checks due now.
@@ -387,7 +387,7 @@ func TestSameConditions(t *testing.T) {
 		{a: "False MissingEndpoints a", b: "False MissingEndpoints b", want: false},
 		{a: "False ServiceNotFound a", b: "False EndpointsNotFound a", want: false},
 	} {
-		if got := aggregation.Same(condition(c.a), condition(c.b)); got != c.want {
+		if got := aggregation.EqualConditions(condition(c.a), condition(c.b)); got != c.want {
 			t.Errorf("%q and %q: %v, want %v", c.a, c.b, got, c.want)
 		}
 	}

@@ -83,8 +83,8 @@ func (r *remote) findV3(ctx context.Context) (changed bool) {
 	return next.exists != before.exists || next.hash != before.hash
 }
 
-// Others returns the group versions whose servers have v3 documents.
-func (a *Aggregator) Others() (out []openapi.RemoteGroupVersion) {
+// RemoteGroupVersions returns the group versions whose servers have v3 documents.
+func (a *Aggregator) RemoteGroupVersions() (out []openapi.RemoteGroupVersion) {
 	for gv, r := range a.directory().remotes {
 		if v3 := r.specs.v3.Load(); v3 != nil && v3.exists && !a.Local(gv) {
 			out = append(out, openapi.RemoteGroupVersion{GroupVersion: gv, Hash: v3.hash, Document: r})

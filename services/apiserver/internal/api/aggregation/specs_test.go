@@ -59,12 +59,12 @@ func TestOpenAPIOfServers(t *testing.T) {
 			return now
 		}
 	})
-	if len(b.Swaggers(t.Context())) != 0 || len(b.Others()) != 0 {
+	if len(b.Swaggers(t.Context())) != 0 || len(b.RemoteGroupVersions()) != 0 {
 		t.Error("got documents before any server was registered")
 	}
 	b.register(e, ca.pem)
-	b.eventually("an index", func() bool { return len(b.Others()) == 1 })
-	other := b.Others()[0]
+	b.eventually("an index", func() bool { return len(b.RemoteGroupVersions()) == 1 })
+	other := b.RemoteGroupVersions()[0]
 	if other.GroupVersion != gv || other.Hash != "HASH1" {
 		t.Errorf("got %+v", other)
 	}
@@ -102,7 +102,10 @@ func TestOpenAPIOfServers(t *testing.T) {
 		return len(got) == 1 && strings.Contains(string(got[0].Text), "listOthers") && got[0].Tag != first[0].Tag
 	})
 	e.handle(plain)
-	b.eventually("no document", func() bool { later(time.Minute); return len(b.Swaggers(t.Context())) == 0 && len(b.Others()) == 0 })
+	b.eventually("no document", func() bool {
+		later(time.Minute)
+		return len(b.Swaggers(t.Context())) == 0 && len(b.RemoteGroupVersions()) == 0
+	})
 }
 
 // TestHangingOpenAPIDoesNotBlock: a server that does not answer the request for its document does
@@ -156,7 +159,7 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 		b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 		b.register(e, ca.pem)
 		b.eventually("requested twice", func() bool { b.poke(times); return len(e.requests("/openapi/v3")) >= 2 })
-		if got := b.Others(); len(got) != 0 {
+		if got := b.RemoteGroupVersions(); len(got) != 0 {
 			t.Errorf("%s: got %+v", what, got)
 		}
 		b.stop()
@@ -190,7 +193,7 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 	}
 	otherGroups := func() string {
 		var out []string
-		for _, o := range b.Others() {
+		for _, o := range b.RemoteGroupVersions() {
 			out = append(out, o.GroupVersion.Version)
 		}
 		slices.Sort(out)

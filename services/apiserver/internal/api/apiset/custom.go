@@ -31,17 +31,17 @@ func (b Builder) Custom(kinds []*registry.Kind, store *watchcache.Store, slot in
 	return out, nil
 }
 
-// Defined is the result of one definition: the served versions of a resource, or none if it is no
+// Definition is the result of one definition: the served versions of a resource, or none if it is no
 // longer served.
-type Defined struct {
+type Definition struct {
 	Resource schema.GroupResource
 	Versions []*Resource
 }
 
-// With returns the set s with some definitions replaced, as of a revision of the store. Built-in
+// WithDefinitions returns the set s with some definitions replaced, as of a revision of the store. Built-in
 // kinds have priority. The cost depends on the number of changes only. Calls on the same set must
 // not be concurrent.
-func (s *Set) With(changed []Defined, revision int64) *Set {
+func (s *Set) WithDefinitions(changed []Definition, revision int64) *Set {
 	out := &Set{base: s, revision: revision}
 	if s.custom != nil {
 		out.base = s.base

@@ -21,7 +21,7 @@ type custom struct {
 }
 
 // with returns the custom kinds with some definitions replaced. c may be nil.
-func (c *custom) with(base *Set, changed []Defined) *custom {
+func (c *custom) with(base *Set, changed []Definition) *custom {
 	if c != nil && len(changed) == 0 {
 		return c
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 // definedAs returns the kinds of a definition in a group.
-func definedAs(group, resource, kind string, versions ...string) apiset.Defined {
-	d := apiset.Defined{Resource: schema.GroupResource{Group: group, Resource: resource}}
+func definedAs(group, resource, kind string, versions ...string) apiset.Definition {
+	d := apiset.Definition{Resource: schema.GroupResource{Group: group, Resource: resource}}
 	for _, v := range versions {
 		d.Versions = append(d.Versions, &apiset.Resource{Kind: &registry.Kind{
 			Names: registry.Names{Group: group, Version: v, Resource: resource, Kind: kind}, Stored: registry.StorageForm{Prefix: group + "/" + resource},
@@ -26,7 +26,7 @@ func definedAs(group, resource, kind string, versions ...string) apiset.Defined 
 }
 
 // model is the expected content of a set, by definition.
-type model map[schema.GroupResource]apiset.Defined
+type model map[schema.GroupResource]apiset.Definition
 
 // check compares the custom kinds of a set with the model.
 func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, versions []string) {
@@ -94,16 +94,16 @@ func TestSetsFollowDefinitions(t *testing.T) {
 		var expectations []taken
 		s, now := apiset.Builder{}.Set(catalog(t, "apples"), 0), model{}
 		for revision := range int64(150) {
-			var changed []apiset.Defined
+			var changed []apiset.Definition
 			for range r.Intn(5) {
 				d := definedAs(pick(r, groups), pick(r, resources), pick(r, kinds), [][]string{nil, versions[:1], versions[1:], versions}[r.Intn(4)]...)
-				if slices.ContainsFunc(changed, func(o apiset.Defined) bool { return o.Resource == d.Resource }) {
+				if slices.ContainsFunc(changed, func(o apiset.Definition) bool { return o.Resource == d.Resource }) {
 					continue
 				}
 				changed = append(changed, d)
 				now[d.Resource] = d
 			}
-			s = s.With(changed, revision)
+			s = s.WithDefinitions(changed, revision)
 			if s.Revision() != revision {
 				t.Errorf("got revision %d, want %d", s.Revision(), revision)
 			}
@@ -127,18 +127,18 @@ func TestBuiltInKindsWin(t *testing.T) {
 	gv := schema.GroupVersion{Group: "g", Version: "v1"}
 	apples := s.Resource(gv.WithResource("apples"))
 	apples.Store = new(watchcache.Store) // objects of it are stored
-	s = s.Only(known)
-	s = s.With([]apiset.Defined{definedAs("g", "apples", "Other", "v1", "v2"), definedAs("g", "pears", "Pear", "v1")}, 2)
+	s = s.Filter(known)
+	s = s.WithDefinitions([]apiset.Definition{definedAs("g", "apples", "Other", "v1", "v2"), definedAs("g", "pears", "Pear", "v1")}, 2)
 	stored := s.StoredKind(gv.WithKind(apples.Kind.Kind))
-	s = s.With([]apiset.Defined{definedAs("g", "imitations", apples.Kind.Kind, "v1")}, 2)
+	s = s.WithDefinitions([]apiset.Definition{definedAs("g", "imitations", apples.Kind.Kind, "v1")}, 2)
 	if stored == nil || s.StoredKind(gv.WithKind(apples.Kind.Kind)) != stored {
 		t.Error("a definition replaced a built-in kind")
 	}
-	s = s.With([]apiset.Defined{{Resource: schema.GroupResource{Group: "g", Resource: "imitations"}}}, 2)
+	s = s.WithDefinitions([]apiset.Definition{{Resource: schema.GroupResource{Group: "g", Resource: "imitations"}}}, 2)
 	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 2 || s.Resource(gv.WithResource("pears")) == nil {
 		t.Errorf("got %d custom kinds, want 2", len(s.Custom()))
 	}
-	s = s.With([]apiset.Defined{{Resource: schema.GroupResource{Group: "g", Resource: "apples"}}, {Resource: schema.GroupResource{Group: "g", Resource: "pears"}}}, 3)
+	s = s.WithDefinitions([]apiset.Definition{{Resource: schema.GroupResource{Group: "g", Resource: "apples"}}, {Resource: schema.GroupResource{Group: "g", Resource: "pears"}}}, 3)
 	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 0 || !s.Serves(gv) || s.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
 		t.Error("built-in kinds were removed with a definition")
 	}
@@ -149,15 +149,15 @@ func BenchmarkWith(b *testing.B) {
 	for _, n := range []int{200, 3000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := apiset.Builder{}.Set(&registry.Catalog{}, 0)
-			one := func(i int) apiset.Defined {
+			one := func(i int) apiset.Definition {
 				return definedAs(fmt.Sprintf("g%d.example.com", i%20), fmt.Sprintf("widget%ds", i), fmt.Sprintf("Widget%d", i), "v1")
 			}
 			for i := range n {
-				s = s.With([]apiset.Defined{one(i)}, int64(i))
+				s = s.WithDefinitions([]apiset.Definition{one(i)}, int64(i))
 			}
-			next := []apiset.Defined{one(n)}
+			next := []apiset.Definition{one(n)}
 			for b.Loop() {
-				s.With(next, 1)
+				s.WithDefinitions(next, 1)
 			}
 		})
 	}

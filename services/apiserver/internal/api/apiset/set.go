@@ -23,15 +23,15 @@ type Resource struct {
 	// empty for kinds that store nothing.
 	Store  *watchcache.Store
 	Prefix string
-	// While holds the preconditions of creations: the definition of the kind must exist.
-	While []storage.Precondition
+	// Preconditions holds the preconditions of creations: the definition of the kind must exist.
+	Preconditions []storage.Precondition
 	// Slot distinguishes the kept encodings of kinds that share a store.
 	Slot int
 	// Variant is the variant of the store whose entries have the selectable fields of this kind.
 	Variant string
-	// Life is canceled when the definition of the kind changes, which ends watches. It is nil for
+	// DefinitionContext is canceled when the definition of the kind changes, which ends watches. It is nil for
 	// kinds that do not change.
-	Life context.Context
+	DefinitionContext context.Context
 	// owners holds the field managers by subresource; "" is the object itself.
 	owners map[string]*apply.Manager
 }
@@ -120,7 +120,7 @@ func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
 func (b Builder) resource(k *registry.Kind) *Resource {
 	r := &Resource{Kind: k}
 	if b.Codec != nil {
-		r.Coder = b.Codec.Of(k)
+		r.Coder = b.Codec.ForKind(k)
 	}
 	if b.Cache != nil && !k.Virtual {
 		r.Prefix = KeyPrefix(b.Root, k)
@@ -140,8 +140,8 @@ func (b Builder) resource(k *registry.Kind) *Resource {
 	return r
 }
 
-// Only returns the subset with the kinds of a catalog. The set must have all of them.
-func (s *Set) Only(c *registry.Catalog) *Set {
+// Filter returns the subset with the kinds of a catalog. The set must have all of them.
+func (s *Set) Filter(c *registry.Catalog) *Set {
 	out := Builder{}.Set(c, s.revision)
 	for gvr := range out.byGVR {
 		out.byGVR[gvr] = s.byGVR[gvr]

@@ -52,9 +52,9 @@ type customVersion struct {
 func New(docs *discovery.Documents, swagger *openapi.Service, remotes *aggregation.Aggregator) *Updater {
 	u := &Updater{
 		docs: docs, spec: swagger, versions: map[schema.GroupVersion]*customVersion{},
-		extensions: remotes.Versions, extensionSwaggers: remotes.Others, announced: remotes.Announced,
+		extensions: remotes.Versions, extensionSwaggers: remotes.RemoteGroupVersions, announced: remotes.Announced,
 	}
-	swagger.Others(remotes.Swaggers)
+	swagger.SetRemoteSwaggers(remotes.Swaggers)
 	remotes.OnChange(u.ExtensionsChanged)
 	return u
 }
@@ -72,20 +72,20 @@ func (u *Updater) Set(changed []kind.CRDChange) {
 	defer u.mu.Unlock()
 	u.changed = true
 	for _, c := range changed {
-		if c.Before != nil {
-			for _, k := range c.Before.Kinds {
-				delete(u.version(k).definitions, c.Before.Name)
+		if c.Old != nil {
+			for _, k := range c.Old.Kinds {
+				delete(u.version(k).definitions, c.Old.Name)
 			}
 		}
-		if c.Now != nil {
-			for _, k := range c.Now.Kinds {
-				u.version(k).definitions[c.Now.Name] = c.Now
+		if c.New != nil {
+			for _, k := range c.New.Kinds {
+				u.version(k).definitions[c.New.Name] = c.New
 			}
 		}
-		if c.Before == nil {
+		if c.Old == nil {
 			continue
 		}
-		for _, k := range c.Before.Kinds {
+		for _, k := range c.Old.Kinds {
 			if gv := k.GroupVersion(); u.versions[gv] != nil && len(u.versions[gv].definitions) == 0 {
 				delete(u.versions, gv)
 			}
@@ -218,7 +218,7 @@ func fullDefinitionOf(r *openapi.Reading, d *kind.CRD) *kind.FullDefinition {
 	if len(d.Kinds) == 1 {
 		return d.Full()
 	}
-	return r.Once(d, func() any { return d.Full() }).(*kind.FullDefinition)
+	return r.Memoize(d, func() any { return d.Full() }).(*kind.FullDefinition)
 }
 
 // SchemaOf returns the schema of a version in the form of the OpenAPI documents. It returns

@@ -81,7 +81,7 @@ func describing(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 	d.announced = func() []discovery.GroupVersion { return nil }
 	d.extensions, d.extensionSwaggers = d.announced, func() []openapi.RemoteGroupVersion { return nil }
 	for _, def := range definitions {
-		d.Set([]kind.CRDChange{{Now: def}})
+		d.Set([]kind.CRDChange{{New: def}})
 	}
 	d.refresh()
 	return d.spec
@@ -187,15 +187,15 @@ func BenchmarkManyVersions(b *testing.B) {
 func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
 	d := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
 	def, _ := manyVersions(t, 3)
-	d.Set([]kind.CRDChange{{Now: def}})
+	d.Set([]kind.CRDChange{{New: def}})
 	if len(d.versions) != 3 {
 		t.Fatalf("%d versions of a definition with 3, want 3", len(d.versions))
 	}
-	d.Set([]kind.CRDChange{{Before: def, Now: def}})
+	d.Set([]kind.CRDChange{{Old: def, New: def}})
 	if len(d.versions) != 3 {
 		t.Errorf("%d versions after an update, want 3", len(d.versions))
 	}
-	d.Set([]kind.CRDChange{{Before: def}})
+	d.Set([]kind.CRDChange{{Old: def}})
 	if len(d.versions) != 0 {
 		t.Errorf("%d versions stay after the deletion, want 0", len(d.versions))
 	}

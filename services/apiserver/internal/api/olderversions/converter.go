@@ -41,7 +41,7 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 		kinds[k.GVK()] = k
 		r := out.resources[k.StoredGroupResource()]
 		if r == nil {
-			r = &resource{coder: c.Of(k), current: k.StoredGVK(), older: map[string]decoder{}}
+			r = &resource{coder: c.ForKind(k), current: k.StoredGVK(), older: map[string]decoder{}}
 			r.protobufHead, r.jsonHead = codec.StoredHeads(r.current)
 			out.resources[k.StoredGroupResource()] = r
 		}

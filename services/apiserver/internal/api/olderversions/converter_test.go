@@ -51,7 +51,7 @@ func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
 			values["protobuf"] = b
 		}
 		for form, value := range values {
-			got, err := read(converter, c.Of(kind), kind, value)
+			got, err := read(converter, c.ForKind(kind), kind, value)
 			text, _, _ := strings.Cut(x.Error, " in scheme")
 			switch {
 			case err != nil && (text == "" || !strings.HasPrefix(err.Error(), text)):

@@ -214,7 +214,7 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 				g.Kinds[0].Group, g.Kinds[0].Version = group, version
 				inner := g.Schemas
 				g.Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
-					if got := r.Once("source", func() any { n.Add(1); return group }); got != group {
+					if got := r.Memoize("source", func() any { n.Add(1); return group }); got != group {
 						t.Errorf("%s: got read of %v", group, got)
 					}
 					return inner(r, kind)

@@ -269,8 +269,8 @@ type Reading struct {
 	cached map[any]any
 }
 
-// Once returns the result of open for a key. It calls open once per key. open must be fast.
-func (r *Reading) Once(key any, open func() any) any {
+// Memoize returns the result of open for a key. It calls open once per key. open must be fast.
+func (r *Reading) Memoize(key any, open func() any) any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v, ok := r.cached[key]

@@ -32,7 +32,7 @@ func TestExtensionDocuments(t *testing.T) {
 	}
 	tag := "1"
 	var others []openapi.Swagger
-	s.Others(func(context.Context) []openapi.Swagger { return others })
+	s.SetRemoteSwaggers(func(context.Context) []openapi.Swagger { return others })
 	alone := get(t, s, "/openapi/v2")
 	others = []openapi.Swagger{{GroupVersion: ext, Tag: tag, Text: part}, {GroupVersion: ext, Tag: tag, Text: []byte("nonsense")}}
 	both := get(t, s, "/openapi/v2")

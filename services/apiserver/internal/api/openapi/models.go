@@ -62,7 +62,7 @@ func (m *models) ref(t reflect.Type) spec.Schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	name := typename.Of(t)
+	name := typename.ForType(t)
 	if m.schemas[name] == nil {
 		s := &spec.Schema{}
 		m.schemas[name] = s // before its fields, because types may be recursive
@@ -191,7 +191,7 @@ func (m *models) annotate(p *spec.Schema, f reflect.StructField, said *typefacts
 // choose adds the values of a field's enum to its description.
 func (m *models) choose(p *spec.Schema, t reflect.Type, said *typefacts.Field) {
 	values := m.enum(t)
-	if len(values) == 0 || said.Cut {
+	if len(values) == 0 || said.HideEnum {
 		return
 	}
 	var b strings.Builder

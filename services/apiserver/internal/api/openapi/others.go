@@ -34,9 +34,9 @@ type Swagger struct {
 	Text         []byte
 }
 
-// Others sets the function that returns the v2 documents of other servers, in order of priority. It
+// SetRemoteSwaggers sets the function that returns the v2 documents of other servers, in order of priority. It
 // is called for each request for the v2 document.
-func (s *Service) Others(swaggers func(context.Context) []Swagger) { s.swaggers = swaggers }
+func (s *Service) SetRemoteSwaggers(swaggers func(context.Context) []Swagger) { s.swaggers = swaggers }
 
 // Part returns the paths of a group version in another server's v2 document, with the definitions
 // that they need. The result can be merged with other documents.

@@ -113,7 +113,7 @@ func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*
 	s.v2Slots, s.v3Slots = make(chan struct{}, 1), make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1))
 	if s.writeError == nil {
 		s.writeError = func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, err.Error(), int(status.Of(err).Code))
+			http.Error(w, err.Error(), int(status.FromError(err).Code))
 		}
 	}
 	kinds := map[schema.GroupVersion][]*registry.Kind{}

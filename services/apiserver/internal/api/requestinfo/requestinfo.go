@@ -126,8 +126,8 @@ func (i *Info) LooksLongRunning() bool {
 	return i.Verb == "proxy" || longRunningSubresources[i.Subresource]
 }
 
-// Writes reports whether the verb changes objects.
-func (i *Info) Writes() bool {
+// IsWrite reports whether the verb changes objects.
+func (i *Info) IsWrite() bool {
 	switch i.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
 		return true

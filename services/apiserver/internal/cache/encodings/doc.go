@@ -5,5 +5,5 @@
 // # Locks
 //
 // The mutex of an encoding comes before Ring.mu. No lock is taken while Ring.mu is held. Ring.Get
-// calls memory.Budget.Settle, so it must be called without the locks that shrink functions take.
+// calls memory.Budget.EvictToFit, so it must be called without the locks that shrink functions take.
 package encodings

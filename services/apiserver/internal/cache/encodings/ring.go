@@ -49,13 +49,13 @@ func (r *Ring) Get(l *List, form ID, encode func() ([]byte, error)) ([]byte, err
 	}
 	b, made, err := e.makeBytes(r, encode)
 	if made {
-		r.budget.Settle()
+		r.budget.EvictToFit()
 	}
 	return b, err
 }
 
 // HasSpareMemory reports whether a low-priority encoding may be kept without evicting others.
-func (r *Ring) HasSpareMemory() bool { return r.budget.Spare() }
+func (r *Ring) HasSpareMemory() bool { return r.budget.HasHeadroom() }
 
 // Drop evicts all encodings of a list that is unlikely to be read again.
 func (r *Ring) Drop(l *List) {

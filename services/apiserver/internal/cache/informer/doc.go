@@ -4,10 +4,10 @@
 //
 //	WaitReady ─► Watch ─► Replace(all objects) ─► Apply(changes) ─► Apply(changes) ...
 //	    ▲                                              │
-//	    └───────── Lost ◄── changes were missed ◄──────┘
+//	    └───────── OnLost ◄ changes were missed ◄──────┘
 //
 // An Informer never misses a change without notice. If the watch cache no longer has its place in
-// the history, or the store was restored from a backup, the informer calls Lost and then Replace
+// the history, or the store was restored from a backup, the informer calls OnLost and then Replace
 // with the objects that exist now.
 //
 // One goroutine, that of Run, calls the functions of Config one at a time. All methods are safe for

@@ -25,35 +25,35 @@ type Config struct {
 	// everything that was received before.
 	Replace func(ctx context.Context, entries []*objects.Entry, revision int64)
 	// Apply receives changes in their order. They are complete up to the revision. There may be
-	// none after a Nudge.
+	// none after a Trigger.
 	Apply func(ctx context.Context, changes []watchcache.Event, revision int64)
-	// Lost, if set, is called when the informer stops receiving changes after a Replace, because it
+	// OnLost, if set, is called when the informer stops receiving changes after a Replace, because it
 	// missed some or because Run ends.
-	Lost func(err error)
+	OnLost func(err error)
 }
 
 // Informer follows the objects of a resource.
 type Informer struct {
 	cfg Config
 
-	mu      sync.Mutex // a leaf lock
-	watcher *watchcache.Watcher
-	timer   *time.Timer   // of NudgeAfter
-	applied int64         // every change up to this revision has been applied
-	era     int64         // era of the watch cache that applied belongs to; -1 before the first Replace
-	moved   chan struct{} // closed when applied or era changes
+	mu          sync.Mutex // a leaf lock
+	watcher     *watchcache.Watcher
+	timer       *time.Timer   // of TriggerAfter
+	applied     int64         // every change up to this revision has been applied
+	incarnation int64         // incarnation of the watch cache that applied belongs to; -1 before the first Replace
+	moved       chan struct{} // closed when applied or incarnation changes
 }
 
 // New returns an informer, which works while Run runs.
 func New(c Config) *Informer {
-	return &Informer{cfg: c, era: -1, moved: make(chan struct{})}
+	return &Informer{cfg: c, incarnation: -1, moved: make(chan struct{})}
 }
 
 // Run follows the objects until ctx ends or the watch cache stops. It returns the error of ctx in
 // the first case, and nil in the second.
 func (i *Informer) Run(ctx context.Context) error {
 	for {
-		era := i.cfg.Store.Era()
+		incarnation := i.cfg.Store.Incarnation()
 		err := i.cfg.Store.WaitReady(ctx)
 		if err == nil {
 			err = i.follow(ctx)
@@ -66,7 +66,7 @@ func (i *Informer) Run(ctx context.Context) error {
 			return ctx.Err()
 		case !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady):
 			return fmt.Errorf("follow %s: %w", i.cfg.Store.Name(), err)
-		case i.cfg.Store.Era() != era:
+		case i.cfg.Store.Incarnation() != incarnation:
 			continue // at once: the known state belongs to a discarded history
 		}
 		select {
@@ -97,10 +97,10 @@ func (i *Informer) follow(ctx context.Context) (err error) {
 		i.cfg.Replace(ctx, nil, options.After)
 		i.advance(w, options.After)
 	}
-	if i.cfg.Lost != nil {
+	if i.cfg.OnLost != nil {
 		defer func() {
 			if !loading {
-				i.cfg.Lost(err)
+				i.cfg.OnLost(err)
 			}
 		}()
 	}
@@ -138,29 +138,29 @@ func (i *Informer) setWatcher(w *watchcache.Watcher) {
 func (i *Informer) advance(w *watchcache.Watcher, revision int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	era := int64(w.Era())
-	if era == i.era && revision <= i.applied {
+	incarnation := int64(w.Incarnation())
+	if incarnation == i.incarnation && revision <= i.applied {
 		return
 	}
-	i.era = era
+	i.incarnation = incarnation
 	i.applied = revision
 	close(i.moved)
 	i.moved = make(chan struct{})
 }
 
-// Synced reports whether the state of the watch cache's current era was received. A new era begins
+// Synced reports whether the state of the watch cache's current incarnation was received. A new incarnation begins
 // when the store was restored from a backup.
 func (i *Informer) Synced() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.era == int64(i.cfg.Store.Era())
+	return i.incarnation == int64(i.cfg.Store.Incarnation())
 }
 
 // Loaded reports whether any state was received. It stays true while the watch cache reloads.
 func (i *Informer) Loaded() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.era >= 0
+	return i.incarnation >= 0
 }
 
 // WaitFor blocks until every change up to a revision has been applied.
@@ -170,13 +170,13 @@ func (i *Informer) WaitFor(ctx context.Context, revision int64) error {
 	}
 	for {
 		i.mu.Lock()
-		reached := i.applied >= revision && i.era == int64(i.cfg.Store.Era())
+		reached := i.applied >= revision && i.incarnation == int64(i.cfg.Store.Incarnation())
 		moved := i.moved
 		i.mu.Unlock()
 		if reached {
 			return nil
 		}
-		i.Nudge()
+		i.Trigger()
 		select {
 		case <-moved:
 		case <-ctx.Done():
@@ -185,23 +185,23 @@ func (i *Informer) WaitFor(ctx context.Context, revision int64) error {
 	}
 }
 
-// Nudge causes a call of Apply soon, even if there are no changes. It does nothing before the first
+// Trigger causes a call of Apply soon, even if there are no changes. It does nothing before the first
 // Replace.
-func (i *Informer) Nudge() {
+func (i *Informer) Trigger() {
 	i.mu.Lock()
 	w := i.watcher
 	i.mu.Unlock()
 	if w != nil {
-		w.Nudge()
+		w.Trigger()
 	}
 }
 
-// NudgeAfter calls Nudge after a delay. Only the last call counts.
-func (i *Informer) NudgeAfter(d time.Duration) {
+// TriggerAfter calls Trigger after a delay. Only the last call counts.
+func (i *Informer) TriggerAfter(d time.Duration) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.timer == nil {
-		i.timer = time.AfterFunc(d, i.Nudge)
+		i.timer = time.AfterFunc(d, i.Trigger)
 		return
 	}
 	i.timer.Reset(d)

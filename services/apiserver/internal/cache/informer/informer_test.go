@@ -180,7 +180,7 @@ func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 				f.calls <- ev.Type.String() + " " + ev.Entry.Name()
 			}
 		},
-		Lost: func(err error) {
+		OnLost: func(err error) {
 			f.calls <- fmt.Sprintf("lost expired=%t", errors.As(err, new(*watchcache.ExpiredError)))
 		},
 	})
@@ -247,7 +247,7 @@ func TestInformerOfChangesReceivesNoObjects(t *testing.T) {
 // After a compaction or a restored backup, changes were missed.
 func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 	for name, broken := range map[string]error{
-		"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Why: "a test"},
+		"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, false, "a/1", "a/2")
@@ -300,12 +300,12 @@ func TestRunReturnsNilWhenWatchCacheStops(t *testing.T) {
 	}
 }
 
-func TestNudgeAppliesWithoutChanges(t *testing.T) {
+func TestTriggerAppliesWithoutChanges(t *testing.T) {
 	f := newFixture(t, false)
 	f.expect("replace []")
 	f.nudges.Store(true)
-	f.Nudge()
+	f.Trigger()
 	f.expect("nudged")
-	f.NudgeAfter(0)
+	f.TriggerAfter(0)
 	f.expect("nudged")
 }

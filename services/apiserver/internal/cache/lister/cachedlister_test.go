@@ -102,7 +102,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
-	r.kind = CachedResource{Resource: k.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.Of(k)}
+	r.kind = CachedResource{Resource: k.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.ForKind(k)}
 	o := &Objects{Cache: cache}
 	if r.cached, err = NewCachedLister[*corev1.LimitRange](o, r.kind, Bounds{Objects: 4096, Bytes: maxBytes},
 		"metadata.name", "spec"); err != nil {

@@ -11,9 +11,9 @@ import (
 type Compiled[T any] struct {
 	Store   *watchcache.Store
 	Compile func(*objects.Entry) (T, error)
-	// Unreadable, if set, is called when an object cannot be compiled. kept reports whether it
+	// OnInvalid, if set, is called when an object cannot be compiled. kept reports whether it
 	// keeps a value.
-	Unreadable func(e *objects.Entry, kept bool, err error)
+	OnInvalid func(e *objects.Entry, kept bool, err error)
 
 	known map[string]Item[T]
 	items []Item[T]
@@ -59,8 +59,8 @@ func (c *Compiled[T]) item(e *objects.Entry) (Item[T], error) {
 	if err == nil {
 		return Item[T]{Entry: e, Value: value}, nil
 	}
-	if c.Unreadable != nil {
-		c.Unreadable(e, known, err)
+	if c.OnInvalid != nil {
+		c.OnInvalid(e, known, err)
 	}
 	if known {
 		return item, nil

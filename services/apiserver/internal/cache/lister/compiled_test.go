@@ -22,7 +22,7 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 			}
 			return fmt.Sprint(e.Name(), e.Size()), nil
 		},
-		Unreadable: func(e *objects.Entry, kept bool, _ error) { failed = append(failed, fmt.Sprint(e.Name(), kept)) },
+		OnInvalid: func(e *objects.Entry, kept bool, _ error) { failed = append(failed, fmt.Sprint(e.Name(), kept)) },
 	}
 	update := func(wanted func(*objects.Entry) bool) (values []string, err error) {
 		compiled = nil

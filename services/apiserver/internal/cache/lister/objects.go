@@ -33,43 +33,43 @@ type CachedResource struct {
 	Prefix   string // of its keys
 	Store    *watchcache.Store
 	Coder    *codec.Coder
-	// Writes, if set, records the writes of this server to the kind. Reads wait for them.
-	Writes *WriteBarrier
+	// Barrier, if set, records the writes of this server to the kind. Reads wait for them.
+	Barrier *WriteBarrier
 }
 
 // WriteBarrier holds the newest revision that this server wrote, of one kind or
 // of all. The zero value means that it wrote none.
 type WriteBarrier struct{ newest atomic.Pointer[mark] }
 
-// mark is a revision in one history of the store (see watchcache.Cache.Era).
+// mark is a revision in one history of the store (see watchcache.Cache.Incarnation).
 type mark struct {
-	era      uint64
-	revision int64
+	incarnation uint64
+	revision    int64
 }
 
-// Record records a revision of an era. It is called before the write is acknowledged.
-func (w *WriteBarrier) Record(era uint64, revision int64) {
+// Record records a revision of an incarnation. It is called before the write is acknowledged.
+func (w *WriteBarrier) Record(incarnation uint64, revision int64) {
 	for {
 		before := w.newest.Load()
-		if before != nil && (before.era > era || before.era == era && before.revision >= revision) {
+		if before != nil && (before.incarnation > incarnation || before.incarnation == incarnation && before.revision >= revision) {
 			return
 		}
-		if w.newest.CompareAndSwap(before, &mark{era: era, revision: revision}) {
+		if w.newest.CompareAndSwap(before, &mark{incarnation: incarnation, revision: revision}) {
 			return
 		}
 	}
 }
 
-// Followed is a cache, or a part of one, that can be waited for.
-type Followed interface {
-	Era() uint64
+// RevisionWaiter is a cache, or a part of one, that can be waited for.
+type RevisionWaiter interface {
+	Incarnation() uint64
 	WaitFor(ctx context.Context, revision int64) error
 }
 
-// Wait blocks until the cache has the recorded writes. Writes of an earlier era need no wait: the
+// Wait blocks until the cache has the recorded writes. Writes of an earlier incarnation need no wait: the
 // cache was loaded again when the revision of the store went backwards.
-func (w *WriteBarrier) Wait(ctx context.Context, c Followed) error {
-	if m := w.newest.Load(); m != nil && m.era == c.Era() {
+func (w *WriteBarrier) Wait(ctx context.Context, c RevisionWaiter) error {
+	if m := w.newest.Load(); m != nil && m.incarnation == c.Incarnation() {
 		return c.WaitFor(ctx, m.revision)
 	}
 	return nil
@@ -77,10 +77,10 @@ func (w *WriteBarrier) Wait(ctx context.Context, c Followed) error {
 
 // WaitForWrites blocks until the cache has this server's writes of the kind.
 func (k *CachedResource) WaitForWrites(ctx context.Context) error {
-	if k.Writes == nil {
+	if k.Barrier == nil {
 		return nil
 	}
-	if err := k.Writes.Wait(ctx, k.Store); err != nil {
+	if err := k.Barrier.Wait(ctx, k.Store); err != nil {
 		return fmt.Errorf("wait until the cache contains the written %s: %w", k.Resource, err)
 	}
 	return nil

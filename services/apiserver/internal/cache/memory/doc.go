@@ -9,6 +9,6 @@
 //
 // ReleaseWhenIdle is independent of the budget: it returns garbage and free memory to the system.
 //
-// Locks: Add only counts and may be called under any lock. Settle calls the shrink function of any
+// Locks: Add only counts and may be called under any lock. EvictToFit calls the shrink function of any
 // part, so it must be called without the locks that such functions acquire.
 package memory

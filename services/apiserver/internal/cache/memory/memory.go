@@ -58,9 +58,9 @@ func New(limit int64, r prometheus.Registerer) *Budget {
 // Limit returns the size of the budget in bytes.
 func (b *Budget) Limit() int64 { return b.limit }
 
-// Most returns the maximum of all history, and of all caches, in bytes: each leaves a third to the
+// PartLimit returns the maximum of all history, and of all caches, in bytes: each leaves a third to the
 // other.
-func (b *Budget) Most() int64 { return b.limit / 3 * 2 }
+func (b *Budget) PartLimit() int64 { return b.limit / 3 * 2 }
 
 // History registers a part that has priority over caches and never shrinks.
 func (b *Budget) History(name string) *Share { return b.add(&Share{name: name}) }
@@ -101,18 +101,18 @@ func (b *Budget) used() (history, caches int64) {
 // excess returns by how many bytes the parts exceed the budget.
 func (b *Budget) excess() int64 {
 	history, caches := b.used()
-	return max(history+caches-b.limit, caches-b.Most())
+	return max(history+caches-b.limit, caches-b.PartLimit())
 }
 
-// Spare reports whether more can be kept without eviction soon: a quarter of the budget, and of the
+// HasHeadroom reports whether more can be kept without eviction soon: a quarter of the budget, and of the
 // caches' part of it, is free.
-func (b *Budget) Spare() bool {
+func (b *Budget) HasHeadroom() bool {
 	history, caches := b.used()
-	return history+caches < b.limit/4*3 && caches < b.Most()/4*3
+	return history+caches < b.limit/4*3 && caches < b.PartLimit()/4*3
 }
 
-// Settle shrinks caches until they fit the budget.
-func (b *Budget) Settle() {
+// EvictToFit shrinks caches until they fit the budget.
+func (b *Budget) EvictToFit() {
 	for b.excess() > 0 {
 		if !b.mu.TryLock() {
 			return // another goroutine does it
@@ -156,7 +156,7 @@ func (b *Budget) level() float64 {
 		open = append(open, p)
 		shares += p.share
 	}
-	remaining = max(0, min(remaining, b.Most()))
+	remaining = max(0, min(remaining, b.PartLimit()))
 	for len(open) > 0 {
 		level := float64(remaining) / float64(shares)
 		var larger []*Share

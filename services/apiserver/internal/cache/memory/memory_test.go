@@ -50,7 +50,7 @@ func TestCachesShrinkByShare(t *testing.T) {
 	small := newStore(b, "small", 1)
 	check := func(what string, wantLarge, wantSmall int64) {
 		t.Helper()
-		b.Settle()
+		b.EvictToFit()
 		if large.kept != wantLarge || small.kept != wantSmall {
 			t.Errorf("%s: got %d and %d, want %d and %d", what, large.kept, small.kept, wantLarge, wantSmall)
 		}
@@ -99,12 +99,12 @@ func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 		wg.Go(func() {
 			for range 500 {
 				stores[i%3].keep(1)
-				b.Settle()
+				b.EvictToFit()
 			}
 		})
 	}
 	wg.Wait()
-	b.Settle()
+	b.EvictToFit()
 	var sum int64
 	for _, s := range stores {
 		sum += 10 * s.kept

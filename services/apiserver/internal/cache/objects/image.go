@@ -10,7 +10,7 @@ type Image struct {
 	indexes []valueIndex
 	// labels holds the indexes of frequently selected labels.
 	labels []LabelIndex
-	// Last is the revision, in an era, of the newest change that the image shows.
+	// Last is the revision, in an incarnation, of the newest change that the image shows.
 	Last int64
 	// Loads is the number of the cache load that the image comes from. The same revision may be
 	// loaded again with more or fewer readable objects.
@@ -28,8 +28,8 @@ type ImageOptions struct {
 	// Prefix is the prefix of all keys. Index holds the indexed fields.
 	Prefix string
 	Index  []string
-	// Era is the era of the history that the image belongs to.
-	Era uint64
+	// Incarnation is the incarnation of the history that the image belongs to.
+	Incarnation uint64
 	// Now returns the time in nanoseconds of the cache's clock.
 	Now func() int64
 }
@@ -158,7 +158,7 @@ func (im *Image) Bytes() int64 {
 func prefixEnd(prefix string) string { return prefix + "\xff" }
 
 // Version returns the version of the image.
-func (im *Image) Version() Version { return Version{im.Era, im.Loads, im.Last} }
+func (im *Image) Version() Version { return Version{im.Incarnation, im.Loads, im.Last} }
 
 // Len returns the number of objects.
 func (im *Image) Len() int { return im.entries.Len() }
@@ -168,12 +168,12 @@ func (im *Image) Scan(fn func(*Entry) bool) { im.entries.Scan(fn) }
 
 // Version identifies the contents of a snapshot of a resource. It is comparable.
 type Version struct {
-	era     uint64
-	load    int
-	changed int64
+	incarnation uint64
+	load        int
+	changed     int64
 }
 
 // SameLoad reports whether one image has become the other by changes of the log alone.
 func (im *Image) SameLoad(other *Image) bool {
-	return im.Era == other.Era && im.Loads == other.Loads && im.Rebinds == other.Rebinds
+	return im.Incarnation == other.Incarnation && im.Loads == other.Loads && im.Rebinds == other.Rebinds
 }

@@ -132,8 +132,8 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 // on the variant of the definition.
 func withVariantField(c *watchcache.Config) {
 	withDefinitions(c)
-	defines := c.Resources[0].Defines
-	c.Resources[0].Defines = func(value []byte) (watchcache.ResourceConfig, bool) {
+	defines := c.Resources[0].DefinedResource
+	c.Resources[0].DefinedResource = func(value []byte) (watchcache.ResourceConfig, bool) {
 		out, is := defines(value)
 		plain := out.Attributes
 		out.Attributes = func(key string, value []byte) (attributes.Attributes, error) {

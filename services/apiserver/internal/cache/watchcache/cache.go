@@ -87,7 +87,7 @@ func (c Config) complete() (Config, error) {
 		c.Memory = memory.New(memory.Default, nil)
 	}
 	if c.HistoryBytes == 0 {
-		c.HistoryBytes = c.Memory.Most()
+		c.HistoryBytes = c.Memory.PartLimit()
 	}
 	if c.LogAge == 0 {
 		c.LogAge = DefaultLogAge
@@ -127,7 +127,7 @@ type Cache struct {
 	started        atomic.Bool
 	loaded         chan struct{} // closed once a state is loaded
 	ready          readiness     // set once the state is current
-	era            atomic.Uint64 // changed under mu
+	incarnation    atomic.Uint64 // changed under mu
 	position       position
 	// confirmed means that the store's history was confirmed recently.
 	confirmed     atomic.Bool
@@ -143,7 +143,7 @@ type Cache struct {
 
 	mu    sync.Mutex // before all other locks
 	loads int        // how often the full state was loaded
-	// reloading means that the history of the previous era is discarded and the current era is not
+	// reloading means that the history of the previous incarnation is discarded and the current incarnation is not
 	// loaded yet. stopFollowing ends the running Follow.
 	reloading     bool
 	stopFollowing context.CancelFunc

@@ -117,7 +117,7 @@ func (w *Watcher) takeRecords(records *[batchSize]*objects.Record) (n int, follo
 	if s.ended != nil {
 		return 0, 0, s.ended
 	}
-	if w.era != s.era.Load() {
+	if w.incarnation != s.incarnation.Load() {
 		w.expired.Store(true)
 		return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.Floor}
 	}
@@ -277,7 +277,7 @@ func (s *Store) isLost(w *Watcher, now int64) (lost, recheck bool) {
 	if !behind || w.expired.Load() {
 		return false, false
 	}
-	gone := w.era != s.era.Load() || next < s.log.First && w.after < s.log.Floor
+	gone := w.incarnation != s.incarnation.Load() || next < s.log.First && w.after < s.log.Floor
 	if !gone && next >= s.log.NextToReduce {
 		return false, false // history still has all values that the watcher needs
 	}
@@ -319,7 +319,7 @@ func (w *Watcher) expireStalled() {
 	if w.parking.Closed.Load() || w.expired.Swap(true) {
 		return
 	}
-	if w.era == w.store.era.Load() {
+	if w.incarnation == w.store.incarnation.Load() {
 		w.store.metrics.terminated.Add(1)
 	}
 	w.initial.Store(nil)

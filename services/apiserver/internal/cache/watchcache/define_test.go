@@ -28,7 +28,7 @@ func define(store *memStore, name, variant string) int64 {
 // withDefinitions makes definitions the only static resource.
 func withDefinitions(c *watchcache.Config) {
 	r := resourceConfig("definitions")
-	r.Defines = func(value []byte) (watchcache.ResourceConfig, bool) {
+	r.DefinedResource = func(value []byte) (watchcache.ResourceConfig, bool) {
 		var o object
 		if err := json.Unmarshal(value, &o); err != nil || o.Data == "" {
 			return watchcache.ResourceConfig{}, false

@@ -18,9 +18,9 @@
 //
 // A store that was restored from a backup assigns the same revisions again. The cache detects this
 // by what the store reports about the position of the cache: when the stream reopens, with each
-// read of the newest revision, and periodically (wait.go). Then an era ends. All watchers end,
+// read of the newest revision, and periodically (wait.go). Then an incarnation ends. All watchers end,
 // requests get ErrNotReady until everything is reloaded, and no cached data is used in the next
-// era.
+// incarnation.
 //
 // # Contents
 //
@@ -54,6 +54,6 @@
 // and valuedict. revisionWaits.mu, readiness.mu, position.mu and those of package sharedreads come
 // after Cache.mu. No lock is taken while one that comes after Cache.mu or Store.mu is held.
 //
-// memory.Budget.Settle takes encodings.Ring.mu and Store.mu of any store, so it must not be called
+// memory.Budget.EvictToFit takes encodings.Ring.mu and Store.mu of any store, so it must not be called
 // under Store.mu. Watcher.notifying is held while WatchOptions.Lost runs.
 package watchcache

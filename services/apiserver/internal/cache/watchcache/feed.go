@@ -64,9 +64,9 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 	wait := minBackoff
 	for {
 		var err error
-		before, era := c.position.get()
+		before, incarnation := c.position.get()
 		if loaded {
-			err = c.follow(ctx, before, era)
+			err = c.follow(ctx, before, incarnation)
 			if errors.As(err, new(*storage.ReopenedError)) {
 				if err = c.reopen(ctx); err == nil {
 					continue
@@ -82,9 +82,9 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 		}
 		var compacted *storage.CompactedError
 		if proof := asReplacedError(err); proof != nil {
-			c.endEra(era, proof)
+			c.endIncarnation(incarnation, proof)
 		}
-		if errors.As(err, &compacted) || c.Era() != era {
+		if errors.As(err, &compacted) || c.Incarnation() != incarnation {
 			loaded = false
 		}
 		if now, _ := c.position.get(); now.Revision != before.Revision {
@@ -100,12 +100,12 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 	}
 }
 
-// follow applies the changes after a position of an era until the stream is lost or the era ends.
-func (c *Cache) follow(ctx context.Context, from storage.Position, era uint64) error {
+// follow applies the changes after a position of an incarnation until the stream is lost or the incarnation ends.
+func (c *Cache) follow(ctx context.Context, from storage.Position, incarnation uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.mu.Lock()
-	if c.Era() != era {
+	if c.Incarnation() != incarnation {
 		c.mu.Unlock()
 		return errReplaced
 	}
@@ -153,15 +153,15 @@ func (c *Cache) apply(b storage.Batch) error {
 	c.changedStores = c.changedStores[:0]
 	last = max(last, b.Revision)
 	if last > applied {
-		from, era := c.position.get()
-		c.position.set(from.After(storage.Batch{Events: b.Events, Revision: last}), era)
+		from, incarnation := c.position.get()
+		c.position.set(from.Advance(storage.Batch{Events: b.Events, Revision: last}), incarnation)
 		c.revision.Store(last)
 		c.revisionWaits.advance(last)
 	}
 	watchgroup.ReleaseAll(c.fired)
 	clear(c.fired)
 	c.boundLogs()
-	c.cfg.Memory.Settle() // history may have taken memory from the caches
+	c.cfg.Memory.EvictToFit() // history may have taken memory from the caches
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (c *Cache) distribute(s *Store, ev *storage.Event, decoded []decodedEntry, 
 		ch.entry = c.takeDecoded(decoded, i, s, kv)
 	}
 	s.pending = append(s.pending, ch)
-	if s.resource.Defines != nil {
+	if s.resource.DefinedResource != nil {
 		c.fired = c.define(&s.resource, ev.Key, ch.entry, ev.Revision, c.fired)
 	}
 }
@@ -235,7 +235,7 @@ type unreadableEntry struct {
 // become readable instead, watchers have missed it: reopen returns *storage.CompactedError, so
 // that the cache reloads everything. Nothing else applies changes meanwhile.
 func (c *Cache) reopen(ctx context.Context) error {
-	era := c.Era()
+	incarnation := c.Incarnation()
 	var lost []unreadableEntry
 	readable := false
 	_, err := c.cfg.Source.Load(ctx, func(items []storage.KeyValue) error {
@@ -266,7 +266,7 @@ func (c *Cache) reopen(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.Era() != era {
+	if c.Incarnation() != incarnation {
 		return errReplaced
 	}
 	c.loads++

@@ -139,7 +139,7 @@ func next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([
 	if rand.IntN(2) == 0 {
 		return w.Next(ctx, buf)
 	}
-	defer context.AfterFunc(ctx, w.Nudge)()
+	defer context.AfterFunc(ctx, w.Trigger)()
 	due := make(chan struct{})
 	for {
 		evs, ok, err := w.Poll(ctx, buf, func() { go func() { due <- struct{}{} }() })
@@ -154,7 +154,7 @@ func next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([
 func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]watchcache.Event, error) {
 	var all []watchcache.Event
 	for w.Revision() < rev {
-		w.Nudge()
+		w.Trigger()
 		evs, err := next(ctx, w, make([]watchcache.Event, 0, size))
 		if err != nil {
 			return all, err
@@ -171,7 +171,7 @@ func finalError(ctx context.Context, w *watchcache.Watcher) error {
 		if err != nil {
 			return err
 		}
-		if len(evs) > 0 { // empty after a leftover nudge of drain
+		if len(evs) > 0 { // empty after a leftover trigger of drain
 			return fmt.Errorf("unexpected events %q", formatEvents(evs))
 		}
 	}

@@ -55,11 +55,11 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	next := s.log.FirstAfter(revision)
 	im, end := s.nearestImage(next)
 	im = im.Copy()
-	era := s.era.Load()
+	incarnation := s.incarnation.Load()
 	s.mu.Unlock()
 	for end > next {
 		begin := max(next, end-min(end, objects.PauseInterval))
-		if !s.revert(im, begin, end, era) {
+		if !s.revert(im, begin, end, incarnation) {
 			return Snapshot{}, false
 		}
 		end = begin
@@ -69,13 +69,13 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		if !pause() {
 			return Snapshot{}, false
 		}
-		if existing := s.cachedImageAt(revision, era); existing != nil { // by another caller meanwhile
+		if existing := s.cachedImageAt(revision, incarnation); existing != nil { // by another caller meanwhile
 			return Snapshot{store: s, image: existing, revision: revision}, true
 		}
 	}
 	im.Last = revision
-	im = s.keepImage(im, era)
-	s.cache.cfg.Memory.Settle()
+	im = s.keepImage(im, incarnation)
+	s.cache.cfg.Memory.EvictToFit()
 	return Snapshot{store: s, image: im, revision: revision}, true
 }
 
@@ -91,12 +91,12 @@ func (s *Store) imageAt(revision, now int64) *objects.Image {
 	return nil
 }
 
-// cachedImageAt is imageAt within an era, for a caller that is building the image.
-func (s *Store) cachedImageAt(revision int64, era uint64) *objects.Image {
+// cachedImageAt is imageAt within an incarnation, for a caller that is building the image.
+func (s *Store) cachedImageAt(revision int64, incarnation uint64) *objects.Image {
 	now := s.cache.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended != nil || s.era.Load() != era {
+	if s.ended != nil || s.incarnation.Load() != incarnation {
 		return nil
 	}
 	return s.imageAt(revision, now)
@@ -104,9 +104,9 @@ func (s *Store) cachedImageAt(revision int64, era uint64) *objects.Image {
 
 // revert reverts the changes from begin up to end in an image that only the caller has. It returns
 // false if the log does not have them any more.
-func (s *Store) revert(im *objects.Image, begin, end uint64, era uint64) bool {
+func (s *Store) revert(im *objects.Image, begin, end uint64, incarnation uint64) bool {
 	s.mu.RLock()
-	gone := s.era.Load() != era || s.ended != nil || begin < s.log.First
+	gone := s.incarnation.Load() != incarnation || s.ended != nil || begin < s.log.First
 	changes := make([]*objects.Record, 0, end-begin)
 	for seq := begin; !gone && seq < end; seq++ {
 		changes = append(changes, s.log.Record(seq))
@@ -140,11 +140,11 @@ func (s *Store) nearestImage(next uint64) (im *objects.Image, end uint64) {
 
 // keepImage stores an image and returns it, or returns a kept image of the same revision. If
 // keepImages are kept, it replaces the least recently used one.
-func (s *Store) keepImage(im *objects.Image, era uint64) *objects.Image {
+func (s *Store) keepImage(im *objects.Image, incarnation uint64) *objects.Image {
 	now := s.cache.now() // making the image may have taken long
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended != nil || s.era.Load() != era || im.Last < s.log.Floor {
+	if s.ended != nil || s.incarnation.Load() != incarnation || im.Last < s.log.Floor {
 		return im // the history behind the image is gone
 	}
 	if existing := s.imageAt(im.Last, now); existing != nil {

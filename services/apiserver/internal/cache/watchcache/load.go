@@ -14,16 +14,16 @@ import (
 
 // loading is a state that is being read while another one is served.
 type loading struct {
-	cache     *Cache
-	era       uint64
-	newest    storage.Mark
-	images    map[*Store]*objects.Image
-	unclaimed []storage.KeyValue
+	cache       *Cache
+	incarnation uint64
+	newest      storage.ChangeID
+	images      map[*Store]*objects.Image
+	unclaimed   []storage.KeyValue
 }
 
 // load reads everything and replaces the contents of the cache by it.
 func (c *Cache) load(ctx context.Context) error {
-	state := &loading{cache: c, era: c.Era(), images: map[*Store]*objects.Image{}}
+	state := &loading{cache: c, incarnation: c.Incarnation(), images: map[*Store]*objects.Image{}}
 	position, err := c.cfg.Source.Load(ctx, state.page)
 	if err != nil {
 		return fmt.Errorf("load watch cache: %w", err)
@@ -75,7 +75,7 @@ func (l *loading) page(items []storage.KeyValue) error {
 func (l *loading) add(s *Store, e *objects.Entry) {
 	im := l.images[s]
 	if im == nil {
-		im = s.cache.newImage(&s.resource, l.era)
+		im = s.cache.newImage(&s.resource, l.incarnation)
 		l.images[s] = im
 	}
 	im.Load(e)
@@ -95,7 +95,7 @@ func (l *loading) commit(position storage.Position) {
 	c, revision := l.cache, position.Revision
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.Era() != l.era {
+	if c.Incarnation() != l.incarnation {
 		return // the store's revision went backwards meanwhile
 	}
 	fired := l.redefine(revision, nil)
@@ -104,14 +104,14 @@ func (l *loading) commit(position storage.Position) {
 	for s := range c.routes.Load().all() {
 		im := l.images[s]
 		if im == nil {
-			im = s.cache.newImage(&s.resource, l.era)
+			im = s.cache.newImage(&s.resource, l.incarnation)
 		}
 		im.Last = revision
 		im.Loads = c.loads
 		s.metrics.stored.add(im.Len(), im.Len())
 		fired = s.reset(im, revision, fired)
 	}
-	c.position.set(position, l.era)
+	c.position.set(position, l.incarnation)
 	c.revision.Store(revision)
 	c.revisionWaits.advance(revision)
 	watchgroup.ReleaseAll(fired)
@@ -185,7 +185,7 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 	}
 }
 
-// Entries of a resource may define other resources (Resource.Defines). A defined resource exists,
+// Entries of a resource may define other resources (ResourceConfig.DefinedResource). A defined resource exists,
 // under the same lock, before the next change is applied. So its history is complete from its
 // definition on, on every replica and after a restart. A resource whose definition changes starts
 // again: its watchers end, and callers that hold the former Store read the new one. Values that
@@ -201,7 +201,7 @@ func (c *Cache) define(definer *ResourceConfig, key string, e *objects.Entry, re
 		return fired // an unreadable definition leaves the resource as it is
 	}
 	if e != nil {
-		r, defines = definer.Defines(e.Outline())
+		r, defines = definer.DefinedResource(e.Outline())
 	}
 	old := c.defined[key]
 	if defines && old != nil && old.resource.equal(&r) {
@@ -238,7 +238,7 @@ func (l *loading) redefine(revision int64, fired []*watchgroup.Wake) []*watchgro
 	definers := map[*objects.Entry]*ResourceConfig{}
 	defined := map[string]bool{}
 	for s, im := range l.images {
-		if s.resource.Defines != nil {
+		if s.resource.DefinedResource != nil {
 			im.Scan(func(e *objects.Entry) bool {
 				definers[e], defined[e.Key()] = &s.resource, true
 				return true
@@ -272,7 +272,7 @@ func (c *Cache) add(r ResourceConfig, revision int64) (*Store, error) {
 		s.ended = ErrStopped
 	}
 	s.abandoned = c.reloading
-	s.era.Store(c.Era())
+	s.incarnation.Store(c.Incarnation())
 	s.live.Last = revision
 	s.log.Restart(revision, c.now())
 	var claimed []string

@@ -20,8 +20,8 @@ type memStore struct {
 	revision  int64
 	compacted int64
 	history   []storage.Event
-	current   map[string]storage.KeyValue // state at revision
-	marks     map[int64][]storage.Mark    // of the history, by revision
+	current   map[string]storage.KeyValue  // state at revision
+	marks     map[int64][]storage.ChangeID // of the history, by revision
 	watchers  map[*memWatcher]struct{}
 	progress  int // number of requests
 	reads     int // number of calls of Confirm
@@ -37,7 +37,7 @@ func newMemStore() *memStore {
 	return &memStore{
 		revision: 1,
 		current:  map[string]storage.KeyValue{},
-		marks:    map[int64][]storage.Mark{},
+		marks:    map[int64][]storage.ChangeID{},
 		watchers: map[*memWatcher]struct{}{},
 	}
 }
@@ -143,15 +143,15 @@ func (m *memStore) Confirm(ctx context.Context, at storage.Position) (int64, err
 // check compares a position with the history that is not compacted.
 func (m *memStore) check(at storage.Position) error {
 	if at.Revision > m.revision {
-		return at.Replaced(m.revision, "it is behind")
+		return at.HistoryReplaced(m.revision, "it is behind")
 	}
 	if at.Last.Revision <= m.compacted {
 		return nil
 	}
-	if slices.ContainsFunc(m.marks[at.Last.Revision], at.Last.Same) {
+	if slices.ContainsFunc(m.marks[at.Last.Revision], at.Last.Equal) {
 		return nil
 	}
-	return at.Replaced(m.revision, "another change")
+	return at.HistoryReplaced(m.revision, "another change")
 }
 
 // rewind restores the store to a revision, as a backup does. The caller holds mu.
@@ -162,7 +162,7 @@ func (m *memStore) rewind(revision int64) {
 	m.history = slices.Clone(m.history[:i])
 	m.revision = revision
 	m.current = m.at(revision)
-	maps.DeleteFunc(m.marks, func(rev int64, _ []storage.Mark) bool { return rev > revision })
+	maps.DeleteFunc(m.marks, func(rev int64, _ []storage.ChangeID) bool { return rev > revision })
 }
 
 // silent is like txn, but sends no event to watches.
@@ -201,12 +201,12 @@ func (m *memStore) List(_ context.Context, prefix string, opts storage.ListOptio
 	res := storage.ListResult{Revision: rev}
 	state := m.at(rev)
 	for _, key := range slices.Sorted(maps.Keys(state)) {
-		if !strings.HasPrefix(key, prefix) || key < opts.From {
+		if !strings.HasPrefix(key, prefix) || key < opts.StartKey {
 			continue
 		}
 		res.Count++
 		if opts.Limit > 0 && int64(len(res.Items)) == opts.Limit {
-			res.More = true
+			res.HasMore = true
 			continue
 		}
 		res.Items = append(res.Items, state[key])

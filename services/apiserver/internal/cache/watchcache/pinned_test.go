@@ -119,7 +119,7 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 	wait(21)
 	r.churn(20, 20)
 	wait(20) // deletions, because the objects no longer match
-	w.Nudge()
+	w.Trigger()
 	for k := range received { // an empty result: the watcher is idle again
 		if k == 0 {
 			break

@@ -111,7 +111,7 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 					t.Fatal(err)
 				}
 				was := r.pods.Snapshot()
-				era := r.cache.Era()
+				incarnation := r.cache.Incarnation()
 				r.goBack(writes)
 				synctest.Wait()
 				time.Sleep(time.Minute)
@@ -131,8 +131,8 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 					objects.Selection{}, ""); !slices.Equal(got, want) {
 					t.Errorf("got\n%q, want\n%q", got, want)
 				}
-				if !r.cache.Ready() || r.cache.Era() != era+1 || sn.Version() == was.Version() {
-					t.Errorf("ready %v, era %d, version %v, want ready in era %d with another version than %v", r.cache.Ready(), r.cache.Era(), sn.Version(), era+1, was.Version())
+				if !r.cache.Ready() || r.cache.Incarnation() != incarnation+1 || sn.Version() == was.Version() {
+					t.Errorf("ready %v, incarnation %d, version %v, want ready in incarnation %d with another version than %v", r.cache.Ready(), r.cache.Incarnation(), sn.Version(), incarnation+1, was.Version())
 				}
 				if _, ok := r.pods.SnapshotAt(saved+2, nil); ok && rev != saved+2 {
 					t.Error("older snapshot is still served")

@@ -29,10 +29,10 @@ type ResourceConfig struct {
 	// Index holds the fields by which lists and watchers are indexed, in addition to namespace and
 	// name.
 	Index []string
-	// Defines, if set, reads from an outline the resource that the value defines. It returns false
+	// DefinedResource, if set, reads from an outline the resource that the value defines. It returns false
 	// if the value defines none. It must depend on nothing else, nor keep parts of the value, nor
 	// call the cache.
-	Defines func(value []byte) (ResourceConfig, bool)
+	DefinedResource func(value []byte) (ResourceConfig, bool)
 	// Packed keeps large values compressed beside their outlines. It suits values that are rarely
 	// read and repetitive.
 	Packed bool
@@ -62,10 +62,10 @@ type Store struct {
 	replacement atomic.Pointer[Store]
 	// gone means that the resource is no longer in the cache.
 	gone atomic.Bool
-	// abandoned means that the store shows a discarded history. era counts histories and changes
+	// abandoned means that the store shows a discarded history. incarnation counts histories and changes
 	// under mu.
 	abandoned    bool
-	era          atomic.Uint64
+	incarnation  atomic.Uint64
 	cachedImages []*cachedImage
 	packer       *objects.Packer
 	// values is the size in bytes of all values of the resource, and pendingBytes the size that may
@@ -87,16 +87,16 @@ type change struct {
 }
 
 func newStore(c *Cache, r ResourceConfig) *Store {
-	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: c.newImage(&r, c.Era()), packer: objects.NewPacker(c.ring)}
+	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: c.newImage(&r, c.Incarnation()), packer: objects.NewPacker(c.ring)}
 }
 
-// newImage returns an empty image of a resource in an era.
-func (c *Cache) newImage(r *ResourceConfig, era uint64) *objects.Image {
-	return objects.NewImage(objects.ImageOptions{Prefix: r.Prefix, Index: r.Index, Era: era, Now: c.now})
+// newImage returns an empty image of a resource in an incarnation.
+func (c *Cache) newImage(r *ResourceConfig, incarnation uint64) *objects.Image {
+	return objects.NewImage(objects.ImageOptions{Prefix: r.Prefix, Index: r.Index, Incarnation: incarnation, Now: c.now})
 }
 
-// Era returns the era of the cache.
-func (s *Store) Era() uint64 { return s.cache.Era() }
+// Incarnation returns the incarnation of the cache.
+func (s *Store) Incarnation() uint64 { return s.cache.Incarnation() }
 
 // Ready reports whether the contents are loaded. Before that the store is empty.
 func (s *Store) Ready() bool { return s.cache.Ready() }
@@ -117,9 +117,9 @@ func (s *Store) Prefix() string { return s.resource.Prefix }
 // Variant returns the variant of the resource. A store that replaces this one has another variant.
 func (s *Store) Variant() string { return s.resource.Variant }
 
-// Defines reads from an entry the resource that it defines.
+// DefinedResource reads from an entry the resource that it defines.
 func (s *Store) Defines(e *objects.Entry) (ResourceConfig, bool) {
-	return s.resource.Defines(e.Outline())
+	return s.resource.DefinedResource(e.Outline())
 }
 
 // Get returns the newest entry of a key.
@@ -141,7 +141,7 @@ func (s *Store) Snapshot() Snapshot {
 	for {
 		// The order matters: the image is read after the revision, so it contains everything that
 		// the cache had applied at that revision.
-		era, revision := s.era.Load(), s.cache.Revision()
+		incarnation, revision := s.incarnation.Load(), s.cache.Revision()
 		s = s.latest()
 		im := s.published.Load()
 		if im == nil {
@@ -149,7 +149,7 @@ func (s *Store) Snapshot() Snapshot {
 			im = s.publish()
 			s.mu.Unlock()
 		}
-		if s.era.Load() == era { // otherwise the revision may belong to another history
+		if s.incarnation.Load() == incarnation { // otherwise the revision may belong to another history
 			return Snapshot{store: s, image: im, revision: max(revision, im.Last)}
 		}
 	}

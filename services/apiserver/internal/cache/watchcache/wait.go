@@ -153,14 +153,14 @@ func (c *Cache) MostRecent(ctx context.Context) (int64, error) {
 func (c *Cache) readNewest(span context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(trace.ContextWithSpan(c.life, trace.SpanFromContext(span)), newestTimeout)
 	defer cancel()
-	position, era := c.position.get()
+	position, incarnation := c.position.get()
 	revision, err := c.cfg.Newest.Confirm(ctx, position)
 	proof := asReplacedError(err)
 	switch {
 	case err == nil:
 		c.confirmed.Store(true)
 	case proof != nil:
-		c.endEra(era, proof)
+		c.endIncarnation(incarnation, proof)
 		err = ErrNotReady
 	case c.life.Err() != nil:
 		err = ErrStopped
@@ -198,9 +198,9 @@ func (s *Store) MostRecent(ctx context.Context) (int64, error) {
 // DefaultConfirmEvery is the maximum interval between two confirmations of the store's history.
 const DefaultConfirmEvery = 2 * time.Second
 
-// Era returns the number of the history that the cache follows. It grows when the store was
-// replaced by an older or another one. Revisions of different eras are not comparable.
-func (c *Cache) Era() uint64 { return c.era.Load() }
+// Incarnation returns the number of the history that the cache follows. It grows when the store was
+// replaced by an older or another one. Revisions of different incarnations are not comparable.
+func (c *Cache) Incarnation() uint64 { return c.incarnation.Load() }
 
 // readiness is whether the cache may answer. It can change both ways.
 type readiness struct {
@@ -231,45 +231,45 @@ func (r *readiness) wait() <-chan struct{} {
 
 // position is how far the cache has read, with the data that identifies the store's history.
 type position struct {
-	mu  sync.Mutex // after Cache.mu; no lock is taken under it
-	at  storage.Position
-	era uint64
+	mu          sync.Mutex // after Cache.mu; no lock is taken under it
+	at          storage.Position
+	incarnation uint64
 }
 
 func (p *position) get() (storage.Position, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.at, p.era
+	return p.at, p.incarnation
 }
 
-func (p *position) set(at storage.Position, era uint64) {
+func (p *position) set(at storage.Position, incarnation uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = at
-	p.era = era
+	p.incarnation = incarnation
 }
 
-// endEra ends an era. Its watchers end, and the cache does not answer until everything is
+// endIncarnation ends an incarnation. Its watchers end, and the cache does not answer until everything is
 // reloaded. Derived data is discarded at once, the objects when the new ones are loaded. Only the
-// first call in an era has an effect.
-func (c *Cache) endEra(era uint64, proof *storage.ReplacedError) {
+// first call in an incarnation has an effect.
+func (c *Cache) endIncarnation(incarnation uint64, proof *storage.ReplacedError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.era.Load() != era || c.life.Err() != nil {
+	if c.incarnation.Load() != incarnation || c.life.Err() != nil {
 		return
 	}
 	c.ready.set(false)
-	c.era.Store(era + 1)
+	c.incarnation.Store(incarnation + 1)
 	c.reloading = true
 	c.metrics.replacements.Add(1)
 	c.cfg.Logger.Error("etcd revision went backwards (restored backup?); ending all watches and reloading everything",
-		"applied", c.Revision(), "known", proof.Known, "newest", proof.Newest, "proof", proof.Why)
+		"applied", c.Revision(), "known", proof.KnownRevision, "newest", proof.NewestRevision, "proof", proof.Reason)
 	c.revision.Store(0)
 	c.revisionWaits.fail(ErrNotReady)
 	c.olderReads.Forget()
 	var fired []*watchgroup.Wake
 	for s := range c.routes.Load().all() {
-		fired = s.endEra(fired)
+		fired = s.endIncarnation(fired)
 	}
 	watchgroup.ReleaseAll(fired)
 	if c.stopFollowing != nil {
@@ -277,12 +277,12 @@ func (c *Cache) endEra(era uint64, proof *storage.ReplacedError) {
 	}
 }
 
-// endEra ends all watchers and discards everything except the objects. The caller holds Cache.mu.
-func (s *Store) endEra(fired []*watchgroup.Wake) []*watchgroup.Wake {
+// endIncarnation ends all watchers and discards everything except the objects. The caller holds Cache.mu.
+func (s *Store) endIncarnation(fired []*watchgroup.Wake) []*watchgroup.Wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.abandoned = true
-	s.era.Store(s.cache.Era())
+	s.incarnation.Store(s.cache.Incarnation())
 	fired = s.groups.CollectAll(s.log.Next, fired)
 	s.dropRecords(s.log.Len())
 	s.log.Restart(0, s.cache.now())
@@ -295,8 +295,8 @@ func (s *Store) endEra(fired []*watchgroup.Wake) []*watchgroup.Wake {
 	return fired
 }
 
-// Era returns the number of the history that the watcher follows.
-func (w *Watcher) Era() uint64 { return w.era }
+// Incarnation returns the number of the history that the watcher follows.
+func (w *Watcher) Incarnation() uint64 { return w.incarnation }
 
 // confirmHistory checks periodically whether the store still has the followed history, unless other
 // reads have confirmed it. It runs until ctx ends.

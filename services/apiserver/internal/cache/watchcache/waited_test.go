@@ -43,7 +43,7 @@ func TestWaitedExcludesHistory(t *testing.T) {
 		if d, ok := w.Waited(); !ok || d != 4*time.Second {
 			t.Errorf("Waited: got %v, %v, want 4s", d, ok)
 		}
-		w.Nudge()
+		w.Trigger()
 		if n := next(); n != 0 {
 			t.Fatalf("got %d events, want 0", n)
 		}

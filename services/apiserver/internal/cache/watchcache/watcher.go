@@ -38,15 +38,15 @@ const (
 const batchSize = 64
 
 // Watcher is a cursor into the log of a resource. Next, Poll, Waited and Revision must not be
-// called concurrently. Nudge and Close may be called at any time.
+// called concurrently. Trigger and Close may be called at any time.
 type Watcher struct {
-	store  *Store
-	sel    *objects.Matcher
-	group  *watchgroup.Group
-	nudge  chan struct{}
-	onLost func()
-	after  int64 // changes up to this revision are not returned
-	era    uint64
+	store       *Store
+	sel         *objects.Matcher
+	group       *watchgroup.Group
+	trigger     chan struct{}
+	onLost      func()
+	after       int64 // changes up to this revision are not returned
+	incarnation uint64
 
 	expired   atomic.Bool
 	calls     atomic.Uint32 // beginnings and ends of Watch and Next; odd while one runs
@@ -85,7 +85,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	w := &Watcher{
 		store:    s.latest(),
 		sel:      opts.Compile(),
-		nudge:    make(chan struct{}, 1),
+		trigger:  make(chan struct{}, 1),
 		onLost:   opts.Lost,
 		after:    opts.After,
 		revision: opts.After,
@@ -117,7 +117,7 @@ func (w *Watcher) setPosition(initial bool) error {
 	if s.abandoned {
 		return ErrNotReady
 	}
-	w.era = s.era.Load()
+	w.incarnation = s.incarnation.Load()
 	w.createdAt = s.cache.now()
 	if initial {
 		im := s.publish()
@@ -145,7 +145,7 @@ func (w *Watcher) Close() {
 	if w.parking.Closed.Swap(true) {
 		return
 	}
-	w.Nudge()
+	w.Trigger()
 	if wk := w.armed.Load(); wk != nil {
 		wk.Unregister(&w.parking)
 	}
@@ -157,11 +157,11 @@ func (w *Watcher) Close() {
 	delete(w.store.watchers, w)
 }
 
-// Nudge makes the current call of Next that waits, or the next one that would wait, return without
+// Trigger makes the current call of Next that waits, or the next one that would wait, return without
 // events. It has the same effect on Poll, whose resume is then called.
-func (w *Watcher) Nudge() {
+func (w *Watcher) Trigger() {
 	select {
-	case w.nudge <- struct{}{}:
+	case w.trigger <- struct{}{}:
 	default: // one is pending already
 	}
 	w.parking.Unpark()
@@ -178,7 +178,7 @@ func (w *Watcher) Waited() (time.Duration, bool) {
 
 // Next waits for events and returns the available ones, up to the capacity of buf. It empties and
 // uses buf first, so earlier events are not kept alive while nothing happens. It returns no events
-// after Nudge, and if Pause ended it. Errors are final: *ExpiredError if the watcher's position is
+// after Trigger, and if Pause ended it. Errors are final: *ExpiredError if the watcher's position is
 // no longer kept, ErrClosed, ErrStopped, or the error of the context.
 func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	w.calls.Add(1)
@@ -191,7 +191,7 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 		}
 		select {
 		case <-armed.Fired():
-		case <-w.nudge:
+		case <-w.trigger:
 			if !w.parking.Closed.Load() {
 				return buf, nil
 			}
@@ -201,8 +201,8 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 }
 
 // Poll is Next without waiting. If Next would wait, ok is false, and resume is called once another
-// Poll is due. Until then only Nudge and Close may be called. The end of a context does not call
-// resume; Nudge does. resume is called by the goroutines that change the watched objects, and must
+// Poll is due. Until then only Trigger and Close may be called. The end of a context does not call
+// resume; Trigger does. resume is called by the goroutines that change the watched objects, and must
 // not block.
 func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events []Event, ok bool, err error) {
 	if w.calls.Load()%2 == 0 { // otherwise it was parked
@@ -218,7 +218,7 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 		select {
 		case <-armed.Fired():
 			continue
-		case <-w.nudge:
+		case <-w.trigger:
 			if w.parking.Closed.Load() {
 				continue
 			}
@@ -226,7 +226,7 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 			return buf, true, nil
 		default:
 		}
-		if w.parking.Park(armed, resume, w.nudge) {
+		if w.parking.Park(armed, resume, w.trigger) {
 			return nil, false, nil
 		}
 	}
@@ -252,7 +252,7 @@ func (w *Watcher) readAvailable(ctx context.Context, buf []Event) (events []Even
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		if w.era != w.store.era.Load() {
+		if w.incarnation != w.store.incarnation.Load() {
 			w.expired.Store(true)
 		}
 		if w.expired.Load() {

@@ -358,7 +358,7 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 			end:  func(r *rig, _ *watchcache.Watcher, _ func()) { r.undefine("pods") },
 			want: watchcache.ErrStopped,
 		},
-		{name: "nudged", end: func(_ *rig, w *watchcache.Watcher, _ func()) { w.Nudge(); w.Nudge() }},
+		{name: "nudged", end: func(_ *rig, w *watchcache.Watcher, _ func()) { w.Trigger(); w.Trigger() }},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -46,9 +46,9 @@ func New() (*Compiler, error) {
 // part of CEL itself.
 func (c *Compiler) WithStandardCosts() *Compiler { return newCompiler(c.base.WithStandardCosts()) }
 
-// Limited returns a compiler that checks the expressions of one object, within a limit for all of
+// WithLimit returns a compiler that checks the expressions of one object, within a limit for all of
 // them. It shares everything else with c. It is not safe for concurrent use.
-func (c *Compiler) Limited() *Compiler {
+func (c *Compiler) WithLimit() *Compiler {
 	limited := *c
 	limited.budget = &celenv.CheckBudget{}
 	return &limited

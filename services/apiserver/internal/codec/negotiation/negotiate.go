@@ -13,12 +13,12 @@ import (
 	"binnacle/libs/api"
 )
 
-// As is the form of an object or list in a response.
-type As uint8
+// Representation is the form of an object or list in a response.
+type Representation uint8
 
 // Forms of a response.
 const (
-	Itself As = iota
+	Itself Representation = iota
 	Table
 	PartialObject
 	PartialObjectList
@@ -27,8 +27,8 @@ const (
 // Choice is a negotiated representation.
 type Choice struct {
 	// Media is the media type without parameters.
-	Media string
-	As    As
+	Media          string
+	Representation Representation
 	// MetaVersion is the version of meta.k8s.io for forms other than Itself: v1 or v1beta1.
 	MetaVersion string
 	Pretty      bool
@@ -120,9 +120,9 @@ func parse(header string) []clause {
 	return out
 }
 
-// Known reports whether the header names any supported media type, regardless of parameters. If
+// Supports reports whether the header names any supported media type, regardless of parameters. If
 // not, the response is 406 before the request is examined further.
-func (m Media) Known(header string) bool {
+func (m Media) Supports(header string) bool {
 	return Names(header, func(t string) bool { return m.has(t) || m.CBOR && t == api.MediaCBORSequence })
 }
 
@@ -142,13 +142,13 @@ func Names(header string, known func(mediaType string) bool) bool {
 
 // Accept chooses the representation of a response. It returns false if none is acceptable. forms
 // are the forms other than Itself that the path supports.
-func (m Media) Accept(r *http.Request, forms ...As) (Choice, bool) {
+func (m Media) Accept(r *http.Request, forms ...Representation) (Choice, bool) {
 	return AcceptOf(r, m.Objects(), forms...)
 }
 
 // AcceptStream chooses the representation of the objects in a watch. It may be YAML, which has no
 // streams.
-func (m Media) AcceptStream(r *http.Request, forms ...As) (Choice, bool) {
+func (m Media) AcceptStream(r *http.Request, forms ...Representation) (Choice, bool) {
 	types := m.Objects()
 	if m.CBOR {
 		types = append(types, api.MediaCBORSequence)
@@ -161,7 +161,7 @@ func (m Media) AcceptStream(r *http.Request, forms ...As) (Choice, bool) {
 }
 
 // AcceptOf chooses among the given media types.
-func AcceptOf(r *http.Request, types []string, forms ...As) (Choice, bool) {
+func AcceptOf(r *http.Request, types []string, forms ...Representation) (Choice, bool) {
 	header := r.Header.Get("Accept")
 	if strings.TrimSpace(header) == "" {
 		return Choice{Media: types[0], Pretty: pretty(r, nil)}, true
@@ -182,7 +182,7 @@ func AcceptOf(r *http.Request, types []string, forms ...As) (Choice, bool) {
 
 // setForm applies the parameters as, g and v. Any one of them requests another form. It returns false
 // if the form is not one of forms.
-func (c *Choice) setForm(params map[string]string, forms []As) bool {
+func (c *Choice) setForm(params map[string]string, forms []Representation) bool {
 	name, hasKind := params["as"]
 	_, hasGroup := params["g"]
 	_, hasVersion := params["v"]
@@ -205,12 +205,12 @@ func (c *Choice) setForm(params map[string]string, forms []As) bool {
 	if form == Table && c.Media == api.MediaProtobuf { // tables have no protobuf form
 		return false
 	}
-	c.As = form
+	c.Representation = form
 	return true
 }
 
 // formsByKind holds the forms by the kind in the parameter as.
-var formsByKind = map[string]As{
+var formsByKind = map[string]Representation{
 	"Table":                     Table,
 	"PartialObjectMetadata":     PartialObject,
 	"PartialObjectMetadataList": PartialObjectList,

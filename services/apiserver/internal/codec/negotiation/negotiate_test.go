@@ -28,7 +28,7 @@ func TestAccept(t *testing.T) {
 		},
 		{accept: "application/*", want: negotiation.Choice{Media: api.MediaJSON}, ok: true},
 		{accept: "text/html", want: negotiation.Choice{}},
-		{accept: table, want: negotiation.Choice{Media: api.MediaJSON, As: negotiation.Table, MetaVersion: "v1"}, ok: true},
+		{accept: table, want: negotiation.Choice{Media: api.MediaJSON, Representation: negotiation.Table, MetaVersion: "v1"}, ok: true},
 		{accept: "application/json;as=Table;v=v9;g=meta.k8s.io", want: negotiation.Choice{}},
 		{
 			accept: "application/json;as=Table;v=v9;g=meta.k8s.io,application/json",
@@ -39,7 +39,7 @@ func TestAccept(t *testing.T) {
 		{accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", want: negotiation.Choice{}},
 		{
 			accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-			want:   negotiation.Choice{Media: api.MediaProtobuf, As: negotiation.PartialObject, MetaVersion: "v1"},
+			want:   negotiation.Choice{Media: api.MediaProtobuf, Representation: negotiation.PartialObject, MetaVersion: "v1"},
 			ok:     true,
 		},
 		{accept: "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", want: negotiation.Choice{}},
@@ -96,6 +96,6 @@ func FuzzAccept(f *testing.F) {
 		if c, ok := media.Accept(r); ok && c.Media == "" {
 			t.Errorf("%q: got a choice without a media type", h)
 		}
-		media.Known(h)
+		media.Supports(h)
 	})
 }

@@ -21,8 +21,8 @@ type CustomVersions struct {
 	complete bool
 	// serving counts the definitions that serve a group version.
 	serving map[schema.GroupVersion]int
-	// wanted holds the resulting APIServices; nil after a change.
-	wanted []APIService
+	// desired holds the resulting APIServices; nil after a change.
+	desired []APIService
 }
 
 // NewCustomVersions returns an empty set.
@@ -40,16 +40,16 @@ func (r *CustomVersions) Set(changed []kind.CRDChange, complete bool) {
 	r.known = true
 	r.complete = complete
 	for _, c := range changed {
-		added := r.count(c.Now, 1)
-		removed := r.count(c.Before, -1)
+		added := r.count(c.New, 1)
+		removed := r.count(c.Old, -1)
 		if added || removed {
 			same = false
-			r.wanted = nil
+			r.desired = nil
 		}
 	}
 	r.mu.Unlock()
 	if !same {
-		r.Wake()
+		r.Notify()
 	}
 }
 
@@ -82,27 +82,27 @@ func (r *CustomVersions) AllKnown() bool {
 	return r.complete
 }
 
-// Wake makes the channel of Changed receive a value.
-func (r *CustomVersions) Wake() {
+// Notify makes the channel of Changed receive a value.
+func (r *CustomVersions) Notify() {
 	select {
 	case r.changed <- struct{}{}:
 	default: // a notification is pending
 	}
 }
 
-// Wanted returns the APIServices that should exist. It returns false before the first Set.
-func (r *CustomVersions) Wanted() ([]APIService, bool) {
+// Desired returns the APIServices that should exist. It returns false before the first Set.
+func (r *CustomVersions) Desired() ([]APIService, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.wanted == nil {
+	if r.desired == nil {
 		for gv := range r.serving {
-			r.wanted = append(r.wanted, APIService{
+			r.desired = append(r.desired, APIService{
 				Group: gv.Group, Version: gv.Version, GroupPriority: customdocs.GroupPriority, VersionPriority: customdocs.VersionPriority,
 			})
 		}
-		slices.SortFunc(r.wanted, func(a, b APIService) int {
+		slices.SortFunc(r.desired, func(a, b APIService) int {
 			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
 		})
 	}
-	return r.wanted, r.known
+	return r.desired, r.known
 }

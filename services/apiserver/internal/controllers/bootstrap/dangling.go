@@ -33,10 +33,10 @@ const (
 	danglingSpread    = 45 * time.Second
 )
 
-// Dangling records in the status of every flow schema whether its priority level exists. It is
+// DanglingController records in the status of every flow schema whether its priority level exists. It is
 // notified of changed schemas and levels, and evaluates only the affected schemas. Its methods are
 // safe for concurrent use.
-type Dangling struct {
+type DanglingController struct {
 	API    *internalclient.Client
 	Logger *slog.Logger
 	Now    func() time.Time
@@ -57,16 +57,16 @@ type schemaState struct {
 	conditions []flowcontrolv1.FlowSchemaCondition
 }
 
-// NewDangling returns a Dangling without schemas and levels.
-func NewDangling(api *internalclient.Client, log *slog.Logger) *Dangling {
-	return &Dangling{
+// NewDanglingController returns a DanglingController without schemas and levels.
+func NewDanglingController(api *internalclient.Client, log *slog.Logger) *DanglingController {
+	return &DanglingController{
 		API: api, Logger: log, Now: time.Now, changed: make(chan struct{}, 1),
 		levels: map[string]bool{}, schemas: map[string]schemaState{}, pending: map[string]bool{}, writes: map[string][]time.Time{},
 	}
 }
 
 // PutSchema adds or updates a flow schema.
-func (d *Dangling) PutSchema(s *flowcontrolv1.FlowSchema) {
+func (d *DanglingController) PutSchema(s *flowcontrolv1.FlowSchema) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.schemas[s.Name] = schemaState{s.UID, s.Spec.PriorityLevelConfiguration.Name, slices.Clone(s.Status.Conditions)}
@@ -75,7 +75,7 @@ func (d *Dangling) PutSchema(s *flowcontrolv1.FlowSchema) {
 }
 
 // DropSchema removes a flow schema.
-func (d *Dangling) DropSchema(name string) {
+func (d *DanglingController) DropSchema(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.schemas, name)
@@ -84,7 +84,7 @@ func (d *Dangling) DropSchema(name string) {
 }
 
 // SetLevel records whether a priority level exists.
-func (d *Dangling) SetLevel(name string, exists bool) {
+func (d *DanglingController) SetLevel(name string, exists bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.levels[name] == exists {
@@ -103,7 +103,7 @@ func (d *Dangling) SetLevel(name string, exists bool) {
 }
 
 // wake signals Run if schemas are pending. The caller holds mu.
-func (d *Dangling) wake() {
+func (d *DanglingController) wake() {
 	if len(d.pending) == 0 {
 		return
 	}
@@ -114,7 +114,7 @@ func (d *Dangling) wake() {
 }
 
 // Run writes the conditions of schemas until ctx ends.
-func (d *Dangling) Run(ctx context.Context) error {
+func (d *DanglingController) Run(ctx context.Context) error {
 	retry := time.NewTimer(danglingRetry)
 	retry.Stop()
 	defer retry.Stop()
@@ -143,7 +143,7 @@ func (d *Dangling) Run(ctx context.Context) error {
 // writePending writes the pending conditions one at a time. A schema whose write fails stays pending
 // and does not prevent the other writes. limited reports whether a schema stays pending because it
 // was written too often. first is the first error.
-func (d *Dangling) writePending(ctx context.Context) (limited bool, first error) {
+func (d *DanglingController) writePending(ctx context.Context) (limited bool, first error) {
 	d.mu.Lock()
 	names := slices.Sorted(maps.Keys(d.pending))
 	d.mu.Unlock()
@@ -170,7 +170,7 @@ func (d *Dangling) writePending(ctx context.Context) (limited bool, first error)
 }
 
 // allowWrite reports whether a schema may be written now, and counts the write.
-func (d *Dangling) allowWrite(name string) bool {
+func (d *DanglingController) allowWrite(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.Now()
@@ -185,7 +185,7 @@ func (d *Dangling) allowWrite(name string) bool {
 
 // takePending removes a schema from the pending ones and returns it, whether its level exists, and
 // whether the schema itself exists.
-func (d *Dangling) takePending(name string) (s schemaState, levelExists, exists bool) {
+func (d *DanglingController) takePending(name string) (s schemaState, levelExists, exists bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.pending, name)
@@ -194,7 +194,7 @@ func (d *Dangling) takePending(name string) (s schemaState, levelExists, exists 
 }
 
 // requeue makes a schema pending again, unless it was removed.
-func (d *Dangling) requeue(name string) {
+func (d *DanglingController) requeue(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, exists := d.schemas[name]; exists {
@@ -218,7 +218,7 @@ func condition(level string, levelExists bool) flowcontrolv1.FlowSchemaCondition
 
 // conditionToWrite returns the wanted condition with its transition time. It returns false if the
 // schema already has the condition.
-func (d *Dangling) conditionToWrite(s schemaState, want flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
+func (d *DanglingController) conditionToWrite(s schemaState, want flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
 	want.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
 	for _, c := range s.conditions {
 		if c.Type != want.Type {
@@ -235,10 +235,10 @@ func (d *Dangling) conditionToWrite(s schemaState, want flowcontrolv1.FlowSchema
 }
 
 // write applies the condition.
-func (d *Dangling) write(ctx context.Context, name string, s schemaState, want flowcontrolv1.FlowSchemaCondition) error {
+func (d *DanglingController) write(ctx context.Context, name string, s schemaState, want flowcontrolv1.FlowSchemaCondition) error {
 	condition := flowcontrolapply.FlowSchemaCondition().WithType(want.Type).WithStatus(want.Status).
 		WithLastTransitionTime(want.LastTransitionTime).WithReason(want.Reason).WithMessage(want.Message)
 	wanted := flowcontrolapply.FlowSchema(name).WithUID(s.uid).
 		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(condition))
-	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Subresource("status"), wanted)
+	return d.API.WithManager(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Subresource("status"), wanted)
 }

@@ -10,7 +10,7 @@ import (
 // minute, which does not affect other schemas.
 func TestCompetingStatusWritesAreLimited(t *testing.T) {
 	now := time.Now()
-	d := NewDangling(nil, slog.New(slog.DiscardHandler))
+	d := NewDanglingController(nil, slog.New(slog.DiscardHandler))
 	d.Now = func() time.Time { return now }
 	allowedWrites := func(name string, times int) (allowed int) {
 		for range times {

@@ -5,7 +5,7 @@
 // resources, and this replica's identity lease. It writes through a loopback client, so that its
 // writes follow the same rules as those of other clients and need no network.
 //
-// Package build creates Bootstrap and the controllers RoleAggregator, Dangling and Registrations,
+// Package build creates Bootstrap and the controllers RoleAggregator, DanglingController and Registrations,
 // and calls their Run, which returns when its context ends. Each part of Bootstrap runs in its own
 // goroutine, the namespaces first, and has a health check that fails until its first success.
 package bootstrap

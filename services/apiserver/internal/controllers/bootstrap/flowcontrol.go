@@ -49,7 +49,7 @@ func (b *Bootstrap) flowConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	api := b.API.As(flowProducer)
+	api := b.API.WithManager(flowProducer)
 	levels := newManagedObjects(api, "prioritylevelconfigurations", pointers(want.Levels), pointers(live.Levels), reviseLevel)
 	if err := levels.reconcileAll(ctx); err != nil {
 		return err

@@ -33,7 +33,7 @@ func (f *flowServer) Do(_ context.Context, c internalclient.Call, out any) error
 		}
 		return json.Unmarshal(raw, out)
 	}
-	sent := c.Sent
+	sent := c.Body
 	if c.Delete != nil {
 		sent = c.Delete
 	}

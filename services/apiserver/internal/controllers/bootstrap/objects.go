@@ -96,7 +96,7 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 		WithLastTransitionTime(metav1.NewTime(b.Now().UTC().Truncate(time.Second))).
 		WithMessage("Kubernetes default Service CIDR is ready")
 	wanted := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
-	return b.API.As("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Subresource("status"), wanted)
+	return b.API.WithManager("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Subresource("status"), wanted)
 }
 
 // firstAddress returns the address of the kubernetes service: the first of the range.

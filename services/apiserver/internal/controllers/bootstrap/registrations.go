@@ -33,10 +33,10 @@ type Registrations struct {
 	// Live returns the API services that the cache has. They must not be changed. Reading them from
 	// the store at each of thousands of changes would cost too much.
 	Live func() (iter.Seq[*apiregistrationv1.APIService], error)
-	// Wanted returns the served group versions. ok is false while they are not known.
-	Wanted func() (wanted []APIService, ok bool)
+	// Desired returns the served group versions. ok is false while they are not known.
+	Desired func() (wanted []APIService, ok bool)
 	// Gone reports whether a group version is no longer served, according to data that may be newer
-	// than Wanted. It returns false while a definition cannot be read, because that definition may
+	// than Desired. It returns false while a definition cannot be read, because that definition may
 	// serve the group version.
 	Gone func(ctx context.Context, group, version string) bool
 	// Changed receives a value after changes of the served group versions and of API services.
@@ -64,13 +64,13 @@ func (r *Registrations) Run(ctx context.Context) error {
 			r.Logger.Log(ctx, level, "failed to write the APIServices of custom resources; retrying", "error", err)
 			retry.Reset(registrationRetry)
 		}
-		task.Rest(ctx, start)
+		task.Throttle(ctx, start)
 	}
 }
 
 // reconcileAll creates, corrects and removes APIServices.
 func (r *Registrations) reconcileAll(ctx context.Context) error {
-	wanted, ok := r.Wanted()
+	wanted, ok := r.Desired()
 	if !ok {
 		return nil
 	}

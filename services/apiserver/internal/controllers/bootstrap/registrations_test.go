@@ -34,7 +34,7 @@ func TestUnchangedRegistrationsAreNotRead(t *testing.T) {
 				looked++
 				return slices.Values(live), nil
 			},
-			Wanted: func() ([]APIService, bool) { return wanted, true }, Changed: changed, Logger: slog.New(slog.DiscardHandler),
+			Desired: func() ([]APIService, bool) { return wanted, true }, Changed: changed, Logger: slog.New(slog.DiscardHandler),
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -102,7 +102,7 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := Defines(nil, "/registry", func(string, string) bool { return true }, false)
+		read := DefinitionReader(nil, "/registry", func(string, string) bool { return true }, false)
 		allocated = testing.AllocsPerRun(1, func() {
 			var ok bool
 			r, ok = read(stored)

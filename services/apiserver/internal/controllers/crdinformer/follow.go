@@ -29,7 +29,7 @@ type Config struct {
 	Maker  *kind.Maker
 	// Definable reports whether definitions may define a resource.
 	Definable func(group, resource string) bool
-	// Builder builds resources. Its cache has a store for each of them (Defines).
+	// Builder builds resources. Its cache has a store for each of them (DefinitionReader).
 	Builder apiset.Builder
 	// Live holds the served sets of the built-in kinds. Only the Syncer adds custom kinds to them.
 	Live   []*apiset.Live
@@ -63,7 +63,7 @@ type Syncer struct {
 type defined struct {
 	definition *kind.CRD
 	term       *term
-	apiset.Defined
+	apiset.Definition
 }
 
 // New returns a Syncer.
@@ -183,13 +183,13 @@ func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 		return err
 	}
 	for _, r := range resources {
-		r.While = []storage.Precondition{{Key: key, CreateRevision: e.CreateRevision}}
+		r.Preconditions = []storage.Precondition{{Key: key, CreateRevision: e.CreateRevision}}
 		r.Variant = config.Variant
-		r.Life = period.ctx
+		r.DefinitionContext = period.ctx
 	}
 	d.Kinds = kinds
 	s.markPending(key)
-	s.defined[key] = &defined{d, period, apiset.Defined{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
+	s.defined[key] = &defined{d, period, apiset.Definition{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
 	s.definitions.Set(key, d)
 	return nil
 }
@@ -213,21 +213,21 @@ func (s *Syncer) markPending(key string) {
 
 // swap serves the definitions as of a revision. It visits only changed definitions.
 func (s *Syncer) swap(revision int64) {
-	var changed []apiset.Defined
+	var changed []apiset.Definition
 	var changes []kind.CRDChange
 	for _, key := range slices.Sorted(maps.Keys(s.pending)) {
 		before := s.pending[key]
 		current := s.defined[key]
 		change := kind.CRDChange{}
 		if before != nil {
-			change.Before = before.definition
+			change.Old = before.definition
 		}
 		switch {
 		case current != nil:
-			change.Now = current.definition
-			changed = append(changed, current.Defined)
+			change.New = current.definition
+			changed = append(changed, current.Definition)
 		case before != nil:
-			changed = append(changed, apiset.Defined{Resource: before.Resource})
+			changed = append(changed, apiset.Definition{Resource: before.Resource})
 		default: // added and removed since the last set
 			continue
 		}
@@ -240,7 +240,7 @@ func (s *Syncer) swap(revision int64) {
 		observe(update)
 	}
 	for _, live := range s.Live {
-		live.Swap(live.Current().With(changed, revision))
+		live.Swap(live.Current().WithDefinitions(changed, revision))
 	}
 	for _, observe := range s.afterSwap {
 		observe(update)

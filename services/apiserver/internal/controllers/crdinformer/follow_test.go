@@ -89,7 +89,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	kinds := catalog.Kinds()
 	k := kinds[slices.IndexFunc(kinds, func(k *registry.Kind) bool { return k.GVR() == gvr })]
-	r := &fixture{t: t, coder: c.Of(k), source: &fakeStore{batches: make(chan storage.Batch)}, swaps: make(chan kind.CRDUpdate, 1), created: map[string]int64{}}
+	r := &fixture{t: t, coder: c.ForKind(k), source: &fakeStore{batches: make(chan storage.Batch)}, swaps: make(chan kind.CRDUpdate, 1), created: map[string]int64{}}
 	for _, body := range loaded {
 		r.revision++
 		r.source.loaded = append(r.source.loaded, storage.KeyValue{
@@ -103,7 +103,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	cache, err := watchcache.New(watchcache.Config{
 		Source: r.source, Newest: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
-			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).WithoutSchemas, Defines: crdinformer.Defines(c, "/registry", definable, false), Packed: true,
+			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).WithoutSchemas, DefinedResource: crdinformer.DefinitionReader(c, "/registry", definable, false), Packed: true,
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := r.coder.Attributes(value)
 				return attributes.Attributes{Name: a.Name}, err
@@ -195,7 +195,7 @@ func (f *fixture) until() (changed []string, all []string) {
 				}
 				return d.Name
 			}
-			changed = append(changed, text(c.Before)+">"+text(c.Now))
+			changed = append(changed, text(c.Old)+">"+text(c.New))
 		}
 		for d := range s.All {
 			all = append(all, d.Name)

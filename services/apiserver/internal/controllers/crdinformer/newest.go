@@ -61,9 +61,9 @@ func (r *revisionReads) begin(read func(context.Context) (int64, error)) {
 	close(next.done)
 }
 
-// Settled waits until the set contains the definitions as of a revision, and everything that the
+// WaitForRevision waits until the set contains the definitions as of a revision, and everything that the
 // watch cache has of them by then. The wait is bounded by settleTimeout.
-func (s *Syncer) Settled(ctx context.Context, revision int64) {
+func (s *Syncer) WaitForRevision(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	if s.Definitions.WaitFor(ctx, revision) != nil {
@@ -72,14 +72,14 @@ func (s *Syncer) Settled(ctx context.Context, revision int64) {
 	_, _ = s.Live[0].Wait(ctx, s.Definitions.Snapshot().Changed()) // bounded: the set may follow later
 }
 
-// Newest returns the set of the newest definitions in the store. It contains every definition that
-// another replica has acknowledged. The wait is bounded by settleTimeout. After that, Newest
+// NewestSet returns the set of the newest definitions in the store. It contains every definition that
+// another replica has acknowledged. The wait is bounded by settleTimeout. After that, NewestSet
 // returns the current set.
-func (s *Syncer) Newest(ctx context.Context, live *apiset.Live) *apiset.Set {
+func (s *Syncer) NewestSet(ctx context.Context, live *apiset.Live) *apiset.Set {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	if revision, err := s.revisionReads.revision(ctx, s.Definitions.MostRecent); err == nil {
-		s.Settled(ctx, revision)
+		s.WaitForRevision(ctx, revision)
 	}
 	return live.Current()
 }

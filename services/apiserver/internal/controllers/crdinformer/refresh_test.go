@@ -23,7 +23,7 @@ func TestRefreshesShareReads(t *testing.T) {
 	for range callers {
 		all.Go(func() {
 			for range each {
-				if s := f.follower.Newest(t.Context(), f.live); !f.serves(s, 1) {
+				if s := f.follower.NewestSet(t.Context(), f.live); !f.serves(s, 1) {
 					t.Error("a definition is not served")
 				}
 			}
@@ -48,7 +48,7 @@ func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 	f.source.confirm.Store(&confirm)
 	revisionRead := func() <-chan *apiset.Set {
 		found := make(chan *apiset.Set, 1)
-		go func() { found <- f.follower.Newest(context.Background(), f.live) }()
+		go func() { found <- f.follower.NewestSet(context.Background(), f.live) }()
 		return found
 	}
 	first := revisionRead()

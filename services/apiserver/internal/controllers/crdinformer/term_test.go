@@ -39,8 +39,8 @@ func TestTermsOfDefinitions(t *testing.T) {
 		f.send([]string{c.body})
 		f.until()
 		if c.ends {
-			<-was.Life.Done() // shortly after the new definition is served
-		} else if was.Life.Err() != nil {
+			<-was.DefinitionContext.Done() // shortly after the new definition is served
+		} else if was.DefinitionContext.Err() != nil {
 			t.Errorf("%s: got ended watches, want them to continue", name)
 		}
 		if is := servedResource(f); is != nil && (is.Slot == was.Slot) == c.ends {
@@ -62,7 +62,7 @@ func TestTermsOfDefinitions(t *testing.T) {
 	was := servedResource(f)
 	f.send(nil, "widget1s.example.com")
 	f.until()
-	if was.Life.Err() != nil { // the store has ended them by then
+	if was.DefinitionContext.Err() != nil { // the store has ended them by then
 		t.Error("watches ended before the last events")
 	}
 }

@@ -91,7 +91,7 @@ func (f *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 		f.notify(o)
 		return nil
 	}
-	sent := c.Sent.(registry.Object).DeepCopyObject().(registry.Object)
+	sent := c.Body.(registry.Object).DeepCopyObject().(registry.Object)
 	was := f.stored[key(&c, sent.GetName())]
 	switch {
 	case c.Verb == internalclient.Create && was != nil:

@@ -37,7 +37,7 @@ type Policies struct{ Client *internalclient.Client }
 // ApplyStatus implements typecheck.Client.
 func (s Policies) ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error {
 	ref := internalclient.Collection(admissionregistrationv1.GroupName, "v1", "validatingadmissionpolicies", "").Named(name).Subresource("status")
-	return s.Client.As(typecheck.Manager).Apply(ctx, ref, wanted)
+	return s.Client.WithManager(typecheck.Manager).Apply(ctx, ref, wanted)
 }
 
 // WriteAvailable sets the condition Available of an APIService. Other replicas usually find the
@@ -66,7 +66,7 @@ func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServic
 		if existing.Type != c.Type {
 			continue
 		}
-		if aggregation.Same(existing, &c) {
+		if aggregation.EqualConditions(existing, &c) {
 			return false
 		}
 		if existing.Status == c.Status {
@@ -84,7 +84,7 @@ func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServic
 const maxEventReason = 512
 
 // RecordWebhookEvent creates an Event about a webhook for its configuration. It logs failures.
-func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log *slog.Logger, n webhooks.Notice) {
+func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log *slog.Logger, n webhooks.ReachabilityEvent) {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	e := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: "admission-webhook-", Namespace: metav1.NamespaceDefault},

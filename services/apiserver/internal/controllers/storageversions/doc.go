@@ -15,6 +15,6 @@
 //     writes of the resource with 503 until a later attempt succeeds.
 //
 // Package build creates a Manager if the gates StorageVersionAPI and APIServerIdentity are on.
-// Package bootstrap calls Update. The server calls Held before each write.
+// Package bootstrap calls Update. The server calls WritesBlocked before each write.
 // kube-controller-manager removes the records of dead replicas.
 package storageversions

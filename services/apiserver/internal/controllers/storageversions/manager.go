@@ -141,9 +141,9 @@ func (m *Manager) Update(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Held reports whether writes of a resource must wait, and the last error. For a custom resource
-// that has just been defined, Held itself waits for a bounded time.
-func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom bool) (why error, held bool) {
+// WritesBlocked reports whether writes of a resource must wait, and the last error. For a custom resource
+// that has just been defined, WritesBlocked itself waits for a bounded time.
+func (m *Manager) WritesBlocked(ctx context.Context, r schema.GroupResource, isCustom bool) (why error, held bool) {
 	if isCustom {
 		return m.waitForCustom(ctx, r)
 	}

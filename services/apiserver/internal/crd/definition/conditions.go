@@ -48,9 +48,9 @@ func SetCondition(status *v1.CustomResourceDefinitionStatus, c v1.CustomResource
 	return true
 }
 
-// Status updates the status of a definition to a verdict and reports whether anything changed. It
+// Status updates the status of a definition to a decision and reports whether anything changed. It
 // replaces the list of conditions and does not change the old one.
-func Status(d *v1.CustomResourceDefinition, verdict Verdict, now metav1.Time) bool {
+func Status(d *v1.CustomResourceDefinition, verdict Decision, now metav1.Time) bool {
 	status := &d.Status
 	status.Conditions = slices.Clone(status.Conditions)
 	changed := !sameNames(&status.AcceptedNames, &verdict.Accepted)
@@ -82,7 +82,7 @@ func condition(kind v1.CustomResourceDefinitionConditionType, holds bool, reason
 	return c
 }
 
-func namesAccepted(v Verdict) *v1.CustomResourceDefinitionCondition {
+func namesAccepted(v Decision) *v1.CustomResourceDefinitionCondition {
 	if c := v.Conflict; c != nil {
 		return condition(v1.NamesAccepted, false, c.Reason, c.Message)
 	}
@@ -91,7 +91,7 @@ func namesAccepted(v Verdict) *v1.CustomResourceDefinitionCondition {
 
 // established returns nil once the condition holds: later names may be rejected, but the definition
 // stays established.
-func established(d *v1.CustomResourceDefinition, v Verdict) *v1.CustomResourceDefinitionCondition {
+func established(d *v1.CustomResourceDefinition, v Decision) *v1.CustomResourceDefinitionCondition {
 	switch {
 	case IsTrue(d, v1.Established):
 		return nil

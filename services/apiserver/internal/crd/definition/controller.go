@@ -52,7 +52,7 @@ type Controller struct {
 const (
 	// retryInterval is the pause before another attempt to write a status.
 	retryInterval = time.Second
-	// settleTimeout bounds Settled.
+	// settleTimeout bounds WaitForRevision.
 	settleTimeout = 2 * time.Second
 	// maxStatusWrites is the number of concurrent status writes.
 	maxStatusWrites = 8
@@ -65,10 +65,10 @@ func NewController(config Config) *Controller {
 	return c
 }
 
-// Settled waits until the controller has handled the changes up to a revision, so that a client
+// WaitForRevision waits until the controller has handled the changes up to a revision, so that a client
 // finds its new definition established. It waits at most settleTimeout. After that,
 // the status may follow later.
-func (c *Controller) Settled(ctx context.Context, revision int64) {
+func (c *Controller) WaitForRevision(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	_ = c.informer.WaitFor(ctx, revision)
@@ -117,14 +117,14 @@ func (c *Controller) put(e *objects.Entry) {
 		c.Logger.Error("failed to decode a CustomResourceDefinition", "definition", e.Name(), "error", err)
 		return
 	}
-	c.names.Put(groupOf(e.Name()), ClaimOf(d, e.CreateRevision))
+	c.names.Put(groupOf(e.Name()), NewNameClaim(d, e.CreateRevision))
 	c.summaries[e] = d
 }
 
 // writeStatuses updates the statuses of changed definitions and retries failed ones.
 func (c *Controller) writeStatuses(ctx context.Context) {
 	due := map[string]bool{}
-	for _, change := range c.names.Settle() {
+	for _, change := range c.names.Resolve() {
 		delete(c.failed, change.Name)
 		if !change.Removed {
 			due[change.Name] = true
@@ -152,7 +152,7 @@ func (c *Controller) writeStatuses(ctx context.Context) {
 	}
 	work.Wait()
 	if len(c.failed) > 0 {
-		c.informer.NudgeAfter(retryInterval)
+		c.informer.TriggerAfter(retryInterval)
 	}
 }
 
@@ -169,7 +169,7 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 			return nil // put has logged the error
 		}
 	}
-	verdict, ok := c.names.Verdict(groupOf(name), name)
+	verdict, ok := c.names.Decision(groupOf(name), name)
 	if !ok {
 		return nil
 	}

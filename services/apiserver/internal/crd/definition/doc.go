@@ -10,7 +10,7 @@
 //
 // # Status
 //
-// Whether a definition is served depends on its Verdict, not on its status. The status
+// Whether a definition is served depends on its Decision, not on its status. The status
 // informs clients afterwards. A Controller writes it through the same path as every other write.
 // The write of a slower replica is rejected as a conflict. The replica then reads the definition
 // again and finds nothing to do.

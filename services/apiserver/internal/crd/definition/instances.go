@@ -72,10 +72,10 @@ func (s *StoredInstances) Delete(ctx context.Context, group, resource string) er
 			return err
 		}
 		failed = append(failed, s.deletePage(ctx, res.Items)...)
-		if !res.More || len(res.Items) == 0 || ctx.Err() != nil {
+		if !res.HasMore || len(res.Items) == 0 || ctx.Err() != nil {
 			return errors.Join(failed...)
 		}
-		opts.From = res.Items[len(res.Items)-1].Key + "\x00"
+		opts.StartKey = res.Items[len(res.Items)-1].Key + "\x00"
 	}
 }
 

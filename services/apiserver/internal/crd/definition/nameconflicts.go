@@ -23,17 +23,17 @@ type group struct {
 	changed map[string]bool
 }
 
-// member is a definition of the set with the verdict on its names.
+// member is a definition of the set with the decision on its names.
 type member struct {
-	claim   NameClaim
-	verdict Verdict
+	claim    NameClaim
+	decision Decision
 }
 
-// VerdictChange reports that the verdict on a definition changed. A removed definition has the zero
-// Verdict.
-type VerdictChange struct {
+// DecisionChange reports that the decision on a definition changed. A removed definition has the zero
+// Decision.
+type DecisionChange struct {
 	Group, Name string
-	Verdict     Verdict
+	Decision    Decision
 	Removed     bool
 }
 
@@ -54,12 +54,12 @@ func (n *NameConflicts) Put(groupName string, c NameClaim) {
 		m = &member{}
 		g.members[c.Name] = m
 	} else {
-		g.heldNames.add(&m.claim.Held, -1)
+		g.heldNames.add(&m.claim.Accepted, -1)
 	}
 	m.claim = c
-	g.heldNames.add(&c.Held, 1)
+	g.heldNames.add(&c.Accepted, 1)
 	delete(g.unsettled, c.Name)
-	if !sameNames(&c.Wanted, &c.Held) {
+	if !sameNames(&c.Requested, &c.Accepted) {
 		g.unsettled[c.Name] = m
 	}
 	g.changed[c.Name] = true
@@ -72,27 +72,27 @@ func (n *NameConflicts) Remove(groupName, definition string) {
 	if g == nil || g.members[definition] == nil {
 		return
 	}
-	g.heldNames.add(&g.members[definition].claim.Held, -1)
+	g.heldNames.add(&g.members[definition].claim.Accepted, -1)
 	delete(g.members, definition)
 	delete(g.unsettled, definition)
 	g.changed[definition] = true
 	n.dirty[groupName] = g
 }
 
-// Verdict returns the verdict on a definition as of the last call of Settle.
-func (n *NameConflicts) Verdict(groupName, definition string) (Verdict, bool) {
+// Decision returns the decision on a definition as of the last call of Resolve.
+func (n *NameConflicts) Decision(groupName, definition string) (Decision, bool) {
 	if g := n.groups[groupName]; g != nil {
 		if m := g.members[definition]; m != nil {
-			return m.verdict, true
+			return m.decision, true
 		}
 	}
-	return Verdict{}, false
+	return Decision{}, false
 }
 
-// Settle decides and returns the changes since the last call, sorted by group and name. Every
+// Resolve decides and returns the changes since the last call, sorted by group and name. Every
 // definition that was put counts as changed.
-func (n *NameConflicts) Settle() []VerdictChange {
-	var changes []VerdictChange
+func (n *NameConflicts) Resolve() []DecisionChange {
+	var changes []DecisionChange
 	for groupName, g := range n.dirty {
 		changes = g.decide(groupName, changes)
 		if len(g.members) == 0 {
@@ -100,42 +100,42 @@ func (n *NameConflicts) Settle() []VerdictChange {
 		}
 	}
 	clear(n.dirty)
-	slices.SortFunc(changes, func(a, b VerdictChange) int {
+	slices.SortFunc(changes, func(a, b DecisionChange) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
 	})
 	return changes
 }
 
-// decide recomputes the verdicts on changed and unsettled members, and appends the changes.
-func (g *group) decide(groupName string, changes []VerdictChange) []VerdictChange {
+// decide recomputes the decisions on changed and unsettled members, and appends the changes.
+func (g *group) decide(groupName string, changes []DecisionChange) []DecisionChange {
 	unsettled := slices.Collect(maps.Values(g.unsettled))
 	claims := make([]NameClaim, len(unsettled))
 	for i, m := range unsettled {
 		claims[i] = m.claim
 	}
 	for i, v := range g.heldNames.decide(claims) {
-		if !g.changed[unsettled[i].claim.Name] && !unsettled[i].verdict.equal(&v) {
-			changes = append(changes, VerdictChange{Group: groupName, Name: unsettled[i].claim.Name, Verdict: v})
+		if !g.changed[unsettled[i].claim.Name] && !unsettled[i].decision.equal(&v) {
+			changes = append(changes, DecisionChange{Group: groupName, Name: unsettled[i].claim.Name, Decision: v})
 		}
-		unsettled[i].verdict = v
+		unsettled[i].decision = v
 	}
 	for definition := range g.changed {
 		m := g.members[definition]
 		if m == nil {
-			changes = append(changes, VerdictChange{Group: groupName, Name: definition, Removed: true})
+			changes = append(changes, DecisionChange{Group: groupName, Name: definition, Removed: true})
 			continue
 		}
 		if g.unsettled[definition] == nil {
-			m.verdict = Verdict{Accepted: m.claim.Held, Established: m.claim.Established || !m.claim.InvalidWebhook}
+			m.decision = Decision{Accepted: m.claim.Accepted, Established: m.claim.Established || !m.claim.InvalidWebhook}
 		}
-		changes = append(changes, VerdictChange{Group: groupName, Name: definition, Verdict: m.verdict})
+		changes = append(changes, DecisionChange{Group: groupName, Name: definition, Decision: m.decision})
 	}
 	clear(g.changed)
 	return changes
 }
 
-// equal compares the contents of two verdicts.
-func (v *Verdict) equal(o *Verdict) bool {
+// equal compares the contents of two decisions.
+func (v *Decision) equal(o *Decision) bool {
 	if !sameNames(&v.Accepted, &o.Accepted) || v.Established != o.Established || (v.Conflict == nil) != (o.Conflict == nil) {
 		return false
 	}

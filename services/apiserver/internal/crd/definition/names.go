@@ -15,8 +15,8 @@ type NameClaim struct {
 	// Name is the name of the definition. Created is the revision of its creation.
 	Name    string
 	Created int64
-	// Wanted holds the names of the spec, Held those of the status.
-	Wanted, Held v1.CustomResourceDefinitionNames
+	// Requested holds the names of the spec, Accepted those of the status.
+	Requested, Accepted v1.CustomResourceDefinitionNames
 	// Established reports whether the status states that the definition is established.
 	Established bool
 	// InvalidWebhook reports whether the CA bundle of the conversion webhook is invalid. Such a
@@ -24,8 +24,8 @@ type NameClaim struct {
 	InvalidWebhook bool
 }
 
-// Verdict is the decision on a definition.
-type Verdict struct {
+// Decision is the decision on a definition.
+type Decision struct {
 	// Accepted holds the accepted names, under which the resource is served.
 	Accepted v1.CustomResourceDefinitionNames
 	// Conflict explains why not all wanted names are accepted. It is nil if all are.
@@ -41,25 +41,25 @@ type Conflict struct {
 	Reason, Message string
 }
 
-// ClaimOf returns the claim of a definition that was created at a revision.
-func ClaimOf(d *v1.CustomResourceDefinition, created int64) NameClaim {
+// NewNameClaim returns the claim of a definition that was created at a revision.
+func NewNameClaim(d *v1.CustomResourceDefinition, created int64) NameClaim {
 	return NameClaim{
-		Name: d.Name, Created: created, Wanted: d.Spec.Names, Held: d.Status.AcceptedNames,
+		Name: d.Name, Created: created, Requested: d.Spec.Names, Accepted: d.Status.AcceptedNames,
 		Established: IsTrue(d, v1.Established), InvalidWebhook: hasInvalidCABundle(d),
 	}
 }
 
-// Decide returns the verdict for each definition of a group, in the order of the claims. The
-// verdicts depend only on the contents of the claims, not on their order. Decide does not change
+// Decide returns the decision for each definition of a group, in the order of the claims. The
+// decisions depend only on the contents of the claims, not on their order. Decide does not change
 // the claims.
 //
 // Definitions get the wanted names that are free, in the order of their creation. A definition that
 // gets a name may free another one, for which an older definition may wait. Then the search
 // restarts with the oldest definition.
-func Decide(claims []NameClaim) []Verdict {
+func Decide(claims []NameClaim) []Decision {
 	usage := newNameUsage()
 	for i := range claims {
-		usage.add(&claims[i].Held, 1)
+		usage.add(&claims[i].Accepted, 1)
 	}
 	return usage.decide(claims)
 }
@@ -93,41 +93,41 @@ func (u *nameUsage) add(n *v1.CustomResourceDefinitionNames, delta int) {
 
 // decide is Decide for claims whose held names are already counted. It restores the counts before
 // it returns.
-func (u *nameUsage) decide(claims []NameClaim) []Verdict {
+func (u *nameUsage) decide(claims []NameClaim) []Decision {
 	order := make([]int, len(claims))
-	verdicts := make([]Verdict, len(claims))
+	decisions := make([]Decision, len(claims))
 	for index := range claims {
 		order[index] = index
-		verdicts[index].Accepted = claims[index].Held
+		decisions[index].Accepted = claims[index].Accepted
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(claims[a].Created, claims[b].Created), cmp.Compare(claims[a].Name, claims[b].Name))
 	})
 	for next := 0; next < len(order); next++ {
 		index := order[next]
-		if u.assignFreeNames(claims[index].Wanted, &verdicts[index]) {
+		if u.assignFreeNames(claims[index].Requested, &decisions[index]) {
 			next = -1 // continue with the oldest
 		}
 	}
 	// Conflicts are reported as of the final assignment.
 	for index := range claims {
-		u.assignFreeNames(claims[index].Wanted, &verdicts[index])
+		u.assignFreeNames(claims[index].Requested, &decisions[index])
 	}
 	for index := range claims {
-		c, v := &claims[index], &verdicts[index]
+		c, v := &claims[index], &decisions[index]
 		v.Established = c.Established || v.Conflict == nil && !c.InvalidWebhook
 		u.add(&v.Accepted, -1)
-		u.add(&c.Held, 1)
+		u.add(&c.Accepted, 1)
 	}
-	return verdicts
+	return decisions
 }
 
 // assignFreeNames assigns the wanted names that are free. freed reports whether the definition
 // released a name.
-func (u *nameUsage) assignFreeNames(want v1.CustomResourceDefinitionNames, verdict *Verdict) (freed bool) {
-	accepted := verdict.Accepted
-	verdict.Conflict = nil
-	reject := func(reason string, err error) { verdict.Conflict = &Conflict{Reason: reason, Message: err.Error()} }
+func (u *nameUsage) assignFreeNames(want v1.CustomResourceDefinitionNames, decision *Decision) (freed bool) {
+	accepted := decision.Accepted
+	decision.Conflict = nil
+	reject := func(reason string, err error) { decision.Conflict = &Conflict{Reason: reason, Message: err.Error()} }
 	assign := func(reason string, counts map[string]int, want string, current *string) {
 		switch {
 		case want == *current:
@@ -150,9 +150,9 @@ func (u *nameUsage) assignFreeNames(want v1.CustomResourceDefinitionNames, verdi
 	assign("KindConflict", u.kinds, want.Kind, &accepted.Kind)
 	assign("ListKindConflict", u.kinds, want.ListKind, &accepted.ListKind)
 	accepted.Categories = want.Categories
-	u.add(&verdict.Accepted, -1)
+	u.add(&decision.Accepted, -1)
 	u.add(&accepted, 1)
-	verdict.Accepted = accepted
+	decision.Accepted = accepted
 	return freed
 }
 

@@ -24,7 +24,7 @@ func named(n ...string) v1.CustomResourceDefinitionNames {
 // others.
 func TestDecideAcceptsFreeNames(t *testing.T) {
 	gadgetNames := named("gadgets", "gadget", "Gadget", "GadgetList", "gdt")
-	gadgets := NameClaim{Name: "gadgets", Created: 1, Wanted: gadgetNames, Held: gadgetNames, Established: true}
+	gadgets := NameClaim{Name: "gadgets", Created: 1, Requested: gadgetNames, Accepted: gadgetNames, Established: true}
 	for _, test := range []struct {
 		name            string
 		claim           NameClaim
@@ -33,43 +33,43 @@ func TestDecideAcceptsFreeNames(t *testing.T) {
 		established     bool
 	}{
 		{
-			name: "free names", claim: NameClaim{Wanted: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz")},
+			name: "free names", claim: NameClaim{Requested: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz")},
 			accepted: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz"), reason: "", message: "", established: true,
 		},
 		{
-			name: "a singular that is a plural", claim: NameClaim{Wanted: named("gizmos", "gadgets", "Gizmo", "GizmoList")},
+			name: "a singular that is a plural", claim: NameClaim{Requested: named("gizmos", "gadgets", "Gizmo", "GizmoList")},
 			accepted: named("gizmos", "", "Gizmo", "GizmoList"), reason: "SingularConflict", message: `"gadgets" is already in use`, established: false,
 		},
 		{
-			name: "a list kind that is another's", claim: NameClaim{Wanted: named("gismos", "gismo", "Gismo", "GadgetList")},
+			name: "a list kind that is another's", claim: NameClaim{Requested: named("gismos", "gismo", "Gismo", "GadgetList")},
 			accepted: named("gismos", "gismo", "Gismo", ""), reason: "ListKindConflict", message: `"GadgetList" is already in use`, established: false,
 		},
 		{
-			name: "a list kind that is a kind", claim: NameClaim{Wanted: named("gismos", "gismo", "Gismo", "Gadget")},
+			name: "a list kind that is a kind", claim: NameClaim{Requested: named("gismos", "gismo", "Gismo", "Gadget")},
 			accepted: named("gismos", "gismo", "Gismo", ""), reason: "ListKindConflict", message: `"Gadget" is already in use`, established: false,
 		},
 		{
-			name: "several conflicts; the last is reported", claim: NameClaim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
+			name: "several conflicts; the last is reported", claim: NameClaim{Requested: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
 			accepted: named("gems", "", "", ""), reason: "ListKindConflict", message: `"GadgetList" is already in use`, established: false,
 		},
 		{
-			name: "two of three short names", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList", "gadget", "gdt", "gm")},
+			name: "two of three short names", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gadget", "gdt", "gm")},
 			accepted: named("gems", "gem", "Gem", "GemList"), reason: "ShortNamesConflict", message: `["gadget" is already in use, "gdt" is already in use]`, established: false,
 		},
 		{
-			name: "an established definition keeps its names", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList", "gdt"), Held: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
+			name: "an established definition keeps its names", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gdt"), Accepted: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
 			accepted: named("gems", "gem", "Gem", "GemList", "gm"), reason: "ShortNamesConflict", message: `"gdt" is already in use`, established: true,
 		},
 		{
-			name: "its own singular as a short name, before names are held", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList", "gem")},
+			name: "its own singular as a short name, before names are held", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gem")},
 			accepted: named("gems", "gem", "Gem", "GemList", "gem"), reason: "", message: "", established: true,
 		},
 		{
-			name: "its own singular as a short name, after names are held", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList", "gem"), Held: named("gems", "gem", "Gem", "GemList")},
+			name: "its own singular as a short name, after names are held", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gem"), Accepted: named("gems", "gem", "Gem", "GemList")},
 			accepted: named("gems", "gem", "Gem", "GemList"), reason: "ShortNamesConflict", message: `"gem" is already in use`, established: false,
 		},
 		{
-			name: "invalid certificates", claim: NameClaim{Wanted: named("gems", "gem", "Gem", "GemList"), InvalidWebhook: true},
+			name: "invalid certificates", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList"), InvalidWebhook: true},
 			accepted: named("gems", "gem", "Gem", "GemList"), reason: "", message: "", established: false,
 		},
 	} {
@@ -93,9 +93,9 @@ func TestDecideAcceptsFreeNames(t *testing.T) {
 // TestOldestDefinitionWins checks that the oldest definition that wants a name gets it, also if its
 // holder does not want it any more.
 func TestOldestDefinitionWins(t *testing.T) {
-	holder := NameClaim{Name: "a", Created: 3, Wanted: named("as", "a", "A", "AList"), Held: named("as", "a", "A", "AList", "x"), Established: true}
-	late := NameClaim{Name: "b", Created: 2, Wanted: named("bs", "b", "B", "BList", "x")}
-	early := NameClaim{Name: "c", Created: 1, Wanted: named("cs", "c", "C", "CList", "x")}
+	holder := NameClaim{Name: "a", Created: 3, Requested: named("as", "a", "A", "AList"), Accepted: named("as", "a", "A", "AList", "x"), Established: true}
+	late := NameClaim{Name: "b", Created: 2, Requested: named("bs", "b", "B", "BList", "x")}
+	early := NameClaim{Name: "c", Created: 1, Requested: named("cs", "c", "C", "CList", "x")}
 	v := Decide([]NameClaim{late, holder, early})
 	if v[2].Conflict != nil || !slices.Equal(v[2].Accepted.ShortNames, []string{"x"}) {
 		t.Errorf("oldest definition: got %+v, want the short name x and no conflict", v[2])
@@ -121,17 +121,17 @@ func drawClaims(t *rapid.T) []NameClaim {
 	claims := make([]NameClaim, rapid.IntRange(1, 6).Draw(t, "definitions"))
 	for i := range claims {
 		// Some creation revisions are equal, which real definitions never are.
-		claims[i] = NameClaim{Name: fmt.Sprint(i), Created: rapid.Int64Range(1, 4).Draw(t, "created"), Wanted: names("wanted"), InvalidWebhook: rapid.Bool().Draw(t, "broken")}
+		claims[i] = NameClaim{Name: fmt.Sprint(i), Created: rapid.Int64Range(1, 4).Draw(t, "created"), Requested: names("wanted"), InvalidWebhook: rapid.Bool().Draw(t, "broken")}
 		if rapid.Bool().Draw(t, "held") {
-			claims[i].Held = names("held")
+			claims[i].Accepted = names("held")
 			claims[i].Established = rapid.Bool().Draw(t, "established")
 		}
 	}
 	return claims
 }
 
-func byName(claims []NameClaim, verdicts []Verdict) map[string]Verdict {
-	out := map[string]Verdict{}
+func byName(claims []NameClaim, verdicts []Decision) map[string]Decision {
+	out := map[string]Decision{}
 	for i, c := range claims {
 		out[c.Name] = verdicts[i]
 	}
@@ -155,7 +155,7 @@ func TestDecisionIsStable(t *testing.T) {
 		claims := drawClaims(t)
 		want := Decide(claims)
 		for i := range claims {
-			claims[i].Held, claims[i].Established = want[i].Accepted, want[i].Established
+			claims[i].Accepted, claims[i].Established = want[i].Accepted, want[i].Established
 		}
 		if got := Decide(claims); !reflect.DeepEqual(got, want) {
 			t.Fatalf("Decide(%+v) = %+v, want %+v", claims, got, want)
@@ -167,7 +167,7 @@ func TestAcceptedNamesAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := drawClaims(t)
 		for i := range claims {
-			claims[i].Held = v1.CustomResourceDefinitionNames{}
+			claims[i].Accepted = v1.CustomResourceDefinitionNames{}
 		}
 		resources, kinds := map[string]int{}, map[string]int{}
 		accept := func(owners map[string]int, name string, claim int) {
@@ -191,7 +191,7 @@ func TestAcceptedNamesAreUnique(t *testing.T) {
 func TestIncrementalDecisionsEqualDecide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := NewNameConflicts()
-		present, changes := map[string]NameClaim{}, map[string]Verdict{}
+		present, changes := map[string]NameClaim{}, map[string]Decision{}
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
 			for _, c := range drawClaims(t) {
 				if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
@@ -202,11 +202,11 @@ func TestIncrementalDecisionsEqualDecide(t *testing.T) {
 					present[c.Name] = c
 				}
 			}
-			for _, c := range n.Settle() {
+			for _, c := range n.Resolve() {
 				if c.Removed {
 					delete(changes, c.Name)
 				} else {
-					changes[c.Name] = c.Verdict
+					changes[c.Name] = c.Decision
 				}
 			}
 			var claims []NameClaim
@@ -218,7 +218,7 @@ func TestIncrementalDecisionsEqualDecide(t *testing.T) {
 				t.Fatalf("got changes %+v, want %+v", changes, want)
 			}
 			for name, v := range want {
-				if got, ok := n.Verdict("g", name); !ok || !reflect.DeepEqual(got, v) {
+				if got, ok := n.Decision("g", name); !ok || !reflect.DeepEqual(got, v) {
 					t.Fatalf("Verdict(%q) = %+v, %t; want %+v", name, got, ok, v)
 				}
 			}

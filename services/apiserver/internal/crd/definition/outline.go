@@ -13,9 +13,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Outline is the JSON of a definition without its schemas. Schemas make up most of the JSON, and most
+// Summary is the JSON of a definition without its schemas. Schemas make up most of the JSON, and most
 // readers of a definition do not need them.
-type Outline struct {
+type Summary struct {
 	// Text is the JSON without schemas. It decodes like the full definition.
 	Text []byte
 	// common is spec.validation of a stored definition, the schema of all versions, or nil. versions
@@ -27,17 +27,17 @@ type Outline struct {
 // OutlineOf returns the outline of a stored definition, which is in v1beta1. It returns false if the
 // layout of the JSON is unusual, such as with repeated or escaped names. The caller then has to decode
 // the full definition.
-func OutlineOf(stored []byte) (Outline, bool) {
-	b := outlineBuilder{doc: stored, stored: true}
+func OutlineOf(stored []byte) (Summary, bool) {
+	b := summaryBuilder{doc: stored, stored: true}
 	ok := b.scan()
-	return b.Outline, ok
+	return b.Summary, ok
 }
 
 // OutlineOfServed is OutlineOf for a definition in v1.
-func OutlineOfServed(text []byte) (Outline, bool) {
-	b := outlineBuilder{doc: text}
+func OutlineOfServed(text []byte) (Summary, bool) {
+	b := summaryBuilder{doc: text}
 	ok := b.scan()
-	return b.Outline, ok
+	return b.Summary, ok
 }
 
 // Outliner removes the schemas of successive definitions. Most changes of a definition leave its
@@ -51,7 +51,7 @@ type Outliner struct {
 // WithoutSchemas returns the JSON of a stored definition without schemas and managed fields. It returns
 // a definition with an unusual layout unchanged.
 func (o *Outliner) WithoutSchemas(stored []byte) []byte {
-	b := outlineBuilder{doc: stored, stored: true, omitManagedFields: true, cache: o}
+	b := summaryBuilder{doc: stored, stored: true, omitManagedFields: true, cache: o}
 	if !b.scan() {
 		return stored
 	}
@@ -76,9 +76,9 @@ func (o *Outliner) skip(doc []byte, pos int) (end int, err error) {
 	return end, err
 }
 
-// outlineBuilder copies a definition without its schemas.
-type outlineBuilder struct {
-	Outline
+// summaryBuilder copies a definition without its schemas.
+type summaryBuilder struct {
+	Summary
 	doc               []byte
 	stored            bool      // doc is in v1beta1, not in v1
 	cache             *Outliner // of recent schemas, or nil
@@ -93,7 +93,7 @@ type outlineBuilder struct {
 var errUnusual = errors.New("unusual definition")
 
 // scan copies the definition into Text and reports whether its layout is usual.
-func (b *outlineBuilder) scan() bool {
+func (b *summaryBuilder) scan() bool {
 	if len(b.doc) == 0 || b.doc[0] != '{' {
 		return false
 	}
@@ -107,7 +107,7 @@ type memberFunc func(name []byte, pos int) (end int, keep bool, err error)
 
 // copyMembers copies an object and calls copyMember for each of its members. It copies a value that is
 // no object unchanged. The layout of an object with escaped names is unusual.
-func (b *outlineBuilder) copyMembers(pos int, copyMember memberFunc) (end int, keep bool, err error) {
+func (b *summaryBuilder) copyMembers(pos int, copyMember memberFunc) (end int, keep bool, err error) {
 	if pos == len(b.doc) || b.doc[pos] != '{' {
 		return b.copyValue(nil, pos)
 	}
@@ -134,7 +134,7 @@ func (b *outlineBuilder) copyMembers(pos int, copyMember memberFunc) (end int, k
 }
 
 // copyValue appends a value unchanged.
-func (b *outlineBuilder) copyValue(_ []byte, pos int) (end int, keep bool, err error) {
+func (b *summaryBuilder) copyValue(_ []byte, pos int) (end int, keep bool, err error) {
 	if end, err = jsontext.Skip(b.doc, pos); err == nil {
 		b.Text = append(b.Text, b.doc[pos:end]...)
 	}
@@ -142,7 +142,7 @@ func (b *outlineBuilder) copyValue(_ []byte, pos int) (end int, keep bool, err e
 }
 
 // copyRootMember is the memberFunc of the definition itself.
-func (b *outlineBuilder) copyRootMember(name []byte, pos int) (end int, keep bool, err error) {
+func (b *summaryBuilder) copyRootMember(name []byte, pos int) (end int, keep bool, err error) {
 	switch string(name) {
 	case "metadata":
 		if b.omitManagedFields {
@@ -158,7 +158,7 @@ func (b *outlineBuilder) copyRootMember(name []byte, pos int) (end int, keep boo
 }
 
 // copyMetadataMember is the memberFunc of metadata.
-func (b *outlineBuilder) copyMetadataMember(name []byte, pos int) (end int, keep bool, err error) {
+func (b *summaryBuilder) copyMetadataMember(name []byte, pos int) (end int, keep bool, err error) {
 	if string(name) == "managedFields" {
 		end, err = jsontext.Skip(b.doc, pos)
 		return end, false, err
@@ -167,7 +167,7 @@ func (b *outlineBuilder) copyMetadataMember(name []byte, pos int) (end int, keep
 }
 
 // copySpecMember is the memberFunc of the spec.
-func (b *outlineBuilder) copySpecMember(name []byte, pos int) (end int, keep bool, err error) {
+func (b *summaryBuilder) copySpecMember(name []byte, pos int) (end int, keep bool, err error) {
 	switch {
 	case string(name) == "validation" && b.stored:
 		return b.extractSchema(&b.common, pos)
@@ -183,7 +183,7 @@ func (b *outlineBuilder) copySpecMember(name []byte, pos int) (end int, keep boo
 }
 
 // copyVersions copies the list of versions.
-func (b *outlineBuilder) copyVersions(pos int) (end int, err error) {
+func (b *summaryBuilder) copyVersions(pos int) (end int, err error) {
 	b.Text = append(b.Text, '[')
 	end, err = jsontext.ElementsAt(b.doc, pos, func(i, pos int) (int, bool, error) {
 		if i > 0 {
@@ -200,7 +200,7 @@ func (b *outlineBuilder) copyVersions(pos int) (end int, err error) {
 }
 
 // copyVersionMember is the memberFunc of a version in the spec.
-func (b *outlineBuilder) copyVersionMember(name []byte, pos int) (end int, keep bool, err error) {
+func (b *summaryBuilder) copyVersionMember(name []byte, pos int) (end int, keep bool, err error) {
 	if string(name) != "schema" {
 		return b.copyValue(name, pos)
 	}
@@ -209,7 +209,7 @@ func (b *outlineBuilder) copyVersionMember(name []byte, pos int) (end int, keep 
 
 // extractSchema sets target to the schema at pos, and omits the schema or appends its placeholder. It
 // returns an error if target is already set.
-func (b *outlineBuilder) extractSchema(target *[]byte, pos int) (end int, keep bool, err error) {
+func (b *summaryBuilder) extractSchema(target *[]byte, pos int) (end int, keep bool, err error) {
 	if *target != nil || pos == len(b.doc) || b.doc[pos] != '{' {
 		return 0, false, errUnusual
 	}
@@ -238,7 +238,7 @@ func placeholder(i int) string { return fmt.Sprintf(`{"openAPIV3Schema":{"title"
 // the encoded JSON by the schemas. It returns false if a placeholder is missing. ok is false if the
 // definition has an unusual layout.
 func WithPlaceholders(stored []byte) (text []byte, restore func([]byte) ([]byte, bool), ok bool) {
-	b := outlineBuilder{doc: stored, stored: true, insertPlaceholders: true}
+	b := summaryBuilder{doc: stored, stored: true, insertPlaceholders: true}
 	if !b.scan() {
 		return nil, nil, false
 	}
@@ -268,7 +268,7 @@ func restoreSchemas(text []byte, schemas [][]byte) ([]byte, bool) {
 }
 
 // schema returns the schema of version i, or nil.
-func (o *Outline) schema(i int) []byte {
+func (o *Summary) schema(i int) []byte {
 	if o.common != nil {
 		return o.common
 	}
@@ -277,7 +277,7 @@ func (o *Outline) schema(i int) []byte {
 
 // AddSchemas adds the schemas to a definition in v1 that was decoded from the outline. It returns false
 // if the layout of a schema is unusual. The caller then has to decode the full definition.
-func (o *Outline) AddSchemas(d *v1.CustomResourceDefinition) bool {
+func (o *Summary) AddSchemas(d *v1.CustomResourceDefinition) bool {
 	if len(o.versions) != len(d.Spec.Versions) {
 		return false
 	}
@@ -305,7 +305,7 @@ func (o *Outline) AddSchemas(d *v1.CustomResourceDefinition) bool {
 
 // InsertSchemas returns the JSON of a definition in v1 with its schemas. served is the JSON without
 // them. It returns false if the versions of served are not those of the outline.
-func (o *Outline) InsertSchemas(served []byte) ([]byte, bool) {
+func (o *Summary) InsertSchemas(served []byte) ([]byte, bool) {
 	list, err := jsontext.Find(served, "spec", "versions")
 	if err != nil {
 		return nil, false

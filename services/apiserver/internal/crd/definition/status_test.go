@@ -98,8 +98,8 @@ func TestStatusSetsConditions(t *testing.T) {
 			if test.change != nil {
 				test.change(d)
 			}
-			claim := ClaimOf(d, 1)
-			v := Verdict{Accepted: claim.Wanted, Conflict: test.conflict, Established: claim.Established || test.conflict == nil && !claim.InvalidWebhook}
+			claim := NewNameClaim(d, 1)
+			v := Decision{Accepted: claim.Requested, Conflict: test.conflict, Established: claim.Established || test.conflict == nil && !claim.InvalidWebhook}
 			if !Status(d, v, now) {
 				t.Error("Status = false, want true")
 			}

@@ -76,8 +76,8 @@ type CRD struct {
 	decodeFull func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// Same reports whether o was read from the same stored value.
-func (d *CRD) Same(o *CRD) bool {
+// SameVersion reports whether o was read from the same stored value.
+func (d *CRD) SameVersion(o *CRD) bool {
 	return d.UID == o.UID && d.ResourceVersion == o.ResourceVersion && d.Sum == o.Sum
 }
 

@@ -37,7 +37,7 @@ const (
 // newMergeSchema returns the merge rules of a schema, as schemaconv of kube-openapi derives them.
 // preserve is preserveUnknownFields of the definition.
 func newMergeSchema(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeSchema {
-	known := mergetypes.Known()
+	known := mergetypes.Schema()
 	if known == nil || s == nil || s.Type != "object" && len(s.Properties) == 0 {
 		return mergeSchema{}
 	}

@@ -47,7 +47,7 @@ func (s *versionSchema) shape(raw []byte, o registry.DocumentOptions) (out regis
 			return out, err
 		}
 	}
-	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.ReportUnknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls})
+	shaped, err := p.Normalize(d, schema.NormalizeOptions{Unknown: o.ReportUnknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls})
 	if err != nil {
 		return out, err
 	}
@@ -145,11 +145,11 @@ func (s *versionSchema) shapeStored(d *tape.Doc, converted bool) (*tape.Doc, err
 		d.Release()
 		return nil, err
 	}
-	o := schema.ShapeOptions{DropMalformed: true, Lenient: s.preserveUnknown, Undefaulted: converted}
-	out, err := p.Shape(d, o)
+	o := schema.NormalizeOptions{DropMalformed: true, Lenient: s.preserveUnknown, Undefaulted: converted}
+	out, err := p.Normalize(d, o)
 	if errors.Is(err, schema.ErrTooLarge) && !o.Undefaulted {
 		o.Undefaulted = true
-		out, err = p.Shape(d, o)
+		out, err = p.Normalize(d, o)
 	}
 	if err != nil {
 		d.Release()

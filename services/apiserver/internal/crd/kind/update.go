@@ -14,4 +14,4 @@ type CRDUpdate struct {
 }
 
 // CRDChange is a definition before and after a change, nil where it is not served.
-type CRDChange struct{ Before, Now *CRD }
+type CRDChange struct{ Old, New *CRD }

@@ -94,7 +94,7 @@ func BenchmarkWalk(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: true})
+			shaped, err := p.Normalize(d, schema.NormalizeOptions{Unknown: true})
 			if err != nil {
 				b.Fatal(err)
 			}

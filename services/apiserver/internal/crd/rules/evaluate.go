@@ -36,7 +36,7 @@ func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(stri
 	}
 	defer r.metrics.evaluated(time.Now())
 	if costly != nil {
-		ctx = celenv.NewCostSum(costlyFrom, costly).With(ctx)
+		ctx = celenv.NewCostSum(costlyFrom, costly).NewContext(ctx)
 	}
 	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget, ratchets: r.ratchets}
 	oldValue := tape.None

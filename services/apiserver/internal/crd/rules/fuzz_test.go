@@ -77,11 +77,11 @@ func shaped(t *testing.T, p *schema.Program, text []byte) *tape.Doc {
 	if err != nil {
 		return nil
 	}
-	first, err := p.Shape(d, schema.ShapeOptions{Unknown: true, DropMalformed: true})
+	first, err := p.Normalize(d, schema.NormalizeOptions{Unknown: true, DropMalformed: true})
 	if err != nil {
 		return nil
 	}
-	again, err := p.Shape(first.Doc, schema.ShapeOptions{DropMalformed: true})
+	again, err := p.Normalize(first.Doc, schema.NormalizeOptions{DropMalformed: true})
 	if err != nil {
 		t.Fatalf("%s: %v", first.Doc.Raw(), err)
 	}

@@ -92,7 +92,7 @@ func (s *step) check(t *testing.T, v served) {
 		text = []byte(s.Raw)
 	}
 	unknown, problem := metadata(t, text)
-	var shaped schema.Shaped
+	var shaped schema.NormalizedDoc
 	if problem == "" {
 		shaped, problem = shape(t, v, text)
 	}
@@ -143,15 +143,15 @@ func metadata(t *testing.T, text []byte) (unknown []string, problem string) {
 	return unknown, ""
 }
 
-func shape(t *testing.T, v served, text []byte) (schema.Shaped, string) {
+func shape(t *testing.T, v served, text []byte) (schema.NormalizedDoc, string) {
 	t.Helper()
 	d, err := tape.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shaped, err := v.program.Shape(d, schema.ShapeOptions{Unknown: true})
+	shaped, err := v.program.Normalize(d, schema.NormalizeOptions{Unknown: true})
 	if err != nil {
-		return schema.Shaped{}, err.Error()
+		return schema.NormalizedDoc{}, err.Error()
 	}
 	return shaped, ""
 }

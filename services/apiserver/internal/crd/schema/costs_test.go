@@ -232,7 +232,7 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 func TestDefaultsAmongManyProperties(t *testing.T) {
 	const many, objects = 100_000, 60_000
 	p := program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`)
-	shaped, err := p.Shape(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`)), ShapeOptions{})
+	shaped, err := p.Normalize(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`)), NormalizeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

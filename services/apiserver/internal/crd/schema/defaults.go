@@ -186,7 +186,7 @@ func asFieldError(path *field.Path, err error) *field.Error {
 }
 
 func (c *defaultsCheck) hasUnknownFields(d *tape.Doc, node NodeIndex) bool {
-	s := shaper{program: c.program, doc: d, raw: d.Raw(), operations: pruneUnknown}
+	s := normalizer{program: c.program, doc: d, raw: d.Raw(), operations: pruneUnknown}
 	s.value(node, tape.Root, prune)
 	return s.out != nil
 }
@@ -194,7 +194,7 @@ func (c *defaultsCheck) hasUnknownFields(d *tape.Doc, node NodeIndex) bool {
 // cleaned returns a document with the metadata of embedded resources cleaned. It returns a
 // *field.Error if the metadata is malformed.
 func (p *Program) cleaned(d *tape.Doc, at NodeIndex, base *field.Path) (*tape.Doc, error) {
-	s := shaper{program: p, doc: d, raw: d.Raw(), operations: cleanMetadata, base: base}
+	s := normalizer{program: p, doc: d, raw: d.Raw(), operations: cleanMetadata, base: base}
 	s.value(at, tape.Root, keep)
 	if s.err != nil || s.out == nil {
 		return d, s.err

@@ -71,7 +71,7 @@ func randomDoc(t *rapid.T, p *Program, s *v1.JSONSchemaProps) *tape.Doc {
 	text := []byte(b.String())
 	t.Logf("object %s", text)
 	d := parse(t, text)
-	shaped, err := p.Shape(d, ShapeOptions{Unknown: true})
+	shaped, err := p.Normalize(d, NormalizeOptions{Unknown: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func randomDoc(t *rapid.T, p *Program, s *v1.JSONSchemaProps) *tape.Doc {
 	if !shaped.Changed && !bytes.Equal(shaped.Doc.Raw(), text) {
 		t.Fatal("got a changed document without the changed flag")
 	}
-	again, err := p.Shape(shaped.Doc, ShapeOptions{Unknown: true})
+	again, err := p.Normalize(shaped.Doc, NormalizeOptions{Unknown: true})
 	if err != nil || again.Changed {
 		t.Fatalf("shaped twice: %s, %v", again.Doc.Raw(), err)
 	}

@@ -4,7 +4,7 @@
 // A schema is compiled into a Program, a table of nodes that runs over a document's tape (package
 // tape). A Lazy compiles it on first use.
 //
-//	Shape          converts a document to its stored and served form. It fills in defaults,
+//	Normalize      converts a document to its stored and served form. It fills in defaults,
 //	               removes unknown fields and unwanted nulls, and cleans the metadata of
 //	               embedded resources. It returns a document that needs no change as it is.
 //	Check          returns the errors of a resource, in Kubernetes' order and words. It
@@ -18,7 +18,7 @@
 // is stored. Keywords have the semantics of k8s.io/kube-openapi, including its oddities. A test
 // compares the two, and a plain implementation on trees, on random schemas and objects.
 //
-// Bounds: MaxShaped limits what defaults add. At most 1,000 errors and unknown fields are reported.
+// Bounds: MaxNormalized limits what defaults add. At most 1,000 errors and unknown fields are reported.
 // Recursion follows the schema, not the document. Pattern matching cannot be interrupted, so the
 // total cost of compiling and matching patterns is limited, and a callback runs once when a check
 // is costly. Compiled patterns are cached within a memory budget (pattern.go). Long enums are

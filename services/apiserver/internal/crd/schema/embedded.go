@@ -119,7 +119,7 @@ func checkMetadata(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 
 // badType reports whether to remove the apiVersion or kind of an embedded resource because it is
 // not a string. Unless DropMalformed is set, that is an error instead.
-func (s *shaper) badType(key tape.Ref) bool {
+func (s *normalizer) badType(key tape.Ref) bool {
 	if s.doc.IsText(key, "metadata") || s.doc.Kind(key+1) == tape.String {
 		return false
 	}
@@ -131,7 +131,7 @@ func (s *shaper) badType(key tape.Ref) bool {
 	return true
 }
 
-func (s *shaper) fail(err error) {
+func (s *normalizer) fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
@@ -139,7 +139,7 @@ func (s *shaper) fail(err error) {
 
 // embeddedMeta cleans the metadata of an embedded resource. at is the place of the resource's
 // schema for it, or nowhere. The last step is that of the member.
-func (s *shaper) embeddedMeta(at NodeIndex, key tape.Ref) {
+func (s *normalizer) embeddedMeta(at NodeIndex, key tape.Ref) {
 	if !s.doc.IsText(key, "metadata") {
 		return
 	}
@@ -171,7 +171,7 @@ func (s *shaper) embeddedMeta(at NodeIndex, key tape.Ref) {
 }
 
 // reportMeta reports unknown fields of embedded metadata.
-func (s *shaper) reportMeta(unknown []string) {
+func (s *normalizer) reportMeta(unknown []string) {
 	if len(unknown) == 0 || s.reportedSize >= maxErrorBytes {
 		return
 	}
@@ -186,14 +186,14 @@ func (s *shaper) reportMeta(unknown []string) {
 }
 
 // filledMeta adds a schema's defaults to metadata and removes unwanted nulls.
-func (s *shaper) filledMeta(at NodeIndex, text []byte) []byte {
+func (s *normalizer) filledMeta(at NodeIndex, text []byte) []byte {
 	d, err := tape.Parse(text)
 	if err != nil {
 		s.fail(err)
 		return nil
 	}
 	defer d.Release()
-	sub := shaper{program: s.program, doc: d, raw: text, options: s.options, operations: s.operations &^ cleanMetadata}
+	sub := normalizer{program: s.program, doc: d, raw: text, options: s.options, operations: s.operations &^ cleanMetadata}
 	sub.value(at, tape.Root, keep)
 	if sub.err != nil {
 		s.fail(sub.err)

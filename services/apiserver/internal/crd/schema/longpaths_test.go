@@ -46,7 +46,7 @@ func TestErrorsWithLongPaths(t *testing.T) {
 		return all
 	}
 	unknown := func(p *Program, doc string) []string {
-		shaped, err := p.Shape(parse(t, []byte(doc)), ShapeOptions{Unknown: true})
+		shaped, err := p.Normalize(parse(t, []byte(doc)), NormalizeOptions{Unknown: true})
 		if err != nil {
 			t.Fatal(err)
 		}

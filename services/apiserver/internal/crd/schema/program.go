@@ -41,7 +41,7 @@ func (p *Program) Weight(doc []byte, cbor bool) int {
 	if !cbor {
 		nulls = bytes.Count(doc, []byte("null")) + bytes.Count(doc, []byte{'~'})
 	}
-	return min(MaxShaped, len(doc)+p.maxDefaults*objects+p.maxDefault*nulls)
+	return min(MaxNormalized, len(doc)+p.maxDefaults*objects+p.maxDefault*nulls)
 }
 
 // The major type of a CBOR map, in the highest bits of a byte, and the encoding of null (RFC 8949,

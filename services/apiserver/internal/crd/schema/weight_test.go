@@ -37,7 +37,7 @@ func TestWeightOfDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shaped, err := p.Shape(d, schema.ShapeOptions{})
+		shaped, err := p.Normalize(d, schema.NormalizeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

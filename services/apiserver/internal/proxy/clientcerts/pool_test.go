@@ -183,7 +183,7 @@ func TestFollowedReloadsFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		current := clientcerts.Followed(pair)
+		current := clientcerts.ReloadingCertificate(pair)
 		first := current()
 		c, k = files(t, "second")
 		if current() != first {

@@ -69,8 +69,8 @@ func New(c *Configuration, r prometheus.Registerer) (*Selector, error) {
 	return out, nil
 }
 
-// To returns the dial function for a network, or nil if the network has no proxy.
-func (s *Selector) To(n Network) Dial {
+// DialerFor returns the dial function for a network, or nil if the network has no proxy.
+func (s *Selector) DialerFor(n Network) Dial {
 	if s == nil || s.dialers[n] == nil {
 		return nil
 	}

@@ -111,11 +111,11 @@ func TestDialThroughProxy(t *testing.T) {
 			connection, labels := serve(t, p)
 			reg := prometheus.NewRegistry()
 			s := selector(t, reg, connection)
-			if s.To(egress.Etcd) != nil || s.To(egress.ControlPlane) != nil {
+			if s.DialerFor(egress.Etcd) != nil || s.DialerFor(egress.ControlPlane) != nil {
 				t.Error("a direct network has a proxy")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			conn, err := s.To(egress.Cluster)(ctx, "tcp", "far.invalid:7")
+			conn, err := s.DialerFor(egress.Cluster)(ctx, "tcp", "far.invalid:7")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,7 +138,7 @@ func TestDialThroughProxy(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
-			if _, err := s.To(egress.Cluster)(t.Context(), "tcp", "absent.invalid:1"); err == nil || !strings.Contains(err.Error(), "proxy error from ") || !strings.Contains(err.Error(), "while dialing absent.invalid:1") {
+			if _, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "absent.invalid:1"); err == nil || !strings.Contains(err.Error(), "proxy error from ") || !strings.Contains(err.Error(), "while dialing absent.invalid:1") {
 				t.Errorf("error %v", err)
 			}
 			if asked := p.Asked(); !slices.Equal(asked, []string{"absent.invalid:1", "far.invalid:7"}) {
@@ -169,7 +169,7 @@ func TestDialThroughMissingProxyFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			_, err := selector(t, reg, connection).To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+			_, err := selector(t, reg, connection).DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 			if err == nil || !strings.Contains(err.Error(), `dialing proxy "/no/such" failed`) {
 				t.Errorf("error %v", err)
 			}
@@ -200,7 +200,7 @@ func TestSilentProxyEndsWithContext(t *testing.T) {
 		_ = conn.Close()
 	}()
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
-	if _, err := s.To(egress.Cluster)(ctx, "tcp", "far.invalid:7"); !errors.Is(err, context.Canceled) {
+	if _, err := s.DialerFor(egress.Cluster)(ctx, "tcp", "far.invalid:7"); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -225,7 +225,7 @@ func TestConnectResponseHasNoBody(t *testing.T) {
 			_, _ = io.Copy(conn, read) // the server waits for data
 		}()
 		s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
-		conn, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+		conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 		if err != nil {
 			t.Fatalf("%s: %v", header, err)
 		}
@@ -245,7 +245,7 @@ func TestInvalidAddressIsNotSent(t *testing.T) {
 	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/nowhere.sock"}}}`)
 	for _, addr := range []string{"a b:7", "a\r\nX: y:7", "a\x00:7", "a\x7f:7"} {
 		var none *net.AddrError
-		if _, err := s.To(egress.Cluster)(t.Context(), "tcp", addr); !errors.As(err, &none) {
+		if _, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", addr); !errors.As(err, &none) {
 			t.Errorf("%q: %v", addr, err)
 		}
 	}
@@ -257,7 +257,7 @@ func TestBlockedTunnelCanBeClosed(t *testing.T) {
 	l, path := egresstest.Socket(t)
 	p.Tunnels(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
-	conn, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+	conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestProxyCertificateIsVerified(t *testing.T) {
 	l := egresstest.Secure(t, cert, key)
 	p.Connect(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`, l.Addr(), other, cert, key))
-	if _, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7"); err == nil || !strings.Contains(err.Error(), "x509") {
+	if _, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7"); err == nil || !strings.Contains(err.Error(), "x509") {
 		t.Errorf("error %v", err)
 	}
 	if asked := p.Asked(); len(asked) != 0 {

@@ -39,7 +39,7 @@ func TestNewRejectsUnusableProxies(t *testing.T) {
 		c := &egress.Configuration{EgressSelections: []egress.Selection{{Name: "etcd", Connection: egress.Connection{ProxyProtocol: egress.HTTPConnect, Transport: &egress.Transport{TCP: to}}}}}
 		s, err := egress.New(c, prometheus.NewRegistry())
 		if want == "" {
-			if err != nil || s.To(egress.Etcd) == nil {
+			if err != nil || s.DialerFor(egress.Etcd) == nil {
 				t.Errorf("error %v", err)
 			}
 			continue
@@ -52,7 +52,7 @@ func TestNewRejectsUnusableProxies(t *testing.T) {
 
 // TestNilSelectorHasNoProxies checks the zero configuration.
 func TestNilSelectorHasNoProxies(t *testing.T) {
-	if (*egress.Selector)(nil).To(egress.Cluster) != nil {
+	if (*egress.Selector)(nil).DialerFor(egress.Cluster) != nil {
 		t.Error("got a dialer from a nil Selector")
 	}
 }
@@ -63,7 +63,7 @@ func TestProxyDialsOnlyTCP(t *testing.T) {
 	for network, want := range map[string]string{
 		"udp": "proxies support only TCP, not udp", "unix": "proxies support only TCP", "tcp": `dialing proxy "127.66.77.88:http" failed`, "tcp4": `dialing proxy "127.66.77.88:http" failed`,
 	} {
-		if _, err := s.To(egress.Cluster)(t.Context(), network, "10.0.0.1:80"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := s.DialerFor(egress.Cluster)(t.Context(), network, "10.0.0.1:80"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", network, err)
 		}
 	}
@@ -133,7 +133,7 @@ func TestWriteDeadlineEndsTunnel(t *testing.T) {
 	p.Tunnels(t, l)
 	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
 	dial := func() net.Conn {
-		conn, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+		conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -112,7 +112,7 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
 		}
-		certificate = clientcerts.Followed(pair)
+		certificate = clientcerts.ReloadingCertificate(pair)
 	}
 	newPool := func(security *tls.Config, dial Dial) *clientcerts.Pool {
 		return clientcerts.NewPool(certificate, func(getCertificate clientcerts.CertificateFunc) *http.Transport {

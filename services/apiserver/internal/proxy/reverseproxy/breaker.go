@@ -58,7 +58,7 @@ func NewBreaker(ctx context.Context, probes *sync.WaitGroup, c BreakerConfig) *B
 			},
 			OnChange: func(_ context.Context, reason error) { c.OnChange(reason) },
 		}),
-		limit.New[string](limit.Options{Size: c.MaxRequests, Share: true}),
+		limit.New[string](limit.Options{Size: c.MaxRequests, FairShare: true}),
 	}
 }
 

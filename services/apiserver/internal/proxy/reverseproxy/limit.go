@@ -38,7 +38,7 @@ func NewLimit(most, lower, upper int, r prometheus.Registerer) *Limit {
 	}
 	reserved := min(max(most/mastersDivisor, 1), most/2) // a limit of 1 is shared by all clients
 	c := &Limit{
-		requests: limit.New[string](limit.Options{Size: most, Share: true}), reserved: reserved,
+		requests: limit.New[string](limit.Options{Size: most, FairShare: true}), reserved: reserved,
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),
@@ -55,10 +55,10 @@ func (c *Limit) Acquire(r *http.Request) (release func(), err error) {
 	if c == nil {
 		return func() {}, nil
 	}
-	slot := limit.Claim[string]{Key: request.Principal(r.Context()), Keep: c.reserved}
+	slot := limit.Claim[string]{Key: request.Principal(r.Context()), MinFree: c.reserved}
 	if request.UserFrom(r.Context()).InGroup(api.GroupMasters) {
-		slot.Keep = 0
-		slot.Unshared = true
+		slot.MinFree = 0
+		slot.NoFairShare = true
 	}
 	if !c.requests.TryAcquire(slot) {
 		c.refused.Inc()

@@ -137,7 +137,7 @@ type measured struct {
 func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	m, begin := t.metrics, time.Now()
 	resp, err := t.RoundTripper.RoundTrip(r)
-	host := m.hosts.Of(t.host)
+	host := m.hosts.WithLabels(t.host)
 	m.duration.WithLabelValues(r.Method, host).Observe(time.Since(begin).Seconds())
 	if r.ContentLength >= 0 {
 		m.sent.WithLabelValues(r.Method, host).Observe(float64(r.ContentLength))
@@ -151,7 +151,7 @@ func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 			m.received.WithLabelValues(r.Method, host).Observe(float64(resp.ContentLength))
 		}
 	}
-	m.hosts.Of(t.host) // removes series that were created after the client was released
+	m.hosts.WithLabels(t.host) // removes series that were created after the client was released
 	return resp, err
 }
 

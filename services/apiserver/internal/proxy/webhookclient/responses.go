@@ -43,7 +43,7 @@ type ResponseLimiter struct {
 // NewResponseLimiter returns a limiter that reads slots huge responses at a time.
 func NewResponseLimiter(slots int) *ResponseLimiter {
 	return &ResponseLimiter{
-		Timeout: responseTimeout, slots: limit.New[string](limit.Options{Size: slots, Share: true}),
+		Timeout: responseTimeout, slots: limit.New[string](limit.Options{Size: slots, FairShare: true}),
 		decoding: limit.New[string](limit.Options{Size: 1}),
 	}
 }
@@ -57,9 +57,9 @@ type LimitedResponse struct {
 	cancel   context.CancelCauseFunc
 
 	// Only the goroutine of the call uses the following fields.
-	hasSlot  bool
-	crowded  bool
-	deadline *time.Timer
+	hasSlot     bool
+	slotTimeout bool
+	deadline    *time.Timer
 }
 
 // responseKey is the context key of a LimitedResponse.
@@ -67,10 +67,10 @@ type responseKey struct{}
 
 var errSlow = errors.New("the response of the webhook is too slow")
 
-// Begin returns a context for one call with a client of NewClient or Webhooks. maxBytes bounds the
+// Start returns a context for one call with a client of NewClient or Webhooks. maxBytes bounds the
 // response; 0 uses the limit of the client. The caller must call End after decoding.
-func (a *ResponseLimiter) Begin(ctx context.Context, webhook string, maxBytes int64) (context.Context, *LimitedResponse) {
-	response := &LimitedResponse{limiter: a, claim: limit.Claim[string]{Key: request.Principal(ctx), Also: "webhook " + webhook}, maxBytes: maxBytes}
+func (a *ResponseLimiter) Start(ctx context.Context, webhook string, maxBytes int64) (context.Context, *LimitedResponse) {
+	response := &LimitedResponse{limiter: a, claim: limit.Claim[string]{Key: request.Principal(ctx), SecondKey: "webhook " + webhook}, maxBytes: maxBytes}
 	ctx, response.cancel = context.WithCancelCause(ctx)
 	response.ctx = ctx
 	return context.WithValue(ctx, responseKey{}, response), response
@@ -88,8 +88,8 @@ func (a *LimitedResponse) End() {
 	a.cancel(nil)
 }
 
-// Crowded reports whether the response got no slot in time. This says nothing about the webhook.
-func (a *LimitedResponse) Crowded() bool { return a.crowded }
+// SlotTimeout reports whether the response got no slot in time. This says nothing about the webhook.
+func (a *LimitedResponse) SlotTimeout() bool { return a.slotTimeout }
 
 // acquire acquires a slot unless the response has one. A response that has one gets more time.
 func (a *LimitedResponse) acquire(ctx context.Context) error {
@@ -101,7 +101,7 @@ func (a *LimitedResponse) acquire(ctx context.Context) error {
 		return nil
 	}
 	if err := a.limiter.slots.Acquire(ctx, a.claim); err != nil {
-		a.crowded = true
+		a.slotTimeout = true
 		return fmt.Errorf("too many large webhook responses in progress: %w", err)
 	}
 	a.hasSlot = true
@@ -109,9 +109,9 @@ func (a *LimitedResponse) acquire(ctx context.Context) error {
 	return nil
 }
 
-// Into passes the body of a result to decode. A body with more than maxValues values, or a long
+// DecodeInto passes the body of a result to decode. A body with more than maxValues values, or a long
 // body that is not JSON, is an error: "{}," takes three bytes in the body but hundreds in memory.
-func (a *LimitedResponse) Into(result rest.Result, maxValues int, decode func(raw []byte) error) error {
+func (a *LimitedResponse) DecodeInto(result rest.Result, maxValues int, decode func(raw []byte) error) error {
 	if a.deadline != nil {
 		a.deadline.Stop() // the response is complete
 	}
@@ -119,7 +119,7 @@ func (a *LimitedResponse) Into(result rest.Result, maxValues int, decode func(ra
 	if len(raw) >= largeResponse {
 		c := limit.Claim[string]{Key: a.claim.Key}
 		if err := a.limiter.decoding.Acquire(a.ctx, c); err != nil {
-			a.crowded = true
+			a.slotTimeout = true
 			return fmt.Errorf("too many large webhook responses in progress: %w", err)
 		}
 		defer a.limiter.decoding.Release(c)

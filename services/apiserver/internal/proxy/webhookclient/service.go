@@ -136,7 +136,7 @@ func pool(c *transport.Config) (*clientcerts.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clientcerts.NewPool(clientcerts.Followed(pair), func(show clientcerts.CertificateFunc) *http.Transport {
+	return clientcerts.NewPool(clientcerts.ReloadingCertificate(pair), func(show clientcerts.CertificateFunc) *http.Transport {
 		security := security.Clone()
 		security.GetClientCertificate = show
 		return open(c, security)

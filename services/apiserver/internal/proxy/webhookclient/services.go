@@ -16,9 +16,9 @@ import (
 type Services struct {
 	// Get returns a service, or a NotFound error.
 	Get func(ctx context.Context, namespace, name string) (*corev1.Service, error)
-	// Self is the address of this server as host:port. Resolve returns it for the service kubernetes
+	// LocalAddress is the address of this server as host:port. Resolve returns it for the service kubernetes
 	// in the namespace default.
-	Self string
+	LocalAddress string
 	// Internal, if set, sends requests to this server without a connection. The server handles them
 	// as requests of its own user.
 	Internal http.RoundTripper
@@ -31,7 +31,7 @@ type Services struct {
 // its endpoints.
 func (s *Services) Resolve(ctx context.Context, namespace, name string, port int32) (string, error) {
 	if namespace == corev1.NamespaceDefault && name == selfName {
-		return s.Self, nil
+		return s.LocalAddress, nil
 	}
 	svc, err := s.Get(ctx, namespace, name)
 	switch {

@@ -85,8 +85,8 @@ type Dialers struct {
 	Cluster, URLs Dial
 }
 
-// For returns the dialer for services, or for URLs. It is never nil.
-func (w Dialers) For(toService bool) Dial {
+// Select returns the dialer for services, or for URLs. It is never nil.
+func (w Dialers) Select(toService bool) Dial {
 	dial := w.URLs
 	if toService {
 		dial = w.Cluster
@@ -155,14 +155,14 @@ func (w *Webhooks) Call(ctx context.Context, hook *Webhook, o CallOptions, reque
 	if err != nil {
 		return err
 	}
-	ctx, limited := w.config.Responses.Begin(ctx, string(key[:]), o.MaxBytes)
+	ctx, limited := w.config.Responses.Start(ctx, string(key[:]), o.MaxBytes)
 	defer limited.End()
 	r := c.Post()
 	if o.Timeout > 0 {
 		r = r.Timeout(o.Timeout)
 	}
 	result := r.Body(request).Do(ctx)
-	return limited.Into(result, o.MaxValues, func(raw []byte) error {
+	return limited.DecodeInto(result, o.MaxValues, func(raw []byte) error {
 		if len(raw) == 0 {
 			return result.Into(response) // returns the error for an empty body
 		}
@@ -248,7 +248,7 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 		}
 		config.Host = u.Scheme + "://" + u.Host
 		config.APIPath = u.Path
-		t.DialHolder = &transport.DialHolder{Dial: w.config.Dialers.For(false)}
+		t.DialHolder = &transport.DialHolder{Dial: w.config.Dialers.Select(false)}
 	}
 	if c, err := w.internalClient(config); c != nil || err != nil {
 		return c, err
@@ -301,7 +301,7 @@ func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *Servic
 	host := net.JoinHostPort(t.TLS.ServerName, strconv.Itoa(int(port)))
 	config.Host = "https://" + host
 	config.APIPath = s.Path
-	dial := w.config.Dialers.For(true)
+	dial := w.config.Dialers.Select(true)
 	t.DialHolder = &transport.DialHolder{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if addr == host {
 			at, err := w.config.Resolve(ctx, s.Namespace, s.Name, port)

@@ -137,7 +137,7 @@ func TestResolveServices(t *testing.T) {
 		"none":       {ClusterIP: "None", Ports: []corev1.ServicePort{{Port: 443}}},
 		"far":        {Type: corev1.ServiceTypeExternalName, ExternalName: "hooks.example.com"},
 	}
-	s := &webhookclient.Services{Self: "127.0.0.1:6443", Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
+	s := &webhookclient.Services{LocalAddress: "127.0.0.1:6443", Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 		if name == "broken" {
 			return nil, errors.New("not ready")
 		}

@@ -41,8 +41,8 @@ func treeOf(u *unstructured.Unstructured) any {
 	return meta["managedFields"]
 }
 
-// Into sets the managedFields of another state of the same object.
-func (r Recorded) Into(obj registry.Object) {
+// ApplyTo sets the managedFields of another state of the same object.
+func (r Recorded) ApplyTo(obj registry.Object) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || !r.doc {
 		obj.SetManagedFields(r.list)
@@ -179,7 +179,7 @@ func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, bef
 		}
 		trees[i] = tree
 	}
-	Recorded{tree: trees, doc: true}.Into(u)
+	Recorded{tree: trees, doc: true}.ApplyTo(u)
 }
 
 // fields returns the recorded tree of a field set, or nil if it is not recorded.

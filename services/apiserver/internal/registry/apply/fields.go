@@ -137,9 +137,9 @@ func (f *Family) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
 	return newManager(f.views[k], k, sub)
 }
 
-// Sent returns the manager of objects that are sent to a subresource that is an operation, and are
+// ForOperation returns the manager of objects that are sent to a subresource that is an operation, and are
 // not stored.
-func (f *Fields) Sent(gvk schema.GroupVersionKind, make func() runtime.Object, sub string) *Manager {
+func (f *Fields) ForOperation(gvk schema.GroupVersionKind, make func() runtime.Object, sub string) *Manager {
 	return f.Standalone(&registry.Kind{
 		Names: registry.Names{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}, Virtual: true, New: make,
 	}, sub)

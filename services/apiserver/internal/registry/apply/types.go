@@ -36,7 +36,7 @@ const (
 func newTypes(roots []reflect.Type) *mergeTypes {
 	return &mergeTypes{schema: sync.OnceValue(func() *smd.Schema {
 		d := &deriver{known: map[string]bool{}}
-		if known := mergetypes.Known(); known != nil {
+		if known := mergetypes.Schema(); known != nil {
 			d.types = slices.Clip(known.Types)
 		}
 		for i := range d.types {
@@ -51,7 +51,7 @@ func newTypes(roots []reflect.Type) *mergeTypes {
 
 // view returns the rules of a Go type, which is one of the roots or part of one.
 func (t *mergeTypes) of(goType reflect.Type) typed.ParseableType {
-	name := typename.Of(goType)
+	name := typename.ForType(goType)
 	return typed.ParseableType{Schema: t.schema(), TypeRef: smd.TypeRef{NamedType: &name}}
 }
 
@@ -73,8 +73,8 @@ func (d *deriver) ref(t reflect.Type, tag reflect.StructTag) smd.TypeRef {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.PkgPath() != "" && d.known[typename.Of(t)] {
-		return named(typename.Of(t))
+	if t.PkgPath() != "" && d.known[typename.ForType(t)] {
+		return named(typename.ForType(t))
 	}
 	switch value := reflect.New(t).Interface().(type) {
 	case schemaTyped:
@@ -127,7 +127,7 @@ func (d *deriver) list(t reflect.Type, tag reflect.StructTag) *smd.List {
 }
 
 func (d *deriver) structure(t reflect.Type) smd.TypeRef {
-	name := typename.Of(t)
+	name := typename.ForType(t)
 	d.known[name] = true // before its fields: types may be recursive
 	m := &smd.Map{}
 	d.fields(m, t)

@@ -25,9 +25,9 @@ const (
 	Boolean = "boolean"
 )
 
-// Of returns a column whose cell is computed from the kind's Go type. The cell is nil for an object
+// New returns a column whose cell is computed from the kind's Go type. The cell is nil for an object
 // of another type.
-func Of[T registry.Object](name, typ, format, desc string, priority int32, cell func(T) any) registry.Column {
+func New[T registry.Object](name, typ, format, desc string, priority int32, cell func(T) any) registry.Column {
 	return registry.Column{
 		Name:        name,
 		Type:        typ,
@@ -46,22 +46,22 @@ func Of[T registry.Object](name, typ, format, desc string, priority int32, cell 
 
 // Text returns a string column of the normal output.
 func Text[T registry.Object](name, desc string, cell func(T) string) registry.Column {
-	return Of(name, String, "", desc, 0, func(o T) any { return cell(o) })
+	return New(name, String, "", desc, 0, func(o T) any { return cell(o) })
 }
 
 // WideText returns a string column of the wide output.
 func WideText[T registry.Object](name, desc string, cell func(T) string) registry.Column {
-	return Of(name, String, "", desc, 1, func(o T) any { return cell(o) })
+	return New(name, String, "", desc, 1, func(o T) any { return cell(o) })
 }
 
 // Int returns an integer column of the normal output.
 func Int[T registry.Object](name, desc string, cell func(T) int64) registry.Column {
-	return Of(name, Integer, "", desc, 0, func(o T) any { return cell(o) })
+	return New(name, Integer, "", desc, 0, func(o T) any { return cell(o) })
 }
 
 // Bool returns a boolean column of the normal output.
 func Bool[T registry.Object](name, desc string, cell func(T) bool) registry.Column {
-	return Of(name, Boolean, "", desc, 0, func(o T) any { return cell(o) })
+	return New(name, Boolean, "", desc, 0, func(o T) any { return cell(o) })
 }
 
 // Name returns the column of metadata.name.
@@ -71,13 +71,13 @@ func Name() registry.Column { return named(0) }
 func WideName() registry.Column { return named(1) }
 
 func named(priority int32) registry.Column {
-	return Of("Name", String, "name", Doc(metav1.ObjectMeta{}, "name"), priority,
+	return New("Name", String, "name", Doc(metav1.ObjectMeta{}, "name"), priority,
 		func(o registry.Object) any { return o.GetName() })
 }
 
 // Age returns the column of metadata.creationTimestamp.
 func Age() registry.Column {
-	return Of("Age", String, "", Doc(metav1.ObjectMeta{}, "creationTimestamp"), 0,
+	return New("Age", String, "", Doc(metav1.ObjectMeta{}, "creationTimestamp"), 0,
 		func(o registry.Object) any { return Since(o.GetCreationTimestamp()) })
 }
 

@@ -26,8 +26,8 @@ import (
 // Cache is the part of the watch cache that allocations need.
 type Cache interface {
 	MostRecent(ctx context.Context) (int64, error)
-	// Era increases when the revision of the store goes backwards.
-	Era() uint64
+	// Incarnation increases when the revision of the store goes backwards.
+	Incarnation() uint64
 }
 
 // Config holds the dependencies and options of an Allocator.
@@ -75,10 +75,10 @@ func New(c Config) *Allocator {
 	a := &Allocator{Config: c}
 	a.metrics = newMetrics(c.Registerer, a.usage)
 	a.ports = newPorts(&bits{
-		store:      c.Store,
-		key:        c.Root + "/ranges/servicenodeports",
-		codec:      newRangeCodec(c.Scheme),
-		currentEra: func() uint64 { return c.Cache.Era() },
+		store:              c.Store,
+		key:                c.Root + "/ranges/servicenodeports",
+		codec:              newRangeCodec(c.Scheme),
+		currentIncarnation: func() uint64 { return c.Cache.Incarnation() },
 	}, c.Ports, a.portsInUse, a.metrics)
 	if c.DualWrite || c.Bitmap {
 		a.bits = a.addressBitsOf()
@@ -100,7 +100,7 @@ func (a *Allocator) Complete(obj, oldObj registry.Object) field.ErrorList {
 }
 
 // claim holds the values that a service acquires, and those that it no longer needs, with one write.
-// It implements admission.Claim. The caller of Allocate must call exactly one of Keep and Drop, once.
+// It implements admission.Claim. The caller of Allocate must call exactly one of Commit and Rollback, once.
 type claim struct {
 	a                  *Allocator
 	service            *corev1.Service
@@ -113,11 +113,11 @@ type allocations struct {
 	ports     []int
 }
 
-// Keep is called after the object was written. It frees the values that the object no longer needs.
-func (c *claim) Keep(ctx context.Context) { c.a.release(ctx, c.service, c.released) }
+// Commit is called after the object was written. It frees the values that the object no longer needs.
+func (c *claim) Commit(ctx context.Context) { c.a.release(ctx, c.service, c.released) }
 
-// Drop is called if the object was not written. It frees the acquired values.
-func (c *claim) Drop(ctx context.Context) { c.a.release(ctx, c.service, c.acquired) }
+// Rollback is called if the object was not written. It frees the acquired values.
+func (c *claim) Rollback(ctx context.Context) { c.a.release(ctx, c.service, c.acquired) }
 
 // Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
 // creation. A dry run allocates nothing.
@@ -137,7 +137,7 @@ func (a *Allocator) Allocate(ctx context.Context, obj, oldObj registry.Object, d
 		c.released = allocations{}
 	}
 	if err != nil {
-		c.Drop(ctx)
+		c.Rollback(ctx)
 		return nil, err
 	}
 	return c, nil

@@ -66,10 +66,10 @@ func testPorts(t *testing.T, size int) *ports {
 
 func portsOver(store storage.Interface, size int) *ports {
 	return newPorts(&bits{
-		store:      store,
-		key:        "/registry/ranges/servicenodeports",
-		codec:      newRangeCodec(builtin.Scheme()),
-		currentEra: func() uint64 { return 0 },
+		store:              store,
+		key:                "/registry/ranges/servicenodeports",
+		codec:              newRangeCodec(builtin.Scheme()),
+		currentIncarnation: func() uint64 { return 0 },
 	}, utilnet.PortRange{Base: 30000, Size: size}, func(context.Context) ([]int, error) { return []int{30002, 80}, nil },
 		newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }))
 }

@@ -30,11 +30,11 @@ type bits struct {
 	observe func(*bitSet)
 
 	mu sync.Mutex // held during a change: only replicas compete, requests of one replica queue
-	// cached is the last known state of the store, in an era of the watch cache. It may be outdated.
-	cached *bitSet
-	era    uint64
-	// currentEra returns the current era.
-	currentEra func() uint64
+	// cached is the last known state of the store, in an incarnation of the watch cache. It may be outdated.
+	cached      *bitSet
+	incarnation uint64
+	// currentIncarnation returns the current incarnation.
+	currentIncarnation func() uint64
 }
 
 // bitSet is one version of the state. Revision 0 means not stored yet.
@@ -74,9 +74,9 @@ const maxAttempts = 50
 func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if era := b.currentEra(); era != b.era { // the store's revision went backwards: the same revision may be another state
+	if incarnation := b.currentIncarnation(); incarnation != b.incarnation { // the store's revision went backwards: the same revision may be another state
 		b.cached = nil
-		b.era = era
+		b.incarnation = incarnation
 	}
 	confirmed := b.cached == nil
 	for range maxAttempts {
@@ -120,11 +120,11 @@ func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 func (b *bits) refresh(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	era := b.currentEra() // before the read
+	incarnation := b.currentIncarnation() // before the read
 	live, err := b.load(ctx)
 	if err == nil {
 		b.cached = live
-		b.era = era
+		b.incarnation = incarnation
 	}
 	return err
 }

@@ -39,11 +39,11 @@ func (a *Allocator) addressBitsOf() (out []*addressBits) {
 			b.maximum = maxBitsIPv4
 		}
 		b.bits = &bits{
-			store:      a.Store,
-			key:        a.Root + bitKeys[i],
-			rangeText:  p.Masked().String(),
-			codec:      newRangeCodec(a.Scheme),
-			currentEra: func() uint64 { return a.Cache.Era() },
+			store:              a.Store,
+			key:                a.Root + bitKeys[i],
+			rangeText:          p.Masked().String(),
+			codec:              newRangeCodec(a.Scheme),
+			currentIncarnation: func() uint64 { return a.Cache.Incarnation() },
 		}
 		b.rebuild = func(ctx context.Context) (positions []int, err error) {
 			services, err := (&repairRun{Allocator: a}).currentServices(ctx)

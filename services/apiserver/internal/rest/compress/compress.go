@@ -164,7 +164,7 @@ func (c *Cache) finish(k Key, f *flight) {
 	}
 	c.mu.Unlock()
 	close(f.done)
-	c.budget.Settle()
+	c.budget.EvictToFit()
 }
 
 // texts holds buffers for the text of a segment.

@@ -32,8 +32,8 @@ type Config struct {
 	Store storage.Interface
 	// Root is the prefix of all keys. Spans omit it.
 	Root string
-	// Writes executes all writes.
-	Writes *writes.Writer
+	// Writer executes all writes.
+	Writer *writes.Writer
 	// Operations serve subresources and kinds that are not plain reads or writes of stored objects.
 	Operations []Operation
 	// Components are the components of the control plane, in list order.
@@ -78,7 +78,7 @@ func New(c Config) *API {
 	a := &API{Config: c, operations: map[operationKey]*Operation{}, selectors: newSelectorLimit()}
 	for i := range c.Operations {
 		o := &c.Operations[i]
-		a.operations[operationKey{o.Of, o.Subresource}] = o
+		a.operations[operationKey{o.Resource, o.Subresource}] = o
 	}
 	return a
 }
@@ -112,10 +112,10 @@ func (a *API) kind(gvr schema.GroupVersionResource) *resource { return a.Kinds.C
 // fail writes an error, unless the client has disconnected.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	// A body that does not arrive in time also cancels the request's context.
-	if errors.Is(context.Cause(r.Context()), context.Canceled) && status.Of(err).Code != http.StatusRequestTimeout {
+	if errors.Is(context.Cause(r.Context()), context.Canceled) && status.FromError(err).Code != http.StatusRequestTimeout {
 		err = status.Gone()
 	}
-	if st := status.Of(err); st.Code == http.StatusInternalServerError && r.Context().Err() == nil {
+	if st := status.FromError(err); st.Code == http.StatusInternalServerError && r.Context().Err() == nil {
 		a.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	a.Error(w, r, err)
@@ -133,8 +133,8 @@ type handler func(*Call) error
 // Operation serves a kind that stores nothing, or a subresource that is not a view of its object.
 // Packages below subresources implement them; package build lists them.
 type Operation struct {
-	// Of is the resource. Subresource is empty for the kind itself.
-	Of          schema.GroupResource
+	// Resource is the resource. Subresource is empty for the kind itself.
+	Resource    schema.GroupResource
 	Subresource string
 	// Methods are the HTTP methods of a connect subresource. All other operations use POST.
 	Methods []string
@@ -163,7 +163,7 @@ const (
 type selectorLimit struct{ bytes *limit.Queue[string] }
 
 func newSelectorLimit() selectorLimit {
-	return selectorLimit{limit.New[string](limit.Options{Size: MaxSelectorBytes, Share: true})}
+	return selectorLimit{limit.New[string](limit.Options{Size: MaxSelectorBytes, FairShare: true})}
 }
 
 // reserve reserves memory for the selectors of a watch, which are kept as

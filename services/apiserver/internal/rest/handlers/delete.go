@@ -38,23 +38,23 @@ func (a *API) delete(c *Call) error {
 	}
 	c.warnOfOrphans(o)
 	if writes.IgnoresReadErrors(o) {
-		audit.From(c.Context()).Annotate(unsafeAnnotation, "")
-		if err := a.Writes.DeleteUnreadable(c.Context(), c.write(o, nil, "", "")); err != nil {
+		audit.FromContext(c.Context()).Annotate(unsafeAnnotation, "")
+		if err := a.Writer.DeleteUnreadable(c.Context(), c.write(o, nil, "", "")); err != nil {
 			return err
 		}
-		a.Removed(c.W, c.R, &metav1.StatusDetails{Name: c.Info.Name, Kind: c.Kind.Kind})
+		a.WriteDeleted(c.W, c.R, &metav1.StatusDetails{Name: c.Info.Name, Kind: c.Kind.Kind})
 		return nil
 	}
-	res, err := a.Writes.Delete(c.Context(), c.write(o, o.DryRun, "", ""))
+	res, err := a.Writer.Delete(c.Context(), c.write(o, o.DryRun, "", ""))
 	if err != nil {
 		return err
 	}
 	code := http.StatusOK
-	if !res.Removed && o.OrphanDependents != nil && !*o.OrphanDependents { //nolint:staticcheck // clients still send it
+	if !res.Deleted && o.OrphanDependents != nil && !*o.OrphanDependents { //nolint:staticcheck // clients still send it
 		code = http.StatusAccepted
 	}
-	if res.Removed && !c.Delete.ReturnObject {
-		if f.As == negotiation.Table && c.Delete.NoTable {
+	if res.Deleted && !c.Delete.ReturnObject {
+		if f.Representation == negotiation.Table && c.Delete.NoTable {
 			c.R.Header.Set("Accept", f.Media)
 		}
 		a.Success(c.W, c.R, code, &metav1.StatusDetails{Name: c.Info.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
@@ -147,7 +147,7 @@ func (a *API) deleteCollection(c *Call) error {
 		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Info: c.Info.ForObject(s.Namespace(), s.Name())}
 		req := one.write(do.DeepCopy(), do.DryRun, "", "")
 		req.Collection = true
-		if _, err := a.Writes.Delete(c.Context(), req); err != nil && !apierrors.IsNotFound(err) {
+		if _, err := a.Writer.Delete(c.Context(), req); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 		return nil

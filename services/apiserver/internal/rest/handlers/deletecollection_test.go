@@ -18,7 +18,7 @@ func TestWorkerPanicFailsRequest(t *testing.T) {
 		a := &API{Config: Config{DeleteCollectionWorkers: workers}}
 		p := &page{List: responsewriters.List{
 			Items: make([]*objects.Entry, 20),
-			Walk: func(visit func(*objects.Entry) error) (err error) {
+			Iterate: func(visit func(*objects.Entry) error) (err error) {
 				for i := 0; i < 20 && err == nil; i++ {
 					err = visit(nil)
 				}
@@ -47,7 +47,7 @@ func TestWorkersEndWhenWalkPanics(t *testing.T) {
 	a := &API{Config: Config{DeleteCollectionWorkers: 3}}
 	started := make(chan struct{})
 	finish := make(chan struct{})
-	p := &page{List: responsewriters.List{Items: make([]*objects.Entry, 2), Walk: func(visit func(*objects.Entry) error) error {
+	p := &page{List: responsewriters.List{Items: make([]*objects.Entry, 2), Iterate: func(visit func(*objects.Entry) error) error {
 		_ = visit(nil) // its error is returned at the end
 		<-started
 		time.AfterFunc(20*time.Millisecond, func() { close(finish) })

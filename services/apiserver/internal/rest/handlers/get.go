@@ -146,7 +146,7 @@ func (c *Call) waitForRevision(ctx context.Context, revision int64) error {
 func (c *Call) waitForCurrent(ctx context.Context, s *watchcache.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, cacheWait)
 	defer cancel()
-	defer audit.From(ctx).Track(audit.Store).Done()
+	defer audit.FromContext(ctx).Track(audit.Store).Stop()
 	resume := request.Suspend(ctx)
 	_, err := s.MostRecent(ctx)
 	resume()

@@ -96,7 +96,7 @@ func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
 
 // recordDeprecated records a request for a deprecated kind.
 func (m *Metrics) recordDeprecated(k *registry.Kind, subresource string) {
-	m.deprecated.Of(deprecatedKey{k.GVR(), subresource, k.Presentation.RemovedRelease}).Set(1)
+	m.deprecated.WithLabels(deprecatedKey{k.GVR(), subresource, k.Presentation.RemovedRelease}).Set(1)
 }
 
 // watchMetrics holds the metrics of one kind, because looking up labels costs more than counting.
@@ -107,7 +107,7 @@ type watchMetrics struct {
 }
 
 func (m *Metrics) of(k *registry.Kind) watchMetrics {
-	return m.watches.Of(k.GVK())
+	return m.watches.WithLabels(k.GVK())
 }
 
 func (m watchMetrics) sent(size int) {

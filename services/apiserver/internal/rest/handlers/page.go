@@ -84,7 +84,7 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	}
 	if held > maxHeldBytes {
 		n := 0
-		p.Walk = func(visit func(*objects.Entry) error) error {
+		p.Iterate = func(visit func(*objects.Entry) error) error {
 			n = 0
 			err := a.visitStored(c, o, revision, from, func(e *objects.Entry, _ int64) error {
 				n++
@@ -114,7 +114,7 @@ func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, 
 	chunk := int64(firstChunkObjects)
 	for {
 		resume := request.Suspend(c.Context())
-		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
+		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, StartKey: from, Limit: chunk})
 		resume()
 		if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards
 			return status.TooLargeVersion(revision, future.Current)
@@ -136,7 +136,7 @@ func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, 
 			}
 		}
 		c.Store.ListedFromStore(len(res.Items), wanted)
-		if !res.More || len(res.Items) == 0 {
+		if !res.HasMore || len(res.Items) == 0 {
 			return nil
 		}
 		from = res.Items[len(res.Items)-1].Key + "\x00"

@@ -36,9 +36,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		if c.Presentation.Deprecated != "" {
 			request.Warn(r.Context(), c.Presentation.Deprecated)
-			audit.From(r.Context()).Annotate(deprecatedAnnotation, "true")
+			audit.FromContext(r.Context()).Annotate(deprecatedAnnotation, "true")
 			if c.Presentation.RemovedRelease != "" {
-				audit.From(r.Context()).Annotate(removedReleaseAnnotation, c.Presentation.RemovedRelease)
+				audit.FromContext(r.Context()).Annotate(removedReleaseAnnotation, c.Presentation.RemovedRelease)
 			}
 			a.Metrics.recordDeprecated(c.Kind, c.Info.Subresource)
 		}
@@ -110,7 +110,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 	if h == nil {
 		return nil, nil, c.Errors().NoVerb(op.Verb, op.Collection && c.Sub == nil)
 	}
-	if accept := r.Header.Get("Accept"); !c.Custom() && !a.Config.Media.Known(accept) {
+	if accept := r.Header.Get("Accept"); !c.Custom() && !a.Config.Media.Supports(accept) {
 		return nil, nil, c.Errors().NotAcceptable(a.Config.Media, op.Verb == "list" || op.Verb == "watch")
 	}
 	if err := checkPathName(op); err != nil {

@@ -132,7 +132,7 @@ func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcac
 func (s *stream) startBookmarks(ctx context.Context, w *watchcache.Watcher) {
 	if s.bookmarks {
 		s.next = s.nextBookmark(ctx, time.Now())
-		s.timer = time.AfterFunc(time.Until(s.next), w.Nudge)
+		s.timer = time.AfterFunc(time.Until(s.next), w.Trigger)
 	}
 }
 
@@ -191,7 +191,7 @@ func (s *stream) fail(err error) {
 
 // send writes all events, in few writes. It returns false if the watch has ended.
 func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
-	if s.form.As == negotiation.PartialObjectList { // an event holds no list, so the first one ends the watch
+	if s.form.Representation == negotiation.PartialObjectList { // an event holds no list, so the first one ends the watch
 		return false
 	}
 	defer s.form.Finish()
@@ -380,7 +380,7 @@ func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any
 	principal := request.Principal(ctx)
 	p.resume = func() { s.api.workers.Run(principal, work) }
 	s.startBookmarks(ctx, w)
-	ctx.onEnd(w.Nudge)
+	ctx.onEnd(w.Trigger)
 	p.work()
 }
 

@@ -147,7 +147,7 @@ func (a *API) updateScale(c *Call) error {
 		return fmt.Errorf("%T is not a Scale", obj)
 	}
 	req.Object = sc
-	return a.writeScale(c, req, a.Writes.Update)
+	return a.writeScale(c, req, a.Writer.Update)
 }
 
 // patchScale serves PATCH of the scale subresource.
@@ -156,7 +156,7 @@ func (a *API) patchScale(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return a.writeScale(c, req, a.Writes.Patch)
+	return a.writeScale(c, req, a.Writer.Patch)
 }
 
 // writeScale executes a write of a scale and writes the new scale.
@@ -250,7 +250,7 @@ func (c *Call) Admit(req *admission.Request) error {
 // AdmitValid is Admit with a validation between the phases: valid checks the result of mutating
 // admission before validating admission runs.
 func (c *Call) AdmitValid(req *admission.Request, valid func() error) error {
-	chain := c.api.Writes.Admission
+	chain := c.api.Writer.Admission
 	if err := chain.Mutate(c.Context(), req); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (a *API) watch(c *Call) error {
 	if err := o.checkName(c.Info.Name); err != nil {
 		return err
 	}
-	if err := f.Refused(); err != nil {
+	if err := f.Err(); err != nil {
 		return err
 	}
 	release, err := a.selectors.reserve(c.Context(), o.LabelSelector, o.FieldSelector)
@@ -52,7 +52,7 @@ func (a *API) watch(c *Call) error {
 		return err
 	}
 	startErr := err
-	ctx := newLifetime(c.Context(), a.Stopping, c.Life, a.watchTimeout(o))
+	ctx := newLifetime(c.Context(), a.Stopping, c.DefinitionContext, a.watchTimeout(o))
 	defer exchange.AtEnd(c.W, func(any) { ctx.release() })
 	s := a.newStream(c, f, o)
 	s.initial = opts.Initial == watchcache.InitialState
@@ -162,7 +162,7 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 // backwards while this server ran: the revision belongs to the previous history. Otherwise the
 // watch waits for a future revision, as in Kubernetes.
 func (a *API) checkHistory(c *Call, revision int64) error {
-	if c.Store.Era() == 0 || revision <= c.Store.Revision() {
+	if c.Store.Incarnation() == 0 || revision <= c.Store.Revision() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)

@@ -53,7 +53,7 @@ func (a *API) create(c *Call) error {
 	if req.Object, err = a.readObject(c, req.FieldValidation); err != nil {
 		return err
 	}
-	res, err := a.Writes.Create(c.Context(), req)
+	res, err := a.Writer.Create(c.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (a *API) update(c *Call) error {
 	if req.Object, err = a.readObject(c, req.FieldValidation); err != nil {
 		return err
 	}
-	res, err := a.Writes.Update(c.Context(), req)
+	res, err := a.Writer.Update(c.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (a *API) patch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	res, err := a.Writes.Patch(c.Context(), req)
+	res, err := a.Writer.Patch(c.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func summary(body []byte) string {
 
 // recordObject records the object of the request, with defaults, in the audit event.
 func (a *API) recordObject(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
-	rec := audit.From(c.Context())
+	rec := audit.FromContext(c.Context())
 	if rec == nil {
 		return
 	}
@@ -308,7 +308,7 @@ func (a *API) recordObject(c *Call, gvk schema.GroupVersionKind, obj runtime.Obj
 // recordPatch records the patch of the request as JSON in the audit event. failed is the error of
 // decoding it, or nil.
 func (c *Call) recordPatch(typ types.PatchType, raw []byte, failed error) {
-	audit.From(c.Context()).SetRequestText(func() ([]byte, error) {
+	audit.FromContext(c.Context()).SetRequestText(func() ([]byte, error) {
 		switch {
 		case json.Valid(raw):
 			return raw, nil
@@ -324,7 +324,7 @@ const internalMeta = "meta.k8s.io/" + runtime.APIVersionInternal
 
 // recordDeleteOptions records the delete options of the request in the audit event.
 func (c *Call) recordDeleteOptions(o *metav1.DeleteOptions) {
-	audit.From(c.Context()).SetRequestText(func() ([]byte, error) {
+	audit.FromContext(c.Context()).SetRequestText(func() ([]byte, error) {
 		options := *o
 		options.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: internalMeta}
 		return json.Marshal(&options)

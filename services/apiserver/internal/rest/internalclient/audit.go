@@ -29,7 +29,7 @@ func (s *Server) audited(
 	write func(context.Context) (writes.Result, error),
 ) (writes.Result, error) {
 	op := requestInfoOf(k, c)
-	rec := s.Audit.Open(op, request.Self(), func() audit.Arrival {
+	rec := s.Audit.Open(op, request.ServerUser(), func() audit.Arrival {
 		return audit.Arrival{ID: audit.NewID(), URI: op.Path, UserAgent: version.UserAgent(SelfAgent), SourceIPs: []string{localhost}}
 	})
 	ctx, state := request.Derive(ctx)
@@ -53,7 +53,7 @@ func (s *Server) audited(
 	code := http.StatusOK
 	switch {
 	case err != nil:
-		st := status.Of(err)
+		st := status.FromError(err)
 		rec.SetResponseStatus(st)
 		code = int(st.Code)
 		if text, err := s.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false); err == nil {
@@ -62,7 +62,7 @@ func (s *Server) audited(
 	case res.Created:
 		code = http.StatusCreated
 	}
-	if err == nil && c.Verb != Delete && rec.Wants(audit.RequestResponse) && res.Item.Stored != nil {
+	if err == nil && c.Verb != Delete && rec.Enabled(audit.RequestResponse) && res.Item.Stored != nil {
 		if text, err := encode(k, res.Item); err == nil {
 			rec.SetResponseObject(text)
 		}

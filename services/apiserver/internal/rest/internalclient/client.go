@@ -54,8 +54,8 @@ type Client struct {
 	Manager string
 }
 
-// As returns a client with another field manager.
-func (c *Client) As(manager string) *Client {
+// WithManager returns a client with another field manager.
+func (c *Client) WithManager(manager string) *Client {
 	as := *c
 	as.Manager = manager
 	return &as
@@ -88,12 +88,12 @@ func (c *Client) ListCached(ctx context.Context, ref Ref, labels map[string]stri
 
 // Create creates an object in a collection.
 func (c *Client) Create(ctx context.Context, ref Ref, obj any) error {
-	return c.do(ctx, Call{Verb: Create, Ref: ref, Sent: obj}, nil)
+	return c.do(ctx, Call{Verb: Create, Ref: ref, Body: obj}, nil)
 }
 
 // Update replaces an object; out may be nil.
 func (c *Client) Update(ctx context.Context, ref Ref, obj, out any) error {
-	return c.do(ctx, Call{Verb: Update, Ref: ref, Sent: obj}, out)
+	return c.do(ctx, Call{Verb: Update, Ref: ref, Body: obj}, out)
 }
 
 // Delete deletes an object; o may be nil.
@@ -103,13 +103,13 @@ func (c *Client) Delete(ctx context.Context, ref Ref, o *metav1.DeleteOptions) e
 
 // Patch sends a JSON merge patch. It returns a conflict if a precondition does not hold.
 func (c *Client) Patch(ctx context.Context, ref Ref, patch any, while ...storage.Precondition) error {
-	return c.do(ctx, Call{Verb: Patch, Ref: ref, Sent: patch, Patch: types.MergePatchType, While: while}, nil)
+	return c.do(ctx, Call{Verb: Patch, Ref: ref, Body: patch, Patch: types.MergePatchType, Preconditions: while}, nil)
 }
 
 // Apply applies the desired state of the client's field manager, and takes over fields of other
 // managers.
 func (c *Client) Apply(ctx context.Context, ref Ref, wanted any) error {
-	return c.do(ctx, Call{Verb: Patch, Ref: ref, Sent: wanted, Patch: types.ApplyPatchType, Force: true}, nil)
+	return c.do(ctx, Call{Verb: Patch, Ref: ref, Body: wanted, Patch: types.ApplyPatchType, Force: true}, nil)
 }
 
 // Ensure creates an object if it does not exist.

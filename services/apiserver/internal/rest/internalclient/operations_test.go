@@ -113,7 +113,7 @@ func newFixture(t *testing.T) *fixture {
 			w.kind = k
 		}
 	}
-	value, err := w.codec.Of(w.kind).EncodeStored(&corev1.ConfigMap{
+	value, err := w.codec.ForKind(w.kind).EncodeStored(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "uid", Labels: map[string]string{"app": "a"}},
 	})
 	if err != nil {
@@ -127,7 +127,7 @@ func newFixture(t *testing.T) *fixture {
 func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 	t.Helper()
 	s.value = w.value
-	coder := w.codec.Of(w.kind)
+	coder := w.codec.ForKind(w.kind)
 	cache, err := watchcache.New(watchcache.Config{
 		Source:       s,
 		Newest:       s,
@@ -171,7 +171,7 @@ func (w *fixture) server(s *store, cache, own *watchcache.Cache) *internalclient
 		Kinds:  apiset.NewLive(apiset.Builder{Codec: w.codec, Cache: own, Root: "/registry", Fields: fields}.Set(w.catalog, 1)),
 		Cache:  cache,
 		Codec:  w.codec,
-		Writes: func() *writes.Writer { return writer },
+		Writer: func() *writes.Writer { return writer },
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }

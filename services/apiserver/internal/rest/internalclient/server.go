@@ -34,15 +34,15 @@ type Call struct {
 	Ref
 	// Manager is the field manager.
 	Manager string
-	// Sent is the object to create or update, or the patch.
-	Sent any
+	// Body is the object to create or update, or the patch.
+	Body any
 	// Patch is the type of the patch. Force resolves conflicts of an apply.
 	Patch types.PatchType
 	Force bool
 	// Delete holds the options of a deletion.
 	Delete *metav1.DeleteOptions
-	// While holds additional preconditions of a write.
-	While []storage.Precondition
+	// Preconditions holds additional preconditions of a write.
+	Preconditions []storage.Precondition
 	// Labels selects the objects of a list; nil selects all.
 	Labels map[string]string
 	// Cached reads the cache without confirming that it is current.
@@ -76,8 +76,8 @@ type Server struct {
 	Kinds *apiset.Live
 	Cache *watchcache.Cache
 	Codec *codec.Codec
-	// Writes returns the writer. It is called after the server is built.
-	Writes func() *writes.Writer
+	// Writer returns the writer. It is called after the server is built.
+	Writer func() *writes.Writer
 	Logger *slog.Logger
 	// Audit, if set, records writes.
 	Audit *audit.Auditor
@@ -119,7 +119,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	// Warnings of this call must not reach the client whose request caused it.
 	ctx, state := request.Derive(ctx)
 	state.Warnings = &request.Warnings{}
-	state.User = request.Self()
+	state.User = request.ServerUser()
 	ctx, span := s.Traces.Begin(ctx, func() string { return "loopback " + requestInfoOf(k, &c).Pattern() })
 	defer func() {
 		span.Fail(err)
@@ -127,14 +127,14 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	}()
 	res, err := s.audited(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
 		return s.write(ctx, &writes.Request{
-			Resource:  k,
-			Sub:       sub,
-			Namespace: c.Namespace,
-			Name:      c.Name,
-			User:      request.Self(),
-			Manager:   c.Manager,
-			Force:     c.Force,
-			While:     c.While,
+			Resource:           k,
+			Sub:                sub,
+			Namespace:          c.Namespace,
+			Name:               c.Name,
+			User:               request.ServerUser(),
+			Manager:            c.Manager,
+			Force:              c.Force,
+			ExtraPreconditions: c.Preconditions,
 		}, &c)
 	})
 	if err != nil || out == nil {
@@ -145,7 +145,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 
 // write executes the write of a call.
 func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.Result, error) {
-	w := s.Writes()
+	w := s.Writer()
 	if c.Verb == Delete {
 		o := c.Delete
 		if o == nil {
@@ -154,12 +154,12 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		r.Options = o.DeepCopy()
 		return w.Delete(ctx, r)
 	}
-	raw, err := json.Marshal(c.Sent)
+	raw, err := json.Marshal(c.Body)
 	if err != nil {
 		return writes.Result{}, err
 	}
 	if c.Verb == Patch {
-		audit.From(ctx).SetRequestText(func() ([]byte, error) { return raw, nil })
+		audit.FromContext(ctx).SetRequestText(func() ([]byte, error) { return raw, nil })
 		o := &metav1.PatchOptions{FieldManager: c.Manager}
 		if c.Force {
 			o.Force = &c.Force
@@ -182,7 +182,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		return writes.Result{}, fmt.Errorf("%s is not %s", d.GVK, r.Resource.GVK())
 	}
 	r.Object = obj
-	audit.From(ctx).SetRequestObject(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })
+	audit.FromContext(ctx).SetRequestObject(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })
 	switch c.Verb {
 	case Create:
 		r.Options = &metav1.CreateOptions{}
@@ -279,5 +279,5 @@ func statusError(err error) error {
 	if err == watchcache.ErrNotReady { //nolint:errorlint // is returned as it is
 		err = status.Reloading()
 	}
-	return &apierrors.StatusError{ErrStatus: *status.Of(err)}
+	return &apierrors.StatusError{ErrStatus: *status.FromError(err)}
 }

@@ -39,7 +39,7 @@ func TestPanicBecomesError(t *testing.T) {
 		Kinds:  apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)),
 		Codec:  c,
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Writes: func() *writes.Writer { panic("out of order") },
+		Writer: func() *writes.Writer { panic("out of order") },
 	}}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
 	err = client.Create(context.Background(), internalclient.Collection("", "v1", "configmaps", "ns"), m)
@@ -85,7 +85,7 @@ func TestAuditedPanicAndAuditFailure(t *testing.T) {
 			Kinds:  apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)),
 			Codec:  c,
 			Logger: slog.New(slog.DiscardHandler),
-			Writes: func() *writes.Writer { panic("out of order") },
+			Writer: func() *writes.Writer { panic("out of order") },
 			Audit:  audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry())}),
 		}}
 		err := client.Create(t.Context(), internalclient.Collection("", "v1", "configmaps", "ns"), &corev1.ConfigMap{})

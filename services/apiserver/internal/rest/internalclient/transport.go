@@ -116,5 +116,5 @@ func (Authenticator) Authenticate(r *http.Request) (*request.User, error) {
 	if !request.FromContext(r.Context()).Internal {
 		return nil, nil
 	}
-	return request.Self(), nil
+	return request.ServerUser(), nil
 }

@@ -36,7 +36,7 @@ func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 
 // target returns an object as the target of patches.
 func target(c *codec.Codec, k *registry.Kind, obj registry.Object) *Target {
-	coder := c.Of(k)
+	coder := c.ForKind(k)
 	return &Target{
 		Object:   obj,
 		GVK:      k.GVK(),
@@ -117,7 +117,7 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 // sent returns an object after encoding and decoding.
 func sent(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
-	doc, err := c.Of(k).EncodeObject(obj)
+	doc, err := c.ForKind(k).EncodeObject(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func sent(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Object) r
 // agreeOnMerge reports whether the patch was merged directly.
 func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.Object, patch []byte) bool {
 	t.Helper()
-	doc, err := c.Of(k).EncodeObject(old)
+	doc, err := c.ForKind(k).EncodeObject(old)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 	if !ok {
 		return false
 	}
-	if again, err := c.Of(k).EncodeObject(old); err != nil || string(again) != string(doc) {
+	if again, err := c.ForKind(k).EncodeObject(old); err != nil || string(again) != string(doc) {
 		t.Fatalf("%s changed the live object: %v", patch, err)
 	}
 	patched, err := m.change(doc)
@@ -155,11 +155,11 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 	if err != nil || len(d.Unknown) > 0 {
 		t.Fatalf("%s was merged directly, but: %v %v", patch, err, d.Unknown)
 	}
-	a, err := c.Of(k).EncodeObject(got)
+	a, err := c.ForKind(k).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.Of(k).EncodeObject(d.Object.(registry.Object))
+	b, err := c.ForKind(k).EncodeObject(d.Object.(registry.Object))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,11 +192,11 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old regist
 	if gotErr != nil {
 		return
 	}
-	x, err := c.Of(k).EncodeObject(got)
+	x, err := c.ForKind(k).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := c.Of(k).EncodeObject(want.(registry.Object))
+	y, err := c.ForKind(k).EncodeObject(want.(registry.Object))
 	if err != nil {
 		t.Fatal(err)
 	}

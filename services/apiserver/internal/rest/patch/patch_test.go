@@ -186,11 +186,11 @@ func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error
 		return textError("merged directly, but: " + wrong.Error())
 	}
 	for _, got := range []registry.Object{obj, byDocument} {
-		a, err := c.Of(k).EncodeObject(direct)
+		a, err := c.ForKind(k).EncodeObject(direct)
 		if err != nil {
 			return err
 		}
-		b, err := c.Of(k).EncodeObject(got)
+		b, err := c.ForKind(k).EncodeObject(got)
 		if err != nil {
 			return err
 		}

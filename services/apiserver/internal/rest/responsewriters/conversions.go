@@ -15,9 +15,9 @@ import (
 type ConversionBounds struct {
 	// Stored bounds the objects that are converted at a time.
 	Stored int
-	// Converted bounds the converted documents that responses hold. A webhook may return far more than it
+	// MaxDocuments bounds the converted documents that responses hold. A webhook may return far more than it
 	// gets.
-	Converted int
+	MaxDocuments int
 }
 
 // Conversions holds the running conversions of objects by webhooks. An entry is converted once for
@@ -59,8 +59,10 @@ type batch struct {
 
 // NewConversions returns Conversions for all responses of a server.
 func NewConversions(b ConversionBounds) *Conversions {
-	bytes := func(size int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: size, Share: true}) }
-	return &Conversions{stored: bytes(b.Stored), converted: bytes(b.Converted), running: map[conversion]*flight{}}
+	bytes := func(size int) *limit.Queue[string] {
+		return limit.New[string](limit.Options{Size: size, FairShare: true})
+	}
+	return &Conversions{stored: bytes(b.Stored), converted: bytes(b.MaxDocuments), running: map[conversion]*flight{}}
 }
 
 const (

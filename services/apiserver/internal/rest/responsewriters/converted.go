@@ -82,11 +82,11 @@ func (f *Form) prepareList(ctx context.Context, l *List) error {
 	if !f.Converts() && !f.ordered() {
 		return nil
 	}
-	if l.Walk != nil {
-		if err := l.Walk(func(e *objects.Entry) error { l.Items = append(l.Items, e); return nil }); err != nil {
+	if l.Iterate != nil {
+		if err := l.Iterate(func(e *objects.Entry) error { l.Items = append(l.Items, e); return nil }); err != nil {
 			return err
 		}
-		l.Walk = nil
+		l.Iterate = nil
 	}
 	if f.Converts() {
 		if err := f.Prepare(ctx, l.Items); err != nil {
@@ -100,7 +100,9 @@ func (f *Form) prepareList(ctx context.Context, l *List) error {
 }
 
 // ordered reports whether the rows of a table are in another order than its objects.
-func (f *Form) ordered() bool { return f.As == negotiation.Table && f.res.Presentation.RowOrder != nil }
+func (f *Form) ordered() bool {
+	return f.Representation == negotiation.Table && f.res.Presentation.RowOrder != nil
+}
 
 // orderRows sorts the objects of a list in the order of the table's rows.
 func (f *Form) orderRows(ctx context.Context, l *List) error {
@@ -128,7 +130,7 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 		err := f.Prepare(ctx, []*objects.Entry{s.Entry})
 		return f.Entry(s.Entry), err
 	}
-	defer audit.From(ctx).Track(audit.Transforming).Done()
+	defer audit.FromContext(ctx).Track(audit.Transforming).Stop()
 	out, err := f.res.Document.ToServed(ctx, [][]byte{s.Stored})
 	if err != nil {
 		return s, asTimeout(err)
@@ -141,7 +143,7 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 // documents returns the converted documents of entries. The caller calls release when it no longer
 // needs them. Documents that exceed the limit are dropped, and converted again once there is room.
 func (c *Conversions) documents(ctx context.Context, f *Form, entries []*objects.Entry) (docs map[*objects.Entry][]byte, release func(), err error) {
-	defer audit.From(ctx).Track(audit.Transforming).Done()
+	defer audit.FromContext(ctx).Track(audit.Transforming).Stop()
 	claimed := 0
 	release = func() {}
 	for {

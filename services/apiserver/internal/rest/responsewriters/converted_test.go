@@ -81,7 +81,7 @@ func small(key string) *objects.Entry { return objects.Uncached(key, []byte("{}"
 // most. Each document counts as an eighth of it.
 func TestConvertedDocumentsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewConversions(ConversionBounds{Stored: 1 << 20, Converted: 2 << 20})
+		c := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
 		prepared := 0
 		prepare := func(principal string) *Form {
 			f := largeForm(c)
@@ -124,7 +124,7 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 // waits for its seats.
 func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewConversions(ConversionBounds{Stored: 1 << 20, Converted: 2 << 20})
+		c := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
 		var holding []*Form
 		for range 4 {
 			f := largeForm(c)

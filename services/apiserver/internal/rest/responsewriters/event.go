@@ -39,7 +39,7 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Encodable, first boo
 			return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, it)
 		}
 		return f.res.Coder.AppendProtoFrame(dst, t, it)
-	case f.As == negotiation.Table:
+	case f.Representation == negotiation.Table:
 		dst = appendTypeHead(dst, t.String())
 		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)
 		dst, err := f.appendRow(dst, s, codec.NewAges(f.writers.Now()), true)
@@ -57,7 +57,7 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Encodable, first boo
 
 // SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.
 func (f *Form) SharedEvent(t codec.EventType, s Encodable) ([]byte, bool) {
-	if f.proto() || f.cbor() || f.As == negotiation.Table || s.Entry == nil {
+	if f.proto() || f.cbor() || f.Representation == negotiation.Table || s.Entry == nil {
 		return nil, false
 	}
 	frame, from, err := f.frame(s, t == codec.Deleted, f.partial())
@@ -79,7 +79,7 @@ func (f *Form) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 	if initialEnd {
 		meta.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	if f.As == negotiation.Table {
+	if f.Representation == negotiation.Table {
 		b := appendTypeHead(nil, "BOOKMARK")
 		b = f.res.Coder.AppendTableHead(b, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false)
 		b = append(b, "]}}\n"...)
@@ -104,7 +104,7 @@ func (f *Form) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 
 // ErrorFrame returns the frame of an error event, which ends a stream.
 func (f *Form) ErrorFrame(err error) ([]byte, error) {
-	return f.wrap("ERROR", status.Of(err), codec.StatusGVK)
+	return f.wrap("ERROR", status.FromError(err), codec.StatusGVK)
 }
 
 // wrap returns the frame of an event whose object is not a stored one.

@@ -95,9 +95,9 @@ type Form struct {
 	docs map[*objects.Entry][]byte
 	// release releases docs; nil if there are none.
 	release func()
-	// refused is the error that replaces the object or list, if the request has no other error. As in
+	// err is the error that replaces the object or list, if the request has no other error. As in
 	// Kubernetes, a write takes effect even so.
-	refused error
+	err error
 }
 
 // ForObject chooses the form of a response with one object or a view of it; sub may be nil. An error is 406. A form that does not
@@ -110,7 +110,7 @@ func (a *Responses) ForObject(r *http.Request, res *apiset.Resource, sub *regist
 }
 
 // allForms are the forms of objects and lists.
-var allForms = []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
+var allForms = []negotiation.Representation{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
 
 // ForList chooses the form of a collection; see ForObject.
 func (a *Responses) ForList(r *http.Request, res *apiset.Resource) (*Form, error) {
@@ -119,20 +119,20 @@ func (a *Responses) ForList(r *http.Request, res *apiset.Resource) (*Form, error
 
 // negotiate chooses a form. partial is the metadata form that fits the response: that of an object or
 // that of a list.
-func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As, forms ...negotiation.As) (*Form, error) {
+func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.Representation, forms ...negotiation.Representation) (*Form, error) {
 	choice, ok := a.Media.Accept(r, forms...)
-	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.As == negotiation.Itself {
+	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.Representation == negotiation.Itself {
 		choice, ok = negotiation.AcceptOf(r, a.Media.Documents(), forms...)
 	}
 	if !ok {
 		return nil, status.NotAcceptable(a.Media.Objects())
 	}
 	f := a.form(r, res, choice)
-	if choice.As == negotiation.PartialObject && partial == negotiation.PartialObjectList {
-		f.refused = status.NotInForm("you requested PartialObjectMetadata, but the requested object is a list (" + res.InternalName(true) + ")")
+	if choice.Representation == negotiation.PartialObject && partial == negotiation.PartialObjectList {
+		f.err = status.NotInForm("you requested PartialObjectMetadata, but the requested object is a list (" + res.InternalName(true) + ")")
 	}
-	if choice.As == negotiation.PartialObjectList && partial == negotiation.PartialObject {
-		f.refused = status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list (" + res.InternalName(false) + ")")
+	if choice.Representation == negotiation.PartialObjectList && partial == negotiation.PartialObject {
+		f.err = status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list (" + res.InternalName(false) + ")")
 	}
 	return f, nil
 }
@@ -142,7 +142,7 @@ func (a *Responses) negotiate(r *http.Request, res *apiset.Resource, partial neg
 func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Form, error) {
 	choice, ok := a.Media.AcceptStream(r, allForms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf &&
-		choice.As != negotiation.PartialObject && choice.As != negotiation.PartialObjectList {
+		choice.Representation != negotiation.PartialObject && choice.Representation != negotiation.PartialObjectList {
 		choice, ok = negotiation.AcceptOf(r, a.Media.DocumentStreams(), allForms...)
 	}
 	if !ok {
@@ -150,7 +150,7 @@ func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Form, err
 	}
 	f := a.form(r, res, choice)
 	if choice.Media == api.MediaYAML {
-		f.refused = status.NotAcceptable(a.Media.Streams())
+		f.err = status.NotAcceptable(a.Media.Streams())
 	}
 	return f, nil
 }
@@ -158,8 +158,8 @@ func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Form, err
 // form returns the form of a choice with the parameters that it requires beyond the header.
 func (a *Responses) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Form {
 	f := &Form{Choice: choice, res: res, writers: a}
-	if choice.As == negotiation.Table {
-		f.include, f.refused = includeOf(r)
+	if choice.Representation == negotiation.Table {
+		f.include, f.err = includeOf(r)
 	}
 	return f
 }
@@ -175,8 +175,8 @@ func includeOf(r *http.Request) (codec.Include, error) {
 	return include, nil
 }
 
-// Refused returns the error that replaces the response, or nil.
-func (f *Form) Refused() error { return f.refused }
+// Err returns the error that replaces the response, or nil.
+func (f *Form) Err() error { return f.err }
 
 // Kinds of kept encodings. Definitions that share a store have slots of their own.
 const (
@@ -217,7 +217,7 @@ func (f *Form) proto() bool { return f.Media == api.MediaProtobuf }
 func (f *Form) cbor() bool { return f.Media == api.MediaCBOR }
 
 func (f *Form) partial() bool {
-	return f.As == negotiation.PartialObject || f.As == negotiation.PartialObjectList
+	return f.Representation == negotiation.PartialObject || f.Representation == negotiation.PartialObjectList
 }
 
 // keptType returns the event type of an entry's kept frame.
@@ -337,7 +337,7 @@ func (f *Form) appendObject(dst []byte, s Encodable, partial, keep bool) ([]byte
 
 // appendJSON appends the JSON of an object in its form.
 func (f *Form) appendJSON(dst []byte, s Encodable) ([]byte, error) {
-	if f.As != negotiation.Table {
+	if f.Representation != negotiation.Table {
 		return f.appendObject(dst, s, f.partial(), true)
 	}
 	dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: codec.FormatRevision(s.Revision)}, true)
@@ -359,7 +359,7 @@ func (f *Form) kindOfList() (kind, apiVersion string) {
 // addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
 // kept and not copied. Otherwise each response that waits for its client would hold a copy.
 func (f *Form) addItem(p *chunkWriter, s Encodable) (err error) {
-	if f.As == negotiation.Table || s.size() < largeItem {
+	if f.Representation == negotiation.Table || s.size() < largeItem {
 		p.buf, err = f.appendItem(p.buf, s)
 		return p.flushItem(err)
 	}
@@ -385,7 +385,7 @@ const maxKeptItems = 128
 // displace the other kept encodings, and most would be used only once.
 func (f *Form) appendItem(dst []byte, s Encodable) ([]byte, error) {
 	switch {
-	case f.As == negotiation.Table:
+	case f.Representation == negotiation.Table:
 		return f.appendRow(dst, s, f.ages(), f.keeps)
 	case f.partial():
 		return f.appendObject(dst, s, true, f.keeps)

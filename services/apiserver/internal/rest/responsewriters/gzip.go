@@ -38,7 +38,7 @@ func (f *Form) compresses(r *http.Request, l *List) bool {
 	if f.writers.Compress == nil || !acceptsGzip(r) {
 		return false
 	}
-	if l.Walk != nil { // only large lists are walked
+	if l.Iterate != nil { // only large lists are walked
 		return true
 	}
 	size := 0
@@ -120,7 +120,7 @@ func (z *segmentCollector) add(e *objects.Entry) error {
 func (z *segmentCollector) segment() error {
 	key, shared := z.form.segmentKey(z.part)
 	var err error
-	if z.form.As == negotiation.Table || !shared {
+	if z.form.Representation == negotiation.Table || !shared {
 		var text []byte
 		if text, err = z.fill(nil); err == nil {
 			err = z.stream.Text(text)
@@ -157,7 +157,7 @@ func (f *Form) segmentKey(items []*objects.Entry) (compress.Key, bool) {
 		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
 		b = append(b, s...)
 	}
-	b = binary.LittleEndian.AppendUint64(b, uint64(f.As))
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.Representation))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.include))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.res.Slot)) // the definition
 	for _, s := range items {

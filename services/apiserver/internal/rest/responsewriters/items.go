@@ -12,16 +12,16 @@ import (
 type List struct {
 	Meta  metav1.ListMeta
 	Items []*objects.Entry
-	// Walk, if set, replaces Items. Each call visits the objects again. It is for objects that are
+	// Iterate, if set, replaces Items. Each call visits the objects again. It is for objects that are
 	// too large to hold until the client has read them. Count is their number.
-	Walk  func(visit func(*objects.Entry) error) error
-	Count int
+	Iterate func(visit func(*objects.Entry) error) error
+	Count   int
 }
 
 // Each visits the objects until visit returns an error, which it returns.
 func (l *List) Each(visit func(*objects.Entry) error) error {
-	if l.Walk != nil {
-		return l.Walk(visit)
+	if l.Iterate != nil {
+		return l.Iterate(visit)
 	}
 	for _, e := range l.Items {
 		if err := visit(e); err != nil {
@@ -33,14 +33,14 @@ func (l *List) Each(visit func(*objects.Entry) error) error {
 
 // size returns the number of objects.
 func (l *List) size() int {
-	if l.Walk != nil {
+	if l.Iterate != nil {
 		return l.Count
 	}
 	return len(l.Items)
 }
 
 func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
-	if f.As == negotiation.Table {
+	if f.Representation == negotiation.Table {
 		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)
 	}
 	kind, version := f.kindOfList()
@@ -52,7 +52,7 @@ func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
 
 // elements returns the name of the list's field with its objects.
 func (f *Form) elements() string {
-	if f.As == negotiation.Table {
+	if f.Representation == negotiation.Table {
 		return "rows"
 	}
 	return "items"
@@ -61,7 +61,7 @@ func (f *Form) elements() string {
 // each visits the objects of a list. The limiter is not held while an object is read from the
 // store, because that may take long.
 func (p *chunkWriter) each(l *List, visit func(*objects.Entry) error) error {
-	if l.Walk == nil {
+	if l.Iterate == nil {
 		if p.slow {
 			p.acquireLimiter()
 		}
@@ -70,7 +70,7 @@ func (p *chunkWriter) each(l *List, visit func(*objects.Entry) error) error {
 		}
 		return l.Each(visit)
 	}
-	return l.Walk(func(e *objects.Entry) error {
+	return l.Iterate(func(e *objects.Entry) error {
 		if p.started || p.slow {
 			p.acquireLimiter()
 		}

@@ -111,7 +111,7 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 	defer p.releaseLimiter()
 	failed := errors.New("store unavailable")
 	const total = 3
-	l := &List{Walk: func(visit func(*objects.Entry) error) error {
+	l := &List{Iterate: func(visit func(*objects.Entry) error) error {
 		for n := range total {
 			if len(limiter) != 0 {
 				t.Errorf("limiter is held while object %d is read", n)
@@ -146,7 +146,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		each := func(visit func(*objects.Entry) error) error { return visit(nil) }
 		l := &List{Items: []*objects.Entry{objects.Uncached("k", nil)}}
 		if walked {
-			l.Walk = each
+			l.Iterate = each
 		}
 		err := p.each(l, func(*objects.Entry) error {
 			if len(limiter) != 1 {

@@ -17,14 +17,14 @@ import (
 // WriteList writes a list. Its memory use does not grow with the list: in every form, chunks are
 // sent while they are encoded.
 func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
-	if f.refused != nil {
-		return f.refused
+	if f.err != nil {
+		return f.err
 	}
 	defer f.Finish()
 	if err := f.prepareList(r.Context(), l); err != nil {
 		return err
 	}
-	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	defer audit.FromContext(r.Context()).Track(audit.Serializing).Stop()
 	w, done := f.serialize(w, r)
 	defer done()
 	defer f.startMemo().Done()
@@ -48,7 +48,7 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	}
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
-	p.audited = audit.From(r.Context()).Copy()
+	p.audited = audit.FromContext(r.Context()).Copy()
 	p.buf = f.appendListHead(p.buf, l.Meta)
 	first := true
 	err := p.each(l, func(e *objects.Entry) error {
@@ -183,14 +183,14 @@ func (f *Form) message(e *objects.Entry) ([]byte, error) {
 // Streams reports whether a list can be written while it is read. Human-readable forms, protobuf,
 // compressed responses and ordered rows need more information first.
 func (f *Form) Streams(r *http.Request) bool {
-	return f.refused == nil && f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() &&
+	return f.err == nil && f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() &&
 		(f.writers.Compress == nil || !acceptsGzip(r))
 }
 
 // StreamList writes a list while it reads the snapshot.
 func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel objects.Selection) error {
-	rec := audit.From(r.Context())
-	defer rec.Track(audit.Serializing).Done()
+	rec := audit.FromContext(r.Context())
+	defer rec.Track(audit.Serializing).Stop()
 	w, done := f.serialize(w, r)
 	defer done()
 	defer f.startMemo().Done()
@@ -225,7 +225,7 @@ func (f *Form) endList(p *chunkWriter, empty bool) error {
 		p.buf = append(p.buf[:len(p.buf)-1], "null}\n"...)
 		return p.end()
 	}
-	if empty && f.As == negotiation.Table {
+	if empty && f.Representation == negotiation.Table {
 		p.buf = append(p.buf[:len(p.buf)-1], f.res.Coder.EmptyRows()...)
 		p.buf = append(p.buf, "}\n"...)
 		return p.end()
@@ -266,7 +266,7 @@ func (f *Form) cborItem(s Encodable) ([]byte, error) {
 	}
 	encoding := keepCBOR
 	switch {
-	case f.As == negotiation.Table, f.partial() && f.MetaVersion != "v1":
+	case f.Representation == negotiation.Table, f.partial() && f.MetaVersion != "v1":
 		return encode(s.Entry)
 	case f.partial():
 		encoding = keepPartialCBOR

@@ -23,15 +23,15 @@ import (
 
 // WriteObject writes one object. It returns an error only before anything is sent.
 func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
-	if f.refused != nil {
-		return f.refused
+	if f.err != nil {
+		return f.err
 	}
 	defer f.Finish()
 	s, err := f.prepared(r.Context(), s)
 	if err != nil {
 		return err
 	}
-	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	defer audit.FromContext(r.Context()).Track(audit.Serializing).Stop()
 	w, done := f.serialize(w, r)
 	defer done()
 	var b []byte
@@ -44,7 +44,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 			b, err = f.res.Coder.AppendProto(nil, it)
 		}
 		borrowed.Release()
-	case f.As == negotiation.Itself && f.Media == api.MediaJSON && !f.Pretty:
+	case f.Representation == negotiation.Itself && f.Media == api.MediaJSON && !f.Pretty:
 		return f.writeJSON(w, r, code, s)
 	default:
 		if b, err = f.appendJSON(nil, s); err == nil {
@@ -89,7 +89,7 @@ func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Enc
 
 // send writes the JSON of an object and a newline.
 func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
-	audit.From(r.Context()).SetResponseObject(obj)
+	audit.FromContext(r.Context()).SetResponseObject(obj)
 	h := w.Header()
 	h.Set("Content-Type", f.Media)
 	h.Set("Cache-Control", "no-cache, private")
@@ -163,8 +163,8 @@ func (f *Form) format(b []byte) ([]byte, error) {
 
 // recordObject records an object that is not written as plain JSON in the audit event.
 func (f *Form) recordObject(r *http.Request, s Encodable) {
-	rec := audit.From(r.Context())
-	if !rec.Wants(audit.RequestResponse) {
+	rec := audit.FromContext(r.Context())
+	if !rec.Enabled(audit.RequestResponse) {
 		return
 	}
 	if b, err := f.appendJSON(nil, s); err == nil {
@@ -174,7 +174,7 @@ func (f *Form) recordObject(r *http.Request, s Encodable) {
 
 // recordList records a list that is not written as plain JSON in the audit event.
 func (f *Form) recordList(r *http.Request, l *List) error {
-	c := audit.From(r.Context()).Copy()
+	c := audit.FromContext(r.Context()).Copy()
 	if c == nil {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (f *Form) recordList(r *http.Request, l *List) error {
 func (f *Form) serialize(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
 	tracing.Event(r.Context(), eventWrite)
 	gv := f.res.GroupVersion()
-	switch f.As {
+	switch f.Representation {
 	case negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList:
 		gv = schema.GroupVersion{Group: metav1.GroupName, Version: f.MetaVersion}
 	}
@@ -251,7 +251,7 @@ func (p Responder) View(w http.ResponseWriter, r *http.Request, code int, v View
 	form := func(kind string) schema.GroupVersionKind {
 		return schema.GroupVersionKind{Group: metav1.GroupName, Version: choice.MetaVersion, Kind: kind}
 	}
-	switch choice.As {
+	switch choice.Representation {
 	case negotiation.PartialObjectList:
 		return status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list (" + v.InternalName + ")")
 	case negotiation.PartialObject:

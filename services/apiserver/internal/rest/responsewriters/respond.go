@@ -30,7 +30,7 @@ type Responder struct {
 // Error writes an error as a Status in the negotiated media type. A Status has no table or metadata
 // form, so a client that requests such a form gets JSON unless it also accepts the Status itself.
 func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	st := status.Of(err)
+	st := status.FromError(err)
 	if (st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout) &&
 		errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		p.timeout(w, r)
@@ -71,13 +71,13 @@ func (p Responder) Success(w http.ResponseWriter, r *http.Request, code int, det
 	p.status(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Details: details})
 }
 
-// Done writes the Status of a creation that leaves no object. The body repeats the code.
-func (p Responder) Done(w http.ResponseWriter, r *http.Request) {
+// WriteCreated writes the Status of a creation that leaves no object. The body repeats the code.
+func (p Responder) WriteCreated(w http.ResponseWriter, r *http.Request) {
 	p.status(w, r, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
-// Removed writes the Status of a deletion that returns no object. The body repeats the code.
-func (p Responder) Removed(w http.ResponseWriter, r *http.Request, details *metav1.StatusDetails) {
+// WriteDeleted writes the Status of a deletion that returns no object. The body repeats the code.
+func (p Responder) WriteDeleted(w http.ResponseWriter, r *http.Request, details *metav1.StatusDetails) {
 	p.status(w, r, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK, Details: details})
 }
 
@@ -102,7 +102,7 @@ func (p Responder) Write(
 	gvk schema.GroupVersionKind,
 	choice negotiation.Choice,
 ) {
-	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	defer audit.FromContext(r.Context()).Track(audit.Serializing).Stop()
 	w, done := serialize(w, r, gvk.GroupVersion(), choice)
 	defer done()
 	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
@@ -110,7 +110,7 @@ func (p Responder) Write(
 		// An object that cannot be encoded in the requested media type is replaced by an error in
 		// JSON.
 		choice.Media = api.MediaJSON
-		obj = status.Of(err)
+		obj = status.FromError(err)
 		gvk = codec.StatusGVK
 		if b, err = p.Codec.Encode(obj, gvk, choice.Media, false); err != nil {
 			http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
@@ -146,14 +146,14 @@ func SendWarnings(w http.ResponseWriter, r *http.Request) {
 
 // recordResponse records a response in the audit event. body is its encoding.
 func recordResponse(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiation.Choice, body []byte) {
-	rec := audit.From(r.Context())
+	rec := audit.FromContext(r.Context())
 	if rec == nil {
 		return
 	}
 	if st, ok := obj.(*metav1.Status); ok {
 		rec.SetResponseStatus(st)
 	}
-	if !rec.Wants(audit.RequestResponse) {
+	if !rec.Enabled(audit.RequestResponse) {
 		return
 	}
 	if choice.Media != api.MediaJSON {
@@ -167,7 +167,7 @@ func recordResponse(c *codec.Codec, r *http.Request, obj runtime.Object, gvk sch
 
 // withoutAudit returns the request without its audit event, so that the response is not recorded.
 func withoutAudit(r *http.Request) *http.Request {
-	if audit.From(r.Context()) == nil {
+	if audit.FromContext(r.Context()) == nil {
 		return r
 	}
 	ctx, s := request.Derive(r.Context())

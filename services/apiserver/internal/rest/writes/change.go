@@ -48,7 +48,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 		return outcome{}, err
 	}
 	r.prepareUpdate(obj, old)
-	recorded.Into(obj)
+	recorded.ApplyTo(obj)
 	r.restoreTimes(obj, old, &w.Metrics)
 	if err := r.checkType(obj); err != nil {
 		return outcome{}, err
@@ -71,7 +71,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	}
 	value, err := r.encode(ctx, obj, text)
 	if err != nil {
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 		return outcome{}, err
 	}
 	switch {

@@ -81,7 +81,7 @@ func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Obj
 	if obj.GetGenerateName() != "" {
 		err = apierrors.NewGenerateNameConflict(r.Resource.GroupResource(), obj.GetName(), 1)
 	}
-	if l, failed := w.read(ctx, r.On(r.Resource, nil, r.Namespace, obj.GetName()), true); failed == nil && l.obj.GetDeletionTimestamp() != nil {
+	if l, failed := w.read(ctx, r.ForObject(r.Resource, nil, r.Namespace, obj.GetName()), true); failed == nil && l.obj.GetDeletionTimestamp() != nil {
 		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
 	}
 	return err
@@ -164,7 +164,7 @@ func (w *Writer) tryCreate(
 		return Result{}, err
 	}
 	if errs := w.validateCreate(ctx, r, obj, text); len(errs) > 0 {
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 		return Result{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
 	}
 	r.warn(ctx, obj)
@@ -174,16 +174,16 @@ func (w *Writer) tryCreate(
 	}
 	version, err := r.creationVersion(obj, opts)
 	if err != nil {
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 		return Result{}, err
 	}
 	value, err := r.encodeStored(ctx, obj, text)
 	if err != nil {
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
 	if r.DryRun {
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 		if err := w.checkAbsent(ctx, r, obj.GetName()); err != nil {
 			return Result{}, err
 		}
@@ -231,11 +231,11 @@ func (w *Writer) storeCreated(
 ) (Result, error) {
 	key := r.Resource.Key(r.Namespace, obj.GetName())
 	value, rev, err := w.put(ctx, r, obj, value, func(ctx context.Context, value []byte) (int64, error) {
-		return w.Store.Create(ctx, key, value, w.options(r, r.Resource.While))
+		return w.Store.Create(ctx, key, value, w.options(r, r.Resource.Preconditions))
 	})
 	settleClaim(ctx, claim, err)
 	var precondition *storage.PreconditionError
-	if len(r.While) == 0 && errors.As(err, &precondition) {
+	if len(r.ExtraPreconditions) == 0 && errors.As(err, &precondition) {
 		return Result{}, apiset.ErrGone // the definition of the kind was deleted
 	}
 	if err != nil {
@@ -248,7 +248,7 @@ func (w *Writer) storeCreated(
 
 // checkDefined checks the preconditions of a creation that is not executed (a dry run).
 func (w *Writer) checkDefined(ctx context.Context, k *apiset.Resource) error {
-	for _, p := range k.While {
+	for _, p := range k.Preconditions {
 		kv, _, err := w.Store.Get(ctx, p.Key, 0)
 		if errors.Is(err, storage.ErrNotFound) || err == nil && kv.CreateRevision != p.CreateRevision {
 			return apiset.ErrGone

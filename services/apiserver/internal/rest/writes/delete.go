@@ -74,7 +74,7 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	}
 	tracing.Event(ctx, eventDeleted)
 	res.Object = obj
-	res.Removed = action.remove
+	res.Deleted = action.remove
 	return res, nil
 }
 

@@ -218,7 +218,7 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 	}
 	for _, k := range b.catalog.Kinds() {
 		if slices.Contains([]string{"configmaps", "pods", "limitranges", "replicationcontrollers", "namespaces", "events"}, k.Resource) && k.Group == "" {
-			resource(k, w.codec.Of(k))
+			resource(k, w.codec.ForKind(k))
 		}
 	}
 	for _, k := range more[:min(1, len(more))] { // all versions share a store
@@ -246,7 +246,7 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.set = w.set.With([]apiset.Defined{{Resource: more[0].GVR().GroupResource(), Versions: custom}}, 2)
+		w.set = w.set.WithDefinitions([]apiset.Definition{{Resource: more[0].GVR().GroupResource(), Versions: custom}}, 2)
 	}
 	w.writer = writes.New(writes.Config{
 		Codec:      w.codec,
@@ -303,8 +303,8 @@ func (a *allocator) Release(context.Context, registry.Object) {}
 
 type claim fixture
 
-func (c *claim) Keep(context.Context) { c.kept++ }
-func (c *claim) Drop(context.Context) { c.dropped++ }
+func (c *claim) Commit(context.Context)   { c.kept++ }
+func (c *claim) Rollback(context.Context) { c.dropped++ }
 
 func (w *fixture) kind(resource string) *apiset.Resource {
 	w.t.Helper()

@@ -180,9 +180,9 @@ func TestGracefulDeletion(t *testing.T) {
 					grace = *o.GetDeletionGracePeriodSeconds()
 					ends = int64(o.GetDeletionTimestamp().Sub(start) / time.Second)
 				}
-				if grace != step.grace || ends != step.ends || res.Removed != (step.grace < 0) || w.store.swaps != step.swaps {
+				if grace != step.grace || ends != step.ends || res.Deleted != (step.grace < 0) || w.store.swaps != step.swaps {
 					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i,
-						grace, ends, res.Removed, w.store.swaps, step)
+						grace, ends, res.Deleted, w.store.swaps, step)
 				}
 			}
 		})
@@ -219,8 +219,8 @@ func TestPodDeletionWithConcurrentChange(t *testing.T) {
 			r := w.request("pods", "p")
 			r.Options = &metav1.DeleteOptions{}
 			res, err := w.writer.Delete(context.Background(), r)
-			if err != nil || !res.Removed || res.Object.GetDeletionTimestamp() == nil {
-				t.Errorf("got removed %v, %v, want true", res.Removed, err)
+			if err != nil || !res.Deleted || res.Object.GetDeletionTimestamp() == nil {
+				t.Errorf("got removed %v, %v, want true", res.Deleted, err)
 			}
 			if stays := w.stored(pods, "p") != nil; stays != tc.stays {
 				t.Errorf("pod exists: got %v, want %v", stays, tc.stays)

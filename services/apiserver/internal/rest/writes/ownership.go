@@ -71,7 +71,7 @@ func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, at
 	}
 	if after := apply.RecordedIn(obj); !before.SameButTimes(after) {
 		if err := r.owner().Check(after.Entries()); err != nil {
-			before.Into(obj)
+			before.ApplyTo(obj)
 			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v",
 				err))
 		}
@@ -92,6 +92,6 @@ func (r *Request) restoreTimes(obj, old registry.Object, m *Metrics) {
 		m.compared(m.slow, begin)
 	default:
 		m.compared(m.equal, begin)
-		before.Into(obj)
+		before.ApplyTo(obj)
 	}
 }

@@ -152,7 +152,7 @@ func TestUpdateCostIncludesReplacedObject(t *testing.T) {
 func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
 	w := newBase(t).fixture(t)
 	suspended, settled := 0, -1
-	w.writer.Settled = map[schema.GroupResource]func(context.Context, int64){
+	w.writer.WaitForRevision = map[schema.GroupResource]func(context.Context, int64){
 		{Resource: "configmaps"}: func(context.Context, int64) { settled = suspended },
 	}
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})

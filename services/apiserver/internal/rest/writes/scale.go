@@ -128,7 +128,7 @@ func (w *Writer) writeScale(
 	want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error),
 ) (Result, error) {
 	// The rules of the object itself apply.
-	parent := r.On(r.Resource, nil, r.Namespace, r.Name)
+	parent := r.ForObject(r.Resource, nil, r.Namespace, r.Name)
 	res, err := w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
 		fields := r.scaledFields(l.obj)
 		now := r.Sub.Scale.FromObject(l.obj)

@@ -84,7 +84,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 	if err := l.estimate(ctx, r); err != nil {
 		return err
 	}
-	defer audit.From(ctx).Track(audit.Decoding).Done()
+	defer audit.FromContext(ctx).Track(audit.Decoding).Stop()
 	l.obj, l.text, err = r.Resource.Coder.DecodeWithText(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
 		return &storage.UnreadableError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
@@ -208,7 +208,7 @@ func (w *Writer) observeUpdate(r *Request, old, obj registry.Object) {
 
 // awaitSettled waits until the server has acted on a write of the object itself.
 func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
-	if settled := w.Settled[r.Resource.GVR().GroupResource()]; settled != nil && r.Sub == nil {
+	if settled := w.WaitForRevision[r.Resource.GVR().GroupResource()]; settled != nil && r.Sub == nil {
 		defer request.Suspend(ctx)() // this waits for other components, too
 		settled(ctx, revision)
 	}
@@ -311,7 +311,7 @@ func (o *outcome) unchanged(ctx context.Context, l *live) Result {
 func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *live, out *outcome) (rev int64, err error) {
 	if out.remove {
 		resume := request.Suspend(ctx)
-		rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
+		rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.ExtraPreconditions...)
 		resume()
 	} else {
 		update := func(ctx context.Context, value []byte) (int64, error) {
@@ -356,14 +356,14 @@ func (w *Writer) translate(r *Request, op admission.Operation, err error) error 
 // drop drops the claim of an outcome that is not written.
 func (o *outcome) drop(ctx context.Context) {
 	if o.claim != nil {
-		o.claim.Drop(ctx)
+		o.claim.Rollback(ctx)
 	}
 }
 
 // options returns the TTL of the written value and the preconditions of the write: those of the
 // request and those of while.
 func (w *Writer) options(r *Request, while []storage.Precondition) storage.WriteOptions {
-	o := storage.WriteOptions{While: slices.Concat(r.While, while)}
+	o := storage.WriteOptions{Preconditions: slices.Concat(r.ExtraPreconditions, while)}
 	if r.Resource.Stored.HasTTL {
 		o.TTL = w.EventTTL
 	}

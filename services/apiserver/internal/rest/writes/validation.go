@@ -63,12 +63,12 @@ func (r *Request) checkName(obj registry.Object) error {
 func (w *Writer) admit(ctx context.Context, attrs *admission.Request, claim admission.Claim) (admission.Claim, error) {
 	err := w.Admission.Validate(ctx, attrs)
 	if err != nil {
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 		return nil, err
 	}
 	charged, err := w.Admission.Claim(ctx, attrs)
 	if err != nil {
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 		return nil, err
 	}
 	return admission.Claims{claim, charged}, nil

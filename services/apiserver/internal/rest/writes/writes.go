@@ -39,9 +39,9 @@ type Config struct {
 	Authorizer authz.Authorizer
 	// Allocators by resource.
 	Allocators map[schema.GroupResource]Allocator
-	// Settled, by resource, waits for a bounded time until the server has acted on the write at a
+	// WaitForRevision, by resource, waits for a bounded time until the server has acted on the write at a
 	// revision. The response waits for it.
-	Settled map[schema.GroupResource]func(ctx context.Context, revision int64)
+	WaitForRevision map[schema.GroupResource]func(ctx context.Context, revision int64)
 	// Written, if set, is called with each written revision before the response is sent, so that
 	// decisions based on such objects can wait for that revision.
 	Written func(resource schema.GroupResource, revision int64)
@@ -120,8 +120,8 @@ type Request struct {
 	// admission is the admission request of a change if its object is not the written object
 	// itself. It has passed mutating admission and is validated later.
 	admission *admission.Request
-	// While holds additional preconditions of the write.
-	While []storage.Precondition
+	// ExtraPreconditions holds additional preconditions of the write.
+	ExtraPreconditions []storage.Precondition
 	// SkipWritten suppresses the call of Written.
 	SkipWritten bool
 
@@ -138,12 +138,12 @@ type Result struct {
 	codec.Item
 	// Object is set for a scale, and for a deletion.
 	Object registry.Object
-	// Created reports whether the write created the object, Removed whether it removed it.
-	Created, Removed bool
+	// Created reports whether the write created the object, Deleted whether it removed it.
+	Created, Deleted bool
 }
 
-// On returns the same request for another object.
-func (r *Request) On(kind *apiset.Resource, sub *registry.Subresource, namespace, name string) *Request {
+// ForObject returns the same request for another object.
+func (r *Request) ForObject(kind *apiset.Resource, sub *registry.Subresource, namespace, name string) *Request {
 	other := *r
 	other.Resource = kind
 	other.Sub = sub
@@ -337,15 +337,15 @@ func settleClaim(ctx context.Context, claim admission.Claim, err error) {
 	var conflict *storage.ConflictError
 	switch {
 	case err == nil:
-		claim.Keep(ctx)
+		claim.Commit(ctx)
 	case errors.As(err, &exists), errors.As(err, &conflict), errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrTooLarge):
-		claim.Drop(ctx)
+		claim.Rollback(ctx)
 	}
 }
 
 // noClaim is the claim of kinds without an Allocator.
 type noClaim struct{}
 
-func (noClaim) Keep(context.Context) {}
+func (noClaim) Commit(context.Context) {}
 
-func (noClaim) Drop(context.Context) {}
+func (noClaim) Rollback(context.Context) {}

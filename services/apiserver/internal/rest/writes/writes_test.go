@@ -217,7 +217,7 @@ func (w *fixture) check(tc *writeCase, res writes.Result, err error) {
 	case err == nil:
 		t.Fatalf("got success, want %d %q", tc.code, tc.message)
 	default:
-		if st := status.Of(err); int(st.Code) != tc.code || !strings.Contains(st.Message, tc.message) {
+		if st := status.FromError(err); int(st.Code) != tc.code || !strings.Contains(st.Message, tc.message) {
 			t.Errorf("got error %v, want %d %q", err, tc.code, tc.message)
 		}
 	}
@@ -247,7 +247,7 @@ func (w *fixture) check(tc *writeCase, res writes.Result, err error) {
 			t.Errorf("admission got %+v", a)
 		}
 	}
-	if err == nil && wrote == 1 && !res.Removed && tc.want != "gone" {
+	if err == nil && wrote == 1 && !res.Deleted && tc.want != "gone" {
 		if kv := w.store.values[configs.Key("ns", "c")]; string(kv.Value) != string(res.Stored) || kv.ModRevision != res.Revision {
 			t.Errorf("result differs from the stored object")
 		}

@@ -63,11 +63,11 @@ func TestInvalidPolicyKeepsPreviousPolicy(t *testing.T) {
 	auditor, _ := newAuditor(Decision{Level: Metadata})
 	auditor.Logger = slog.New(slog.DiscardHandler)
 	auditor.SetPolicy(nil, errors.New("no policy"))
-	if r := auditor.Open(podsInfo, nil, newArrival); !r.Wants(Metadata) {
+	if r := auditor.Open(podsInfo, nil, newArrival); !r.Enabled(Metadata) {
 		t.Error("after a failed reload: got the new policy, want the previous one")
 	}
 	auditor.SetPolicy(fixedPolicy{Level: RequestResponse}, nil)
-	if r := auditor.Open(podsInfo, nil, newArrival); !r.Wants(RequestResponse) {
+	if r := auditor.Open(podsInfo, nil, newArrival); !r.Enabled(RequestResponse) {
 		t.Error("after a reload: got the previous policy, want the new one")
 	}
 	for status, want := range map[string]float64{"failure": 1, "success": 1} {
@@ -82,7 +82,7 @@ func TestContextCarriesRecord(t *testing.T) {
 	r := auditor.Open(podsInfo, nil, newArrival)
 	ctx, s := request.Derive(t.Context())
 	s.AuditEvent = r
-	if got := From(ctx); got != r || !got.Wants(Request) || got.Wants(RequestResponse) {
+	if got := FromContext(ctx); got != r || !got.Enabled(Request) || got.Enabled(RequestResponse) {
 		t.Errorf("From: got %v, want the record %v at level Request", got, r)
 	}
 	r.SetUnauthenticated()
@@ -100,15 +100,15 @@ func TestLimitedRunsWithoutPermit(t *testing.T) {
 	done := 0
 	for _, turns := range []Limiter{nil, rejectingLimiter{t}} {
 		for _, size := range []int{1, largeObject - 1, largeObject} {
-			Limited(turns, size, func() { done++ })
+			WithPermit(turns, size, func() { done++ })
 		}
 	}
 	if done != 6 {
 		t.Errorf("got %d calls, want 6", done)
 	}
 	had := &countingLimiter{}
-	Limited(had, largeObject-1, func() {})
-	Limited(had, largeObject, func() {})
+	WithPermit(had, largeObject-1, func() {})
+	WithPermit(had, largeObject, func() {})
 	if *had != (countingLimiter{1, 1}) {
 		t.Errorf("got %+v, want one acquisition and release", had)
 	}

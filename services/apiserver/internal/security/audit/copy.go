@@ -20,7 +20,7 @@ const maxPart = 256 << 10
 // Copy returns a Copy for a response that is written in parts, or nil below level RequestResponse.
 // Close records the object.
 func (r *Record) Copy() *Copy {
-	if !r.Wants(RequestResponse) {
+	if !r.Enabled(RequestResponse) {
 		return nil
 	}
 	return &Copy{record: r}
@@ -70,7 +70,7 @@ func (c *Copy) Close() {
 
 // finishCopy records the object of a copy. The record takes over the copy's bytes of the budget.
 func (r *Record) finishCopy(c *Copy) {
-	Limited(r.auditor.Limiter, int(c.size), func() {
+	WithPermit(r.auditor.Limiter, int(c.size), func() {
 		text := compact(bytes.TrimSpace(slices.Concat(c.parts...)))
 		c.parts = nil
 		if r.omitManagedFields {

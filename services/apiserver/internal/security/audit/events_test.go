@@ -118,19 +118,19 @@ func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: None})
 	r := auditor.Open(podsInfo, nil, func() Arrival { t.Error("the arrival was read"); return Arrival{} })
-	if r != nil || (*Auditor)(nil).Open(podsInfo, nil, newArrival) != nil || From(t.Context()) != nil {
+	if r != nil || (*Auditor)(nil).Open(podsInfo, nil, newArrival) != nil || FromContext(t.Context()) != nil {
 		t.Fatal("got a record at level None")
 	}
 	text := func() ([]byte, error) { t.Error("an object was encoded"); return nil, nil }
-	if err := r.Receive(t.Context()); err != nil || r.Wants(None) {
+	if err := r.Receive(t.Context()); err != nil || r.Enabled(None) {
 		t.Error(err)
 	}
 	r.Annotate("k", "v")
 	r.AnnotateAll(map[string]string{"k": "v"})
 	r.Impersonate(&request.User{})
 	r.SetRequestInfo(podsInfo)
-	r.Spent(Store, 1)
-	r.Track(Store).Done()
+	r.AddDuration(Store, 1)
+	r.Track(Store).Stop()
 	r.SetRequestObject(&metav1.ObjectMeta{}, text)
 	r.SetRequestText(text)
 	r.SetResponseStatus(&metav1.Status{})
@@ -475,9 +475,9 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 		sink := &recordingSink{}
 		auditor := New(Config{Policy: fixedPolicy{Level: Metadata}, Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Slow: slow})
 		r := auditor.Open(c.op, nil, newArrival)
-		r.Spent(Store, time.Second)
-		r.Spent(Store, -time.Second)
-		r.Track(Queueing).Done()
+		r.AddDuration(Store, time.Second)
+		r.AddDuration(Store, -time.Second)
+		r.Track(Queueing).Stop()
 		r.End(t.Context(), nil)
 		a := sink.last(t).Annotations
 		if (a[latencyPrefix+"etcd"] == "1s") != want || (a[latencyPrefix+"apf-queue-wait"] != "") != want || (a[latencyPrefix+"total"] != "") != want {

@@ -47,10 +47,10 @@ func (r *Record) Track(phase Phase) Timer {
 	return Timer{r, phase, time.Now()}
 }
 
-// Done adds the time since Track to the phase.
-func (t Timer) Done() {
+// Stop adds the time since Track to the phase.
+func (t Timer) Stop() {
 	if t.record != nil {
-		t.record.Spent(t.phase, time.Since(t.begin))
+		t.record.AddDuration(t.phase, time.Since(t.begin))
 	}
 }
 

@@ -20,9 +20,9 @@ const (
 	maxPermitWait = 10 * time.Second
 )
 
-// Limited calls work, which processes size bytes. If size is large, it first waits for a permit of
+// WithPermit calls work, which processes size bytes. If size is large, it first waits for a permit of
 // l. A nil Limiter means no limit.
-func Limited(l Limiter, size int, work func()) {
+func WithPermit(l Limiter, size int, work func()) {
 	if l == nil || size < largeObject {
 		work()
 		return

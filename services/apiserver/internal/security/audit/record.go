@@ -77,14 +77,14 @@ func (r *Record) update(write func(state *recordState)) {
 	}
 }
 
-// From returns the record of a request, or nil.
-func From(ctx context.Context) *Record {
+// FromContext returns the record of a request, or nil.
+func FromContext(ctx context.Context) *Record {
 	r, _ := request.FromContext(ctx).AuditEvent.(*Record)
 	return r
 }
 
-// Wants reports whether data of a level is recorded.
-func (r *Record) Wants(l Level) bool { return r != nil && r.level >= l }
+// Enabled reports whether data of a level is recorded.
+func (r *Record) Enabled(l Level) bool { return r != nil && r.level >= l }
 
 // Annotate adds an annotation. The first value of a key wins.
 func (r *Record) Annotate(key, value string) {
@@ -146,8 +146,8 @@ func (r *Record) SetRequestInfo(info *requestinfo.Info) {
 	r.update(func(state *recordState) { state.longRunning = info.LongRunning() })
 }
 
-// Spent adds a duration to the time of a phase.
-func (r *Record) Spent(phase Phase, d time.Duration) {
+// AddDuration adds a duration to the time of a phase.
+func (r *Record) AddDuration(phase Phase, d time.Duration) {
 	r.update(func(state *recordState) { state.spent[phase] += max(d, 0) })
 }
 
@@ -163,7 +163,7 @@ func (r *Record) SetRequestObject(obj metav1.Object, encode func() ([]byte, erro
 // SetRequestText records a request body that is no object, such as a patch. encode returns its
 // JSON.
 func (r *Record) SetRequestText(encode func() ([]byte, error)) {
-	if !r.Wants(Request) {
+	if !r.Enabled(Request) {
 		return
 	}
 	text, err := encode()
@@ -213,7 +213,7 @@ func (r *Record) SetResponseStatus(st *metav1.Status) {
 
 // SetResponseObject records the JSON of the response object. It copies text.
 func (r *Record) SetResponseObject(text []byte) {
-	if !r.Wants(RequestResponse) {
+	if !r.Enabled(RequestResponse) {
 		return
 	}
 	r.storeObject(text, func(state *recordState, kept []byte) { state.event.ResponseObject = kept })
@@ -222,7 +222,7 @@ func (r *Record) SetResponseObject(text []byte) {
 // storeObject compacts the text of an object and passes it to set. If the object exceeds the limits,
 // it passes nil and adds the annotation Truncated.
 func (r *Record) storeObject(text []byte, set func(state *recordState, stored []byte)) {
-	Limited(r.auditor.Limiter, len(text), func() {
+	WithPermit(r.auditor.Limiter, len(text), func() {
 		text = bytes.TrimSpace(text)
 		if r.omitManagedFields && len(text) > 0 {
 			text = withoutManagedFields(text)

@@ -52,7 +52,7 @@ func TestEndedRecordChangesNothing(t *testing.T) {
 		r.AnnotateAll(map[string]string{"l-" + word: word})
 		r.Impersonate(&request.User{Name: "as-" + word})
 		r.SetRequestInfo(&requestinfo.Info{Verb: word})
-		r.Spent(Store, 1)
+		r.AddDuration(Store, 1)
 		text := func() ([]byte, error) { return []byte(`"` + word + `"`), nil }
 		r.SetRequestObject(&metav1.ObjectMeta{Name: word, UID: "uid"}, text)
 		r.SetRequestText(text)

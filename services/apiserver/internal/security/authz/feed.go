@@ -26,7 +26,7 @@ type subscription struct {
 // newSubscription returns a subscription that passes the objects of a source to a sink.
 func (p *LocalPolicy) newSubscription(name string, source Source, target sink) *subscription {
 	s := &subscription{name: name, policy: p, source: source, sink: target}
-	s.Informer = informer.New(informer.Config{Store: source.Store, Replace: s.replace, Apply: s.apply, Lost: s.lost})
+	s.Informer = informer.New(informer.Config{Store: source.Store, Replace: s.replace, Apply: s.apply, OnLost: s.lost})
 	return s
 }
 
@@ -146,7 +146,7 @@ func (s *nodeSink) replace(objs []metav1.Object, _ int64, isReload bool) {
 		present[namespacedName{o.GetNamespace(), o.GetName()}] = true
 	}
 	if isReload {
-		s.policy.Graph.Keep(s.kind, func(namespace, name string) bool { return present[namespacedName{namespace, name}] })
+		s.policy.Graph.Retain(s.kind, func(namespace, name string) bool { return present[namespacedName{namespace, name}] })
 	}
 }
 

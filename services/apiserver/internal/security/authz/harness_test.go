@@ -95,7 +95,7 @@ func (s *source) Confirm(_ context.Context, at storage.Position) (int64, error) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at.Revision > s.revision {
-		return 0, at.Replaced(s.revision, "it is behind")
+		return 0, at.HistoryReplaced(s.revision, "it is behind")
 	}
 	return s.revision, nil
 }

@@ -111,14 +111,14 @@ func (c *Configurator) update(change func()) {
 	}
 }
 
-// Settled waits until the objects of a revision are applied, but at most settleTime.
-func (c *Configurator) Settled(ctx context.Context, revision int64) {
+// WaitForRevision waits until the objects of a revision are applied, but at most settleTime.
+func (c *Configurator) WaitForRevision(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	_ = c.Schemas.WaitFor(ctx, revision)
 }
 
-// settleTime bounds the wait of Settled.
+// settleTime bounds the wait of WaitForRevision.
 const settleTime = 2 * time.Second
 
 // configObjects applies the changes of the cached objects of a kind with put and drop. An object that

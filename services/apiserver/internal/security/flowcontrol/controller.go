@@ -140,17 +140,17 @@ func (c *Controller) removeLevel(name string) {
 type Width struct {
 	// Seats is the number of seats while the request runs, at least 1.
 	Seats int
-	// Final is the number of seats that stay occupied for After when the request has ended. They
+	// Final is the number of seats that stay occupied for AdditionalLatency when the request has ended. They
 	// stand for work that the request causes, such as watch events.
-	Final int
-	After time.Duration
+	Final             int
+	AdditionalLatency time.Duration
 }
 
 func (w Width) maxSeats() int { return max(w.Seats, w.Final) }
 
 // estimatedWork returns the work in seat-seconds, with estimatedDuration as the duration.
 func (w Width) estimatedWork() float64 {
-	return float64(w.Seats)*estimatedDuration.Seconds() + float64(w.Final)*w.After.Seconds()
+	return float64(w.Seats)*estimatedDuration.Seconds() + float64(w.Final)*w.AdditionalLatency.Seconds()
 }
 
 // noQueue is the queue index of requests that were not queued.
@@ -204,7 +204,7 @@ type Class struct{ SchemaUID, LevelUID, Level string }
 // given the maximum number of seats of one request in its level. The error wraps a *Rejection. If
 // it is nil, the caller must call End.
 func (c *Controller) Begin(ctx context.Context, user *request.User, info *requestinfo.Info, width func(maxWidth int) Width) (*Request, Class, error) {
-	r := &Request{user: user, info: info, watch: info.Verb == "watch", mutating: info.Writes(), queue: noQueue}
+	r := &Request{user: user, info: info, watch: info.Verb == "watch", mutating: info.IsWrite(), queue: noQueue}
 	l := c.classify(ctx, r)
 	class := Class{SchemaUID: r.schema.uid, Level: l.name}
 	l.mu.Lock()

@@ -95,7 +95,7 @@ func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 			if r.queue != noQueue && r.started.IsZero() {
 				position = slices.Index(l.queues[r.queue].waiting, r)
 			}
-			line := formatValues(l.name, r.schema.name, r.queue, position, r.flow, formatTime(r.arrived), r.width.Seats, r.width.Final, r.width.After, formatTime(r.started))
+			line := formatValues(l.name, r.schema.name, r.queue, position, r.flow, formatTime(r.arrived), r.width.Seats, r.width.Final, r.width.AdditionalLatency, formatTime(r.started))
 			if details {
 				line = append(line, formatValues(r.user.Name, r.info.Verb, r.info.Path, r.info.Namespace, r.info.Name, r.info.Version, r.info.Resource, r.info.Subresource)...)
 			}

@@ -213,7 +213,7 @@ func (l *level) end(r *Request, now time.Time) {
 	l.running--
 	l.unlink(r)
 	held := 0
-	if r.width.After > 0 {
+	if r.width.AdditionalLatency > 0 {
 		held = min(r.width.Final, max(max(l.limit/finalSeatsShare, 1)-l.finalSeats, 0))
 	}
 	l.finalSeats += held
@@ -235,7 +235,7 @@ func (l *level) end(r *Request, now time.Time) {
 	l.mu.Unlock()
 	// 3. Release the final seats later.
 	if held > 0 {
-		time.AfterFunc(r.width.After, func() {
+		time.AfterFunc(r.width.AdditionalLatency, func() {
 			now := l.metrics.now()
 			l.mu.Lock()
 			defer l.mu.Unlock()

@@ -105,7 +105,7 @@ func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
-			return flowcontrol.Width{Seats: 1, Final: 1, After: time.Second}
+			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -243,7 +243,7 @@ func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, 100, limited("l", 0, 0, 0, 0)) // serves one request at a time
 		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
-			return flowcontrol.Width{Seats: 1, Final: 1, After: time.Second}
+			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -102,7 +102,7 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
 	f := newFixture(t, 2, limited("l", 5, 0, 0, 0))
 	request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
-		return flowcontrol.Width{Seats: 1, Final: 1, After: 50 * time.Millisecond}
+		return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 50 * time.Millisecond}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
 	seats := fillLevel()
 	for range seats {
 		request, _, err := f.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
-			return flowcontrol.Width{Seats: 1, Final: 4, After: 10 * time.Millisecond}
+			return flowcontrol.Width{Seats: 1, Final: 4, AdditionalLatency: 10 * time.Millisecond}
 		})
 		if err != nil {
 			t.Fatal(err)

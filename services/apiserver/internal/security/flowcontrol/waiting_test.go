@@ -238,7 +238,7 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 			"begin": func(rt *rapid.T) {
 				w := flowcontrol.Width{Seats: rapid.SampledFrom([]int{1, 1, 1, 2, 5, 10}).Draw(rt, "width")}
 				if rapid.IntRange(0, 5).Draw(rt, "final seats") == 0 {
-					w.Final, w.After = w.Seats, time.Millisecond
+					w.Final, w.AdditionalLatency = w.Seats, time.Millisecond
 				}
 				c.begin(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"), rapid.SampledFrom([]string{"l", "l", "m"}).Draw(rt, "level"), w)
 			},

@@ -98,7 +98,7 @@ func bytesFor(body, cost int) int {
 // too much is left to the handler, which rejects it.
 func hasBody(op *requestinfo.Info, r *http.Request) bool {
 	known := op.Target != nil || op.Delegate != nil
-	return known && op.Writes() && !op.LongRunning() && r.ContentLength != 0 && r.ContentLength <= request.MaxBody
+	return known && op.IsWrite() && !op.LongRunning() && r.ContentLength != 0 && r.ContentLength <= request.MaxBody
 }
 
 // maxBodyWait returns how long a request may wait for bytes or a permit.

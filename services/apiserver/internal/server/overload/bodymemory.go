@@ -238,7 +238,7 @@ func (l *levelBudgets) of(level string) *bodyBudget {
 	b, ok := l.levels.Load(level)
 	if !ok {
 		b, _ = l.levels.LoadOrStore(level, &bodyBudget{
-			Queue: limit.New[string](limit.Options{Size: l.size, Share: true, MaxWaiting: l.waiting}),
+			Queue: limit.New[string](limit.Options{Size: l.size, FairShare: true, MaxWaiting: l.waiting}),
 		})
 	}
 	return b.(*bodyBudget)

@@ -30,13 +30,13 @@ func (u client) claim(q *limit.Queue[string], n int) limit.Claim[string] {
 	reserved := q.Size() / reservedShare
 	switch {
 	case u.User == nil:
-		c.Keep = reserved
+		c.MinFree = reserved
 	case isSuiteService(u.User):
-		c.Unshared = true
+		c.NoFairShare = true
 	case u.InGroup(node.Group):
-		c.Keep = (reserved + 1) / 2
+		c.MinFree = (reserved + 1) / 2
 	default:
-		c.Keep = reserved
+		c.MinFree = reserved
 	}
 	return c
 }
@@ -47,8 +47,8 @@ func (u client) tryAcquire(q *limit.Queue[string], n int) (c limit.Claim[string]
 	c = u.claim(q, n)
 	master := u.InGroup(api.GroupMasters)
 	if master {
-		c.Keep = 0
-		c.Unshared = true
+		c.MinFree = 0
+		c.NoFairShare = true
 	}
 	held = q.TryAcquire(c)
 	return c, held, held || master
@@ -56,5 +56,5 @@ func (u client) tryAcquire(q *limit.Queue[string], n int) (c limit.Claim[string]
 
 // newShared returns a limit of n units that principals share; 0 means no limit.
 func newShared(n int) *limit.Queue[string] {
-	return limit.New[string](limit.Options{Size: n, Share: true})
+	return limit.New[string](limit.Options{Size: n, FairShare: true})
 }

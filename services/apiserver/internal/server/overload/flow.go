@@ -42,8 +42,8 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 		span.End()
 		waiting.Dec()
 		took := telemetry.ObserveSince(f.telemetry.Metrics.Filters.FlowControl, begin)
-		audit.From(ctx).Spent(audit.Queueing, took)
-		request.FromContext(ctx).Waits.Add(took)
+		audit.FromContext(ctx).AddDuration(audit.Queueing, took)
+		request.FromContext(ctx).WaitTimes.Add(took)
 		// Kubernetes does not classify long-running requests other than watches. So their responses
 		// have no headers of flow control, unless they are rejected.
 		classified := !long && !op.LooksLongRunning() || op.Verb == "watch"

@@ -33,7 +33,7 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 		}
 		begin := time.Now()
 		pool := reads
-		if op.Writes() {
+		if op.IsWrite() {
 			pool = writes
 		}
 		claim, held, ok := clientOf(r.Context()).tryAcquire(pool, 1)

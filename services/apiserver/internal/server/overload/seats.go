@@ -66,7 +66,7 @@ func (h *seatHolder) release(begun bool) bool {
 func (h *seatHolder) releaseSeats(begun bool) bool {
 	c := h.user.claim(h.stalled, 1)
 	if !begun {
-		c.Keep += h.stalled.Size() / 2
+		c.MinFree += h.stalled.Size() / 2
 	}
 	h.countsAsStalled = h.stalled.TryAcquire(c)
 	if !h.countsAsStalled && !h.user.InGroup(api.GroupMasters) {

@@ -31,7 +31,7 @@ type workLimits struct {
 
 func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
 	bytes := func(size int) *limit.Queue[string] {
-		return limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: b.WaitingBodies})
+		return limit.New[string](limit.Options{Size: size, FairShare: true, MaxWaiting: b.WaitingBodies})
 	}
 	working := b.LargeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
 	return workLimits{bytes: bytes(working), suspended: bytes(b.SuspendedBytes), permits: permits}
@@ -101,7 +101,7 @@ func (w *work) Estimate(ctx context.Context, size int) bool {
 // reserve waits for bytes, unless the request holds some. The caller holds estimating.
 func (w *work) reserve(ctx context.Context, size int) bool {
 	c := clientOf(ctx).claim(w.limits.bytes, size)
-	c.Cost = min(size, max(1, (w.limits.bytes.Size()-c.Keep)/2)) // what one principal may hold
+	c.Cost = min(size, max(1, (w.limits.bytes.Size()-c.MinFree)/2)) // what one principal may hold
 	w.mu.Lock()
 	done := w.hasBytes || w.ended
 	w.mu.Unlock()

@@ -251,7 +251,7 @@ func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 		if i.LongRunning() {
 			longKey := key
 			longKey.dryRun = ""
-			g := f.Metrics.longRunning.Of(longKey)
+			g := f.Metrics.longRunning.WithLabels(longKey)
 			g.Inc()
 			done = g.Dec
 		}
@@ -277,7 +277,7 @@ func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, ke
 		key.code = status.ClosedRequest // the client is gone, so this is no server error
 	}
 	took := time.Since(begin)
-	s := f.Metrics.requests.Of(key)
+	s := f.Metrics.requests.WithLabels(key)
 	s.total.Inc()
 	if !routing.IsHealth(r.URL.Path) {
 		f.Metrics.clients.add(request.Principal(r.Context()))
@@ -287,9 +287,9 @@ func (f *Filters) record(rec *recorder, r *http.Request, i *requestinfo.Info, ke
 		s.size.Observe(float64(rec.bytes))
 	}
 	if s.sli != nil {
-		s.sli.Observe((took - request.FromContext(r.Context()).Waits.Sum()).Seconds())
+		s.sli.Observe((took - request.FromContext(r.Context()).WaitTimes.Sum()).Seconds())
 	}
-	if i.Target != nil && i.Writes() {
+	if i.Target != nil && i.IsWrite() {
 		f.Metrics.observeValidation(r, took)
 	}
 	f.logSlow(rec, r, i, begin, took)

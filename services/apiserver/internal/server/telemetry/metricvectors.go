@@ -32,7 +32,7 @@ func newReadWriteGauges(r prometheus.Registerer, name, help string) readWriteGau
 }
 
 func (g *readWriteGauges) gauge(op *requestinfo.Info) prometheus.Gauge {
-	if op.Writes() {
+	if op.IsWrite() {
 		return g.mutating
 	}
 	return g.reading
@@ -136,7 +136,7 @@ func (b *bodySizes) observe(op *requestinfo.Info, size int) {
 	if op.Target == nil {
 		return
 	}
-	b.Of(bodyKey{op.Group, op.Resource, op.Verb}).Observe(float64(size))
+	b.WithLabels(bodyKey{op.Group, op.Resource, op.Verb}).Observe(float64(size))
 }
 
 // NewHandshakeErrors registers the counter of failed TLS handshakes.

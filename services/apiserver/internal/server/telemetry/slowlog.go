@@ -33,10 +33,10 @@ func (f *Filters) logSlow(w http.ResponseWriter, r *http.Request, op *requestinf
 	fmt.Fprintf(&b, " (%s) (total time: %dms)", begin.Format("02-Jan-2006 15:04:05.000"), took.Milliseconds())
 	var steps []string
 	last := begin
-	waits := request.FromContext(r.Context()).Waits
+	waits := request.FromContext(r.Context()).WaitTimes
 	for _, s := range waits.Steps() {
-		steps = append(steps, fmt.Sprintf("%q %dms (%s)", s.Name, s.At.Sub(last).Milliseconds(), s.At.Format("15:04:05.000")))
-		last = s.At
+		steps = append(steps, fmt.Sprintf("%q %dms (%s)", s.Name, s.Time.Sub(last).Milliseconds(), s.Time.Format("15:04:05.000")))
+		last = s.Time
 	}
 	f.Logger.Info(b.String(), "waited", waits.Sum(), "steps", strings.Join(steps, ", "))
 }

@@ -28,14 +28,14 @@ func isSealed(value []byte) bool { return bytes.HasPrefix(value, []byte(sealedPr
 // Transformer encrypts and decrypts the values of one provider, or of one of its keys.
 type Transformer interface {
 	// Seal appends the encrypted value to dst.
-	Seal(ctx context.Context, dst, value []byte, of Of) ([]byte, error)
+	Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error)
 	// Open returns the value, and whether it would be encrypted differently today.
-	Open(ctx context.Context, sealed []byte, of Of) (value []byte, stale bool, err error)
+	Open(ctx context.Context, sealed []byte, of ValueContext) (value []byte, stale bool, err error)
 }
 
-// Of identifies a value: the key that it is stored under, to which it is bound, and its resource
+// ValueContext identifies a value: the key that it is stored under, to which it is bound, and its resource
 // for metrics.
-type Of struct{ Key, Resource string }
+type ValueContext struct{ Key, Resource string }
 
 // link is a transformer of values that begin with a prefix.
 type link struct {
@@ -65,7 +65,7 @@ func (l *link) name() string {
 }
 
 // Seal implements Transformer.
-func (c *chain) Seal(ctx context.Context, dst, value []byte, of Of) ([]byte, error) {
+func (c *chain) Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
 	start := time.Now()
 	l := &c.links[0]
 	out, err := l.with.Seal(ctx, append(dst, l.prefix...), value, of)
@@ -74,7 +74,7 @@ func (c *chain) Seal(ctx context.Context, dst, value []byte, of Of) ([]byte, err
 }
 
 // Open implements Transformer. A prefix may occur twice, because key names may.
-func (c *chain) Open(ctx context.Context, sealed []byte, of Of) ([]byte, bool, error) {
+func (c *chain) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
 	start := time.Now()
 	var failed []error
 	for i := range c.links {
@@ -134,7 +134,7 @@ func (s *severalErrors) Error() string {
 type identity struct{}
 
 // Seal implements Transformer.
-func (identity) Seal(_ context.Context, dst, value []byte, _ Of) ([]byte, error) {
+func (identity) Seal(_ context.Context, dst, value []byte, _ ValueContext) ([]byte, error) {
 	if isSealed(value) {
 		return nil, errLooksSealed
 	}
@@ -142,7 +142,7 @@ func (identity) Seal(_ context.Context, dst, value []byte, _ Of) ([]byte, error)
 }
 
 // Open implements Transformer.
-func (identity) Open(_ context.Context, sealed []byte, _ Of) ([]byte, bool, error) {
+func (identity) Open(_ context.Context, sealed []byte, _ ValueContext) ([]byte, bool, error) {
 	if isSealed(sealed) {
 		return nil, false, errSealed
 	}
@@ -153,12 +153,12 @@ func (identity) Open(_ context.Context, sealed []byte, _ Of) ([]byte, bool, erro
 type keyed struct{ ciphers.Cipher }
 
 // Seal implements Transformer.
-func (k keyed) Seal(_ context.Context, dst, value []byte, of Of) ([]byte, error) {
+func (k keyed) Seal(_ context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
 	return k.Cipher.Seal(dst, value, []byte(of.Key))
 }
 
 // Open implements Transformer.
-func (k keyed) Open(_ context.Context, sealed []byte, of Of) ([]byte, bool, error) {
+func (k keyed) Open(_ context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
 	value, err := k.Cipher.Open(sealed, []byte(of.Key))
 	return value, false, err
 }
@@ -167,11 +167,11 @@ func (k keyed) Open(_ context.Context, sealed []byte, of Of) ([]byte, bool, erro
 type plugin struct{ kms.Provider }
 
 // Seal implements Transformer.
-func (p plugin) Seal(ctx context.Context, dst, value []byte, of Of) ([]byte, error) {
+func (p plugin) Seal(ctx context.Context, dst, value []byte, of ValueContext) ([]byte, error) {
 	return p.Provider.Seal(ctx, dst, value, of.Key)
 }
 
 // Open implements Transformer.
-func (p plugin) Open(ctx context.Context, sealed []byte, of Of) ([]byte, bool, error) {
+func (p plugin) Open(ctx context.Context, sealed []byte, of ValueContext) ([]byte, bool, error) {
 	return p.Provider.Open(ctx, sealed, of.Key)
 }

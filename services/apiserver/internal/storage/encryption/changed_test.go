@@ -106,7 +106,7 @@ func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 		log := &logBuffer{}
 		b := builder(t)
 		b.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		b.Pace = kms.Pace{HealthyInterval: time.Second, UnhealthyInterval: time.Second, HealthyTTL: time.Millisecond, UnhealthyTTL: time.Millisecond}
+		b.Intervals = kms.Intervals{HealthyInterval: time.Second, UnhealthyInterval: time.Second, HealthyTTL: time.Millisecond, UnhealthyTTL: time.Millisecond}
 		live := openWith(t, b, rules(rule("secrets", absent("a"))), true)
 		probes := func() int { return log.count("KMS plugin is unreachable") }
 		if !live.Changed(t.Context(), []byte(rules(rule("secrets", identity))), nil) {
@@ -137,5 +137,5 @@ func TestClosedLiveAppliesNothing(t *testing.T) {
 	if !live.Changed(t.Context(), []byte(kmsRule(p, 5*time.Second)), nil) || live.Current() != first {
 		t.Error("configuration was applied after Close")
 	}
-	encryption.Plain().Close() // must not fail
+	encryption.NewIdentity().Close() // must not fail
 }

@@ -19,7 +19,7 @@ func TestAllPluginsAreChecked(t *testing.T) {
 	one := kmstest.New(t)
 	two := kmstest.New(t)
 	b := builder(t)
-	b.Pace = pace()
+	b.Intervals = pace()
 	live := openWith(t, b, rules(rule("secrets", pluginAt(one.Endpoint(), "one"), pluginAt(two.Endpoint(), "two"))), false)
 	const ill1, ill2 = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill", "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
 	for _, c := range []struct{ one, two, want string }{

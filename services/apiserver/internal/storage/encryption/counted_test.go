@@ -31,7 +31,7 @@ func newMetricsBuilder(t testing.TB) (*prometheus.Registry, *encryption.Builder)
 func TestOperationsAreCounted(t *testing.T) {
 	p := kmstest.New(t)
 	reg, b := newMetricsBuilder(t)
-	b.Pace = kms.Pace{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour}
+	b.Intervals = kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour}
 	s := newRawStore()
 	const seal, other, lost = "/registry/secrets/default/s", "/registry/configmaps/default/c", "/registry/secrets/default/l"
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), lost, plain())

@@ -33,7 +33,7 @@ func (s failingStore) Resume(context.Context, string, storage.Position) (storage
 // TestStoreErrorsAreReturned checks that errors of the underlying store are returned unchanged.
 func TestStoreErrorsAreReturned(t *testing.T) {
 	below := errors.New("below")
-	s := encryption.NewStore(failingStore{err: below}, encryption.Plain(), builtIn(), nil)
+	s := encryption.NewStore(failingStore{err: below}, encryption.NewIdentity(), builtIn(), nil)
 	if _, at, err := s.Get(t.Context(), secretKey, 0); at != 7 || !errors.Is(err, below) {
 		t.Errorf("Get: got revision %d and error %v, want 7 and %v", at, err, below)
 	}

@@ -38,12 +38,12 @@ func kmsRule(p *kmstest.Plugin, timeout time.Duration) string {
 }
 
 // openKMS opens a configuration with a plugin that is probed often.
-func openKMS(t testing.TB, p *kmstest.Plugin, timeout time.Duration, change func(*kms.Pace)) *encryption.Live {
+func openKMS(t testing.TB, p *kmstest.Plugin, timeout time.Duration, change func(*kms.Intervals)) *encryption.Live {
 	t.Helper()
 	b := builder(t)
-	b.Pace = pace()
+	b.Intervals = pace()
 	if change != nil {
-		change(&b.Pace)
+		change(&b.Intervals)
 	}
 	return openWith(t, b, kmsRule(p, timeout), false)
 }
@@ -80,7 +80,7 @@ func TestStoredByKMS(t *testing.T) {
 	recorded(t, "kms-v2.json", &cases)
 	p := kmstest.New(t)
 	s := newRawStore()
-	store := s.at(openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour }))
+	store := s.at(openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) { pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour }))
 	seen := 0
 	for _, c := range cases {
 		if len(c.Stored.ProtobufFields) == 0 {
@@ -193,7 +193,7 @@ func TestPluginGone(t *testing.T) {
 			create(t, others, "/registry/secrets/default/seen", plain())
 			create(t, others, "/registry/secrets/default/unseen", plain())
 			create(t, s.at(openKMS(t, p, 5*time.Second, nil)), "/registry/secrets/default/unseen", plain())
-			live := openKMS(t, p, 200*time.Millisecond, func(pace *kms.Pace) { pace.Writes = 500 * time.Millisecond })
+			live := openKMS(t, p, 200*time.Millisecond, func(pace *kms.Intervals) { pace.SeedLifetime = 500 * time.Millisecond })
 			store := s.at(live)
 			if _, _, err := get(t, store, "/registry/secrets/default/seen"); err != nil {
 				t.Fatal(err)
@@ -348,9 +348,9 @@ func TestManyKeysHaveFewSamples(t *testing.T) {
 	}
 	b := builder(t)
 	b.Metrics = m
-	b.Pace = pace()
-	b.Pace.HealthyInterval = time.Hour
-	b.Pace.HealthyTTL = time.Nanosecond // probed only by checks
+	b.Intervals = pace()
+	b.Intervals.HealthyInterval = time.Hour
+	b.Intervals.HealthyTTL = time.Nanosecond // probed only by checks
 	p := kmstest.New(t)
 	live := openWith(t, b, kmsRule(p, 5*time.Second), false)
 	s := newRawStore()

@@ -42,7 +42,7 @@ func TestLatePlugin(t *testing.T) {
 	write(t, file, rules(rule("secrets", identity)))
 	b := builder(t)
 	log := &logBuffer{}
-	b.Pace = pace()
+	b.Intervals = pace()
 	b.HealthTimeout = 50 * time.Millisecond
 	b.Logger = slog.New(slog.NewTextHandler(log, nil))
 	live, err := encryption.Open(t.Context(), file, true, b)

@@ -33,8 +33,8 @@ type Live struct {
 	current atomic.Pointer[Set]
 	// awaited is the content whose plugins are not healthy yet. Only Run uses it.
 	awaited []byte
-	// following is set while Run follows the file.
-	following atomic.Bool
+	// reloading is set while Run follows the file.
+	reloading atomic.Bool
 
 	mu      sync.Mutex // a leaf lock
 	old     map[*Set]*time.Timer
@@ -43,8 +43,8 @@ type Live struct {
 	reopened []chan<- struct{}
 }
 
-// Plain returns a Live that does not encrypt, and cannot decrypt.
-func Plain() *Live { return &Live{} }
+// NewIdentity returns a Live that does not encrypt, and cannot decrypt.
+func NewIdentity() *Live { return &Live{} }
 
 // Open reads a configuration file and activates it. reload means that Run will follow the file.
 func Open(ctx context.Context, file string, reload bool, b *Builder) (*Live, error) {
@@ -64,13 +64,13 @@ func Open(ctx context.Context, file string, reload bool, b *Builder) (*Live, err
 // Current returns the current Set, or nil if nothing is encrypted.
 func (l *Live) Current() *Set { return l.current.Load() }
 
-// Following reports whether Run follows the file.
-func (l *Live) Following() bool { return l.following.Load() }
+// Reloading reports whether Run follows the file.
+func (l *Live) Reloading() bool { return l.reloading.Load() }
 
 // Run follows the file until ctx ends.
 func (l *Live) Run(ctx context.Context) error {
-	l.following.Store(true)
-	defer l.following.Store(false)
+	l.reloading.Store(true)
+	defer l.reloading.Store(false)
 	_ = filewatch.FollowUntilApplied(ctx, l.log, l.file, l.data, l.changed) // the error is that of the context
 	return nil
 }

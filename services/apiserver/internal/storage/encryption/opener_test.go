@@ -30,7 +30,7 @@ func TestResourceOfKey(t *testing.T) {
 		"/other/example.com/things/t":            "",
 		"example.com/things/t":                   "",
 	} {
-		gr, ok := builtIn().Of(key)
+		gr, ok := builtIn().ForKey(key)
 		if ok != (want != "") || ok && gr.String() != want {
 			t.Errorf("%s: got %q, %v, want %q", key, gr, ok, want)
 		}

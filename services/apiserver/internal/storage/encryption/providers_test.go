@@ -374,7 +374,7 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 	create(t, sealer, secretKey, plain())
 	look := s.values[secretKey]
 	for name, store := range map[string]*encryption.Store{
-		"without a configuration": s.at(encryption.Plain()),
+		"without a configuration": s.at(encryption.NewIdentity()),
 		"not covered":             s.at(open(t, rules(rule("configmaps", keys("aescbc", key32))))),
 		"identity":                s.at(open(t, rules(rule("secrets", identity, keys("aescbc", key32))))),
 	} {
@@ -382,7 +382,7 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 			t.Errorf("%s: value with an encryption prefix was stored unencrypted", name)
 		}
 	}
-	if _, _, err := get(t, s.at(encryption.Plain()), secretKey); err == nil ||
+	if _, _, err := get(t, s.at(encryption.NewIdentity()), secretKey); err == nil ||
 		err.Error() != "identity transformer tried to read encrypted data" {
 		t.Errorf("got %v", err)
 	}
@@ -427,12 +427,12 @@ func FuzzOpen(f *testing.F) {
 }
 
 // pace returns short intervals for probes.
-func pace() kms.Pace {
-	return kms.Pace{
+func pace() kms.Intervals {
+	return kms.Intervals{
 		HealthyInterval:   20 * time.Millisecond,
 		UnhealthyInterval: 10 * time.Millisecond,
 		HealthyTTL:        time.Millisecond,
 		UnhealthyTTL:      time.Millisecond,
-		Doubt:             time.Millisecond,
+		RefreshTimeout:    time.Millisecond,
 	}
 }

@@ -69,7 +69,7 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 			p.UseKey("key-2")
 			create(t, seal(), secretKey, plain())
 			p.FailDecrypt("key-1", code)
-			w := newFixtureOn(t, raw, openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.Doubt = time.Hour }))
+			w := newFixtureOn(t, raw, openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) { pace.RefreshTimeout = time.Hour }))
 			const after = "/registry/secrets/default/t"
 			create(t, seal(), after, plain()) // with an unknown seed
 			for _, key := range []string{secretKey, after} {

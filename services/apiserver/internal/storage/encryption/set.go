@@ -24,8 +24,8 @@ type Builder struct {
 	KMSv1 bool
 	// ServerID identifies this server in metrics.
 	ServerID string
-	// Pace holds the intervals of plugin calls.
-	Pace kms.Pace
+	// Intervals holds the intervals of plugin calls.
+	Intervals kms.Intervals
 	// HealthTimeout is the time for the plugins of a new configuration to become healthy; 0 means 10
 	// s.
 	HealthTimeout time.Duration
@@ -151,7 +151,7 @@ func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recov
 		Endpoint:  k.Endpoint,
 		Timeout:   k.Timeout.Duration,
 		ServerID:  b.ServerID,
-		Pace:      b.Pace,
+		Intervals: b.Intervals,
 		Logger:    b.Logger,
 		Metrics:   b.Metrics.kms,
 		Wait:      b.Wait,
@@ -295,9 +295,9 @@ func NewResources(root string, builtIn map[string]schema.GroupResource) *Resourc
 	return r
 }
 
-// Of returns the resource of a key, and false for keys of no resource. Custom resources are stored
+// ForKey returns the resource of a key, and false for keys of no resource. Custom resources are stored
 // below their group, which contains a dot.
-func (r *Resources) Of(key string) (schema.GroupResource, bool) {
+func (r *Resources) ForKey(key string) (schema.GroupResource, bool) {
 	rest, ok := strings.CutPrefix(key, r.root)
 	if !ok {
 		return schema.GroupResource{}, false

@@ -126,8 +126,8 @@ func TestRetriesAreBounded(t *testing.T) {
 	const samples = 64
 	p := kmstest.New(t)
 	s := newRawStore()
-	pacing := func(pace *kms.Pace) {
-		*pace = kms.Pace{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond, Doubt: time.Nanosecond}
+	pacing := func(pace *kms.Intervals) {
+		*pace = kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond, RefreshTimeout: time.Nanosecond}
 	}
 	sealing := openKMS(t, p, 5*time.Second, pacing)
 	store := s.at(sealing)

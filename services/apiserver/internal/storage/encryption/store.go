@@ -173,12 +173,12 @@ type values struct {
 
 // seal returns the stored form of a value.
 func (v *values) seal(ctx context.Context, key string, value []byte) ([]byte, error) {
-	gr, ok := v.resources.Of(key)
+	gr, ok := v.resources.ForKey(key)
 	if !ok {
 		return value, nil
 	}
 	if c := v.live.Current().of(gr); c != nil {
-		return c.Seal(ctx, nil, value, Of{key, gr.String()})
+		return c.Seal(ctx, nil, value, ValueContext{key, gr.String()})
 	}
 	if isSealed(value) {
 		return nil, errLooksSealed
@@ -189,7 +189,7 @@ func (v *values) seal(ctx context.Context, key string, value []byte) ([]byte, er
 // open returns the plain form of a stored value and its Seal, which is nil for a value that is
 // stored plainly.
 func (v *values) open(ctx context.Context, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
-	gr, ok := v.resources.Of(key)
+	gr, ok := v.resources.ForKey(key)
 	if !ok {
 		return stored, nil
 	}
@@ -219,7 +219,7 @@ func (v *values) decrypt(ctx context.Context, gr schema.GroupResource, key strin
 		}
 		return nil, unreadable(key, revision, stored, errSealed)
 	}
-	value, stale, err := c.Open(ctx, stored, Of{key, gr.String()})
+	value, stale, err := c.Open(ctx, stored, ValueContext{key, gr.String()})
 	switch {
 	case err != nil:
 		return nil, unreadable(key, revision, stored, err)

@@ -354,7 +354,7 @@ func TestCachedValuesAppearWhenPluginReturns(t *testing.T) {
 	p.plugin.Stop()
 	live := openKMS(t, p.plugin, 100*time.Millisecond, nil)
 	w := newFixtureOn(t, p.raw, live)
-	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
+	create(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
 	if _, err := w.shows(t, secretKey); err == nil {
 		t.Error("value is readable without the plugin")
 	}
@@ -385,7 +385,7 @@ func TestHangingDecryptionBlocksNothing(t *testing.T) {
 	if _, err := w.raw.Create(t.Context(), "/registry/secrets/default/again", stored.Value, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
+	create(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
 	if got, err := w.shows(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
 		t.Errorf("after revision %d: got %.20q, %v", other, got, err)
 	}

@@ -43,7 +43,7 @@ func TestConfigurationAppliedDuringDecryption(t *testing.T) {
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
 	write(t, file, rules(rule("secrets", plugin)))
 	b := builder(t)
-	b.Pace = pace()
+	b.Intervals = pace()
 	live, err := encryption.Open(t.Context(), file, true, b)
 	if err != nil {
 		t.Fatal(err)

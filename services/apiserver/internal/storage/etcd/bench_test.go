@@ -34,7 +34,7 @@ func cpu(b *testing.B, work func()) {
 func BenchmarkStore(b *testing.B) {
 	server := etcdtest.Server(b)
 	quorum := server.Config()
-	quorum.Newest = nil
+	quorum.LocalRevision = nil
 	for name, cfg := range map[string]etcd.Config{"single": server.Config(), "quorum": quorum} {
 		store := etcdtest.Store(b, cfg)
 		ctx := b.Context()

@@ -50,10 +50,10 @@ func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err 
 	unchanged := last.Deleted
 	if len(resp.Kvs) > 0 {
 		kv := keyValue(resp.Kvs[0])
-		unchanged = !last.Deleted && kv.ModRevision == last.Revision && (!comparesValue || storage.MarkOfValue(&kv).Same(last))
+		unchanged = !last.Deleted && kv.ModRevision == last.Revision && (!comparesValue || storage.MarkOfValue(&kv).Equal(last))
 	}
 	if !unchanged {
-		return 0, at.Replaced(resp.Header.Revision, fmt.Sprintf("the change of %s at %d is missing", last.Key, last.Revision))
+		return 0, at.HistoryReplaced(resp.Header.Revision, fmt.Sprintf("the change of %s at %d is missing", last.Key, last.Revision))
 	}
 	return resp.Header.Revision, nil
 }
@@ -89,14 +89,14 @@ func confirmHeader(at storage.Position, h *pb.ResponseHeader) error {
 // confirmCluster returns an error if another cluster answered.
 func confirmCluster(at storage.Position, h *pb.ResponseHeader) error {
 	if id := h.GetClusterId(); at.Store != 0 && id != 0 && id != at.Store {
-		return at.Replaced(h.Revision, fmt.Sprintf("it is the etcd cluster %x, not %x", id, at.Store))
+		return at.HistoryReplaced(h.Revision, fmt.Sprintf("it is the etcd cluster %x, not %x", id, at.Store))
 	}
 	return nil
 }
 
 // revisionWentBack returns the error for a store whose newest revision is before the position.
 func revisionWentBack(at storage.Position, newest int64) error {
-	return at.Replaced(newest, fmt.Sprintf("its newest revision is %d", newest))
+	return at.HistoryReplaced(newest, fmt.Sprintf("its newest revision is %d", newest))
 }
 
 const (

@@ -51,7 +51,7 @@ func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 		"revision":  func() (int64, error) { return store.Revision(ctx) },
 		"confirmed": func() (int64, error) { return store.Confirm(ctx, storage.Position{Revision: at}) },
 		"a change confirmed": func() (int64, error) {
-			return store.Confirm(ctx, storage.Position{}.After(storage.Batch{Revision: at, Events: []storage.Event{
+			return store.Confirm(ctx, storage.Position{}.Advance(storage.Batch{Revision: at, Events: []storage.Event{
 				{Type: storage.Created, Key: "/registry/pods/a", Value: []byte("a"), Revision: at, CreateRevision: at},
 			}}))
 		},

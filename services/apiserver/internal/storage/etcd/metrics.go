@@ -114,7 +114,7 @@ func (s *Store) KeepSeriesWhile(served func() func(schema.GroupResource) bool) {
 
 // observe is deferred at the start of an operation.
 func (m *metrics) observe(operation, key string, start time.Time, err *error) {
-	s := m.series.Of(seriesKey{operation, m.kind(key)})
+	s := m.series.WithLabels(seriesKey{operation, m.kind(key)})
 	s.duration.Observe(time.Since(start).Seconds())
 	s.requests.Inc()
 	if failed(*err) {
@@ -127,7 +127,7 @@ const watchOperation = "watch"
 
 // watched counts the start of a watch.
 func (m *metrics) watched(prefix string) {
-	m.series.Of(seriesKey{watchOperation, m.kind(prefix)}).requests.Inc()
+	m.series.WithLabels(seriesKey{watchOperation, m.kind(prefix)}).requests.Inc()
 }
 
 // failed reports whether an operation failed, in contrast to a negative result.

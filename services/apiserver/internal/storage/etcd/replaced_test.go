@@ -88,7 +88,7 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			defer events.Stop()
 			position := storage.Position{Revision: 1}
 			for position.Revision < start {
-				position = position.After(await(t, "events", events.Batches()))
+				position = position.Advance(await(t, "events", events.Batches()))
 			}
 			if len(c.restored) > 0 {
 				w.write(1, c.restored...)
@@ -97,7 +97,7 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			if !c.replaced {
 				next := w.write(1, "next")
 				for position.Revision < next {
-					position = position.After(await(t, "events", events.Batches()))
+					position = position.Advance(await(t, "events", events.Batches()))
 				}
 				if _, err := far.Confirm(t.Context(), position); err != nil {
 					t.Errorf("confirm: %v", err)
@@ -136,9 +136,9 @@ func isReplaced(err error) bool {
 // just before its revision counts is not taken for a replaced store.
 func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 	cfg := etcdtest.Listening(t).Config()
-	counts := cfg.Newest
+	counts := cfg.LocalRevision
 	calls := make(chan struct{}, 1)
-	cfg.Newest = func() (int64, error) {
+	cfg.LocalRevision = func() (int64, error) {
 		select {
 		case calls <- struct{}{}:
 		default:
@@ -159,7 +159,7 @@ func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 			t.Fatal(err)
 		}
 		for position.Revision < resp.Header.Revision {
-			position = position.After(await(t, "events", events.Batches()))
+			position = position.Advance(await(t, "events", events.Batches()))
 		}
 	}
 	write("1")

@@ -37,10 +37,10 @@ type Config struct {
 	// Watch opens watch streams; nil means over the client's connection. An in-process client has
 	// none, so its server provides this.
 	Watch pb.WatchClient
-	// Newest returns the newest revision of a cluster whose only member runs in this process, or an
-	// error if it is stopped. The member's own state is the newest, so with Newest set,
+	// LocalRevision returns the newest revision of a cluster whose only member runs in this process, or an
+	// error if it is stopped. The member's own state is the newest, so with LocalRevision set,
 	// linearizable reads need no consensus. It is nil for every other cluster.
-	Newest func() (int64, error)
+	LocalRevision func() (int64, error)
 	// Changes reads the changes of keys in a range, after a revision up to one that is reached,
 	// until they take the given number of bytes. It returns how far it read and to which revision
 	// history is compacted. If it is nil, watches read history.
@@ -116,14 +116,14 @@ func New(cfg Config) (*Store, error) {
 		client:  cfg.Client,
 		kv:      cfg.Client.KV,
 		watches: cfg.Watch,
-		newest:  cfg.Newest,
+		newest:  cfg.LocalRevision,
 		changes: cfg.Changes,
 		prefix:  cfg.Prefix,
 		log:     cfg.Logger,
 		metrics: m,
 		leases:  newLeases(cfg.Client.Lease, cfg.LeaseReuse, m.leaseObjects),
 	}
-	if cfg.Newest != nil {
+	if cfg.LocalRevision != nil {
 		s.read = []clientv3.OpOption{clientv3.WithSerializable()}
 	}
 	return s, nil
@@ -151,8 +151,8 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (_ storage.
 func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (_ storage.ListResult, err error) {
 	defer s.metrics.observe("list", prefix, time.Now(), &err)
 	from, end := span(prefix)
-	if opts.From > from {
-		from = opts.From
+	if opts.StartKey > from {
+		from = opts.StartKey
 	}
 	res := storage.ListResult{Revision: opts.Revision}
 	page, size := int64(firstPage), 0
@@ -187,7 +187,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 			return res, nil
 		}
 		if opts.Limit > 0 && int64(len(res.Items)) >= opts.Limit {
-			res.More = true
+			res.HasMore = true
 			return res, nil
 		}
 		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"

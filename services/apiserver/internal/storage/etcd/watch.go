@@ -177,7 +177,7 @@ func (w *watch) deliver(b storage.Batch) {
 		if len(b.Events) > 0 {
 			w.compacted = 0
 		}
-		w.position = w.position.After(b)
+		w.position = w.position.Advance(b)
 		w.confirmed = true
 	case <-w.ctx.Done():
 	}

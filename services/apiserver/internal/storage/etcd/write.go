@@ -21,9 +21,9 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 	defer s.metrics.observe("create", key, time.Now(), &err)
 	resp, err := s.put(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
 		txn := s.kv.Txn(ctx).
-			If(preconditions(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), opts.While)...).
+			If(preconditions(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), opts.Preconditions)...).
 			Then(put)
-		if len(opts.While) == 0 {
+		if len(opts.Preconditions) == 0 {
 			return txn
 		}
 		return txn.Else(clientv3.OpGet(key, clientv3.WithCountOnly()))
@@ -34,7 +34,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 	switch {
 	case resp.Succeeded:
 		return resp.Header.Revision, nil
-	case len(opts.While) > 0 && resp.Responses[0].GetResponseRange().Count == 0:
+	case len(opts.Preconditions) > 0 && resp.Responses[0].GetResponseRange().Count == 0:
 		return 0, &storage.PreconditionError{Key: key}
 	}
 	return 0, &storage.ExistsError{Key: key}
@@ -48,7 +48,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	}
 	resp, err := s.put(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
 		return s.kv.Txn(ctx).
-			If(preconditions(clientv3.Compare(clientv3.ModRevision(key), "=", expected), opts.While)...).
+			If(preconditions(clientv3.Compare(clientv3.ModRevision(key), "=", expected), opts.Preconditions)...).
 			Then(put).
 			Else(clientv3.OpGet(key))
 	})

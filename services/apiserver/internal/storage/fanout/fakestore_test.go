@@ -124,7 +124,7 @@ func (s *fakeStore) Confirm(_ context.Context, at storage.Position) (int64, erro
 
 func (s *fakeStore) confirmLocked(at storage.Position) error {
 	if at.Revision > s.revision {
-		return at.Replaced(s.revision, "it is behind")
+		return at.HistoryReplaced(s.revision, "it is behind")
 	}
 	return s.recheckLocked(at, s.compacted)
 }
@@ -208,7 +208,7 @@ func (s *fakeStore) List(_ context.Context, _ string, o storage.ListOptions) (st
 	}
 	var all []storage.KeyValue
 	for _, e := range s.history {
-		if e.Type != storage.Deleted && e.Revision <= res.Revision && e.Key >= o.From {
+		if e.Type != storage.Deleted && e.Revision <= res.Revision && e.Key >= o.StartKey {
 			all = append(all, storage.KeyValue{Key: e.Key, Value: e.Value, ModRevision: e.Revision})
 		}
 	}
@@ -216,7 +216,7 @@ func (s *fakeStore) List(_ context.Context, _ string, o storage.ListOptions) (st
 	res.Count = int64(len(all))
 	if o.Limit > 0 && res.Count > o.Limit {
 		all = all[:o.Limit]
-		res.More = true
+		res.HasMore = true
 	}
 	res.Items = all
 	return res, nil

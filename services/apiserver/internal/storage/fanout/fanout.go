@@ -345,7 +345,7 @@ func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult)
 	for {
 		res, err := f.store.List(ctx, f.root, opts)
 		var compacted *storage.CompactedError
-		if errors.As(err, &compacted) && opts.From == "" && opts.Revision != 0 {
+		if errors.As(err, &compacted) && opts.StartKey == "" && opts.Revision != 0 {
 			opts.Revision = 0
 			continue
 		}
@@ -361,10 +361,10 @@ func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if !res.More || len(res.Items) == 0 {
+		if !res.HasMore || len(res.Items) == 0 {
 			return nil
 		}
-		opts.From = res.Items[len(res.Items)-1].Key + "\x00"
+		opts.StartKey = res.Items[len(res.Items)-1].Key + "\x00"
 		for i := range res.Items {
 			size += len(res.Items[i].Key) + len(res.Items[i].Value)
 		}

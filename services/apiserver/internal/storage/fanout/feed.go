@@ -100,7 +100,7 @@ func (f *feed) watch(ctx context.Context, after storage.Position) (storage.Posit
 			}
 			select {
 			case f.batches <- b:
-				after = after.After(b)
+				after = after.Advance(b)
 			case <-ctx.Done():
 				return after, ctx.Err()
 			}
@@ -225,7 +225,7 @@ func (f *feed) readHistory(
 		}
 		select {
 		case f.batches <- b:
-			after = after.After(b)
+			after = after.Advance(b)
 		case <-ctx.Done():
 			return after, true, ctx.Err()
 		}
@@ -262,7 +262,7 @@ func (f *feed) readSlices(ctx context.Context, after storage.Position, newest in
 		b := storage.Batch{Events: first.events, Revision: first.until}
 		select {
 		case f.batches <- b:
-			after = after.After(b)
+			after = after.Advance(b)
 		case <-ctx.Done():
 			return after, ctx.Err()
 		}

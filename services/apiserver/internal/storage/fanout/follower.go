@@ -223,7 +223,7 @@ func (fo *follower) deliver(b storage.Batch) error {
 	if d := fo.f.deliveries; d != nil {
 		d.applied(storage.Batch{Events: events, Revision: b.Revision}, fo.f.source())
 	}
-	fo.setPosition(fo.position.After(storage.Batch{Events: events, Revision: b.Revision}))
+	fo.setPosition(fo.position.Advance(storage.Batch{Events: events, Revision: b.Revision}))
 	fo.f.followerState.lastApplied.record()
 	return nil
 }

@@ -45,7 +45,7 @@ type frame struct {
 	previous int64
 	// last is the newest change up to previous. It is the zero Mark if the publisher does not know
 	// it.
-	last storage.Mark
+	last storage.ChangeID
 	// loaded: there may have been deletions between last and previous.
 	loaded   bool
 	revision int64
@@ -69,7 +69,7 @@ func (f *frame) continues(at storage.Position) bool {
 	case f.last.Revision == 0:
 		return false
 	case f.loaded:
-		return f.last.Same(at.Last)
+		return f.last.Equal(at.Last)
 	}
 	return !f.contradicts(at)
 }
@@ -83,14 +83,14 @@ func (f *frame) contradicts(at storage.Position) bool {
 		return false
 	case last.Revision > f.previous: // the message must contain the change, if it is complete
 		return !f.withheld && !slices.ContainsFunc(f.events, func(e storage.Event) bool {
-			return e.Revision == last.Revision && storage.MarkOf(&e).Same(last)
+			return e.Revision == last.Revision && storage.MarkOf(&e).Equal(last)
 		})
 	case f.last.Revision == 0 || f.loaded && f.last.Revision < last.Revision: // the publisher does not know
 		return false
 	case f.last.Revision > last.Revision: // a change that the replica missed, unless it was loaded
 		return at.QuietAt(f.last.Revision)
 	}
-	return !f.last.Same(last)
+	return !f.last.Equal(last)
 }
 
 // inbox holds the received messages that wait to be applied, and the state of the stream. It is

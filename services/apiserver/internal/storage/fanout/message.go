@@ -105,7 +105,7 @@ type message struct {
 	previous int64
 	// last is the newest change up to previous. A message carries its revision and sum. It is the
 	// zero Mark if it is not known.
-	last storage.Mark
+	last storage.ChangeID
 	// loaded: there may have been deletions between last and previous.
 	loaded   bool
 	revision int64
@@ -219,7 +219,7 @@ func parse(data []byte) (*message, error) {
 		epoch:    r.number(),
 		chain:    r.number(),
 		previous: r.number(),
-		last:     storage.Mark{Revision: r.number(), Sum: r.sum()},
+		last:     storage.ChangeID{Revision: r.number(), Sum: r.sum()},
 	}
 	m.revision = r.advance(m.previous)
 	count := r.number()

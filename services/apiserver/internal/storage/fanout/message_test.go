@@ -48,7 +48,7 @@ func TestMessageRoundTrip(t *testing.T) {
 			previous: rapid.Int64Range(0, 1<<40).Draw(t, "previous"),
 		}
 		want.revision = want.previous
-		want.last = storage.Mark{Revision: rapid.Int64Range(0, want.previous).Draw(t, "last"), Sum: rapid.Uint32().Draw(t, "sum")}
+		want.last = storage.ChangeID{Revision: rapid.Int64Range(0, want.previous).Draw(t, "last"), Sum: rapid.Uint32().Draw(t, "sum")}
 		switch rapid.IntRange(0, 4).Draw(t, "kind") {
 		case 0:
 			want.withheld = true

@@ -134,7 +134,7 @@ func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Position 
 			return at
 		}
 		if len(b.Events) > 0 {
-			return at.After(b)
+			return at.Advance(b)
 		}
 	}
 	return at
@@ -150,7 +150,7 @@ func (p *publisher) beginChain(at storage.Position) {
 
 // newMessage returns a message that continues the chain.
 func (p *publisher) newMessage(revision int64) message {
-	return message{previous: p.chained.Revision, last: p.chained.Last, loaded: !p.chained.Quiet, revision: revision}
+	return message{previous: p.chained.Revision, last: p.chained.Last, loaded: !p.chained.Unchanged, revision: revision}
 }
 
 // run publishes chains one after the other. Another one begins only when the store compacts the
@@ -284,7 +284,7 @@ func (p *publisher) sendEvents(b storage.Batch) {
 			m.revision = b.Revision
 		}
 		p.send(m)
-		p.chained = p.chained.After(storage.Batch{Events: sent, Revision: m.revision})
+		p.chained = p.chained.Advance(storage.Batch{Events: sent, Revision: m.revision})
 	}
 }
 

@@ -60,7 +60,7 @@ func TestPublisherStatesLastChange(t *testing.T) {
 			if c.known {
 				events := s.since(last - 1)
 				want.Last = storage.MarkOf(&events[1])
-				want.Quiet = true
+				want.Unchanged = true
 			}
 			if got != want {
 				t.Errorf("got %+v, want %+v", got, want)

@@ -33,7 +33,7 @@ func (r *record) apply(b storage.Batch) error {
 	}
 	r.events = append(r.events, b.Events...)
 	r.applied = b.Revision
-	r.position = r.position.After(b)
+	r.position = r.position.Advance(b)
 	return nil
 }
 

@@ -130,7 +130,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 		return storage.ListResult{}, err
 	}
 	res := storage.ListResult{Revision: revision, Items: []storage.KeyValue{}}
-	s.keys.Ascend(max(prefix, opts.From), func(key string, newest *version) bool {
+	s.keys.Ascend(max(prefix, opts.StartKey), func(key string, newest *version) bool {
 		if !strings.HasPrefix(key, prefix) {
 			return false
 		}
@@ -142,7 +142,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 		}
 		return true
 	})
-	res.More = res.Count > int64(len(res.Items))
+	res.HasMore = res.Count > int64(len(res.Items))
 	return res, nil
 }
 

@@ -22,7 +22,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 		return 0, storage.ErrTooLarge
 	case current.live():
 		return 0, &storage.ExistsError{Key: key}
-	case !s.hold(opts.While):
+	case !s.hold(opts.Preconditions):
 		return 0, &storage.PreconditionError{Key: key}
 	}
 	return s.put(storage.Created, key, value, 0, opts.TTL), nil
@@ -38,7 +38,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	if len(key)+len(value) > maxRequest {
 		return 0, storage.ErrTooLarge
 	}
-	current, err := s.swappable(key, expected, opts.While)
+	current, err := s.swappable(key, expected, opts.Preconditions)
 	if err != nil {
 		return 0, err
 	}

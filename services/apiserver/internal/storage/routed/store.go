@@ -15,9 +15,9 @@ import (
 type Store struct {
 	// Interface is the main store.
 	storage.Interface
-	// Others hold the keys that begin with these prefixes. The prefixes end with a slash and do not
+	// ByPrefix hold the keys that begin with these prefixes. The prefixes end with a slash and do not
 	// overlap.
-	Others map[string]storage.Interface
+	ByPrefix map[string]storage.Interface
 }
 
 var _ storage.Interface = (*Store)(nil)
@@ -31,7 +31,7 @@ func (s *Store) of(key string) storage.Interface {
 			return s.Interface
 		}
 		end += i + 1
-		if other := s.Others[key[:end]]; other != nil {
+		if other := s.ByPrefix[key[:end]]; other != nil {
 			return other
 		}
 	}
@@ -60,13 +60,13 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 
 // Create implements storage.Interface.
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
-	opts.While = s.checkable(key, opts.While)
+	opts.Preconditions = s.checkable(key, opts.Preconditions)
 	return s.of(key).Create(ctx, key, value, opts)
 }
 
 // Update implements storage.Interface.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
-	opts.While = s.checkable(key, opts.While)
+	opts.Preconditions = s.checkable(key, opts.Preconditions)
 	return s.of(key).Update(ctx, key, value, expected, opts)
 }
 

@@ -15,7 +15,7 @@ func TestEachKeyHasItsStore(t *testing.T) {
 	other := etcdtest.Embedded(t)
 	s := &routed.Store{
 		Interface: main,
-		Others:    map[string]storage.Interface{"/registry/events/": other, "/registry/example.com/wids/": other},
+		ByPrefix:  map[string]storage.Interface{"/registry/events/": other, "/registry/example.com/wids/": other},
 	}
 	for key, elsewhere := range map[string]bool{
 		"/registry/events/default/e": true, "/registry/events/x": true, "/registry/example.com/wids/a/b": true,
@@ -83,11 +83,11 @@ func TestEachKeyHasItsStore(t *testing.T) {
 func TestPreconditionsElsewhere(t *testing.T) {
 	main := etcdtest.Embedded(t)
 	other := etcdtest.Embedded(t)
-	s := &routed.Store{Interface: main, Others: map[string]storage.Interface{"/registry/events/": other}}
+	s := &routed.Store{Interface: main, ByPrefix: map[string]storage.Interface{"/registry/events/": other}}
 	gone := storage.Precondition{Key: "/registry/a", CreateRevision: 1 << 30}
 	here := storage.Precondition{Key: "/registry/events/", Prefix: true}
 	while := []storage.Precondition{gone, here}
-	o := storage.WriteOptions{While: while}
+	o := storage.WriteOptions{Preconditions: while}
 	rev, err := s.Create(t.Context(), "/registry/events/e", []byte("1"), o)
 	if err != nil {
 		t.Fatal(err)

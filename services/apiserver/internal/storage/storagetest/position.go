@@ -38,12 +38,12 @@ var positionTests = []test{
 		a := s.create(key(0), "v")
 		b := s.update(key(0), "w", a)
 		for _, m := range s.marks(a - 1) {
-			w := s.resume(storage.Position{Revision: m.Revision, Last: m, Quiet: true})
+			w := s.resume(storage.Position{Revision: m.Revision, Last: m, Unchanged: true})
 			s.wantProgress(w, b)
 			w.Stop()
 		}
 		c := s.delete(key(0), b)
-		w := s.resume(storage.Position{Revision: b, Last: s.marks(a)[0], Quiet: true})
+		w := s.resume(storage.Position{Revision: b, Last: s.marks(a)[0], Unchanged: true})
 		if got := w.first(); got.Revision != c {
 			s.Errorf("resumed with %+v, want revision %d", got, c)
 		}
@@ -90,7 +90,7 @@ var positionTests = []test{
 		a := s.create(key(0), "v")
 		b := s.create(key(1), "v")
 		c := s.create(key(2), "v")
-		at := storage.Position{Revision: c, Last: s.marks(a - 1)[0], Quiet: true}
+		at := storage.Position{Revision: c, Last: s.marks(a - 1)[0], Unchanged: true}
 		if err := s.store.Compact(s.ctx, b); err != nil {
 			s.Fatal(err)
 		}
@@ -100,7 +100,7 @@ var positionTests = []test{
 	}},
 	{"ResumeFromCompactedPosition", func(s *suite) {
 		a := s.create(key(0), "v")
-		at := storage.Position{Revision: a, Last: s.marks(a - 1)[0], Quiet: true}
+		at := storage.Position{Revision: a, Last: s.marks(a - 1)[0], Unchanged: true}
 		if err := s.store.Compact(s.ctx, a); err != nil {
 			s.Fatal(err)
 		}
@@ -132,12 +132,12 @@ var replacedTests = []test{
 				s.Errorf("%s: got %v, want ReplacedError", name, err)
 			}
 		}
-		wrong := storage.Position{Revision: large, Last: storage.Mark{Key: key(1), Revision: a, Sum: 1}, Quiet: true}
+		wrong := storage.Position{Revision: large, Last: storage.ChangeID{Key: key(1), Revision: a, Sum: 1}, Unchanged: true}
 		if _, err := s.store.Confirm(s.ctx, wrong); !replaced(err) {
 			s.Errorf("key that changed since: got %v, want ReplacedError", err)
 		}
 		for _, m := range s.marks(a - 1) {
-			if _, err := s.store.Confirm(s.ctx, storage.Position{Revision: m.Revision, Last: m, Quiet: true}); err != nil {
+			if _, err := s.store.Confirm(s.ctx, storage.Position{Revision: m.Revision, Last: m, Unchanged: true}); err != nil {
 				s.Errorf("%s at %d: %v", m.Key, m.Revision, err)
 			}
 		}
@@ -150,30 +150,30 @@ var replacedTests = []test{
 func (s *suite) foreignPositions(a, large int64) map[string]storage.Position {
 	marks := s.marks(a - 1)
 	created, deleted, big := marks[0], marks[1], marks[2]
-	other := func(m storage.Mark, sum uint32) storage.Mark {
+	other := func(m storage.ChangeID, sum uint32) storage.ChangeID {
 		m.Sum += sum
 		return m
 	}
 	positions := map[string]storage.Position{
-		"another value":            {Revision: created.Revision, Last: other(created, 1), Quiet: true},
+		"another value":            {Revision: created.Revision, Last: other(created, 1), Unchanged: true},
 		"another value, deleted":   {Revision: large, Last: other(created, 1)},
-		"beyond the end":           {Revision: large + 5, Last: big, Quiet: true},
-		"a change beyond the end":  {Revision: large + 5, Last: storage.Mark{Key: key(0), Revision: large + 5}, Quiet: true},
-		"a key that did not exist": {Revision: a, Last: storage.Mark{Key: key(7), Revision: a, Sum: 1}, Quiet: true},
+		"beyond the end":           {Revision: large + 5, Last: big, Unchanged: true},
+		"a change beyond the end":  {Revision: large + 5, Last: storage.ChangeID{Key: key(0), Revision: large + 5}, Unchanged: true},
+		"a key that did not exist": {Revision: a, Last: storage.ChangeID{Key: key(7), Revision: a, Sum: 1}, Unchanged: true},
 		"a deletion that did not happen": {
-			Revision: a,
-			Last:     storage.Mark{Key: created.Key, Revision: a, Deleted: true, Sum: deleted.Sum},
-			Quiet:    true,
+			Revision:  a,
+			Last:      storage.ChangeID{Key: created.Key, Revision: a, Deleted: true, Sum: deleted.Sum},
+			Unchanged: true,
 		},
 	}
 	if res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{Limit: 1}); err == nil && res.Store != 0 {
-		positions["another store"] = storage.Position{Revision: large, Last: big, Quiet: true, Store: res.Store + 1}
+		positions["another store"] = storage.Position{Revision: large, Last: big, Unchanged: true, Store: res.Store + 1}
 	}
 	return positions
 }
 
 // marks returns the marks of the changes after a revision.
-func (s *suite) marks(after int64) (out []storage.Mark) {
+func (s *suite) marks(after int64) (out []storage.ChangeID) {
 	s.Helper()
 	w := s.watch("/registry/", after)
 	defer w.Stop()

@@ -147,15 +147,15 @@ var listTests = []test{
 		if string(second.Value) != "vb" || second.ModRevision != b || second.CreateRevision != b {
 			s.Fatalf("second item %+v", second)
 		}
-		if res.Revision != s.revision() || res.Count != 2 || res.More {
-			s.Fatalf("revision %d, count %d, more %v", res.Revision, res.Count, res.More)
+		if res.Revision != s.revision() || res.Count != 2 || res.HasMore {
+			s.Fatalf("revision %d, count %d, more %v", res.Revision, res.Count, res.HasMore)
 		}
 	}},
 	{"Empty", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v")
 		res := s.list("/registry/services/", storage.ListOptions{})
 		s.wantKeys(res)
-		if res.Revision != rev || res.Count != 0 || res.More {
+		if res.Revision != rev || res.Count != 0 || res.HasMore {
 			s.Fatalf("got %+v, want revision %d and nothing else", res, rev)
 		}
 	}},
@@ -182,8 +182,8 @@ var listTests = []test{
 		}
 		for limit, more := range map[int64]bool{1: true, 2: true, 3: false, 4: false} {
 			res := s.list("/registry/pods/", storage.ListOptions{Limit: limit})
-			if int64(len(res.Items)) != min(limit, 3) || res.More != more || res.Count != 3 {
-				s.Fatalf("limit %d: %d items, more %v, count %d", limit, len(res.Items), res.More, res.Count)
+			if int64(len(res.Items)) != min(limit, 3) || res.HasMore != more || res.Count != 3 {
+				s.Fatalf("limit %d: %d items, more %v, count %d", limit, len(res.Items), res.HasMore, res.Count)
 			}
 		}
 	}},
@@ -191,14 +191,14 @@ var listTests = []test{
 		for i := range 4 {
 			s.create(key(i), "v")
 		}
-		res := s.list("/registry/pods/", storage.ListOptions{From: key(2)})
+		res := s.list("/registry/pods/", storage.ListOptions{StartKey: key(2)})
 		s.wantKeys(res, key(2), key(3))
 		if res.Count != 2 {
 			s.Fatalf("count %d, want 2, the keys from the first one on", res.Count)
 		}
-		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{From: key(2) + "\x00"}), key(3))
-		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{From: "/registry/a", Limit: 1}), key(0))
-		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{From: "/registry/z"}))
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: key(2) + "\x00"}), key(3))
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/a", Limit: 1}), key(0))
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/z"}))
 	}},
 	{"AtRevision", func(s *suite) {
 		a := s.create("/registry/pods/a", "v1")
@@ -247,11 +247,11 @@ func listPages(s *suite) {
 		}
 		got.Items = append(got.Items, res.Items...)
 		s.create(fmt.Sprintf("/registry/pods/ns/p%06d-later", page), "v")
-		if !res.More {
+		if !res.HasMore {
 			break
 		}
 		opts.Revision = res.Revision
-		opts.From = res.Items[len(res.Items)-1].Key + "\x00"
+		opts.StartKey = res.Items[len(res.Items)-1].Key + "\x00"
 	}
 	s.wantKeys(got, want...)
 }

@@ -130,7 +130,7 @@ func writesWithPreconditions(s *suite) {
 				s.Errorf("%s, %s: got %v, want PreconditionError", name, what, err)
 			}
 		}
-		o := storage.WriteOptions{While: c.while}
+		o := storage.WriteOptions{Preconditions: c.while}
 		before := s.revision()
 		_, err := s.store.Create(s.ctx, key, []byte("other"), o)
 		if existing := new(storage.ExistsError); !errors.As(err, &existing) {

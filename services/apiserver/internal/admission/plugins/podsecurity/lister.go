@@ -57,9 +57,9 @@ type storedPod struct {
 	entry  *objects.Entry
 }
 
-func (p *storedPod) Size() int                       { return p.entry.Size() }
-func (p *storedPod) Outline() (*corev1.Pod, error)   { return p.read(p.lister.outline) }
-func (p *storedPod) Evaluated() (*corev1.Pod, error) { return p.read(p.lister.evaluated) }
+func (p *storedPod) Size() int                              { return p.entry.Size() }
+func (p *storedPod) PodForSelection() (*corev1.Pod, error)  { return p.read(p.lister.outline) }
+func (p *storedPod) PodForEvaluation() (*corev1.Pod, error) { return p.read(p.lister.evaluated) }
 
 // read decodes the pod with a reader.
 func (p *storedPod) read(reader podReader) (*corev1.Pod, error) {

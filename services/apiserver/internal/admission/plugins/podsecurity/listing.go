@@ -36,10 +36,10 @@ type Objects interface {
 type Stored interface {
 	// Size returns the stored size in bytes.
 	Size() int
-	// Outline returns the fields by which pods are selected: name, owners and runtime class.
-	Outline() (*corev1.Pod, error)
-	// Evaluated returns the fields that the standards evaluate: name, labels, annotations and spec.
-	Evaluated() (*corev1.Pod, error)
+	// PodForSelection returns the fields by which pods are selected: name, owners and runtime class.
+	PodForSelection() (*corev1.Pod, error)
+	// PodForEvaluation returns the fields that the standards evaluate: name, labels, annotations and spec.
+	PodForEvaluation() (*corev1.Pod, error)
 }
 
 const listingFailed = "failed to list pods while checking new PodSecurity enforce level"
@@ -105,7 +105,7 @@ func (s *standards) ordered(ctx context.Context, pods []Stored) ([]outlined, err
 		if err := ctx.Err(); err != nil { // the request has ended
 			return nil, err
 		}
-		o, err := p.Outline()
+		o, err := p.PodForSelection()
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ type violations map[string]struct {
 // add evaluates a pod.
 func (v violations) add(checks policy.Evaluator, enforce api.LevelVersion, p outlined) {
 	reason := "it cannot be read"
-	if pod, err := p.Evaluated(); err == nil {
+	if pod, err := p.PodForEvaluation(); err == nil {
 		result := policy.AggregateCheckResults(checks.EvaluatePod(enforce, &pod.ObjectMeta, &pod.Spec))
 		if result.Allowed {
 			return

@@ -57,7 +57,7 @@ type stored struct {
 
 func (s *stored) Size() int { return s.pods.size }
 
-func (s *stored) Outline() (*corev1.Pod, error) {
+func (s *stored) PodForSelection() (*corev1.Pod, error) {
 	s.pods.outlined++
 	if s.pods.unseen != nil {
 		return nil, s.pods.unseen
@@ -65,7 +65,7 @@ func (s *stored) Outline() (*corev1.Pod, error) {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: s.pod.Name, OwnerReferences: s.pod.OwnerReferences}}, nil
 }
 
-func (s *stored) Evaluated() (*corev1.Pod, error) {
+func (s *stored) PodForEvaluation() (*corev1.Pod, error) {
 	s.pods.evaluated++
 	return s.pod, s.pods.unreadable
 }

@@ -170,7 +170,7 @@ func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
 		return nil, apierrors.NewInternalError(err)
 	}
 	growth, _, err := j.evaluator.charges(j.request, q, used)
-	delta := quota.Only(growth, q.Status.Hard)
+	delta := quota.Mask(growth, q.Status.Hard)
 	if err != nil || len(delta) == 0 {
 		return nil, err
 	}

@@ -92,9 +92,9 @@ func (ev *evaluation) addQuota(q *corev1.ResourceQuota) error {
 	if applies {
 		ev.matched = true
 		ev.usageGrows = ev.usageGrows || len(growth) > 0
-		ev.covered = append(ev.covered, quota.Pick(q.Status.Hard, ev.evaluator.Counts)...)
+		ev.covered = append(ev.covered, quota.Pick(q.Status.Hard, ev.evaluator.MatchesResource)...)
 	}
-	if len(quota.Only(growth, q.Status.Hard)) > 0 {
+	if len(quota.Mask(growth, q.Status.Hard)) > 0 {
 		ev.toCharge = append(ev.toCharge, q.Name)
 	}
 	return nil
@@ -109,7 +109,7 @@ func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used 
 	} else if !ok {
 		return nil, false, nil
 	}
-	restricted := quota.Pick(q.Status.Hard, e.Counts)
+	restricted := quota.Pick(q.Status.Hard, e.MatchesResource)
 	if e.constraints != nil {
 		if err := e.constraints(restricted, r.Object); err != nil {
 			return nil, false, r.Forbiddenf("failed quota: %s: %w", q.Name, err)
@@ -203,7 +203,7 @@ func addUsage(r *admission.Request, q *corev1.ResourceQuota, delta amounts) erro
 	}
 	if len(exceeded) > 0 {
 		return r.Forbiddenf("exceeded quota: %s, requested: %s, used: %s, limited: %s",
-			q.Name, formatAmounts(quota.Only(delta, exceeded)), formatAmounts(quota.Only(q.Status.Used, exceeded)), formatAmounts(exceeded))
+			q.Name, formatAmounts(quota.Mask(delta, exceeded)), formatAmounts(quota.Mask(q.Status.Used, exceeded)), formatAmounts(exceeded))
 	}
 	q.Status.Used = sum
 	return nil

@@ -70,5 +70,5 @@ func isIgnored(r *admission.Request) bool {
 func (e *evaluator) matches(q *corev1.ResourceQuota, obj runtime.Object) (bool, error) {
 	all := quota.Scopes(q)
 	matched, err := e.ScopesOf(obj, all)
-	return len(matched) == len(all) && len(quota.Pick(q.Status.Hard, e.Counts)) > 0, err
+	return len(matched) == len(all) && len(quota.Pick(q.Status.Hard, e.MatchesResource)) > 0, err
 }

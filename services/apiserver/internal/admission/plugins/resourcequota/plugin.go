@@ -89,12 +89,12 @@ type claim struct {
 	charges   []charge
 }
 
-// Keep implements admission.Claim.
-func (c *claim) Keep(context.Context) {}
+// Commit implements admission.Claim.
+func (c *claim) Commit(context.Context) {}
 
-// Drop implements admission.Claim. It undoes the charges, even if the request has been canceled,
+// Rollback implements admission.Claim. It undoes the charges, even if the request has been canceled,
 // and waits for that before the response if possible.
-func (c *claim) Drop(ctx context.Context) {
+func (c *claim) Rollback(ctx context.Context) {
 	j := &job{refunds: c.charges, done: make(chan struct{})}
 	_ = c.plugin.wait(context.WithoutCancel(ctx), c.namespace, j) // on failure, the charge stays until the controller counts again
 }

@@ -182,7 +182,7 @@ func rejectionOf(t *testing.T, plugin *resourcequota.Plugin, r *admission.Reques
 		return err.Error()
 	}
 	if c != nil {
-		c.Keep(t.Context())
+		c.Commit(t.Context())
 	}
 	return ""
 }
@@ -396,7 +396,7 @@ func TestFailedWritesAreReleased(t *testing.T) {
 	if a, b := quotas.used(t, "a"), quotas.used(t, "b"); a != "count/configmaps=2" || b != "configmaps=2" {
 		t.Fatalf("got usage %s and %s; want \"count/configmaps=2\", \"configmaps=2\"", a, b)
 	}
-	c.Drop(t.Context())
+	c.Rollback(t.Context())
 	if a, b := quotas.used(t, "a"), quotas.used(t, "b"); a != "count/configmaps=1" || b != "configmaps=1" {
 		t.Errorf("got usage %s and %s; want \"count/configmaps=1\", \"configmaps=1\"", a, b)
 	}
@@ -452,7 +452,7 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 			next.ManagedFields = []metav1.ManagedFieldsEntry{c.after}
 			quotas.put(next)
 			quotas.mu.Unlock()
-			claim.Drop(t.Context())
+			claim.Rollback(t.Context())
 			if got := quotas.used(t, "q"); got != c.used {
 				t.Errorf("got usage %s, want %s", got, c.used)
 			}

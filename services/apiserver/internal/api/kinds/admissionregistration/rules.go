@@ -24,7 +24,7 @@ func (c compiler) forObject() compiler {
 		if err != nil {
 			return nil, err
 		}
-		return all.Limited(), nil
+		return all.WithLimit(), nil
 	})
 }
 

@@ -32,7 +32,7 @@ func definitionCoders(t *testing.T) (lazy, whole *codec.Coder) {
 			if whole, err = c.Custom(&plain); err != nil {
 				t.Fatal(err)
 			}
-			lazy = c.Of(k)
+			lazy = c.ForKind(k)
 		}
 	}
 	return lazy, whole

@@ -45,7 +45,7 @@ func storageVersions() *registry.Kind {
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Of("CommonEncodingVersion", "string", "name", doc("commonEncodingVersion"), 0, func(v *apiserverinternalv1alpha1.StorageVersion) any {
+			columns.New("CommonEncodingVersion", "string", "name", doc("commonEncodingVersion"), 0, func(v *apiserverinternalv1alpha1.StorageVersion) any {
 				if v.Status.CommonEncodingVersion == nil {
 					return columns.Unset
 				}

@@ -36,7 +36,7 @@ func controllerRevisions() *registry.Kind {
 			columns.Name(),
 			columns.Text("Controller", "Controller of the object", controllerText),
 			// The description is that of an older version, as in Kubernetes.
-			columns.Of("Revision", columns.String, "", columns.Doc(appsv1beta1.ControllerRevision{}, "revision"), 0,
+			columns.New("Revision", columns.String, "", columns.Doc(appsv1beta1.ControllerRevision{}, "revision"), 0,
 				func(r *appsv1.ControllerRevision) any { return r.Revision }),
 			columns.Age(),
 		}},

@@ -149,7 +149,7 @@ func deploymentColumns() []registry.Column {
 	stat := func(name string) string { return columns.Doc(appsv1.DeploymentStatus{}, name) }
 	// Numbers in columns of type string, as in Kubernetes.
 	count := func(name, field string, n func(*appsv1.DeploymentStatus) int32) registry.Column {
-		return columns.Of(name, columns.String, "", stat(field), 0, func(d *appsv1.Deployment) any { return int64(n(&d.Status)) })
+		return columns.New(name, columns.String, "", stat(field), 0, func(d *appsv1.Deployment) any { return int64(n(&d.Status)) })
 	}
 	cols := []registry.Column{
 		columns.Name(),

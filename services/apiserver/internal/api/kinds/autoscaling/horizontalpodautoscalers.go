@@ -124,7 +124,7 @@ func autoscalerColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(autoscalingv2beta1.HorizontalPodAutoscalerSpec{}, name) }
 	stat := func(name string) string { return columns.Doc(autoscalingv2.HorizontalPodAutoscalerStatus{}, name) }
 	column := func(name, desc string, cell func(*autoscalingv2.HorizontalPodAutoscaler) any) registry.Column {
-		return columns.Of(name, columns.String, "", desc, 0, func(o registry.Object) any {
+		return columns.New(name, columns.String, "", desc, 0, func(o registry.Object) any {
 			if h, ok := o.(*autoscalingv1.HorizontalPodAutoscaler); ok {
 				o = toV2(h)
 			}

@@ -178,9 +178,9 @@ func cronJobColumns() []registry.Column {
 			return *c.Spec.TimeZone
 		}),
 		// A string in a column of type boolean, as in Kubernetes.
-		columns.Of("Suspend", columns.Boolean, "", spec("suspend"), 0, func(c *batchv1.CronJob) any { return suspendText(c) }),
+		columns.New("Suspend", columns.Boolean, "", spec("suspend"), 0, func(c *batchv1.CronJob) any { return suspendText(c) }),
 		columns.Int("Active", stat("active"), func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
-		columns.Of("Last Schedule", columns.String, "", stat("lastScheduleTime"), 0, func(c *batchv1.CronJob) any {
+		columns.New("Last Schedule", columns.String, "", stat("lastScheduleTime"), 0, func(c *batchv1.CronJob) any {
 			if c.Status.LastScheduleTime == nil {
 				return columns.None
 			}

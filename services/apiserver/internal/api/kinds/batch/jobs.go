@@ -64,7 +64,7 @@ func jobColumns() []registry.Column {
 		columns.Name(),
 		columns.Text("Status", "Status of the job.", jobStatus),
 		columns.Text("Completions", columns.Doc(batchv1.JobStatus{}, "succeeded"), completions),
-		columns.Of("Duration", columns.String, "", "Time required to complete the job.", 0, func(j *batchv1.Job) any { return jobDuration(j) }),
+		columns.New("Duration", columns.String, "", "Time required to complete the job.", 0, func(j *batchv1.Job) any { return jobDuration(j) }),
 		columns.Age(),
 		columns.WideText("Containers", containersDesc, func(j *batchv1.Job) string { return columns.ContainerNames(containers(j)) }),
 		columns.WideText("Images", imagesDesc, func(j *batchv1.Job) string { return columns.ContainerImages(containers(j)) }),

@@ -65,7 +65,7 @@ func (d *Durations) Observe(old, obj registry.Object) {
 	if issued == nil {
 		return
 	}
-	counters := d.signers.Of(signerLabel(is.Spec.SignerName))
+	counters := d.signers.WithLabels(signerLabel(is.Spec.SignerName))
 	counters.requested.Inc()
 	want := time.Duration(*is.Spec.ExpirationSeconds) * time.Second
 	if got := issued.NotAfter.Sub(issued.NotBefore); (want - got).Abs() < durationTolerance+want/20 {

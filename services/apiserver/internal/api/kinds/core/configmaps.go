@@ -29,7 +29,7 @@ func configMaps() *registry.Kind {
 		Update:  registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules}, Validate: declare.AdaptUpdateResult(validateConfigMapUpdate)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Of("Data", columns.String, "", columns.Doc(corev1.ConfigMap{}, "data"), 0,
+			columns.New("Data", columns.String, "", columns.Doc(corev1.ConfigMap{}, "data"), 0,
 				func(c *corev1.ConfigMap) any { return int64(len(c.Data) + len(c.BinaryData)) }),
 			columns.Age(),
 		}},

@@ -63,7 +63,7 @@ func EventSource(e *corev1.Event) string {
 func EventColumns[T registry.Object](view func(T) *corev1.Event) []registry.Column {
 	doc := func(name string) string { return columns.Doc(corev1.Event{}, name) }
 	column := func(name, desc string, priority int32, cell func(*corev1.Event) any) registry.Column {
-		return columns.Of(name, columns.String, "", desc, priority, func(o T) any { return cell(view(o)) })
+		return columns.New(name, columns.String, "", desc, priority, func(o T) any { return cell(view(o)) })
 	}
 	return []registry.Column{
 		column("Last Seen", doc("lastTimestamp"), 0, func(e *corev1.Event) any { return lastSeen(e) }),

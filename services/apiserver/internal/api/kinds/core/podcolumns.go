@@ -24,7 +24,7 @@ func podColumns() []registry.Column {
 		columns.Text("Status", "The aggregate status of the containers in this pod.", func(p *corev1.Pod) string {
 			return summarize(p).reason
 		}),
-		columns.Of("Restarts", columns.String, "",
+		columns.New("Restarts", columns.String, "",
 			"The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.", 0,
 			func(p *corev1.Pod) any { return restartsCell(summarize(p).restarts) }),
 		columns.Age(),

@@ -34,7 +34,7 @@ func secrets() *registry.Kind {
 			Columns: []registry.Column{
 				columns.Name(),
 				columns.Text("Type", columns.Doc(corev1.Secret{}, "type"), func(s *corev1.Secret) string { return string(s.Type) }),
-				columns.Of("Data", columns.String, "", columns.Doc(corev1.Secret{}, "data"), 0,
+				columns.New("Data", columns.String, "", columns.Doc(corev1.Secret{}, "data"), 0,
 					func(s *corev1.Secret) any { return int64(len(s.Data)) }),
 				columns.Age(),
 			},

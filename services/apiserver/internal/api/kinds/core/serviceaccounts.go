@@ -34,7 +34,7 @@ func serviceAccounts() *registry.Kind {
 		Delete: registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Of("Secrets", columns.String, "", columns.Doc(corev1.ServiceAccount{}, "secrets"), 0,
+			columns.New("Secrets", columns.String, "", columns.Doc(corev1.ServiceAccount{}, "secrets"), 0,
 				func(a *corev1.ServiceAccount) any { return int64(len(a.Secrets)) }),
 			columns.Age(),
 		}},

@@ -50,7 +50,7 @@ func flowSchemaColumns() []registry.Column {
 		columns.Text("PriorityLevel", columns.Doc(flowcontrolv1.PriorityLevelConfigurationReference{}, "name"), func(s *flowcontrolv1.FlowSchema) string {
 			return s.Spec.PriorityLevelConfiguration.Name
 		}),
-		columns.Of("MatchingPrecedence", columns.String, "", spec("matchingPrecedence"), 0, func(s *flowcontrolv1.FlowSchema) any {
+		columns.New("MatchingPrecedence", columns.String, "", spec("matchingPrecedence"), 0, func(s *flowcontrolv1.FlowSchema) any {
 			return int64(s.Spec.MatchingPrecedence)
 		}),
 		columns.Text("DistinguisherMethod", spec("distinguisherMethod"), func(s *flowcontrolv1.FlowSchema) string {

@@ -63,7 +63,7 @@ func defaultPriorityLevel(l *flowcontrolv1.PriorityLevelConfiguration) {
 func priorityLevelColumns() []registry.Column {
 	// Numbers or "<none>" in columns of type string.
 	queuing := func(name, field string, n func(*flowcontrolv1.QueuingConfiguration) int32) registry.Column {
-		return columns.Of(name, columns.String, "", columns.Doc(flowcontrolv1.QueuingConfiguration{}, field), 0,
+		return columns.New(name, columns.String, "", columns.Doc(flowcontrolv1.QueuingConfiguration{}, field), 0,
 			func(l *flowcontrolv1.PriorityLevelConfiguration) any {
 				if l.Spec.Limited == nil || l.Spec.Limited.LimitResponse.Queuing == nil {
 					return columns.None
@@ -76,7 +76,7 @@ func priorityLevelColumns() []registry.Column {
 		columns.Text("Type", columns.Doc(flowcontrolv1.PriorityLevelConfigurationSpec{}, "type"), func(l *flowcontrolv1.PriorityLevelConfiguration) string {
 			return string(l.Spec.Type)
 		}),
-		columns.Of("NominalConcurrencyShares", columns.String, "", columns.Doc(flowcontrolv1.LimitedPriorityLevelConfiguration{}, "nominalConcurrencyShares"), 0,
+		columns.New("NominalConcurrencyShares", columns.String, "", columns.Doc(flowcontrolv1.LimitedPriorityLevelConfiguration{}, "nominalConcurrencyShares"), 0,
 			func(l *flowcontrolv1.PriorityLevelConfiguration) any { return sharesCell(l) }),
 		queuing("Queues", "queues", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.Queues }),
 		queuing("HandSize", "handSize", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.HandSize }),

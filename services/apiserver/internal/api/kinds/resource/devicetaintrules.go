@@ -42,7 +42,7 @@ func taintRuleColumns() []registry.Column {
 		columns.Text("Key", doc("key"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Key }),
 		columns.Text("Value", doc("value"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Value }),
 		columns.Text("Effect", doc("effect"), func(r *resourcev1alpha3.DeviceTaintRule) string { return string(r.Spec.Taint.Effect) }),
-		columns.Of("TimeAdded", columns.String, "", doc("timeAdded"), 0, func(r *resourcev1alpha3.DeviceTaintRule) any {
+		columns.New("TimeAdded", columns.String, "", doc("timeAdded"), 0, func(r *resourcev1alpha3.DeviceTaintRule) any {
 			if r.Spec.Taint.TimeAdded == nil {
 				return ""
 			}

@@ -156,7 +156,7 @@ func storageClassColumns() []registry.Column {
 			return string(*c.VolumeBindingMode)
 		}),
 		// A boolean in a column of type string, as in Kubernetes.
-		columns.Of("AllowVolumeExpansion", columns.String, "", doc("allowVolumeExpansion"), 0, func(c *storagev1.StorageClass) any {
+		columns.New("AllowVolumeExpansion", columns.String, "", doc("allowVolumeExpansion"), 0, func(c *storagev1.StorageClass) any {
 			return isTrue(c.AllowVolumeExpansion, false)
 		}),
 		columns.Age(),

@@ -110,7 +110,7 @@ func volumeAttachmentColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(storagev1.VolumeAttachmentSpec{}, name) }
 	return []registry.Column{
 		columns.Name(),
-		columns.Of("Attacher", columns.String, "name", spec("attacher"), 0, func(a *storagev1.VolumeAttachment) any { return a.Spec.Attacher }),
+		columns.New("Attacher", columns.String, "name", spec("attacher"), 0, func(a *storagev1.VolumeAttachment) any { return a.Spec.Attacher }),
 		columns.Text("PV", columns.Doc(storagev1.VolumeAttachmentSource{}, "persistentVolumeName"), func(a *storagev1.VolumeAttachment) string {
 			if a.Spec.Source.PersistentVolumeName == nil {
 				return ""

@@ -43,7 +43,7 @@ func storageVersionMigrations() *registry.Kind {
 			fldPath.Immutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{
-			columns.Of("Name", "string", "", columns.Doc(metav1.ObjectMeta{}, "name"), 0, func(m *storagemigrationv1alpha1.StorageVersionMigration) any { return m.Name }),
+			columns.New("Name", "string", "", columns.Doc(metav1.ObjectMeta{}, "name"), 0, func(m *storagemigrationv1alpha1.StorageVersionMigration) any { return m.Name }),
 			columns.Text("Resource", "Fully qualified resource to migrate", func(m *storagemigrationv1alpha1.StorageVersionMigration) string {
 				r := &m.Spec.Resource
 				return r.Resource + "." + r.Version + "." + r.Group

@@ -46,8 +46,8 @@ type Field struct {
 	Default           any
 	// Required states whether the field is required if that differs from the field's tag.
 	Required *bool
-	// Cut hides the description of the field's enum.
-	Cut bool
+	// HideEnum hides the description of the field's enum.
+	HideEnum bool
 }
 
 // Value is a value of an enum.
@@ -154,7 +154,7 @@ func (f *Field) set(name, value string) error {
 		required := value == "true"
 		f.Required = &required
 	case "cut":
-		f.Cut = true
+		f.HideEnum = true
 	default:
 		return errUnknown
 	}

@@ -68,10 +68,10 @@ func (s *Source) list(ctx context.Context, pages chan<- listedPage) {
 		case <-ctx.Done():
 			return
 		}
-		if err != nil || !result.More || len(result.Items) == 0 {
+		if err != nil || !result.HasMore || len(result.Items) == 0 {
 			return
 		}
-		opts.From = result.Items[len(result.Items)-1].Key + "\x00"
+		opts.StartKey = result.Items[len(result.Items)-1].Key + "\x00"
 		if opts.Revision == 0 {
 			opts.Revision = result.Revision
 		}

@@ -42,9 +42,9 @@ const (
 	isMap // an empty map
 )
 
-// Known returns the schema of all types. Callers must not change it. It is nil if the embedded file
+// Schema returns the schema of all types. Callers must not change it. It is nil if the embedded file
 // cannot be read, which a test rules out. The file is read once.
-func Known() *smd.Schema { return known() }
+func Schema() *smd.Schema { return known() }
 
 // known is a constant that is read on first use.
 var known = sync.OnceValue(func() *smd.Schema {

@@ -21,9 +21,9 @@ var published = []struct{ own, kubernetes string }{
 	},
 }
 
-// Of returns the name of a Go type in documents, such as io.k8s.api.core.v1.Pod for
+// ForType returns the name of a Go type in documents, such as io.k8s.api.core.v1.Pod for
 // k8s.io/api/core/v1.Pod.
-func Of(t reflect.Type) string {
+func ForType(t reflect.Type) string {
 	path := t.PkgPath()
 	for _, p := range published {
 		if rest, ok := strings.CutPrefix(path, p.own); ok {

@@ -39,7 +39,7 @@ func (p *service) bind(c *handlers.Call) error {
 	if err := prepare(b, c.Info.Namespace); err != nil {
 		return err
 	}
-	p.Writes.RecordSentOwnership(c.Context(), req, owners, b)
+	p.Writer.RecordSentOwnership(c.Context(), req, owners, b)
 	err = c.AdmitValid(req.Admission(admission.Create, b, nil), func() error {
 		if c.Sub != nil && b.Name != req.Name {
 			return apierrors.NewBadRequest("name in URL does not match name in Binding object")
@@ -57,13 +57,13 @@ func (p *service) bind(c *handlers.Call) error {
 			return apierrors.NewBadRequest("Name parameter required.")
 		}
 		pods := c.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
-		req = req.On(pods, pods.Subresource("binding"), c.Info.Namespace, b.Name)
+		req = req.ForObject(pods, pods.Subresource("binding"), c.Info.Namespace, b.Name)
 	}
-	_, err = p.Writes.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) })
+	_, err = p.Writer.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) })
 	if err != nil {
 		return err
 	}
-	p.Done(c.W, c.R)
+	p.WriteCreated(c.W, c.R)
 	return nil
 }
 

@@ -79,7 +79,7 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 		default:
 			b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": selector}}
 		}
-		value, err := c.Of(k).EncodeStored(b)
+		value, err := c.ForKind(k).EncodeStored(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,8 +173,8 @@ func TestBudgetOfPod(t *testing.T) {
 // resultOf returns the name of a complete budget, or the error.
 func resultOf(b *policyv1.PodDisruptionBudget, err error) string {
 	switch {
-	case err != nil && status.Of(err).Code == http.StatusTooManyRequests, err != nil && strings.HasPrefix(err.Error(), "This pod"):
-		return fmt.Sprintf("%d %s", status.Of(err).Code, err)
+	case err != nil && status.FromError(err).Code == http.StatusTooManyRequests, err != nil && strings.HasPrefix(err.Error(), "This pod"):
+		return fmt.Sprintf("%d %s", status.FromError(err).Code, err)
 	case err != nil:
 		return err.Error()
 	case b == nil:

@@ -46,7 +46,7 @@ func (p *service) evict(c *handlers.Call) error {
 	if err := meta.SetSent(e, c.Info.Namespace); err != nil {
 		return err
 	}
-	p.Writes.RecordSentOwnership(c.Context(), req, p.evictions, e)
+	p.Writer.RecordSentOwnership(c.Context(), req, p.evictions, e)
 	dryRun := req.Options.(*metav1.CreateOptions).DryRun
 	var deletion *metav1.DeleteOptions
 	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {
@@ -61,13 +61,13 @@ func (p *service) evict(c *handlers.Call) error {
 	}
 	// The budgets make the decision, so admission is not called again for the deletion.
 	req.DryRun = len(deletion.DryRun) > 0
-	deleteRequest := req.On(req.Resource, nil, req.Namespace, req.Name)
+	deleteRequest := req.ForObject(req.Resource, nil, req.Namespace, req.Name)
 	deleteRequest.Admitted = true
 	deleteRequest.Mark = p.setDisruptionTarget
 	if err := p.evictPod(c, deleteRequest, deletion); err != nil {
 		return err
 	}
-	p.Done(c.W, c.R)
+	p.WriteCreated(c.W, c.R)
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 	anyState := *req
 	anyState.Options = do
 	for attempt := 1; ; attempt++ {
-		obj, err := p.Writes.Read(c.Context(), req)
+		obj, err := p.Writer.Read(c.Context(), req)
 		if err != nil {
 			return err
 		}
@@ -141,11 +141,11 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 			return p.evictBudgeted(c, pod, &anyState, &thisState)
 		}
 		if pod.Status.Phase != corev1.PodPending || !pod.DeletionTimestamp.IsZero() {
-			_, err := p.Writes.Delete(c.Context(), &anyState)
+			_, err := p.Writer.Delete(c.Context(), &anyState)
 			return err
 		}
 		// A pod that becomes ready before the deletion counts for the budget.
-		_, err = p.Writes.Delete(c.Context(), &thisState)
+		_, err = p.Writer.Delete(c.Context(), &thisState)
 		if versionGiven || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
 			return err
 		}
@@ -164,7 +164,7 @@ func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thi
 		return err
 	}
 	if budget != nil && !isReady(pod) && mayEvictUnhealthy(budget) {
-		_, err := p.Writes.Delete(c.Context(), thisState)
+		_, err := p.Writer.Delete(c.Context(), thisState)
 		o := anyState.Options.(*metav1.DeleteOptions)
 		if apierrors.IsConflict(err) && (o.Preconditions == nil || o.Preconditions.ResourceVersion == nil) {
 			return tooManyEvictions(budget.Name)
@@ -176,7 +176,7 @@ func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thi
 			return err
 		}
 	}
-	_, err = p.Writes.Delete(c.Context(), anyState)
+	_, err = p.Writer.Delete(c.Context(), anyState)
 	return err
 }
 
@@ -230,11 +230,11 @@ func refuseEviction(retryAfter int, cause string) error {
 // controller no longer counts it as available.
 func (p *service) takeDisruption(c *handlers.Call, req *writes.Request, budget, pod string) error {
 	kind := c.StoredKind(budgets)
-	write := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
-	write.User = request.Self()
+	write := req.ForObject(kind, kind.Subresource("status"), req.Namespace, budget)
+	write.User = request.ServerUser()
 	write.Manager = request.SelfManager
 	write.Options = &metav1.UpdateOptions{}
-	_, err := p.Writes.Modify(c.Context(), write, func(obj registry.Object) error {
+	_, err := p.Writer.Modify(c.Context(), write, func(obj registry.Object) error {
 		b, ok := obj.(*policyv1.PodDisruptionBudget)
 		if !ok {
 			return fmt.Errorf("%T is not a PodDisruptionBudget", obj)

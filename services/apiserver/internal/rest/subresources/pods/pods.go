@@ -23,7 +23,7 @@ import (
 // Config holds the dependencies and options of the operations.
 type Config struct {
 	responsewriters.Responder
-	Writes *writes.Writer
+	Writer *writes.Writer
 	Fields *apply.Fields
 	// Upstream reaches kubelets, pods and services.
 	Upstream *kubeletproxy.Upstream
@@ -51,8 +51,8 @@ var (
 func Operations(c Config) []handlers.Operation {
 	p := &service{
 		Config:    c,
-		bindings:  c.Fields.Sent(bindingGVK, declare.New[corev1.Binding], "binding"),
-		evictions: c.Fields.Sent(evictionGVK, declare.New[policyv1.Eviction], "eviction"),
+		bindings:  c.Fields.ForOperation(bindingGVK, declare.New[corev1.Binding], "binding"),
+		evictions: c.Fields.ForOperation(evictionGVK, declare.New[policyv1.Eviction], "eviction"),
 	}
 	get := []string{http.MethodGet}
 	command := []string{http.MethodGet, http.MethodPost}
@@ -62,15 +62,15 @@ func Operations(c Config) []handlers.Operation {
 	}
 	pods := schema.GroupResource{Resource: "pods"}
 	return []handlers.Operation{
-		{Of: schema.GroupResource{Resource: "bindings"}, Serve: p.bind},
-		{Of: pods, Subresource: "binding", Serve: p.bind},
-		{Of: pods, Subresource: "eviction", Serve: p.evict},
-		{Of: pods, Subresource: "log", Methods: get, Serve: p.podLog},
-		{Of: pods, Subresource: "exec", Methods: command, Serve: p.command},
-		{Of: pods, Subresource: "attach", Methods: command, Serve: p.command},
-		{Of: pods, Subresource: "portforward", Methods: command, Serve: p.portForward},
-		{Of: pods, Subresource: "proxy", Methods: any, Serve: p.proxy},
-		{Of: schema.GroupResource{Resource: "services"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
-		{Of: schema.GroupResource{Resource: "nodes"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
+		{Resource: schema.GroupResource{Resource: "bindings"}, Serve: p.bind},
+		{Resource: pods, Subresource: "binding", Serve: p.bind},
+		{Resource: pods, Subresource: "eviction", Serve: p.evict},
+		{Resource: pods, Subresource: "log", Methods: get, Serve: p.podLog},
+		{Resource: pods, Subresource: "exec", Methods: command, Serve: p.command},
+		{Resource: pods, Subresource: "attach", Methods: command, Serve: p.command},
+		{Resource: pods, Subresource: "portforward", Methods: command, Serve: p.portForward},
+		{Resource: pods, Subresource: "proxy", Methods: any, Serve: p.proxy},
+		{Resource: schema.GroupResource{Resource: "services"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
+		{Resource: schema.GroupResource{Resource: "nodes"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
 	}
 }

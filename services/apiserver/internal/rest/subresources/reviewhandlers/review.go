@@ -31,7 +31,7 @@ import (
 // Config holds the dependencies of the operations.
 type Config struct {
 	responsewriters.Responder
-	Writes *writes.Writer
+	Writer *writes.Writer
 	// Tokens authenticates tokens, Authorizer evaluates access.
 	Tokens     authn.Tokens
 	Authorizer authz.Authorizer
@@ -45,7 +45,7 @@ type service struct{ Config }
 func Operations(c Config) []handlers.Operation {
 	a := &service{c}
 	operation := func(group, resource string) handlers.Operation {
-		return handlers.Operation{Of: schema.GroupResource{Group: group, Resource: resource}, Serve: a.review}
+		return handlers.Operation{Resource: schema.GroupResource{Group: group, Resource: resource}, Serve: a.review}
 	}
 	return []handlers.Operation{
 		operation(authenticationv1.GroupName, "tokenreviews"),
@@ -74,7 +74,7 @@ func (a *service) review(c *handlers.Call) error {
 	if err := meta.SetSent(obj, c.Info.Namespace); err != nil {
 		return err
 	}
-	a.Writes.RecordSentOwnership(c.Context(), write, c.Owner(nil), obj)
+	a.Writer.RecordSentOwnership(c.Context(), write, c.Owner(nil), obj)
 	ctx := c.Context()
 	user := request.UserFrom(ctx)
 	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return validate(c, obj) }); err != nil {

@@ -73,7 +73,7 @@ var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest
 // Config holds the dependencies of the operation.
 type Config struct {
 	responsewriters.Responder
-	Writes *writes.Writer
+	Writer *writes.Writer
 	Fields *apply.Fields
 	// Issuer issues tokens; nil disables the operation.
 	Issuer *Issuer
@@ -89,8 +89,8 @@ type service struct {
 
 // Operations returns the operations of service accounts.
 func Operations(c Config) []handlers.Operation {
-	t := &service{c, c.Fields.Sent(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
-	return []handlers.Operation{{Of: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: t.requestToken}}
+	t := &service{c, c.Fields.ForOperation(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
+	return []handlers.Operation{{Resource: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: t.requestToken}}
 }
 
 // requestToken serves POST of a service account's token.
@@ -114,9 +114,9 @@ func (t *service) requestToken(c *handlers.Call) error {
 		return err
 	}
 	setDefaults(req)
-	t.Writes.RecordSentOwnership(c.Context(), write, t.sent, req)
+	t.Writer.RecordSentOwnership(c.Context(), write, t.sent, req)
 	attributes := write.Admission(admission.Create, req, nil)
-	if err := t.Writes.Admission.Mutate(c.Context(), attributes); err != nil {
+	if err := t.Writer.Admission.Mutate(c.Context(), attributes); err != nil {
 		return err
 	}
 	setDefaults(req) // a webhook may have removed the values
@@ -142,7 +142,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if errs := validateTokenRequest(req); len(errs) > 0 {
 		return status.Invalid(tokenRequestGVK.GroupKind(), "", errs)
 	}
-	if err := t.Writes.Admission.Validate(c.Context(), attributes); err != nil {
+	if err := t.Writer.Admission.Validate(c.Context(), attributes); err != nil {
 		return err
 	}
 	if err := t.Issuer.issue(c.Context(), account, req, now); err != nil {
@@ -223,7 +223,7 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
 	}
-	audit.From(ctx).Annotate(issuedAnnotation, "JTI="+claims.ID)
+	audit.FromContext(ctx).Annotate(issuedAnnotation, "JTI="+claims.ID)
 	req.Status = authenticationv1.TokenRequestStatus{
 		Token: token, ExpirationTimestamp: metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)),
 	}

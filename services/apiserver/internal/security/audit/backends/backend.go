@@ -137,7 +137,7 @@ const eventOverhead = 4 << 10
 // size.
 func (b *Backend) encodeFitting(dst []byte, e *audit.Event) (text []byte, ok bool) {
 	objects := len(e.RequestObject) + len(e.ResponseObject)
-	audit.Limited(b.Limiter, objects, func() {
+	audit.WithPermit(b.Limiter, objects, func() {
 		if objects > maxPooled {
 			dst = make([]byte, 0, objects+eventOverhead)
 		}

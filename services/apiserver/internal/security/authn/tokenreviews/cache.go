@@ -208,7 +208,7 @@ func completedFlight(entry *result) *flight {
 }
 
 // review reviews a token and caches the result.
-func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audiences []string, hint satoken.Hint) {
+func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audiences []string, hint satoken.UnverifiedClaims) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
@@ -244,7 +244,7 @@ func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audi
 
 // legacy returns the reviewed token if it names a secret, and nil otherwise. The hint comes from an
 // unverified token, so the user of an accepted token must match it.
-func (c *Cache) legacy(response *authenticator.Response, ok, undecided bool, hint satoken.Hint, token string) *LegacyToken {
+func (c *Cache) legacy(response *authenticator.Response, ok, undecided bool, hint satoken.UnverifiedClaims, token string) *LegacyToken {
 	if c.cfg.Legacy == nil || hint.Legacy == nil || undecided || ok && hint.User != response.User.Name {
 		return nil
 	}
@@ -266,7 +266,7 @@ func (c *Cache) authenticate(ctx context.Context, token string, audiences []stri
 }
 
 // resultOf returns the result of a review in the form in which it is cached.
-func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, hint satoken.Hint) *result {
+func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, hint satoken.UnverifiedClaims) *result {
 	now := c.cfg.Now()
 	entry := &result{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
 	if !ok {

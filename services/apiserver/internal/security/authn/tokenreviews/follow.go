@@ -14,14 +14,14 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// Followed is the part of the watch cache that holds a kind of object.
-type Followed struct {
+// CachedKind is the part of the watch cache that holds a kind of object.
+type CachedKind struct {
 	Kind  satoken.Kind
 	Store *watchcache.Store
 }
 
 // Run follows the objects that results depend on until ctx ends.
-func (c *Cache) Run(ctx context.Context, followed []Followed) error {
+func (c *Cache) Run(ctx context.Context, followed []CachedKind) error {
 	state := &followers{cache: c, missing: len(followed)}
 	var tasks []task.Task
 	for _, f := range followed {
@@ -33,7 +33,7 @@ func (c *Cache) Run(ctx context.Context, followed []Followed) error {
 					c.event(ctx, f.Kind, ev)
 				}
 			},
-			Lost: func(err error) {
+			OnLost: func(err error) {
 				if errors.As(err, new(*watchcache.ExpiredError)) {
 					c.cfg.Logger.Info("cached token reviews are dropped: events were missed", "kind", f.Kind)
 				}

@@ -72,11 +72,11 @@ func (i *index) dependents(o object) []key {
 }
 
 // hintOf returns the unverified claims of a token.
-func hintOf(token string) satoken.Hint {
+func hintOf(token string) satoken.UnverifiedClaims {
 	if id, _, ok := bootstraptoken.Split(token); ok {
-		return satoken.Hint{Objects: []object{bootstrapSecret(id)}}
+		return satoken.UnverifiedClaims{Objects: []object{bootstrapSecret(id)}}
 	}
-	return satoken.HintOf(token)
+	return satoken.ParseUnverified(token)
 }
 
 // bootstrapSecret returns the Secret of a bootstrap token.

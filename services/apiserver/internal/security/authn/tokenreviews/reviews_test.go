@@ -177,9 +177,9 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	if err != nil {
 		t.Fatal(err)
 	}
-	var followed []tokenreviews.Followed
+	var followed []tokenreviews.CachedKind
 	for kind, prefix := range stores {
-		followed = append(followed, tokenreviews.Followed{Kind: kind, Store: wc.Store(prefix)})
+		followed = append(followed, tokenreviews.CachedKind{Kind: kind, Store: wc.Store(prefix)})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)

@@ -18,7 +18,7 @@ type shared struct {
 // Shared limits an authenticator that calls another server to maxConcurrent reviews at a time. Client
 // networks share the limit fairly.
 func Shared(t authenticator.Token, maxConcurrent int) authenticator.Token {
-	return &shared{t, limit.New[string](limit.Options{Size: maxConcurrent, Share: true})}
+	return &shared{t, limit.New[string](limit.Options{Size: maxConcurrent, FairShare: true})}
 }
 
 // AuthenticateToken implements authenticator.Token.

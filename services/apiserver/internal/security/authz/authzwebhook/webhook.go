@@ -65,7 +65,7 @@ const slotTimeout = time.Second
 
 // New reads the kubeconfig. The service need not be reachable yet.
 func New(c Config) (*Authorizer, error) {
-	a := &Authorizer{cfg: c, waiting: limit.New[string](limit.Options{Size: c.MaxWaiting, Share: true})}
+	a := &Authorizer{cfg: c, waiting: limit.New[string](limit.Options{Size: c.MaxWaiting, FairShare: true})}
 	var err error
 	if a.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
 		return nil, err

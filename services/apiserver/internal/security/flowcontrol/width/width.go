@@ -20,9 +20,9 @@ const (
 	deliverySeatTime = 5 * time.Millisecond
 )
 
-// Of returns the width of a request, with at most most seats. Only requests that read many objects or
+// Estimate returns the width of a request, with at most most seats. Only requests that read many objects or
 // notify many watchers are wider than one seat.
-func Of(info *requestinfo.Info, most int) flowcontrol.Width {
+func Estimate(info *requestinfo.Info, most int) flowcontrol.Width {
 	width := flowcontrol.Width{Seats: 1}
 	if info.Target == nil || info.Target.Store == nil || info.Sub != nil && info.Sub.Connect {
 		return width
@@ -39,7 +39,7 @@ func Of(info *requestinfo.Info, most int) flowcontrol.Width {
 			finalSeats := seatsFor(woken, watchersPerSeat, woken)
 			width.Final = min(finalSeats, most)
 			// Fewer seats for longer are the same work.
-			width.After = time.Duration(float64(deliverySeatTime) * float64(finalSeats) / float64(width.Final))
+			width.AdditionalLatency = time.Duration(float64(deliverySeatTime) * float64(finalSeats) / float64(width.Final))
 		}
 	}
 	return width

@@ -98,7 +98,7 @@ func TestListWidthFollowsExaminedObjects(t *testing.T) {
 		{fields: "", labels: "a=,", want: 3},
 	} {
 		op := &requestinfo.Info{Verb: "list", FieldSelector: c.fields, LabelSelector: c.labels, Query: url.Values{}, Target: &apiset.Resource{Store: s}}
-		if got := width.Of(op, 10).Seats; got != c.want {
+		if got := width.Estimate(op, 10).Seats; got != c.want {
 			t.Errorf("fields %.20s, labels %.20s: got %d seats, want %d", c.fields, c.labels, got, c.want)
 		}
 	}

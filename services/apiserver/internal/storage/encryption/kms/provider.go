@@ -125,7 +125,7 @@ func (e *sectionError) Error() string {
 func (e *sectionError) Unwrap() error { return e.err }
 
 // check calls the plugin unless a recent result is available.
-func (h *health) check(ctx context.Context, pace Pace, readStatus func(context.Context) error) error {
+func (h *health) check(ctx context.Context, pace Intervals, readStatus func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	kept := pace.HealthyTTL
@@ -156,7 +156,7 @@ func (h *health) probe(ctx context.Context, readStatus func(context.Context) err
 }
 
 // every polls readStatus until ctx ends. The interval depends on whether the last call succeeded.
-func every(ctx context.Context, pace Pace, lastErr error, readStatus func(context.Context) error) {
+func every(ctx context.Context, pace Intervals, lastErr error, readStatus func(context.Context) error) {
 	for err := lastErr; ; {
 		wait := pace.HealthyInterval
 		if err != nil {

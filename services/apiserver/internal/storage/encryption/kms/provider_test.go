@@ -97,8 +97,8 @@ func TestHealthIsCached(t *testing.T) {
 			p := kmstest.New(t)
 			p.SetHealth(c.health)
 			cfg := config(t, p)
-			cfg.Pace.HealthyTTL = c.well
-			cfg.Pace.UnhealthyTTL = c.ill
+			cfg.Intervals.HealthyTTL = c.well
+			cfg.Intervals.UnhealthyTTL = c.ill
 			provider := newV2Provider(t, cfg)
 			for range 2 {
 				if err := provider.Check(t.Context()); (err != nil) != (c.health == "no") {
@@ -125,8 +125,8 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 			p := kmstest.New(t)
 			p.SetHealth(c.health)
 			cfg := config(t, p)
-			cfg.Pace.HealthyInterval = c.well
-			cfg.Pace.UnhealthyInterval = c.ill
+			cfg.Intervals.HealthyInterval = c.well
+			cfg.Intervals.UnhealthyInterval = c.ill
 			provider := newV2Provider(t, cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})

@@ -118,7 +118,7 @@ func (c *connection) withTimeout(ctx context.Context) (context.Context, context.
 	return context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 }
 
-// Config configures a plugin. All fields except Pace and Wait are required.
+// Config configures a plugin. All fields except Intervals and Wait are required.
 type Config struct {
 	Name, Endpoint string
 	Timeout        time.Duration
@@ -126,10 +126,10 @@ type Config struct {
 	// maxKeys.
 	CacheSize int
 	// ServerID identifies this server in metrics.
-	ServerID string
-	Pace     Pace
-	Logger   *slog.Logger
-	Metrics  *Metrics
+	ServerID  string
+	Intervals Intervals
+	Logger    *slog.Logger
+	Metrics   *Metrics
 	// Wait waits for a call on behalf of a caller of Seal or Open. It may yield to other work
 	// meanwhile. nil only waits.
 	Wait func(context.Context, func(context.Context) error) error
@@ -137,18 +137,18 @@ type Config struct {
 	Recovered func()
 }
 
-// Pace holds the intervals of calls. Zero values mean those of Kubernetes.
-type Pace struct {
+// Intervals holds the intervals of calls. Zero values mean those of Kubernetes.
+type Intervals struct {
 	// HealthyInterval and UnhealthyInterval are the intervals of status calls, after a healthy and
 	// after an unhealthy result.
 	HealthyInterval, UnhealthyInterval time.Duration
 	// HealthyTTL and UnhealthyTTL are how long a health check uses the last result.
 	HealthyTTL, UnhealthyTTL time.Duration
-	// Writes is how long a seed encrypts values after the last healthy status.
-	Writes time.Duration
-	// Doubt is how long an unsuccessful result counts: that a key is unavailable, for impatient
+	// SeedLifetime is how long a seed encrypts values after the last healthy status.
+	SeedLifetime time.Duration
+	// RefreshTimeout is how long an unsuccessful result counts: that a key is unavailable, for impatient
 	// callers, or a key that has not decrypted any value.
-	Doubt time.Duration
+	RefreshTimeout time.Duration
 }
 
 // newResponsiveness returns the initial state of the plugin's reachability.
@@ -161,7 +161,7 @@ func (c *Config) newResponsiveness() responsiveness {
 }
 
 // complete sets defaults for zero values.
-func (p Pace) complete() Pace {
+func (p Intervals) complete() Intervals {
 	setDefault := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {
 			*d = value
@@ -171,7 +171,7 @@ func (p Pace) complete() Pace {
 	setDefault(&p.UnhealthyInterval, 10*time.Second)
 	setDefault(&p.HealthyTTL, 20*time.Second)
 	setDefault(&p.UnhealthyTTL, 3*time.Second)
-	setDefault(&p.Writes, 3*time.Minute)
-	setDefault(&p.Doubt, 5*time.Second)
+	setDefault(&p.SeedLifetime, 3*time.Minute)
+	setDefault(&p.RefreshTimeout, 5*time.Second)
 	return p
 }

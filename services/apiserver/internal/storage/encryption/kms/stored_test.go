@@ -34,7 +34,7 @@ func config(t testing.TB, p *kmstest.Plugin) kms.Config {
 		Logger:    slog.New(slog.DiscardHandler),
 		Metrics:   m,
 		Recovered: func() {},
-		Pace:      kms.Pace{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond},
+		Intervals: kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond},
 	}
 }
 

@@ -46,7 +46,7 @@ type v1Cipher struct {
 
 // NewV1 connects to a plugin of version 1.
 func NewV1(c Config) (Provider, error) {
-	c.Pace = c.Pace.complete()
+	c.Intervals = c.Intervals.complete()
 	conn, err := connect(&c)
 	if err != nil {
 		return nil, err
@@ -73,11 +73,11 @@ func NewV1(c Config) (Provider, error) {
 func (p *v1) Close() { _ = p.conn.Close() } // closing loses nothing
 
 // Check implements Provider.
-func (p *v1) Check(ctx context.Context) error { return p.health.check(ctx, p.Pace, p.ping) }
+func (p *v1) Check(ctx context.Context) error { return p.health.check(ctx, p.Intervals, p.ping) }
 
 // Run implements Provider.
 func (p *v1) Run(ctx context.Context) {
-	every(ctx, p.Pace, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.ping) })
+	every(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.ping) })
 }
 
 // ping has the plugin encrypt and decrypt a text.

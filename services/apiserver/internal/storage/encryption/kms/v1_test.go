@@ -338,7 +338,7 @@ func TestCachedCheckOmitsCall(t *testing.T) {
 	plugin := kmstest.New(t)
 	plugin.RejectCalls(true)
 	cfg := config(t, plugin)
-	cfg.Pace.UnhealthyTTL = time.Hour
+	cfg.Intervals.UnhealthyTTL = time.Hour
 	p := newV1Provider(t, cfg)
 	for i, want := range []string{
 		"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal",

@@ -83,7 +83,7 @@ var errNoState = errors.New("got unexpected nil transformer")
 // NewV2 connects to a plugin of version 2 and requests its first key, at most for the duration of a
 // call. Run retries a plugin that does not respond.
 func NewV2(ctx context.Context, c Config) (Provider, error) {
-	c.Pace = c.Pace.complete()
+	c.Intervals = c.Intervals.complete()
 	conn, err := connect(&c)
 	if err != nil {
 		return nil, err
@@ -105,11 +105,11 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 func (p *v2) Close() { _ = p.conn.Close() } // closing loses nothing
 
 // Check implements Provider.
-func (p *v2) Check(ctx context.Context) error { return p.health.check(ctx, p.Pace, p.status) }
+func (p *v2) Check(ctx context.Context) error { return p.health.check(ctx, p.Intervals, p.status) }
 
 // Run implements Provider.
 func (p *v2) Run(ctx context.Context) {
-	every(ctx, p.Pace, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.status) })
+	every(ctx, p.Intervals, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.status) })
 }
 
 // status reads the health and the current key of the plugin.
@@ -159,7 +159,7 @@ func aggregate(errs []error) error {
 
 // useKey extends the current seed if the plugin's key is unchanged, and otherwise starts a new one.
 func (p *v2) useKey(ctx context.Context, id string) error {
-	expires := time.Now().Add(p.Pace.Writes) // counted from before the plugin is called
+	expires := time.Now().Add(p.Intervals.SeedLifetime) // counted from before the plugin is called
 	current := p.state.Load()
 	if current != nil && current.keyID == id {
 		extended := *current
@@ -301,7 +301,7 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 		return s.own, nil
 	}
 	now := time.Now()
-	if o, ok := p.open.Get(id); ok && (o.proven.Load() || now.Sub(o.made) < p.Pace.Doubt) {
+	if o, ok := p.open.Get(id); ok && (o.proven.Load() || now.Sub(o.made) < p.Intervals.RefreshTimeout) {
 		if now.UnixNano()-o.used.Swap(now.UnixNano()) < int64(maxUnused) {
 			return o, nil
 		}
@@ -323,7 +323,7 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 		if p.unresponsive() {
 			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not respond recently", p.Name)}
 		}
-		if r, ok := p.refused.Get(id); ok && now.Sub(r.at) < p.Pace.Doubt {
+		if r, ok := p.refused.Get(id); ok && now.Sub(r.at) < p.Intervals.RefreshTimeout {
 			return nil, r.err
 		}
 	}

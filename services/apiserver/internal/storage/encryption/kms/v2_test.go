@@ -125,7 +125,7 @@ func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Pace.Writes = time.Nanosecond
+	cfg.Intervals.SeedLifetime = time.Nanosecond
 	provider := newV2Provider(t, cfg)
 	_, err = provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 	checkError(t, "Seal", err, "expired at")
@@ -233,7 +233,7 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 			p := kmstest.New(t)
 			sealed := sealedBySeed(t, p)
 			cfg := config(t, p)
-			cfg.Pace.Doubt = c.doubt
+			cfg.Intervals.RefreshTimeout = c.doubt
 			provider := newV2Provider(t, cfg)
 			if c.proven {
 				if _, _, err := provider.Open(t.Context(), sealed, storedKey); err != nil {
@@ -275,7 +275,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 	t.Run("rejected", func(t *testing.T) {
 		for doubt, again := range map[time.Duration]bool{time.Hour: false, time.Nanosecond: true} {
 			cfg := config(t, p)
-			cfg.Pace.Doubt = doubt
+			cfg.Intervals.RefreshTimeout = doubt
 			provider := newV2Provider(t, cfg)
 			p.FailDecrypt("key-1", codes.PermissionDenied)
 			open(provider, impatient, sealed, rejected, true)

@@ -191,7 +191,7 @@ func (s *Server) WatchClient() pb.WatchClient { return s.watches }
 
 // Config returns the configuration of a store on this server. The caller adds the rest.
 func (s *Server) Config() etcd.Config {
-	return etcd.Config{Client: s.client, Watch: s.watches, Newest: s.newest, Changes: s.changes, Size: s.size}
+	return etcd.Config{Client: s.client, Watch: s.watches, LocalRevision: s.newest, Changes: s.changes, Size: s.size}
 }
 
 // size returns the size of the database in bytes.

@@ -5,7 +5,7 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// operations is the set of operations of a shaper.
+// operations is the set of operations of a normalizer.
 type operations uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 // shapeObject shapes the members of an object, and adds defaults for missing ones.
-func (s *shaper) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool) {
+func (s *normalizer) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool) {
 	n := &s.program.nodes[at]
 	d := s.doc
 	if m == prune && n.preserve {
@@ -74,7 +74,7 @@ func (s *shaper) shapeObject(at NodeIndex, v tape.Ref, m mode, resource bool) {
 
 // decide returns what happens to a member. sub is the node of its schema. named states whether the schema
 // of the object names the property, meta whether it is metadata, apiVersion or kind of a resource.
-func (s *shaper) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) memberAction {
+func (s *normalizer) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) memberAction {
 	if m == prune && !named && !meta && n.additional == unspecified {
 		s.reportUnknown(key, stepValue)
 		return removeMember
@@ -97,7 +97,7 @@ func (s *shaper) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, 
 
 // drop removes a member and one comma: the comma before it if an earlier member is kept, else the comma
 // after it. last is the end of the last member before it, end that of the object.
-func (s *shaper) drop(key tape.Ref, last, kept, end int) {
+func (s *normalizer) drop(key tape.Ref, last, kept, end int) {
 	keyStart, _ := s.doc.Span(key)
 	_, valueEnd := s.doc.Span(key + 1)
 	if kept > 0 {
@@ -115,7 +115,7 @@ func (s *shaper) drop(key tape.Ref, last, kept, end int) {
 }
 
 // memberAction shapes the value of a member that stays.
-func (s *shaper) shapeMember(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) {
+func (s *normalizer) shapeMember(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) {
 	kind := stepValue
 	if named {
 		kind = stepProp
@@ -137,7 +137,7 @@ func (s *shaper) shapeMember(n *node, sub NodeIndex, named, meta bool, key tape.
 
 // appendDefaults appends the defaults of missing properties. last is the end of the last member, brace
 // the offset of the closing brace, kept the number of members.
-func (s *shaper) appendDefaults(n *node, seen *indexSet, last, brace, kept int) {
+func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, kept int) {
 	for _, i := range n.filled {
 		if seen.has(int(i)) {
 			continue

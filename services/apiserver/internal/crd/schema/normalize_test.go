@@ -71,7 +71,7 @@ func TestShapeEmbedded(t *testing.T) {
 				tt.want = tt.doc
 			}
 			d := parse(t, []byte(tt.doc))
-			shaped, err := p.Shape(d, ShapeOptions{Unknown: true})
+			shaped, err := p.Normalize(d, NormalizeOptions{Unknown: true})
 			var wrong *field.Error
 			if tt.err != "" {
 				if !errors.As(err, &wrong) || err.Error() != tt.err {
@@ -83,7 +83,7 @@ func TestShapeEmbedded(t *testing.T) {
 			if tt.dropped == "" {
 				tt.dropped = tt.want
 			}
-			shaped, err = p.Shape(d, ShapeOptions{DropMalformed: true})
+			shaped, err = p.Normalize(d, NormalizeOptions{DropMalformed: true})
 			if err != nil || string(shaped.Doc.Raw()) != tt.dropped || shaped.Unknown != nil {
 				t.Errorf("dropped: got %s, %v\nwant %s", shaped.Doc.Raw(), err, tt.dropped)
 			}
@@ -106,7 +106,7 @@ func TestShapeText(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{"n":{"type":"number"},"s":{"type":"string"},"l":{"type":"array"},
 		"d":{"type":"object","default":{"x":1},"properties":{"e":{"type":"string","default":"f"}}}}}`)
 	for _, tt := range tests {
-		shaped, err := p.Shape(parse(t, []byte(tt.doc)), ShapeOptions{})
+		shaped, err := p.Normalize(parse(t, []byte(tt.doc)), NormalizeOptions{})
 		if err != nil || string(shaped.Doc.Raw()) != tt.want {
 			t.Errorf("%s: got %s, %v, want %s", tt.name, shaped.Doc.Raw(), err, tt.want)
 		}
@@ -129,7 +129,7 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 		`{"map":{"k":{}}}`:                   `{"map":{"k":` + filled + `}}`,
 		`{"part":{"metadata":{"name":"p"}}}`: `{"part":{"metadata":{"name":"p","labels":{"a":"b"}}}}`,
 	} {
-		shaped, err := p.Shape(parse(t, []byte(doc)), ShapeOptions{})
+		shaped, err := p.Normalize(parse(t, []byte(doc)), NormalizeOptions{})
 		if err != nil || string(shaped.Doc.Raw()) != want {
 			t.Errorf("%s: got %s, %v, want %s", doc, shaped.Doc.Raw(), err, want)
 		}
@@ -138,11 +138,11 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 
 func TestShapeReports(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{"spec":{"type":"object"}}}`)
-	shaped, err := p.Shape(parse(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), ShapeOptions{Unknown: true})
+	shaped, err := p.Normalize(parse(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), NormalizeOptions{Unknown: true})
 	if err != nil || !slices.Equal(shaped.Duplicates, []string{"b"}) || !slices.Equal(shaped.Unknown, []string{"b", "spec.a", "spec.z"}) {
 		t.Errorf("got %q, %q, %v, want %v, %v", shaped.Duplicates, shaped.Unknown, err, []string{"b"}, []string{"b", "spec.a", "spec.z"})
 	}
-	lenient, err := p.Shape(parse(t, []byte(`{"spec":{"z":1},"b":null}`)), ShapeOptions{Unknown: true, Lenient: true})
+	lenient, err := p.Normalize(parse(t, []byte(`{"spec":{"z":1},"b":null}`)), NormalizeOptions{Unknown: true, Lenient: true})
 	if err != nil || lenient.Changed || lenient.Unknown != nil {
 		t.Errorf("lenient: got %s, %q, %v", lenient.Doc.Raw(), lenient.Unknown, err)
 	}
@@ -150,11 +150,11 @@ func TestShapeReports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shaped, err = none.Shape(parse(t, []byte(`{"apiVersion":"v1","kind":"K","metadata":{"a":1},"x":1}`)), ShapeOptions{})
+	shaped, err = none.Normalize(parse(t, []byte(`{"apiVersion":"v1","kind":"K","metadata":{"a":1},"x":1}`)), NormalizeOptions{})
 	if err != nil || string(shaped.Doc.Raw()) != `{"apiVersion":"v1","kind":"K","metadata":{"a":1}}` {
 		t.Errorf("without a schema: got %s, %v", shaped.Doc.Raw(), err)
 	}
-	if shaped, err := none.Shape(parse(t, []byte(`[1]`)), ShapeOptions{}); err != nil || shaped.Changed {
+	if shaped, err := none.Normalize(parse(t, []byte(`[1]`)), NormalizeOptions{}); err != nil || shaped.Changed {
 		t.Errorf("not an object: got %s, %v", shaped.Doc.Raw(), err)
 	}
 }
@@ -170,7 +170,7 @@ func TestHostile(t *testing.T) {
 	list := func(item string, n int) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
 	}
-	if _, err := p.Shape(parse(t, []byte(`{"l":`+list("{}", 100_000)+`}`)), ShapeOptions{}); !errors.Is(err, ErrTooLarge) {
+	if _, err := p.Normalize(parse(t, []byte(`{"l":`+list("{}", 100_000)+`}`)), NormalizeOptions{}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("unbounded defaults: got %v", err)
 	}
 	var members, items strings.Builder
@@ -193,7 +193,7 @@ func TestHostile(t *testing.T) {
 	if again := p.Check(d, d, true, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
 		t.Errorf("unchanged: got %v", again.All()[0])
 	}
-	shaped, err := p.Shape(parse(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)), ShapeOptions{Unknown: true})
+	shaped, err := p.Normalize(parse(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)), NormalizeOptions{Unknown: true})
 	if err != nil || string(shaped.Doc.Raw()) != `{}` {
 		t.Errorf("deep: got %v", err)
 	}
@@ -201,7 +201,7 @@ func TestHostile(t *testing.T) {
 	for i := range 5000 {
 		unknown.WriteString(`"u` + strings.Repeat("u", i%50) + string(rune(0x4e00+i)) + `":1,`)
 	}
-	if shaped, err := p.Shape(parse(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`)), ShapeOptions{Unknown: true}); err != nil || len(shaped.Unknown) != maxUnknown {
+	if shaped, err := p.Normalize(parse(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`)), NormalizeOptions{Unknown: true}); err != nil || len(shaped.Unknown) != maxUnknown {
 		t.Errorf("got %d unknown fields, %v, want %v", len(shaped.Unknown), err, maxUnknown)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// MaxShaped is the maximum size in bytes of a document with its defaults. A larger document is
+// MaxNormalized is the maximum size in bytes of a document with its defaults. A larger document is
 // rejected with ErrTooLarge. Without the limit, a small request could exhaust memory.
-const MaxShaped = 6 << 20
+const MaxNormalized = 6 << 20
 
 // maxUnknown is the maximum number of unknown fields that are reported for one document.
 const maxUnknown = 1000
@@ -21,8 +21,8 @@ const maxUnknown = 1000
 // ErrTooLarge reports that a document with its defaults is too large.
 var ErrTooLarge = errors.New("the object with its defaults is too large")
 
-// ShapeOptions controls how Shape changes a document.
-type ShapeOptions struct {
+// NormalizeOptions controls how Normalize changes a document.
+type NormalizeOptions struct {
 	// Unknown requests the paths of unknown and repeated fields.
 	Unknown bool
 	// DropMalformed removes malformed metadata of embedded resources instead of failing. It is for
@@ -36,8 +36,8 @@ type ShapeOptions struct {
 	KeepNulls bool
 }
 
-// Shaped is the result of Shape.
-type Shaped struct {
+// NormalizedDoc is the result of Normalize.
+type NormalizedDoc struct {
 	// Doc is the original document if nothing changed.
 	Doc     *tape.Doc
 	Changed bool
@@ -48,24 +48,24 @@ type Shaped struct {
 	Unknown []string
 }
 
-// Shape fills in defaults, prunes unknown fields and unwanted nulls, and cleans the metadata of
+// Normalize fills in defaults, prunes unknown fields and unwanted nulls, and cleans the metadata of
 // embedded resources. It does not change apiVersion, kind and metadata of the resource. It returns
 // a *field.Error for malformed metadata of an embedded resource, ErrTooLarge or tape.ErrTooLarge.
-func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
-	result := Shaped{Doc: d}
+func (p *Program) Normalize(d *tape.Doc, o NormalizeOptions) (NormalizedDoc, error) {
+	result := NormalizedDoc{Doc: d}
 	if !d.Clean() {
 		if o.Unknown {
 			result.Duplicates = d.Duplicates()
 		}
 		cleaned, err := d.Cleaned()
 		if err != nil {
-			return Shaped{}, err
+			return NormalizedDoc{}, err
 		}
 		d = cleaned
 		result.Doc = cleaned
 		result.Changed = true
 	}
-	s := shaper{program: p, doc: d, raw: d.Raw(), options: o, operations: allOperations}
+	s := normalizer{program: p, doc: d, raw: d.Raw(), options: o, operations: allOperations}
 	if o.Lenient {
 		s.operations = addDefaults | cleanMetadata
 	}
@@ -77,7 +77,7 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 	}
 	s.shapeResource()
 	if s.err != nil {
-		return Shaped{}, s.err
+		return NormalizedDoc{}, s.err
 	}
 	slices.Sort(s.unknown)
 	slices.Sort(s.unknownMeta)
@@ -87,7 +87,7 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 	}
 	shaped, err := tape.Parse(s.finish())
 	if err != nil {
-		return Shaped{}, err
+		return NormalizedDoc{}, err
 	}
 	result.Doc = shaped
 	result.Changed = true
@@ -103,13 +103,13 @@ const (
 	keep                 // prunes nothing
 )
 
-// shaper copies a document with changes. out is nil until the first change. Then it holds the
+// normalizer copies a document with changes. out is nil until the first change. Then it holds the
 // changed copy of the document up to the offset copied.
-type shaper struct {
+type normalizer struct {
 	program    *Program
 	doc        *tape.Doc
 	raw        []byte
-	options    ShapeOptions
+	options    NormalizeOptions
 	operations operations
 	base       *field.Path // of the document, in errors
 	out        []byte
@@ -128,7 +128,7 @@ func isMeta(d *tape.Doc, key tape.Ref) bool {
 }
 
 // replace replaces the text between two offsets.
-func (s *shaper) replace(start, end int, text ...[]byte) {
+func (s *normalizer) replace(start, end int, text ...[]byte) {
 	if s.out == nil {
 		s.out = make([]byte, 0, len(s.raw)+len(s.raw)/4+64)
 	}
@@ -137,23 +137,23 @@ func (s *shaper) replace(start, end int, text ...[]byte) {
 		s.out = append(s.out, t...)
 	}
 	s.copied = end
-	if len(s.out)+len(s.raw)-end > MaxShaped && s.err == nil {
+	if len(s.out)+len(s.raw)-end > MaxNormalized && s.err == nil {
 		s.err = ErrTooLarge
 	}
 }
 
 // finish returns the changed document.
-func (s *shaper) finish() []byte { return append(s.out, s.raw[s.copied:]...) }
+func (s *normalizer) finish() []byte { return append(s.out, s.raw[s.copied:]...) }
 
 // mode returns the mode of the outermost value.
-func (s *shaper) mode() mode {
+func (s *normalizer) mode() mode {
 	if s.operations&pruneUnknown == 0 {
 		return keep
 	}
 	return prune
 }
 
-func (s *shaper) shapeResource() {
+func (s *normalizer) shapeResource() {
 	if s.doc.Kind(tape.Root) != tape.Object {
 		return
 	}
@@ -161,7 +161,7 @@ func (s *shaper) shapeResource() {
 }
 
 // value shapes a value by a schema, which may be noNode.
-func (s *shaper) value(at NodeIndex, v tape.Ref, m mode) {
+func (s *normalizer) value(at NodeIndex, v tape.Ref, m mode) {
 	if s.err != nil {
 		return
 	}
@@ -187,7 +187,7 @@ func (s *shaper) value(at NodeIndex, v tape.Ref, m mode) {
 
 // pruneContents prunes a value that no schema describes: it removes the members of objects, also within
 // arrays.
-func (s *shaper) pruneContents(v tape.Ref) {
+func (s *normalizer) pruneContents(v tape.Ref) {
 	d := s.doc
 	switch d.Kind(v) {
 	case tape.Array:
@@ -205,7 +205,7 @@ func (s *shaper) pruneContents(v tape.Ref) {
 }
 
 // forEachItem calls do for the items of an array while steps includes the index of the item.
-func (s *shaper) forEachItem(array tape.Ref, do func(item tape.Ref)) {
+func (s *normalizer) forEachItem(array tape.Ref, do func(item tape.Ref)) {
 	d := s.doc
 	n := int32(0)
 	for i, end := d.First(array), d.Next(array); i < end && s.err == nil; i = d.Next(i) {
@@ -217,7 +217,7 @@ func (s *shaper) forEachItem(array tape.Ref, do func(item tape.Ref)) {
 }
 
 // reportUnknown adds the path of an unknown field.
-func (s *shaper) reportUnknown(key tape.Ref, kind stepKind) {
+func (s *normalizer) reportUnknown(key tape.Ref, kind stepKind) {
 	if s.options.Unknown && len(s.unknown) < maxUnknown && s.reportedSize < maxErrorBytes {
 		at := unknownPath(s.doc, append(s.steps, step{kind: kind, key: key}))
 		s.unknown = append(s.unknown, at)
@@ -226,7 +226,7 @@ func (s *shaper) reportUnknown(key tape.Ref, kind stepKind) {
 }
 
 // shapeArray shapes the items of an array.
-func (s *shaper) shapeArray(at NodeIndex, v tape.Ref, m mode) {
+func (s *normalizer) shapeArray(at NodeIndex, v tape.Ref, m mode) {
 	n := &s.program.nodes[at]
 	if n.items == noNode {
 		if m == prune {
@@ -280,7 +280,7 @@ func (p *Program) shapeDefault(at NodeIndex, raw []byte, m metadataPosition) ([]
 			return nil, err
 		}
 	}
-	s := shaper{program: p, doc: d, raw: d.Raw(), options: ShapeOptions{DropMalformed: true}, operations: allOperations}
+	s := normalizer{program: p, doc: d, raw: d.Raw(), options: NormalizeOptions{DropMalformed: true}, operations: allOperations}
 	if m == outside {
 		s.value(at, tape.Root, prune)
 	} else {
