@@ -6,14 +6,18 @@
 // uses only the keys of certificates with a chain to a root.
 //
 // The API server, package callerauth for the webhooks, and the console verify client certificates. The
-// API server also verifies servers that a Service names, because a tenant may own the Service. The
-// package has no state.
+// API server also verifies webhooks, extension servers, pods and OIDC providers, because a tenant may
+// own them. The package has no state.
 package certchain
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"net"
+	"time"
 )
 
 // MaxCertificates is the maximum number of presented certificates. Chains have three or four.
@@ -64,5 +68,45 @@ func Bound(c *tls.Config) {
 			return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
 		}
 		return nil
+	}
+}
+
+// errHandshake is the error of http.Transport.
+var errHandshake = errors.New("net/http: TLS handshake timeout")
+
+// Dial is the type of http.Transport.DialContext.
+type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// DialTLS returns a function for http.Transport.DialTLSContext that verifies servers with Verify, for
+// the ServerName of c or else the host of the address. timeout bounds the handshake; 0 means no bound.
+func DialTLS(dial Dial, c *tls.Config, timeout time.Duration) Dial {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c := c.Clone()
+		if c.ServerName == "" {
+			host, _, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, err
+			}
+			c.ServerName = host
+		}
+		Bound(c)
+		raw, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		if timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, timeout, errHandshake)
+			defer cancel()
+		}
+		conn := tls.Client(raw, c)
+		if err := conn.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			if timedOut := context.Cause(ctx); errors.Is(timedOut, errHandshake) {
+				return nil, timedOut
+			}
+			return nil, err
+		}
+		return conn, nil
 	}
 }

@@ -1,6 +1,7 @@
 package certchain_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -136,5 +137,56 @@ func TestBoundVerifiesServers(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
 		}
 		here.Close()
+	}
+}
+
+// TestDialTLSVerifiesHostOfAddress checks the name, and that an untrusted key is not used. The error of
+// crypto/x509 would name it as a candidate.
+func TestDialTLSVerifiesHostOfAddress(t *testing.T) {
+	root := issue(t, nil, "root", true)
+	pool := x509.NewCertPool()
+	pool.AddCert(root.Certificate)
+	server := issue(t, root, "server", false)
+	forged := issue(t, issue(t, nil, "other", true), "other", true)
+	fromForged := issue(t, forged, "server", false)
+	for _, c := range []struct {
+		name, addr, want string // part of the error, "" for none
+		chain            []*authority
+		config           *tls.Config
+	}{
+		{"host of the address", "server:443", "", []*authority{server}, &tls.Config{RootCAs: pool}},
+		{"another host", "other:443", "valid for server, not other", []*authority{server}, &tls.Config{RootCAs: pool}},
+		{"address", "10.0.0.1:443", "doesn't contain any IP SANs", []*authority{server}, &tls.Config{RootCAs: pool}},
+		{"configured name", "other:443", "", []*authority{server}, &tls.Config{RootCAs: pool, ServerName: "server"}},
+		{"another authority", "server:443", "certificate signed by unknown authority", []*authority{fromForged, forged}, &tls.Config{RootCAs: pool}},
+		{"no port", "server", "missing port", []*authority{server}, &tls.Config{RootCAs: pool}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			presented := tls.Certificate{PrivateKey: c.chain[0].key}
+			for _, a := range c.chain {
+				presented.Certificate = append(presented.Certificate, a.Raw)
+			}
+			l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{presented}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				if conn, err := l.Accept(); err == nil {
+					_, _ = io.Copy(io.Discard, conn)
+					conn.Close()
+				}
+			}()
+			dial := certchain.DialTLS(func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, l.Addr().String())
+			}, c.config, time.Minute)
+			conn, err := dial(t.Context(), "tcp", c.addr)
+			if err == nil {
+				conn.Close()
+			}
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "candidate")) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
 	}
 }

@@ -3,7 +3,6 @@ package kubeletproxy
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"time"
 
@@ -29,37 +28,8 @@ func dialWithRequest(dial Dial) Dial {
 	}
 }
 
-// errHandshake is the error of the transport.
-var errHandshake = errors.New("net/http: TLS handshake timeout")
-
 // dialTLSWithRequest returns a dial function with TLS that also ends with the request. atMost
 // bounds the handshake; 0 means no bound.
 func dialTLSWithRequest(dial Dial, c *tls.Config, atMost time.Duration) Dial {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := mergeRequestContext(ctx)
-		defer cancel()
-		raw, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		if atMost > 0 {
-			ctx, cancel = context.WithTimeoutCause(ctx, atMost, errHandshake)
-			defer cancel()
-		}
-		c := c.Clone()
-		if c.ServerName, _, err = net.SplitHostPort(addr); err != nil {
-			_ = raw.Close()
-			return nil, err
-		}
-		certchain.Bound(c)
-		conn := tls.Client(raw, c)
-		if err := conn.HandshakeContext(ctx); err != nil {
-			_ = raw.Close()
-			if timedOut := context.Cause(ctx); errors.Is(timedOut, errHandshake) {
-				return nil, timedOut
-			}
-			return nil, err
-		}
-		return conn, nil
-	}
+	return dialWithRequest(certchain.DialTLS(dial, c, atMost))
 }
