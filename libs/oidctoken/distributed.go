@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"binnacle/libs/authenticator"
+	"binnacle/libs/limit"
 )
 
 // Claims that name the sources of distributed claims (OpenID Connect Core 1.0, section 5.6.2).
@@ -22,6 +23,10 @@ const (
 	claimNames   = "_claim_names"
 	claimSources = "_claim_sources"
 )
+
+// maxFetches is the number of claim tokens that one provider fetches at a time. Each may take
+// maxResponseBytes of memory, and the source may be slow.
+const maxFetches = 16
 
 // maxSourceIssuers is the number of other issuers of claim tokens that one provider tracks. A new
 // issuer replaces the least recently used one.
@@ -106,6 +111,10 @@ func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, 
 	if source.AccessToken != "" {
 		req.Header.Set("Authorization", "Bearer "+source.AccessToken)
 	}
+	if err := p.fetches.Acquire(ctx, limit.Claim[string]{}); err != nil {
+		return "", authenticator.Unavailable(fmt.Errorf("request to claim source %s: %w", endpoint.Host, err))
+	}
+	defer p.fetches.Release(limit.Claim[string]{})
 	resp, err := p.client.Do(req)
 	if err != nil {
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {

@@ -3,10 +3,12 @@ package oidctoken
 import (
 	"context"
 	"crypto"
+	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,6 +22,14 @@ const (
 	maxResponseBytes = 1 << 20
 	maxKeys          = 256
 	maxRedirects     = 5
+	// maxHeaderBytes bounds the head of a response, whose fields take many times their text.
+	maxHeaderBytes = 64 << 10
+	// maxKeyCost bounds the cost of a signature check with an RSA key: the square of the size in bits
+	// times the length of the exponent. It is that of a key of 8192 bits with the usual exponent.
+	maxKeyCost = 8192 * 8192 * 17
+	// maxCandidates bounds the keys that are tried for a token. A set of several keys needs key ids
+	// (OpenID Connect Core 1.0, section 10.1).
+	maxCandidates = 8
 )
 
 var errNoKey = errors.New("no key of the issuer verifies the signature")
@@ -70,12 +80,22 @@ func signingKeys(raw []json.RawMessage) []jose.JSONWebKey {
 	var keys []jose.JSONWebKey
 	for _, r := range raw {
 		var k jose.JSONWebKey
-		if err := json.Unmarshal(r, &k); err != nil || !k.Valid() || !k.IsPublic() || (k.Use != "" && k.Use != "sig") {
+		if err := json.Unmarshal(r, &k); err != nil || !k.Valid() || !k.IsPublic() || (k.Use != "" && k.Use != "sig") || !isCheap(k.Key) {
 			continue
 		}
 		keys = append(keys, k)
 	}
 	return keys
+}
+
+// isCheap reports whether the cost of a signature check is bounded. The provider chooses its keys.
+func isCheap(key any) bool {
+	k, ok := key.(*rsa.PublicKey)
+	if !ok {
+		return true
+	}
+	size := k.N.BitLen()
+	return size*size*bits.Len(uint(k.E)) <= maxKeyCost
 }
 
 // containsAll reports whether keys contains all of others.
@@ -147,10 +167,14 @@ func (p *Provider) verify(jws *jose.JSONWebSignature) ([]byte, error) {
 		return nil, ErrNotInitialized
 	}
 	id := jws.Signatures[0].Header.KeyID
+	candidates := 0
 	for i := range *keys {
 		k := &(*keys)[i]
 		if id != "" && k.KeyID != id {
 			continue
+		}
+		if candidates++; candidates > maxCandidates {
+			break
 		}
 		if payload, err := jws.Verify(k); err == nil {
 			return payload, nil

@@ -4,11 +4,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -74,6 +76,38 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 	}
 }
 
+// TestTokenIsVerifiedWithFewKeys checks that only the first eight keys with the id of a token are tried,
+// because an issuer could publish many costly ones.
+func TestTokenIsVerifiedWithFewKeys(t *testing.T) {
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for others, want := range map[int]bool{7: true, 8: false} {
+		set := jose.JSONWebKeySet{Keys: append(slices.Repeat([]jose.JSONWebKey{{Key: other.Public(), KeyID: "k"}}, others), jose.JSONWebKey{Key: signer.Public(), KeyID: "k"})}
+		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(set) }))
+		defer s.Close()
+		issuer := oidctest.New(t)
+		issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
+		ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+		p := provider(t, oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}})
+		a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, p)
+		<-p.Initialized()
+		token := oidctest.Sign(t, jwt.SigningMethodES256, signer, "k", issuer.Claims(nil))
+		if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != want {
+			t.Errorf("%d other keys: authenticated = %v, error: %v, want %v", others, ok, err, want)
+		}
+	}
+}
+
 // TestBrokenKeySets checks key sets that are invalid or too large.
 func TestBrokenKeySets(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -94,6 +128,17 @@ func TestBrokenKeySets(t *testing.T) {
 		"many keys": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(256)) }, want: ""},
 		"too many keys": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(257)) },
 			want: "has 257 keys, want at most 256"},
+		"costly keys": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			large := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 16384, 1), E: 65537}
+			long := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 8191, 1), E: 1<<31 - 1}
+			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: large, KeyID: "k"}, {Key: long, KeyID: "k"}}})
+		}, want: "has no signing key"},
+		"long head": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X", strings.Repeat("x", 128<<10))
+			fmt.Fprint(w, set(1))
+		}, want: "response headers exceeded"},
+		"many certificates": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(1)) },
+			want: "11 certificates were presented"},
 		"no keys":    {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(0)) }, want: "has no signing key"},
 		"no key set": {answer: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") }, want: "cannot unmarshal"},
 		"cut short": {answer: func(w http.ResponseWriter, _ *http.Request) {
@@ -109,6 +154,9 @@ func TestBrokenKeySets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewTLSServer(http.HandlerFunc(c.answer))
 			defer s.Close()
+			if name == "many certificates" {
+				s.TLS.Certificates[0].Certificate = slices.Repeat(s.TLS.Certificates[0].Certificate, 11)
+			}
 			issuer := oidctest.New(t)
 			issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
 			ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -18,6 +19,8 @@ import (
 	jose "github.com/go-jose/go-jose/v4"
 	"golang.org/x/time/rate"
 
+	"binnacle/libs/certchain"
+	"binnacle/libs/limit"
 	"binnacle/libs/serving/tlsfiles"
 )
 
@@ -86,7 +89,8 @@ type Provider struct {
 	refreshLimiter   *rate.Limiter
 	refreshRequested chan struct{} // wakes Run for a refresh
 
-	sources sourceIssuers // of claim tokens
+	sources sourceIssuers        // of claim tokens
+	fetches *limit.Queue[string] // of claim tokens in progress
 
 	mu      sync.Mutex    // leaf
 	refresh chan struct{} // closed when the keys were read; nil if no caller waits
@@ -114,6 +118,7 @@ func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
 		refreshLimiter:   rate.NewLimiter(rate.Every(unknownKeyPause), unknownKeyBurst),
 		refreshRequested: make(chan struct{}, 1),
 		failure:          errNotTried,
+		fetches:          limit.New[string](limit.Options{Size: maxFetches}),
 	}
 	for _, a := range c.Algorithms {
 		if !slices.Contains(SigningAlgorithms(), a) {
@@ -160,16 +165,18 @@ func client(ca string) (*http.Client, error) {
 			config.RootCAs.AddCert(c)
 		}
 	}
+	transport := &http.Transport{ // of HTTP/1.1: the provider controls few frames
+		Proxy:                  http.ProxyFromEnvironment,
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    callTimeout,
+		IdleConnTimeout:        callTimeout,
+		MaxIdleConns:           2,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+	}
+	transport.DialTLSContext = certchain.DialTLS((&net.Dialer{}).DialContext, config, callTimeout)
 	return &http.Client{
-		Timeout: callTimeout,
-		Transport: &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			TLSClientConfig:     config,
-			TLSHandshakeTimeout: callTimeout,
-			IdleConnTimeout:     callTimeout,
-			MaxIdleConns:        2,
-			ForceAttemptHTTP2:   true,
-		},
+		Timeout:   callTimeout,
+		Transport: transport,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) >= maxRedirects {
 				return errors.New("too many redirects")
