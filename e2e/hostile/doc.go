@@ -17,7 +17,8 @@
 // the administrator of one namespace, which include impersonation of its service accounts. Each
 // covers one class of attack: stored values that cannot be served, many names of one principal,
 // work before authorization, memory held by waiting requests, values that are short in text and
-// expand, lists without a byte limit, and caches that one namespace clears for all. Besides the
+// expand, lists without a byte limit, servers of the attacker, and caches that one namespace clears for
+// all. Besides the
 // ordinary probe client, one renews the lease of a leader election and one writes as an
 // administrator.
 //

@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/crd/schema"
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/proxy/responselimit"
 	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/handlers"
@@ -169,6 +170,7 @@ func (b *Bounds) BoundTable() []Bound {
 			"`failurePolicy`", "memory"},
 		{serverBounds, "response of a conversion webhook", "",
 			size(conversion.MaxResponse) + "; four times the request and 1 MiB per object", "500", "memory"},
+		{serverBounds, "head of a response", "", size(responselimit.MaxHead), "`failurePolicy`, 500 or 503", "memory: fields take many times their text"},
 		{serverBounds, "webhook responses of more than 1 MiB", "", count(b.WebhookResponses) + " at a time", "wait", "memory"},
 		{serverBounds, "objects that conversion webhooks convert at a time", "",
 			size(b.Conversions.Stored) + "; half of it per principal", "wait", "memory while a webhook hangs"},

@@ -8,11 +8,9 @@ import (
 )
 
 const (
-	// MaxHead is the maximum size of the head of a response in bytes.
-	MaxHead = 1 << 20
-	// MaxFields is the maximum number of header fields. Each takes some hundred bytes of memory,
-	// but may take only four on the wire.
-	MaxFields = 10_000
+	// MaxHead is the maximum size of the head of a response in bytes. A field may take four bytes on
+	// the wire, but takes some hundred bytes of memory.
+	MaxHead = 64 << 10
 )
 
 // ErrHead reports that the head of a response exceeds the limits.
@@ -30,14 +28,6 @@ func DropOwn(h http.Header) {
 	for _, name := range ownHeaders {
 		h.Del(name)
 	}
-}
-
-// countFields returns the number of header fields.
-func countFields(h http.Header) (n int) {
-	for _, values := range h {
-		n += len(values)
-	}
-	return n
 }
 
 // trailerFilter is a response body that also removes trailers that only this server may set.

@@ -12,24 +12,6 @@ import (
 	"binnacle/services/apiserver/internal/proxy/responselimit"
 )
 
-// TestTooManyHeaderFieldsFail checks the limit on the number of fields.
-func TestTooManyHeaderFieldsFail(t *testing.T) {
-	for many, want := range map[int]int{responselimit.MaxFields - 10: http.StatusOK, responselimit.MaxFields + 1: http.StatusBadGateway} {
-		s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
-			conn, rw, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				panic(err)
-			}
-			defer conn.Close()
-			_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + strings.Repeat("A:\r\n", many) + "\r\nok")
-			_ = rw.Flush()
-		})
-		if resp, _ := ask(t, s, "/here/x", 1<<10); resp.StatusCode != want {
-			t.Errorf("%d fields: got %d, want %d", many, resp.StatusCode, want)
-		}
-	}
-}
-
 // TestOtherMediaTypesAreStreamed checks that only HTML pages are buffered.
 func TestOtherMediaTypesAreStreamed(t *testing.T) {
 	over := make(chan bool)

@@ -58,10 +58,6 @@ func (b *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if countFields(resp.Header) > MaxFields {
-		_ = resp.Body.Close()
-		return nil, ErrHead
-	}
 	DropOwn(resp.Header)
 	DropOwn(resp.Trailer)
 	resp.Body = &trailerFilter{resp.Body, resp}

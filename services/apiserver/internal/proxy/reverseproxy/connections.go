@@ -35,10 +35,12 @@ func Connections(dial func(ctx context.Context, network, addr string) (net.Conn,
 }
 
 func newTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config) *http.Transport {
-	return &http.Transport{
+	t := &http.Transport{
 		DialContext:     dial,
 		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
-		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: responselimit.MaxHead,
+		ForceAttemptHTTP2: true, DisableCompression: true,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
 	}
+	responselimit.Bound(t)
+	return t
 }

@@ -121,11 +121,11 @@ func (c *Conn) sendRequest(r *http.Request, deadline time.Time) error {
 // readHead reads the head of a response, and nothing after it.
 func readHead(from *bufio.Reader) ([]byte, error) {
 	var all []byte
-	for begin, lines := 0, 0; ; {
+	for begin := 0; ; {
 		line, err := from.ReadSlice('\n')
 		all = append(all, line...)
 		switch {
-		case len(all) > responselimit.MaxHead, lines > responselimit.MaxFields:
+		case len(all) > responselimit.MaxHead:
 			return nil, responselimit.ErrHead
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
@@ -136,6 +136,6 @@ func readHead(from *bufio.Reader) ([]byte, error) {
 		case len(bytes.TrimRight(all[begin:], "\r\n")) == 0:
 			return all, nil
 		}
-		begin, lines = len(all), lines+1
+		begin = len(all)
 	}
 }

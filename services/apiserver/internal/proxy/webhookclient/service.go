@@ -30,6 +30,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
+	"binnacle/services/apiserver/internal/proxy/responselimit"
 )
 
 const (
@@ -128,7 +129,6 @@ func pool(c *transport.Config) (*clientcerts.Pool, error) {
 	if security == nil {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	certchain.Bound(security)
 	if !followed {
 		return clientcerts.Fixed(open(c, security)), nil
 	}
@@ -156,6 +156,10 @@ func open(c *transport.Config, security *tls.Config) *http.Transport {
 	}
 	if c.DialHolder != nil {
 		base.DialContext = c.DialHolder.Dial
+	}
+	responselimit.Bound(base)
+	base.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return certchain.DialTLS(base.DialContext, base.TLSClientConfig, handshakeTimeout)(ctx, network, addr)
 	}
 	return base
 }

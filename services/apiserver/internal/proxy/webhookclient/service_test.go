@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -230,6 +231,41 @@ func TestBrokenKubeconfigs(t *testing.T) {
 	} {
 		if _, err := webhookclient.Load(file, nil); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestCostOfServerIsBounded checks that a webhook can make neither the verification of its certificate
+// nor the head of its response costly.
+func TestCostOfServerIsBounded(t *testing.T) {
+	for want, change := range map[string]func(*httptest.Server){
+		"11 certificates were presented": func(s *httptest.Server) {
+			s.TLS.Certificates[0].Certificate = slices.Repeat(s.TLS.Certificates[0].Certificate, 11)
+		},
+		"server response headers exceeded ": func(s *httptest.Server) { s.TLS.NextProtos = []string{"http/1.1"} },
+	} {
+		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for i := range 10_000 {
+				w.Header().Set(fmt.Sprintf("X-%d", i), "")
+			}
+		}))
+		defer s.Close()
+		change(s)
+		at, err := url.Parse(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, release, err := webhookclient.NewClient(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: caBundle(s)}}, at, 100, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		resp, err := client.Get(s.URL)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 }

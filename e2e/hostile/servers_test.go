@@ -1,0 +1,135 @@
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// hostileServer is a TLS server of the attacker that handles connections itself.
+func hostileServer(t *testing.T, protocol string, serve func(*tls.Conn)) (url string, ca []byte) {
+	t.Helper()
+	certified := httptest.NewTLSServer(nil) // only for its certificate
+	t.Cleanup(certified.Close)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{protocol}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				serve(conn.(*tls.Conn))
+			}()
+		}
+	}()
+	return "https://" + l.Addr().String(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certified.Certificate().Raw})
+}
+
+// serveRaw sends response to each HTTP/1.1 request.
+func serveRaw(response []byte) func(*tls.Conn) {
+	return func(conn *tls.Conn) {
+		r := bufio.NewReader(conn)
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			if _, err := io.Copy(io.Discard, req.Body); err != nil {
+				return
+			}
+			if _, err := conn.Write(response); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// responseHead returns the head of a response with many short fields.
+func responseHead(size int) []byte {
+	head := []byte("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n")
+	for i := 0; len(head) < size; i++ {
+		head = append(strconv.AppendInt(head, int64(i), 36), ":\r\n"...)
+	}
+	return append(head, "\r\n"...)
+}
+
+// sendPings sends HTTP/2 pings until the connection ends. It allows one request per connection, so
+// that there are many connections.
+func sendPings(conn *tls.Conn) {
+	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	var frames strings.Builder
+	f := http2.NewFramer(&frames, nil)
+	if f.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}) != nil {
+		return
+	}
+	go func() { _, _ = io.Copy(io.Discard, conn) }()
+	for {
+		if _, err := io.WriteString(conn, frames.String()); err != nil {
+			return
+		}
+		frames.Reset()
+		for range 200 {
+			_ = f.WritePing(false, [8]byte{}) // writes to a strings.Builder do not fail
+		}
+	}
+}
+
+// TestServersOfTenantDoNotAffectOtherClients lets a webhook of the attacker answer with a head of many
+// fields, with a response that never ends, and with pings. The test pins the limit of response heads.
+func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
+	head := responseHead(10 << 20)
+	unfinished := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat(" ", 999_999)
+	for _, tt := range []struct {
+		name, protocol string
+		serve          func(*tls.Conn)
+		attackers      int
+	}{
+		{"long response heads", "http/1.1", serveRaw(head), 100},
+		{"unfinished responses", "http/1.1", serveRaw([]byte(unfinished)), 1000},
+		{"pings", "h2", sendPings, 30},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x := startTenants(t)
+			url, ca := hostileServer(t, tt.protocol, tt.serve)
+			x.create(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"hostile"},"webhooks":[{"name":"hostile.ex.test",
+				"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":10,"failurePolicy":"Ignore","namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
+				"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],
+				"clientConfig":{"url":%q,"caBundle":%q}}]}`, url, base64.StdEncoding.EncodeToString(ca)))
+			x.during(t, x.attackTime(), func(ctx context.Context) {
+				c := x.client()
+				defer c.CloseIdleConnections()
+				runAttackers(ctx, tt.attackers, func(ctx context.Context, _ int) {
+					req, err := http.NewRequest("POST", x.url+"/api/v1/namespaces/b/configmaps?dryRun=All", strings.NewReader(`{"metadata":{"name":"a"}}`))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					req.Header.Set("Content-Type", jsonMedia)
+					if resp, err := c.Do(req.WithContext(ctx)); err == nil {
+						resp.Body.Close()
+					}
+					pause(ctx)
+				})
+			})
+		})
+	}
+}

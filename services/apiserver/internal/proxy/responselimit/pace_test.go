@@ -1,0 +1,106 @@
+package responselimit_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/services/apiserver/internal/proxy/responselimit"
+)
+
+func TestLongResponseHeadFails(t *testing.T) {
+	for size, want := range map[int]string{responselimit.MaxHead / 2: "", responselimit.MaxHead: "server response headers exceeded"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", size)) }))
+		defer s.Close()
+		transport := new(http.Transport)
+		responselimit.Bound(transport)
+		defer transport.CloseIdleConnections()
+		resp, err := (&http.Client{Transport: transport}).Get(s.URL)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("head of %d bytes: got %v, want %q", size, err, want)
+		}
+	}
+}
+
+// TestSmallWritesDelayReads reads messages and answers each, as HTTP/2 clients answer pings. Messages
+// that are long enough to pay for the answers, and long answers, do not delay reads.
+func TestSmallWritesDelayReads(t *testing.T) {
+	const messages = 10_000
+	for _, c := range []struct {
+		name            string
+		message, answer int // in bytes
+		delayed         bool
+	}{
+		{"pings", 17, 39, true},
+		{"window updates", 4 << 10, 35, false},
+		{"requests", 100, 100, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				here, there := net.Pipe()
+				defer there.Close()
+				go func() { _, _ = io.Copy(io.Discard, there) }()
+				go func() {
+					for range messages {
+						if _, err := there.Write(make([]byte, c.message)); err != nil {
+							return
+						}
+					}
+				}()
+				transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return here, nil }}
+				responselimit.Bound(transport)
+				conn, err := transport.DialContext(t.Context(), "tcp", "server:443")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				begin := time.Now()
+				for range messages {
+					if _, err := io.ReadFull(conn, make([]byte, c.message)); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := conn.Write(make([]byte, c.answer)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if took := time.Since(begin); took > 10*time.Second != c.delayed { // of the bubble
+					t.Errorf("reading took %v, want delays: %v", took, c.delayed)
+				}
+			})
+		})
+	}
+}
+
+// TestCloseEndsDelay closes a connection whose reads are delayed.
+func TestCloseEndsDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close()
+		go func() { _, _ = io.Copy(io.Discard, there) }()
+		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return here, nil }}
+		responselimit.Bound(transport)
+		conn, err := transport.DialContext(t.Context(), "tcp", "server:443")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 100_000 {
+			if _, err := conn.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin := time.Now()
+		time.AfterFunc(time.Second, func() { conn.Close() })
+		if _, err := conn.Read(make([]byte, 1)); err == nil || time.Since(begin) > time.Second {
+			t.Errorf("got %v after %v, want an error when the connection is closed", err, time.Since(begin))
+		}
+	})
+}
