@@ -66,6 +66,13 @@ func aboutKind(r *rand.Rand, k *kind) *comparison.Conversation {
 	}
 	delete(metadata, "namespace")
 	delete(metadata, "resourceVersion")
+	if metadata["name"] == nil { // a random name would differ
+		delete(metadata, "generateName")
+		metadata["name"] = "generated"
+	}
+	if k.resource == "jobs" && metadata["labels"] == nil { // kube-apiserver adds the labels of the template when it reads a Job
+		metadata["labels"] = map[string]any{"a": "b"}
+	}
 	run.name, _ = metadata["name"].(string)
 	if k.resource == "ipaddresses" { // no address of the service range
 		metadata["name"] = fmt.Sprintf("192.0.%d.%d", r.IntN(256), r.IntN(256))
@@ -174,6 +181,14 @@ func (k *kindRun) create() comparison.Step {
 		var what string
 		object, what = faults.Mutate(k.r, object, k.schema, k.faults)
 		label += ": " + what
+	}
+	if version, ok := comparison.Lookup(object, "metadata.resourceVersion").(string); ok && strings.Trim(version, "0123456789") != "" {
+		// kube-apiserver ignores the text, but a dry run returns it.
+		delete(object["metadata"].(map[string]any), "resourceVersion")
+	}
+	if token, ok := comparison.Lookup(object, "spec.token").(string); ok && k.resource == "tokenreviews" {
+		// kube-apiserver takes a token that starts with a space for an anonymous request.
+		object["spec"].(map[string]any)["token"] = strings.TrimLeft(token, " ")
 	}
 	s := comparison.Step{Label: label, Method: http.MethodPost, Path: k.collection(), Object: object, Encoding: k.anyEncoding()}
 	return k.form(s.Query(k.writeQuery()), 12)
@@ -326,7 +341,11 @@ func (k *kindRun) subresource() comparison.Step {
 		if k.r.IntN(2) == 0 {
 			body = faults.Set(body, []string{faults.Pick(k.r, "spec", "deleteOptions", "target", "metadata")}, faults.Pick[any](k.r, map[string]any{"name": "n"}, map[string]any{"audiences": []any{"a"}}, map[string]any{"expirationSeconds": json.Number("1")}, nil, "x")).(map[string]any)
 		}
-		return k.form(comparison.Step{Label: "create the subresource", Method: http.MethodPost, Path: path, Object: body, Encoding: k.anyEncoding()}.Query(k.writeQuery()), 10)
+		s := comparison.Step{Label: "create the subresource", Method: http.MethodPost, Path: path, Object: body, Encoding: k.anyEncoding()}.Query(k.writeQuery())
+		if sub.name == "eviction" { // kube-apiserver writes the condition of the pod before it deletes the pod
+			s = s.Query("dryRun=All")
+		}
+		return k.form(s, 10)
 	}
 	base := k.copy()
 	if sub.kind == "Scale" {

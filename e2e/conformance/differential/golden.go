@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -43,6 +45,9 @@ type goldenAnswer struct {
 	Status int `json:"status"`
 }
 
+// goldenRetry limits the repetition of a step. It is short, because a conversation may run alone.
+const goldenRetry = 5 * time.Second
+
 // loadGolden reads the golden conversations of a folder.
 func loadGolden(dir string) ([]goldenCase, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
@@ -77,7 +82,7 @@ func (c goldenCase) conversation() *comparison.Conversation {
 		s := comparison.Step{Label: g.Name, Header: map[string]string{}, Text: g.Body, Save: g.Save, Encoding: comparison.JSONBody}
 		if g.Retry != "" {
 			want := c.want[i].Status
-			s.Until = func(status int, _ any) bool { return status == want }
+			s.Until, s.RetryFor = func(status int, _ any) bool { return status == want }, goldenRetry
 		}
 		s.Method, s.Path, _ = strings.Cut(g.Request, " ")
 		if g.JSON != nil {
@@ -107,6 +112,13 @@ func (c goldenCase) conversation() *comparison.Conversation {
 		out.Steps = append(out.Steps, s)
 	}
 	return out
+}
+
+// configuresAdmission reports whether a case writes webhooks or policies.
+func (c goldenCase) configuresAdmission() bool {
+	return slices.ContainsFunc(c.Steps, func(s goldenStep) bool {
+		return !strings.HasPrefix(s.Request, "GET") && strings.Contains(s.Request, "/apis/admissionregistration.k8s.io/")
+	})
 }
 
 // goldenShared reports whether a case affects requests of other conversations.

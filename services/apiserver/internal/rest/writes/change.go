@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,10 +22,11 @@ import (
 // wants, l the live state. owned reports whether obj already records its field ownership.
 func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.Object, owned bool) (outcome, error) {
 	old := l.obj
-	if err := r.checkPreconditions(obj, old); err != nil {
-		return outcome{}, err
+	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
+	// is a precondition.
+	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
+		return outcome{}, r.uidConflict(uid, old.GetUID())
 	}
-	keepServerMetadata(obj, old)
 	if r.Resource.Default != nil {
 		r.Resource.Default(obj)
 	}
@@ -38,11 +40,17 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	}
 	attrs := r.admission
 	if attrs == nil {
+		showUnsetTime(obj)
 		attrs = r.Admission(admission.Update, obj, old)
-		if err := w.mutateUpdate(ctx, r, obj, old, attrs); err != nil {
+		if err := w.mutateUpdate(ctx, r, obj, attrs); err != nil {
 			return outcome{}, err
 		}
 	}
+	// Mutating admission sees the metadata that the client sent.
+	if err := r.checkResourceVersion(obj, old); err != nil {
+		return outcome{}, err
+	}
+	keepServerMetadata(obj, old)
 	recorded := apply.RecordedIn(obj)
 	if err := w.complete(r, obj, old); err != nil {
 		return outcome{}, err
@@ -53,18 +61,20 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if err := r.checkType(obj); err != nil {
 		return outcome{}, err
 	}
-	text, err := r.Resource.Coder.Text(obj)
-	if err != nil {
-		return outcome{}, fmt.Errorf("encode: %w", err)
-	}
-	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
-		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
-	}
-	r.warnOfUpdate(ctx, obj, old)
 	claim, err := w.allocate(ctx, r, obj, old)
 	if err != nil {
 		return outcome{}, err
 	}
+	text, err := r.Resource.Coder.Text(obj)
+	if err != nil {
+		claim.Rollback(ctx)
+		return outcome{}, fmt.Errorf("encode: %w", err)
+	}
+	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
+		claim.Rollback(ctx)
+		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
+	}
+	r.warnOfUpdate(ctx, obj, old)
 	claim, err = w.admit(ctx, attrs, claim)
 	if err != nil {
 		return outcome{}, err
@@ -85,19 +95,27 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	return outcome{value: value, obj: obj, claim: claim}, nil
 }
 
-// mutateUpdate is mutate for a change. It keeps the metadata that the server owns.
-func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry.Object, attrs *admission.Request) error {
+// showUnsetTime sets a creationTimestamp that the client left out to null, as the types of built-in kinds do.
+// Mutating admission sees it.
+func showUnsetTime(obj registry.Object) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	if m, ok := u.Object["metadata"].(map[string]any); ok && m["creationTimestamp"] == nil {
+		m["creationTimestamp"] = nil
+	}
+}
+
+// mutateUpdate is mutate for a change.
+func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj registry.Object, attrs *admission.Request) error {
 	if err := w.mutate(ctx, r, obj, attrs); err != nil {
 		return err
-	}
-	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
-		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, status.ErrModified)
 	}
 	if err := r.checkNamespace(obj); err != nil {
 		return err
 	}
 	obj.SetNamespace(r.namespace()) // a plugin may leave it out, as clients may
-	keepServerMetadata(obj, old)
 	return nil
 }
 
@@ -106,13 +124,8 @@ func errOtherUID(wanted, is types.UID) error {
 	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted, is) //nolint:staticcheck // the wording is the API's
 }
 
-// checkPreconditions checks the uid and resourceVersion that the client sent.
-func (r *Request) checkPreconditions(obj, old registry.Object) error {
-	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
-	// is a precondition.
-	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
-		return r.uidConflict(uid, old.GetUID())
-	}
+// checkResourceVersion checks the resourceVersion that the client sent or mutating admission set.
+func (r *Request) checkResourceVersion(obj, old registry.Object) error {
 	rv := obj.GetResourceVersion()
 	switch {
 	case rv == "" || rv == "0":
