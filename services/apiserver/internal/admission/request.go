@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -242,4 +243,26 @@ func (i *Reinvocation) End() {
 	if i.request.Object != nil && len(i.wanted) > 0 {
 		i.last = i.request.Object.DeepCopyObject()
 	}
+}
+
+// DefaultClass returns the name of the default class, or "" if no class is marked as default. Of
+// several marked classes, the newest is the default. Of equally old ones, it is the first by name.
+func DefaultClass[T metav1.Object](all []T, marked func(T) bool) string {
+	var found metav1.Object
+	for _, c := range all {
+		if !marked(c) {
+			continue
+		}
+		if found != nil {
+			foundTime, time := found.GetCreationTimestamp(), c.GetCreationTimestamp()
+			if time.Before(&foundTime) || time.Equal(&foundTime) && c.GetName() > found.GetName() {
+				continue
+			}
+		}
+		found = c
+	}
+	if found == nil {
+		return ""
+	}
+	return found.GetName()
 }

@@ -21,7 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/config"
-	"binnacle/services/apiserver/internal/controllers/bootstrap"
+	"binnacle/services/apiserver/internal/controllers/autoregister"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/controllers/statuses"
 	"binnacle/services/apiserver/internal/crd/conversion"
@@ -208,7 +208,7 @@ func newDocuments(
 }
 
 // followAPIServices adds a task that follows the APIServices.
-func followAPIServices(b *base, caches *caches, remotes *aggregation.Aggregator, d *customdocs.Updater, v *bootstrap.CustomVersions) {
+func followAPIServices(b *base, caches *caches, remotes *aggregation.Aggregator, d *customdocs.Updater, v *autoregister.CustomVersions) {
 	store := caches.lookup(apiServiceResource()).Store
 	b.life.whileServing("apiservices of extension servers", func(ctx context.Context) error {
 		return informer.Follow(ctx, store, objects.Selection{}, func([]watchcache.Event) {

@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/memory"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/crd/definition"
@@ -267,7 +268,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 			Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix(c.root, k),
 			Attributes: func(key string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
-				if errors.As(err, new(*codec.ValueError)) { // its text does not name the object
+				if errors.As(err, new(*doccheck.ValueError)) { // its text does not name the object
 					err = fmt.Errorf("stored value of %s cannot be served: %w", key, err)
 				}
 				return attributes.Attributes{

@@ -25,6 +25,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/controllers/autoregister"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/controllers/leaderelection"
@@ -102,14 +103,14 @@ func newControllers(
 }
 
 // apiServices returns the APIServices of the built-in group versions.
-func apiServices(served *registry.Catalog) (out []bootstrap.APIService) {
+func apiServices(served *registry.Catalog) (out []autoregister.APIService) {
 	for _, g := range served.Groups() {
 		if g.Name == apiregistrationv1.GroupName {
 			continue
 		}
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
-			out = append(out, bootstrap.APIService{
+			out = append(out, autoregister.APIService{
 				Group:           g.Name,
 				Version:         v,
 				GroupPriority:   g.Priority,
@@ -127,10 +128,10 @@ func newRegistrations(
 	sets *apiSets,
 	informer *crdinformer.Syncer,
 	remotes *aggregation.Aggregator,
-) *bootstrap.CustomVersions {
-	v := bootstrap.NewCustomVersions()
+) *autoregister.CustomVersions {
+	v := autoregister.NewCustomVersions()
 	informer.OnSwapped(func(update kind.CRDUpdate) { v.Set(update.Changed, update.Complete) })
-	registrations := &bootstrap.Registrations{
+	registrations := &autoregister.Registrations{
 		API: sets.client,
 		Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
 			if !caches.cache.Ready() {

@@ -17,7 +17,7 @@ import (
 
 	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/encryption"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/config"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 

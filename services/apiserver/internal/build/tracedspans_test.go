@@ -9,7 +9,7 @@ import (
 
 	"binnacle/libs/tracing/tracingtest"
 	"binnacle/services/apiserver/internal/config"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"binnacle/services/apiserver/internal/codec/wire"
 	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -124,14 +125,14 @@ func (p *fieldProgram) zeroText() string {
 }
 
 // text returns the field's value as selectors see it.
-func (p *fieldProgram) text(f wireField) string {
+func (p *fieldProgram) text(f wire.Field) string {
 	switch p.kind {
 	case reflect.String:
-		return partOf(f.data)
+		return partOf(f.Data)
 	case reflect.Bool:
-		return strconv.FormatBool(f.u != 0)
+		return strconv.FormatBool(f.Value != 0)
 	default:
-		return strconv.FormatInt(int64(f.u), 10)
+		return strconv.FormatInt(int64(f.Value), 10)
 	}
 }
 
@@ -169,7 +170,7 @@ func treeOf(fields []fieldProgram) (root fieldTree) {
 // read sets the values of the fields that are present. The last occurrence of a field wins.
 func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) error {
 	for b := message; len(b) > 0; {
-		f, rest, err := next(b)
+		f, rest, err := wire.Next(b)
 		if err != nil {
 			return err
 		}
@@ -177,11 +178,11 @@ func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) er
 		for i := range t {
 			branch := &t[i]
 			switch {
-			case branch.num != f.num:
+			case branch.num != f.Num:
 			case branch.below == nil:
 				values[branch.field].Value = fields[branch.field].text(f)
 			default:
-				if err := branch.below.read(f.data, fields, values); err != nil {
+				if err := branch.below.read(f.Data, fields, values); err != nil {
 					return err
 				}
 			}
@@ -206,17 +207,17 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 	if c.Decl.Document != nil {
 		return c.attributesOfDocument(stored)
 	}
-	if !isEnvelope(stored) {
+	if !wire.IsEnvelope(stored) {
 		return c.attributesOfJSON(stored)
 	}
-	raw, _, kind, err := openEnvelope(stored)
+	raw, _, kind, err := wire.OpenEnvelope(stored)
 	if err != nil {
 		return Attributes{}, err
 	}
 	if kind != c.Decl.StoredGVK().Kind {
 		return Attributes{}, errOtherKind
 	}
-	meta, err := find(raw, objectMetadata)
+	meta, err := wire.Find(raw, wire.ObjectMetadata)
 	if err != nil {
 		return Attributes{}, err
 	}
@@ -251,22 +252,22 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 // attributesOfMetadata reads name, namespace and labels from an ObjectMeta in protobuf.
 func attributesOfMetadata(meta []byte) (a Attributes, err error) {
 	for b := meta; len(b) > 0; {
-		f, rest, err := next(b)
+		f, rest, err := wire.Next(b)
 		if err != nil {
 			return a, fmt.Errorf("metadata: %w", err)
 		}
 		b = rest
-		switch f.num {
-		case metaName:
-			a.Name = string(f.data)
-		case metaNamespace:
-			a.Namespace = string(f.data)
-		case metaLabels:
-			key, err := find(f.data, mapKey)
+		switch f.Num {
+		case wire.MetaName:
+			a.Name = string(f.Data)
+		case wire.MetaNamespace:
+			a.Namespace = string(f.Data)
+		case wire.MetaLabels:
+			key, err := wire.Find(f.Data, wire.MapKey)
 			if err != nil {
 				return a, err
 			}
-			value, err := find(f.data, mapValue)
+			value, err := wire.Find(f.Data, wire.MapValue)
 			if err != nil {
 				return a, err
 			}

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
+	"binnacle/services/apiserver/internal/json/formats"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
@@ -66,12 +67,12 @@ func TestBodiesAreBounded(t *testing.T) {
 		"deep YAML": {media: api.MediaYAML, body: "a: " + nested("[", "]", 600), want: "nested more than 500 levels deep"},
 		"many lists in YAML": {
 			media: api.MediaYAML,
-			body:  "a:\n" + strings.Repeat("- []\n", codec.MaxContainers),
+			body:  "a:\n" + strings.Repeat("- []\n", doccheck.MaxContainers),
 			want:  "more than 131072 lists and objects",
 		},
 		"many values in YAML": {
 			media: api.MediaYAML,
-			body:  "a:\n" + strings.Repeat("- b\n", codec.MaxValues),
+			body:  "a:\n" + strings.Repeat("- b\n", doccheck.MaxValues),
 			want:  "more than 262144 values",
 		},
 		"JSON of moderate depth": {media: api.MediaJSON, body: configMap(`"x":` + nested("[", "]", 400))},
@@ -86,17 +87,17 @@ func TestBodiesAreBounded(t *testing.T) {
 		},
 		"many objects": {
 			media: api.MediaJSON,
-			body:  configMap(`"x":[` + list("{}", codec.MaxContainers) + "]"),
+			body:  configMap(`"x":[` + list("{}", doccheck.MaxContainers) + "]"),
 			want:  "more than 131072 lists and objects",
 		},
 		"many values": {
 			media: api.MediaJSON,
-			body:  configMap(`"x":[` + list("1", codec.MaxValues) + "]"),
+			body:  configMap(`"x":[` + list("1", doccheck.MaxValues) + "]"),
 			want:  "more than 262144 values",
 		},
 		"a long field name": {
 			media: api.MediaJSON,
-			body:  configMap(`"` + strings.Repeat("x", codec.MaxKey+1) + `" : 1`),
+			body:  configMap(`"` + strings.Repeat("x", doccheck.MaxKey+1) + `" : 1`),
 			want:  "a field name of more than 65536 bytes",
 		},
 		"a long string": {media: api.MediaJSON, body: configMap(`"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}`)},
@@ -120,17 +121,17 @@ func TestProtobufIsBounded(t *testing.T) {
 	field := func(number byte, content string) string {
 		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
 	}
-	body := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", codec.MaxContainers)))
+	body := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", doccheck.MaxContainers)))
 	_, err := c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
 	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
 		t.Errorf("many containers: got %v", err)
 	}
-	body = "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(1, strings.Repeat("\x6a\x00", codec.MaxContainers)))
+	body = "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(1, strings.Repeat("\x6a\x00", doccheck.MaxContainers)))
 	_, err = c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
 	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
 		t.Errorf("many owners: got %v", err)
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, codec.MaxValues+1)}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, doccheck.MaxValues+1)}}
 	b, err := c.Encode(pod, corev1.SchemeGroupVersion.WithKind("Pod"), api.MediaProtobuf, false)
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +141,7 @@ func TestProtobufIsBounded(t *testing.T) {
 		t.Errorf("many finalizers: got %v", err)
 	}
 	schema := &apiextensionsv1.JSONSchemaProps{}
-	for range codec.MaxDepth {
+	for range doccheck.MaxDepth {
 		schema = &apiextensionsv1.JSONSchemaProps{Not: schema}
 	}
 	crd := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
@@ -178,14 +179,14 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := c.Values(api.MediaProtobuf, b, gvk); n < tc.minimum || n > tc.maximum {
+		if n := c.Checks.Values(api.MediaProtobuf, b, gvk); n < tc.minimum || n > tc.maximum {
 			t.Errorf("%s of %d bytes: got %d values", name, len(b), n)
 		}
-		if n := c.Values(api.MediaJSON, b, gvk); n != 0 {
+		if n := c.Checks.Values(api.MediaJSON, b, gvk); n != 0 {
 			t.Errorf("%s declared as JSON: got %d values, want 0", name, n)
 		}
 	}
-	if n := c.Values(api.MediaProtobuf, []byte("k8s\x00\xff"), gvk); n != 0 {
+	if n := c.Checks.Values(api.MediaProtobuf, []byte("k8s\x00\xff"), gvk); n != 0 {
 		t.Errorf("invalid body: got %d values, want 0", n)
 	}
 }
@@ -198,7 +199,7 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 	}
 	const group = "\xa3\x06\xa4\x06" // field 100 begins and ends
 	meta := field(1, field(1, "v1")+field(2, "Pod"))
-	many := strings.Repeat("\x12\x00", codec.MaxContainers)
+	many := strings.Repeat("\x12\x00", doccheck.MaxContainers)
 	long := "\x92\x80\x80\x80\x80\x01" // field 2 and 1<<32
 	for name, body := range map[string]string{
 		"no version":                  field(1, field(2, "Pod")) + field(2, field(2, many)),
@@ -230,9 +231,9 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 func TestOptionsAreBounded(t *testing.T) {
 	_, c := newCodec(t)
 	for media, body := range map[string]string{
-		api.MediaYAML:     "x:\n" + strings.Repeat("- b\n", codec.MaxValues),
-		api.MediaJSON:     `{"x":[` + strings.Repeat("1,", codec.MaxValues) + `1]}`,
-		api.MediaProtobuf: "k8s\x00\x12" + string(binary.AppendUvarint(nil, 2*(codec.MaxValues+1))) + strings.Repeat("\x2a\x00", codec.MaxValues+1),
+		api.MediaYAML:     "x:\n" + strings.Repeat("- b\n", doccheck.MaxValues),
+		api.MediaJSON:     `{"x":[` + strings.Repeat("1,", doccheck.MaxValues) + `1]}`,
+		api.MediaProtobuf: "k8s\x00\x12" + string(binary.AppendUvarint(nil, 2*(doccheck.MaxValues+1))) + strings.Repeat("\x2a\x00", doccheck.MaxValues+1),
 	} {
 		if _, err := c.DecodeInto(media, []byte(body), &metav1.DeleteOptions{}); err == nil ||
 			!strings.Contains(err.Error(), "more than 262144 values") {
@@ -246,9 +247,9 @@ func TestLayoutIsBounded(t *testing.T) {
 	deep := []byte(`{"a":` + strings.Repeat("[", 400) + strings.Repeat("1,", 100_000) + "1" + strings.Repeat("]", 400) + "}")
 	shallow := []byte(`{"a":[{"b":[1,2,{"c":"d"}]}]}`)
 	for name, lay := range map[string]func([]byte) ([]byte, error){
-		"json": codec.Indent, "yaml": codec.JSONToYAML,
-		"an item of json": func(b []byte) ([]byte, error) { return codec.NewLayout("items", false).AppendItem(nil, b) },
-		"an item of yaml": func(b []byte) ([]byte, error) { return codec.NewLayout("items", true).AppendItem(nil, b) },
+		"json": formats.Indent, "yaml": formats.JSONToYAML,
+		"an item of json": func(b []byte) ([]byte, error) { return formats.NewLayout("items", false).AppendItem(nil, b) },
+		"an item of yaml": func(b []byte) ([]byte, error) { return formats.NewLayout("items", true).AppendItem(nil, b) },
 	} {
 		got, err := lay(deep)
 		if err != nil || len(got) > 2*len(deep) {
@@ -259,7 +260,7 @@ func TestLayoutIsBounded(t *testing.T) {
 			t.Errorf("%s: got %s, %v, want it indented", name, got, err)
 		}
 	}
-	got, err := codec.NewLayout("items", true).AppendItem([]byte("items:\n"), deep)
+	got, err := formats.NewLayout("items", true).AppendItem([]byte("items:\n"), deep)
 	if err != nil {
 		t.Fatal(err)
 	}

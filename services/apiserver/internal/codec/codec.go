@@ -17,20 +17,24 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/quantity"
+	"binnacle/services/apiserver/internal/codec/doccheck"
+	"binnacle/services/apiserver/internal/codec/wire"
+	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 )
 
 // Codec encodes and decodes the kinds of a catalog.
 type Codec struct {
+	// Checks rejects documents before they are decoded.
+	Checks *doccheck.Checker
+
 	scheme *runtime.Scheme
 	coders map[*registry.Kind]*Coder
 
 	json, jsonStrict, jsonPretty *kjson.Serializer
 	yaml, yamlStrict             *kjson.Serializer
 	proto                        *protobuf.Serializer
-	messages                     messages
-	stored                       storedMessages
 	// partial is the program for metadata alone; partialHead is the JSON that precedes it.
 	partial     func() *transcode.Program
 	partialHead []byte
@@ -55,7 +59,7 @@ type Coder struct {
 	// program writes the JSON of stored values. It returns nil if they must be decoded.
 	program func() *transcode.Program
 	// stored describes the stored form.
-	stored func() *storedMessage
+	stored func() *doccheck.StoredMessage
 	// forTable decodes the fields that table columns read; nil if columns need the whole object.
 	forTable *rowObjects
 }
@@ -63,10 +67,9 @@ type Coder struct {
 // New returns the codec of a catalog. The scheme must know every type that is served or stored.
 func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 	c := &Codec{
-		scheme:   scheme,
-		coders:   map[*registry.Kind]*Coder{},
-		messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}},
-		stored:   storedMessages{known: map[reflect.Type]*storedMessage{}},
+		scheme: scheme,
+		Checks: doccheck.New(scheme),
+		coders: map[*registry.Kind]*Coder{},
 	}
 	opts := func(yaml, pretty, strict bool) *kjson.Serializer {
 		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{
@@ -113,7 +116,7 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	}
 	kc.fieldTree = treeOf(kc.fields)
 	kc.program = programOf(k, kc.sameForm, stored)
-	kc.stored = sync.OnceValue(func() *storedMessage { return c.stored.of(stored) })
+	kc.stored = sync.OnceValue(func() *doccheck.StoredMessage { return c.Checks.StoredType(stored) })
 	if len(k.Presentation.ColumnFields) > 0 {
 		read, err := kc.masked(k.Presentation.ColumnFields)
 		if err != nil {
@@ -168,8 +171,8 @@ func (k *Coder) decodeAsStored(stored []byte) (registry.Object, error) {
 // decodeType decodes a stored value into the Go type of the stored version.
 func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
 	obj := k.newStored()
-	if isEnvelope(stored) {
-		raw, _, kind, err := openEnvelope(stored)
+	if wire.IsEnvelope(stored) {
+		raw, _, kind, err := wire.OpenEnvelope(stored)
 		if err != nil {
 			return nil, err
 		}
@@ -181,14 +184,14 @@ func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
 			return nil, fmt.Errorf("%T has no protobuf form", obj)
 		}
 		if quantity.Suspect(raw) {
-			if err := k.codec.checkMessage(raw, obj); err != nil {
+			if err := k.codec.Checks.Message(raw, obj); err != nil {
 				return nil, err
 			}
 		}
 		if err := m.Unmarshal(raw); err != nil {
 			return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
 		}
-	} else if err := k.codec.checkInto(stored, obj); err != nil {
+	} else if err := k.codec.Checks.Into(stored, obj); err != nil {
 		return nil, err
 	} else if err := json.Unmarshal(stored, obj); err != nil {
 		return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
@@ -289,7 +292,7 @@ func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, err
 		return k.decodeDocumentBody(media, body, strict)
 	}
 	gvk := k.Decl.GVK()
-	if a := k.Decl.Stored.LazyField; a != nil && media == api.MediaJSON && k.codec.checkJSON(body, gvk) == nil {
+	if a := k.Decl.Stored.LazyField; a != nil && media == api.MediaJSON && k.codec.Checks.JSON(body, gvk) == nil {
 		obj, ok := a.Decode(body, func(text []byte) (registry.Object, error) {
 			d, err := k.codec.Decode(media, text, gvk, nil, true)
 			obj, is := d.Object.(registry.Object)
@@ -355,22 +358,22 @@ func groupName(group string) string {
 func (c *Codec) decoder(media string, body []byte, want schema.GroupVersionKind, strict bool) (runtime.Decoder, []byte, error) {
 	switch media {
 	case api.MediaProtobuf:
-		return c.proto, body, c.checkProtobuf(body, want)
+		return c.proto, body, c.Checks.Protobuf(body, want)
 	case api.MediaYAML:
 		if strict {
-			return c.yamlStrict, body, c.checkYAML(body, want)
+			return c.yamlStrict, body, c.Checks.YAML(body, want)
 		}
-		return c.yaml, body, c.checkYAML(body, want)
+		return c.yaml, body, c.Checks.YAML(body, want)
 	case api.MediaCBOR:
 		var err error
-		if body, err = CBORToJSON(body); err != nil {
+		if body, err = formats.CBORToJSON(body); err != nil {
 			return nil, nil, err
 		}
 	}
 	if strict {
-		return c.jsonStrict, body, c.checkJSON(body, want)
+		return c.jsonStrict, body, c.Checks.JSON(body, want)
 	}
-	return c.json, body, c.checkJSON(body, want)
+	return c.json, body, c.Checks.JSON(body, want)
 }
 
 // Encode encodes any known object in a media type, with its kind and apiVersion.
@@ -383,11 +386,11 @@ func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media st
 		return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
 	case media == api.MediaYAML:
 		if err = c.json.Encode(obj, &w); err == nil {
-			return JSONToYAML(w.Bytes())
+			return formats.JSONToYAML(w.Bytes())
 		}
 	case media == api.MediaCBOR:
 		if err = c.json.Encode(obj, &w); err == nil {
-			return JSONToCBOR(w.Bytes())
+			return formats.JSONToCBOR(w.Bytes())
 		}
 	case pretty:
 		err = c.jsonPretty.Encode(obj, &w)

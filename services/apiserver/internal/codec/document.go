@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec/doccheck"
+	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/json/transcode"
@@ -238,9 +240,9 @@ func (k *Coder) metadataMessage(it Item) ([]byte, error) {
 func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error) {
 	switch media {
 	case api.MediaCBOR:
-		return CBORToJSON(body)
+		return formats.CBORToJSON(body)
 	case api.MediaYAML:
-		if err := CheckYAML(body); err != nil {
+		if err := doccheck.YAML(body); err != nil {
 			return nil, err
 		}
 		b, err := yaml.YAMLToJSONStrict(body)
@@ -255,7 +257,7 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 		}
 		return nil, err
 	}
-	return body, CheckJSON(body)
+	return body, doccheck.JSON(body)
 }
 
 // decodeDocumentBody is DecodeBody for documents. The body must state its kind. Its kind and

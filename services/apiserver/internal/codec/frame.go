@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/codec/wire"
 	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -88,7 +89,7 @@ func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 			return f, nil
 		}
 	}
-	if a := k.Decl.Stored.LazyField; a != nil && !isEnvelope(it.Stored) {
+	if a := k.Decl.Stored.LazyField; a != nil && !wire.IsEnvelope(it.Stored) {
 		body, ok := a.ToServed(it.Stored, func(stored []byte) ([]byte, error) {
 			obj, err := k.DecodeItem(context.Background(), Item{Stored: stored, Revision: it.Revision})
 			if err != nil {
@@ -195,8 +196,8 @@ func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
 		return nil, false, fmt.Errorf("%s has no protobuf form", k.Decl.Kind)
 	}
 	var stored []byte
-	if k.sameForm && isEnvelope(it.Stored) {
-		stored, err = find(it.Stored[len(envelopePrefix):], unknownRaw)
+	if k.sameForm && wire.IsEnvelope(it.Stored) {
+		stored, err = wire.Find(it.Stored[len(wire.EnvelopePrefix):], wire.UnknownRaw)
 		if err != nil || k.isDefaulted(it) {
 			return stored, true, err
 		}
@@ -229,44 +230,44 @@ func (k *Coder) isDefaulted(it Item) bool {
 
 // splice prepares an item for another resourceVersion. It parses a value that is served as stored
 // only once.
-func (k *Coder) splice(s *splice, it Item) error {
+func (k *Coder) splice(s *wire.Splice, it Item) error {
 	stored := it.Positions != nil && k.AsStored()
 	if stored {
 		if positions := it.Positions.Load(); positions != 0 {
-			s.open(it.Stored, positions, it.Revision)
+			s.Open(it.Stored, positions, it.Revision)
 			return nil
 		}
-		stored = isEnvelope(it.Stored)
+		stored = wire.IsEnvelope(it.Stored)
 	}
 	raw, asStored, err := k.raw(it)
 	if err == nil {
-		err = s.init(raw, it.Revision)
+		err = s.Init(raw, it.Revision)
 	}
 	if err == nil && stored && asStored {
-		it.Positions.Store(s.positions(it.Stored))
+		it.Positions.Store(s.Positions(it.Stored))
 	}
 	return err
 }
 
 // AppendProto appends an object in the protobuf envelope.
 func (k *Coder) AppendProto(dst []byte, it Item) ([]byte, error) {
-	var s splice
+	var s wire.Splice
 	if err := k.splice(&s, it); err != nil {
 		return nil, err
 	}
-	dst = appendEnvelope(dst, k.apiVersion, k.Decl.Kind, s.size)
-	return append(s.append(dst), envelopeTail...), nil
+	dst = wire.AppendEnvelope(dst, k.apiVersion, k.Decl.Kind, s.Size)
+	return append(s.Append(dst), wire.EnvelopeTail...), nil
 }
 
 // AppendProtoFrame appends a length-delimited watch event.
 func (k *Coder) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, error) {
-	var s splice
+	var s wire.Splice
 	if err := k.splice(&s, it); err != nil {
 		return nil, err
 	}
-	dst = appendFrameHead(dst, eventNames[t], envelopeSize(k.apiVersion, k.Decl.Kind, s.size))
-	dst = appendEnvelope(dst, k.apiVersion, k.Decl.Kind, s.size)
-	return append(s.append(dst), envelopeTail...), nil
+	dst = appendFrameHead(dst, eventNames[t], wire.EnvelopeSize(k.apiVersion, k.Decl.Kind, s.Size))
+	dst = wire.AppendEnvelope(dst, k.apiVersion, k.Decl.Kind, s.Size)
+	return append(s.Append(dst), wire.EnvelopeTail...), nil
 }
 
 // FrameHeader is the size in bytes of the length prefix of a protobuf event.
@@ -275,13 +276,13 @@ const FrameHeader = 4
 // appendFrameHead appends the length and the beginning of a WatchEvent {type=1, object=2 {raw=1}}
 // with an object of the given size.
 func appendFrameHead(dst []byte, typ string, size int) []byte {
-	ext := 1 + sizeUvarint(size) + size
-	total := 1 + sizeUvarint(len(typ)) + len(typ) + 1 + sizeUvarint(ext) + ext
+	ext := 1 + wire.SizeUvarint(size) + size
+	total := 1 + wire.SizeUvarint(len(typ)) + len(typ) + 1 + wire.SizeUvarint(ext) + ext
 	dst = binary.BigEndian.AppendUint32(dst, uint32(total))
-	dst = appendString(dst, 1, typ)
-	dst = appendTag(dst, 2, wireBytes)
+	dst = wire.AppendString(dst, 1, typ)
+	dst = wire.AppendTag(dst, 2, wire.Bytes)
 	dst = binary.AppendUvarint(dst, uint64(ext))
-	dst = appendTag(dst, 1, wireBytes)
+	dst = wire.AppendTag(dst, 1, wire.Bytes)
 	return binary.AppendUvarint(dst, uint64(size))
 }
 
@@ -292,11 +293,11 @@ func WrapProtoFrame(typ string, object []byte) []byte {
 
 // Message encodes an object as a protobuf message without an envelope.
 func (k *Coder) Message(it Item) ([]byte, error) {
-	var s splice
+	var s wire.Splice
 	if err := k.splice(&s, it); err != nil {
 		return nil, err
 	}
-	return s.append(make([]byte, 0, s.size)), nil
+	return s.Append(make([]byte, 0, s.Size)), nil
 }
 
 // AsStored reports whether objects are served in the protobuf message that is stored, except for
@@ -308,7 +309,7 @@ func (k *Coder) AsStored() bool { return k.sameForm && k.Decl.Document == nil }
 type ProtoItems struct {
 	coder   *Coder
 	partial bool
-	s       splice // of the current item
+	s       wire.Splice // of the current item
 }
 
 // ProtoItems returns an encoder of items. It is not safe for concurrent use.
@@ -319,7 +320,7 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 	if err := p.coder.splice(&p.s, it); err != nil {
 		return 0, err
 	}
-	return ProtoMessageSize(p.s.messageSize(p.partial)), nil
+	return ProtoMessageSize(p.s.MessageSize(p.partial)), nil
 }
 
 // CachedSize is Size for a stored value of size bytes whose positions are cached in positions, the Positions
@@ -329,8 +330,8 @@ func (p *ProtoItems) CachedSize(size int, positions *atomic.Uint64, revision int
 	if at == 0 || !p.coder.AsStored() {
 		return 0, false
 	}
-	p.s.computeSizes(size, at, revision)
-	return ProtoMessageSize(p.s.messageSize(p.partial)), true
+	p.s.ComputeSizes(size, at, revision)
+	return ProtoMessageSize(p.s.MessageSize(p.partial)), true
 }
 
 // Append appends an item.
@@ -338,20 +339,20 @@ func (p *ProtoItems) Append(dst []byte, it Item) ([]byte, error) {
 	if err := p.coder.splice(&p.s, it); err != nil {
 		return nil, err
 	}
-	dst = appendTag(dst, p.coder.itemsField(p.partial), wireBytes)
-	dst = binary.AppendUvarint(dst, uint64(p.s.messageSize(p.partial)))
+	dst = wire.AppendTag(dst, p.coder.itemsField(p.partial), wire.Bytes)
+	dst = binary.AppendUvarint(dst, uint64(p.s.MessageSize(p.partial)))
 	if p.partial {
-		return p.s.appendMeta(dst), nil
+		return p.s.AppendMeta(dst), nil
 	}
-	return p.s.append(dst), nil
+	return p.s.Append(dst), nil
 }
 
 // ProtoMessageSize returns the size of a message as an item of a protobuf list.
-func ProtoMessageSize(message int) int { return 1 + sizeUvarint(message) + message }
+func ProtoMessageSize(message int) int { return 1 + wire.SizeUvarint(message) + message }
 
 // AppendProtoMessage appends a message, of an object or of its metadata, as an item.
 func (k *Coder) AppendProtoMessage(dst, message []byte, partial bool) []byte {
-	return appendBytes(dst, k.itemsField(partial), message)
+	return wire.AppendBytes(dst, k.itemsField(partial), message)
 }
 
 // itemsField returns the number of the field that holds a list's items.
@@ -369,9 +370,9 @@ func AppendProtoListHead(dst []byte, kind, apiVersion string, meta metav1.ListMe
 	if err != nil {
 		return nil, err
 	}
-	dst = appendEnvelope(dst, apiVersion, kind, 1+sizeUvarint(len(m))+len(m)+itemsSize)
-	return appendBytes(dst, 1, m), nil
+	dst = wire.AppendEnvelope(dst, apiVersion, kind, 1+wire.SizeUvarint(len(m))+len(m)+itemsSize)
+	return wire.AppendBytes(dst, 1, m), nil
 }
 
 // ProtoListTail ends a protobuf list.
-func ProtoListTail() []byte { return envelopeTail }
+func ProtoListTail() []byte { return wire.EnvelopeTail }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/codec/wire"
 	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -60,26 +61,26 @@ func (m mask) add(t reflect.Type, path []string) error {
 // appendMasked appends the selected fields of a message. It omits fields without selected parts.
 func (m mask) appendMasked(dst, b []byte) ([]byte, error) {
 	for len(b) > 0 {
-		f, rest, err := next(b)
+		f, rest, err := wire.Next(b)
 		if err != nil {
 			return nil, err
 		}
 		encoded := b[:len(b)-len(rest)]
 		b = rest
-		inner, ok := m[f.num]
+		inner, ok := m[f.Num]
 		switch {
 		case !ok:
 			continue
-		case inner == nil || f.typ != wireBytes:
+		case inner == nil || f.Type != wire.Bytes:
 			dst = append(dst, encoded...)
 			continue
 		}
 		// The length is not known yet. The masked message is not longer than the original one, so
 		// its length fits into the bytes of the old length.
 		start := len(dst)
-		head := len(encoded) - len(f.data)
+		head := len(encoded) - len(f.Data)
 		dst = append(dst, encoded[:head]...)
-		if dst, err = inner.appendMasked(dst, f.data); err != nil {
+		if dst, err = inner.appendMasked(dst, f.Data); err != nil {
 			return nil, err
 		}
 		size := len(dst) - start - head
@@ -122,7 +123,7 @@ func (k *Coder) Partly(paths ...string) (func(Item) (registry.Object, error), er
 		return nil, err
 	}
 	return func(it Item) (registry.Object, error) {
-		if !k.sameForm || !isEnvelope(it.Stored) {
+		if !k.sameForm || !wire.IsEnvelope(it.Stored) {
 			return k.DecodeStored(it.Stored, it.Revision)
 		}
 		obj, err := k.empty()
@@ -154,7 +155,7 @@ func (k *Coder) empty() (decodable, error) {
 // decodePart decodes the selected part of an object into an empty one. It uses buf as a scratch
 // buffer and returns it.
 func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, error) {
-	raw, _, _, err := openEnvelope(it.Stored)
+	raw, _, _, err := wire.OpenEnvelope(it.Stored)
 	if err != nil {
 		return buf, err
 	}

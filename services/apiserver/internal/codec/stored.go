@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,13 +18,16 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/quantity"
+	"binnacle/services/apiserver/internal/codec/doccheck"
+	"binnacle/services/apiserver/internal/codec/wire"
+	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/registry"
 )
 
 // StoredHeads returns the first bytes of values that are stored with a type: as protobuf, and as
 // JSON in the order of fields in which Kubernetes writes it.
 func StoredHeads(gvk schema.GroupVersionKind) (protobuf, text []byte) {
-	protobuf = appendEnvelope(nil, gvk.GroupVersion().String(), gvk.Kind, 0)
+	protobuf = wire.AppendEnvelope(nil, gvk.GroupVersion().String(), gvk.Kind, 0)
 	protobuf = protobuf[:len(protobuf)-2] // without the length of the message
 	kind, _ := json.Marshal(gvk.Kind)
 	version, _ := json.Marshal(gvk.GroupVersion().String())
@@ -34,8 +36,8 @@ func StoredHeads(gvk schema.GroupVersionKind) (protobuf, text []byte) {
 
 // StoredType returns the apiVersion and kind that a stored value states.
 func StoredType(stored []byte) (apiVersion, kind string, err error) {
-	if isEnvelope(stored) {
-		_, apiVersion, kind, err = openEnvelope(stored)
+	if wire.IsEnvelope(stored) {
+		_, apiVersion, kind, err = wire.OpenEnvelope(stored)
 		return apiVersion, kind, err
 	}
 	gvk, err := kjson.DefaultMetaFactory.Interpret(stored)
@@ -49,15 +51,14 @@ func StoredType(stored []byte) (apiVersion, kind string, err error) {
 // DecodeStoredInto decodes a stored value into an object of the version in which it is stored.
 func DecodeStoredInto(stored []byte, into runtime.Object) error {
 	if quantity.Suspect(stored) { // few values reach this point, so nothing is cached
-		c := &Codec{messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}}}
-		if err := c.checkStoredInto(stored, into); err != nil {
+		if err := checkStoredInto(doccheck.New(nil), stored, into); err != nil {
 			return err
 		}
 	}
-	if !isEnvelope(stored) {
+	if !wire.IsEnvelope(stored) {
 		return sigsjson.UnmarshalCaseSensitivePreserveInts(stored, into)
 	}
-	raw, _, _, err := openEnvelope(stored)
+	raw, _, _, err := wire.OpenEnvelope(stored)
 	if err != nil {
 		return err
 	}
@@ -66,18 +67,6 @@ func DecodeStoredInto(stored []byte, into runtime.Object) error {
 		return fmt.Errorf("%T has no protobuf form", into)
 	}
 	return m.Unmarshal(raw)
-}
-
-// checkStoredInto rejects a stored value with a quantity that is too expensive to parse.
-func (c *Codec) checkStoredInto(stored []byte, into runtime.Object) error {
-	if !isEnvelope(stored) {
-		return c.checkInto(stored, into)
-	}
-	raw, _, _, err := openEnvelope(stored)
-	if err != nil {
-		return err
-	}
-	return c.checkMessage(raw, into)
 }
 
 // EncodeStorageVersion encodes an object of the storage version's Go type, which EncodeStored
@@ -105,7 +94,7 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 	var err error
 	switch media {
 	case api.MediaProtobuf:
-		raw, version, kind, err := openEnvelope(body)
+		raw, version, kind, err := wire.OpenEnvelope(body)
 		gvk := schema.FromAPIVersionAndKind(version, kind)
 		if err != nil {
 			return gvk, err
@@ -114,18 +103,18 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 		if !ok {
 			return gvk, fmt.Errorf("%T has no protobuf form", into)
 		}
-		if err := c.checkMessage(raw, into); err != nil {
+		if err := c.Checks.Message(raw, into); err != nil {
 			return gvk, err
 		}
 		return gvk, m.Unmarshal(raw)
 	case api.MediaCBOR:
-		body, err = CBORToJSON(body)
+		body, err = formats.CBORToJSON(body)
 	case api.MediaYAML:
-		if err = CheckYAML(body); err == nil {
+		if err = doccheck.YAML(body); err == nil {
 			body, err = yaml.YAMLToJSON(body)
 		}
 	default:
-		err = CheckJSON(body)
+		err = doccheck.JSON(body)
 	}
 	if err != nil {
 		return schema.GroupVersionKind{}, err
@@ -134,21 +123,10 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 	if err != nil {
 		return schema.GroupVersionKind{}, err
 	}
-	if err := c.checkInto(body, into); err != nil {
+	if err := c.Checks.Into(body, into); err != nil {
 		return schema.GroupVersionKind{}, err
 	}
 	return *gvk, sigsjson.UnmarshalCaseSensitivePreserveInts(body, into)
-}
-
-// checkInto rejects JSON with a value that the type of into cannot have.
-func (c *Codec) checkInto(body []byte, into runtime.Object) error {
-	if !mayBreakLeafRule(body) {
-		return nil
-	}
-	c.messages.mu.Lock()
-	s := c.messages.shapeOf(reflect.TypeOf(into))
-	c.messages.mu.Unlock()
-	return measureJSON(body, s)
 }
 
 // UndecodableError reports that a stored value is not an object of its kind. Its text is that of
@@ -163,7 +141,7 @@ var errOtherKind = errors.New("the value is of another kind")
 // whyUndecodable explains in the words of Kubernetes why a value does not decode. It returns found
 // if the decoders of Kubernetes find no error.
 func (k *Coder) whyUndecodable(stored []byte, found error) error {
-	if errors.As(found, new(*ValueError)) {
+	if errors.As(found, new(*doccheck.ValueError)) {
 		return found // decoding such a value in the other decoders is too expensive
 	}
 	var err error
@@ -171,7 +149,7 @@ func (k *Coder) whyUndecodable(stored []byte, found error) error {
 	switch {
 	case k.Decl.Document != nil:
 		_, gvk, err = unstructured.UnstructuredJSONScheme.Decode(stored, nil, nil)
-	case isEnvelope(stored):
+	case wire.IsEnvelope(stored):
 		var unknown runtime.Unknown
 		if err = unknown.Unmarshal(stored[4:]); err == nil {
 			gv, _ := schema.ParseGroupVersion(unknown.APIVersion)
@@ -264,13 +242,13 @@ func appendObject(b []byte, obj runtime.Object, apiVersion, kind string) ([]byte
 		if b == nil {
 			b = make([]byte, 0, len(apiVersion)+len(kind)+24+size)
 		}
-		b = appendEnvelope(b, apiVersion, kind, size)
+		b = wire.AppendEnvelope(b, apiVersion, kind, size)
 		at := len(b)
 		b = append(b, make([]byte, size)...)
 		if n, err := m.MarshalToSizedBuffer(b[at:]); err != nil || n != size {
 			return nil, fmt.Errorf("encode %T: %d of %d bytes: %w", obj, n, size, err)
 		}
-		return append(b, envelopeTail...), nil
+		return append(b, wire.EnvelopeTail...), nil
 	}
 	m, ok := obj.(marshaler)
 	if !ok {
@@ -280,7 +258,50 @@ func appendObject(b []byte, obj runtime.Object, apiVersion, kind string) ([]byte
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", obj, err)
 	}
-	b = appendEnvelope(b, apiVersion, kind, len(raw))
+	b = wire.AppendEnvelope(b, apiVersion, kind, len(raw))
 	b = append(b, raw...)
-	return append(b, envelopeTail...), nil
+	return append(b, wire.EnvelopeTail...), nil
+}
+
+// Values returns the approximate number of values of a stored object, and whether the object is
+// protobuf.
+func (k *Coder) Values(stored []byte) (int, bool) {
+	if !wire.IsEnvelope(stored) {
+		return 0, false
+	}
+	raw, _, _, err := wire.OpenEnvelope(stored)
+	if err != nil {
+		return 0, true // the decoder reports it
+	}
+	return k.codec.Checks.MessageValues(raw, k.newStored()), true
+}
+
+// CheckStored returns an error for a value to store that cannot be served in every encoding: a
+// *ValueError, or the error of its envelope.
+// The value is a result of EncodeStored.
+func (k *Coder) CheckStored(value []byte) error {
+	if k.Decl.Document != nil || !wire.IsEnvelope(value) {
+		return nil
+	}
+	raw, _, _, err := wire.OpenEnvelope(value)
+	if err != nil {
+		return err
+	}
+	invalid := &doccheck.ValueError{}
+	if err := k.codec.Checks.Message(raw, k.newStored()); errors.As(err, &invalid) {
+		return invalid
+	}
+	return nil
+}
+
+// checkStoredInto rejects a stored value with a quantity that is too expensive to parse.
+func checkStoredInto(c *doccheck.Checker, stored []byte, into runtime.Object) error {
+	if !wire.IsEnvelope(stored) {
+		return c.Into(stored, into)
+	}
+	raw, _, _, err := wire.OpenEnvelope(stored)
+	if err != nil {
+		return err
+	}
+	return c.Message(raw, into)
 }

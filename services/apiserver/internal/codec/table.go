@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec/wire"
 	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/objectmeta"
 	"binnacle/services/apiserver/internal/json/tape"
@@ -183,7 +184,7 @@ func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowConditi
 // withRowObject calls f with an object that has at least the fields that columns and conditions
 // read.
 func (k *Coder) withRowObject(it Item, f func(registry.Object)) error {
-	if k.forTable != nil && k.sameForm && isEnvelope(it.Stored) && !k.Decl.Presentation.ColumnsFromStored {
+	if k.forTable != nil && k.sameForm && wire.IsEnvelope(it.Stored) && !k.Decl.Presentation.ColumnsFromStored {
 		return k.forTable.withObject(k, it, f)
 	}
 	obj, err := k.decodeForTable(it)
@@ -276,12 +277,12 @@ func MetaVersion(version string) string { return metaGroup + "/" + version }
 // metadata decodes the metadata alone.
 func (k *Coder) metadata(it Item) (*metav1.ObjectMeta, error) {
 	var m metav1.ObjectMeta
-	if isEnvelope(it.Stored) {
-		raw, _, _, err := openEnvelope(it.Stored)
+	if wire.IsEnvelope(it.Stored) {
+		raw, _, _, err := wire.OpenEnvelope(it.Stored)
 		if err != nil {
 			return nil, err
 		}
-		b, err := find(raw, objectMetadata)
+		b, err := wire.Find(raw, wire.ObjectMetadata)
 		if err != nil {
 			return nil, err
 		}
@@ -346,8 +347,8 @@ func (k *Coder) AppendPartialProto(dst []byte, version string, it Item) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	dst = appendEnvelope(dst, MetaVersion(version), PartialKind, s.messageSize(true))
-	return append(s.appendMeta(dst), envelopeTail...), nil
+	dst = wire.AppendEnvelope(dst, MetaVersion(version), PartialKind, s.MessageSize(true))
+	return append(s.AppendMeta(dst), wire.EnvelopeTail...), nil
 }
 
 // AppendPartialProtoFrame appends the metadata-only form as a watch event.
@@ -366,14 +367,14 @@ func (k *Coder) PartialMessage(it Item) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.appendMeta(make([]byte, 0, s.messageSize(true))), nil
+	return s.AppendMeta(make([]byte, 0, s.MessageSize(true))), nil
 }
 
 // partialItems is the field number of the items in a PartialObjectMetadataList.
 const partialItems = 2
 
-func (k *Coder) metaSplice(it Item) (*splice, error) {
-	s := new(splice)
+func (k *Coder) metaSplice(it Item) (*wire.Splice, error) {
+	s := new(wire.Splice)
 	if k.Decl.Document == nil {
 		return s, k.splice(s, it)
 	}
@@ -381,5 +382,5 @@ func (k *Coder) metaSplice(it Item) (*splice, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.init(raw, it.Revision)
+	return s, s.Init(raw, it.Revision)
 }

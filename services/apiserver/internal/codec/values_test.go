@@ -21,6 +21,8 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
+	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
@@ -77,7 +79,7 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 			t.Fatalf("%s: %v", want, err)
 		}
 		_, err = c.Decode(api.MediaProtobuf, body, gvks[0], nil, false)
-		if invalid := new(codec.ValueError); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
+		if invalid := new(doccheck.ValueError); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 		for _, k := range catalog.Kinds() {
@@ -96,7 +98,7 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 	_, c := newCodec(t)
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	quota := schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}
-	cbor, err := codec.JSONToCBOR([]byte(`{"kind":"ResourceQuota","apiVersion":"v1","spec":{"hard":{"cpu":"1e-2147483647"}}}`))
+	cbor, err := formats.JSONToCBOR([]byte(`{"kind":"ResourceQuota","apiVersion":"v1","spec":{"hard":{"cpu":"1e-2147483647"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +145,7 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		}
 	}
 	tree := map[string]any{"spec": map[string]any{"hard": map[string]any{"cpu": "1e99999999"}}}
-	if err := c.CheckTree(tree, quota); err == nil || !strings.HasPrefix(err.Error(), "spec.hard.cpu: exponent") {
+	if err := c.Checks.Tree(tree, quota); err == nil || !strings.HasPrefix(err.Error(), "spec.hard.cpu: exponent") {
 		t.Errorf("CheckTree: got %v", err)
 	}
 }

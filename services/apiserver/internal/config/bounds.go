@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/lister"
-	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	"binnacle/services/apiserver/internal/crd/conversion"
 	"binnacle/services/apiserver/internal/crd/schema"
 	"binnacle/services/apiserver/internal/json/jsonpatch"
@@ -140,10 +140,10 @@ func (b *Bounds) BoundTable() []Bound {
 		{requestBounds, "responses whose client does not read", "", count(r.Stalled), "keeps its seats", "memory of the buffers"},
 		{requestBounds, "document", "",
 			fmt.Sprintf("%s levels, %s lists and objects, %s values, field names of %s",
-				count(codec.MaxDepth), count(codec.MaxContainers), count(codec.MaxValues),
-				size(codec.MaxKey)),
+				count(doccheck.MaxDepth), count(doccheck.MaxContainers), count(doccheck.MaxValues),
+				size(doccheck.MaxKey)),
 			"400", "memory and CPU of `{},{},…`"},
-		{requestBounds, "YAML with its aliases", "", size(codec.MaxExpanded), "400", "memory of repeated aliases"},
+		{requestBounds, "YAML with its aliases", "", size(doccheck.MaxExpanded), "400", "memory of repeated aliases"},
 		{requestBounds, "patch", "",
 			fmt.Sprintf("%s operations, %s of copies, %s comparisons", count(patch.MaxOperations),
 				size(jsonpatch.MaxCopies), count(patch.MaxCompared)),

@@ -21,7 +21,7 @@ import (
 	"binnacle/services/controllers/internal/events"
 	"binnacle/services/controllers/internal/finishedjobs"
 	"binnacle/services/controllers/internal/garbagecollector"
-	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/garbagecollector/graph"
 	"binnacle/services/controllers/internal/namespaces"
 	"binnacle/services/controllers/internal/quotas"
 	"binnacle/services/controllers/internal/resources"

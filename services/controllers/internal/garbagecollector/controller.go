@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/workqueue"
 
-	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/garbagecollector/graph"
 	"binnacle/services/controllers/internal/resources"
 	"binnacle/services/controllers/internal/workers"
 )

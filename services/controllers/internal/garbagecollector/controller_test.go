@@ -19,7 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"binnacle/services/controllers/internal/garbagecollector"
-	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/garbagecollector/graph"
 	"binnacle/services/controllers/internal/resources"
 )
 

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/garbagecollector/graph"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
-	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -128,7 +128,7 @@ func patch(h *hook, view *views.View, doc []byte, response *reviewResponse) (boo
 	if len(response.patch) == 0 {
 		return false, nil
 	}
-	if err := codec.CheckJSON(response.patch); err != nil {
+	if err := doccheck.JSON(response.patch); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	ops, err := jsonpatch.Decode(response.patch)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/controllers/autoregister"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/storage"
@@ -48,7 +49,7 @@ type Config struct {
 	// changed.
 	AuthenticationConfigDue <-chan struct{}
 	// APIServices are the built-in group versions.
-	APIServices []APIService
+	APIServices []autoregister.APIService
 	// RepairAllocations makes addresses and ports consistent with services. It is called at the
 	// start and then at this interval.
 	RepairAllocations func(context.Context) error
@@ -62,12 +63,6 @@ type Config struct {
 	FeatureEnabled func(features.Gate) bool
 	// PolicySeen waits until the in-process policy has the written roles.
 	PolicySeen func(context.Context) error
-}
-
-// APIService is a group version and its priorities.
-type APIService struct {
-	Group, Version                 string
-	GroupPriority, VersionPriority int
 }
 
 // Bootstrap creates and maintains the objects.
@@ -291,7 +286,7 @@ func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 		}
 		if h.trigger != nil { // replicas with other data may write back immediately
 			trigger = nil
-			pauseOver = time.After(registrationRetry)
+			pauseOver = time.After(autoregister.RetryInterval)
 		}
 	}
 }

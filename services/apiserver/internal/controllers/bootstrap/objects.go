@@ -16,6 +16,7 @@ import (
 	networkingapply "k8s.io/client-go/applyconfigurations/networking/v1"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/controllers/autoregister"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
@@ -160,17 +161,17 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 func (b *Bootstrap) apiServices(ctx context.Context) error {
 	wanted := map[string]bool{}
 	for _, s := range b.APIServices {
-		wanted[s.name()] = true
-		err := b.API.GetCached(ctx, apiServicesPath.Named(s.name()), nil)
+		wanted[s.Name()] = true
+		err := b.API.GetCached(ctx, autoregister.APIServicesPath.Named(s.Name()), nil)
 		if err == nil {
 			continue
 		}
-		if err = b.API.Create(ctx, apiServicesPath, s.object(managedOnStart)); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err = b.API.Create(ctx, autoregister.APIServicesPath, s.Object(autoregister.ManagedOnStart)); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	var live metav1.PartialObjectMetadataList
-	if err := b.API.List(ctx, apiServicesPath, map[string]string{managedLabel: managedOnStart}, &live); err != nil {
+	if err := b.API.List(ctx, autoregister.APIServicesPath, map[string]string{autoregister.ManagedLabel: autoregister.ManagedOnStart}, &live); err != nil {
 		return err
 	}
 	for i := range live.Items {
@@ -178,7 +179,7 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 		if wanted[name] {
 			continue
 		}
-		if err := b.API.Delete(ctx, apiServicesPath.Named(name), nil); err != nil && !apierrors.IsNotFound(err) {
+		if err := b.API.Delete(ctx, autoregister.APIServicesPath.Named(name), nil); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/codec/negotiation"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/rest/streaming"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -39,7 +40,7 @@ type stream struct {
 	fields     fields.Selector // selector on the requested version; nil if the cache evaluates all fields
 	call       *Call
 	metrics    watchMetrics
-	socket     *socket // replaces the response body
+	socket     *streaming.Socket // replaces the response body
 	bookmarks  bool
 	initial    bool                         // the watch begins with the initial state
 	scan       *responsewriters.ScanLimiter // limits the search for the initial state
@@ -146,7 +147,7 @@ func (s *stream) stopBookmarks() {
 func (s *stream) writeUntil(t time.Time) {
 	set := http.NewResponseController(s.call.W).SetWriteDeadline
 	if s.socket != nil {
-		set = s.socket.conn.SetWriteDeadline
+		set = s.socket.SetWriteDeadline
 	}
 	_ = set(t) // without a deadline, the write ends with the connection
 	if s.lost.Load() {
@@ -345,7 +346,7 @@ func (s *stream) bookmark(revision int64, initialEnd bool) bool {
 // write writes encoded events. It returns false if the client is gone.
 func (s *stream) write(b []byte) bool {
 	if s.socket != nil {
-		return s.socket.write(b) == nil
+		return s.socket.Write(b) == nil
 	}
 	if err := exchange.Send(s.call.W, b); err != nil {
 		return false
@@ -374,13 +375,13 @@ type pump struct {
 }
 
 // pump sends events until the watch ends.
-func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any)) {
+func (s *stream) pump(ctx *streaming.Lifetime, w *watchcache.Watcher, end func(failure any)) {
 	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
 	work := p.work
 	principal := request.Principal(ctx)
 	p.resume = func() { s.api.workers.Run(principal, work) }
 	s.startBookmarks(ctx, w)
-	ctx.onEnd(w.Trigger)
+	ctx.OnEnd(w.Trigger)
 	p.work()
 }
 

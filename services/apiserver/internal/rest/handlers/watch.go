@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/rest/streaming"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -52,8 +53,8 @@ func (a *API) watch(c *Call) error {
 		return err
 	}
 	startErr := err
-	ctx := newLifetime(c.Context(), a.Stopping, c.DefinitionContext, a.watchTimeout(o))
-	defer exchange.AtEnd(c.W, func(any) { ctx.release() })
+	ctx := streaming.NewLifetime(c.Context(), a.Stopping, c.DefinitionContext, a.watchTimeout(o))
+	defer exchange.AtEnd(c.W, func(any) { ctx.Release() })
 	s := a.newStream(c, f, o)
 	s.initial = opts.Initial == watchcache.InitialState
 	opts.Lost = s.cut
@@ -68,7 +69,7 @@ func (a *API) watch(c *Call) error {
 		defer s.scan.End()
 		return c.follow(o, opts)
 	}
-	if IsWebSocket(c.R) {
+	if streaming.IsWebSocket(c.R) {
 		s.serveSocket(ctx, start)
 		return nil
 	}
@@ -90,7 +91,7 @@ func (a *API) newStream(c *Call, f *responsewriters.Form, o *listOptions) *strea
 
 // serve runs a watch over the response body. start opens the watcher. A watch that can be detached
 // outlives the handler.
-func (s *stream) serve(ctx *lifetime, start func() (*watchcache.Watcher, error)) error {
+func (s *stream) serve(ctx *streaming.Lifetime, start func() (*watchcache.Watcher, error)) error {
 	w, err := start()
 	var expired *watchcache.ExpiredError
 	if errors.As(err, &expired) {
@@ -197,7 +198,7 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 		defer conn.Close()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s.socket = &socket{conn: conn, binary: s.form.Binary(), header: s.form.FrameHeader()}
+		s.socket = streaming.NewSocket(conn, s.form.Binary(), s.form.FrameHeader())
 		w, err := start()
 		if errors.Is(err, apiset.ErrChanged) {
 			err = status.Reloading()

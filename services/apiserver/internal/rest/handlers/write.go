@@ -20,6 +20,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/fieldvalidation"
@@ -209,7 +210,7 @@ func (a *API) decode(c *Call, body []byte, media, validation string) (registry.O
 // warnings, or ignored (specification: "Field validation").
 func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
 	if len(body) < request.LargeBody { // larger bodies have been limited on arrival
-		weight := request.PerValue * a.Codec.Values(media, body, want)
+		weight := request.PerValue * a.Codec.Checks.Values(media, body, want)
 		if weight > 0 { // it may contain JSON
 			weight = max(weight, request.PerValue*request.Values(body))
 		}
@@ -228,7 +229,7 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	} else {
 		d, err = c.Coder.DecodeBody(media, body, strict)
 	}
-	if invalid := new(codec.ValueError); errors.As(err, &invalid) {
+	if invalid := new(doccheck.ValueError); errors.As(err, &invalid) {
 		return nil, status.InvalidValue(want.GroupKind(), "", invalid.Path, invalid.Reason)
 	}
 	if err != nil {

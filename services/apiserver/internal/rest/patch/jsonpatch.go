@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kjson "sigs.k8s.io/json"
 
-	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -37,7 +37,7 @@ type jsonPatchOp struct {
 
 // decodeJSONPatch decodes a JSON patch. With strict, it records unknown fields of operations.
 func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
-	if err := codec.CheckJSON(raw); err != nil {
+	if err := doccheck.JSON(raw); err != nil {
 		return nil, undecodable(err)
 	}
 	p := &operations{raw: raw}

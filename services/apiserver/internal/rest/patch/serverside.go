@@ -8,7 +8,8 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
+	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/rest/fieldvalidation"
 )
@@ -25,14 +26,14 @@ type configuration struct {
 // records the messages of the YAML decoder.
 func decodeApplyYAML(raw []byte, strict bool) (strategy, error) {
 	invalid := func(err error) error { return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err)) }
-	if err := codec.CheckJSON(raw); err != nil {
+	if err := doccheck.JSON(raw); err != nil {
 		return nil, invalid(err)
 	}
 	p := &configuration{raw: raw}
 	duplicates, err := kjson.UnmarshalStrict(raw, &p.tree)
 	if err != nil || len(duplicates) > 0 {
 		p.tree = nil
-		if err := codec.CheckYAML(raw); err != nil {
+		if err := doccheck.YAML(raw); err != nil {
 			return nil, invalid(err)
 		}
 		doc, err := yaml.YAMLToJSONStrict(raw)
@@ -57,7 +58,7 @@ func decodeApplyYAML(raw []byte, strict bool) (strategy, error) {
 // decodeApplyCBOR decodes CBOR, which cannot have duplicate keys.
 func decodeApplyCBOR(raw []byte, _ bool) (strategy, error) {
 	p := &configuration{raw: raw, cbor: true}
-	doc, err := codec.CBORToJSON(raw)
+	doc, err := formats.CBORToJSON(raw)
 	if err == nil {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree)
 	}
@@ -72,7 +73,7 @@ func decodeApplyCBOR(raw []byte, _ bool) (strategy, error) {
 
 // apply reports only duplicate fields. Unknown fields of the type are rejected by the merge.
 func (p *configuration) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	if err := t.check(t.Codec.CheckTree(p.tree, t.GVK)); err != nil {
+	if err := t.check(t.Codec.Checks.Tree(p.tree, t.GVK)); err != nil {
 		return nil, err
 	}
 	if err := t.Estimate(ctx, t.Cost(p.raw, p.cbor)); err != nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	kjson "sigs.k8s.io/json"
 
-	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -26,7 +26,7 @@ type strategic struct {
 
 // decodeStrategic decodes a strategic merge patch. With strict, it records duplicate fields.
 func decodeStrategic(raw []byte, strict bool) (strategy, error) {
-	if err := codec.CheckJSON(raw); err != nil {
+	if err := doccheck.JSON(raw); err != nil {
 		return nil, undecodable(err)
 	}
 	p := &strategic{}
@@ -48,7 +48,7 @@ func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 // apply merges the fields of the object that the patch names. If it names only fields of the Go
 // type, no other field is converted.
 func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, error) {
-	if err := t.check(t.Codec.CheckTree(p.tree, t.GVK)); err != nil {
+	if err := t.check(t.Codec.Checks.Tree(p.tree, t.GVK)); err != nil {
 		return nil, err
 	}
 	out := t.New()

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/rest/fieldvalidation"
 	"binnacle/services/apiserver/internal/status"
@@ -96,7 +97,7 @@ func (t *Target) changeJSON(
 			t.Name))
 	}
 	d, err := t.Decode(patched, t.strict())
-	var value *codec.ValueError
+	var value *doccheck.ValueError
 	if errors.As(err, &value) {
 		return nil, status.InvalidValue(t.GVK.GroupKind(), t.Name, value.Path, value.Reason)
 	}
@@ -141,7 +142,7 @@ func fieldsWithoutVersion(doc []byte) (unknown []error, lacksVersion bool) {
 // check returns the API error for the error of checking a patch, whose lists may need too much
 // memory once decoded.
 func (t *Target) check(err error) error {
-	var invalid *codec.ValueError
+	var invalid *doccheck.ValueError
 	if errors.As(err, &invalid) {
 		return status.InvalidValue(t.GVK.GroupKind(), t.Name, invalid.Path, invalid.Reason)
 	}

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -37,7 +37,7 @@ var all = []*Type{
 	{Media: api.MediaMergePatch, decode: decodeMerge},
 	{Media: api.MediaStrategicPatch, decode: decodeStrategic, NeedsGoType: true},
 	{Media: api.MediaApplyYAML, decode: decodeApplyYAML, toJSON: yaml.YAMLToJSON, ServerSideApply: true},
-	{Media: api.MediaApplyCBOR, decode: decodeApplyCBOR, toJSON: codec.CBORToJSON, ServerSideApply: true, NeedsCBOR: true},
+	{Media: api.MediaApplyCBOR, decode: decodeApplyCBOR, toJSON: formats.CBORToJSON, ServerSideApply: true, NeedsCBOR: true},
 }
 
 // MediaTypes returns the media types of patches that a kind supports. typed reports whether the

@@ -11,6 +11,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -84,7 +85,7 @@ func (f *Form) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 		b = f.res.Coder.AppendTableHead(b, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false)
 		b = append(b, "]}}\n"...)
 		if f.cbor() {
-			return codec.JSONToCBOR(b)
+			return formats.JSONToCBOR(b)
 		}
 		return b, nil
 	}
@@ -117,7 +118,7 @@ func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind)
 	case f.proto():
 		return codec.WrapProtoFrame(typ, b), nil
 	case f.cbor():
-		return codec.AppendCBOREvent(nil, typ, b), nil
+		return formats.AppendCBOREvent(nil, typ, b), nil
 	}
 	out := appendTypeHead(nil, typ)
 	out = append(out, bytes.TrimRight(b, "\n")...)
@@ -132,6 +133,6 @@ func (f *Form) appendCBOREvent(dst []byte, t codec.EventType, s Encodable, first
 	if err != nil {
 		return nil, err
 	}
-	event, err := codec.JSONToCBOR(b)
+	event, err := formats.JSONToCBOR(b)
 	return append(dst, event...), err
 }

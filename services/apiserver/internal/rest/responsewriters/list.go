@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
@@ -73,7 +74,7 @@ func (f *Form) startMemo() *codec.Memo {
 // writeReadableList writes a list in a human-readable form. Each object is formatted on its own, with
 // the same result as in the whole list.
 func (f *Form) writeReadableList(w http.ResponseWriter, r *http.Request, l *List) error {
-	layout := codec.NewLayout(f.elements(), f.Media == api.MediaYAML)
+	layout := formats.NewLayout(f.elements(), f.Media == api.MediaYAML)
 	p := newChunkWriter(w, r, f.Media, f.writers.slow(r))
 	defer p.releaseLimiter()
 	p.slow = true
@@ -246,7 +247,7 @@ func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) er
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
-	if p.buf, err = codec.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elements(), l.size()); err != nil {
+	if p.buf, err = formats.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elements(), l.size()); err != nil {
 		return p.abort(err)
 	}
 	err = p.each(l, func(e *objects.Entry) error {
@@ -268,7 +269,7 @@ func (f *Form) cborItem(s Encodable) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return codec.CBORItem(b)
+		return formats.CBORItem(b)
 	}
 	encoding := keepCBOR
 	switch {

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/objects"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/status"
@@ -148,11 +149,11 @@ func (f *Form) formatLimited(r *http.Request, b []byte) ([]byte, error) {
 func (f *Form) format(b []byte) ([]byte, error) {
 	switch {
 	case f.Media == api.MediaYAML:
-		return codec.JSONToYAML(b)
+		return formats.JSONToYAML(b)
 	case f.cbor():
-		return codec.JSONToCBOR(b)
+		return formats.JSONToCBOR(b)
 	case f.Pretty:
-		return codec.Indent(b)
+		return formats.Indent(b)
 	}
 	return append(b, '\n'), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -131,7 +132,7 @@ func (r *Request) encodeStored(ctx context.Context, obj registry.Object, text []
 	if err != nil {
 		return nil, err
 	}
-	invalid := &codec.ValueError{}
+	invalid := &doccheck.ValueError{}
 	if err := r.Resource.Coder.CheckStored(value); errors.As(err, &invalid) {
 		return nil, status.InvalidValue(r.Resource.GroupKind(), obj.GetName(), invalid.Path, invalid.Reason)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"binnacle/services/apiserver/internal/storage/encryption"
 	"binnacle/services/apiserver/internal/storage/encryption/kms"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
 // absent returns a plugin configuration whose endpoint does not exist.

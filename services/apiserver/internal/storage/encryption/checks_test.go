@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/storage/encryption"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
 func pluginAt(endpoint, name string) string {

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/encryption"
 	"binnacle/services/apiserver/internal/storage/encryption/kms"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/storage/encryption"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
 // logBuffer is a log that tests can search.

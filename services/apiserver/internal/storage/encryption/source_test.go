@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/encryption"
 	"binnacle/services/apiserver/internal/storage/encryption/kms"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
 // kept is a source of values that do not change.

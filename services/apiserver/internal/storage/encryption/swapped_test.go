@@ -10,7 +10,7 @@ import (
 
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/encryption"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
 // batchSource is a source with one batch.

@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/rest/streaming"
 )
 
 // kubeletURL returns a URL at the kubelet of a node.
@@ -92,8 +93,8 @@ func (p *service) podLog(c *handlers.Call) error {
 		return err
 	}
 	defer log.Close()
-	if handlers.IsWebSocket(c.R) {
-		handlers.SendOverWebSocket(c.W, c.R, log)
+	if streaming.IsWebSocket(c.R) {
+		streaming.SendOverWebSocket(c.W, c.R, log)
 		return nil
 	}
 	c.W.Header().Set("Content-Type", "text/plain")

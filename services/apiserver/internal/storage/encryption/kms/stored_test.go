@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"binnacle/services/apiserver/internal/storage/encryption/kms"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

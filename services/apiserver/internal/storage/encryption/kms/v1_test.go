@@ -16,7 +16,7 @@ import (
 
 	"binnacle/services/apiserver/internal/storage/encryption/ciphers"
 	"binnacle/services/apiserver/internal/storage/encryption/kms"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
 func newV1Provider(t testing.TB, c kms.Config) kms.Provider {

@@ -14,7 +14,7 @@ import (
 
 	"binnacle/services/apiserver/internal/storage/encryption/ciphers"
 	"binnacle/services/apiserver/internal/storage/encryption/kms"
-	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
 // TestPluginStatusIsValidated checks the errors for invalid statuses.

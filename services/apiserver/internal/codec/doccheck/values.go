@@ -1,4 +1,4 @@
-package codec
+package doccheck
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"binnacle/libs/quantity"
+	"binnacle/services/apiserver/internal/codec/wire"
 	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
@@ -90,35 +91,35 @@ func checkSeconds(s int64) error {
 func messageRule(t reflect.Type) func(b []byte) error {
 	switch {
 	case t == quantityType:
-		return eachField(func(f wireField) error {
-			if f.num != 1 || f.typ != wireBytes {
+		return eachField(func(f wire.Field) error {
+			if f.Num != 1 || f.Type != wire.Bytes {
 				return nil
 			}
-			return reject(quantity.Check(string(f.data)))
+			return reject(quantity.Check(string(f.Data)))
 		})
 	case t == intStringType:
-		return eachField(func(f wireField) error {
+		return eachField(func(f wire.Field) error {
 			switch {
-			case f.num == 1 && f.typ == wireVarint && f.u != uint64(intstr.Int) && f.u != uint64(intstr.String):
-				return invalidValue("type %d is neither an integer nor a string", f.u)
-			case f.num == intOrStringText && f.typ == wireBytes:
-				return checkText(f.data)
+			case f.Num == 1 && f.Type == wire.Varint && f.Value != uint64(intstr.Int) && f.Value != uint64(intstr.String):
+				return invalidValue("type %d is neither an integer nor a string", f.Value)
+			case f.Num == intOrStringText && f.Type == wire.Bytes:
+				return checkText(f.Data)
 			}
 			return nil
 		})
 	case timeTypes[t]:
-		return eachField(func(f wireField) error {
-			if f.num != 1 || f.typ != wireVarint {
+		return eachField(func(f wire.Field) error {
+			if f.Num != 1 || f.Type != wire.Varint {
 				return nil
 			}
-			return checkSeconds(int64(f.u))
+			return checkSeconds(int64(f.Value))
 		})
 	case holdsRaw(t):
-		return eachField(func(f wireField) error {
-			if f.num != 1 || f.typ != wireBytes || len(f.data) == 0 {
+		return eachField(func(f wire.Field) error {
+			if f.Num != 1 || f.Type != wire.Bytes || len(f.Data) == 0 {
 				return nil
 			}
-			return checkRaw(f.data)
+			return checkRaw(f.Data)
 		})
 	}
 	return nil
@@ -127,10 +128,10 @@ func messageRule(t reflect.Type) func(b []byte) error {
 const intOrStringText = 3
 
 // eachField returns a check of a message that checks each of its fields.
-func eachField(check func(wireField) error) func([]byte) error {
+func eachField(check func(wire.Field) error) func([]byte) error {
 	return func(b []byte) error {
 		for len(b) > 0 {
-			f, rest, err := next(b)
+			f, rest, err := wire.Next(b)
 			if err != nil {
 				return err
 			}
@@ -189,16 +190,16 @@ func (t textField) check(b []byte) error {
 	if !t.entry {
 		return checkText(b)
 	}
-	return eachField(func(f wireField) error {
+	return eachField(func(f wire.Field) error {
 		switch {
-		case f.num != mapKey && f.num != mapValue:
+		case f.Num != wire.MapKey && f.Num != wire.MapValue:
 			return nil
-		case f.typ != wireBytes && (f.num == mapKey || t.delimited): // some decoders ignore the wire type
-			return errWire
-		case f.num == mapValue && !t.value:
+		case f.Type != wire.Bytes && (f.Num == wire.MapKey || t.delimited): // some decoders ignore the wire type
+			return wire.ErrMalformed
+		case f.Num == wire.MapValue && !t.value:
 			return nil
 		}
-		return checkText(f.data)
+		return checkText(f.Data)
 	})(b)
 }
 
@@ -272,22 +273,4 @@ func mayBreakLeafRule(b []byte) bool {
 		}
 	}
 	return quantity.Suspect(b)
-}
-
-// CheckStored returns an error for a value to store that cannot be served in every encoding: a
-// *ValueError, or the error of its envelope.
-// The value is a result of EncodeStored.
-func (k *Coder) CheckStored(value []byte) error {
-	if k.Decl.Document != nil || !isEnvelope(value) {
-		return nil
-	}
-	raw, _, _, err := openEnvelope(value)
-	if err != nil {
-		return err
-	}
-	invalid := &ValueError{}
-	if err := k.codec.checkMessage(raw, k.newStored()); errors.As(err, &invalid) {
-		return invalid
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package bootstrap
+package autoregister
 
 import (
 	"context"
@@ -18,13 +18,13 @@ import (
 // managedOnStart for built-in ones, which are created once, managedAlways for those of custom
 // resources, which are maintained.
 const (
-	managedLabel   = "kube-aggregator.kubernetes.io/automanaged"
-	managedOnStart = "onstart"
-	managedAlways  = "true"
+	ManagedLabel   = "kube-aggregator.kubernetes.io/automanaged"
+	ManagedOnStart = "onstart"
+	ManagedAlways  = "true"
 )
 
-// registrationRetry is the delay after a failed write.
-const registrationRetry = time.Second
+// RetryInterval is the delay after a failed write.
+const RetryInterval = time.Second
 
 // Registrations maintains an API service for each group version of custom resources. It does not
 // change an API service of the same name without the managed label.
@@ -62,7 +62,7 @@ func (r *Registrations) Run(ctx context.Context) error {
 				level = slog.LevelDebug
 			}
 			r.Logger.Log(ctx, level, "failed to write the APIServices of custom resources; retrying", "error", err)
-			retry.Reset(registrationRetry)
+			retry.Reset(RetryInterval)
 		}
 		task.Throttle(ctx, start)
 	}
@@ -83,8 +83,8 @@ func (r *Registrations) reconcileAll(ctx context.Context) error {
 		byName[s.Name] = s
 	}
 	for _, service := range wanted {
-		existing := byName[service.name()]
-		delete(byName, service.name())
+		existing := byName[service.Name()]
+		delete(byName, service.Name())
 		if err := r.register(ctx, service, existing); err != nil {
 			return err
 		}
@@ -104,16 +104,16 @@ func (r *Registrations) register(ctx context.Context, wanted APIService, live *a
 		if r.Gone(ctx, wanted.Group, wanted.Version) { // another replica has already removed it
 			return nil
 		}
-		if err := r.API.Create(ctx, apiServicesPath, wanted.object(managedAlways)); !apierrors.IsAlreadyExists(err) {
+		if err := r.API.Create(ctx, APIServicesPath, wanted.Object(ManagedAlways)); !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		return nil
-	case live.Labels[managedLabel] != managedAlways || wanted.matches(&live.Spec):
+	case live.Labels[ManagedLabel] != ManagedAlways || wanted.matches(&live.Spec):
 		return nil
 	}
 	next := live.DeepCopy()
-	next.Spec = wanted.spec()
-	err := r.API.Update(ctx, apiServicesPath.Named(next.Name), next, nil)
+	next.Spec = wanted.Spec()
+	err := r.API.Update(ctx, APIServicesPath.Named(next.Name), next, nil)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -123,10 +123,10 @@ func (r *Registrations) register(ctx context.Context, wanted APIService, live *a
 // remove deletes a managed API service whose group version is no longer served, unless it has
 // changed concurrently.
 func (r *Registrations) remove(ctx context.Context, s *apiregistrationv1.APIService) error {
-	if s.Labels[managedLabel] != managedAlways || !r.Gone(ctx, s.Spec.Group, s.Spec.Version) {
+	if s.Labels[ManagedLabel] != ManagedAlways || !r.Gone(ctx, s.Spec.Group, s.Spec.Version) {
 		return nil
 	}
-	err := r.API.Delete(ctx, apiServicesPath.Named(s.Name), &metav1.DeleteOptions{
+	err := r.API.Delete(ctx, APIServicesPath.Named(s.Name), &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
 	})
 	if apierrors.IsNotFound(err) {
@@ -135,11 +135,11 @@ func (r *Registrations) remove(ctx context.Context, s *apiregistrationv1.APIServ
 	return err
 }
 
-var apiServicesPath = internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "")
+var APIServicesPath = internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "")
 
-func (s APIService) name() string { return s.Version + "." + s.Group }
+func (s APIService) Name() string { return s.Version + "." + s.Group }
 
-func (s APIService) spec() apiregistrationv1.APIServiceSpec {
+func (s APIService) Spec() apiregistrationv1.APIServiceSpec {
 	return apiregistrationv1.APIServiceSpec{
 		Group: s.Group, Version: s.Version, GroupPriorityMinimum: int32(s.GroupPriority), VersionPriority: int32(s.VersionPriority),
 	}
@@ -147,16 +147,22 @@ func (s APIService) spec() apiregistrationv1.APIServiceSpec {
 
 // matches reports whether the stored spec equals that of s.
 func (s APIService) matches(spec *apiregistrationv1.APIServiceSpec) bool {
-	wanted := s.spec()
+	wanted := s.Spec()
 	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == wanted.Group && spec.Version == wanted.Version &&
 		spec.GroupPriorityMinimum == wanted.GroupPriorityMinimum && spec.VersionPriority == wanted.VersionPriority
 }
 
-// object returns the APIService object for s.
-func (s APIService) object(managed string) map[string]any {
+// Object returns the APIService object for s.
+func (s APIService) Object(managed string) map[string]any {
 	return map[string]any{
 		"apiVersion": apiregistrationv1.GroupName + "/v1", "kind": "APIService",
-		"metadata": map[string]any{"name": s.name(), "labels": map[string]string{managedLabel: managed}},
+		"metadata": map[string]any{"name": s.Name(), "labels": map[string]string{ManagedLabel: managed}},
 		"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
 	}
+}
+
+// APIService is a group version and its priorities.
+type APIService struct {
+	Group, Version                 string
+	GroupPriority, VersionPriority int
 }

@@ -1,4 +1,4 @@
-package handlers
+package streaming
 
 import (
 	"encoding/base64"
@@ -31,14 +31,24 @@ func IsWebSocket(r *http.Request) bool {
 	})
 }
 
-// socket writes a watch into WebSocket messages, one per event.
-type socket struct {
+// Socket writes a watch into WebSocket messages, one per event.
+type Socket struct {
 	conn   *websocket.Conn
 	binary bool
 	header int // length in bytes of an event's length header, which messages do not need
 }
 
-func (s *socket) write(event []byte) error {
+// NewSocket returns a socket for a connection, which sends events without their header of the given
+// length.
+func NewSocket(conn *websocket.Conn, binary bool, header int) *Socket {
+	return &Socket{conn: conn, binary: binary, header: header}
+}
+
+// SetWriteDeadline bounds the time of later writes.
+func (s *Socket) SetWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
+
+// Write sends one event.
+func (s *Socket) Write(event []byte) error {
 	if s.binary {
 		return websocket.Message.Send(s.conn, event[s.header:])
 	}

@@ -1,4 +1,4 @@
-package codec_test
+package formats_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
-	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/json/formats"
 )
 
 // value draws a JSON value with strings that are hard to lay out.
@@ -57,8 +57,8 @@ func TestItemLayoutMatchesList(t *testing.T) {
 				items = append(items, b)
 			}
 			whole := []byte(head + string(bytes.Join(items, []byte(","))) + "]}")
-			for name, want := range map[string]func([]byte) ([]byte, error){"yaml": codec.JSONToYAML, "json": codec.Indent} {
-				l := codec.NewLayout(elements, name == "yaml")
+			for name, want := range map[string]func([]byte) ([]byte, error){"yaml": formats.JSONToYAML, "json": formats.Indent} {
+				l := formats.NewLayout(elements, name == "yaml")
 				got, err := l.AppendHead(nil, []byte(head+"]}"), len(items) == 0)
 				for _, item := range items {
 					if err == nil {
@@ -84,7 +84,7 @@ func TestJSONToYAMLIsLossless(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := codec.JSONToYAML(b)
+		y, err := formats.JSONToYAML(b)
 		if err != nil {
 			t.Fatalf("%q: %v", b, err)
 		}
@@ -101,7 +101,7 @@ func TestJSONToYAMLIsLossless(t *testing.T) {
 
 func TestYAMLReplacesInvalidUnicode(t *testing.T) {
 	doc := []byte(`{"a":"\ud800x\\ud800\ud83d\ude00","b":"` + "\xff" + `"}`)
-	got, err := codec.JSONToYAML(doc)
+	got, err := formats.JSONToYAML(doc)
 	if want := `a: "�x\\ud800\U0001F600"` + "\nb: \ufffd\n"; err != nil || string(got) != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}

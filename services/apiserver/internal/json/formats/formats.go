@@ -1,4 +1,6 @@
-package codec
+// Package formats converts JSON to and from CBOR and YAML, and lays JSON out for readers. It also
+// writes lists and events in these formats piece by piece.
+package formats
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package handlers
+package streaming
 
 import (
 	"context"
@@ -14,49 +14,49 @@ func TestLifetime(t *testing.T) {
 	const lasts = time.Minute
 	for name, tc := range map[string]struct {
 		lasts time.Duration
-		end   func(request, server, kind context.CancelFunc, l *lifetime)
+		end   func(request, server, kind context.CancelFunc, l *Lifetime)
 		want  error
 		calls int
 	}{
 		"its time": {
 			lasts: lasts,
-			end:   func(_, _, _ context.CancelFunc, _ *lifetime) { time.Sleep(lasts) },
+			end:   func(_, _, _ context.CancelFunc, _ *Lifetime) { time.Sleep(lasts) },
 			want:  context.DeadlineExceeded,
 			calls: 1,
 		},
 		"no time": {
 			lasts: -time.Second,
-			end:   func(_, _, _ context.CancelFunc, _ *lifetime) {},
+			end:   func(_, _, _ context.CancelFunc, _ *Lifetime) {},
 			want:  context.DeadlineExceeded,
 			calls: 1,
 		},
 		"its request": {
 			lasts: lasts,
-			end:   func(request, _, _ context.CancelFunc, _ *lifetime) { request() },
+			end:   func(request, _, _ context.CancelFunc, _ *Lifetime) { request() },
 			want:  context.Canceled,
 			calls: 1,
 		},
 		"the server": {
 			lasts: lasts,
-			end:   func(_, server, _ context.CancelFunc, _ *lifetime) { server() },
+			end:   func(_, server, _ context.CancelFunc, _ *Lifetime) { server() },
 			want:  context.Canceled,
 			calls: 1,
 		},
 		"its kind": {
 			lasts: lasts,
-			end:   func(_, _, kind context.CancelFunc, _ *lifetime) { kind() },
+			end:   func(_, _, kind context.CancelFunc, _ *Lifetime) { kind() },
 			want:  context.Canceled,
 			calls: 1,
 		},
-		"none": {lasts: lasts, end: func(_, _, _ context.CancelFunc, _ *lifetime) {}},
+		"none": {lasts: lasts, end: func(_, _, _ context.CancelFunc, _ *Lifetime) {}},
 		"release": {
 			lasts: lasts,
-			end:   func(_, _, _ context.CancelFunc, l *lifetime) { l.release() },
+			end:   func(_, _, _ context.CancelFunc, l *Lifetime) { l.Release() },
 			want:  context.Canceled,
 		},
 		"all in sequence": {
 			lasts: lasts,
-			end: func(request, server, kind context.CancelFunc, l *lifetime) {
+			end: func(request, server, kind context.CancelFunc, l *Lifetime) {
 				request()
 				server()
 				kind()
@@ -73,9 +73,9 @@ func TestLifetime(t *testing.T) {
 			kind, endKind := context.WithCancel(context.Background())
 			defer endServer()
 			defer endKind()
-			l := newLifetime(request, server, kind, tc.lasts)
+			l := NewLifetime(request, server, kind, tc.lasts)
 			calls := 0
-			l.onEnd(func() { calls++ })
+			l.OnEnd(func() { calls++ })
 			tc.end(endRequest, endServer, endKind, l)
 			synctest.Wait()
 			if err := l.Err(); !errors.Is(err, tc.want) || calls != tc.calls {
@@ -91,9 +91,9 @@ func TestLifetime(t *testing.T) {
 					t.Errorf("%s: Done is not closed", name)
 				}
 			}
-			l.release() // otherwise synctest reports leaked goroutines
+			l.Release() // otherwise synctest reports leaked goroutines
 			again := 0
-			l.onEnd(func() { again++ })
+			l.OnEnd(func() { again++ })
 			if again != 1 {
 				t.Errorf("%s: onEnd after the end: got %d calls, want 1", name, again)
 			}

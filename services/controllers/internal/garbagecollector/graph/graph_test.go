@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/garbagecollector/graph"
 	"binnacle/services/controllers/internal/resources"
 )
 

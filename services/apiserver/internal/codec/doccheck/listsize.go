@@ -1,4 +1,4 @@
-package codec
+package doccheck
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ type shape struct {
 var unmarshals = reflect.TypeFor[json.Unmarshaler]()
 
 // shapeOf returns the shape of a type. The caller holds mu.
-func (s *messages) shapeOf(t reflect.Type) *shape {
+func (s *Checker) shapeOf(t reflect.Type) *shape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -75,7 +75,7 @@ func (s *messages) shapeOf(t reflect.Type) *shape {
 }
 
 // addFields adds the fields of a struct to a shape, including those of embedded structs.
-func (s *messages) addFields(to *shape, t reflect.Type) {
+func (s *Checker) addFields(to *shape, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -93,7 +93,7 @@ func (s *messages) addFields(to *shape, t reflect.Type) {
 
 // addChoices adds the shapes into which a self-decoding struct may decode a value. A field without
 // a JSON name stands for the value itself, as an object or a list.
-func (s *messages) addChoices(to *shape, t reflect.Type) {
+func (s *Checker) addChoices(to *shape, t reflect.Type) {
 	if t.Kind() != reflect.Struct {
 		return
 	}
@@ -141,7 +141,7 @@ func (s *shape) element() (*shape, int) {
 
 // shapeFor returns the shape of the object in a document. seen is the type that the document
 // states; want supplies the parts that it omits.
-func (c *Codec) shapeFor(seen, want schema.GroupVersionKind) *shape {
+func (c *Checker) shapeFor(seen, want schema.GroupVersionKind) *shape {
 	if seen.Kind != "" {
 		want.Kind = seen.Kind
 	}
@@ -156,13 +156,13 @@ func (c *Codec) shapeFor(seen, want schema.GroupVersionKind) *shape {
 	if _, ok := obj.(runtime.Unstructured); ok {
 		return nil
 	}
-	c.messages.mu.Lock()
-	defer c.messages.mu.Unlock()
-	return c.messages.shapeOf(reflect.TypeOf(obj))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shapeOf(reflect.TypeOf(obj))
 }
 
-// checkJSON is CheckJSON for an object of a type.
-func (c *Codec) checkJSON(b []byte, want schema.GroupVersionKind) error {
+// JSON is JSON for an object of a type.
+func (c *Checker) JSON(b []byte, want schema.GroupVersionKind) error {
 	values, err := countJSON(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
 		return err
@@ -227,9 +227,9 @@ func (m *listMeter) value(i int, s *shape) (end int, err error) {
 	return jsontext.Skip(m.text, i)
 }
 
-// checkYAML is CheckYAML for an object of a type. It converts the document to JSON to measure
+// YAML is YAML for an object of a type. It converts the document to JSON to measure
 // aliases, merges and tags.
-func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
+func (c *Checker) YAML(b []byte, want schema.GroupVersionKind) error {
 	values, err := measureYAML(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
 		return err
@@ -238,12 +238,12 @@ func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
 	if err != nil {
 		return nil // the decoder reports it
 	}
-	return c.checkJSON(text, want)
+	return c.JSON(text, want)
 }
 
-// CheckPart rejects the JSON of a part of an object of a type, such as a patch, whose lists would
+// Part rejects the JSON of a part of an object of a type, such as a patch, whose lists would
 // take too much memory, or that has a value that cannot be served in every encoding.
-func (c *Codec) CheckPart(b []byte, of schema.GroupVersionKind) error {
+func (c *Checker) Part(b []byte, of schema.GroupVersionKind) error {
 	values, err := countJSON(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
 		return err
@@ -251,8 +251,8 @@ func (c *Codec) CheckPart(b []byte, of schema.GroupVersionKind) error {
 	return measureJSON(b, c.shapeFor(schema.GroupVersionKind{}, of))
 }
 
-// CheckTree is CheckPart for a decoded part.
-func (c *Codec) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
+// Tree is Part for a decoded part.
+func (c *Checker) Tree(tree map[string]any, of schema.GroupVersionKind) error {
 	size := 0
 	return measureTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
 }
@@ -290,4 +290,15 @@ func measureTree(v any, s *shape, size *int) error {
 		}
 	}
 	return nil
+}
+
+// Into rejects JSON with a value that the type of into cannot have.
+func (c *Checker) Into(body []byte, into runtime.Object) error {
+	if !mayBreakLeafRule(body) {
+		return nil
+	}
+	c.mu.Lock()
+	s := c.shapeOf(reflect.TypeOf(into))
+	c.mu.Unlock()
+	return measureJSON(body, s)
 }

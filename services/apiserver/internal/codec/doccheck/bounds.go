@@ -1,0 +1,156 @@
+package doccheck
+
+import (
+	"bytes"
+	"fmt"
+
+	yaml "sigs.k8s.io/yaml/goyaml.v3"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
+)
+
+// Bounds of a document that a client sends, in addition to its length. Each list and object costs
+// memory when it is read, compared, owned and printed. Each level above a value costs time.
+const (
+	// MaxDepth is the maximum nesting depth.
+	MaxDepth = 500
+	// MaxContainers is the maximum number of lists and objects, or of protobuf messages.
+	MaxContainers = 1 << 17
+	// MaxValues is the maximum number of values.
+	MaxValues = 1 << 18
+	// MaxKey is the maximum length of a field name in bytes. Each error below the field repeats its
+	// name.
+	MaxKey = 64 << 10
+	// MaxExpanded is the maximum size in bytes of a YAML document with its aliases expanded.
+	MaxExpanded = 3 << 20
+)
+
+var (
+	errDeep       = fmt.Errorf("the document is nested more than %d levels deep", MaxDepth)
+	errContainers = fmt.Errorf("the document has more than %d lists and objects", MaxContainers)
+	errValues     = fmt.Errorf("the document has more than %d values", MaxValues)
+	errKey        = fmt.Errorf("the document has a field name of more than %d bytes", MaxKey)
+	errAliases    = fmt.Errorf("the aliases of the document expand to more than %d bytes", MaxExpanded)
+)
+
+// JSON rejects a JSON document that exceeds the bounds. It does not check that the document is
+// valid JSON. The decoder does that.
+func JSON(b []byte) error {
+	_, err := countJSON(b)
+	return err
+}
+
+// countJSON is JSON that also returns the approximate number of values.
+func countJSON(b []byte) (values int, err error) {
+	size := jsontext.Measure(b)
+	values = size.Commas + 1
+	switch {
+	case size.Depth > MaxDepth:
+		return values, errDeep
+	case size.Containers > MaxContainers:
+		return values, errContainers
+	case values > MaxValues:
+		return values, errValues
+	case size.Key > MaxKey:
+		return values, errKey
+	}
+	return values, nil
+}
+
+// YAML rejects a YAML document that exceeds the bounds, before any alias is expanded.
+func YAML(b []byte) error {
+	_, err := measureYAML(b)
+	return err
+}
+
+// measureYAML is YAML that also returns the number of values, or 0 for a small document.
+func measureYAML(b []byte) (values int64, err error) {
+	aliases := bytes.IndexByte(b, '&') >= 0 && bytes.IndexByte(b, '*') >= 0
+	// Each level, list and object needs one of these characters.
+	marks := 0
+	for _, c := range b {
+		switch c {
+		case '[', '{', '-', ':', '?':
+			marks++
+		}
+	}
+	if !aliases && marks <= MaxDepth && len(b) <= MaxKey {
+		return 0, nil
+	}
+	var n yaml.Node
+	if err = yaml.Unmarshal(b, &n); err != nil {
+		if !aliases {
+			return 0, nil // the decoder reports it in its own words
+		}
+		return 0, fmt.Errorf("error converting YAML to JSON: %w", err)
+	}
+	m := measurer{known: map[*yaml.Node]measure{}}
+	all := m.measure(&n)
+	switch {
+	case m.key > MaxKey:
+		return all.values, errKey
+	case m.aliases && all.size > MaxExpanded:
+		return all.values, errAliases
+	case all.depth > MaxDepth:
+		return all.values, errDeep
+	case all.containers > MaxContainers:
+		return all.values, errContainers
+	case all.values > MaxValues:
+		return all.values, errValues
+	}
+	return all.values, nil
+}
+
+// measure is the size of a value. size is in bytes.
+type measure struct{ size, depth, containers, values int64 }
+
+// beyond exceeds every bound. Adding to it does not overflow.
+const beyond = 1 << 40
+
+// measurer measures the values of a YAML document. It measures the target of an alias once.
+type measurer struct {
+	known   map[*yaml.Node]measure
+	aliases bool
+	key     int
+}
+
+// measure returns the size of a node with its aliases expanded.
+func (m *measurer) measure(n *yaml.Node) measure {
+	const separators = 2
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return m.remember(n, measure{size: int64(len(n.Value)) + separators, values: 1})
+	case yaml.AliasNode:
+		m.aliases = true
+		if target, ok := m.known[n.Alias]; ok {
+			return target
+		}
+		return measure{size: beyond} // the alias is inside its own target
+	}
+	var total measure
+	if n.Kind != yaml.DocumentNode {
+		total = measure{size: separators, containers: 1, values: 1}
+	}
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			m.key = max(m.key, len(c.Value))
+		}
+		child := m.measure(c)
+		total.size = min(beyond, total.size+child.size)
+		total.containers = min(beyond, total.containers+child.containers)
+		total.values = min(beyond, total.values+child.values)
+		total.depth = max(total.depth, child.depth)
+	}
+	if n.Kind != yaml.DocumentNode {
+		total.depth++
+	}
+	return m.remember(n, total)
+}
+
+// remember records the size of a node that aliases may refer to.
+func (m *measurer) remember(n *yaml.Node, size measure) measure {
+	if n.Anchor != "" {
+		m.known[n] = size
+	}
+	return size
+}

@@ -1,0 +1,279 @@
+package doccheck
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec/wire"
+)
+
+// message describes the contents of a Go type's protobuf message, by field number.
+type message struct {
+	fields map[int]messageField
+	// lists holds the fields that are lists or maps of anything but messages.
+	lists map[int]bool
+	// texts and numbers hold the fields with text and with floating-point numbers.
+	texts   map[int]textField
+	numbers map[int]string
+	// rule checks the whole message instead of its fields. It may be nil.
+	rule func([]byte) error
+}
+
+// messageField describes a field of a protobuf message.
+type messageField struct {
+	name string
+	of   *message
+	// entry is true for a map whose values are messages.
+	entry bool
+	// size is the size of a list element in bytes; 0 if the field is no list.
+	size int
+}
+
+// Checker checks documents of the types of a scheme. It keeps the descriptions of the types.
+type Checker struct {
+	scheme *runtime.Scheme
+
+	mu     sync.Mutex
+	known  map[reflect.Type]*message
+	shapes map[reflect.Type]*shape
+
+	stored storedMessages
+}
+
+// New returns a checker. Without a scheme it checks only documents whose type the caller
+// states.
+func New(scheme *runtime.Scheme) *Checker {
+	return &Checker{
+		scheme: scheme,
+		known:  map[reflect.Type]*message{},
+		shapes: map[reflect.Type]*shape{},
+		stored: storedMessages{known: map[reflect.Type]*StoredMessage{}},
+	}
+}
+
+// StoredType returns the description of a type of stored messages.
+func (c *Checker) StoredType(t reflect.Type) *StoredMessage { return c.stored.of(t) }
+
+// of returns the message of a type, or nil for a type without fields. The caller holds mu.
+func (s *Checker) of(t reflect.Type) *message {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	if m := s.known[t]; m != nil {
+		return m
+	}
+	m := &message{
+		fields:  map[int]messageField{},
+		lists:   map[int]bool{},
+		texts:   map[int]textField{},
+		numbers: map[int]string{},
+		rule:    messageRule(t),
+	}
+	s.known[t] = m
+	for i := range t.NumField() {
+		f := t.Field(i)
+		parts := strings.Split(f.Tag.Get("protobuf"), ",")
+		if len(parts) < 3 || parts[0] != "bytes" && parts[0] != "fixed64" {
+			continue
+		}
+		number, err := strconv.Atoi(parts[1])
+		if err != nil {
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if isFloat(f.Type) {
+			m.numbers[number] = name
+			continue
+		}
+		if text, ok := textOf(name, f.Type); ok {
+			m.texts[number] = text
+		}
+		of := f.Type
+		if of.Kind() == reflect.Map {
+			of = of.Elem()
+		}
+		if inner := s.of(of); inner != nil {
+			field := messageField{name: name, of: inner, entry: f.Type.Kind() == reflect.Map}
+			if f.Type.Kind() == reflect.Slice {
+				field.size = int(of.Elem().Size())
+			}
+			m.fields[number] = field
+		} else {
+			m.lists[number] = parts[2] == "rep"
+		}
+	}
+	return m
+}
+
+// Protobuf rejects a protobuf object that exceeds the bounds or is malformed. Some decoders
+// accept a malformed message that this check cannot read, and would see other values.
+func (c *Checker) Protobuf(body []byte, want schema.GroupVersionKind) error {
+	_, err := c.measureProtobuf(body, want)
+	return err
+}
+
+// Values returns the approximate number of values of a protobuf body. The type is the one that the
+// body names, or else want. Values returns 0 for other media types, whose text shows the number of
+// values, and for a body that will be rejected.
+func (c *Checker) Values(media string, body []byte, want schema.GroupVersionKind) int {
+	if media != api.MediaProtobuf {
+		return 0
+	}
+	m, err := c.measureProtobuf(body, want)
+	if err != nil {
+		return 0
+	}
+	return int(max(m.values, m.containers))
+}
+
+// measureProtobuf measures the objects that a protobuf body decodes to.
+func (c *Checker) measureProtobuf(body []byte, want schema.GroupVersionKind) (m measure, err error) {
+	raw, apiVersion, kind, err := wire.OpenEnvelope(body)
+	if err == nil {
+		gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
+		if gvk.Kind == "" {
+			gvk.Kind = want.Kind
+		}
+		if gvk.Version == "" {
+			gvk.Group = want.Group
+			gvk.Version = want.Version
+		}
+		var obj runtime.Object
+		if obj, err = c.scheme.New(gvk); err != nil {
+			return measure{}, nil // the decoder reports it
+		}
+		m, err = c.measureMessage(raw, obj)
+	}
+	if !wire.IsEnvelope(body) {
+		return m, nil // the decoder rejects it
+	}
+	return m, err
+}
+
+// Message rejects a protobuf message of a Go type that exceeds the bounds.
+func (c *Checker) Message(raw []byte, of runtime.Object) error {
+	_, err := c.measureMessage(raw, of)
+	return err
+}
+
+// measureMessage measures a message of a Go type. It returns an error if it exceeds the bounds.
+func (c *Checker) measureMessage(raw []byte, of runtime.Object) (total measure, err error) {
+	c.mu.Lock()
+	m := c.of(reflect.TypeOf(of))
+	c.mu.Unlock()
+	err = m.check(raw, &total)
+	return total, err
+}
+
+// MessageValues returns the approximate number of values of a message of a Go type, and MaxValues
+// for one that exceeds the bounds.
+func (c *Checker) MessageValues(raw []byte, of runtime.Object) int {
+	m, err := c.measureMessage(raw, of)
+	if err != nil {
+		return MaxValues
+	}
+	return int(max(m.values, m.containers))
+}
+
+// check checks a message and adds its size to total.
+func (m *message) check(b []byte, total *measure) error {
+	total.depth++
+	defer func() { total.depth-- }()
+	if total.depth > MaxDepth {
+		return errDeep
+	}
+	total.containers++
+	if total.containers > MaxContainers {
+		return errContainers
+	}
+	if m.rule != nil {
+		return m.rule(b)
+	}
+	for len(b) > 0 {
+		f, rest, err := wire.Next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		if m.lists[f.Num] {
+			total.values++
+			if total.values > MaxValues {
+				return errValues
+			}
+		}
+		if err := m.checkLeaf(f); err != nil {
+			return err
+		}
+		inner, ok := m.fields[f.Num]
+		if !ok || f.Type != wire.Bytes {
+			continue
+		}
+		total.size += int64(inner.size)
+		if total.size > MaxListBytes {
+			return errListsTooLarge
+		}
+		check := inner.of.check
+		if inner.entry {
+			check = inner.of.checkEntry
+		}
+		if err := check(f.Data, total); err != nil {
+			return atField(inner.name, err)
+		}
+	}
+	return nil
+}
+
+// checkLeaf checks a field that is not a message.
+func (m *message) checkLeaf(f wire.Field) error {
+	switch f.Type {
+	case wire.Bytes:
+		if text, ok := m.texts[f.Num]; ok {
+			if err := text.check(f.Data); err != nil {
+				return atField(text.name, err)
+			}
+		}
+	case wire.Fixed64:
+		if name, ok := m.numbers[f.Num]; ok {
+			if err := checkNumber(f.Value); err != nil {
+				return atField(name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkEntry is check for a message that is the value of a map entry. An entry may contain several
+// values, which some decoders merge into one.
+func (m *message) checkEntry(b []byte, total *measure) error {
+	values := 0
+	for len(b) > 0 {
+		f, rest, err := wire.Next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		if f.Num != wire.MapValue {
+			continue
+		}
+		if f.Type != wire.Bytes { // some decoders ignore the wire type
+			return wire.ErrMalformed
+		}
+		values++
+		if err := m.check(f.Data, total); err != nil {
+			return err
+		}
+	}
+	if values == 0 {
+		return m.check(nil, total)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package doccheck
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"binnacle/services/apiserver/internal/codec/wire"
+)
+
+// StoredMessage describes a protobuf message of a Go type. fields are indexed by field number.
+type StoredMessage struct {
+	fields []storedField
+	// rule checks the message instead of its fields; it may be nil.
+	rule func([]byte) error
+}
+
+// storedField describes a field of a stored message.
+type storedField struct {
+	name  string         // in JSON; empty for an embedded message
+	wire  int            // noField for a number that the type lacks
+	list  bool           // a list of numbers, which may also be packed
+	entry bool           // the values of a map, in its entries
+	of    *StoredMessage // nil for text, bytes and numbers
+}
+
+// storedMessages caches the descriptions of types.
+type storedMessages struct {
+	mu    sync.Mutex
+	known map[reflect.Type]*StoredMessage
+}
+
+// of returns the description of a type.
+func (s *storedMessages) of(t reflect.Type) *StoredMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.compile(t)
+}
+
+// compile returns the description of a type. The caller holds mu.
+func (s *storedMessages) compile(t reflect.Type) *StoredMessage {
+	if m := s.known[t]; m != nil {
+		return m
+	}
+	m := &StoredMessage{rule: storedRule(t)}
+	s.known[t] = m
+	for i := range t.NumField() {
+		f := t.Field(i)
+		parts := strings.Split(f.Tag.Get("protobuf"), ",")
+		if len(parts) < 3 {
+			continue
+		}
+		number, err := strconv.Atoi(parts[1])
+		if err != nil {
+			continue
+		}
+		of := f.Type
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+			of = of.Elem()
+		}
+		field := storedField{wire: wireOf(f.Type), entry: f.Type.Kind() == reflect.Map}
+		field.list = parts[2] == "rep" && field.wire != wire.Bytes
+		field.name, _, _ = strings.Cut(f.Tag.Get("json"), ",")
+		if of.Kind() == reflect.Struct {
+			field.of = s.compile(of)
+		}
+		for len(m.fields) <= number {
+			m.fields = append(m.fields, storedField{wire: noField})
+		}
+		m.fields[number] = field
+	}
+	return m
+}
+
+const noField = -1
+
+// wireOf returns the wire type of a field. Tags of some fields name another one than the
+// generated code.
+func wireOf(t reflect.Type) int {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return wireOf(t.Elem())
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return wire.Bytes
+		}
+		return wireOf(t.Elem())
+	case reflect.Float64:
+		return wire.Fixed64
+	case reflect.Float32:
+		return wire.Fixed32
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return wire.Varint
+	}
+	return wire.Bytes
+}
+
+// storedRule returns the check for a stored message, which another server may have written. It
+// returns nil if the message's fields are checked one by one.
+func storedRule(t reflect.Type) func([]byte) error {
+	switch {
+	case t == quantityType, timeTypes[t]:
+		return messageRule(t)
+	case t == intStringType:
+		return eachField(func(f wire.Field) error {
+			if f.Num == 1 && f.Type == wire.Varint && f.Value != uint64(intstr.Int) && f.Value != uint64(intstr.String) {
+				return invalidValue("type %d is neither an integer nor a string", f.Value)
+			}
+			return nil
+		})
+	case holdsRaw(t):
+		return eachField(func(f wire.Field) error {
+			if f.Num == 1 && f.Type == wire.Bytes && len(f.Data) > 0 && !json.Valid(f.Data) {
+				return invalidValue("invalid JSON in %q", shorten(f.Data))
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+// check returns an error for a message that does not decode, or whose JSON clients cannot read.
+func (m *StoredMessage) check(b []byte, depth int) error {
+	if depth > MaxDepth {
+		return errDeep
+	}
+	if m.rule != nil {
+		return m.rule(b)
+	}
+	for len(b) > 0 {
+		f, rest, err := wire.Next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		if f.Num >= len(m.fields) || m.fields[f.Num].wire == noField {
+			continue
+		}
+		if err := m.fields[f.Num].check(f, depth); err != nil {
+			return atField(m.fields[f.Num].name, err)
+		}
+	}
+	return nil
+}
+
+// check returns an error if JSON cannot represent a value of the field, or if the wire type
+// differs.
+func (d *storedField) check(f wire.Field, depth int) error {
+	switch {
+	case f.Type != d.wire && !(d.list && f.Type == wire.Bytes):
+		return wire.ErrMalformed
+	case d.entry:
+		return d.checkEntry(f.Data, depth)
+	case d.of != nil:
+		return d.of.check(f.Data, depth+1)
+	case d.wire == wire.Fixed64:
+		if n := math.Float64frombits(f.Value); math.IsNaN(n) || math.IsInf(n, 0) {
+			return invalidValue("%v is not a number of JSON", n)
+		}
+	}
+	return nil
+}
+
+func (d *storedField) checkEntry(b []byte, depth int) error {
+	return eachField(func(f wire.Field) error {
+		if f.Num != wire.MapValue || d.of == nil {
+			return nil
+		}
+		if f.Type != wire.Bytes {
+			return wire.ErrMalformed
+		}
+		return d.of.check(f.Data, depth+1)
+	})(b)
+}
+
+// Check returns an error for a message that cannot be served.
+func (m *StoredMessage) Check(raw []byte) error { return m.check(raw, 1) }
