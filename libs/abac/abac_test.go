@@ -68,12 +68,12 @@ func TestPoliciesAllowMatchingRequests(t *testing.T) {
 		}
 		d, why, err := z.Authorize(context.Background(), a)
 		if err != nil || (d == authorizer.Allow) != c.want || d == authorizer.NoOpinion && why != "No policy matched." {
-			t.Errorf("%s (%s) %s: %v %q %v", c.user, c.groups, c.ask, d, why, err)
+			t.Errorf("%s (%s) %s: got %v, reason %q, error %v, want allowed: %t", c.user, c.groups, c.ask, d, why, err, c.want)
 		}
 	}
 	rules, err := z.RulesFor(context.Background(), &authorizer.User{Name: "kubelet", Groups: []string{authenticated, "dev"}}, "b")
 	if err != nil || len(rules.Resource) != 1 || len(rules.Resource[0].Verbs) != 3 || len(rules.NonResource) != 2 {
-		t.Errorf("rules are %+v, %v, want no error, len(rules.Resource) = 1, len(rules.Resource[0].Verbs) = 3, len(rules.NonResource) = 2", rules, err)
+		t.Errorf("rules are %+v, %v, want one resource rule with 3 verbs and 2 rules of other paths", rules, err)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestResourceAndPathPoliciesAreSeparate(t *testing.T) {
 	for user, want := range map[string][2]int{"alice": {1, 0}, "bob": {0, 1}, "carol": {0, 0}} {
 		rules, err := z.RulesFor(t.Context(), &authorizer.User{Name: user}, "a")
 		if err != nil || len(rules.Resource) != want[0] || len(rules.NonResource) != want[1] {
-			t.Errorf("%s: %+v, %v", user, rules, err)
+			t.Errorf("%s: got rules %+v, %v, want %d of resources and %d of other paths", user, rules, err, want[0], want[1])
 		}
 	}
 }
@@ -135,7 +135,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, a := range []*authorizer.Attributes{{User: &authorizer.User{}, Path: "/a"}, {User: &authorizer.User{}, Resource: true}, {}} {
 			if d, _, _ := z.Authorize(context.Background(), a); d != authorizer.NoOpinion {
-				t.Errorf("a user without a name is allowed: %q, want d = %v", data, authorizer.NoOpinion)
+				t.Errorf("user without a name: %q: got decision %v, want %v", data, d, authorizer.NoOpinion)
 			}
 		}
 	})
@@ -214,7 +214,7 @@ func TestUnversionedPoliciesAreLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(logged.String(), "unversioned form"); got != want {
-			t.Errorf("%s: logged %q, want got = %v", content, logged.String(), want)
+			t.Errorf("%s: got log %q, want a line about the unversioned form: %t", content, logged.String(), want)
 		}
 	}
 }

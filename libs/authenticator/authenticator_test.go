@@ -101,7 +101,7 @@ func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 		})
 		r, ok, err := authenticator.Unreserved(member).AuthenticateToken(t.Context(), "t", nil)
 		if ok != c.ok || (err == nil) != c.ok || ok && r.User.Name != c.user.Name || !ok && r != nil {
-			t.Errorf("%s: %+v, %v, %v", name, r, ok, err)
+			t.Errorf("%s: got %+v, %t, %v, want authenticated: %t, as %v", name, r, ok, err, c.ok, c.user)
 		}
 	}
 	if _, ok, err := authenticator.Unreserved(fixed("", false, down)).AuthenticateToken(t.Context(), "t", nil); ok || !errors.Is(err, down) {

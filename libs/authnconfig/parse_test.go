@@ -217,10 +217,10 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := authnconfig.Parse(data, nil)
 		if (c == nil) == (err == nil) {
-			t.Errorf("got %v, %v", c, err)
+			t.Errorf("got %v, %v, want either a configuration or an error", c, err)
 		}
 		if c != nil && c.Kind != authnconfig.Kind {
-			t.Errorf("kind %q", c.Kind)
+			t.Errorf("got kind %q, want %q", c.Kind, authnconfig.Kind)
 		}
 	})
 }

@@ -164,7 +164,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("got %q, want \"d:ada\"", got)
 	}
 	if got := w.count(t, "automatic_reloads_total", "success"); got != 3 || w.reloads.Load() != 3 {
-		t.Errorf("reload metric = %v, %d calls of Reloaded, want got = 3, w.reloads.Load() = 3", got, w.reloads.Load())
+		t.Errorf("got %v counted reloads and %d calls of Reloaded, want 3 of each", got, w.reloads.Load())
 	}
 	if got := w.count(t, "automatic_reload_last_timestamp_seconds", "success"); got < 1e9 {
 		t.Errorf("last reload = %v, want at least 1e9", got)
@@ -180,10 +180,10 @@ func TestInvalidFileKeepsConfiguration(t *testing.T) {
 		w.write(t, bad)
 		w.await(t, kept)
 		if got := w.authenticate(t, one.Token(nil)); got != "a:ada" || !w.Anonymous().Allows("/") {
-			t.Errorf("%q: got %q", bad, got)
+			t.Errorf("invalid file %q: got %q, want the previous configuration, user a:ada", bad, got)
 		}
 		if got := w.count(t, "automatic_reloads_total", "failure"); got != float64(i+1) {
-			t.Errorf("failure metric = %v", got)
+			t.Errorf("got %v counted failures, want %d", got, i+1)
 		}
 	}
 	if err := os.Remove(w.file); err != nil {
@@ -193,12 +193,12 @@ func TestInvalidFileKeepsConfiguration(t *testing.T) {
 	w.write(t, header+"jwt:\n"+entry(one, named("b:"))+"anonymous: {enabled: false}\n")
 	w.await(t, reloaded)
 	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" || w.Anonymous().Allows("/") {
-		t.Errorf("got %q", got)
+		t.Errorf("got user %q, want b:ada, and no anonymous requests", got)
 	}
 	w.write(t, header+"jwt:\n"+entry(one, named("c:")))
 	w.await(t, reloaded)
 	if got := w.authenticate(t, one.Token(nil)); got != "c:ada" || w.Anonymous() == nil || w.Anonymous().Allows("/") {
-		t.Errorf("a file without an anonymous setting allows anonymous requests, and %q", got)
+		t.Errorf("file without anonymous setting: got user %q, want c:ada, and no anonymous requests", got)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestReloadRejectsNoValidToken(t *testing.T) {
 			for !stop.Load() {
 				r, ok, err := w.AuthenticateToken(t.Context(), token, nil)
 				if !ok || !strings.HasSuffix(r.User.Name, ":ada") {
-					t.Errorf("got %+v, %v, %v, want ok = true, r.User.Name suffix \":ada\"", r, ok, err)
+					t.Errorf("got %+v, %v, %v, want a user of ada", r, ok, err)
 					return
 				}
 			}
@@ -247,7 +247,7 @@ func TestUnreachableIssuerIsNotInitialized(t *testing.T) {
 		t.Errorf("got %q, want \"ada\"", got)
 	}
 	if got := w.authenticate(t, down.Token(nil)); !strings.Contains(got, "is not initialized") {
-		t.Errorf("got %q, want text with \"is not initialized\"", got)
+		t.Errorf("got %q, want an error that contains %q", got, "is not initialized")
 	}
 	if err := w.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) || !strings.Contains(err.Error(), down.URL()) {
 		t.Errorf("Check() = %v", err)
@@ -332,7 +332,7 @@ func TestRules(t *testing.T) {
 				return
 			}
 			if err != nil || !ok {
-				t.Fatalf("got %v, %v, want no error, ok = true", ok, err)
+				t.Fatalf("got %v, %v, want an authenticated user", ok, err)
 			}
 			if !reflect.DeepEqual(r.User, tt.want) {
 				t.Errorf("got %+v, want %v", r.User, tt.want)

@@ -80,7 +80,7 @@ func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 		w.await(t, reloaded)
 		r, ok, err := w.AuthenticateToken(t.Context(), one.Token(nil), nil)
 		if err != nil || !ok || r.User.Name != prefix+"ada" {
-			t.Fatalf("got %+v, %v, %v, want no error, ok = true, r.User.Name = %v", r, ok, err, prefix+"ada")
+			t.Fatalf("got %+v, %v, %v, want user %s", r, ok, err, prefix+"ada")
 		}
 		ends[r.Expires] = true
 		if time.Until(r.Expires) > time.Minute {

@@ -50,12 +50,12 @@ func TestChainReturnsFirstDecision(t *testing.T) {
 			text = err.Error()
 		}
 		if d != c.d || reason != c.reason || text != c.err {
-			t.Errorf("%v: %v %q %q, want d = %v, reason = %v, text = %v", c.chain, d, reason, text, c.d, c.reason, c.err)
+			t.Errorf("%v: got %v, reason %q, error %q, want %v, %q, %q", c.chain, d, reason, text, c.d, c.reason, c.err)
 		}
 	}
 	rules, err := authorizer.Chain{no, authorizer.SystemMasters{}, broken, authorizer.AlwaysDeny{}, authorizer.AlwaysAllow{}}.RulesFor(t.Context(), &authorizer.User{}, "a")
 	if len(rules.Resource) != 3 || len(rules.NonResource) != 1 || !rules.Incomplete || err == nil || err.Error() != "x" {
-		t.Errorf("%+v, %v", rules, err)
+		t.Errorf("got rules %+v, %v, want 3 of resources, 1 of other paths, incomplete, and the error x", rules, err)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestReviewRoundTrip(t *testing.T) {
 			t.Errorf("%s\ngives %s\nwant  %s", in, out, want.spec)
 		}
 		if st := authorizer.StatusOf(authorizer.Deny, "r", nil, problems); !st.Denied || st.Allowed || st.Reason != "r" || st.EvaluationError != want.problems {
-			t.Errorf("%s: status %+v", in, st)
+			t.Errorf("%s: got status %+v, want it denied with reason r and error %q", in, st, want.problems)
 		}
 	}
 	if st := authorizer.StatusOf(authorizer.Allow, "", errors.New("x"), []*authorizer.SelectorError{{Field: "labelSelector"}}); st.EvaluationError != "x; spec.resourceAttributes.labelSelector ignored due to parse error" {
@@ -102,7 +102,7 @@ func TestLongSelectorsAreIgnored(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: long},
 	}, nil)
 	if len(a.FieldSelector)+len(a.LabelSelector) > 0 || len(problems) != 2 {
-		t.Errorf("got %d and %d requirements, problems: %v, want len(a.FieldSelector) + len(a.LabelSelector) = 0, len(problems) = 2", len(a.FieldSelector), len(a.LabelSelector), problems)
+		t.Errorf("got %d and %d requirements, problems: %v, want no requirements and 2 problems", len(a.FieldSelector), len(a.LabelSelector), problems)
 	}
 	short := long[:1<<14-1]
 	a, problems = authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
@@ -110,6 +110,6 @@ func TestLongSelectorsAreIgnored(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: short},
 	}, nil)
 	if len(a.FieldSelector) != 4096 || len(a.LabelSelector) != 4096 || len(problems) > 0 {
-		t.Errorf("got %d and %d requirements, problems: %v, want len(a.FieldSelector) = 4096, len(a.LabelSelector) = 4096, len(problems) = 0", len(a.FieldSelector), len(a.LabelSelector), problems)
+		t.Errorf("got %d and %d requirements, problems: %v, want 4096 of each and no problems", len(a.FieldSelector), len(a.LabelSelector), problems)
 	}
 }

@@ -94,9 +94,9 @@ func TestAuthenticate(t *testing.T) {
 			r, ok, err := a.AuthenticateToken(t.Context(), c.token, nil)
 			switch {
 			case ok != (c.groups != nil):
-				t.Fatalf("authenticated %v, error %v", ok, err)
+				t.Fatalf("got authenticated: %t, %v, want %t", ok, err, c.groups != nil)
 			case ok && (r.User.Name != "system:bootstrap:abc123" || !slices.Equal(r.User.Groups, c.groups)):
-				t.Errorf("user %+v", r.User)
+				t.Errorf("got user %+v, want system:bootstrap:abc123 in %q", r.User, c.groups)
 			case !ok && c.err == "" && err != nil:
 				t.Errorf("error %v for a value that is not a bootstrap token", err)
 			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
@@ -115,10 +115,10 @@ func TestWrongSecretsDoNotLockToken(t *testing.T) {
 	for i := range 1000 {
 		guess := fmt.Sprintf("%016d", i)
 		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+guess, nil); ok || err == nil || !strings.Contains(err.Error(), "the secret is wrong") {
-			t.Fatalf("wrong secret %s: %v, %v, want false, an error with \"the secret is wrong\"", guess, ok, err)
+			t.Fatalf("wrong secret %s: %v, %v, want a rejection: the secret is wrong", guess, ok, err)
 		}
 		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+secretText, nil); !ok {
-			t.Fatalf("after %d wrong secrets the right one was rejected: %v, want ok = true", i+1, err)
+			t.Fatalf("valid secret after %d wrong ones: got %v, want it accepted", i+1, err)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func FuzzSplit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		id, secret, ok := bootstraptoken.Split(token)
 		if ok && (id+"."+secret != token || !bootstraptoken.ValidID(id)) {
-			t.Errorf("Split(%q) = %q, %q", token, id, secret)
+			t.Errorf("Split(%q) = %q, %q, want the parts of the token and a valid ID", token, id, secret)
 		}
 	})
 }

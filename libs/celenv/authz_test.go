@@ -78,7 +78,7 @@ func TestAuthorizerFunctions(t *testing.T) {
 				t.Errorf("%s: error %v, want one that contains %q", tt.expression, err, tt.fails)
 			}
 		case err != nil || !ok:
-			t.Errorf("%s: %v, %v", tt.expression, ok, err)
+			t.Errorf("%s: got %t, %v, want true", tt.expression, ok, err)
 		}
 	}
 	if cost, err := estimate(env, `authorizer.path('/healthz').check('get').allowed()`); err != nil || cost < 350_000 {

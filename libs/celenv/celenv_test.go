@@ -78,7 +78,7 @@ func TestExpressionsOverPlainValues(t *testing.T) {
 				return
 			}
 			if err != nil || got != tt.want {
-				t.Errorf("got %v, %v, want no error, got = %v", got, err, tt.want)
+				t.Errorf("got %v, %v, want %v", got, err, tt.want)
 			}
 		})
 	}
@@ -124,7 +124,7 @@ func TestEvalIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.Eval(t.Context(), longVariables(), nil); err == nil || !strings.Contains(err.Error(), "cost limit exceeded") {
-		t.Errorf("expensive expression: %v, want an error with \"cost limit exceeded\"", err)
+		t.Errorf("expensive expression: %v, want the error: cost limit exceeded", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -134,14 +134,14 @@ func TestEvalIsBounded(t *testing.T) {
 	}
 	many := map[string]any{"claims": map[string]any{"many": make([]int64, 1000)}}
 	if _, err := loop.Eval(ctx, many, nil); err == nil || !strings.Contains(err.Error(), "interrupted") {
-		t.Errorf("cancelled: %v, want an error with \"interrupted\"", err)
+		t.Errorf("cancelled: %v, want the error: interrupted", err)
 	}
 	pattern, err := env.Compile(`claims.text.find(claims.part) == ""`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pattern.Eval(t.Context(), longVariables(), nil); err == nil || !strings.Contains(err.Error(), "cost limit exceeded") {
-		t.Errorf("long pattern on long text: %v, want an error with \"cost limit exceeded\"", err)
+		t.Errorf("long pattern on long text: %v, want the error: cost limit exceeded", err)
 	}
 }
 
@@ -204,7 +204,7 @@ func FuzzCompileAndEval(f *testing.F) {
 		}
 		out, err := p.Eval(t.Context(), variables(), nil)
 		if (out == nil) == (err == nil) {
-			t.Errorf("got %v, %v", out, err)
+			t.Errorf("got %v, %v, want either a value or an error", out, err)
 		}
 	})
 }

@@ -161,10 +161,10 @@ func TestRunnerIsReusableAfterStop(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := run(ended, 1000); err == nil || !strings.Contains(err.Error(), "interrupted") {
-		t.Errorf("after the end of the context: %v, want an error with \"interrupted\"", err)
+		t.Errorf("after the end of the context: %v, want the error: interrupted", err)
 	}
 	if over, err := run(t.Context(), 1_000_000); err == nil || !strings.HasPrefix(err.Error(), "operation cancelled: actual cost limit exceeded") || over <= celenv.PerCallLimit {
-		t.Errorf("cost %d, %v", over, err)
+		t.Errorf("got cost %d, error %v, want a cost over %d and the error: actual cost limit exceeded", over, err, celenv.PerCallLimit)
 	}
 	if again, err := run(t.Context(), 10); err != nil || again != cost {
 		t.Errorf("afterwards: cost %d, %v, want %d", again, err, cost)

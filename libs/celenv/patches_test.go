@@ -151,7 +151,7 @@ func TestPatchTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := p.Bool(t.Context(), patched(), nil); err != nil || got != want {
-			t.Errorf("%s is %t, %v, want no error, got = %v", expression, got, err, want)
+			t.Errorf("%s: got %t, %v, want %t", expression, got, err, want)
 		}
 	}
 	p, err := env.Compile(`JSONPatch{op: object.names}`)
@@ -159,7 +159,7 @@ func TestPatchTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.Eval(t.Context(), patched(), nil); err == nil || !strings.Contains(err.Error(), "unexpected type list for JSONPatchType 'op' field") {
-		t.Errorf("list as an operation: %v, want an error with \"unexpected type list for JSONPatchType 'op' field\"", err)
+		t.Errorf("list as an operation: %v, want the error: unexpected type list for JSONPatchType 'op' field", err)
 	}
 	plain, err := celenv.NewBase()
 	if err != nil {

@@ -43,12 +43,12 @@ func TestEmulatedVersionSetsGates(t *testing.T) {
 			}
 			for _, name := range c.on {
 				if !g.Enabled(name) {
-					t.Errorf("%s is off", name)
+					t.Errorf("got %s disabled, want it enabled", name)
 				}
 			}
 			for _, name := range c.off {
 				if g.Enabled(name) {
-					t.Errorf("%s is on", name)
+					t.Errorf("got %s enabled, want it disabled", name)
 				}
 			}
 		})
@@ -70,7 +70,7 @@ func TestEmulateMetric(t *testing.T) {
 		stages[m.Label[0].GetValue()] = m.Label[1].GetValue()
 	}
 	if _, ok := stages["DeclarativeValidation"]; ok || stages["ClusterTrustBundle"] != "ALPHA" || stages["SidecarContainers"] != "BETA" {
-		t.Errorf("errors = %v, want ok = false, stages[\"ClusterTrustBundle\"] = \"ALPHA\", stages[\"SidecarContainers\"] = \"BETA\"", stages)
+		t.Errorf("got stages %v, want no DeclarativeValidation, ClusterTrustBundle ALPHA, SidecarContainers BETA", stages)
 	}
 	if n, err := testutil.GatherAndCount(reg, "kubernetes_feature_enabled"); n < 100 || err != nil {
 		t.Errorf("%d series, %v, want n at least 100, no error", n, err)

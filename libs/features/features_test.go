@@ -56,12 +56,12 @@ func TestSet(t *testing.T) {
 			}
 			for _, name := range tc.on {
 				if !g.Enabled(name) {
-					t.Errorf("%s is off", name)
+					t.Errorf("got %s disabled, want it enabled", name)
 				}
 			}
 			for _, name := range tc.off {
 				if g.Enabled(name) {
-					t.Errorf("%s is on", name)
+					t.Errorf("got %s enabled, want it disabled", name)
 				}
 			}
 		})
@@ -103,7 +103,7 @@ func TestWarn(t *testing.T) {
 	var b bytes.Buffer
 	g.Warn(slog.New(slog.NewTextHandler(&b, nil)))
 	if log := b.String(); !strings.Contains(log, "gate=AnyVolumeDataSource") || !strings.Contains(log, "gate=KMSv1") || strings.Contains(log, "gate=WatchList") {
-		t.Errorf("logged %s", log)
+		t.Errorf("got log %s, want warnings of AnyVolumeDataSource and KMSv1 only", log)
 	}
 }
 
@@ -111,10 +111,10 @@ func TestHelpListsChangeableGates(t *testing.T) {
 	help := features.Help()
 	for _, line := range []string{"kube:AllAlpha=true|false (ALPHA - default=false)", "kube:WatchList=true|false (BETA - default=false)"} {
 		if !strings.Contains(help, line) {
-			t.Errorf("no %q, want text with %q", line, line)
+			t.Errorf("got help %s, want the line %q", help, line)
 		}
 	}
 	if strings.Contains(help, "AnyVolumeDataSource") {
-		t.Error("the help lists a gate that cannot be changed")
+		t.Error("got AnyVolumeDataSource in the help, want only gates that can change")
 	}
 }

@@ -64,7 +64,7 @@ func TestFollowReportsEachChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := <-got; !strings.HasPrefix(s, "error: open ") {
-		t.Errorf("got %q, want prefix \"error: open \"", s)
+		t.Errorf("got %q, want an error of open", s)
 	}
 	write(t, file, "three")
 	write(t, file, "four")
@@ -145,7 +145,7 @@ func TestReadIsLimited(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "big")
 	write(t, file, strings.Repeat("a", 5<<20))
 	if _, err := filewatch.Read(file); err == nil || !strings.Contains(err.Error(), "larger than") {
-		t.Errorf("got %v, want an error with \"larger than\"", err)
+		t.Errorf("got %v, want an error about the size", err)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestPipeWithoutWriterDoesNotBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := <-got; s != "" {
-		t.Errorf("got %q from a pipe without a writer", s)
+		t.Errorf("pipe without a writer: got %q, want nothing", s)
 	}
 	next := filepath.Join(dir, "next")
 	write(t, next, "b")
@@ -71,6 +71,6 @@ func TestPipeIsReadToEnd(t *testing.T) {
 	}()
 	data, err := filewatch.Read(pipe)
 	if err != nil || string(data) != "one two" {
-		t.Errorf("got %q, %v, want no error, string(data) = \"one two\"", data, err)
+		t.Errorf("got %q, %v, want \"one two\"", data, err)
 	}
 }

@@ -75,7 +75,7 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.Host != tt.host || c.BearerToken != tt.token || !strings.HasPrefix(c.UserAgent, "tokencleaner/") {
-				t.Errorf("host %q, token %q, agent %q, want c.Host = %v, c.BearerToken = %v, c.UserAgent prefix \"tokencleaner/\"", c.Host, c.BearerToken, c.UserAgent, tt.host, tt.token)
+				t.Errorf("host %q, token %q, agent %q, want %q, %q, and an agent of tokencleaner", c.Host, c.BearerToken, c.UserAgent, tt.host, tt.token)
 			}
 		})
 	}
@@ -111,7 +111,7 @@ func TestProbeReportsReachability(t *testing.T) {
 			again := make(chan struct{})
 			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/readyz" || r.Header.Get("Authorization") != "Bearer secret" {
-					t.Errorf("asked %s with %v, want r.URL.Path = \"/readyz\", r.Header.Get(\"Authorization\") = \"Bearer secret\"", r.URL, r.Header)
+					t.Errorf("got request of %s with headers %v, want /readyz with Bearer secret", r.URL, r.Header)
 				}
 				if asked.Add(1) == 3 {
 					close(again)
@@ -149,7 +149,7 @@ func TestProbeReportsFailure(t *testing.T) {
 	server.Close()
 	p := probe(t, kubeconfig(t, server.URL, nil))
 	if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "waiting for the API server") {
-		t.Errorf("Check() = %v, want an error with \"waiting for the API server\"", err)
+		t.Errorf("Check() = %v, want the error: waiting for the API server", err)
 	}
 }
 

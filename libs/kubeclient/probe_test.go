@@ -104,7 +104,7 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 		}
 		_ = p.Run(ctx)
 		if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "truncated") {
-			t.Errorf("Check() = %v, want an error with \"truncated\"", err)
+			t.Errorf("Check() = %v, want a truncated error", err)
 		}
 	})
 }
@@ -162,7 +162,7 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("from a file: %s, want \"y\"", got)
 	}
 	if got := usesOf(kubeclient.CertificatesOf("y", "/no/such")); !strings.HasPrefix(got, "client configuration: ") {
-		t.Errorf("from a missing file: %s, want prefix \"client configuration: \"", got)
+		t.Errorf("missing file: got %s, want an error of the client configuration", got)
 	}
 }
 

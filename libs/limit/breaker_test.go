@@ -38,7 +38,7 @@ func TestBreakerFollowsServer(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					if open == (reason != nil) {
-						rt.Errorf("a change to open = %t was reported twice", open)
+						rt.Errorf("got the change to open: %t reported twice, want once", open)
 					}
 					open = reason != nil
 				},

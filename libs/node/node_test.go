@@ -127,7 +127,7 @@ func TestGraphBelongs(t *testing.T) {
 			for _, n := range strings.Fields(names) {
 				ns, name, _ := strings.Cut(n, "/")
 				if g.HasReference(onNode, kind, ns, name) != belongs {
-					t.Errorf("kind %d %s belongs to %s: %v, want g.Belongs(onNode, kind, ns, name) = %v", kind, n, onNode, !belongs, belongs)
+					t.Errorf("kind %d %s belongs to %s: got %t, want %t", kind, n, onNode, !belongs, belongs)
 				}
 			}
 		}
@@ -373,7 +373,7 @@ func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 		resource, sub, _ := strings.Cut(c.resource, "/")
 		d, _, err := z.Authorize(t.Context(), &authorizer.Attributes{User: u, Verb: c.verb, Resource: true, Group: c.group, ResourceName: resource, Subresource: sub})
 		if err != nil || d != c.want {
-			t.Errorf("%s %s: %v %v, want no error, d = %v", c.verb, c.resource, d, err, c.want)
+			t.Errorf("%s %s: got %v, %v, want %v", c.verb, c.resource, d, err, c.want)
 		}
 	}
 }
@@ -401,7 +401,7 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 	} {
 		a := &authorizer.Attributes{User: u, Verb: c.verb, Resource: true, Group: c.group, ResourceName: c.resource, Namespace: c.namespace, Name: c.name}
 		if d, why, err := z.Authorize(t.Context(), a); err != nil || d != c.want {
-			t.Errorf("%s %s %s: %v %q %v, want no error, d = %v", c.verb, c.resource, c.name, d, why, err, c.want)
+			t.Errorf("%s %s %s: got %v, reason %q, error %v, want %v", c.verb, c.resource, c.name, d, why, err, c.want)
 		}
 	}
 }
@@ -422,14 +422,14 @@ func TestAuthorizerIgnoresOtherUsers(t *testing.T) {
 	} {
 		d, why, _ := z.Authorize(context.Background(), &authorizer.Attributes{User: c.user, Resource: true, Verb: "list", ResourceName: "services"})
 		if d != c.want || why != c.why {
-			t.Errorf("%v: %v %q, want d = %v, why = %v", c.user, d, why, c.want, c.why)
+			t.Errorf("%v: got %v, reason %q, want %v, %q", c.user, d, why, c.want, c.why)
 		}
 		if c.user == nil {
 			continue
 		}
 		_, isNode := node.NodeOf(c.user)
 		if rules, err := z.RulesFor(context.Background(), c.user, "a"); rules.Incomplete != isNode || (err != nil) != isNode {
-			t.Errorf("rules of %v: %v %v, want rules.Incomplete = %v, (err != nil) = %v", c.user, rules, err, isNode, isNode)
+			t.Errorf("rules of %v: got %v, error %v, want incomplete rules and an error: %t", c.user, rules, err, isNode)
 		}
 	}
 }

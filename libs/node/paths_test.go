@@ -73,10 +73,10 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 		}
 		n, same := node.RefCount(complete, part)
 		if !same || part.Name != complete.Name || part.Namespace != complete.Namespace || part.Spec.NodeName != complete.Spec.NodeName {
-			t.Errorf("%s: a pod with the listed fields only has other references", name)
+			t.Errorf("%s: pod reduced to the listed fields: got other references, want those of the whole pod", name)
 		}
 		if mirror := name == "a mirror"; (n == 0) != mirror {
-			t.Errorf("%s references %d objects, want (n == 0) = %v", name, n, mirror)
+			t.Errorf("%s: got %d references, want none of a mirror pod only: %t", name, n, mirror)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestVolumeSecrets(t *testing.T) {
 		g.Set(volume("pv", "claim", c.source))
 		for _, in := range []string{"a", "b", ""} {
 			if got := g.HasReference("n1", node.Secret, in, "s"); got != (c.in != "" && c.in == in) {
-				t.Errorf("%s, in %q: %v", name, in, got)
+				t.Errorf("%s, in %q: got %t, want %t", name, in, got, !got)
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func TestForbiddenMirrorPodReferences(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		if got := node.UsesSecrets(p); got != (c.want == "secrets") {
-			t.Errorf("%s: UsesSecrets() = %v", name, got)
+			t.Errorf("%s: UsesSecrets() = %t, want %t", name, got, !got)
 		}
 	}
 }

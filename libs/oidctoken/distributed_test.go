@@ -95,7 +95,7 @@ func TestDistributedClaims(t *testing.T) {
 					t.Errorf("authenticated = %v, error: %v, want %q", ok, err, c.err)
 				}
 			case err != nil || !ok:
-				t.Errorf("authenticated = %v, error: %v", ok, err)
+				t.Errorf("got authenticated: %t, %v, want true", ok, err)
 			case !slices.Equal(r.User.Groups, c.want):
 				t.Errorf("groups %q, want %q", r.User.Groups, c.want)
 			}
@@ -144,7 +144,7 @@ func TestDistributedClaimsOfManyIssuers(t *testing.T) {
 		issuer.Serve(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) })
 		r := authenticated(t, a, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + path})))
 		if !slices.Equal(r.User.Groups, []string{"g:" + group}) {
-			t.Errorf("issuer %d: groups %q", i, r.User.Groups)
+			t.Errorf("issuer %d: got groups %q, want g:%s", i, r.User.Groups, group)
 		}
 	}
 }

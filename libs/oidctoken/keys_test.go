@@ -205,7 +205,7 @@ func TestProviderConfigEqual(t *testing.T) {
 		other := one()
 		change(&other)
 		if one().Equal(other) {
-			t.Errorf("configurations with different %s are equal", name)
+			t.Errorf("configurations with different %s: got equal, want different", name)
 		}
 	}
 }

@@ -111,7 +111,7 @@ func TestNoFlagsNoAuthenticator(t *testing.T) {
 	o := oidctoken.NewOptions()
 	a, err := o.Authenticator(slog.New(slog.DiscardHandler), nil)
 	if a != nil || err != nil || o.IsSet() {
-		t.Errorf("got %v, %v, %v", a, err, o.IsSet())
+		t.Errorf("without flags: got %v, %v, set: %t, want no authenticator, not set", a, err, o.IsSet())
 	}
 	o.IssuerURL, o.ClientID, o.CAFile = "https://x", "y", "/no/such"
 	if _, err := o.Authenticator(slog.New(slog.DiscardHandler), nil); !errors.Is(err, os.ErrNotExist) {
@@ -122,11 +122,11 @@ func TestNoFlagsNoAuthenticator(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := o.Authenticator(slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "certificate authority") {
-		t.Errorf("got %v, want an error with \"certificate authority\"", err)
+		t.Errorf("got %v, want an error about the certificate authority", err)
 	}
 	for _, half := range []oidctoken.Options{{IssuerURL: "https://x"}, {ClientID: "y"}} {
 		if !half.IsSet() || len(half.Validate()) == 0 {
-			t.Errorf("%+v counts as no flags", half)
+			t.Errorf("%+v: got no validation error, or not set, want an error", half)
 		}
 	}
 }

@@ -123,14 +123,14 @@ func TestSectionsKeepTheirOrder(t *testing.T) {
 	r := run(t, &testOptions{}, nil, "-h")
 	serving, auth := strings.Index(r.stdout, "Secure serving flags"), strings.Index(r.stdout, "Authorization flags")
 	if serving < 0 || auth < serving {
-		t.Errorf("sections out of order:\n%s", r.stdout)
+		t.Errorf("got help\n%s\nwant the section of serving before that of authentication", r.stdout)
 	}
 }
 
 func TestCompleteErrorIsUsageError(t *testing.T) {
 	o := &testOptions{completeErr: errors.New("no such host")}
 	if r := run(t, o, nil); r.code != options.ExitUsage || r.ran || !strings.Contains(r.stderr, "no such host") {
-		t.Errorf("got %+v", r)
+		t.Errorf("got %+v, want a usage error about no such host", r)
 	}
 }
 
@@ -162,13 +162,13 @@ runtime-config:
 	}
 	switch {
 	case o.port != 1:
-		t.Errorf("port %d: the command line must win", o.port)
+		t.Errorf("got port %d, want 1, that of the command line", o.port)
 	case o.delay != 3*time.Second, o.secure, !o.completed:
 		t.Errorf("got %+v", o)
 	case !slices.Equal(o.modes, []string{"Node", "RBAC"}), !slices.Equal(o.issuers, []string{"https://a,b", "https://c"}):
 		t.Errorf("got %+v", o)
 	case o.gates["api/all"] != "true" || o.gates["batch/v1"] != "false":
-		t.Errorf("gates %v", o.gates)
+		t.Errorf("got gates %v, want api/all=true, batch/v1=false", o.gates)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestEmptyConfigFileKeepsDefaults(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "---\n"} {
 		o := &testOptions{}
 		if r := run(t, o, nil, "--config", config(t, text)); r.code != 0 || o.port != 6443 {
-			t.Errorf("%q: %+v, %+v, want r.code = 0, o.port = 6443", text, r, o)
+			t.Errorf("%q: got %+v, options %+v, want exit code 0, port 6443", text, r, o)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func FuzzConfigFile(f *testing.F) {
 			return nil
 		}, []string{"--config", config(t, text)}, &out, &errOut)
 		if (code == options.ExitOK) != ran {
-			t.Errorf("code %d, ran %v, want (code == options.ExitOK) = %v", code, ran, ran)
+			t.Errorf("got exit code %d, ran: %t, want success exactly if it ran", code, ran)
 		}
 	})
 }
@@ -241,22 +241,22 @@ func TestSubcommands(t *testing.T) {
 		return ran, code, out, errOut
 	}
 	if ran, code, _, _ := main("save", "--secure-port=7"); ran != "save" || code != options.ExitOK || other.port != 7 || service.completed {
-		t.Errorf("ran %q, code %d, %+v", ran, code, other)
+		t.Errorf("got %q run, exit code %d, options %+v, want save with port 7", ran, code, other)
 	}
 	if ran, code, _, _ := main(); ran != "service" || code != options.ExitOK {
-		t.Errorf("ran %q, code %d, want ran = \"service\", code = %v", ran, code, options.ExitOK)
+		t.Errorf("got %q run, exit code %d, want the service and %d", ran, code, options.ExitOK)
 	}
 	if ran, code, _, errOut := main("", "--secure-port=8", ""); ran != "service" || code != options.ExitOK {
-		t.Errorf("ran %q, code %d, %s, want ran = \"service\", code = %v", ran, code, errOut.String(), options.ExitOK)
+		t.Errorf("got %q run, exit code %d: %s, want the service and %d", ran, code, errOut.String(), options.ExitOK)
 	}
 	if ran, code, _, errOut := main("other"); ran != "" || code != options.ExitUsage || !strings.Contains(errOut.String(), "unknown command") {
-		t.Errorf("ran %q, code %d, %s, want ran = \"\", code = %v, errOut.String() with \"unknown command\"", ran, code, errOut.String(), options.ExitUsage)
+		t.Errorf("got %q run, exit code %d: %s, want nothing, %d and %q", ran, code, errOut.String(), options.ExitUsage, "unknown command")
 	}
 	if _, _, out, _ := main("--help"); !strings.Contains(out.String(), "testd save [flags]    Save it.") {
-		t.Errorf("help: %s, want text with \"testd save [flags]    Save it.\"", out.String())
+		t.Errorf("got help %s, want it to contain %q", out.String(), "testd save [flags]    Save it.")
 	}
 	if _, _, out, _ := main("save", "--help"); !strings.Contains(out.String(), "Save it.\n\nUsage:\n  testd save [flags]\n") {
-		t.Errorf("help of the command: %s, want text with \"Save it.\\n\\nUsage:\\n  testd save [flags]\\n\"", out.String())
+		t.Errorf("got help of the command %s, want its description and usage", out.String())
 	}
 }
 
@@ -274,7 +274,7 @@ func TestVerbosityChanges(t *testing.T) {
 		return nil
 	}, []string{"--logging-format=json"}, io.Discard, &errs)
 	if text := errs.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"msg":"during","part":"x","took":"1.5s"`) {
-		t.Errorf("got\n%s", text)
+		t.Errorf("got log\n%s\nwant one line with message, part and duration", text)
 	}
 }
 
@@ -287,7 +287,7 @@ func TestLongLogTextsAreTruncated(t *testing.T) {
 			return nil
 		}, []string{"--logging-format=" + format}, io.Discard, &errs)
 		if text := errs.String(); len(text) > 30_000 || strings.Count(text, "é … (991808 more bytes)") != 3 {
-			t.Errorf("%s: got %d bytes, ending in %q", format, len(text), text[max(0, len(text)-100):])
+			t.Errorf("%s: got %d bytes that end in %q, want at most 30000 with 3 shortened values", format, len(text), text[max(0, len(text)-100):])
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestCoversComparesEachPartOfARule(t *testing.T) {
 	} {
 		covered, missing := rbac.Covers([]rbacv1.PolicyRule{c.owned}, []rbacv1.PolicyRule{c.wanted})
 		if covered != c.covered || (len(missing) == 0) != covered {
-			t.Errorf("%s: %v, missing %v, want covered = %v, (len(missing) == 0) = %v", name, covered, missing, c.covered, covered)
+			t.Errorf("%s: got covered: %t, missing %v, want covered: %t, and missing rules otherwise", name, covered, missing, c.covered)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestReasonNamesSubject(t *testing.T) {
 	)
 	for want, u := range map[string]*authorizer.User{`User "alice"`: {Name: "alice"}, `Group "dev"`: {Name: "bob", Groups: []string{"dev"}}} {
 		if d, reason := e.Snapshot().Authorize(ask(u, "get :pods a/x")); d != authorizer.Allow || !strings.HasSuffix(reason, " to "+want) {
-			t.Errorf("%v: %v %s, want d = %v, reason suffix %q", u, d, reason, authorizer.Allow, " to "+want)
+			t.Errorf("%v: got %v, reason %s, want %v with a reason that ends in %q", u, d, reason, authorizer.Allow, " to "+want)
 		}
 	}
 }
@@ -107,14 +107,14 @@ func TestRulesFor(t *testing.T) {
 	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
 	rules, err := e.RulesFor(t.Context(), alice, "a")
 	if err != nil || len(rules.Resource) != 2 || len(rules.NonResource) != 1 || rules.Resource[0].ResourceNames[0] != "a" || rules.NonResource[0].NonResourceURLs[0] != "/a" {
-		t.Errorf("got %+v, %v, want no error, len(rules.Resource) = 2, len(rules.NonResource) = 1, rules.Resource[0].ResourceNames[0] = \"a\", rules.NonResource[0].NonResourceURLs[0] = \"/a\"", rules, err)
+		t.Errorf("got %+v, %v, want 2 rules of resources, the first of a, and one of the path /a", rules, err)
 	}
 	rules, err = e.RulesFor(t.Context(), alice, "b")
 	if err == nil || err.Error() != `role.rbac.authorization.k8s.io "none" not found` || len(rules.Resource) != 1 {
-		t.Errorf("%+v, %v", rules, err)
+		t.Errorf("got rules %+v, %v, want one, and the error that the role none is not found", rules, err)
 	}
 	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "a"); err != nil || !reflect.DeepEqual(got, []rbacv1.PolicyRule{both}) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("got rules %v, %v, want %v", got, err, both)
 	}
 	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "b"); err == nil {
 		t.Errorf("role of another namespace: %v, want an error", got)
@@ -147,7 +147,7 @@ func TestListedRulesAreLimited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules, err := of(c.bindings, c.rules, c.bytes).RulesFor(t.Context(), u, "a")
 			if n := len(rules.Resource); n < c.least || n > c.most || rules.Incomplete != c.more || (err != nil) != c.more {
-				t.Errorf("got %d rules, incomplete = %t, error: %v, want n at least %v, n at most %v, rules.Incomplete = %v, (err != nil) = %v", n, rules.Incomplete, err, c.least, c.most, c.more, c.more)
+				t.Errorf("got %d rules, incomplete: %t, error %v, want %d to %d, incomplete with an error: %t", n, rules.Incomplete, err, c.least, c.most, c.more)
 			}
 		})
 	}

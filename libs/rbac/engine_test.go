@@ -177,7 +177,7 @@ func TestAggregation(t *testing.T) {
 	e := engine(total, labelled("b", map[string]string{"to": "total"}, jobs, pods), labelled("a", map[string]string{"to": "total"}, pods), labelled("c", nil, rule("*", "*", "*")))
 	stale := e.Snapshot().Stale()
 	if len(stale) != 1 || len(stale["total"]) != 2 || stale["total"][0].Resources[0] != "pods" || stale["total"][1].Resources[0] != "jobs" {
-		t.Fatalf("Stale() = %v, want one, len(stale[\"total\"]) = 2, stale[\"total\"][0].Resources[0] = \"pods\", stale[\"total\"][1].Resources[0] = \"jobs\"", stale)
+		t.Fatalf("Stale() = %v, want total with the rules of pods and jobs", stale)
 	}
 	filled := total.DeepCopy()
 	filled.Rules = stale["total"]
@@ -197,7 +197,7 @@ func TestClearAndPosition(t *testing.T) {
 	e := engine(r, clusterRole("r", rule("", "pods", "get")),
 		binding("a", "b", ref("Role", "r"), user("alice")), clusterBinding("b", ref("ClusterRole", "r"), user("bob")))
 	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=7" {
-		t.Errorf("position = %s, want got.String() = \"clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=7\"", got)
+		t.Errorf("got position %s, want roles at 7, the rest at 0", got)
 	}
 	before := e.Snapshot()
 	e.Update(func(tx *rbac.Tx) {
@@ -206,17 +206,20 @@ func TestClearAndPosition(t *testing.T) {
 		tx.Advance(rbac.KindRoleBinding, 8)
 	})
 	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=9,roles=7" {
-		t.Errorf("position = %s, want got.String() = \"clusterrolebindings=0,clusterroles=0,rolebindings=9,roles=7\"", got)
+		t.Errorf("got position %s, want roles at 7, rolebindings at 9, the rest at 0", got)
 	}
 	get := func(s *rbac.Snapshot, name string) authorizer.Decision {
 		d, _ := s.Authorize(ask(&authorizer.User{Name: name}, "get :pods a/p"))
 		return d
 	}
-	if get(e.Snapshot(), "alice") != authorizer.NoOpinion || get(e.Snapshot(), "bob") != authorizer.Allow {
-		t.Error("Clear removed the wrong bindings")
+	if got := get(e.Snapshot(), "alice"); got != authorizer.NoOpinion {
+		t.Errorf("removed binding of alice: got %v, want %v", got, authorizer.NoOpinion)
+	}
+	if got := get(e.Snapshot(), "bob"); got != authorizer.Allow {
+		t.Errorf("kept binding of bob: got %v, want %v", got, authorizer.Allow)
 	}
 	if get(before, "alice") != authorizer.Allow {
-		t.Error("a published snapshot changed")
+		t.Error("earlier snapshot: got alice denied, want it unchanged")
 	}
 }
 
@@ -290,12 +293,12 @@ func TestReasonsAreLimited(t *testing.T) {
 			User: &authorizer.User{Name: "u"}, Verb: verb, Resource: true, ResourceName: "pods", Version: "v1", Namespace: "ns", Name: "p",
 		})
 		if err != nil || d != want || len(reason) > most || reason == "" {
-			t.Errorf("%s: decision %v, a reason of %d bytes, %v", verb, d, len(reason), err)
+			t.Errorf("%s: got %v, a reason of %d bytes, %v, want %v and a reason of at most %d bytes", verb, d, len(reason), err, want, most)
 		}
 	}
 	rules, err := engine(objs...).RulesFor(context.Background(), &authorizer.User{Name: "u"}, "ns")
 	if err == nil || len(err.Error()) > most || len(rules.Resource) != 1 {
-		t.Errorf("%d rules, %.100v, want an error, len(err.Error()) at most %v, len(rules.Resource) = 1", len(rules.Resource), err, most)
+		t.Errorf("%d rules, %.100v, want 1 rule and an error of at most %d bytes", len(rules.Resource), err, most)
 	}
 }
 

@@ -110,7 +110,7 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 			e := engine(clusterRole("held", c.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
 			err := e.Snapshot().Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{large})
 			if (err != nil) != c.refused {
-				t.Fatalf("got %v, want (err != nil) = %v", err, c.refused)
+				t.Fatalf("got error %v, want one: %t", err, c.refused)
 			}
 			var refused *rbac.EscalationError
 			if errors.As(err, &refused) && (!refused.Truncated || len(refused.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
@@ -145,7 +145,7 @@ func TestManyHeldRulesCostLittle(t *testing.T) {
 		err := s.Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{c.wanted})
 		runtime.ReadMemStats(&after)
 		if elapsed := after.TotalAlloc - before.TotalAlloc; (err == nil) != c.held || elapsed > 32<<20 {
-			t.Errorf("%s: %d bytes, %v, want (err == nil) = %v, took at most %v", name, elapsed, err, c.held, 32<<20)
+			t.Errorf("%s: got %d bytes allocated, error %v, want at most %d, held: %t", name, elapsed, err, 32<<20, c.held)
 		}
 	}
 }

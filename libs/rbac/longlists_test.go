@@ -36,7 +36,7 @@ func TestLongListsOfRulesMatch(t *testing.T) {
 	}
 	rules, err := e.Snapshot().RulesOf(ref("Role", "r"), "a")
 	if err != nil || rules[0].ResourceNames[0] != "n99" {
-		t.Errorf("the rules of the role are not in its order: %v, %v, want no error, rules[0].ResourceNames[0] = \"n99\"", rules[0].ResourceNames[0], err)
+		t.Errorf("got first resource name %v, %v, want that of the role, n99", rules[0].ResourceNames[0], err)
 	}
 }
 
@@ -59,6 +59,6 @@ func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 	}
 	var e *rbac.EscalationError
 	if err := s.Escalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &e) || !e.Truncated {
-		t.Errorf("rules beyond the limit: %v", err)
+		t.Errorf("rules beyond the limit: got error %v, want one that says that there are more", err)
 	}
 }

@@ -172,10 +172,10 @@ func TestCoveringRulesAllowAtLeastAsMuch(t *testing.T) {
 		wanted := rapid.SliceOfN(genRule(), 1, 3).Draw(t, "wanted")
 		ok, missing := rbac.Covers(owner, wanted)
 		if ok != (len(missing) == 0) {
-			t.Fatalf("covers %v, missing %v", ok, missing)
+			t.Fatalf("got covers: %t, missing %v, want missing rules exactly if not covered", ok, missing)
 		}
 		if again, _ := rbac.Covers(append(owner, missing...), wanted); !again {
-			t.Fatalf("rules do not cover after the missing ones were added: %v", missing)
+			t.Fatalf("with the missing rules %v added: got not covered, want covered", missing)
 		}
 		if !ok {
 			return
@@ -183,7 +183,7 @@ func TestCoveringRulesAllowAtLeastAsMuch(t *testing.T) {
 		has, gets := rbac.NewRuleSet(owner), rbac.NewRuleSet(wanted)
 		for range 20 {
 			if a := genAsk().Draw(t, "ask"); gets.Allows(a) && !has.Allows(a) {
-				t.Fatalf("%+v is granted but not held", a)
+				t.Fatalf("got %+v granted but not held, want it held", a)
 			}
 		}
 	})

@@ -59,6 +59,6 @@ func TestStoreReportsChanges(t *testing.T) {
 		t.Error("Get returns a removed object")
 	}
 	if v, ok := s.Get("ns", "d"); !ok || v != "d3" {
-		t.Errorf("Get() = %q, %t, want ok = true, v = \"d3\"", v, ok)
+		t.Errorf("Get() = %q, %t, want \"d3\"", v, ok)
 	}
 }

@@ -33,7 +33,7 @@ func TestRead(t *testing.T) {
 		body, bad := reviews.Read(httptest.NewRecorder(), r, 8)
 		switch {
 		case bad == nil && (c.code != 0 || string(body) != "12345678"):
-			t.Errorf("%s: read %q", c.name, body)
+			t.Errorf("%s: got %q, want 12345678", c.name, body)
 		case bad != nil && bad.Code != c.code:
 			t.Errorf("%s: %+v, want %d", c.name, bad, c.code)
 		}
@@ -56,7 +56,7 @@ func TestRefusalsAreNotCacheable(t *testing.T) {
 		w := httptest.NewRecorder()
 		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != c.code || w.Header().Get(c.header) != c.value || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
-			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+			t.Errorf("%s: got status %d, headers %v: %s, want %d, %s %q, no-store and a Status", path, w.Code, w.Header(), w.Body, c.code, c.header, c.value)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestUnauthorizedClientsAreRejected(t *testing.T) {
 				w := httptest.NewRecorder()
 				e.ServeHTTP(w, httptest.NewRequest(method, path, nil))
 				if w.Code != codes[i] || !anyClient && strings.Contains(w.Body.String(), "secret") {
-					t.Errorf("%s %s, any client allowed = %t: %d %s", method, path, anyClient, w.Code, w.Body)
+					t.Errorf("%s %s, any client allowed: %t: got status %d: %s, want %d without the secret", method, path, anyClient, w.Code, w.Body, codes[i])
 				}
 			}
 		}

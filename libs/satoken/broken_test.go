@@ -115,10 +115,10 @@ func TestBrokenTokens(t *testing.T) {
 		})
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, other, key).AuthenticateToken(t.Context(), good, nil); !ok {
-		t.Errorf("the valid token was rejected: %v, want ok = true", err)
+		t.Errorf("valid token: got %v, want it accepted", err)
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), made(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
-		t.Errorf("a token with an unknown key id was rejected: %v, want ok = true", err)
+		t.Errorf("token with an unknown key ID: got %v, want it accepted", err)
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
 		t.Errorf("token without expiry: %v, want false, error %v", err, authenticator.ErrTooLong)
@@ -168,7 +168,7 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 			r, ok, err := newAuthenticator(t, w, start, key).AuthenticateToken(t.Context(), tok, nil)
 			if c.err == "" {
 				if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" || len(r.Audiences) != 1 {
-					t.Fatalf("got %+v, %v, want ok = true, r.User.Name = \"system:serviceaccount:ns:a\", r.User.UID = \"ua\", len(r.Audiences) = 1", r, err)
+					t.Fatalf("got %+v, %v, want ServiceAccount ns/a with UID ua for one audience", r, err)
 				}
 				return
 			}
@@ -182,7 +182,7 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(nil), nil); !ok {
-		t.Errorf("without lookup, the token was rejected: %v, want ok = true", err)
+		t.Errorf("without lookup: got %v, want the token accepted", err)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestHintHoldsObjectsAndExpiry(t *testing.T) {
 	h := satoken.ParseUnverified(token)
 	want := []satoken.Object{{satoken.KindServiceAccount, "ns", "a", "ua"}, {satoken.KindSecret, "ns", "s", "us"}, {satoken.KindPod, "ns", "p", "up"}}
 	if len(h.Objects) != len(want) || !h.Expires.Equal(start.Add(time.Hour+satoken.Leeway)) {
-		t.Fatalf("%+v", h)
+		t.Fatalf("got hint %+v, want %d objects, and the expiry of the token with leeway", h, len(want))
 	}
 	for i := range want {
 		if h.Objects[i] != want[i] {
@@ -203,7 +203,7 @@ func TestHintHoldsObjectsAndExpiry(t *testing.T) {
 		}
 	}
 	if h := satoken.ParseUnverified("abcdef.0123456789abcdef"); len(h.Objects) != 0 || !h.Expires.IsZero() {
-		t.Errorf("hint of an opaque token = %+v", h)
+		t.Errorf("opaque token: got hint %+v, want an empty one", h)
 	}
 }
 
@@ -218,7 +218,7 @@ func FuzzAuthenticate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		satoken.ParseUnverified(token)
 		if _, ok, _ := a.AuthenticateToken(t.Context(), token, nil); ok && token != good {
-			t.Errorf("%q was accepted", token)
+			t.Errorf("%q: got it accepted, want it rejected", token)
 		}
 	})
 }

@@ -140,7 +140,7 @@ func TestHintsOfClaims(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", name, h.Objects, c.objects)
 		}
 		if c.legacy && (h.Legacy == nil || *h.Legacy != secret || h.User != "system:serviceaccount:ns:a") || !c.legacy && (h.Legacy != nil || h.User != "") {
-			t.Errorf("%s: %+v", name, h)
+			t.Errorf("%s: got hint %+v, want the Secret and user of a legacy token only: %t", name, h, c.legacy)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func TestHintsOfClaims(t *testing.T) {
 func TestSplitUsernameRejectsOtherUsers(t *testing.T) {
 	for _, user := range []string{"ns:a", "system:node:a", "system:serviceaccounts:ns:a"} {
 		if ns, name, ok := satoken.SplitUsername(user); ok {
-			t.Errorf("SplitUsername(%s) = account %s in %s, want ok = false", user, name, ns)
+			t.Errorf("SplitUsername(%s) = %s, %s, true, want false", user, ns, name)
 		}
 	}
 }
@@ -174,11 +174,11 @@ func TestDefaultClock(t *testing.T) {
 	})
 	r, ok, err = a.AuthenticateToken(t.Context(), nameless, nil)
 	if !ok || r.User.Extra != nil {
-		t.Errorf("got %+v, %v, want ok = true, r.User.Extra = nil", r, err)
+		t.Errorf("got %+v, %v, want a user without extra", r, err)
 	}
 	noAccount := sign(t, key, func(r *satoken.Request) { r.IssuedAt, r.Binding.ServiceAccount.Name = now, "" })
 	if _, ok, err := a.AuthenticateToken(t.Context(), noAccount, nil); ok || err == nil || !strings.Contains(err.Error(), "names no service account") {
-		t.Errorf("got %v, %v, want false, an error with \"names no service account\"", ok, err)
+		t.Errorf("got %v, %v, want a rejection: it names no service account", ok, err)
 	}
 }
 
@@ -235,6 +235,6 @@ func TestUsesAreCounted(t *testing.T) {
 	count(satoken.UseValid) // not registered
 	families, err := reg.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "serviceaccount_stale_tokens_total" || families[0].GetMetric()[0].GetCounter().GetValue() != 1 {
-		t.Errorf("got %v, %v, want no error, len(families) = 1, families[0].GetName() = \"serviceaccount_stale_tokens_total\", families[0].GetMetric()[0].GetCounter().GetValue() = 1", families, err)
+		t.Errorf("got %v, %v, want only serviceaccount_stale_tokens_total, at 1", families, err)
 	}
 }

@@ -149,10 +149,10 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 			}
 			r, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), token, nil)
 			if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" {
-				t.Fatalf("got %+v, %v, want ok = true, r.User.Name = \"system:serviceaccount:ns:a\", r.User.UID = \"ua\"", r, err)
+				t.Fatalf("got %+v, %v, want ServiceAccount ns/a with UID ua", r, err)
 			}
 			if ids := r.User.Extra[authenticator.ExtraCredentialID]; len(ids) != 1 || !strings.HasPrefix(ids[0], "JTI=") {
-				t.Errorf("credential id %q, want one, ids[0] prefix \"JTI=\"", ids)
+				t.Errorf("got credential IDs %q, want one that begins with JTI=", ids)
 			}
 			if want := start.Add(time.Hour + satoken.Leeway); !r.Expires.Equal(want) {
 				t.Errorf("expires %v, want %v", r.Expires, want)
@@ -261,7 +261,7 @@ func TestTokenIsValidOnlyForItsAudiences(t *testing.T) {
 	}
 	r, ok, err := a.AuthenticateToken(t.Context(), token, []string{"z", "y"})
 	if !ok || len(r.Audiences) != 1 || r.Audiences[0] != "y" {
-		t.Errorf("got %+v, %v, want ok = true, len(r.Audiences) = 1, r.Audiences[0] = \"y\"", r, err)
+		t.Errorf("got %+v, %v, want the audience y", r, err)
 	}
 }
 
@@ -283,11 +283,11 @@ func TestUsesAreObserved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := r.AuditAnnotations["authentication.k8s.io/stale-token"], "subject: system:serviceaccount:ns:a, seconds after warning threshold: 60"; now == start && got != "" || now != start && got != want {
-			t.Errorf("observed uses: %q", got)
+			t.Errorf("got audit annotation %q, want %q after the warning threshold only", got, want)
 		}
 	}
 	if len(seen) != 2 || seen[0] != satoken.UseValid || seen[1] != satoken.UseStale {
-		t.Errorf("uses %v, want len(seen) = 2, seen[0] = %v, seen[1] = %v", seen, satoken.UseValid, satoken.UseStale)
+		t.Errorf("got uses %v, want %v, then %v", seen, satoken.UseValid, satoken.UseStale)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestSplitUsername(t *testing.T) {
 	} {
 		ns, name, ok := satoken.SplitUsername(user)
 		if ok != want || ok && (ns != "ns" || name != "a") {
-			t.Errorf("%q: %q, %q, %v", user, ns, name, ok)
+			t.Errorf("%q: got %q, %q, %t, want a valid name: %t", user, ns, name, ok, want)
 		}
 	}
 }

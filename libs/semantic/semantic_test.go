@@ -189,7 +189,7 @@ func TestEqualChangesNothing(t *testing.T) {
 		t.Error("Equal() = true, want false")
 	}
 	if *small.SizeLimit != *size("1Gi").SizeLimit {
-		t.Errorf("1Gi changed to %#v", *small.SizeLimit)
+		t.Errorf("got %#v, want 1Gi unchanged", *small.SizeLimit)
 	}
 }
 

@@ -88,18 +88,18 @@ func TestReadinessFollowsAPIServer(t *testing.T) {
 		t.Errorf("livez: %d, want 200", code)
 	}
 	if code, body := get(t, s, "/readyz"); code != 500 || !strings.Contains(body, "[-]apiserver failed") {
-		t.Errorf("readyz before: %d %s, want code = 500, body with \"[-]apiserver failed\"", code, body)
+		t.Errorf("readyz before: got status %d: %s, want 500 with a failed check apiserver", code, body)
 	}
 	if code, body := get(t, s, "/readyz/apiserver"); code != 500 || !strings.Contains(body, "waiting for the API server") {
-		t.Errorf("readyz/apiserver: %d %s, want code = 500, body with \"waiting for the API server\"", code, body)
+		t.Errorf("readyz/apiserver: got status %d: %s, want 500 with %q", code, body, "waiting for the API server")
 	}
 	ready.Store(true)
 	<-s.APIServer.Ready()
 	if code, body := get(t, s, "/readyz?verbose"); code != 200 || body != "[+]ping ok\n[+]apiserver ok\n[+]shutdown ok\nreadyz check passed\n" {
-		t.Errorf("readyz after: %d %s, want code = 200, body = \"[+]ping ok\\n[+]apiserver ok\\n[+]shutdown ok\\nreadyz check passed\\n\"", code, body)
+		t.Errorf("readyz after: got status %d: %s, want 200 with the checks ping, apiserver, shutdown", code, body)
 	}
 	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, "kubernetes_build_info{") {
-		t.Errorf("metrics: %d, want code = 200, body with \"kubernetes_build_info{\"", code)
+		t.Errorf("metrics: got status %d: %.300s, want 200 with kubernetes_build_info", code, body)
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -164,7 +164,7 @@ func TestServiceContinuesTraces(t *testing.T) {
 		answer.Body.Close()
 		mu.Lock()
 		if !strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, flag) {
-			t.Errorf("with %s the API server got %s, want seen prefix %q, seen suffix %q", flag, seen, "00-"+trace, flag)
+			t.Errorf("flag %s: API server received traceparent %s, want one that begins with %q and ends with the flag", flag, seen, "00-"+trace)
 		}
 		mu.Unlock()
 	}
@@ -180,7 +180,7 @@ func TestServiceContinuesTraces(t *testing.T) {
 	answer.Body.Close()
 	mu.Lock()
 	if strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, "-00") {
-		t.Errorf("an unauthenticated client decides on sampling: the API server got %s", seen)
+		t.Errorf("unauthenticated client: API server received traceparent %s, want a new trace that is not sampled", seen)
 	}
 	mu.Unlock()
 	cancel()
@@ -190,12 +190,12 @@ func TestServiceContinuesTraces(t *testing.T) {
 	names := map[string]string{}
 	for _, span := range collector.Spans() {
 		if span.Trace != trace || span.Service != "testd" {
-			t.Errorf("span = %+v, want span.Trace = %v, span.Service = \"testd\"", span, trace)
+			t.Errorf("got span %+v, want one of trace %s, service testd", span, trace)
 		}
 		names[span.Name] = span.Parent
 	}
 	if len(names) != 2 || names["GET /ask"] != "b7ad6b7169203331" || names["HTTP GET"] == "" {
-		t.Errorf("spans = %v, want len(names) = 2, names[\"GET /ask\"] = \"b7ad6b7169203331\", a non-empty names[\"HTTP GET\"]", names)
+		t.Errorf("got spans and parents %v, want GET /ask with b7ad6b7169203331, and HTTP GET", names)
 	}
 }
 
@@ -215,6 +215,6 @@ func TestNewNeedsAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := servicerunner.New("testd", o, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
-		t.Errorf("New() = %v, want an error with \"--kubeconfig\"", err)
+		t.Errorf("New() = %v, want an error about --kubeconfig", err)
 	}
 }

@@ -63,12 +63,12 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 		}
 		for _, n := range c.want {
 			if n != "" && !has(n) {
-				t.Errorf("%s: name %s is missing, got %v, %v", name, n, leaf.DNSNames, leaf.IPAddresses)
+				t.Errorf("%s: got names %v, %v, want %s among them", name, leaf.DNSNames, leaf.IPAddresses, n)
 			}
 		}
 		for _, n := range c.none {
 			if n != "" && has(n) {
-				t.Errorf("%s: unexpected name %s", name, n)
+				t.Errorf("%s: got name %s, want it absent", name, n)
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func TestConfiguredCertificateIsUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "created")
 	o.CertFile, o.KeyFile, o.CertDir = "a", "b", dir
 	if err := o.Complete(); err != nil || o.CertFile != "a" || o.KeyFile != "b" {
-		t.Errorf("Complete() = %v, files %s, %s, want no error, o.CertFile = \"a\", o.KeyFile = \"b\"", err, o.CertFile, o.KeyFile)
+		t.Errorf("Complete() = %v, files %s, %s, want a, b unchanged", err, o.CertFile, o.KeyFile)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%v", err)
@@ -88,7 +88,7 @@ func TestConfiguredCertificateIsUsed(t *testing.T) {
 	half := testOptions(t)
 	half.KeyFile, half.CertDir = "b", dir
 	if err := half.Complete(); err != nil || half.CertFile != "" || len(half.Validate()) == 0 {
-		t.Errorf("key without certificate: %v, %s", err, half.CertFile)
+		t.Errorf("key without certificate: got %v, certificate file %q, want none generated and a validation error", err, half.CertFile)
 	}
 	blocked := testOptions(t)
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
@@ -244,10 +244,10 @@ func TestClientCertificateIsRequestedForKnownIssuers(t *testing.T) {
 	a, r = asked(o)
 	opts, ok := r.VerifyOptions()
 	if !a || ok || r.ClientCAs() != nil {
-		t.Errorf("extra CA: requested %v, VerifyOptions ok = %v", a, ok)
+		t.Errorf("extra CA: got certificates requested: %t, verified: %t, want requested only", a, ok)
 	}
 	if !slices.Equal(opts.KeyUsages, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) {
-		t.Errorf("usages %v", opts.KeyUsages)
+		t.Errorf("got key usages %v, want client authentication only", opts.KeyUsages)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestMinTLSVersion(t *testing.T) {
 		for v := uint16(tls.VersionTLS10); v <= tls.VersionTLS13; v++ {
 			conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: v})
 			if (err == nil) != (v >= least) {
-				t.Errorf("minimum %q, client with %s: %v", version, tls.VersionName(v), err)
+				t.Errorf("minimum %q, client with %s: got error %v, want accepted: %t", version, tls.VersionName(v), err, v >= least)
 			}
 			if err == nil {
 				conn.Close()

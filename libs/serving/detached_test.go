@@ -94,7 +94,7 @@ func (l *detachedFixture) request(t *testing.T) (*http.Response, *bufio.Reader) 
 	t.Cleanup(func() { resp.Body.Close() })
 	body := bufio.NewReader(resp.Body)
 	if line, err := body.ReadString('\n'); line != "begun\n" || resp.Header.Get("Content-Type") != "text/lasting" {
-		t.Fatalf("began with %q, %v, %q, want line = \"begun\\n\", resp.Header.Get(\"Content-Type\") = \"text/lasting\"", line, err, resp.Header)
+		t.Fatalf("got first line %q, %v, headers %q, want begun as text/lasting", line, err, resp.Header)
 	}
 	return resp, body
 }
@@ -111,7 +111,7 @@ func TestDetachedResponseContinues(t *testing.T) {
 		}
 	}
 	if ended := l.endedSoFar(); len(ended) > 0 {
-		t.Errorf("%q ended before the response", ended)
+		t.Errorf("before the response: got %q ended, want none", ended)
 	}
 	_, _ = io.WriteString(w, "more\n")
 	w.(http.Flusher).Flush()
@@ -126,7 +126,7 @@ func TestDetachedResponseContinues(t *testing.T) {
 		t.Errorf("rest = %q, %v, want last", remaining, err)
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
-		t.Errorf("ended = %q", ended)
+		t.Errorf("got %q ended, want inner, then outer", ended)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestSendFlushesAtOnce(t *testing.T) {
 		}()
 		resp := <-started
 		if !strings.HasPrefix(resp.Proto, name) {
-			t.Errorf("%s: protocol is %s, want prefix %q", name, resp.Proto, name)
+			t.Errorf("%s: protocol is %s, want one that begins with %q", name, resp.Proto, name)
 		}
 		body := bufio.NewReader(resp.Body)
 		if name == "HTTP/2" {
@@ -193,7 +193,7 @@ func TestDetachedResponseFails(t *testing.T) {
 		t.Errorf("the response is complete with %q, want an error", remaining)
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner with failure", "outer with failure"}) {
-		t.Errorf("ended = %q", ended)
+		t.Errorf("got %q ended, want inner, then outer, with the failure", ended)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestPanicAfterDetachFailsResponse(t *testing.T) {
 	default:
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner with after all", "outer with after all"}) {
-		t.Errorf("ended = %q", ended)
+		t.Errorf("got %q ended, want inner, then outer, with the late failure", ended)
 	}
 }
 
@@ -224,10 +224,10 @@ func TestHTTP1ResponseCannotDetach(t *testing.T) {
 	}
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.Contains(string(answer), "does not last") || strings.Count(string(answer), "HTTP/1.1 200") != 1 {
-		t.Errorf("%v: %s, want no error, string(answer) with \"does not last\", strings.Count(string(answer), \"HTTP/1.1 200\") = 1", err, answer)
+		t.Errorf("%v: %s, want one response with 200 that does not last", err, answer)
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
-		t.Errorf("ended = %q", ended)
+		t.Errorf("got %q ended, want inner, then outer", ended)
 	}
 }
 
@@ -270,11 +270,11 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 			}
 			<-ended
 			if failure, _ := (<-failures).(error); failure == nil || failure.Error() != c.want {
-				t.Errorf("failure = %v, want failure set, failure.Error() = %v", failure, c.want)
+				t.Errorf("failure = %v, want %s", failure, c.want)
 			}
 			r.stop() // must not wait
 			if err := <-r.done; err != nil || len(failures) > 0 {
-				t.Errorf("Run() = %v, %d more failures, want no error, len(failures) = 0", err, len(failures))
+				t.Errorf("Run() = %v, %d more failures, want none", err, len(failures))
 			}
 			r.done <- nil
 		})
@@ -295,7 +295,7 @@ func TestWriterOfOtherServerCannotDetach(t *testing.T) {
 				t.Error("the writer was accepted")
 			}
 			if err := exchange.Send(w, []byte("text")); err != nil || below.Body.String() != "text" || below.Flushed == hide {
-				t.Errorf("%v; %q is sent, flushed %t", err, below.Body, below.Flushed)
+				t.Errorf("got %q sent, %v, flushed: %t, want text, flushed: %t", below.Body, err, below.Flushed, !hide)
 			}
 			ended := false
 			exchange.AtEnd(w, func(failure any) { ended = failure == nil })

@@ -60,7 +60,7 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
 		}
 		if after := resp.Header.Get("Retry-After"); (after == "5") != (want == 429) {
-			t.Errorf("%s: Retry-After = %q", path, after)
+			t.Errorf("%s: got Retry-After %q, want 5 with status 429 only", path, after)
 		}
 	}
 	for range 2 {

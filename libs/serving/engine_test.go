@@ -82,6 +82,6 @@ func checkStatus(t *testing.T, resp *http.Response, body []byte) {
 	}
 	if resp.Header.Get("Content-Type") != "application/json" || got["kind"] != "Status" || got["apiVersion"] != "v1" ||
 		got["status"] != "Failure" || got["reason"] != "InternalError" || got["code"] != 500.0 || got["message"] == "" {
-		t.Errorf("response %v %s", resp.Header, body)
+		t.Errorf("got headers %v: %s, want a Status with InternalError, 500, as JSON", resp.Header, body)
 	}
 }

@@ -56,7 +56,7 @@ func TestGateDrains(t *testing.T) {
 		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		g.requests.Close()
 		if n := g.requests.Wait(drain.Short, 0) + g.requests.Wait(drain.Long, 0); n > 0 || w.Code != http.StatusNotFound {
-			t.Errorf("status %d, %d requests left, want n = 0, w.Code = %d", w.Code, n, http.StatusNotFound)
+			t.Errorf("got status %d, %d requests left, want %d, none", w.Code, n, http.StatusNotFound)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func TestAllProtocolsServe(t *testing.T) {
 			})
 		})
 		if _, body := r.get(t, "/large"); body != large {
-			t.Errorf("received %d of %d bytes", len(body), len(large))
+			t.Errorf("got %d bytes, want the %d that were sent", len(body), len(large))
 		}
 		resp, err := r.client.Post(r.url+"/echo", "text/plain", strings.NewReader(large))
 		if err != nil {
@@ -62,7 +62,7 @@ func TestAllProtocolsServe(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != large {
-			t.Errorf("received %d of %d bytes, %v", len(body), len(large), err)
+			t.Errorf("got %d bytes, %v, want the %d that were sent", len(body), err, len(large))
 		}
 		watch := make(chan *http.Response)
 		go func() {
@@ -139,7 +139,7 @@ func TestSlowClientGetsWholeResponse(t *testing.T) {
 				}
 				defer resp.Body.Close()
 				if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size {
-					t.Errorf("received %d of %d bytes, %v", n, size, err)
+					t.Errorf("got %d bytes, %v, want %d", n, err, size)
 				}
 			})
 		}
@@ -165,7 +165,7 @@ func TestShutdownWaitsForSlowClients(t *testing.T) {
 		defer resp.Body.Close()
 		r.stop()
 		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size {
-			t.Errorf("received %d of %d bytes, %v", n, size, err)
+			t.Errorf("got %d bytes, %v, want %d", n, err, size)
 		}
 	})
 }
@@ -229,7 +229,7 @@ func TestNoAcceptedRequestIsLost(t *testing.T) {
 						continue
 					}
 					if body, err := io.ReadAll(resp.Body); err != nil || string(body) != path {
-						t.Errorf("%s: %q, %v, want no error, string(body) = %v", path, body, err, path)
+						t.Errorf("%s: %q, %v, want %s", path, body, err, path)
 					}
 					resp.Body.Close()
 				}

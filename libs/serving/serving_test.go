@@ -134,7 +134,7 @@ func TestServesHTTP2WithASelfSignedCertificate(t *testing.T) {
 	r := start(t, testOptions(t), nil, hello)
 	resp, body := r.get(t, "/x")
 	if resp.ProtoMajor != 2 || body != "hello" {
-		t.Errorf("got %s %q, want resp.ProtoMajor = 2, body = \"hello\"", resp.Proto, body)
+		t.Errorf("got %s, body %q, want HTTP/2, hello", resp.Proto, body)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestHTTP2CanBeDisabled(t *testing.T) {
 	o := testOptions(t)
 	o.DisableHTTP2 = true
 	if resp, _ := start(t, o, nil, hello).get(t, "/x"); resp.ProtoMajor != 1 {
-		t.Errorf("got %s, want resp.ProtoMajor = 1", resp.Proto)
+		t.Errorf("HTTP/2 disabled: got %s, want HTTP/1", resp.Proto)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				return mux
 			})
 			if resp, body := r.get(t, "/readyz?verbose"); resp.StatusCode != 200 || !strings.Contains(body, "[+]shutdown ok\n") {
-				t.Fatalf("readyz before: %d %s, want resp.StatusCode = 200, body with \"[+]shutdown ok\\n\"", resp.StatusCode, body)
+				t.Fatalf("readyz before: got status %d: %s, want 200 with a passing check shutdown", resp.StatusCode, body)
 			}
 			watch, err := r.client.Get(r.url + "/watch")
 			if err != nil {
@@ -214,7 +214,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			defer watch.Body.Close()
 			lines := bufio.NewReader(watch.Body)
 			if line, err := lines.ReadString('\n'); err != nil || line != "begin\n" {
-				t.Fatalf("got %q, %v, want no error, line = \"begin\\n\"", line, err)
+				t.Fatalf("got %q, %v, want begin", line, err)
 			}
 			answered := make(chan string, 1)
 			go func() {
@@ -227,20 +227,23 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			r.stop()
 			<-tl.ShutdownInitiated.Signaled()
 			if resp, body := r.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
-				t.Errorf("readyz during the delay: %d %s, want resp.StatusCode = 500, body with \"[-]shutdown failed: reason withheld\\n\"", resp.StatusCode, body)
+				t.Errorf("readyz during the delay: got status %d: %s, want 500 with a failed check shutdown", resp.StatusCode, body)
 			}
 			if resp, _ := r.get(t, "/livez"); resp.StatusCode != 200 {
 				t.Errorf("livez during the delay: %d, want 200", resp.StatusCode)
 			}
 			<-tl.NotAcceptingNewRequest.Signaled()
-			if !tl.AfterShutdownDelayDuration.Happened() || tl.InFlightRequestsDrained.Happened() {
-				t.Error("events out of order")
+			if !tl.AfterShutdownDelayDuration.Happened() {
+				t.Error("AfterShutdownDelayDuration did not happen, want it before the drain")
+			}
+			if tl.InFlightRequestsDrained.Happened() {
+				t.Error("InFlightRequestsDrained happened, want it only after the last request")
 			}
 			if after := time.Since(begin); after < o.ShutdownDelay {
 				t.Errorf("requests were refused after %v, want at least the delay", after)
 			}
 			if remaining, err := io.ReadAll(lines); err != nil || string(remaining) != "end\n" {
-				t.Errorf("watch ended with %q, %v, want no error, string(rest) = \"end\\n\"", remaining, err)
+				t.Errorf("got end of the watch %q, %v, want end", remaining, err)
 			}
 			if retryAfter {
 				fresh := newClient(t, o.CertFile, nil)
@@ -261,8 +264,11 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				t.Errorf("request in flight got %q, want complete", body)
 			}
 			r.wait(t)
-			if !tl.InFlightRequestsDrained.Happened() || !tl.HTTPServerStoppedListening.Happened() {
-				t.Error("the last events did not happen")
+			if !tl.InFlightRequestsDrained.Happened() {
+				t.Error("InFlightRequestsDrained did not happen, want it at the end")
+			}
+			if !tl.HTTPServerStoppedListening.Happened() {
+				t.Error("HTTPServerStoppedListening did not happen, want it at the end")
 			}
 		})
 	}

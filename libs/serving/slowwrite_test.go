@@ -61,7 +61,7 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 			case c.pause && !errors.Is(err, c.resume):
 				t.Errorf("Write() = %v, want %v", err, c.resume)
 			case c.pause && pauses.Load() != resumes.Load():
-				t.Errorf("suspended %d times, resumed %d times", pauses.Load(), resumes.Load())
+				t.Errorf("got %d pauses, %d resumptions, want equal numbers", pauses.Load(), resumes.Load())
 			}
 		})
 	}

@@ -361,7 +361,7 @@ func TestHTTP1ConnectionIsReused(t *testing.T) {
 		}
 		n, err := io.Copy(io.Discard, resp.Body)
 		if err != nil || n != int64(size) {
-			t.Errorf("received %d of %d bytes, %v", n, size, err)
+			t.Errorf("got %d bytes, %v, want %d", n, err, size)
 		}
 		if err := <-heard; err != nil {
 			t.Error(err)

@@ -116,7 +116,7 @@ func TestAroundFailures(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			err := task.Around(t.Context(), task.Task{Name: "server", Run: tt.front}, task.Task{Name: "cache", Run: tt.back})
 			if err == nil || !strings.HasPrefix(err.Error(), tt.wantPrefix) {
-				t.Fatalf("Around() = %v, want prefix %q", err, tt.wantPrefix)
+				t.Fatalf("Around() = %v, want an error that begins with %q", err, tt.wantPrefix)
 			}
 		})
 	}

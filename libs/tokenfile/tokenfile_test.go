@@ -65,7 +65,7 @@ func TestLoadRejectsUnreadableFiles(t *testing.T) {
 		t.Errorf("missing file: %v, want error %v", err, os.ErrNotExist)
 	}
 	if _, _, err := tokenfile.Load(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), "read ") {
-		t.Errorf("folder: %v, want an error with \"read \"", err)
+		t.Errorf("directory: got %v, want a read error", err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestLoadRejectsUnreadableFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := tokenfile.Load(path); err == nil || !strings.Contains(err.Error(), "is larger than") {
-		t.Errorf("too large a file: %v, want an error with \"is larger than\"", err)
+		t.Errorf("file over the limit: got %v, want an error about the size", err)
 	}
 	if err := os.WriteFile(path, []byte("tok,alice,u1\nbad\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestLoadRejectsUnreadableFiles(t *testing.T) {
 	}
 	a, _, err := tokenfile.Load(path)
 	if err != nil || a.Len() != 1 {
-		t.Errorf("loaded %v, %v, want no error, a.Len() = 1", a, err)
+		t.Errorf("got %v, %v, want one token", a, err)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestConfigurations(t *testing.T) {
 			got, err := o.Read()
 			switch {
 			case c.want == "" && (err != nil || got == nil):
-				t.Errorf("Read() = %v, %v", got, err)
+				t.Errorf("Read() = %v, %v, want a configuration", got, err)
 			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("error %v, want %s", err, c.want)
 			}
@@ -53,7 +53,7 @@ func TestConfigurations(t *testing.T) {
 		t.Errorf("missing file: %v", err)
 	}
 	if c, err := (&tracing.Options{}).Read(); c != nil || err != nil {
-		t.Errorf("no file: %v, %v, want c = nil, no error", c, err)
+		t.Errorf("no file: got %v, %v, want no configuration", c, err)
 	}
 }
 
@@ -126,21 +126,21 @@ func TestSamplingDecision(t *testing.T) {
 				t.Fatalf("%d spans: %+v, want %v", len(spans), spans, 2*c.spans)
 			}
 			if flag := strings.HasSuffix(sent, "-01"); sent == "" || flag != (c.spans > 0) {
-				t.Errorf("propagated: %q", sent)
+				t.Errorf("got propagated traceparent %q, want it sampled: %t", sent, c.spans > 0)
 			}
 			for _, s := range spans {
 				const trace = "0af7651916cd43dd8448eb211c80319c"
 				if (s.Trace == trace) != c.goesOn {
-					t.Errorf("span %s has trace %s, want (s.Trace == trace) = %v", s.Name, s.Trace, c.goesOn)
+					t.Errorf("span %s: got trace %s, want that of the client, %s: %t", s.Name, s.Trace, trace, c.goesOn)
 				}
 				if s.Name == "GET" && (len(s.Links) == 1 && s.Links[0] == trace) != c.linked {
-					t.Errorf("links = %v", s.Links)
+					t.Errorf("got links %v, want one to trace %s: %t", s.Links, trace, c.linked)
 				}
 				if s.Name == "HTTP GET" && !strings.Contains(sent, s.Trace+"-"+s.ID) {
 					t.Errorf("propagated %s, want span %s", sent, s.ID)
 				}
 				if s.Service != "testd" || s.Instance != "one" {
-					t.Errorf("span has service %s, instance %s, want s.Service = \"testd\", s.Instance = \"one\"", s.Service, s.Instance)
+					t.Errorf("got span of service %s, instance %s, want testd, one", s.Service, s.Instance)
 				}
 			}
 		})
@@ -217,7 +217,7 @@ func TestNilProviderCostsNothing(t *testing.T) {
 	var p *tracing.Provider
 	next := http.NewServeMux()
 	if got := p.Handler(tracing.Incoming{}, next); got != http.Handler(next) {
-		t.Errorf("Handler() = %T", got)
+		t.Errorf("Handler() = %T, want the next handler itself", got)
 	}
 	if got := p.Transport(http.DefaultTransport); got != http.DefaultTransport {
 		t.Errorf("Transport() = %T, want %v", got, http.DefaultTransport)

@@ -21,6 +21,6 @@ func TestGitVersionParsesForClients(t *testing.T) {
 
 func TestUserAgentStartsWithTheComponent(t *testing.T) {
 	if ua := version.UserAgent("tokencleaner"); !strings.HasPrefix(ua, "tokencleaner/v1.33.") {
-		t.Errorf("User-Agent %q, want prefix \"tokencleaner/v1.33.\"", ua)
+		t.Errorf("got User-Agent %q, want one that begins with tokencleaner/v1.33.", ua)
 	}
 }

@@ -58,7 +58,7 @@ func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 		b := stand(t, client, "b", untilTheEnd)
 		after(time.Minute)
 		if !a.working.Load() || b.working.Load() || b.terms.Load() != 0 {
-			t.Fatalf("a works = %t, b works = %t", a.working.Load(), b.working.Load())
+			t.Fatalf("got a leading: %t, b leading: %t after %d terms, want a only, and no term of b", a.working.Load(), b.working.Load(), b.terms.Load())
 		}
 		for _, r := range []*replica{a, b} {
 			if err := errors.Join(r.Ready(nil), r.HealthCheck(nil)); err != nil {
@@ -98,7 +98,7 @@ func TestLostLeaseStopsWork(t *testing.T) {
 		down.Store(false)
 		after(20 * time.Second)
 		if !a.working.Load() || a.terms.Load() != 2 {
-			t.Errorf("a works: %t, %d terms", a.working.Load(), a.terms.Load())
+			t.Errorf("got a leading: %t after %d terms, want true after 2", a.working.Load(), a.terms.Load())
 		}
 		a.stop()
 		<-a.done
@@ -146,7 +146,7 @@ func TestRunWithoutElection(t *testing.T) {
 	e := election.NewWithClient(o, nil, "a", slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	wrong := errors.New("wrong")
 	if err := e.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) || e.Ready(nil) != nil {
-		t.Errorf("Run() = %v, Ready() = %v, want error %v, e.Ready(nil) = nil", err, e.Ready(nil), wrong)
+		t.Errorf("Run() = %v, Ready() = %v, want error %v, and ready", err, e.Ready(nil), wrong)
 	}
 }
 

@@ -21,7 +21,7 @@ func gather(t *testing.T, r *prometheus.Registry) map[string]*dto.Metric {
 	out := map[string]*dto.Metric{}
 	for _, f := range families {
 		if len(f.Metric) != 1 || f.Metric[0].GetLabel()[0].GetName() != "name" || f.Metric[0].GetLabel()[0].GetValue() != "q" {
-			t.Errorf("%s: %v, want one, f.Metric[0].GetLabel()[0].GetName() = \"name\", f.Metric[0].GetLabel()[0].GetValue() = \"q\"", f.GetName(), f.Metric)
+			t.Errorf("%s: %v, want one with the label name=q", f.GetName(), f.Metric)
 		}
 		out[strings.TrimPrefix(f.GetName(), "workqueue_")] = f.Metric[0]
 	}

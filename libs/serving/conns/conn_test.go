@@ -53,7 +53,7 @@ func TestCorkedWritesLeaveTogether(t *testing.T) {
 	write := func(s string) {
 		t.Helper()
 		if n, err := c.Write([]byte(s)); n != len(s) || err != nil {
-			t.Fatalf("%d bytes, %v", n, err)
+			t.Fatalf("got %d bytes written, %v, want %d", n, err, len(s))
 		}
 	}
 	uncork := func() {
@@ -114,7 +114,7 @@ func TestCorkedBytesAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := bytes.Join(below.writes, nil); !bytes.Equal(got, bytes.Repeat(record, all/len(record))) {
-		t.Errorf("wrote %d of %d bytes", len(got), all)
+		t.Errorf("got %d bytes written, want %d in records", len(got), all)
 	}
 	gone := errors.New("gone")
 	c.Cork()
@@ -129,7 +129,7 @@ func TestCorkedBytesAreLimited(t *testing.T) {
 	below.err = nil
 	writes := len(below.writes)
 	if err := c.Uncork(); !errors.Is(err, gone) || len(below.writes) != writes {
-		t.Errorf("uncork() after a failed write = %v, %d more writes, want error %v, len(below.writes) = %v", err, len(below.writes)-writes, gone, writes)
+		t.Errorf("Uncork after a failed write: got %v, %d more writes, want %v and none", err, len(below.writes)-writes, gone)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestBlockedWritesHoldNoPermit(t *testing.T) {
 	}()
 	var got bytes.Buffer
 	if _, err := got.ReadFrom(client); err != nil || !bytes.Equal(got.Bytes(), large) {
-		t.Errorf("received %d bytes of %d: %v", got.Len(), len(large), err)
+		t.Errorf("got %d bytes, %v, want all %d", got.Len(), err, len(large))
 	}
 	<-written
 	for _, c := range conns {

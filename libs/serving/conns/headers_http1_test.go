@@ -70,7 +70,7 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 		test(f)
 		synctest.Wait()
 		if f.limits.reserved != 0 || len(f.limits.byAddress) > 0 || f.limits.limiter.InUse() != 0 {
-			t.Errorf("at the end %d bytes are reserved, by address %v, and %d permits are in use, want f.limits.reserved = 0, len(f.limits.byAddress) = 0, f.limits.limiter.InUse() = 0", f.limits.reserved, f.limits.byAddress, f.limits.limiter.InUse())
+			t.Errorf("at the end: got %d reserved bytes, by address %v, %d permits in use, want none", f.limits.reserved, f.limits.byAddress, f.limits.limiter.InUse())
 		}
 		if err := server.Close(); err != nil {
 			t.Error(err)
@@ -192,12 +192,18 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 	h := NewHeaderLimits(1)
 	one, other, late := "10.0.0.1", "10.0.0.2", "10.0.0.3"
 	for _, from := range []string{one, other} {
-		if !h.reserve(from, MaxReservedHeaders/2) || h.reserve(from, 1) {
-			t.Errorf("%v cannot reserve half of the total, or can reserve more", from)
+		if !h.reserve(from, MaxReservedHeaders/2) {
+			t.Errorf("%v: got half of the total rejected, want it reserved", from)
+		}
+		if h.reserve(from, 1) {
+			t.Errorf("%v: got more than half of the total reserved, want it rejected", from)
 		}
 	}
-	if !h.reserve(late, minReservedHeaders) || h.reserve(late, 1) {
-		t.Error("another address cannot reserve the minimum, or can reserve more")
+	if !h.reserve(late, minReservedHeaders) {
+		t.Error("another address: got the minimum rejected, want it reserved")
+	}
+	if h.reserve(late, 1) {
+		t.Error("another address: got more than the minimum reserved, want it rejected")
 	}
 	if !h.reserve(one, -1) || h.reserved != MaxReservedHeaders+minReservedHeaders-1 {
 		t.Error("released bytes do not count")
@@ -206,7 +212,7 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 		h.reserve(from, -n)
 	}
 	if h.reserved != 0 || len(h.byAddress) > 0 {
-		t.Errorf("at the end %d bytes are reserved, by address %v, want h.reserved = 0, len(h.byAddress) = 0", h.reserved, h.byAddress)
+		t.Errorf("at the end: got %d reserved bytes, by address %v, want none", h.reserved, h.byAddress)
 	}
 }
 
@@ -360,7 +366,7 @@ func TestRejectedHeaderIsDrainedBriefly(t *testing.T) {
 				continue
 			}
 			if n == 0 || time.Since(begin) > 2*rejectLinger {
-				t.Errorf("connection ended after %d more lines and %v: %v", n, time.Since(begin), err)
+				t.Errorf("got the connection ended after %d more lines and %v (%v), want at least one line, and at most %v", n, time.Since(begin), err, 2*rejectLinger)
 			}
 			break
 		}
@@ -397,7 +403,7 @@ func TestLargeHeadersInFlightAreLimited(t *testing.T) {
 				small.hangUp()
 				last := all[conns-1] // rejected when read or when handled
 				if resp, err := http.ReadResponse(last.r, nil); err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge && resp.StatusCode != http.StatusTooManyRequests {
-					t.Errorf("the last request got %v, %v", resp, err)
+					t.Errorf("last request: got %v, %v, want status 431 or 429", resp, err)
 				}
 				last.hangUp()
 				for _, c := range all[:5] {

@@ -93,11 +93,11 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 						t.Errorf("request with a path of %d bytes, want %d", got, n)
 					}
 				default:
-					t.Errorf("no request with a path of %d bytes", n)
+					t.Errorf("got no request, want one with a path of %d bytes", n)
 				}
 			}
 			if len(asked) > 0 {
-				t.Errorf("unexpected request with a path of %d bytes", <-asked)
+				t.Errorf("got a request with a path of %d bytes, want none", <-asked)
 			}
 		}
 		must := func(err error) {
@@ -127,7 +127,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		must(other.request(long)) // waits for headerPermitTimeout
 		begin := time.Now()
 		if got := <-asked; got != len(long) || time.Since(begin).Truncate(time.Millisecond) != headerPermitTimeout {
-			t.Errorf("request with a path of %d bytes after %v", got, time.Since(begin))
+			t.Errorf("got a request with a path of %d bytes after %v, want %d after %v", got, time.Since(begin), len(long), headerPermitTimeout)
 		}
 		must(one.request(long))
 		heard()
@@ -155,7 +155,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		large.Release(limit.Claim[string]{})
 		synctest.Wait()
 		if large.InUse() != 0 || all.reserved > 0 {
-			t.Errorf("at the end %d permits are in use, %d bytes are reserved, want large.InUse() = 0, all.reserved = 0", large.InUse(), all.reserved)
+			t.Errorf("at the end: got %d permits in use, %d reserved bytes, want none", large.InUse(), all.reserved)
 		}
 	})
 }

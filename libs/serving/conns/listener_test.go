@@ -151,7 +151,7 @@ func TestHandshakeMetrics(t *testing.T) {
 		count("good handshake", 1, 0, 0)
 		go func() { _, _ = good.Write([]byte("x")) }()
 		if _, err := conn.Read(make([]byte, 1)); err != nil || h.limiter.InUse() != 0 {
-			t.Errorf("%d permits are in use after the handshake, error: %v, want no error, h.limiter.InUse() = 0", h.limiter.InUse(), err)
+			t.Errorf("after the handshake: got %d permits in use, %v, want none", h.limiter.InUse(), err)
 		}
 		_ = good.NetConn().Close()
 		_ = conn.Close()
@@ -175,11 +175,11 @@ func TestFramesAreCharged(t *testing.T) {
 	c := newPacedConn(tls.Server(server, &tls.Config{}), nil, all)
 	c.FramesReceived(1, 2)
 	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 1 || control != 2 || all != 1 {
-		t.Errorf("charged %v resets, %v control frames, %v resets of the address", resets, control, all)
+		t.Errorf("got charges of %v resets, %v control frames, %v resets of the address, want 1, 2, 1", resets, control, all)
 	}
 	c.FramesSent(2, 0, 2*bytesPerControlFrame)
 	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 3 || control != 0 || all != 3 {
-		t.Errorf("charged %v resets, %v control frames, %v resets of the address", resets, control, all)
+		t.Errorf("got charges of %v resets, %v control frames, %v resets of the address, want 3, 0, 3", resets, control, all)
 	}
 	_, _ = client.Close(), c.Close()
 }
@@ -205,13 +205,13 @@ func TestSendErrorIsReturned(t *testing.T) {
 				return n, errors.Join(err, c.Uncork())
 			}
 			if n, err := send(); n != len(frame) || err != nil {
-				t.Errorf("%s: %d bytes, %v", name, n, err)
+				t.Errorf("%s: got %d bytes sent, %v, want %d", name, n, err, len(frame))
 			}
 			if err := end(c.Conn, client); err != nil {
 				t.Error(err)
 			}
 			if _, err := send(); err == nil {
-				t.Errorf("%s: sending after the end succeeded", name)
+				t.Errorf("%s: write after the end: got no error, want one", name)
 			}
 			_, _ = c.Close(), client.NetConn().Close()
 			synctest.Wait()
@@ -232,7 +232,7 @@ func TestPlaintextHTTPGets400(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, _ := io.ReadAll(c); (string(got) == notTLS) != answered {
-				t.Errorf("%q got %q, want (string(got) == notTLS) = %v", request, got, answered)
+				t.Errorf("%q: got %q, want the hint to use TLS: %t", request, got, answered)
 			}
 			silent := l.dial()
 			if _, err := io.WriteString(silent, request[:5]); err != nil {

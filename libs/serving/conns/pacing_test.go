@@ -56,7 +56,7 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 			tc.spend(c)
 			for i := range 2 {
 				if owed, _ := c.debt(); (owed > 0) != tc.again {
-					t.Errorf("call %d: debt is %v, want (owed > 0) = %v", i+1, owed, tc.again)
+					t.Errorf("call %d: got debt %v, want one: %t", i+1, owed, tc.again)
 				}
 			}
 		})
@@ -91,7 +91,7 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 		c := conn(tc.from)
 		c.spendResets(tc.resets)
 		if owed, _ := c.debt(); (owed > 0) != tc.owes {
-			t.Errorf("%s: debt is %v, want (owed > 0) = %v", name, owed, tc.owes)
+			t.Errorf("%s: got debt %v, want one: %t", name, owed, tc.owes)
 		}
 	}
 }

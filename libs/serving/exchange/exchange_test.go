@@ -257,7 +257,7 @@ func TestWriteTimeouts(t *testing.T) {
 				t.Errorf("%s: error %v after writes of %v, want aborted = %t", name, err, w.sizes, tc.aborted)
 			}
 			if tc.aborted != strings.Contains(formatDeadlines(w.writeDeadlines), "past") || tc.aborted != strings.Contains(formatDeadlines(w.readDeadlines), "past") {
-				t.Errorf("%s: write deadlines %s, read deadlines %s", name, formatDeadlines(w.writeDeadlines), formatDeadlines(w.readDeadlines))
+				t.Errorf("%s: got write deadlines %s, read deadlines %s, want past ones: %t", name, formatDeadlines(w.writeDeadlines), formatDeadlines(w.readDeadlines), tc.aborted)
 			}
 			x.Finish()
 		})
@@ -271,11 +271,11 @@ func TestWriterWithoutDeadlinesIsPassedThrough(t *testing.T) {
 		w := httptest.NewRecorder()
 		x, _ := l.Begin(w, request(1, strings.NewReader("body")), true)
 		if n, err := x.Write(make([]byte, largeSend)); n != largeSend || err != nil || w.Flushed {
-			t.Errorf("%d bytes, %v, flushed %t", n, err, w.Flushed)
+			t.Errorf("got %d bytes, %v, flushed: %t, want %d, not flushed", n, err, w.Flushed, largeSend)
 		}
 		x.Flush()
 		if !w.Flushed || w.Body.Len() != largeSend {
-			t.Errorf("flushed %t, %d bytes", w.Flushed, w.Body.Len())
+			t.Errorf("got flushed: %t, %d bytes, want true, %d", w.Flushed, w.Body.Len(), largeSend)
 		}
 		x.Finish()
 		if http.NewResponseController(x).SetReadDeadline(time.Time{}) == nil {
@@ -331,10 +331,10 @@ func TestResponseControllerReachesWriter(t *testing.T) {
 		x, _ := l.Begin(w, request(1, nil), false)
 		at := time.Now().Add(time.Second)
 		if err := http.NewResponseController(x).SetReadDeadline(at); err != nil || formatDeadlines(w.readDeadlines) != "1s" {
-			t.Errorf("got %v, %s, want no error, formatDeadlines(w.readDeadlines) = \"1s\"", err, formatDeadlines(w.readDeadlines))
+			t.Errorf("got %v, %s, want 1s", err, formatDeadlines(w.readDeadlines))
 		}
 		if err := x.FlushError(); err != nil || !w.Flushed {
-			t.Errorf("%v, flushed %t", err, w.Flushed)
+			t.Errorf("got %v, flushed: %t, want no error, true", err, w.Flushed)
 		}
 	})
 }
@@ -361,7 +361,7 @@ func TestLargeWriteIsCorked(t *testing.T) {
 			w := newFakeWriter()
 			w.write = func(p []byte) (int, error) {
 				if c.corked != tc.held {
-					t.Errorf("%s: corked = %t, want c.corked = %v", name, !tc.held, tc.held)
+					t.Errorf("%s: got corked: %t, want %t", name, !tc.held, tc.held)
 				}
 				_, _ = c.Write(p)
 				return len(p), tc.fails
@@ -372,7 +372,7 @@ func TestLargeWriteIsCorked(t *testing.T) {
 				t.Errorf("%s: Write() = %v", name, err)
 			}
 			if c.corked || c.writes != 1 {
-				t.Errorf("%s: corked = %t after %d writes", name, c.corked, c.writes)
+				t.Errorf("%s: got corked: %t after %d writes, want false after 1", name, c.corked, c.writes)
 			}
 		})
 	}
@@ -442,7 +442,7 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 			}()
 			_, err = conn.Write([]byte("x"))
 			if (err != nil) != tc.failed || errors.Is(err, os.ErrDeadlineExceeded) != tc.aborted || tc.resume != nil && !errors.Is(err, tc.resume) || resumed != tc.resumed {
-				t.Errorf("%s: Write() = %v, resumed %d times", name, err, resumed)
+				t.Errorf("%s: Write() = %v, resumed %d times, want an error: %t, aborted: %t, resumed %d times", name, err, resumed, tc.failed, tc.aborted, tc.resumed)
 			}
 			x.Finish()
 			if len(w.readDeadlines)+len(w.writeDeadlines) > 0 {

@@ -92,7 +92,7 @@ func TestReadAfterBodyClose(t *testing.T) {
 			begun, received, got := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			client := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 				if n, err := r.Body.Read(nil); n != 0 || err != nil { // before any data arrives
-					t.Errorf("Read(nil) = %d, %v, want n = 0, no error", n, err)
+					t.Errorf("Read(nil) = %d, %v, want 0", n, err)
 				}
 				close(begun)
 				<-received

@@ -70,13 +70,13 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 			for id := uint32(1); id <= last; id += 2 {
 				accepted++
 				if !ended[id] {
-					t.Errorf("stream %d of %d was accepted and did not complete", id, last)
+					t.Errorf("stream %d of %d: got it accepted without a complete response, want one", id, last)
 				}
 			}
 		})
 	}
 	if away != conns || accepted < conns {
-		t.Errorf("%d requests were accepted before %d GOAWAYs, want away = %v, accepted at least %v", accepted, away, conns, conns)
+		t.Errorf("got %d accepted requests, %d GOAWAYs, want at least %d, and %d", accepted, away, conns, conns)
 	}
 }
 

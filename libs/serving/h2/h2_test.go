@@ -153,7 +153,7 @@ func TestResponsesWithTransport(t *testing.T) {
 		}
 	}
 	if resp, _ := get(t, c, "/short"); resp.ContentLength != 5 || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
-		t.Errorf("header = %v, want resp.ContentLength = 5, resp.Header.Get(\"Content-Type\") = \"text/plain; charset=utf-8\"", resp.Header)
+		t.Errorf("got headers %v, want length 5, type text/plain; charset=utf-8", resp.Header)
 	}
 	resp, err := c.Head("https://example.com/counted")
 	if err != nil || resp.ContentLength != 20000 {
@@ -169,7 +169,7 @@ func TestResponsesWithTransport(t *testing.T) {
 	}
 	resp, body := get(t, c, "/trailers")
 	if body != "body" || resp.Trailer.Get("X-Sum") != "4" {
-		t.Errorf("got %q %v, want body = \"body\", resp.Trailer.Get(\"X-Sum\") = \"4\"", body, resp.Trailer)
+		t.Errorf("got body %q, trailers %v, want body with X-Sum 4", body, resp.Trailer)
 	}
 	if _, err := c.Get("https://example.com/panic"); err == nil {
 		t.Error("a panic got a response")
@@ -182,7 +182,7 @@ func TestResponsesWithTransport(t *testing.T) {
 		got, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || string(got) != large[:n] {
-			t.Errorf("got %d of %d bytes: %v", len(got), n, err)
+			t.Errorf("got %d bytes, %v, want the first %d", len(got), err, n)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestManyStreams(t *testing.T) {
 		all.Go(func() {
 			for range 5 {
 				if _, b := get(t, c, "/list"); len(b) != len(large) {
-					t.Errorf("list has %d bytes", len(b))
+					t.Errorf("got a list of %d bytes, want %d", len(b), len(large))
 				}
 			}
 		})
@@ -217,7 +217,7 @@ func TestManyStreams(t *testing.T) {
 			_, b := get(t, c, "/watch")
 			for i, line := range strings.Split(strings.TrimSpace(b), "\n") {
 				if !strings.HasPrefix(line, fmt.Sprintf("%06d", i)) || len(line) != 6+10*i {
-					t.Errorf("event %d: %.20s", i, line)
+					t.Errorf("event %d: got %.20s with %d bytes, want its number and %d bytes", i, line, len(line), 6+10*i)
 					return
 				}
 			}

@@ -27,7 +27,7 @@ func TestTooManyFieldsGet431(t *testing.T) {
 		list := encodeRequest(client.hpack, &client.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "y"}}, n)...)
 		go client.sendBlock(list, func() int { return 16 << 10 })
 		if got := client.readStatuses(1); !slices.Equal(got, []string{want}) {
-			t.Errorf("%d fields got %v", n, got)
+			t.Errorf("%d fields: got statuses %v, want %s", n, got, want)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestHandlersAreLimited(t *testing.T) {
 	}
 	client.ping()
 	if len(started) > 0 {
-		t.Errorf("%s started while the limit is reached", <-started)
+		t.Errorf("at the limit: got %s started, want none", <-started)
 	}
 	close(end)
 	if got := client.readResponse(kept); got != "200; content-length=0" {
@@ -114,7 +114,7 @@ func TestHandlersAreLimited(t *testing.T) {
 	}
 	client.ping()
 	if path := <-started; path != "/kept" || len(started) > 0 {
-		t.Errorf("%s started, and %d more, want path = \"/kept\", len(began) = 0", path, len(started))
+		t.Errorf("got %s started, and %d more, want only /kept", path, len(started))
 	}
 }
 

@@ -295,13 +295,13 @@ func TestWritesFailAfterHandlerReturns(t *testing.T) {
 			t.Errorf("response = %s, want \"200; content-length=0\"", got)
 		}
 		if got := c.readEvent(); got != fmt.Sprint("reset ", id, " NO_ERROR") {
-			t.Errorf("next event = %s", got)
+			t.Errorf("got event %s, want the stream %d reset with NO_ERROR", got, id)
 		}
 		c.ping()
 		w := <-kept
 		w.WriteHeader(http.StatusEarlyHints)
 		if n, err := w.Write([]byte("text")); err == nil || n > 0 {
-			t.Errorf("Write() = %d without an error, want an error, n = 0", n)
+			t.Errorf("Write() = %d, %v, want 0 and an error", n, err)
 		}
 		if http.NewResponseController(w).Flush() == nil || w.(interface{ Send([]byte) error }).Send(nil) == nil {
 			t.Error("Flush() or Send() succeeded")

@@ -43,19 +43,19 @@ func acquireWaiting(t *testing.T, then func(c *conn, s *stream)) (c *conn, err e
 func TestAcquireWriteToken(t *testing.T) {
 	c, err := acquireWaiting(t, func(c *conn, s *stream) { c.release(nil) })
 	if err != nil || !c.writing || len(c.writers) > 0 {
-		t.Errorf("after release: token taken = %t, error: %v", c.writing, err)
+		t.Errorf("after release: got token taken: %t, error %v, want true, no error", c.writing, err)
 	}
 	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.close(s, errReset) })
 	if !errors.Is(err, errReset) || !c.writing || len(c.writers) > 0 {
-		t.Errorf("after close: %d waiting, token taken = %t, error: %v", len(c.writers), c.writing, err)
+		t.Errorf("after close: got %d waiting, token taken: %t, error %v, want none, true, %v", len(c.writers), c.writing, err, errReset)
 	}
 	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.release(nil); c.close(s, errReset) })
 	if !errors.Is(err, errReset) || c.writing {
-		t.Errorf("after release and close: token taken = %t, error: %v", c.writing, err)
+		t.Errorf("after release and close: got token taken: %t, error %v, want false, %v", c.writing, err, errReset)
 	}
 	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.fail(errSilent) })
 	if err == nil || len(c.writers) > 0 {
-		t.Errorf("after fail: %d waiting, error: %v, want an error, len(c.writers) = 0", len(c.writers), err)
+		t.Errorf("after fail: got %d waiting, error %v, want none and an error", len(c.writers), err)
 	}
 	c = &conn{server: NewServer(Config{}), schedule: schedule{writers: []*stream{{}}, queue: backlog{size: maxPending}}}
 	if c.canQueue(1) {

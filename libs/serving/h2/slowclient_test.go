@@ -82,7 +82,7 @@ func TestFloodIsThrottledAtAnyFrameBoundary(t *testing.T) {
 			wire.mu.Lock()
 			defer wire.mu.Unlock()
 			if want := parts * streams; wire.resets != want || wire.waits < parts {
-				t.Errorf("got %d of %d resets, and %d of %d throttled parts, want wire.resets = %v, wire.waits at least %v", wire.resets, want, wire.waits, parts, want, parts)
+				t.Errorf("got %d resets and %d throttled parts, want %d, and at least %d", wire.resets, wire.waits, want, parts)
 			}
 		})
 	}

@@ -72,14 +72,14 @@ func TestQueueIsWrittenByGoroutine(t *testing.T) {
 		read(func(f http2.Frame) bool { return f.Header().Type == http2.FrameData && f.Header().StreamID == 1 })
 		synctest.Wait()
 		if flushed.Load() != 1 {
-			t.Error("the handler still writes for other streams")
+			t.Errorf("got %d flushes, want 1: the handler no longer writes for other streams", flushed.Load())
 		}
 		go read(func(http2.Frame) bool { return false })
 		synctest.Wait()
 		sizes["/x"] <- 10
 		synctest.Wait()
 		if n := came.Load(); n != parts*part+10 {
-			t.Errorf("got %d of %d bytes", n, parts*part+10)
+			t.Errorf("got %d bytes, want %d", n, parts*part+10)
 		}
 		close(sizes["/"])
 		close(sizes["/x"])

@@ -87,7 +87,7 @@ func TestTexts(t *testing.T) {
 				}
 				sniffable := code == 200 && strings.Count(tt.target, "/") > 1 // the response of a single check
 				if code != 404 && (header.Get("Content-Type") != "text/plain; charset=utf-8" || (header.Get("X-Content-Type-Options") != "nosniff") != sniffable) {
-					t.Errorf("%s: headers %v", name, header)
+					t.Errorf("%s: got headers %v, want text/plain, and nosniff unless the type may be sniffed: %t", name, header, sniffable)
 				}
 			}
 		})

@@ -120,7 +120,7 @@ func TestWhatIsShown(t *testing.T) {
 		}
 		for _, never := range c.never {
 			if got[never] {
-				t.Errorf("%s: %s is exported", name, never)
+				t.Errorf("%s: got metric %s, want it hidden", name, never)
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func TestCountersNeverFall(t *testing.T) {
 		text := scrape(t, g, slog.New(slog.DiscardHandler))
 		for _, want := range []string{"cardinality_enforcement_unexpected_categorizations_total 7\n", `registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 1`} {
 			if !strings.Contains(text, want) {
-				t.Errorf("no %q in %s, want text with %q", want, text, want)
+				t.Errorf("got metrics %s, want them to contain %q", text, want)
 			}
 		}
 		c.DeleteLabelValues("bob")

@@ -29,7 +29,7 @@ func TestEveryProcessHasItsBasicMetrics(t *testing.T) {
 	body := scrape(t, metrics.New(), slog.New(slog.DiscardHandler))
 	for _, want := range []string{"go_goroutines ", "kubernetes_build_info{", `git_version="v1.33.`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("no %q, want text with %q", want, want)
+			t.Errorf("got metrics without %q, want it", want)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestABrokenCollectorIsLoggedAndLeftOut(t *testing.T) {
 		t.Error("the other metrics are missing")
 	}
 	if !strings.Contains(logged.String(), "no such gauge") {
-		t.Errorf("log: %s, want text with \"no such gauge\"", logged.String())
+		t.Errorf("got log %s, want it to contain %q", logged.String(), "no such gauge")
 	}
 }
 
@@ -70,6 +70,6 @@ func TestDisconnectedClientsAreNotLogged(t *testing.T) {
 	h := metrics.Handler(r, slog.New(slog.NewTextHandler(&logged, nil)))
 	h.ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest("GET", "/metrics", nil))
 	if logged.Len() > 0 {
-		t.Errorf("logged: %.300s, want logged.Len() = 0", logged.String())
+		t.Errorf("got log %.300s, want none", logged.String())
 	}
 }

@@ -73,7 +73,7 @@ func TestCertificateExpiryIsLogged(t *testing.T) {
 				}
 				soon, ended := strings.Count(out.String(), "expires soon"), strings.Count(out.String(), "certificate expired")
 				if soon != tt.soon || ended != tt.ended {
-					t.Errorf("%d warnings, %d errors:\n%s", soon, ended, out.String())
+					t.Errorf("got %d warnings, %d errors, want %d, %d:\n%s", soon, ended, tt.soon, tt.ended, out.String())
 				}
 			})
 		})
@@ -130,7 +130,7 @@ func TestCertificateExpiryMetric(t *testing.T) {
 		r.MustRegister(ExpiryCollector{short, short, {Use: "api-client", Source: newPair(t, 2*time.Hour)}})
 		families, err := r.Gather()
 		if err != nil || len(families) != 1 || families[0].GetName() != "binnacle_certificate_expiration_timestamp_seconds" {
-			t.Fatalf("got %v, %v, want no error, len(families) = 1, families[0].GetName() = \"binnacle_certificate_expiration_timestamp_seconds\"", families, err)
+			t.Fatalf("got %v, %v, want only binnacle_certificate_expiration_timestamp_seconds", families, err)
 		}
 		got := map[string]float64{}
 		for _, m := range families[0].Metric {

@@ -40,7 +40,7 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 			t.Errorf("LoadPair(%s, %s) = %v, want %q", c.cert, c.key, err, c.want)
 		}
 		if err == nil && (len(p.Files()) != 2 || p.FirstExpiring() != p.Certificate().Leaf) {
-			t.Errorf("files %v", p.Files())
+			t.Errorf("got files %v, want certificate and key", p.Files())
 		}
 	}
 	for file, want := range map[string]string{cert: "", none: none, huge: huge + " is larger than", key: key} {
@@ -66,7 +66,7 @@ func TestFailedWriteLeavesNoFiles(t *testing.T) {
 	}
 	remaining, err := os.ReadDir(dir)
 	if err != nil || len(remaining) != 1 {
-		t.Errorf("files left: %v, %v, want no error, len(left) = 1", remaining, err)
+		t.Errorf("got files %v, %v, want one left", remaining, err)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestFirstExpiring(t *testing.T) {
 			t.Errorf("%s: %s, want prefix %q", name, got, c.want+"-self-signed@")
 		}
 		if changed, err := p.Reload(); changed || err != nil || p.Files() != nil {
-			t.Errorf("FixedPair: Reload() = %v, %v, Files() = %v", changed, err, p.Files())
+			t.Errorf("FixedPair: Reload() = %t, %v, Files() = %v, want no change and no files", changed, err, p.Files())
 		}
 	}
 }
@@ -170,6 +170,6 @@ func TestFoldersThatCannotBeWatched(t *testing.T) {
 	<-l.reloaded
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(log.String(), "polling files") || !strings.Contains(log.String(), "file not found") {
-		t.Errorf("%v, logged %s, want error %v, log.String() with \"polling files\", log.String() with \"file not found\"", err, &log, context.Canceled)
+		t.Errorf("%v, logged %s, want %v, and lines about polling and the missing file", err, &log, context.Canceled)
 	}
 }

@@ -67,7 +67,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	}
 	info, err := os.Stat(key)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("key file: %v, %v, want no error, info.Mode().Perm() = 0o600", info.Mode(), err)
+		t.Errorf("key file: got mode %v, %v, want 0600", info.Mode(), err)
 	}
 	// Old clients offer only cipher suites without ephemeral keys.
 	suites := []uint16{tls.TLS_RSA_WITH_AES_256_CBC_SHA}
@@ -169,12 +169,12 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if changed, err := p.Reload(); changed || err != nil {
-		t.Errorf("nothing changed: Reload() = %v, %v", changed, err)
+		t.Errorf("unchanged files: Reload() = %t, %v, want false", changed, err)
 	}
 	write(t, cert, read(t, other))
 	write(t, key, read(t, otherKey))
 	if changed, err := p.Reload(); !changed || err != nil {
-		t.Errorf("both changed: Reload() = %v, %v", changed, err)
+		t.Errorf("both files changed: Reload() = %t, %v, want true", changed, err)
 	}
 }
 

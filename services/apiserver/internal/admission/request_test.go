@@ -31,12 +31,27 @@ func configMap(change func(*corev1.ConfigMap)) *corev1.ConfigMap {
 
 func TestRequestMatchesResource(t *testing.T) {
 	r := &admission.Request{Resource: configMaps}
-	if !r.Is("", "configmaps") || r.Is("x", "configmaps") || r.Is("", "pods") || !r.IsObject("", "configmaps") || r.IsObject("", "pods") {
-		t.Error("Is or IsObject is wrong for an object")
+	for _, c := range []struct {
+		group, resource string
+		want            bool
+	}{
+		{group: "", resource: "configmaps", want: true},
+		{group: "x", resource: "configmaps", want: false},
+		{group: "", resource: "pods", want: false},
+	} {
+		if got := r.Is(c.group, c.resource); got != c.want {
+			t.Errorf("Is(%q, %q) of an object: got %t, want %t", c.group, c.resource, got, c.want)
+		}
+		if got := r.IsObject(c.group, c.resource); got != c.want {
+			t.Errorf("IsObject(%q, %q) of an object: got %t, want %t", c.group, c.resource, got, c.want)
+		}
 	}
 	r.Subresource = "status"
-	if !r.Is("", "configmaps") || r.IsObject("", "configmaps") {
-		t.Error("Is or IsObject is wrong for a subresource")
+	if !r.Is("", "configmaps") {
+		t.Error("Is of a subresource: got false, want true")
+	}
+	if r.IsObject("", "configmaps") {
+		t.Error("IsObject of a subresource: got true, want false")
 	}
 }
 
@@ -87,7 +102,7 @@ func TestHousekeepingUpdates(t *testing.T) {
 			t.Errorf("%s: got %t, want %t", name, got, c.want)
 		}
 		if o, ok := c.now.(*corev1.ConfigMap); ok && name == "owners" && len(o.OwnerReferences) != 1 {
-			t.Error("the object was changed")
+			t.Errorf("got object %+v, want it unchanged, with one owner", o)
 		}
 	}
 }
@@ -227,8 +242,14 @@ func TestAnnotationsAreAudited(t *testing.T) {
 		}
 		rec.End(t.Context(), nil)
 		got := strings.Join(sink.lines, "\n")
-		if !strings.Contains(got, `"a/word":"1"`) || strings.Contains(got, `"a/detail":"1"`) != detailed || strings.Contains(got, `"2"`) {
-			t.Errorf("%v: %s; want text with `\"a/word\":\"1\"`, %v, text without `\"2\"`", level, got, detailed)
+		if !strings.Contains(got, `"a/word":"1"`) {
+			t.Errorf("%v: got %s, want it to contain the annotation a/word", level, got)
+		}
+		if has := strings.Contains(got, `"a/detail":"1"`); has != detailed {
+			t.Errorf("%v: got annotation a/detail: %t, want %t", level, has, detailed)
+		}
+		if strings.Contains(got, `"2"`) {
+			t.Errorf("%v: got %s, want the first values kept, none of 2", level, got)
 		}
 		if d := r.Details(); len(d) != 1 || d["a/detail"] != "1" {
 			t.Errorf("details %v; want length 1, \"1\"", d)

@@ -96,25 +96,28 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 					return
 				}
 				if r.code != 201 {
-					t.Errorf("%s: %d %s", name, r.code, r.body)
+					t.Errorf("create of %s: got status %d: %s, want 201", name, r.code, r.body)
 					return
 				}
 				ip := fmt.Sprint(r.at("spec", "clusterIP"))
 				if other := ips[ip]; other != "" {
-					t.Errorf("%s has the address %s of %s", name, ip, other)
+					t.Errorf("%s got the address %s of %s, want a free one", name, ip, other)
 				}
 				ips[ip] = name
 				if port := nodePort(r); kind == "NodePort" {
 					if other := ports[port]; other != "" {
-						t.Errorf("%s has the port %d of %s", name, port, other)
+						t.Errorf("%s got the port %d of %s, want a free one", name, port, other)
 					}
 					ports[port] = name
 				}
 			})
 		}
 		wg.Wait()
-		if len(ips) != addresses || failed != asked-addresses {
-			t.Errorf("%d addresses were given, want %d; %d refused", len(ips), addresses, failed)
+		if len(ips) != addresses {
+			t.Errorf("got %d allocated addresses, want %d", len(ips), addresses)
+		}
+		if failed != asked-addresses {
+			t.Errorf("got %d rejected creates, want %d", failed, asked-addresses)
 		}
 		a := replicas[round]
 		if live := a.names(addressesPath); len(live) != addresses+1 {
@@ -126,7 +129,7 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 			}
 		}
 		if live := a.names(addressesPath); len(live) != 1 || !live["10.0.0.1"] {
-			t.Errorf("after all services were deleted, taken are %v", live)
+			t.Errorf("after all services were deleted: got addresses %v, want only 10.0.0.1", live)
 		}
 	}
 }
@@ -153,22 +156,22 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 
 	s := a.want(201, "POST", servicesPath, service("a", `"clusterIP":"10.0.0.7",`+onePort))
 	if got := fmt.Sprint(s.at("spec", "ipFamilies"), s.at("spec", "ipFamilyPolicy")); got != "[IPv4]SingleStack" {
-		t.Errorf("families %s", got)
+		t.Errorf("got families and policy %s, want [IPv4]SingleStack", got)
 	}
 	a.want(409, "POST", servicesPath, service("a", onePort))
 	if live := a.names(addressesPath); len(live) != 2 {
-		t.Errorf("a create that failed keeps an address: %v", live)
+		t.Errorf("after a create that failed: got addresses %v, want 2", live)
 	}
 	a.want(422, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.7",`+onePort))
 	a.want(201, "POST", servicesPath+"?dryRun=All", service("b", `"type":"NodePort",`+onePort))
 	if live := a.names(addressesPath); len(live) != 2 {
-		t.Errorf("a dry run took an address: %v", live)
+		t.Errorf("after a dry run: got addresses %v, want 2", live)
 	}
 
 	s = patch(200, "a", `"ipFamilyPolicy":"PreferDualStack"`)
 	ips := texts(s.at("spec", "clusterIPs"))
 	if len(ips) != 2 || ips[0] != "10.0.0.7" || !strings.HasPrefix(ips[1], "fd00::") {
-		t.Fatalf("after the upgrade to two families: %v", ips)
+		t.Fatalf("after the upgrade to two families: got addresses %v, want 10.0.0.7 and one of fd00::/112", ips)
 	}
 	taken(ips[1], true)
 	patch(200, "a", `"ipFamilyPolicy":"SingleStack"`)
@@ -177,45 +180,53 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	s = patch(200, "a", `"type":"NodePort"`)
 	port := nodePort(s)
 	if port < 30000 || port > 30003 {
-		t.Fatalf("node port %d", port)
+		t.Fatalf("got node port %d, want one from 30000 to 30003", port)
 	}
-	if again := a.want(200, "PUT", servicesPath+"/a", service("a", `"type":"NodePort",`+onePort)); nodePort(again) != port || again.at("spec", "clusterIP") != "10.0.0.7" {
-		t.Errorf("an update that leaves out what was allocated changed it: %s", again.body)
+	again := a.want(200, "PUT", servicesPath+"/a", service("a", `"type":"NodePort",`+onePort))
+	if got := nodePort(again); got != port {
+		t.Errorf("after an update without node port: got node port %d, want %d", got, port)
+	}
+	if got := again.at("spec", "clusterIP"); got != "10.0.0.7" {
+		t.Errorf("after an update without address: got address %v, want 10.0.0.7", got)
 	}
 	a.want(422, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","ports":[{"port":80,"nodePort":%d}]`, port)))
 	s = patch(200, "a", `"type":"ExternalName","externalName":"x.example.com"`)
 	if s.at("spec", "clusterIP") != nil || nodePort(s) != 0 || s.at("spec", "ipFamilies") != nil {
-		t.Errorf("an ExternalName service has %s", s.body)
+		t.Errorf("ExternalName: got %s, want a service without address, node port and families", s.body)
 	}
 	taken("10.0.0.7", false)
 	a.want(201, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","clusterIP":"10.0.0.7","ports":[{"port":80,"nodePort":%d}]`,
 		port)))
 	s = patch(200, "a", `"type":"ClusterIP","externalName":null`)
 	if s.at("spec", "clusterIP") == nil {
-		t.Errorf("a service that gets an address again has none: %s", s.body)
+		t.Errorf("ClusterIP after ExternalName: got %s, want a service with an address", s.body)
 	}
 	lb := a.want(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
 	if lb.at("spec", "healthCheckNodePort") == nil {
-		t.Error("no health check port")
+		t.Errorf("got %s, want a service with a health check port", lb.body)
 	}
 	full := a.want(201, "POST", servicesPath, service("f", `"type":"NodePort",`+onePort))
-	if r := a.want(500, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort)); r.at("message") != "Internal error occurred: failed to allocate a nodePort: range is full" {
-		t.Errorf("message %v", r.at("message"))
+	rejected := a.want(500, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
+	const noPort = "Internal error occurred: failed to allocate a nodePort: range is full"
+	if got := rejected.at("message"); got != noPort {
+		t.Errorf("got message %v, want %q", got, noPort)
 	}
 	patch(200, "l", `"externalTrafficPolicy":"Cluster"`) // releases its health check port
 	a.want(201, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
 	a.want(200, "DELETE", servicesPath+"/f", "")
 	if r := a.want(201, "POST", servicesPath, service("h", `"type":"NodePort",`+onePort)); nodePort(r) != nodePort(full) {
-		t.Errorf("the port that is free is %d, given was %d", nodePort(full), nodePort(r))
+		t.Errorf("got node port %d, want the released one, %d", nodePort(r), nodePort(full))
 	}
 	none := a.want(201, "POST", servicesPath, service("none", `"clusterIP":"None","ports":[{"port":80}]`))
 	if got := fmt.Sprint(none.at("spec", "ipFamilies"), none.at("spec", "ipFamilyPolicy")); got != "[IPv4 IPv6]RequireDualStack" {
-		t.Errorf("families of a headless service: %s", got)
+		t.Errorf("headless service: got families and policy %s, want [IPv4 IPv6]RequireDualStack", got)
 	}
 	both := a.want(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"],`+onePort))
-	if got := fmt.Sprint(both.at("spec", "ipFamilies")); got != "[IPv6 IPv4]" ||
-		!strings.HasPrefix(fmt.Sprint(both.at("spec", "clusterIP")), "fd00::") {
-		t.Errorf("families %s of %s", got, both.body)
+	if got := fmt.Sprint(both.at("spec", "ipFamilies")); got != "[IPv6 IPv4]" {
+		t.Errorf("IPv6 first: got families %s, want [IPv6 IPv4]", got)
+	}
+	if got := fmt.Sprint(both.at("spec", "clusterIP")); !strings.HasPrefix(got, "fd00::") {
+		t.Errorf("IPv6 first: got address %s, want one of fd00::/112", got)
 	}
 }
 
@@ -300,7 +311,7 @@ func TestRepairFixesAllocations(t *testing.T) {
 	a.want(200, "GET", addressesPath+"/10.0.0.52", "")
 	a.want(200, "GET", addressesPath+"/10.0.0.40", "")
 	if owner := a.get(addressesPath+"/10.0.0.41").at("spec", "parentRef", "name"); owner != "b" {
-		t.Errorf("the address of b is %v's", owner)
+		t.Errorf("address of b: got owner %v, want b", owner)
 	}
 	a.want(422, "POST", servicesPath, service("c", `"type":"NodePort","ports":[{"port":80,"nodePort":31000}]`))
 	events := func() int {
@@ -309,10 +320,10 @@ func TestRepairFixesAllocations(t *testing.T) {
 	}
 	created := events()
 	if created < 4 {
-		t.Errorf("got %d events", created)
+		t.Errorf("got %d events, want at least 4", created)
 	}
 	repair()
 	if again := events(); again != created {
-		t.Errorf("a repair without errors created %d events", again-created)
+		t.Errorf("repair without errors: got %d new events, want none", again-created)
 	}
 }

@@ -34,8 +34,11 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 	}
 	register("v1", "local.test", "")
 	a.eventually("listed", func() bool { return a.listed("local.test") == "v1" })
-	if !strings.Contains(string(a.get("/apis").body), `"local.test"`) || strings.Contains(aggregated(), "local.test") {
-		t.Error("the group is missing in /apis, or present in the aggregated form")
+	if got := string(a.get("/apis").body); !strings.Contains(got, `"local.test"`) {
+		t.Errorf("/apis: got %s, want the group local.test", got)
+	}
+	if got := aggregated(); strings.Contains(got, "local.test") {
+		t.Errorf("aggregated discovery: got %s, want no group local.test", got)
 	}
 	for _, path := range []string{"/apis/local.test/v1", "/apis/local.test/v1/things", "/apis/local.test/v2"} {
 		if r := a.want(404, "GET", path, ""); string(r.body) != "404 page not found\n" {
@@ -47,14 +50,20 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 	a.want(200, "PATCH", apiServicesPath+"/v1.local.test",
 		`{"spec":{"insecureSkipTLSVerify":true,`+service+`}}`, "Content-Type", mergePatch)
 	a.eventually("proxied", func() bool { return a.get("/apis/local.test/v1").code == 503 })
-	if a.listed("local.test") != "v1" || !strings.Contains(aggregated(), "local.test") {
-		t.Error("a group version of an extension server is not listed")
+	if got := a.listed("local.test"); got != "v1" {
+		t.Errorf("with an extension server: got listed versions %q, want v1", got)
+	}
+	if got := aggregated(); !strings.Contains(got, "local.test") {
+		t.Errorf("aggregated discovery with an extension server: got %s, want the group local.test", got)
 	}
 	a.want(200, "PATCH", apiServicesPath+"/v1.local.test",
 		`{"spec":{"insecureSkipTLSVerify":null,"service":null}}`, "Content-Type", mergePatch)
 	a.eventually("no longer proxied", func() bool { return a.get("/apis/local.test/v1").code == 404 })
-	if a.listed("local.test") != "v1" || strings.Contains(aggregated(), "local.test") {
-		t.Error("the group is missing in /apis/local.test, or present in the aggregated form")
+	if got := a.listed("local.test"); got != "v1" {
+		t.Errorf("/apis/local.test: got versions %q, want v1", got)
+	}
+	if got := aggregated(); strings.Contains(got, "local.test") {
+		t.Errorf("aggregated discovery without extension server: got %s, want no group local.test", got)
 	}
 
 	a.want(201, "POST", definitionsPath, versioned("as", "v1"))
@@ -63,7 +72,7 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 	register("v7", "apps", "")
 	a.eventually("listed with a built-in version", func() bool { return a.listed("apps") == "v7 v1" })
 	if r := a.want(404, "GET", "/apis/apps/v7", ""); r.at("message") != "the server could not find the requested resource" {
-		t.Errorf("/apis/apps/v7: %s", r.body)
+		t.Errorf("/apis/apps/v7: got %s, want the message %q", r.body, "the server could not find the requested resource")
 	}
 	a.want(200, "DELETE", apiServicesPath+"/v1.local.test", "")
 	a.eventually("gone", func() bool { return a.get("/apis/local.test").code == 404 })

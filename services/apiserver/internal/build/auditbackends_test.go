@@ -219,7 +219,7 @@ func TestLegacyAuditFormat(t *testing.T) {
 			}
 		}
 		if len(got) != len(r.Lines) {
-			t.Errorf("%s: %q", r.Name, got)
+			t.Errorf("%s: got lines %q, want %d", r.Name, got, len(r.Lines))
 		}
 	}
 }
@@ -248,7 +248,7 @@ func (p *posted) next(t *testing.T) string {
 	case b := <-p.bodies:
 		return b
 	case <-time.After(20 * time.Second):
-		t.Fatal("nothing was posted in time")
+		t.Fatal("got no batch within 20 s, want one")
 		return ""
 	}
 }

@@ -2,6 +2,7 @@ package build
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,12 +71,12 @@ func TestLatencyIsAudited(t *testing.T) {
 		for _, part := range strings.Fields(parts) {
 			want["apiserver.latency.k8s.io/"+part] = true
 			if _, err := time.ParseDuration(got["apiserver.latency.k8s.io/"+part]); err != nil {
-				t.Errorf("%s: annotation %s is missing: %v", id, part, got)
+				t.Errorf("%s: got annotations %v, want a duration of %s", id, got, part)
 			}
 		}
 		for key := range got {
 			if strings.HasPrefix(key, "apiserver.latency.k8s.io/") && !want[key] {
-				t.Errorf("%s: got annotation %s", id, key)
+				t.Errorf("%s: got latency annotation %s, want only %v", id, key, want)
 			}
 		}
 	}
@@ -108,19 +109,31 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 	} {
 		a.want(c.code, c.method, c.path, c.body, "Audit-Id", c.id)
 		if seen := e.last(); seen.Header.Get("Audit-Id") != c.id {
-			t.Errorf("%s: the other server sees the id %q", c.id, seen.Header.Get("Audit-Id"))
+			t.Errorf("extension server received Audit-Id %q, want %q", seen.Header.Get("Audit-Id"), c.id)
 		}
 		a.eventually("audited: "+c.id, func() bool { return len(audited(c.id)) == 2 })
 		events := audited(c.id)
-		if events[0].Stage != "RequestReceived" || events[1].Stage != "ResponseComplete" ||
-			events[1].ResponseStatus == nil || events[1].ResponseStatus.Code != c.code {
-			t.Errorf("%s: %+v", c.id, events)
+		if got := fmt.Sprint(events[0].Stage, " ", events[1].Stage); got != "RequestReceived ResponseComplete" {
+			t.Errorf("%s: got stages %s, want RequestReceived and ResponseComplete", c.id, got)
+		}
+		if got := events[1].ResponseStatus; got == nil || got.Code != c.code {
+			t.Errorf("%s: got response status %+v, want code %d", c.id, got, c.code)
 		}
 		for _, got := range events {
-			if got.Verb != c.verb || got.RequestURI != c.path || got.User.Username != "admin" ||
-				got.RequestObject != nil || got.ResponseObject != nil ||
-				got.ObjectRef == nil || got.ObjectRef.Resource != "things" || got.ObjectRef.APIGroup != "ext.test" || got.ObjectRef.Namespace != "n" || got.ObjectRef.Name != c.name {
-				t.Errorf("%s: %+v", c.id, got)
+			request := fmt.Sprint(got.User.Username, " ", got.Verb, " ", got.RequestURI)
+			if want := fmt.Sprint("admin ", c.verb, " ", c.path); request != want {
+				t.Errorf("%s: got request %q, want %q", c.id, request, want)
+			}
+			if got.RequestObject != nil || got.ResponseObject != nil {
+				t.Errorf("%s: got objects %v and %v, want none", c.id, got.RequestObject, got.ResponseObject)
+			}
+			if got.ObjectRef == nil {
+				t.Errorf("%s: got event %+v, want one with an object reference", c.id, got)
+				continue
+			}
+			ref := fmt.Sprint(got.ObjectRef.APIGroup, "/", got.ObjectRef.Resource, "/", got.ObjectRef.Namespace, "/", got.ObjectRef.Name)
+			if want := "ext.test/things/n/" + c.name; ref != want {
+				t.Errorf("%s: got object reference %q, want %q", c.id, ref, want)
 			}
 		}
 	}
@@ -128,6 +141,6 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 	a.eventually("gone", func() bool { return a.send("GET", path, "", "Audit-Id", "gone").code == 503 })
 	a.eventually("audited", func() bool { return len(audited("gone")) > 1 })
 	if events := audited("gone"); events[len(events)-1].ResponseStatus.Code != 503 && events[len(events)-1].ResponseStatus.Code != 200 {
-		t.Errorf("got events %+v", events)
+		t.Errorf("got events %+v, want the last with status 503 or 200", events)
 	}
 }

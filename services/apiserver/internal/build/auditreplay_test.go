@@ -237,9 +237,9 @@ func (w *auditFixture) replay(r *recorded, known string) {
 	}
 	switch {
 	case known == "" && len(wrong) > 0:
-		w.t.Errorf("%s: %s", r.Name, strings.Join(wrong, "\n"))
+		w.t.Errorf("%s: got events that differ from the recorded ones, want equal ones:\n%s", r.Name, strings.Join(wrong, "\n"))
 	case known != "" && len(wrong) == 0:
-		w.t.Errorf("%s: is as recorded, and listed as different: %s", r.Name, known)
+		w.t.Errorf("%s: got the recorded events, want the known difference: %s", r.Name, known)
 	}
 }
 
@@ -389,7 +389,7 @@ func TestAuditRecordings(t *testing.T) {
 		return
 	}
 	if !slices.Contains(w.metricsLines(), `apiserver_audit_level_total{level="RequestResponse"}`) {
-		t.Error("levels are not counted")
+		t.Error("got no metric apiserver_audit_level_total of RequestResponse, want one")
 	}
 }
 

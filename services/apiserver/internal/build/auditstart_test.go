@@ -62,12 +62,12 @@ func TestAuditStartFailures(t *testing.T) {
 			}, args, &stderr, &stderr)
 			if len(c.Output) == 0 {
 				if code != options.ExitOK {
-					t.Errorf("ends with %d: %s", code, &stderr)
+					t.Errorf("got exit code %d: %s, want success", code, &stderr)
 				}
 				return
 			}
 			if code == options.ExitOK {
-				t.Error("starts")
+				t.Error("got a server that starts, want a failure")
 			}
 			for _, want := range messages(t, quoted.FindStringSubmatch(c.Output[0])[1], dir) {
 				if !strings.Contains(stderr.String(), want) {
@@ -119,7 +119,7 @@ func TestAuditWebhook(t *testing.T) {
 		})
 		want = recordings(t, "1-verbs.json")[3]
 		if _, id := w.ask(&want); id == "" {
-			t.Error("no id")
+			t.Error("got a response without Audit-Id, want one with it")
 		}
 	})
 	// The server has ended; nothing was posted before.
@@ -128,13 +128,16 @@ func TestAuditWebhook(t *testing.T) {
 		Items            []json.RawMessage
 	}
 	body := hook.next(t)
-	if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "EventList" ||
-		!strings.HasPrefix(body, `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[{"level":`) {
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
 		t.Fatalf("%v in %.300s", err, body)
+	}
+	const begin = `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[{"level":`
+	if !strings.HasPrefix(body, begin) {
+		t.Fatalf("got body %.300s, want it to begin with %s", body, begin)
 	}
 	got := slices.DeleteFunc(list.Items, func(e json.RawMessage) bool { return !bytes.Contains(e, []byte(`"recorder"`)) })
 	if len(got) != len(want.Lines) {
-		t.Fatalf("%d events, want %d", len(got), len(want.Lines))
+		t.Fatalf("got %d events, want %d", len(got), len(want.Lines))
 	}
 }
 
@@ -162,7 +165,7 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 	w.eventually("followed", func() bool { return count("success") })
 	_, id := w.ask(&get)
 	if lines := w.logged()[id]; len(lines) != 0 {
-		t.Errorf("got events at level None: %s", lines)
+		t.Errorf("level None: got events %s, want none", lines)
 	}
 }
 
@@ -189,7 +192,7 @@ func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 	} { // responses contain the whole secret
 		r := w.want(422, "PATCH", "/api/v1/namespaces/a/secrets/s", patch, "Content-Type", media)
 		if text := fmt.Sprint(r.at("message")); !strings.Contains(text, secret) && !strings.Contains(text, kept) {
-			t.Errorf("%s: %s", media, text)
+			t.Errorf("%s: got message %s, want the rejected content in it", media, text)
 		}
 	}
 	w.want(200, "GET", "/api/v1/namespaces/a/secrets/s", "")
@@ -199,14 +202,14 @@ func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 	w.bearer().want(401, "GET", "/version", "", "Authorization", "Bearer "+secret)
 	text := w.read()
 	if n := strings.Count(text, "\n"); n < 15 {
-		t.Fatalf("%d lines only", n)
+		t.Fatalf("got %d lines of events, want at least 15", n)
 	}
 	if n := strings.Count(text, `"message":" \"\" is invalid: patch: Invalid value: \"\u003ccontents redacted\u003e\": `); n != 3 {
-		t.Errorf("got %d events of 3 rejected patches", n)
+		t.Errorf("got %d events with redacted contents, want those of 3 rejected patches", n)
 	}
 	for _, s := range []string{secret, kept, token, token[strings.LastIndex(token, ".")+1:], "requestObject", "responseObject"} {
 		if strings.Contains(text, s) {
-			t.Errorf("%q was audited", s)
+			t.Errorf("the audit log contains %q, want it redacted", s)
 		}
 	}
 }
@@ -237,11 +240,11 @@ func TestInternalWritesAreAudited(t *testing.T) {
 			found = e.Verb == "create" && e.RequestURI == "/api/v1/namespaces" &&
 				e.ResponseStatus.Code == 201 && e.RequestObject.Kind == "Namespace"
 			if !found {
-				t.Errorf("got event %s", line)
+				t.Errorf("got unexpected event %s, want one of the recorded ones", line)
 			}
 		}
 	}
 	if !found {
-		t.Error("the creation of kube-system was not audited")
+		t.Error("got no event of the creation of kube-system, want one")
 	}
 }

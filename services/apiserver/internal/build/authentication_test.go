@@ -130,10 +130,10 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 			for range 3 {
 				r := b.whoami(token)
 				if r.code != http.StatusCreated || r.at("status", "userInfo", "username") != "system:serviceaccount:default:sa" {
-					t.Fatalf("got status %d: %s, want status %d and user %q", r.code, r.body, http.StatusCreated, "system:serviceaccount:default:sa")
+					t.Fatalf("got status %d: %s, want status 201 and user system:serviceaccount:default:sa", r.code, r.body)
 				}
 				if r.at("status", "userInfo", "extra", "authentication.kubernetes.io/"+c.extra) == nil {
-					t.Errorf("no %s in %s", c.extra, r.body)
+					t.Errorf("got %s, want extra %s", r.body, c.extra)
 				}
 			}
 			a.want(http.StatusOK, http.MethodDelete, c.path, "")
@@ -143,7 +143,7 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 			collection, _, _ := strings.Cut(c.path, "?")
 			a.want(http.StatusCreated, http.MethodPost, collection[:strings.LastIndex(collection, "/")], c.remake)
 			if r := b.whoami(token); r.code != http.StatusUnauthorized {
-				t.Errorf("the token of the old one is good for the new one: %d", r.code)
+				t.Errorf("token bound to a deleted object, after its recreation: got status %d, want 401", r.code)
 			}
 		})
 	}
@@ -167,44 +167,60 @@ func TestTokenRequest(t *testing.T) {
 			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
 	}
 	c := claims(t, a.token("sa", `{}`))
-	if c["iss"] != "https://issuer" || fmt.Sprint(c["aud"]) != "[https://issuer]" || c["sub"] != "system:serviceaccount:default:sa" ||
-		c["exp"].(float64)-c["iat"].(float64) != 3600 || c["nbf"] != c["iat"] || c["jti"] == "" {
-		t.Errorf("claims %v", c)
+	lifetime := func(c map[string]any) float64 { return c["exp"].(float64) - c["iat"].(float64) }
+	const parties = "https://issuer [https://issuer] system:serviceaccount:default:sa"
+	if got := fmt.Sprint(c["iss"], " ", c["aud"], " ", c["sub"]); got != parties {
+		t.Errorf("got issuer, audiences, subject %q, want %q", got, parties)
+	}
+	if got := lifetime(c); got != 3600 {
+		t.Errorf("got a token for %v s, want 3600", got)
+	}
+	if c["nbf"] != c["iat"] {
+		t.Errorf("got a token valid from %v, want from its issue, %v", c["nbf"], c["iat"])
+	}
+	if c["jti"] == "" {
+		t.Error("got a token without id, want one")
 	}
 	r := request(`{"expirationSeconds":86400}`)
-	if r.code != http.StatusCreated ||
-		!strings.Contains(r.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") ||
-		r.at("spec", "expirationSeconds") != float64(7200) {
-		t.Errorf("too long a life: %d %q %s", r.code, r.header.Get("Warning"), r.body)
+	if r.code != http.StatusCreated || r.at("spec", "expirationSeconds") != float64(7200) {
+		t.Errorf("expiration over the maximum: got status %d: %s, want status 201 and 7200 s", r.code, r.body)
+	}
+	const shortened = "requested expiration of 86400 seconds shortened to 7200 seconds"
+	if got := r.header.Get("Warning"); !strings.Contains(got, shortened) {
+		t.Errorf("expiration over the maximum: got warning %q, want %q", got, shortened)
 	}
 	const toPod = `"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"p"}`
 	r = request(`{"expirationSeconds":3607,` + toPod + `}`)
 	c = claims(t, fmt.Sprint(r.at("status", "token")))
 	k, _ := c["kubernetes.io"].(map[string]any)
-	if c["exp"].(float64)-c["iat"].(float64) != 365*24*3600 ||
-		k["warnafter"].(float64)-c["iat"].(float64) != 3607 || k["pod"] == nil ||
-		k["node"].(map[string]any)["uid"] == nil {
-		t.Errorf("token of an old client: %v", c)
+	if got := lifetime(c); got != 365*24*3600 { // 3607 s mark a client that does not refresh its token
+		t.Errorf("extended token: got a lifetime of %v s, want a year", got)
+	}
+	if got := k["warnafter"].(float64) - c["iat"].(float64); got != 3607 {
+		t.Errorf("extended token: got warnings after %v s, want 3607", got)
+	}
+	if k["pod"] == nil || k["node"].(map[string]any)["uid"] == nil {
+		t.Errorf("extended token: got claims %v, want a pod and the UID of a node", c)
 	}
 	r = request(`{"expirationSeconds":3607,"audiences":["vault"],` + toPod + `}`)
 	c = claims(t, fmt.Sprint(r.at("status", "token")))
-	if c["exp"].(float64)-c["iat"].(float64) != 3607 {
-		t.Errorf("a token for others is extended: %v", c)
+	if got := lifetime(c); got != 3607 {
+		t.Errorf("token for another audience: got a lifetime of %v s, want 3607", got)
 	}
 	if r := request(`{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"other"}}`); r.code != http.StatusBadRequest ||
 		!bytes.Contains(r.body, []byte("different serviceaccount name")) {
-		t.Errorf("another account's pod: got status %d: %s", r.code, r.body)
+		t.Errorf("pod of another account: got status %d: %s, want 400 and %q", r.code, r.body, "different serviceaccount name")
 	}
 	if r := a.send(http.MethodPost, accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusBadRequest {
-		t.Errorf("another namespace: got status %d: %s", r.code, r.body)
+		t.Errorf("another namespace: got status %d: %s, want 400", r.code, r.body)
 	}
 	for path, media := range map[string]string{
 		"/.well-known/openid-configuration": "application/json",
 		"/openid/v1/jwks":                   "application/jwk-set+json",
 	} {
 		if r := a.get(path); r.code != http.StatusOK || r.header.Get("Content-Type") != media || r.object() == nil {
-			t.Errorf("%s: %d %v %s", path, r.code, r.header, r.body)
+			t.Errorf("%s: got status %d, headers %v: %s, want 200 and an object of type %s", path, r.code, r.header, r.body, media)
 		}
 		for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodOptions} {
 			if r := a.send(method, path, ""); r.code != http.StatusMethodNotAllowed || r.header.Get("Content-Type") != "application/json" {
@@ -213,7 +229,7 @@ func TestTokenRequest(t *testing.T) {
 		}
 	}
 	if r := a.get("/"); !bytes.Contains(r.body, []byte("/openid/v1/jwks")) {
-		t.Errorf("the paths lack the keys: %s", r.body)
+		t.Errorf("got paths %s, want /openid/v1/jwks among them", r.body)
 	}
 }
 
@@ -248,7 +264,7 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 			key + `","usage-bootstrap-authentication":"true"}}`
 	}
 	if r := b.whoami(token); r.code != http.StatusUnauthorized {
-		t.Fatalf("before it is there: %d", r.code)
+		t.Fatalf("before the account exists: got status %d, want 401", r.code)
 	}
 	a.want(http.StatusCreated, http.MethodPost, secrets, secret("0123456789abcdef"))
 	a.eventually("known", func() bool {
@@ -266,7 +282,7 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 
 	if r := b.whoami("static-token"); r.at("status", "userInfo", "username") != "alice" ||
 		!bytes.Contains(r.body, []byte("system:authenticated")) {
-		t.Errorf("static token: got status %d: %s", r.code, r.body)
+		t.Errorf("static token: got status %d: %s, want alice in system:authenticated", r.code, r.body)
 	}
 	review := func(spec string) answer {
 		return a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
@@ -275,11 +291,11 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 	if r := review(`{"token":"static-token"}`); r.at("status", "authenticated") != true ||
 		r.at("status", "user", "username") != "alice" ||
 		fmt.Sprint(r.at("status", "audiences")) != "[api]" {
-		t.Errorf("review: %s", r.body)
+		t.Errorf("review of the static token: got %s, want alice authenticated for [api]", r.body)
 	}
 	for _, spec := range []string{`{"token":"static-token","audiences":["other"]}`, `{"token":"unknown"}`} {
 		if r := review(spec); r.at("status", "authenticated") != nil || r.at("status", "error") == nil {
-			t.Errorf("review of %s: %s", spec, r.body)
+			t.Errorf("review of %s: got %s, want an error and no authentication", spec, r.body)
 		}
 	}
 }
@@ -314,20 +330,23 @@ func TestTokenWebhook(t *testing.T) {
 		return b.whoami("bobs").at("status", "userInfo", "username") == "bob" && asked.Load() == before
 	})
 	if r := b.whoami("alices"); r.code != http.StatusUnauthorized {
-		t.Errorf("a token that the service does not know: %d", r.code)
+		t.Errorf("token unknown to the service: got status %d, want 401", r.code)
 	}
 	// The server issues such tokens, but has no key to verify them.
 	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
 	before := asked.Load()
-	if r := b.whoami(a.token("sa", `{}`)); r.code != http.StatusUnauthorized || asked.Load() == before {
-		t.Errorf("a service account token is not left to the service: %d", r.code)
+	if r := b.whoami(a.token("sa", `{}`)); r.code != http.StatusUnauthorized {
+		t.Errorf("service account token without key: got status %d, want 401", r.code)
+	}
+	if asked.Load() == before {
+		t.Error("service account token without key: got no token review, want one")
 	}
 	service.Close()
 	if r := b.whoami("bobs"); r.code != http.StatusCreated {
-		t.Errorf("a known token while the service is down: %d", r.code)
+		t.Errorf("cached token while the service is down: got status %d, want 201", r.code)
 	}
 	if r := b.whoami("somebodys"); r.code != http.StatusUnauthorized {
-		t.Errorf("an unknown token while the service is down: %d", r.code)
+		t.Errorf("token not cached while the service is down: got status %d, want 401", r.code)
 	}
 }
 
@@ -355,17 +374,17 @@ func TestFrontProxy(t *testing.T) {
 	r := proxy.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol", "X-Remote-Group", "dev")
 	if r.at("status", "userInfo", "username") != "carol" ||
 		fmt.Sprint(r.at("status", "userInfo", "groups")) != "[dev system:authenticated]" {
-		t.Errorf("got %s, want %q and %q", r.body, "carol", "[dev system:authenticated]")
+		t.Errorf("got %s, want user carol with groups [dev system:authenticated]", r.body)
 	}
 	if r := a.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol"); r.at("status", "userInfo", "username") != "admin" {
-		t.Errorf("headers of a client are believed: %s", r.body)
+		t.Errorf("X-Remote-User of a client that is no proxy: got %s, want user admin", r.body)
 	}
 	for _, groups := range []string{"dev", "system:binnacle"} {
 		proxy.want(http.StatusUnauthorized, http.MethodGet, "/api/v1/secrets", "", "X-Remote-User",
 			"system:binnacle:authn-webhook", "X-Remote-Group", groups)
 	}
 	if r := proxy.send(http.MethodPost, path, body); r.code != http.StatusUnauthorized {
-		t.Errorf("a proxy on its own behalf: %d", r.code)
+		t.Errorf("proxy without X-Remote-User: got status %d, want 401", r.code)
 	}
 	a.eventually("published", func() bool {
 		r := a.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")

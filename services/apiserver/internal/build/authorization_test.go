@@ -61,7 +61,7 @@ func TestBootstrapPolicyExistsWhenReady(t *testing.T) {
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/api","verb":"get"}}}`,
 		as("alice")...)
 	if rules, _ := a.get(rbacPath + "/clusterroles/admin").at("rules").([]any); len(rules) < 20 {
-		t.Errorf("the aggregated role admin has %d rules", len(rules))
+		t.Errorf("aggregated role admin: got %d rules, want at least 20", len(rules))
 	}
 }
 
@@ -80,13 +80,13 @@ func TestRBACChangesApplyAtOnce(t *testing.T) {
 		`"kind":"User"`, `"kind":"Robot"`, 1))
 	if text := fmt.Sprint(refused.at("message")); !strings.Contains(text,
 		`subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"`) {
-		t.Errorf("message %s", text)
+		t.Errorf("got message %s, want the kind Robot rejected with the supported ones", text)
 	}
 	a.want(201, "POST", bindings, bindingOf("c", "ClusterRole", "reader", "alice"))
 	changed := a.want(422, "PUT", bindings+"/c", bindingOf("c", "ClusterRole", "view", "alice"))
 	if text := fmt.Sprint(changed.at("message")); !strings.Contains(text,
 		`roleRef: Invalid value: rbac.RoleRef{APIGroup:"rbac.authorization.k8s.io", Kind:"ClusterRole", Name:"view"}: cannot change roleRef`) {
-		t.Errorf("message %s", text)
+		t.Errorf("got message %s, want the error that roleRef cannot change", text)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 		a.eventually(odd.name+" filled", func() bool { return strings.Contains(rules(odd.path), "/evil") })
 	}
 	if after := a.get(roles + "/victim"); after.version() != before {
-		t.Errorf("another role was written: %s", after.body)
+		t.Errorf("got another role written: %s, want version %s", after.body, before)
 	}
 }
 
@@ -170,28 +170,30 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 		r, _ := a.get(rbacPath + path).at("rules").([]any)
 		return len(r)
 	}
-	if urls := fmt.Sprint(a.get(rbacPath + "/clusterroles/system:discovery").object()); !strings.Contains(urls, "/own") ||
-		!strings.Contains(urls, "/openapi") || !strings.Contains(urls, "rbac-defaults") {
-		t.Errorf("system:discovery is %s", urls)
+	discovery := fmt.Sprint(a.get(rbacPath + "/clusterroles/system:discovery").object())
+	for _, want := range []string{"/own", "/openapi", "rbac-defaults"} {
+		if !strings.Contains(discovery, want) {
+			t.Errorf("system:discovery: got %s, want it to contain %s", discovery, want)
+		}
 	}
 	if subjects := fmt.Sprint(a.get(rbacPath + "/clusterrolebindings/system:basic-user").at("subjects")); !strings.Contains(subjects, "system:authenticated") {
-		t.Errorf("the subjects of system:basic-user are %s", subjects)
+		t.Errorf("system:basic-user: got subjects %s, want system:authenticated among them", subjects)
 	}
 	info := a.get(rbacPath + "/clusterrolebindings/system:public-info-viewer")
 	if subjects := fmt.Sprint(info.at("subjects")); strings.Contains(subjects, "unauthenticated") ||
 		!strings.Contains(subjects, "system:authenticated") {
-		t.Errorf("the subjects of system:public-info-viewer are %s", subjects)
+		t.Errorf("system:public-info-viewer: got subjects %s, want system:authenticated, not system:unauthenticated", subjects)
 	}
 	if note := info.at("metadata", "annotations", "note"); note != "narrowed" {
-		t.Errorf("the annotation of system:discovery was not taken over: %v", note)
+		t.Errorf("system:public-info-viewer: got annotation %v, want that of system:discovery, narrowed", note)
 	}
-	if rules("/clusterroles/system:basic-user") != 0 {
-		t.Error("a role that is not to be reconciled was")
+	if got := rules("/clusterroles/system:basic-user"); got != 0 {
+		t.Errorf("role with autoupdate=false: got %d rules, want it unchanged, without rules", got)
 	}
 	a.want(200, "GET", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
 	a.eventually("view is aggregated", func() bool { return rules("/clusterroles/view") > 5 })
 	if got := fmt.Sprint(a.get(rbacPath+"/clusterrolebindings/system:monitoring").at("roleRef", "name")); got != "system:monitoring" {
-		t.Errorf("the binding system:monitoring is to %s", got)
+		t.Errorf("binding system:monitoring: got role %s, want system:monitoring", got)
 	}
 }
 
@@ -220,7 +222,7 @@ func TestAccessReviews(t *testing.T) {
 	none := a.want(400, "POST", reviews+"/selfsubjectrulesreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, as("alice")...)
 	if none.at("message") != "no namespace on request" {
-		t.Errorf("message %v", none.at("message"))
+		t.Errorf("got message %v, want %q", none.at("message"), "no namespace on request")
 	}
 	review := func(attrs string) answer {
 		return a.send("POST", reviews+"/subjectaccessreviews",
@@ -233,7 +235,7 @@ func TestAccessReviews(t *testing.T) {
 		`,"fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]},{"key":"a","operator":"Exists"}]}`: `evaluationError:spec.resourceAttributes.fieldSelector partially ignored due to parse error`,
 	} {
 		if r := review(attrs); r.code != 201 || !strings.Contains(fmt.Sprint(r.at("status")), want) {
-			t.Errorf("%s: got status %d: %v, want status 201 and a text with %q", attrs, r.code, r.at("status"), want)
+			t.Errorf("%s: got %d %v, want 201 and a status that contains %q", attrs, r.code, r.at("status"), want)
 		}
 	}
 	for attrs, want := range map[string]string{
@@ -243,7 +245,7 @@ func TestAccessReviews(t *testing.T) {
 		`,"fieldSelector":{"requirements":[{"key":"a","operator":"Exists","values":["b"]}]}`:                 "spec.resourceAttributes.fieldSelector.requirements[0].values: Forbidden",
 	} {
 		if r := review(attrs); r.code != 422 || !strings.Contains(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: got status %d: %v, want status 422 and a text with %q", attrs, r.code, r.at("message"), want)
+			t.Errorf("%s: got %d %v, want 422 and a message that contains %q", attrs, r.code, r.at("message"), want)
 		}
 	}
 }
@@ -257,9 +259,9 @@ func TestPrivilegeEscalationIsRejected(t *testing.T) {
 	})
 	r := a.want(403, "POST", rbacPath+"/namespaces/default/rolebindings",
 		bindingOf("x", "ClusterRole", "cluster-admin", "carl"), as("carl")...)
-	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text,
-		`rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "carl" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`) {
-		t.Errorf("message %s", text)
+	const forbidden = `rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "carl" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`
+	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, forbidden) {
+		t.Errorf("got message %s, want it to begin with %s", text, forbidden)
 	}
 	// What admin holds by aggregation comes a moment after what it has itself.
 	a.eventually("granted", func() bool {
@@ -299,10 +301,13 @@ func TestAuthorizationOptions(t *testing.T) {
 			return err
 		}
 		args := append(strings.Fields(c.args), "--cert-dir="+t.TempDir())
-		var said strings.Builder
-		code := options.Main(t.Context(), config.Name, config.Short, o, load, args, io.Discard, &said)
-		if (code == options.ExitOK) != (c.want == "") || !strings.Contains(said.String(), c.want) {
-			t.Errorf("%s: got %d %s, want %s", c.args, code, &said, c.want)
+		var stderr strings.Builder
+		code := options.Main(t.Context(), config.Name, config.Short, o, load, args, io.Discard, &stderr)
+		if wantOK := c.want == ""; (code == options.ExitOK) != wantOK {
+			t.Errorf("%s: got exit code %d, want success: %t", c.args, code, wantOK)
+		}
+		if !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%s: got error output %s, want it to contain %q", c.args, &stderr, c.want)
 		}
 	}
 }

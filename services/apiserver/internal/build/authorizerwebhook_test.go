@@ -89,44 +89,52 @@ func TestAuthorizationWebhook(t *testing.T) {
 		o.Authorization.WebhookVersion = "v1"
 	})
 	if asked := z.reviews(); len(asked) != 0 {
-		t.Errorf("the server itself, or an administrator, was asked about: %+v", asked)
+		t.Errorf("start of the server: got access reviews %+v, want none", asked)
 	}
 	const pods = "/api/v1/namespaces/default/pods"
 	a.want(200, "GET", pods+"?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db", "", as("alice", "dev")...)
 	asked := z.reviews()
-	if len(asked) != 1 || asked[0].User != "alice" ||
-		fmt.Sprint(asked[0].Groups) != "[dev system:authenticated]" || asked[0].ResourceAttributes == nil ||
-		asked[0].ResourceAttributes.FieldSelector == nil || asked[0].ResourceAttributes.LabelSelector == nil {
-		t.Fatalf("asked %+v", asked)
+	if len(asked) != 1 {
+		t.Fatalf("got access reviews %+v, want one", asked)
+	}
+	if got := fmt.Sprint(asked[0].User, asked[0].Groups); got != "alice[dev system:authenticated]" {
+		t.Errorf("got a review of %s, want one of alice[dev system:authenticated]", got)
+	}
+	if got := asked[0].ResourceAttributes; got == nil || got.FieldSelector == nil || got.LabelSelector == nil {
+		t.Errorf("got a review of %+v, want one with both selectors", got)
 	}
 	a.want(200, "GET", pods, "", as("system:binnacle:authz-webhook", "system:binnacle")...)
 	if asked := z.reviews(); len(asked) != 0 {
-		t.Errorf("the suite's own service was asked about: %+v", asked)
+		t.Errorf("service of the suite: got access reviews %+v, want none", asked)
 	}
 
 	// Cached decisions stay valid, whatever the webhook responds. A change of any
 	// role invalidates them.
 	reads := func() int { return a.send("GET", pods, "", as("alice")...).code }
-	if reads() != 200 {
-		t.Fatal("alice may not read")
+	if code := reads(); code != 200 {
+		t.Fatalf("allowed user: got status %d, want 200", code)
 	}
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Reason: "no more"})
-	if reads() != 200 {
-		t.Error("a decision is not kept")
+	if code := reads(); code != 200 {
+		t.Errorf("cached decision: got status %d, want 200", code)
 	}
 	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
 	a.eventually("refused", func() bool { return reads() == 403 })
 	r := a.want(403, "GET", pods, "", as("alice")...)
-	if text := r.at("message"); text != `pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "default": no more` {
-		t.Errorf("message %v", text)
+	const denied = `pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "default": no more`
+	if text := r.at("message"); text != denied {
+		t.Errorf("got message %v, want %s", text, denied)
 	}
 
 	// A failing webhook allows nothing, and is called again.
 	z.says(500, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	r = a.want(500, "DELETE", pods+"/p", "", as("alice")...)
-	if text := string(r.body); !strings.HasPrefix(text, `Internal Server Error: "/api/v1/namespaces/default/pods/p": `) ||
-		r.header.Get("Content-Type") != "text/plain; charset=utf-8" {
-		t.Errorf("message %v", text)
+	const failed = `Internal Server Error: "/api/v1/namespaces/default/pods/p": `
+	if text := string(r.body); !strings.HasPrefix(text, failed) {
+		t.Errorf("got body %s, want it to begin with %s", text, failed)
+	}
+	if got := r.header.Get("Content-Type"); got != "text/plain; charset=utf-8" {
+		t.Errorf("got Content-Type %q, want text/plain; charset=utf-8", got)
 	}
 	a.want(500, "PUT", pods+"/p", "{}", as("bob")...)
 	a.want(200, "GET", pods, "") // administrators are not affected
@@ -175,7 +183,7 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 	a.eventually("the bad file is noticed", func() bool { return reloads("failure") == "1" })
 	a.want(200, "GET", pods, "", as("bob")...)
 	if n := reloads("success"); n != "1" {
-		t.Errorf("%s reloads", n)
+		t.Errorf("got %s successful reloads, want 1", n)
 	}
 }
 
@@ -189,11 +197,12 @@ func TestNodeRestrictionPlugins(t *testing.T) {
 	n1 := as("system:node:n1", "system:nodes")
 	made := a.want(201, "POST", "/api/v1/nodes", node("n1"), n1...)
 	if taints := fmt.Sprint(made.at("spec", "taints")); !strings.Contains(taints, "node.kubernetes.io/not-ready") {
-		t.Errorf("taints %s", taints)
+		t.Errorf("got taints %s, want node.kubernetes.io/not-ready", taints)
 	}
 	r := a.want(403, "POST", "/api/v1/nodes", node("n2"), n1...)
-	if text := r.at("message"); text != `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"` {
-		t.Errorf("message %v", text)
+	const otherNode = `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`
+	if text := r.at("message"); text != otherNode {
+		t.Errorf("got message %v, want %s", text, otherNode)
 	}
 	a.want(201, "POST", "/api/v1/namespaces/default/serviceaccounts",
 		`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"sa"}}`)
@@ -224,7 +233,7 @@ func TestNodesWriteOnlyOwnResourceSlices(t *testing.T) {
 		}
 		r := a.want(403, "POST", path, slice("forged", "n2"), n1...)
 		if text := r.at("message"); text != `resourceslices.resource.k8s.io "forged" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node` {
-			t.Errorf("message %v", text)
+			t.Errorf("got message %v, want one about the NodeName of the ResourceSlice", text)
 		}
 		a.want(201, "POST", path, slice("mine-"+version, "n1"), n1...)
 		a.want(201, "POST", path, slice("theirs-"+version, "n2"))

@@ -79,7 +79,7 @@ func TestUnreachableWebhookIsSkippedUntilItReturns(t *testing.T) {
 	}
 	r := a.want(500, "POST", "/api/v1/namespaces/kube-system/configmaps", configMap("x"))
 	if r.header.Get("Retry-After") == "" {
-		t.Errorf("known to be gone, but without Retry-After: %s", r.body)
+		t.Errorf("open circuit: got no Retry-After, want one: %s", r.body)
 	}
 	a.want(200, "DELETE", hooksPath+"/gone", "")
 	a.want(201, "POST", "/api/v1/namespaces/default/configmaps", configMap("x"))
@@ -94,6 +94,6 @@ func TestUnreachableWebhookIsSkippedUntilItReturns(t *testing.T) {
 		return a.send("POST", "/api/v1/namespaces/default/configmaps", configMap("y")).code == 400
 	})
 	if asked.Load() == 0 {
-		t.Error("it was never asked")
+		t.Error("got no call of the webhook, want at least one")
 	}
 }

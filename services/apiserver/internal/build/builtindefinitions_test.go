@@ -85,7 +85,7 @@ func TestCustomResourceKeysDoNotCollide(t *testing.T) {
 	for _, k := range shared(t).server.catalogs.catalog.Kinds() {
 		group, resource, _ := strings.Cut(k.Stored.Prefix, "/")
 		if !k.Virtual && definition.HasOwnKeyPrefix(group, resource) {
-			t.Errorf("%s: a custom resource may have %s", k.GVK(), k.Stored.Prefix)
+			t.Errorf("%s: a custom resource got the key prefix %s, want it reserved", k.GVK(), k.Stored.Prefix)
 		}
 	}
 }

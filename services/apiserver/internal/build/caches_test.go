@@ -65,6 +65,6 @@ func TestCachesWithoutServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := k.objects(false).Secret(ctx, "ns", "s"); err != nil || got.Name != "s" {
-		t.Errorf("got %v, %v", got, err)
+		t.Errorf("got %v, %v, want the Secret s", got, err)
 	}
 }

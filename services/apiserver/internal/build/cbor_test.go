@@ -50,7 +50,7 @@ func inCBOR(t *testing.T, v any) string {
 func readCBOR[T any](t *testing.T, b []byte) *T {
 	t.Helper()
 	if !bytes.HasPrefix(b, []byte{0xd9, 0xd9, 0xf7}) {
-		t.Fatalf("not marked as CBOR: %s", hex.EncodeToString(b[:min(len(b), 16)]))
+		t.Fatalf("got bytes %s, want the CBOR tag d9d9f7 first", hex.EncodeToString(b[:min(len(b), 16)]))
 	}
 	var out T
 	if err := direct.Unmarshal(b, &out); err != nil {
@@ -69,12 +69,14 @@ func TestCBOR(t *testing.T) {
 	}
 	r := a.want(201, "POST", secrets, inCBOR(t, in), "Content-Type", cborType, "Accept", cborType)
 	if got := r.header.Get("Content-Type"); got != cborType {
-		t.Errorf("Content-Type %s", got)
+		t.Errorf("got Content-Type %s, want %s", got, cborType)
 	}
 	made := readCBOR[corev1.Secret](t, r.body)
-	if made.Kind != "Secret" || made.Type != corev1.SecretTypeOpaque ||
-		!reflect.DeepEqual(made.Data, in.Data) || made.CreationTimestamp.IsZero() {
-		t.Errorf("created %+v", made)
+	if made.Kind != "Secret" || made.Type != corev1.SecretTypeOpaque || made.CreationTimestamp.IsZero() {
+		t.Errorf("create: got %+v, want an opaque Secret with a creation timestamp", made)
+	}
+	if !reflect.DeepEqual(made.Data, in.Data) {
+		t.Errorf("create: got data %v, want %v", made.Data, in.Data)
 	}
 	for i := range 30 { // exceeds the short encoding of a length
 		a.want(201, "POST", secrets, fmt.Sprintf(`{"metadata":{"name":"n%d"}}`, i))
@@ -84,35 +86,44 @@ func TestCBOR(t *testing.T) {
 	decoder := cbor.NewSerializer(scheme.Scheme, scheme.Scheme, cbor.Strict(true))
 	obj, _, err := decoder.Decode(a.get(secrets+"/s", "Accept", cborType).body, nil, nil)
 	if got, ok := obj.(*corev1.Secret); err != nil || !ok || !reflect.DeepEqual(got.Data, in.Data) {
-		t.Errorf("get: %v %+v", err, obj)
+		t.Errorf("get: got %+v, %v, want a Secret with data %v", obj, err, in.Data)
 	}
 	for _, limit := range []int{0, 25} {
 		obj, _, err = decoder.Decode(a.get(fmt.Sprintf("%s?limit=%d", secrets, limit), "Accept", cborType).body, nil, nil)
 		list, ok := obj.(*corev1.SecretList)
-		if want := map[int]int{0: 31, 25: 25}[limit]; err != nil || !ok || len(list.Items) != want ||
-			list.ResourceVersion == "" || (limit == 0) != (list.Continue == "") {
-			t.Errorf("list: %v %T", err, obj)
-		} else if last := list.Items[len(list.Items)-1]; limit == 0 && !reflect.DeepEqual(last.Data, in.Data) {
-			t.Errorf("last of the list: %+v", last)
+		if err != nil || !ok {
+			t.Fatalf("list: got %T, %v, want a SecretList", obj, err)
+		}
+		if want := map[int]int{0: 31, 25: 25}[limit]; len(list.Items) != want {
+			t.Fatalf("list with limit %d: got %d items, want %d", limit, len(list.Items), want)
+		}
+		if list.ResourceVersion == "" {
+			t.Errorf("list with limit %d: got no resource version, want one", limit)
+		}
+		if (limit == 0) != (list.Continue == "") {
+			t.Errorf("list with limit %d: got continue token %q, want one only with a limit", limit, list.Continue)
+		}
+		if last := list.Items[len(list.Items)-1]; limit == 0 && !reflect.DeepEqual(last.Data, in.Data) {
+			t.Errorf("list: got last item %+v, want one with data %v", last, in.Data)
 		}
 	}
 	const partial = cborType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	if l := readCBOR[metav1.PartialObjectMetadataList](t, a.get(secrets, "Accept", partial).body); l.Kind != "PartialObjectMetadataList" ||
 		len(l.Items) != 31 || l.Items[30].Labels["a"] != "b" {
-		t.Errorf("metadata: %+v", l)
+		t.Errorf("list of metadata: got %+v, want 31 items, the last with the label a=b", l)
 	}
 	table := readCBOR[metav1.Table](t, a.get(secrets, "Accept", cborType+";as=Table;g=meta.k8s.io;v=v1").body)
 	if len(table.Rows) != 31 || len(table.ColumnDefinitions) == 0 || len(table.Rows[0].Cells) != len(table.ColumnDefinitions) {
-		t.Errorf("table: %+v", table)
+		t.Errorf("table: got %+v, want 31 rows with a cell per column", table)
 	}
 	if s := readCBOR[metav1.Status](t, a.want(404, "GET", secrets+"/none", "", "Accept", cborType).body); s.Reason != metav1.StatusReasonNotFound {
-		t.Errorf("status: %+v", s)
+		t.Errorf("missing object: got status %+v, want reason NotFound", s)
 	}
 	made.Data["k2"] = []byte("x")
 	updated := readCBOR[corev1.Secret](t,
 		a.want(200, "PUT", secrets+"/s", inCBOR(t, made), "Content-Type", cborType, "Accept", cborType).body)
 	if len(updated.Data) != 2 || updated.ResourceVersion == made.ResourceVersion {
-		t.Errorf("updated: %+v", updated)
+		t.Errorf("update: got %+v, want 2 keys of data and another resource version than %s", updated, made.ResourceVersion)
 	}
 }
 
@@ -122,17 +133,17 @@ func TestCBORRefused(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
 		code       int
-		says       string
+		wantText   string
 	}{
 		{
-			name: "unknown field",
-			body: inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}, "dota": map[string]any{}}),
-			code: 400,
-			says: `unknown field \"dota\"`,
+			name:     "unknown field",
+			body:     inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}, "dota": map[string]any{}}),
+			code:     400,
+			wantText: `unknown field \"dota\"`,
 		},
-		{name: "a key twice", body: "\xa2\x41a\x01\x41a\x02", code: 400, says: "duplicate map key"},
-		{name: "cut off", body: "\xa2\x41a", code: 400, says: "EOF"},
-		{name: "endless nesting", body: strings.Repeat("\x81", 1000), code: 400, says: "nested"},
+		{name: "a key twice", body: "\xa2\x41a\x01\x41a\x02", code: 400, wantText: "duplicate map key"},
+		{name: "cut off", body: "\xa2\x41a", code: 400, wantText: "EOF"},
+		{name: "endless nesting", body: strings.Repeat("\x81", 1000), code: 400, wantText: "nested"},
 		{name: "a list", body: "\x80", code: 400},
 		{name: "empty", code: 400},
 	} {
@@ -140,8 +151,8 @@ func TestCBORRefused(t *testing.T) {
 			a := *a
 			a.t = t
 			r := a.want(c.code, "POST", secrets+"?fieldValidation=Strict", c.body, "Content-Type", cborType)
-			if !strings.Contains(string(r.body), c.says) {
-				t.Errorf("got %s, want a text with %q", r.body, c.says)
+			if !strings.Contains(string(r.body), c.wantText) {
+				t.Errorf("got body %s, want it to contain %q", r.body, c.wantText)
 			}
 		})
 	}
@@ -164,7 +175,7 @@ func TestCBORWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := resp.Header.Get("Content-Type"); got != cborType+"-seq" {
-			t.Errorf("Content-Type %s", got)
+			t.Errorf("got Content-Type %s, want %s-seq", got, cborType)
 		}
 		var types []string
 		frames := cbor.NewFramer().NewFrameReader(resp.Body)
@@ -184,11 +195,11 @@ func TestCBORWatch(t *testing.T) {
 			types = append(types, e.Type)
 			o := unstructured.Unstructured{Object: *readCBOR[map[string]any](t, e.Object.Raw)}
 			if e.Type == "ADDED" && o.GetName() != "s" || o.GetResourceVersion() < rv {
-				t.Errorf("%s of %v", e.Type, o)
+				t.Errorf("got event %s of %v, want additions of s only, from version %s on", e.Type, o, rv)
 			}
 		}
 		if len(types) == 0 || types[0] != "ADDED" {
-			t.Errorf("%s: events %v", accept, types)
+			t.Errorf("%s: got events %v, want ADDED first", accept, types)
 		}
 		resp.Body.Close()
 		cancel()

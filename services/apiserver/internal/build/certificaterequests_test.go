@@ -148,7 +148,7 @@ func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 		r := a.want(c.code, "POST", requestsPath, requestFor(t, name, c.signer, c.subject))
 		if want := fmt.Sprintf("certificatesigningrequests.certificates.k8s.io %q is forbidden: user names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services",
 			name); c.code == 403 && r.at("message") != want {
-			t.Errorf("%s: %v", name, r.at("message"))
+			t.Errorf("%s: got message %v, want %s", name, r.at("message"), want)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 			t.Errorf("%s: %s\nlacks %s", c.path, r.body, c.want)
 		}
 		if c.code == 200 && r.header.Get("Content-Type") != "text/plain" {
-			t.Errorf("%s: %v", c.path, r.header)
+			t.Errorf("%s: got headers %v, want Content-Type text/plain", c.path, r.header)
 		}
 	}
 	for path, want := range map[string]string{
@@ -124,7 +124,7 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	} {
 		for _, method := range []string{"GET", "POST"} {
 			if r := a.want(400, method, podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
-				t.Errorf("%s %s: got %s, want a text with %q", method, path, r.body, want)
+				t.Errorf("%s %s: got body %s, want it to contain %q", method, path, r.body, want)
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func TestSplitLogStreams(t *testing.T) {
 		"p/log": "stream=All", "p/log?stream=Stderr": "stream=Stderr",
 	} {
 		if r := a.want(200, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
-			t.Errorf("%s: got %s, want a text with %q", path, r.body, want)
+			t.Errorf("%s: got body %s, want it to contain %q", path, r.body, want)
 		}
 	}
 	for path, want := range map[string]string{
@@ -156,7 +156,7 @@ func TestSplitLogStreams(t *testing.T) {
 		"p/log?stream=Stdout&tailLines=1": "mutually exclusive",
 	} {
 		if r := a.want(422, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
-			t.Errorf("%s: got %s, want a text with %q", path, r.body, want)
+			t.Errorf("%s: got body %s, want it to contain %q", path, r.body, want)
 		}
 	}
 }
@@ -340,7 +340,7 @@ func TestProxySubresources(t *testing.T) {
 			t.Errorf("%s %s: %s\nlacks %s", c.method, c.path, r.body, c.want)
 		}
 		if c.code == 200 && r.header.Get("X-Saw") != "hello" {
-			t.Errorf("%s %s: the target saw other headers: %v", c.method, c.path, r.header)
+			t.Errorf("%s %s: got headers %v, want X-Saw hello from the target", c.method, c.path, r.header)
 		}
 	}
 	// A target must not receive user headers that it may trust.
@@ -349,12 +349,12 @@ func TestProxySubresources(t *testing.T) {
 			"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Scopes", "all",
 			"X_Remote_User", "root")
 		if !strings.HasSuffix(string(r.body), ` auth=""`) {
-			t.Errorf("%s: the target received user headers: %s", path, r.body)
+			t.Errorf("%s: target received %s, want no user headers", path, r.body)
 		}
 	}
 	r := a.want(302, "GET", "/api/v1/namespaces/default/pods/p:"+port+"/proxy/moved", "")
 	if to := r.header.Get("Location"); to != "/api/v1/namespaces/default/pods/p:"+port+"/proxy/there" {
-		t.Errorf("redirected to %s", to)
+		t.Errorf("got redirection to %s, want one below the path of the proxy", to)
 	}
 	// Connections that admission rejects are not opened.
 	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",
@@ -363,7 +363,7 @@ func TestProxySubresources(t *testing.T) {
 	a.eventually("refused", func() bool { return a.get("/api/v1/nodes/n/proxy/x").code == 500 })
 	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
 		if r := a.want(500, "GET", "/api/v1/"+path+"/proxy/x", ""); !strings.Contains(string(r.body), "no.example.com") {
-			t.Errorf("%s: got %s, want a text with %q", path, r.body, "no.example.com")
+			t.Errorf("%s: got body %s, want the webhook no.example.com named", path, r.body)
 		}
 	}
 }
@@ -384,13 +384,13 @@ func TestInvalidProxyTargets(t *testing.T) {
 	for _, name := range []string{"p:abc", "p:-1", "p:+1", "p:1%40evil", "p:1%3f", "http:p:1%23", "p:1%20", "p:%25", "https:p:http"} {
 		r := a.want(400, "GET", pods+name+"/proxy/", "")
 		if want := "invalid pod request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: got %s, want a text that begins with %q", name, r.body, want)
+			t.Errorf("%s: got body %s, want a message that begins with %q", name, r.body, want)
 		}
 	}
 	for _, name := range []string{"n:abc", "n:1%40evil"} {
 		r := a.want(400, "GET", nodes+name+"/proxy/", "")
 		if want := "invalid node request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
-			t.Errorf("%s: got %s, want a text that begins with %q", name, r.body, want)
+			t.Errorf("%s: got body %s, want a message that begins with %q", name, r.body, want)
 		}
 	}
 	for i, address := range []string{"bad host", "user@evil", "evil/x", "evil?x", "evil#x", "[::1"} {
@@ -404,7 +404,7 @@ func TestInvalidProxyTargets(t *testing.T) {
 		} {
 			r := a.want(503, "GET", path, "")
 			if !strings.HasPrefix(fmt.Sprint(r.at("message")), "error trying to reach service: ") {
-				t.Errorf("%q, %s: got %s, want a text that begins with %q", address, path, r.body, "error trying to reach service: ")
+				t.Errorf("%q, %s: got body %s, want a message that begins with %q", address, path, r.body, "error trying to reach service: ")
 			}
 		}
 	}

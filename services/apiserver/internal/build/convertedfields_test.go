@@ -60,10 +60,10 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 	first := a.want(200, "GET", selected+"&limit=2", "")
 	rest := a.want(200, "GET", selected+"&limit=2&continue="+fmt.Sprint(first.at("metadata", "continue")), "")
 	if got := names(first, "items") + ", " + names(rest, "items"); got != "a c, d" {
-		t.Errorf("pages %q", got)
+		t.Errorf("got pages %q, want %q", got, "a c, d")
 	}
 	if got := names(a.want(200, "GET", v2+"?fieldSelector=host!%3Dhost1,metadata.name%3Db", ""), "items"); got != "b" {
-		t.Errorf("with a name %q", got)
+		t.Errorf("selected by host and name: got %q, want b", got)
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -104,6 +104,6 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 		t.Errorf("events %s, want %s", got, want)
 	}
 	if got := names(a.want(200, "GET", v2, ""), "items"); got != "" {
-		t.Errorf("left: %q", got)
+		t.Errorf("after the collection was deleted: got %q, want no objects", got)
 	}
 }

@@ -17,12 +17,12 @@ func TestConversionEndsWithItsRequests(t *testing.T) {
 	defer release()
 	for _, path := range []string{"/apis/example.com/v2/namespaces/default/things/a", "/apis/example.com/v3/namespaces/default/things"} {
 		if r := a.send("GET", path+"?timeout=1s", ""); r.code != 504 {
-			t.Errorf("%s: the webhook hangs: %d %.300s", path, r.code, r.body)
+			t.Errorf("%s, hanging webhook: got status %d: %.300s, want 504", path, r.code, r.body)
 		}
 		select {
 		case <-c.gone:
 		case <-time.After(20 * time.Second): // less than the timeout of the webhook
-			t.Fatalf("%s: the call continues", path)
+			t.Fatalf("%s: the webhook call continues, want it canceled with its request", path)
 		}
 	}
 	release()

@@ -206,11 +206,14 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 			r := a.send(door.method, door.path+"&timeout=1s", door.body("late"), "Content-Type", door.media)
 			asked := c.forget()
 			left := a.get(things + "/owned")
-			if r.code != 504 || asked != 1 {
-				t.Errorf("the webhook hangs: %d after %d questions: %.300s", r.code, asked, r.body)
+			if r.code != 504 {
+				t.Errorf("hanging webhook: got status %d: %.300s, want 504", r.code, r.body)
+			}
+			if asked != 1 {
+				t.Errorf("hanging webhook: got %d calls, want 1", asked)
 			}
 			if !strings.Contains(string(left.body), `"manager":"m4"`) {
-				t.Errorf("got an object without its owners after the apply was given up: %.1000s", left.body)
+				t.Errorf("after a canceled apply: got %.1000s, want the field manager m4", left.body)
 			}
 			var all sync.WaitGroup
 			defer all.Wait()
@@ -222,14 +225,14 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 				select {
 				case <-c.asked:
 				case <-time.After(20 * time.Second):
-					t.Fatal("the webhook was not asked")
+					t.Fatal("got no call of the webhook within 20 s, want one")
 				}
 			}
 			begin := time.Now()
 			r = a.send("POST", "/api/v1/namespaces/default/secrets?dryRun=All&timeout=20s",
 				fmt.Sprintf(`{"metadata":{"name":"other"},"stringData":{"large":%q}}`, large))
 			if r.code != 201 {
-				t.Errorf("another large request meanwhile: %d after %v: %.300s", r.code, time.Since(begin), r.body)
+				t.Errorf("another large request meanwhile: got status %d after %v: %.300s, want 201", r.code, time.Since(begin), r.body)
 			}
 		})
 	}

@@ -76,7 +76,7 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	refused := func(what string, code int, text string) {
 		t.Helper()
 		if r := attempt(); r.code != code || !strings.Contains(string(r.body), text) {
-			t.Errorf("%s: got status %d: %s, want status %d and a text with %q", what, r.code, r.body, code, text)
+			t.Errorf("%s: got status %d: %s, want status %d and %q", what, r.code, r.body, code, text)
 		}
 	}
 	refused("a policy", 422, "denied request")
@@ -155,7 +155,7 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 			return line != ""
 		})
 		if audited := strings.Contains(line, `"apiserver.k8s.io/unsafe-delete-ignore-read-error":""`); audited != c.audited {
-			t.Errorf("%s%s: audited %v: %s", c.name, c.query, audited, line)
+			t.Errorf("%s%s: got annotation unsafe-delete: %t, want %t: %s", c.name, c.query, audited, c.audited, line)
 		}
 	}
 }

@@ -45,11 +45,11 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 			t.Errorf("%s: got %s, want %q and %q", v, r.body, "true", "True Local")
 		}
 		if !strings.Contains(string(r.body), `"manager":"kube-apiserver"`) {
-			t.Errorf("got field managers %s", r.body)
+			t.Errorf("got %s, want the field manager kube-apiserver", r.body)
 		}
 	}
 	if r := a.registration("v2alpha1"); r.version() != theirs.version() {
-		t.Errorf("the APIService of another owner was changed: %s", r.body)
+		t.Errorf("APIService of another owner: got %s, want version %s", r.body, theirs.version())
 	}
 
 	a.want(200, "DELETE", apiServicesPath+"/v1.ex.test", "")
@@ -63,13 +63,13 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 	a.want(200, "DELETE", definitionsPath+"/bs.ex.test", "")
 	a.eventually("not served", func() bool { return a.get("/apis/ex.test/v1beta1").code == 404 })
 	if !is("v1") {
-		t.Error("a group version that another definition has is gone")
+		t.Error("got no APIService of v1, want it kept: another definition has the version")
 	}
 	a.want(200, "DELETE", definitionsPath+"/as.ex.test", "")
 	a.eventually("gone", func() bool { return a.registration("v1").code == 404 })
 	for _, v := range []string{"v2alpha1", "v1beta1"} {
 		if r := a.registration(v); r.code != 200 {
-			t.Errorf("APIService of a user for %s: got %d %s", v, r.code, r.body)
+			t.Errorf("APIService of a user for %s: got status %d: %s, want 200", v, r.code, r.body)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
 			registered(version)
 		}
 		if r := a.registration("v1"); r.code != 200 {
-			t.Fatalf("while %s cannot be read, v1 is not registered: %d", broken, r.code)
+			t.Fatalf("while %s cannot be read: got status %d for v1, want 200", broken, r.code)
 		}
 		if broken == "as.ex.test" {
 			a.overwrite(at+"bs.ex.test", "nonsense")
@@ -156,6 +156,6 @@ func TestReplicasWriteAPIServiceOnce(t *testing.T) {
 		want[fmt.Sprintf("ADDED v%d.ex.test", i+1)], want[fmt.Sprintf("DELETED v%d.ex.test", i+1)] = 1, 1
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -3,7 +3,6 @@ package build
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -74,7 +73,7 @@ func TestDisabledAnonymousAuthIsLogged(t *testing.T) {
 		}
 		if got := strings.Contains(log.String(),
 			"level=WARN msg=\"AnonymousAuth is not allowed with the AlwaysAllow authorizer"); got != said {
-			t.Errorf("%s: said %v:\n%s", mode, got, log.String())
+			t.Errorf("%s: got warning %t, want %t:\n%s", mode, got, said, log.String())
 		}
 	}
 }
@@ -90,7 +89,7 @@ func TestUnverifiedKubeletsAreLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(log.String(), "level=WARN msg=\"kubelets are not verified"); got != said {
-			t.Errorf("%q: said %v:\n%s", flag, got, log.String())
+			t.Errorf("%q: got warning %t, want %t:\n%s", flag, got, said, log.String())
 		}
 	}
 }
@@ -176,7 +175,7 @@ func TestShippedConfigurationsRestrictNodes(t *testing.T) {
 		}
 	}
 	if len(shipped) != 3 {
-		t.Fatalf("API servers %v", shipped)
+		t.Fatalf("got arguments of API servers %v, want 3", shipped)
 	}
 	for name, args := range shipped {
 		args = slices.DeleteFunc(args, func(a string) bool { // files that do not exist, and flags that need them
@@ -184,7 +183,7 @@ func TestShippedConfigurationsRestrictNodes(t *testing.T) {
 		})
 		o := given(t, args...)
 		if !slices.Contains(o.Admission.Enable, "NodeRestriction") || !o.Admission.Enabled("NodeRestriction") {
-			t.Errorf("%s: nodes are not restricted by %s", name, fmt.Sprint(args))
+			t.Errorf("%s: arguments %s do not enable NodeRestriction, want it enabled", name, args)
 		}
 	}
 }
@@ -199,7 +198,7 @@ func TestUnanchoredOriginsAreRejected(t *testing.T) {
 			"--cert-dir=" + t.TempDir(), "--cors-allowed-origins=" + pattern,
 		}, io.Discard, &said)
 		if code != want || (code == options.ExitOK) == strings.Contains(said.String(), "does not pin to start/end of host") {
-			t.Errorf("%s: exit code %d: %s", pattern, code, said.String())
+			t.Errorf("%s: got exit code %d: %s, want %d, and an error about anchors only on failure", pattern, code, said.String(), want)
 		}
 	}
 }

@@ -67,11 +67,11 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 			name := fmt.Sprintf("things%c", 'a'+i)
 			r := a.send("POST", definitionsPath, definitionOf(name, "Thing", ""))
 			if r.code != 201 || len(r.conditions()) > 0 {
-				t.Errorf("create: got status %d: %s", r.code, r.body)
+				t.Errorf("create: got status %d: %s, want 201 and no conditions", r.code, r.body)
 				return
 			}
 			if got := a.get(definitionsPath + "/" + name + ".example.com").conditions(); got["NamesAccepted"] == "" || got["Established"] == "" {
-				t.Errorf("%s is not decided on after its create: %v", name, got)
+				t.Errorf("%s after its create: got conditions %v, want NamesAccepted and Established", name, got)
 			}
 			revision, _ := strconv.ParseInt(r.version(), 10, 64)
 			mu.Lock()
@@ -95,7 +95,7 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 			want = map[string]string{"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted"}
 		}
 		if got := replicas[0].get(definitionsPath + "/" + m.name + ".example.com").conditions(); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s (first is %s): %v", m.name, first.name, got)
+			t.Errorf("%s (first is %s): got conditions %v, want %v", m.name, first.name, got, want)
 		}
 	}
 	// The next definition gets the released names.
@@ -136,7 +136,7 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	if r := a.want(409, "DELETE", path,
 		`{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`); !strings.Contains(fmt.Sprint(r.at("message")),
 		"Precondition failed: UID in precondition: other, UID in object meta: ") {
-		t.Errorf("got %s, want a text with %q", r.body, "Precondition failed: UID in precondition: other, UID in object meta: ")
+		t.Errorf("got %s, want a message that contains %q", r.body, "Precondition failed: UID in precondition: other, UID in object meta: ")
 	}
 	r := a.want(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
 	if got := fmt.Sprintf("%v %v %v %s", r.at("metadata", "finalizers"), r.at("metadata", "generation"),
@@ -153,13 +153,13 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	a.eventually("left with what is held", func() bool { return left() == 1 })
 	for _, on := range replicas {
 		if got := on.get(path).conditions()["Terminating"]; got != "True InstanceDeletionInProgress" {
-			t.Errorf("meanwhile Terminating is %s", got)
+			t.Errorf("during the deletion: got Terminating %s, want True InstanceDeletionInProgress", got)
 		}
 	}
 	a.want(409, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	kv, _, err := store.Get(context.Background(), prefix+"held", 0)
 	if err != nil || !strings.Contains(string(kv.Value), "deletionTimestamp") {
-		t.Fatalf("held is %s, %v", kv.Value, err)
+		t.Fatalf("got stored value %s, %v, want one with deletionTimestamp", kv.Value, err)
 	}
 	if _, err := store.Delete(context.Background(), prefix+"held", kv.ModRevision); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 	}
 	a.eventually("gone", func() bool { return a.get(definitionsPath+"/things.example.com").code == 404 })
 	if _, _, err := a.server.stores.store.Get(context.Background(), key, 0); err == nil {
-		t.Error("the object is left")
+		t.Error("got the object still stored, want it deleted")
 	}
 }
 
@@ -259,10 +259,10 @@ func TestCreateChecksNameInPath(t *testing.T) {
 	} {
 		r := a.want(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
 		if message, _ := r.at("message").(string); !strings.Contains(message, test.message) {
-			t.Errorf("%s: got %s, want a text with %q", test.name, message, test.message)
+			t.Errorf("%s: got message %s, want it to contain %q", test.name, message, test.message)
 		}
 	}
 	if items, _ := a.get(things).at("items").([]any); len(items) != 1 {
-		t.Errorf("got unexpected items %v", items)
+		t.Errorf("got items %v, want one", items)
 	}
 }

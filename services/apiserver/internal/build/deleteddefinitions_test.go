@@ -60,7 +60,7 @@ func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 			a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 			b.want(201, "POST", things, strings.ReplaceAll(applied, `"x"`, `"y"`))
 			if r := b.want(200, "GET", things, ""); strings.Count(string(r.body), `"uid"`) != 1 {
-				t.Errorf("it begins with %s", r.body)
+				t.Errorf("before the deletion: got %s, want one object", r.body)
 			}
 			a.want(200, "DELETE", definitionsPath+"/things.example.com", "")
 			a.eventually("gone", func() bool { return a.get(definitionsPath+"/things.example.com").code == 404 })
@@ -75,7 +75,7 @@ func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 			then()
 			left, err := a.server.stores.store.List(t.Context(), a.server.base.root+"/example.com/things/", storage.ListOptions{})
 			if err != nil || left.Count != 0 {
-				t.Errorf("left are %v, %v", left.Items, err)
+				t.Errorf("after the deletion: got objects %v, %v, want none", left.Items, err)
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func TestDefinitionOutlivesItsObjects(t *testing.T) {
 		t.Errorf("release while there is one: %v", err)
 	}
 	if r := a.want(200, "GET", path, ""); !strings.Contains(fmt.Sprint(r.at("metadata", "finalizers")), finalizer) {
-		t.Errorf("it has the finalizers %v", r.at("metadata", "finalizers"))
+		t.Errorf("got finalizers %v, want %s", r.at("metadata", "finalizers"), finalizer)
 	}
 	if err := release("/example.com/others/"); err != nil {
 		t.Errorf("release while there is none: %v", err)

@@ -39,12 +39,12 @@ func (a *api) steps(t *testing.T, steps []step) {
 		body := string(r.body) + "\n" + status.Message
 		for _, text := range s.has {
 			if !strings.Contains(body, text) {
-				t.Errorf("%s: %s lacks %s", s.what, r.body, text)
+				t.Errorf("%s: got %s, want it to contain %s", s.what, r.body, text)
 			}
 		}
 		for _, text := range s.lacks {
 			if strings.Contains(body, text) {
-				t.Errorf("%s: %s has %s", s.what, r.body, text)
+				t.Errorf("%s: got %s, want it without %s", s.what, r.body, text)
 			}
 		}
 	}
@@ -278,7 +278,7 @@ func TestManagedFieldsOfResetFields(t *testing.T) {
 	request := strings.Replace(requestFor(t, "r", "example.com/s", pkix.Name{CommonName: "x"}), `"name":"r"`,
 		`"name":"r","labels":{"c":"d"}`, 1)
 	if r := a.want(201, "POST", requestsPath, request); strings.Contains(string(r.body), "f:spec") {
-		t.Errorf("got managed fields: %s", r.body)
+		t.Errorf("got %s, want no managed fields of the spec", r.body)
 	}
 	a.steps(t, []step{
 		{

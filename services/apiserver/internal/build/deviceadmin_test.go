@@ -38,7 +38,7 @@ func TestDeviceAdminAccess(t *testing.T) {
 			r := a.want(422, "POST", path(version, "default", resource), object(version, kind, name, request))
 			if got := fmt.Sprint(r.at("details", "causes")); !strings.Contains(got, "field:spec.devices.requests[0].adminAccess") ||
 				!strings.Contains(got, "label on the containing namespace") {
-				t.Errorf("%s %s: causes %s", version, resource, got)
+				t.Errorf("%s %s: got causes %s, want one of adminAccess that names the label of the namespace", version, resource, got)
 			}
 			a.want(201, "POST", path(version, "admins", resource), object(version, kind, name, request))
 		}
@@ -50,18 +50,18 @@ func TestDeviceAdminAccess(t *testing.T) {
 	const allocation = `{"metadata":{"labels":{"a":"b"}},"status":{"allocation":{"devices":{"results":[{"request":"r","driver":"d.example.com","pool":"p","device":"one"%s}]}},"devices":[{"driver":"d.example.com","pool":"p","device":"one"}]}}`
 	r := a.want(422, "PATCH", claim+"/status", fmt.Sprintf(allocation, `,"adminAccess":true`), "Content-Type", merge)
 	if got := fmt.Sprint(r.at("details", "causes")); !strings.Contains(got, "field:status.allocation.devices.results[0].adminAccess") {
-		t.Errorf("causes of an allocation: %s", got)
+		t.Errorf("allocation: got causes %s, want one of status.allocation.devices.results[0].adminAccess", got)
 	}
 	a.want(200, "PATCH", "/api/v1/namespaces/default",
 		`{"metadata":{"labels":{"resource.k8s.io/admin-access":"true"}}}`, "Content-Type", merge)
 	r = a.want(200, "PATCH", claim+"/status", fmt.Sprintf(allocation, `,"adminAccess":true`), "Content-Type", merge)
 	if r.at("metadata", "labels") != nil || r.at("status", "devices") == nil {
-		t.Errorf("a status that was patched: %s", r.body)
+		t.Errorf("patched status: got %s, want devices and no labels", r.body)
 	}
 	a.want(200, "PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":null}}`, "Content-Type", merge)
 	a.want(200, "PATCH", claim+"/status", `{"status":{"reservedFor":[{"resource":"pods","name":"p","uid":"u"}]}}`, "Content-Type", merge)
 	r = a.want(200, "PATCH", claim+"/status", `{"status":{"allocation":null,"reservedFor":null}}`, "Content-Type", merge)
 	if r.at("status", "devices") != nil {
-		t.Errorf("without its allocation a claim has %s", r.body)
+		t.Errorf("claim without allocation: got %s, want no devices", r.body)
 	}
 }

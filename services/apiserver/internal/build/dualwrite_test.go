@@ -87,7 +87,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	alone := run("DisableAllocatorDualWrite=true")
 	alone.want(201, "POST", servicesPath, service("before", `"clusterIP":"10.0.0.6",`+onePort))
 	if s, _, _ := alone.takenBits(first); s != "" {
-		t.Errorf("without dual writes there is a range allocation of %s", s)
+		t.Errorf("without dual writes: got a range allocation of %s, want none", s)
 	}
 
 	a := run("DisableAllocatorDualWrite=false")
@@ -102,8 +102,9 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	span, taken, revision := a.takenBits(first)
 	a.setBits(first, span, append(taken, 3), revision) // of a server without IPAddress objects
 	r := a.want(422, "POST", servicesPath, service("taken", `"clusterIP":"10.0.0.4",`+onePort))
-	if got := fmt.Sprint(r.at("message")); !strings.Contains(got, "failed to allocate IP 10.0.0.4: provided IP is already allocated") {
-		t.Errorf("message %s", got)
+	const allocated = "failed to allocate IP 10.0.0.4: provided IP is already allocated"
+	if got := fmt.Sprint(r.at("message")); !strings.Contains(got, allocated) {
+		t.Errorf("got message %s, want it to contain %q", got, allocated)
 	}
 	a.want(404, "GET", addressesPath+"/10.0.0.4", "")
 	got := map[string]bool{}
@@ -111,7 +112,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 		got[fmt.Sprint(a.want(201, "POST", servicesPath, service(name, onePort)).at("spec", "clusterIP"))] = true
 	}
 	if !got["10.0.0.2"] || !got["10.0.0.5"] {
-		t.Errorf("given were %v", got)
+		t.Errorf("got addresses %v, want the free ones, 10.0.0.2 and 10.0.0.5", got)
 	}
 	a.want(500, "POST", servicesPath, service("z", onePort))
 	a.wantBits("when all are taken", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
@@ -119,7 +120,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	_, taken, revision = a.takenBits(first)
 	a.setBits(first, span, append(taken[:3:3], 4, 5), revision) // the other server releases it
 	if ip := a.want(201, "POST", servicesPath, service("z", onePort)).at("spec", "clusterIP"); ip != "10.0.0.4" {
-		t.Errorf("the address that is free is not given, but %v", ip)
+		t.Errorf("got address %v, want the free one, 10.0.0.4", ip)
 	}
 	for _, name := range []string{"x", "y", "z", "two", "before"} {
 		a.want(200, "DELETE", servicesPath+"/"+name, "")
@@ -197,6 +198,6 @@ func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	a.wantBits("after a repair", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
 	events := fmt.Sprint(a.want(200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "").at("items"))
 	if !strings.Contains(events, "Cluster IP [IPv4]:10.0.0.3 is not allocated; repairing") {
-		t.Errorf("no event of the repair in %s", events)
+		t.Errorf("got events %s, want one of the repair of 10.0.0.3", events)
 	}
 }

@@ -78,8 +78,8 @@ egressSelections:
 	})
 	a.want(201, "POST", configMaps, configMap("kept"))
 	a.want(200, "GET", configMaps, "", as("alice")...)
-	if len(z.reviews()) != 1 {
-		t.Error("the authority was not asked")
+	if got := len(z.reviews()); got != 1 {
+		t.Errorf("got %d calls of the authorization webhook, want 1", got)
 	}
 
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
@@ -89,7 +89,7 @@ egressSelections:
 	a.node("n", "https://node.invalid:10250")
 	a.pod("p", "n", "")
 	if r := a.want(200, "GET", podsPath+"/p/log", ""); !strings.Contains(string(r.body), "/containerLogs/default/p/c") {
-		t.Errorf("got %s, want a text with %q", r.body, "/containerLogs/default/p/c")
+		t.Errorf("got logs %s, want those of the path /containerLogs/default/p/c", r.body)
 	}
 
 	ext := &extension{}
@@ -117,7 +117,7 @@ egressSelections:
 			"objectSelector":{"matchLabels":{"for":%q}},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`, name, client, bundle, name))
 		r := a.want(500, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"for":%q}}}`, name))
 		if !strings.Contains(string(r.body), "certificate is valid for example.com") {
-			t.Errorf("%s: got %s, want a text with %q", name, r.body, "certificate is valid for example.com")
+			t.Errorf("%s: got body %s, want it to contain %q", name, r.body, "certificate is valid for example.com")
 		}
 	}
 	for what, c := range map[string]struct {
@@ -135,6 +135,6 @@ egressSelections:
 	}
 	if r := a.get("/metrics"); !strings.Contains(string(r.body),
 		`apiserver_egress_dialer_dial_start_total{protocol="grpc",transport="uds"}`) {
-		t.Error("what goes through proxies is not measured")
+		t.Error("got no metric of dials through a gRPC proxy, want one")
 	}
 }

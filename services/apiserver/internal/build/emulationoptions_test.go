@@ -2,6 +2,7 @@ package build
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,23 +19,28 @@ func TestEmulatedVersion(t *testing.T) {
 	if err := json.Unmarshal(a.get("/version").body, &v); err != nil {
 		t.Fatal(err)
 	}
-	if v.Major != "1" || v.Minor != "33" || v.EmulationMajor != "1" || v.EmulationMinor != "32" ||
-		v.MinCompatibilityMajor != "1" || v.MinCompatibilityMinor != "31" ||
-		!strings.HasPrefix(v.GitVersion, "v1.33.") {
-		t.Errorf("got version %+v", v)
+	versions := fmt.Sprintf("%s.%s, emulates %s.%s, compatible with %s.%s", v.Major, v.Minor,
+		v.EmulationMajor, v.EmulationMinor, v.MinCompatibilityMajor, v.MinCompatibilityMinor)
+	if want := "1.33, emulates 1.32, compatible with 1.31"; versions != want {
+		t.Errorf("got versions %q, want %q", versions, want)
+	}
+	if !strings.HasPrefix(v.GitVersion, "v1.33.") {
+		t.Errorf("got gitVersion %s, want one of v1.33", v.GitVersion)
 	}
 	a.want(200, "GET", "/apis/networking.k8s.io/v1/networkpolicies", "")
 	a.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs", "")
 	if r := a.get("/apis/networking.k8s.io/v1"); strings.Contains(string(r.body), "servicecidrs") {
-		t.Errorf("%s", r.body)
+		t.Errorf("got resources %s, want none of servicecidrs", r.body)
 	}
 	if r := a.get("/openapi/v3/apis/networking.k8s.io/v1"); strings.Contains(string(r.body), "servicecidrs") {
-		t.Error("what is not served is documented")
+		t.Error("got an OpenAPI document with servicecidrs, want none: they are not served")
 	}
 	a.want(201, "POST", servicesPath, service("s", onePort)) // its IPAddress is not served
 	metrics := string(a.get("/metrics").body)
-	if !strings.Contains(metrics, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`) ||
-		strings.Contains(metrics, `name="DeclarativeValidation"`) {
-		t.Error("gates are not those of the version")
+	if want := `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`; !strings.Contains(metrics, want) {
+		t.Errorf("got metrics without %s, want the gates of 1.32", want)
+	}
+	if strings.Contains(metrics, `name="DeclarativeValidation"`) {
+		t.Error("got metrics with DeclarativeValidation, want the gates of 1.32")
 	}
 }

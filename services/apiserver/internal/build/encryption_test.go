@@ -91,9 +91,11 @@ func TestReadErrors(t *testing.T) {
 	const at = "/registry/secrets/default/"
 	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
 	for i, providers := range [][]string{
-		{keyed("aescbc", "k1", firstSecret)}, {}, {keyed("aesgcm", "k1", firstSecret),
-			keyed("aescbc", "k1", firstSecret)}, {}, {keyed("secretbox", "k1", firstSecret),
-			keyed("aescbc", "k1", firstSecret), keyed("aesgcm", "k1", firstSecret)},
+		{keyed("aescbc", "k1", firstSecret)},
+		{},
+		{keyed("aesgcm", "k1", firstSecret), keyed("aescbc", "k1", firstSecret)},
+		{},
+		{keyed("secretbox", "k1", firstSecret), keyed("aescbc", "k1", firstSecret), keyed("aesgcm", "k1", firstSecret)},
 	} {
 		if i > 0 && len(providers) > 0 {
 			a.reconfigured(file, encrypting("secrets", providers...))
@@ -130,8 +132,9 @@ func TestReadErrors(t *testing.T) {
 			continue
 		case x.Answer.Status == 429:
 			r := a.want(500, x.Client.Method, x.Client.Path, "")
-			if text := fmt.Sprint(r.at("message")); text != `Internal error occurred: unable to transform key "/registry/secrets/default/s0": no matching key was found for the provided AES transformer` {
-				t.Errorf("%s: got %s, want %q", x.Name, text, `Internal error occurred: unable to transform key "/registry/secrets/default/s0": no matching key was found for the provided AES transformer`)
+			const noKey = `Internal error occurred: unable to transform key "/registry/secrets/default/s0": no matching key was found for the provided AES transformer`
+			if text := fmt.Sprint(r.at("message")); text != noKey {
+				t.Errorf("%s: got message %s, want %s", x.Name, text, noKey)
 			}
 			continue
 		case x.Name == "create still works":
@@ -152,12 +155,14 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
-	checks := func(path string, want bool) {
+	checks := func(path string, wantKMS bool) {
 		t.Helper()
 		body := string(a.get(path + "?verbose").body)
-		if !strings.Contains(body, "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n") ||
-			strings.Contains(body, "[+]kms-providers ok\n") != want {
-			t.Errorf("%s: got %s, want a text with %q, and the check kms-providers: %t", path, body, "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n", want)
+		if want := "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n"; !strings.Contains(body, want) {
+			t.Errorf("%s: got body %s, want it to contain %q", path, body, want)
+		}
+		if got := strings.Contains(body, "[+]kms-providers ok\n"); got != wantKMS {
+			t.Errorf("%s: got check kms-providers: %t, want %t", path, got, wantKMS)
 		}
 	}
 	checks("/livez", false)
@@ -169,20 +174,20 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	a.reconfigured(file, encrypting("secrets", keyed("secretbox", "k2", secondSecret), keyed("aescbc", "k1", firstSecret), "identity: {}"))
 	a.want(201, "POST", secrets, secret("second", "value"))
 	if got := a.stored("/registry/secrets/default/second"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
-		t.Errorf("stored %.40q", got)
+		t.Errorf("stored is %.40q, want prefix k8s:enc:secretbox:v1:k2:", got)
 	}
 	a.want(200, "GET", secrets+"/first", "")
 	reloads := func(status string) float64 {
 		return a.sample(`apiserver_encryption_config_controller_automatic_reloads_total{apiserver_id_hash="` + a.serverHash() + `",status="` + status + `"}`)
 	}
 	if n := reloads("success"); n != 1 {
-		t.Errorf("%v reloads", n)
+		t.Errorf("got %v successful reloads, want 1", n)
 	}
 	replaceFile(t, file, encrypting("secrets", keyed("aescbc", "k3", "short")))
 	a.eventually("counted", func() bool { return reloads("failure") == 1 })
 	a.want(201, "POST", secrets, secret("third", "value"))
 	if got := a.stored("/registry/secrets/default/third"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
-		t.Errorf("after a bad file stored %.40q", got)
+		t.Errorf("after an invalid file: stored is %.40q, want prefix k8s:enc:secretbox:v1:k2:", got)
 	}
 	newest := a.want(200, "GET", secrets, "").version()
 	var watches []*watched // continue when objects cannot be decrypted any more
@@ -193,16 +198,16 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	a.reconfigured(file, encrypting("secrets", "identity: {}"))
 	a.eventually("read no more", func() bool { return a.get(secrets+"/first").code == 500 })
 	if text := fmt.Sprint(a.get(secrets + "/first").at("message")); text != "Internal error occurred: no matching prefix found" {
-		t.Errorf("got %s", text)
+		t.Errorf("got message %s, want %q", text, "Internal error occurred: no matching prefix found")
 	}
 	a.want(201, "POST", secrets, secret("fourth", "value"))
 	if got := a.stored("/registry/secrets/default/fourth"); !bytes.HasPrefix(got, []byte("k8s\x00")) {
-		t.Errorf("stored %.40q", got)
+		t.Errorf("stored is %.40q, want unencrypted protobuf, prefix %q", got, "k8s\x00")
 	}
 	a.want(500, "GET", secrets, "")
 	for _, w := range watches {
 		if got := w.next(); got != "ADDED fourth" {
-			t.Errorf("a watch has the event %s", got)
+			t.Errorf("got event %s, want ADDED fourth", got)
 		}
 	}
 	if err := os.Remove(file); err != nil {
@@ -232,7 +237,7 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 	a.want(201, "POST", secrets, secret("s", "value"))
 	const key = "/registry/secrets/default/s"
 	if got := a.stored(key); !bytes.HasPrefix(got, []byte("k8s\x00")) {
-		t.Fatalf("stored %.40q", got)
+		t.Fatalf("stored is %.40q, want unencrypted protobuf, prefix %q", got, "k8s\x00")
 	}
 	prefix := "k8s\x00"
 	for _, next := range []struct{ configuration, prefix string }{
@@ -245,19 +250,24 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 	} {
 		a.reconfigured(file, next.configuration)
 		live := a.want(200, "GET", secrets+"/s", "")
-		if dry := a.want(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.version() != live.version() ||
-			!bytes.HasPrefix(a.stored(key), []byte(prefix)) {
-			t.Errorf("a dry run wrote %.40q", a.stored(key))
+		if dry := a.want(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.version() != live.version() {
+			t.Errorf("dry run: got version %s, want %s", dry.version(), live.version())
+		}
+		if got := a.stored(key); !bytes.HasPrefix(got, []byte(prefix)) {
+			t.Errorf("after a dry run: stored is %.40q, want the previous prefix %q", got, prefix)
 		}
 		rewritten := a.want(200, "PUT", secrets+"/s", string(live.body))
-		if got := a.stored(key); !bytes.HasPrefix(got, []byte(next.prefix)) || rewritten.version() == live.version() {
-			t.Errorf("stored %.40q at %s, want %s after %s", got, rewritten.version(), next.prefix, live.version())
+		if got := a.stored(key); !bytes.HasPrefix(got, []byte(next.prefix)) {
+			t.Errorf("outdated value: stored is %.40q, want prefix %q", got, next.prefix)
+		}
+		if rewritten.version() == live.version() {
+			t.Errorf("outdated value: got version %s unchanged, want a later one", live.version())
 		}
 		if again := a.want(200, "PUT", secrets+"/s", string(rewritten.body)); again.version() != rewritten.version() {
-			t.Errorf("a value that is current was rewritten")
+			t.Errorf("update of a current value: got version %s, want %s", again.version(), rewritten.version())
 		}
 		if again := a.want(200, "PATCH", secrets+"/s", `{}`, "Content-Type", mergePatch); again.version() != rewritten.version() {
-			t.Errorf("a patch rewrote a value that is current")
+			t.Errorf("patch of a current value: got version %s, want %s", again.version(), rewritten.version())
 		}
 		prefix = next.prefix
 	}
@@ -275,7 +285,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	go bus.Start()
 	t.Cleanup(bus.Shutdown)
 	if !bus.ReadyForConnections(20 * time.Second) {
-		t.Fatal("NATS does not listen")
+		t.Fatal("NATS does not listen within 20 s")
 	}
 	listener, err := nats.Connect(bus.ClientURL())
 	if err != nil {
@@ -310,7 +320,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	found := 0
 	count := func(where string, b []byte) {
 		if bytes.Contains(b, []byte(plain)) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(plain)))) {
-			t.Errorf("plain text in %s", where)
+			t.Errorf("%s contains the plain text, want it encrypted", where)
 		}
 		if bytes.Contains(b, []byte(marker)) {
 			found++
@@ -336,8 +346,11 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 		count(path, b)
 		return err
 	})
-	if err != nil || found == 0 {
-		t.Errorf("the marker was found in %d files: %v", found, err)
+	if err != nil {
+		t.Errorf("search of the data directory: %v", err)
+	}
+	if found == 0 {
+		t.Error("got no file with the public marker, want one: the search finds nothing")
 	}
 	for _, path := range []string{
 		"/apis/ex.test/v1/namespaces/default/wids/w", configMaps + "/c", secrets + "/s",
@@ -350,7 +363,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 		"/registry/services/specs/default/kubernetes",
 	} {
 		if got := a.stored(key); !bytes.HasPrefix(got, []byte("k8s:enc:aesgcm:v1:k1:")) {
-			t.Errorf("%s is stored as %.40q", key, got)
+			t.Errorf("%s is stored as %.40q, want prefix k8s:enc:aesgcm:v1:k1:", key, got)
 		}
 	}
 }
@@ -377,14 +390,14 @@ func TestStartWithoutKMS(t *testing.T) {
 	}
 	refused := a.want(500, "POST", secrets, secret("s", "value"))
 	if text := fmt.Sprint(refused.at("message")); text != "Internal error occurred: got unexpected nil transformer" {
-		t.Errorf("got %s", text)
+		t.Errorf("got message %s, want %q", text, "Internal error occurred: got unexpected nil transformer")
 	}
 	a.want(201, "POST", configMaps, configMap("c"))
 	plugin.Start()
 	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
 	a.want(201, "POST", secrets, secret("s", "value"))
 	if got := a.stored("/registry/secrets/default/s"); !bytes.HasPrefix(got, []byte("k8s:enc:kms:v2:rec:")) {
-		t.Errorf("stored %.40q", got)
+		t.Errorf("stored is %.40q, want prefix k8s:enc:kms:v2:rec:", got)
 	}
 }
 
@@ -398,11 +411,11 @@ func TestEncryptionMetrics(t *testing.T) {
 	body := string(a.get("/metrics").body)
 	for _, x := range recordedMetrics(t) {
 		if !strings.Contains(body, "# TYPE "+x.Name+" "+x.Type+"\n") {
-			t.Errorf("no %s %s", x.Type, x.Name)
+			t.Errorf("got no metric %s, want a %s", x.Name, x.Type)
 		}
 		for _, sample := range x.Samples {
 			if series := sample[:strings.LastIndexByte(sample, ' ')]; !strings.Contains(body, "\n"+series+" ") {
-				t.Errorf("no %s", series)
+				t.Errorf("got no series %s, want one", series)
 			}
 		}
 	}
@@ -417,6 +430,6 @@ func TestEncryptionReloadNeedsFile(t *testing.T) {
 		found = found || err == encryption.ErrWithoutFile
 	}
 	if !found {
-		t.Error("it is not refused")
+		t.Error("got the feature accepted, want it rejected")
 	}
 }

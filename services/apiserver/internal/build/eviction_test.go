@@ -49,7 +49,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	gone := func(name string) {
 		t.Helper()
 		if r := a.get(podsPath + "/" + name); r.code != 404 && r.at("metadata", "deletionTimestamp") == nil {
-			t.Errorf("%s was not evicted: %d %s", name, r.code, r.body)
+			t.Errorf("after the eviction of %s: got status %d: %s, want 404 or a deletionTimestamp", name, r.code, r.body)
 		}
 	}
 	budget := func(status string) {
@@ -64,23 +64,25 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	a.pod("waiting", "", "")
 	evict(404, "none", "")
 	r := a.want(400, "POST", podsPath+"/a/eviction", eviction("b", ""))
-	if r.at("message") != "name in URL does not match name in Eviction object" {
-		t.Errorf("message %v", r.at("message"))
+	const otherName = "name in URL does not match name in Eviction object"
+	if got := r.at("message"); got != otherName {
+		t.Errorf("got message %v, want %q", got, otherName)
 	}
 
 	r = a.want(400, "POST", podsPath+"/a/eviction", strings.Replace(eviction("a", ""), `"name":"a"`, `"name":"a","namespace":"other"`, 1))
-	if r.at("message") != "the namespace of the provided object does not match the namespace sent on the request" {
-		t.Errorf("message %v", r.at("message"))
+	const otherNamespace = "the namespace of the provided object does not match the namespace sent on the request"
+	if got := r.at("message"); got != otherNamespace {
+		t.Errorf("got message %v, want %q", got, otherNamespace)
 	}
 
 	r = evict(422, "free", `,"deleteOptions":{"propagationPolicy":"Sideways"}`)
 	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: `) {
-		t.Errorf("message %s", text)
+		t.Errorf("got message %s, want it to begin with the field propagationPolicy of DeleteOptions", text)
 	}
 	evict(201, "free", "") // no budget selects it
 	gone("free")
 	if text := fmt.Sprint(a.get(podsPath+"/free").at("status", "conditions")); !strings.Contains(text, "EvictionByEvictionAPI") {
-		t.Errorf("conditions %s", text)
+		t.Errorf("got conditions %s, want EvictionByEvictionAPI", text)
 	}
 	a.want(201, "POST", budgetsPath,
 		`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b"},"spec":{"minAvailable":2,"selector":{"matchLabels":{"app":"x"}}}}`)
@@ -93,7 +95,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	evict(201, "a", `,"deleteOptions":{"dryRun":["All"]}`)
 	a.want(201, "POST", podsPath+"/a/eviction?dryRun=All", eviction("a", ""))
 	if n := a.get(budgetsPath+"/b").at("status", "disruptionsAllowed"); n != 1.0 {
-		t.Errorf("a dry run left %v disruptions", n)
+		t.Errorf("after a dry run: got %v allowed disruptions, want 1", n)
 	}
 	evict(409, "a", `,"deleteOptions":{"preconditions":{"uid":"other"}}`)
 	budget(`{"disruptionsAllowed":1,"currentHealthy":3}`)
@@ -102,12 +104,12 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	b := a.get(budgetsPath + "/b")
 	disrupted, _ := b.at("status", "disruptedPods").(map[string]any)
 	if b.at("status", "disruptionsAllowed") != 0.0 || disrupted["a"] == nil || !strings.Contains(string(b.body), "InsufficientPods") {
-		t.Errorf("the budget is %s", b.body)
+		t.Errorf("after the eviction: got budget %s, want no allowed disruption, pod a disrupted, reason InsufficientPods", b.body)
 	}
 	if text := fmt.Sprint(b.at("metadata", "managedFields")); !strings.Contains(text,
 		"manager:kube-apiserver operation:Update subresource:status") ||
 		!strings.Contains(text, "f:disruptedPods") {
-		t.Errorf("the eviction recorded no managed fields: %s", text)
+		t.Errorf("got managed fields %s, want f:disruptedPods of kube-apiserver", text)
 	}
 	r = evict(429, "b", "")
 	if text := string(r.body); !strings.Contains(text, "Cannot evict pod as it would violate the pod's disruption budget.") ||
@@ -117,7 +119,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	budget(`{"currentHealthy":2}`)
 	r = evict(429, "b", "")
 	if !strings.Contains(string(r.body), "The disruption budget b needs 2 healthy pods and has 2 currently") {
-		t.Errorf("got %s, want a text with %q", r.body, "The disruption budget b needs 2 healthy pods and has 2 currently")
+		t.Errorf("got body %s, want it to contain %q", r.body, "The disruption budget b needs 2 healthy pods and has 2 currently")
 	}
 	evict(201, "bad", "") // unhealthy, and enough others are healthy
 	gone("bad")
@@ -136,7 +138,8 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	a.want(201, "POST", budgetsPath,
 		`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b2"},"spec":{"minAvailable":1,"selector":{}}}`)
 	r = evict(500, "b", "")
-	if r.at("message") != "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support." {
-		t.Errorf("message %v", r.at("message"))
+	const twoBudgets = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+	if got := r.at("message"); got != twoBudgets {
+		t.Errorf("got message %v, want %q", got, twoBudgets)
 	}
 }

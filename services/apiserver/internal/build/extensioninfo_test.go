@@ -46,7 +46,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 		}
 	}
 	if ca, _ := d["client-ca-file"].(string); !strings.HasPrefix(ca, "-----BEGIN CERTIFICATE-----") {
-		t.Errorf("client-ca-file: %q", ca)
+		t.Errorf("got client-ca-file %q, want a PEM certificate", ca)
 	}
 
 	before := a.get(at).version()
@@ -69,7 +69,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 			strings.Count(clients, "BEGIN CERTIFICATE") == 2
 	})
 	if a.get(at).version() == before {
-		t.Error("nothing was changed")
+		t.Error("got an unchanged ConfigMap, want it written")
 	}
 
 	second, _ := clientPair(t)
@@ -111,7 +111,7 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 		a.want(200, "DELETE", at, "")
 		a.eventually(what+", published again", func() bool { return a.get(at).code == 200 })
 		if got := published(); got != string(good) {
-			t.Errorf("%s: %q", what, got)
+			t.Errorf("%s: got published CA %q, want the valid one", what, got)
 		}
 		if err := os.WriteFile(file, good, 0o600); err != nil {
 			t.Fatal(err)
@@ -142,10 +142,12 @@ func TestListedPathsAreServed(t *testing.T) {
 		"/readyz/informer-sync", "/readyz/shutdown",
 	} {
 		if !listed[path] {
-			t.Errorf("%s is not listed", path)
+			t.Errorf("got no path %s, want it listed", path)
 		}
 	}
-	if listed["/livez/informer-sync"] || listed["/livez/shutdown"] {
-		t.Error("what is not ready does not live")
+	for _, path := range []string{"/livez/informer-sync", "/livez/shutdown"} {
+		if listed[path] {
+			t.Errorf("got path %s listed, want the check in /readyz only", path)
+		}
 	}
 }

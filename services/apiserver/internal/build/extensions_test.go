@@ -109,7 +109,7 @@ func TestExtensionServer(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	if r := a.get("/apis/ext.test/v1"); r.code != 404 {
-		t.Errorf("before: got status %d: %s", r.code, r.body)
+		t.Errorf("before the registration: got status %d: %s, want 404", r.code, r.body)
 	}
 	e := extend(t, a, false)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
@@ -146,10 +146,10 @@ func TestExtensionServer(t *testing.T) {
 		seen := e.last().Header
 		if seen.Get("X-Remote-User") != "eve" || seen.Get("X-Remote-Extra-A") != "" ||
 			seen.Get("Impersonate-User") != "" || seen.Get("Authorization") != "" {
-			t.Errorf("%s: the server sees %v", c.path, seen)
+			t.Errorf("%s: extension server received headers %v, want user eve and no credentials of the client", c.path, seen)
 		}
 		if id := seen.Get("Audit-Id"); id == "" || r.header.Get("Audit-Id") != id || len(r.header.Values("Audit-Id")) != 1 {
-			t.Errorf("audit id %q, and %q for the client", id, r.header.Values("Audit-Id"))
+			t.Errorf("extension server received Audit-Id %q, client %q, want the same one", id, r.header.Values("Audit-Id"))
 		}
 	}
 	before := e.last()
@@ -163,7 +163,7 @@ func TestExtensionServer(t *testing.T) {
 		}
 	}
 	if r := a.get("/apis/ext.test/v1/namespaces/n/things/redirect"); r.code != 502 {
-		t.Errorf("a redirect: got status %d: %s", r.code, r.body)
+		t.Errorf("redirect: got status %d: %s, want 502", r.code, r.body)
 	}
 
 	a.eventually("discovery", func() bool {
@@ -173,10 +173,10 @@ func TestExtensionServer(t *testing.T) {
 			strings.Contains(string(r.body), `"freshness":"Current"`)
 	})
 	if r := a.want(200, "GET", "/apis/ext.test", ""); r.at("preferredVersion", "groupVersion") != "ext.test/v1" {
-		t.Errorf("group: %s", r.body)
+		t.Errorf("/apis/ext.test: got %s, want the preferred version ext.test/v1", r.body)
 	}
 	if r := a.want(200, "GET", "/apis/ext.test/v1", ""); !strings.Contains(string(r.body), "things") {
-		t.Errorf("version: %s", r.body)
+		t.Errorf("/apis/ext.test/v1: got %s, want the resource things", r.body)
 	}
 
 	e.breaks(true)
@@ -186,7 +186,7 @@ func TestExtensionServer(t *testing.T) {
 	})
 	r := a.get("/apis/ext.test/v1/namespaces/n/things/t")
 	if r.code != 503 || string(r.body) != "service unavailable\n" {
-		t.Errorf("unavailable: %d %q", r.code, r.body)
+		t.Errorf("unavailable server: got status %d: %q, want 503 and %q", r.code, r.body, "service unavailable\n")
 	}
 	e.breaks(false)
 	a.eventually("available again", func() bool { return a.get("/apis/ext.test/v1/namespaces/n/things/t").code == 200 })
@@ -199,7 +199,7 @@ func TestExtensionServer(t *testing.T) {
 	a.eventually("local", func() bool { return a.available() == local })
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1"} {
 		if r := a.get(path); r.code != 404 {
-			t.Errorf("%s without a server: %d %s", path, r.code, r.body)
+			t.Errorf("%s without a server: got status %d: %s, want 404", path, r.code, r.body)
 		}
 	}
 	spec, _ := json.Marshal(map[string]any{"spec": live["spec"]})
@@ -209,7 +209,7 @@ func TestExtensionServer(t *testing.T) {
 	a.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1", "/apis/ext.test"} {
 		if r := a.get(path); r.code != 404 {
-			t.Errorf("%s after it is gone: %d %s", path, r.code, r.body)
+			t.Errorf("%s after the APIService was deleted: got status %d: %s, want 404", path, r.code, r.body)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestExtensionServerCertificateIsVerified(t *testing.T) {
 		t.Errorf("got status %d: %s, want status 503 and a text that begins with %q", r.code, r.body, "error trying to reach service: tls: failed to verify certificate: x509: ")
 	}
 	if e.last() != nil {
-		t.Error("it was sent a request")
+		t.Error("the server received a request, want none")
 	}
 }
 

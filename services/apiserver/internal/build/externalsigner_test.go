@@ -101,10 +101,10 @@ func TestExternalSigner(t *testing.T) {
 	signer.Stop()
 	jwks := a.want(200, "GET", "/openid/v1/jwks", "")
 	if !strings.Contains(string(jwks.body), `"kid":"kid-1"`) || strings.Contains(string(jwks.body), "kid-4") {
-		t.Errorf("keys %s", jwks.body)
+		t.Errorf("got keys %s, want kid-1 and not kid-4", jwks.body)
 	}
 	if age := jwks.header.Get("Cache-Control"); !strings.HasPrefix(age, "public, max-age=") || age == "public, max-age=3600" && n == 0 {
-		t.Errorf("Cache-Control: %s", age)
+		t.Errorf("got Cache-Control %s, want public and the age that the signer states", age)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestExternalSignerBoundsLifetimes(t *testing.T) {
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":86400}}`)
 	if fmt.Sprint(got.at("spec", "expirationSeconds")) != "7200" ||
 		!strings.Contains(got.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") {
-		t.Errorf("%s, warning %s", got.body, got.header.Get("Warning"))
+		t.Errorf("got %s, warning %q, want 7200 s and a warning of the shorter lifetime", got.body, got.header.Get("Warning"))
 	}
 }
 

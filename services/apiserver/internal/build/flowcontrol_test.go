@@ -57,21 +57,21 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 				codes[r.code]++
 				if r.code == http.StatusTooManyRequests &&
 					(string(r.body) != "Too many requests, please try again later.\n" || r.header.Get("Retry-After") == "") {
-					t.Errorf("refused with %q, Retry-After %q", r.body, r.header.Get("Retry-After"))
+					t.Errorf("got rejection %q with Retry-After %q, want %q and a Retry-After", r.body, r.header.Get("Retry-After"), "Too many requests, please try again later.\n")
 				}
 				mu.Unlock()
 				if h := a.get("/livez", as("alice")...); h.code != 200 {
-					t.Errorf("health: %d", h.code)
+					t.Errorf("/livez: got status %d, want 200", h.code)
 				}
 				if other := a.get(configMaps, as("bob")...); other.code != 200 {
-					t.Errorf("another user: got status %d: %s", other.code, other.body)
+					t.Errorf("another user: got status %d: %s, want 200", other.code, other.body)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusGatewayTimeout] == 0 || len(codes) != 2 {
-		t.Errorf("answers are %v", codes)
+		t.Errorf("got responses by status %v, want only 429 and 504, and both", codes)
 	}
 	a.want(200, "DELETE", flowSchemas+"/of-alice", "")
 	a.eventually("a schema that was deleted does not count", func() bool {
@@ -98,7 +98,7 @@ func TestWatchReleasesSeatsAfterInitialState(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if resp.StatusCode != 200 {
-			t.Fatalf("a watch: %d", resp.StatusCode)
+			t.Fatalf("watch: got status %d, want 200", resp.StatusCode)
 		}
 		if _, err := resp.Body.Read(make([]byte, 1)); err != nil { // the initial objects
 			t.Fatal(err)
@@ -114,21 +114,21 @@ func TestFlowControlDebugPages(t *testing.T) {
 	if r := a.get(path + "dump_priority_levels"); r.code != 200 ||
 		!strings.HasPrefix(string(r.body), "PriorityLevelName, ActiveQueues, IsIdle,") ||
 		!strings.Contains(string(r.body), "\nexempt,") {
-		t.Errorf("levels: got status %d: %s", r.code, r.body)
+		t.Errorf("dump_priority_levels: got status %d: %s, want 200 and a table with the level exempt", r.code, r.body)
 	}
 	if r := a.get(path + "dump_queues"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName,") {
-		t.Errorf("queues: got status %d: %s", r.code, r.body)
+		t.Errorf("dump_queues: got status %d: %s, want 200 and a table", r.code, r.body)
 	}
 	if r := a.get(path + "dump_requests?includeRequestDetails=1"); r.code != 200 ||
 		!strings.Contains(string(r.body), path+"dump_requests,") {
-		t.Errorf("requests: got status %d: %s", r.code, r.body)
+		t.Errorf("dump_requests: got status %d: %s, want 200 and this request in the table", r.code, r.body)
 	}
 	if r := a.get(path + "dump_nothing"); r.code != 404 {
-		t.Errorf("nothing: %d", r.code)
+		t.Errorf("unknown dump: got status %d, want 404", r.code)
 	}
 	off := start(t, func(o *config.Options) { o.Requests.PriorityAndFairness = false })
 	if r := off.get(path + "dump_queues"); r.code != 404 {
-		t.Errorf("switched off: %d", r.code)
+		t.Errorf("priority and fairness disabled: got status %d, want 404", r.code)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	}
 	f.OnPut(func(string) {})
 	if made["of-alice"] == 0 || len(made) != 1 {
-		t.Errorf("got recompiled schemas %v", made)
+		t.Errorf("got recompiled schemas %v, want only of-alice", made)
 	}
 }
 
@@ -177,10 +177,10 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	}()
 	<-making
 	if got := judge(); got != before {
-		t.Errorf("judged by %q, not by %q, before the new one is made", got, before)
+		t.Errorf("before the create: got schema %q, want %q", got, before)
 	}
 	close(goOn)
 	if r := <-made; r.code != 201 || judge() != r.at("metadata", "uid") {
-		t.Errorf("%d %s: judged by %q when it was answered", r.code, r.body, judge())
+		t.Errorf("create: got status %d: %s, schema in force %q, want 201 and the new schema in force", r.code, r.body, judge())
 	}
 }

@@ -60,17 +60,17 @@ func TestComponentStatuses(t *testing.T) {
 	}
 	etcd, _ := a.get(path + "/etcd-0").at("conditions").([]any)
 	if len(etcd) != 1 || etcd[0].(map[string]any)["status"] != "True" {
-		t.Errorf("etcd-0: %v", etcd)
+		t.Errorf("etcd-0: got conditions %v, want one with status True", etcd)
 	}
 	table := a.get(path+"/etcd-0", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	if rows, _ := table.at("rows").([]any); len(rows) != 1 || rows[0].(map[string]any)["cells"].([]any)[1] != "Healthy" {
-		t.Errorf("table: %s", table.body)
+		t.Errorf("table of etcd-0: got %s, want one row with Healthy", table.body)
 	}
 	if rows, _ := a.get(path, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").at("rows").([]any); len(rows) != 3 {
-		t.Errorf("a table of %d", len(rows))
+		t.Errorf("got a table of %d rows, want 3", len(rows))
 	}
 	if got := a.get(path+"/none").at("details", "kind"); got != "componentstatus" {
-		t.Errorf("what is missing is a %v", got)
+		t.Errorf("missing component: got kind %v, want componentstatus", got)
 	}
 	for _, media := range []string{
 		"application/yaml", "application/vnd.kubernetes.protobuf",

@@ -28,7 +28,7 @@ func TestServerStartsWithFullStore(t *testing.T) {
 	a.want(200, "GET", "/livez", "")
 	if r := a.want(500, "POST", configMaps, configMap("more")); !strings.Contains(string(r.body),
 		"etcdserver: mvcc: database space exceeded") {
-		t.Errorf("a write is refused with %s", r.body)
+		t.Errorf("write to a full store: got %s, want the error of etcd: database space exceeded", r.body)
 	}
 	a.want(200, "GET", configMaps+"/much", "")
 	a.want(200, "DELETE", configMaps+"/much", "")

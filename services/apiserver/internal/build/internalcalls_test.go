@@ -80,8 +80,11 @@ func TestInternalCalls(t *testing.T) {
 	stale := live.DeepCopy()
 	live.Data["k"] = "z"
 	must(own.Update(ctx, here.Named("one"), &live, &live))
-	if err := own.Update(ctx, here.Named("one"), stale, nil); !apierrors.IsConflict(err) || live.ResourceVersion == stale.ResourceVersion {
-		t.Errorf("changed what has changed: %v, version %s", err, live.ResourceVersion)
+	if live.ResourceVersion == stale.ResourceVersion {
+		t.Errorf("after an update: got version %s unchanged, want another", live.ResourceVersion)
+	}
+	if err := own.Update(ctx, here.Named("one"), stale, nil); !apierrors.IsConflict(err) {
+		t.Errorf("update of a stale object: got error %v, want a conflict", err)
 	}
 	must(own.WithManager("other").Apply(ctx, here.Named("one"), map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "one"},
@@ -90,10 +93,10 @@ func TestInternalCalls(t *testing.T) {
 	must(own.GetCached(ctx, here.Named("one"), nil))
 	must(own.Get(ctx, here.Named("one"), &live))
 	if live.Data["k"] != "forced" {
-		t.Errorf("what others own stays %q", live.Data["k"])
+		t.Errorf("forced apply: got value %q, want forced", live.Data["k"])
 	}
 	if err := own.Create(ctx, here, &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}); err == nil {
-		t.Error("a pod is made a config map")
+		t.Error("create of a Pod as ConfigMap: got no error, want one")
 	}
 	must(own.Delete(ctx, here.Named("two"), nil))
 	const ns = `{"status":{"phase":"Active"}}`

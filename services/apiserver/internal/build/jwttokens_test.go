@@ -50,24 +50,24 @@ func TestOIDCTokens(t *testing.T) {
 	r := b.whoami(token)
 	if r.at("status", "userInfo", "username") != provider.URL()+"#ada" ||
 		fmt.Sprint(r.at("status", "userInfo", "groups")) != "[oidc:dev system:authenticated]" {
-		t.Errorf("%s", r.body)
+		t.Errorf("got %s, want user #ada with groups [oidc:dev system:authenticated]", r.body)
 	}
 	before := token
 	provider.Rotate("RS256")
 	if r := b.whoami(provider.Token(nil)); r.code != http.StatusCreated {
-		t.Errorf("a token of the new key: %d", r.code)
+		t.Errorf("token of the new key: got status %d, want 201", r.code)
 	}
 	if r := b.whoami(before); r.code != http.StatusUnauthorized {
-		t.Errorf("a token of a key that was found withdrawn: %d", r.code)
+		t.Errorf("token of a withdrawn key: got status %d, want 401", r.code)
 	}
 	if r := b.whoami(provider.Token(map[string]any{"exp": 1})); r.code != http.StatusUnauthorized {
-		t.Errorf("an expired token: %d", r.code)
+		t.Errorf("expired token: got status %d, want 401", r.code)
 	}
 	if r := b.whoami(before[:len(before)-8]); r.code != http.StatusUnauthorized {
-		t.Errorf("a truncated token: %d", r.code)
+		t.Errorf("truncated token: got status %d, want 401", r.code)
 	}
 	if code := a.getAnonymously("/version"); code != http.StatusOK {
-		t.Errorf("anonymous: %d", code)
+		t.Errorf("anonymous: got status %d, want 200", code)
 	}
 }
 
@@ -105,14 +105,17 @@ func TestAuthenticationConfigFile(t *testing.T) {
 	withdrawn := token
 	provider.Rotate("RS256")
 	token = provider.Token(nil)
-	if name() != "one:ada" || b.whoami(withdrawn).code != http.StatusUnauthorized {
-		t.Error("a token of a key that was found withdrawn, or none of the new one, counts")
+	if got := name(); got != "one:ada" {
+		t.Errorf("token of the new key: got user %v, want one:ada", got)
+	}
+	if code := b.whoami(withdrawn).code; code != http.StatusUnauthorized {
+		t.Errorf("token of a withdrawn key: got status %d, want 401", code)
 	}
 	// A new file applies at once, also to cached identities.
 	writeFile(t, file, authenticationFile(t, provider, "two:", `,"anonymous":{"enabled":false}`))
 	a.eventually("reloaded", func() bool { return name() == "two:ada" })
 	if code := a.getAnonymously("/livez"); code != http.StatusUnauthorized {
-		t.Errorf("anonymous, switched off: %d", code)
+		t.Errorf("anonymous requests disabled: got status %d, want 401", code)
 	}
 	writeFile(t, file, "broken")
 	a.eventually("counted", func() bool {
@@ -121,13 +124,13 @@ func TestAuthenticationConfigFile(t *testing.T) {
 			strings.Contains(m, `status="failure"} 1`)
 	})
 	if name() != "two:ada" {
-		t.Errorf("after a broken file: %v", name())
+		t.Errorf("after a broken file: got user %v, want two:ada", name())
 	}
 	// A file without anonymous settings does not relax the previous ones.
 	writeFile(t, file, authenticationFile(t, provider, "three:", ""))
 	a.eventually("reloaded", func() bool { return name() == "three:ada" })
 	if code := a.getAnonymously("/livez"); code != http.StatusUnauthorized {
-		t.Errorf("anonymous by a file that does not say it: %d", code)
+		t.Errorf("file without anonymous: got status %d, want 401", code)
 	}
 }
 

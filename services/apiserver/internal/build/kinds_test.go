@@ -40,7 +40,7 @@ func TestKindSettingsReachClients(t *testing.T) {
 		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, "/api/v1/namespaces/default/replicationcontrollers",
 			`{"metadata":{"name":"r"},"spec":{"replicas":-1,"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
 		if got, _ := r.at("message").(string); got != `ReplicationController "r" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0` {
-			t.Errorf("message is %q", got)
+			t.Errorf("got message %q, want spec.replicas rejected", got)
 		}
 	})
 	t.Run("warnings", func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestKindSettingsReachClients(t *testing.T) {
 		}
 		const line = `apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1`
 		if !strings.Contains(string(a.get("/metrics").body), line) {
-			t.Errorf("the metrics lack %s", line)
+			t.Errorf("got metrics without %s, want it", line)
 		}
 	})
 }

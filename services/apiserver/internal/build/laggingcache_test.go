@@ -95,7 +95,7 @@ func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
 		a.want(201, "POST", ns+"/limitranges", `{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}}`)
 		pod := a.want(201, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		if !strings.Contains(string(pod.body), `"limits":{"cpu":"1"}`) {
-			t.Fatalf("the limits are missed: %s", pod.body)
+			t.Fatalf("got pod %s, want the limits of the LimitRange", pod.body)
 		}
 		a.want(200, "PATCH", ns, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, "Content-Type", patch)
 		a.want(403, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
@@ -162,7 +162,7 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 		}
 		a.want(c.code, c.method, configMaps+"/c", c.body, header...)
 		if n := asked.Load() - before; n != 1 {
-			t.Errorf("%d: %s asked %d times", i, c.method, n)
+			t.Errorf("%d: %s: got %d calls, want 1", i, c.method, n)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestVersionZeroWithoutWatchCache(t *testing.T) {
 	} {
 		created := a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"%d"}}`, i))
 		if r := a.want(200, "GET", path+query, ""); !strings.Contains(string(r.body), `"resourceVersion":"`+created.version()+`"`) {
-			t.Errorf("%s: got %s", query, r.body)
+			t.Errorf("%s: got %s, want resource version %s", query, r.body, created.version())
 		}
 	}
 }

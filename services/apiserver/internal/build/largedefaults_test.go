@@ -33,18 +33,18 @@ func TestDefaultsThatMakeObjectsTooLarge(t *testing.T) {
 	a.eventually("defaults", func() bool { return strings.Contains(string(a.get(objects+"/small").body), "xxx") })
 	for what, path := range map[string]string{"get": objects + "/large", "list": objects} {
 		if r := a.get(path); r.code != 200 || strings.Count(string(r.body), "{}") < items {
-			t.Errorf("%s: %d %.300s", what, r.code, r.body)
+			t.Errorf("%s: got status %d: %.300s, want 200 and %d items", what, r.code, r.body, items)
 		}
 	}
 	if r := a.send("PUT", objects+"/large", object("large", items)); r.code != 400 {
-		t.Errorf("update: %d %.300s", r.code, r.body)
+		t.Errorf("update: got status %d: %.300s, want 400", r.code, r.body)
 	}
 	if r := a.send("PATCH", objects+"/large", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type",
 		"application/merge-patch+json"); r.code != 200 {
-		t.Errorf("patch: %d %.300s", r.code, r.body)
+		t.Errorf("patch: got status %d: %.300s, want 200", r.code, r.body)
 	}
 	a.want(200, "DELETE", objects+"/large", "")
 	if r := a.get(objects + "/large"); r.code != 404 {
-		t.Errorf("deleted: %d %.300s", r.code, r.body)
+		t.Errorf("after the delete: got status %d: %.300s, want 404", r.code, r.body)
 	}
 }

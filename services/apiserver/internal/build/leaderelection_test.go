@@ -82,7 +82,7 @@ func (a *api) within(what string, happens <-chan struct{}) {
 	select {
 	case <-happens:
 	case <-time.After(time.Minute):
-		a.t.Fatalf("not within a minute: %s; the lease is %s", what, a.get(contestedLease).body)
+		a.t.Fatalf("%s: not within a minute; the lease is %s", what, a.get(contestedLease).body)
 	}
 }
 
@@ -117,13 +117,13 @@ func TestOldestCandidateLeads(t *testing.T) {
 	first := two.runCandidate("Host_new", "1.33.0", "1.33.0")
 	two.within("the only candidate leads", first.leads)
 	if got := spec("holderIdentity") + " " + spec("strategy"); got != "Host_new OldestEmulationVersion" {
-		t.Errorf("the lease says %s", got)
+		t.Errorf("got holder and strategy %s, want Host_new OldestEmulationVersion", got)
 	}
 	oldest := two.runCandidate("old", "1.33.0", "1.32.0")
 	two.within("the newer one makes way", first.ended)
 	two.within("the oldest leads", oldest.leads)
 	if got := spec("holderIdentity") + " " + spec("leaseTransitions"); got != "old 1" {
-		t.Errorf("the lease says %s", got)
+		t.Errorf("got holder and transitions %s, want old 1", got)
 	}
 
 	holder := fmt.Sprint(two.get(controllerLease).at("spec", "holderIdentity"))
@@ -137,11 +137,11 @@ func TestOldestCandidateLeads(t *testing.T) {
 	oldest.kill()
 	two.within("another one leads when the leader is dead", next.leads)
 	if now := fmt.Sprint(two.get(controllerLease).at("spec", "holderIdentity")); now == holder {
-		t.Errorf("%s still chooses", now)
+		t.Errorf("got holder %s again, want another one", now)
 	}
 	select {
 	case <-newer.leads:
-		t.Error("two lead")
+		t.Error("a second candidate leads, want one leader")
 	default:
 	}
 }
@@ -157,7 +157,7 @@ func TestNoElectionWithoutGate(t *testing.T) {
 	a.want(201, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates", `{"apiVersion":"coordination.k8s.io/v1beta1","kind":"LeaseCandidate","metadata":{"name":"a"},
 		"spec":{"leaseName":"example","binaryVersion":"1.33.0","emulationVersion":"1.33.0","strategy":"OldestEmulationVersion","renewTime":"2026-01-01T00:00:00.000000Z"}}`)
 	if a.server.controllers.leaderElection != nil {
-		t.Error("there is work to do")
+		t.Error("got a leader election controller, want none")
 	}
 	for _, path := range []string{controllerLease, contestedLease} {
 		if got := a.get(path).code; got != http.StatusNotFound {
@@ -165,6 +165,6 @@ func TestNoElectionWithoutGate(t *testing.T) {
 		}
 	}
 	if got := a.get("/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller").code; got != http.StatusNotFound {
-		t.Errorf("its check: %d", got)
+		t.Errorf("health check of the controller: got status %d, want 404", got)
 	}
 }

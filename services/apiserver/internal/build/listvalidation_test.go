@@ -37,7 +37,7 @@ func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
 				query := url.Values{"limit": {"1"}, "continue": {c.continueToken}, "resourceVersion": {c.version}}
 				r := a.want(400, "GET", configMaps+"?"+query.Encode(), "")
 				if got := fmt.Sprint(r.at("message")); !strings.Contains(got, c.message) {
-					t.Errorf("continue %.10q, resourceVersion %q: %s", c.continueToken, c.version, got)
+					t.Errorf("continue %.10q, resourceVersion %q: got message %s, want it to contain %q", c.continueToken, c.version, got, c.message)
 				}
 			}
 			all := len(a.want(200, "GET", configMaps, "").at("items").([]any))
@@ -46,7 +46,7 @@ func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
 				want = 1
 			}
 			if n := len(a.want(200, "GET", configMaps+"?limit=1&resourceVersion=0", "").at("items").([]any)); n != want {
-				t.Errorf("limit=1 with resourceVersion=0 returns %d of %d objects", n, all)
+				t.Errorf("limit=1 with resourceVersion=0: got %d of %d objects, want %d", n, all, want)
 			}
 		})
 	}

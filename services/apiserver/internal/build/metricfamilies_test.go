@@ -159,11 +159,11 @@ func TestMetricFamiliesOfKubernetes(t *testing.T) {
 		f := got[name]
 		if none := among(missing, name); f == nil {
 			if !none && !among(sometimes, name) {
-				t.Errorf("%s is missing", name)
+				t.Errorf("got no metric %s, want it", name)
 			}
 			continue
 		} else if none {
-			t.Errorf("%s is there, and needs no reason why not", name)
+			t.Errorf("got metric %s, want it absent from the list of missing ones", name)
 		}
 		switch stability {
 		case "ALPHA", "BETA", "STABLE":
@@ -174,14 +174,14 @@ func TestMetricFamiliesOfKubernetes(t *testing.T) {
 			continue // not one of Kubernetes
 		}
 		if !strings.HasPrefix(f.GetHelp(), stability) {
-			t.Errorf("%s is %s, its help says %q", name, stability, f.GetHelp())
+			t.Errorf("%s: got help %q, want it to begin with %q", name, f.GetHelp(), stability)
 		}
 	}
 	for name, want := range shapes {
 		if f := got[name]; f != nil && shape(f) != want {
 			t.Errorf("%s is %s, want %s", name, shape(f), want)
 		} else if f == nil {
-			t.Errorf("%s is missing", name)
+			t.Errorf("got no metric %s, want it", name)
 		}
 	}
 }
@@ -309,10 +309,10 @@ func TestMetricsFlags(t *testing.T) {
 		}
 	}
 	if len(codes) != 2 || !codes["200"] || !codes["unexpected"] {
-		t.Errorf("codes %v", codes)
+		t.Errorf("got label values %v, want 200 and unexpected", codes)
 	}
 	if n := got["disabled_metrics_total"].GetMetric()[0].Counter.GetValue(); n != 1 {
-		t.Errorf("%v are disabled", n)
+		t.Errorf("got disabled_metrics_total %v, want 1", n)
 	}
 }
 
@@ -371,6 +371,6 @@ func TestHealthCheckMetrics(t *testing.T) {
 		t.Errorf("%s\nhas no %s", text, want)
 	}
 	if paths := string(a.get("/").body); !strings.Contains(paths, `"/metrics/slis"`) {
-		t.Errorf("paths: %s", paths)
+		t.Errorf("got paths %s, want /metrics/slis among them", paths)
 	}
 }

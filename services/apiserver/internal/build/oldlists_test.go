@@ -64,7 +64,7 @@ func TestListsOfOldVersions(t *testing.T) {
 		r := a.want(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "",
 			"Accept", accept, "Accept-Encoding", encoding)
 		if (r.header.Get("Content-Encoding") == "gzip") != (encoding == "gzip") {
-			t.Errorf("Content-Encoding %q of an answer to %q", r.header.Get("Content-Encoding"), encoding)
+			t.Errorf("Accept-Encoding %q: got Content-Encoding %q, want gzip only on request", encoding, r.header.Get("Content-Encoding"))
 		}
 		if encoding == "gzip" {
 			z, err := gzip.NewReader(bytes.NewReader(r.body))
@@ -101,7 +101,7 @@ func TestListsOfOldVersions(t *testing.T) {
 		if f.accept == cborType { // field order is undefined
 			same := reflect.DeepEqual(readCBOR[any](t, got), readCBOR[any](t, want))
 			if !same {
-				t.Errorf("%s: another list", f.name)
+				t.Errorf("%s: got another list than before, want the same", f.name)
 			}
 			continue
 		}
@@ -115,7 +115,7 @@ func TestListsOfOldVersions(t *testing.T) {
 	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 ||
 		m != len(cachedItems(a, version))-7 ||
 		fmt.Sprint(first.at("metadata", "remainingItemCount")) != fmt.Sprint(m) {
-		t.Errorf("%d items and %d, %v", n, m, first.at("metadata"))
+		t.Errorf("got pages of %d and %d items, metadata %v, want 7 and the remaining items", n, m, first.at("metadata"))
 	}
 	expireByCompaction(t, a)
 }

@@ -84,7 +84,7 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 		} else if got.code == 504 &&
 			(got.header.Get("Retry-After") != "1" ||
 				!strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {
-			t.Errorf("%s: Retry-After %q: %s", c.request, got.header.Get("Retry-After"), got.body)
+			t.Errorf("%s: got Retry-After %q: %s, want 1 and the message of a too large resource version", c.request, got.header.Get("Retry-After"), got.body)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 		r := a.send(method, path+"?"+query, body, append(as(fmt.Sprint("user", i)), "Content-Type", contentType(method))...)
 		asked := z.reviews()
 		if len(asked) == 0 || asked[0].ResourceAttributes == nil {
-			t.Fatalf("%s %s: got no access review", method, path)
+			t.Fatalf("%s %s: got no access review of a resource, want one", method, path)
 		}
 		done[r.code]++
 		w.check(t, method+" "+path+"?"+query, r, asked)
@@ -145,7 +145,7 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 		}
 	}
 	if done[200] < 50 || done[404] < 50 || done[405] < 10 {
-		t.Errorf("answers by code: %v", done)
+		t.Errorf("got responses by status %v, want at least 50 with 200, 50 with 404 and 10 with 405", done)
 	}
 }
 
@@ -219,7 +219,7 @@ func (w *clusterState) check(t *testing.T, what string, r answer, asked []author
 					!covers([]string{
 						"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
 					}, resource, ns, name) {
-					t.Errorf("%s: shows %s %s/%s, asked was %+v", what, resource, ns, name, *asked[0].ResourceAttributes)
+					t.Errorf("%s: got %s %s/%s in the response, want only what the review covers, %+v", what, resource, ns, name, *asked[0].ResourceAttributes)
 				}
 			}
 		}
@@ -236,14 +236,14 @@ func (w *clusterState) check(t *testing.T, what string, r answer, asked []author
 		}
 		parts := strings.SplitN(key, "/", 3)
 		if !covers([]string{"create", "update", "patch", "delete", "deletecollection"}, parts[0], parts[1], parts[2]) {
-			t.Errorf("%s: changes %s, asked was %+v", what, key, *asked[0].ResourceAttributes)
+			t.Errorf("%s: got %s changed, want only what the review covers, %+v", what, key, *asked[0].ResourceAttributes)
 		}
 		delete(w.shown, key)
 	}
 	for key := range w.shown {
 		parts := strings.SplitN(key, "/", 3)
 		if !covers([]string{"delete", "deletecollection", "update", "patch"}, parts[0], parts[1], parts[2]) {
-			t.Errorf("%s: removes %s, asked was %+v", what, key, *asked[0].ResourceAttributes)
+			t.Errorf("%s: got %s removed, want only what the review covers, %+v", what, key, *asked[0].ResourceAttributes)
 		}
 	}
 	w.shown = now

@@ -61,7 +61,7 @@ func TestEtcdOverrides(t *testing.T) {
 	a := replica()
 	b := replica()
 	if n := len(a.server.stores.overrideClusters); n != 1 {
-		t.Fatalf("%d clusters beside the main one", n)
+		t.Fatalf("got %d clusters beside the main one, want 1", n)
 	}
 	keeps := func(s storage.Interface, key string) []byte {
 		kv, _, err := s.Get(t.Context(), key, 0)
@@ -79,14 +79,14 @@ func TestEtcdOverrides(t *testing.T) {
 		"/registry/configmaps/default/c": false,
 	} {
 		if got := keeps(second1, key) != nil; got != there {
-			t.Errorf("%s is in the other cluster: %t", key, got)
+			t.Errorf("%s in the other cluster: got %t, want %t", key, got, there)
 		}
 		if got := keeps(a.server.stores.store, key) != nil; got == there {
-			t.Errorf("%s is in the main cluster: %t", key, got)
+			t.Errorf("%s in the main cluster: got %t, want %t", key, got, !there)
 		}
 	}
 	if v := keeps(second1, "/registry/deployments/default/d"); !strings.HasPrefix(string(v), "k8s:enc:aesgcm:v1:k1:") {
-		t.Errorf("a deployment is stored as %.30q", v)
+		t.Errorf("Deployment: stored is %.30q, want prefix k8s:enc:aesgcm:v1:k1:", v)
 	}
 	// The other replica returns the same objects in each kind of read.
 	for _, path := range []string{eventsPath + "/e", "/apis/events.k8s.io/v1/namespaces/default/events/e", deploymentsPath + "/d"} {
@@ -95,7 +95,7 @@ func TestEtcdOverrides(t *testing.T) {
 	list := b.want(200, "GET", eventsPath, "")
 	if revision, err := second1.Revision(t.Context()); err != nil || atoi(t, list.version()) > revision ||
 		atoi(t, list.version()) < atoi(t, event.version()) {
-		t.Errorf("a list is at %s, its event at %s, the cluster at %d", list.version(), event.version(), revision)
+		t.Errorf("got list at %s, want between its event at %s and the cluster at %d (error %v)", list.version(), event.version(), revision, err)
 	}
 	b.eventually("fed by the stream", func() bool {
 		s := b.server.stores.overrideClusters[0].fanout.State().Source
@@ -105,7 +105,7 @@ func TestEtcdOverrides(t *testing.T) {
 	events := watchOf(b, eventsPath+"?watch=true&resourceVersion="+list.version())
 	a.want(201, "POST", eventsPath, eventOf("f"))
 	if got := events.next(); got != "ADDED f" {
-		t.Errorf("watched %s", got)
+		t.Errorf("got event %s, want ADDED f", got)
 	}
 	metrics := string(a.get("/metrics").body)
 	for _, want := range []string{
@@ -123,7 +123,7 @@ func TestEtcdOverrides(t *testing.T) {
 		r.eventually("health check fails", func() bool { return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError })
 		if got := r.get("/readyz?verbose"); got.code != 200 ||
 			!strings.Contains(string(got.body), "[-]etcd-override-0 failed: reason withheld, does not count") {
-			t.Errorf("readyz: got status %d: %s", got.code, got.body)
+			t.Errorf("/readyz: got status %d: %s, want 200 and a failing check that does not count", got.code, got.body)
 		}
 		r.want(200, "GET", "/livez", "")
 		r.want(200, "GET", configMaps, "")
@@ -131,10 +131,10 @@ func TestEtcdOverrides(t *testing.T) {
 	}
 	a.want(201, "POST", configMaps, configMap("meanwhile"))
 	if got := a.send("POST", eventsPath+"?timeout=2s", eventOf("lost")); got.code < 500 {
-		t.Errorf("written without its cluster: %d", got.code)
+		t.Errorf("write without its cluster: got status %d, want a server error", got.code)
 	}
 	if got := b.get(eventsPath + "?timeout=2s"); got.code < 500 {
-		t.Errorf("read without its cluster: %d", got.code)
+		t.Errorf("read without its cluster: got status %d, want a server error", got.code)
 	}
 
 	again := second(t, socket, data)
@@ -142,7 +142,7 @@ func TestEtcdOverrides(t *testing.T) {
 	a.eventually("back", func() bool { return a.send("POST", eventsPath, eventOf("g")).code == 201 })
 	for got := events.next(); got != "ADDED g"; got = events.next() {
 		if got != "ADDED lost" {
-			t.Fatalf("watched %s", got)
+			t.Fatalf("got event %s, want ADDED lost", got)
 		}
 	}
 	b.want(200, "GET", eventsPath+"/g", "")
@@ -167,13 +167,13 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 		a.want(429, "GET", path, "")
 	}
 	if r := a.send("POST", podsPath+"/p/eviction", eviction("p", "")); r.code < 500 {
-		t.Errorf("evicted without a look at budgets: got status %d: %s", r.code, r.body)
+		t.Errorf("eviction without budgets: got status %d: %s, want a server error", r.code, r.body)
 	}
 	a.want(201, "POST", policiesPath,
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
 	a.want(201, "POST", bindingsPath, policyBinding("p", denies+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
 	if r := a.send("POST", configMaps, configMap("c")); r.code < 400 {
-		t.Errorf("a policy with unknown parameters allowed a request: %d", r.code)
+		t.Errorf("policy with unreadable parameters: got status %d, want the request rejected", r.code)
 	}
 	again := second(t, socket, filepath.Join(t.TempDir(), "data"))
 	t.Cleanup(again.Stop)
@@ -226,7 +226,7 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 		return r.code == 200 && len(items) == 0
 	})
 	if got := events.next(); got != "ERROR " {
-		t.Errorf("watch of a reloaded resource: got %s", got)
+		t.Errorf("watch of a reloaded resource: got event %q, want an error", got)
 	}
 	a.want(201, "POST", configMaps, configMap("d"))
 	if got := others.next(); got != "ADDED d" || a.server.caches.cache.Incarnation() != 0 {

@@ -27,7 +27,7 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 			"admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]`, clientConfig))
 		a := w.prepare(500, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"c"}}`)
 		if message, _ := a.at("message").(string); !strings.Contains(message, "could not find the requested resource") {
-			t.Errorf("%s: got %s, want a text with %q", name, message, "could not find the requested resource")
+			t.Errorf("%s: got message %s, want it to contain %q", name, message, "could not find the requested resource")
 		}
 		remove()
 	}
@@ -45,7 +45,7 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 	}
 	for _, path := range []string{"/webhook-service", "/webhook-url"} {
 		if called[path] != "system:apiserver" {
-			t.Errorf("%s is called as %q", path, called[path])
+			t.Errorf("%s: called as %q, want system:apiserver", path, called[path])
 		}
 	}
 	w.want(404, "GET", "/webhook-url", "", "Authorization", "Bearer t-admin") // other users get 404

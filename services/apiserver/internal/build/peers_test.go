@@ -106,13 +106,13 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 
 	made := a.want(201, "POST", cronJobs, cronJob("one"))
 	if got := b.want(200, "GET", cronJobs+"/one", "").at("metadata", "uid"); got != made.at("metadata", "uid") {
-		t.Errorf("there it is %v", got)
+		t.Errorf("read from the other server: got UID %v, want %v", got, made.at("metadata", "uid"))
 	}
 	a.want(409, "POST", cronJobs, cronJob("one"))
 	a.want(200, "GET", cronJobs+"/one", "")
 	a.want(404, "GET", cronJobs+"/none", "")
 	if items, _ := a.want(200, "GET", cronJobs+"?limit=5", "").at("items").([]any); len(items) != 1 {
-		t.Errorf("%d are listed", len(items))
+		t.Errorf("got %d items, want 1", len(items))
 	}
 	a.want(200, "PATCH", cronJobs+"/one", `{"spec":{"suspend":true}}`, "Content-Type", mergePatch)
 	b.want(201, "POST", cronJobs, cronJob("two"))
@@ -121,18 +121,18 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 		seen = append(seen, fmt.Sprint(e["type"], " ", e["object"].(map[string]any)["metadata"].(map[string]any)["name"]))
 	}
 	if fmt.Sprint(seen) != "[MODIFIED one ADDED two]" {
-		t.Errorf("a watch saw %v", seen)
+		t.Errorf("got events %v, want [MODIFIED one ADDED two]", seen)
 	}
 	a.want(200, "DELETE", cronJobs+"/two", "")
 	if n := a.rerouted(201); n != 1 {
-		t.Errorf("%v creations are counted", n)
+		t.Errorf("got %v rerouted requests with 201, want 1", n)
 	}
 	a.want(404, "GET", "/apis/batch/v1", "")
 	a.want(404, "GET", "/apis/batch/v9/namespaces/default/cronjobs", "")
 	a.want(404, "GET", "/apis/apps/v1/namespaces/default/cronjobs", "")
 	a.want(200, "GET", "/api/v1/namespaces/default", "")
 	if n := a.rerouted(404); n != 1 { // the object does not exist at the peer
-		t.Errorf("%v requests without a serving peer were proxied", n-1)
+		t.Errorf("got %v rerouted requests with 404, want 1: the others have no serving peer", n)
 	}
 
 	// The peer authenticates the user, whatever headers the client sends.
@@ -142,7 +142,7 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 		"X-Our-User", "root", "X-Our-Group", "system:masters", "X-Our-Extra-Scope", "all")...)
 	if got := fmt.Sprint(created.at("spec", "username"), created.at("spec", "uid"),
 		created.at("spec", "groups"), created.at("spec", "extra")); got != "carol7[dev system:authenticated] map[scope:[x]]" {
-		t.Errorf("the peer takes him for %s", got)
+		t.Errorf("peer received user %s, want carol7[dev system:authenticated] map[scope:[x]]", got)
 	}
 
 	// A request that claims to come from a peer is not proxied.
@@ -176,7 +176,7 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 		}
 	}
 	if n := strict.rerouted(403); n != 0 {
-		t.Error("a forbidden request was proxied")
+		t.Errorf("got %v rerouted forbidden requests, want none", n)
 	}
 	b.grant("carol", `{"apiGroups":["batch"],"resources":["cronjobs"],"verbs":["get"]}`)
 	strict.eventually("allowed", func() bool { return strict.get(cronJobs+"/one", as("carol")...).code == 200 })
@@ -197,13 +197,13 @@ func TestProxiedRequestIsNotProxiedAgain(t *testing.T) {
 	lie := bytes.ReplaceAll(v.body, []byte(`"servedVersions":["autoscaling/v2"]`),
 		[]byte(`"servedVersions":["autoscaling/v1","autoscaling/v2"]`))
 	if bytes.Equal(lie, v.body) {
-		t.Fatalf("%s", v.body)
+		t.Fatalf("got an unchanged body %s, want a manipulated one", v.body)
 	}
 	a.want(404, "GET", scalers, "")
 	a.want(200, "PUT", said+"/status", string(lie))
 	a.eventually("carried on", func() bool { a.want(404, "GET", scalers, ""); return a.rerouted(404) > 0 })
 	if n := b.rerouted(404); n != 0 {
-		t.Errorf("and %v came back", n)
+		t.Errorf("got %v requests rerouted back, want none", n)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	b.stop()
 	a.eventually("found to be gone", func() bool { return a.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
 	if r := a.get(things + "/a"); r.code != http.StatusNotFound {
-		t.Errorf("what is not defined: got status %d: %s", r.code, r.body)
+		t.Errorf("undefined resource: got status %d: %s, want 404", r.code, r.body)
 	}
 	a.want(200, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+identity, "")
 	a.eventually("not to be expected", func() bool { return a.get(cronJobs+"/one").code == http.StatusNotFound })
@@ -260,8 +260,8 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 		})
 		end()
 	}
-	if asked.Load() != 0 {
-		t.Error("another server received the request")
+	if n := asked.Load(); n != 0 {
+		t.Errorf("another server received %d requests, want none", n)
 	}
 	c := w.replica("")
 	c.serves()
@@ -322,7 +322,7 @@ func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 	}
 	got, err := p.Addresses(t.Context())
 	if err != nil || len(got) != 2 || got["good"] != "[fd00::1]:6443" || got[p.Identity] != strings.TrimPrefix(a.url, "https://") {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("got addresses %v, %v, want good and this server", got, err)
 	}
 }
 
@@ -362,7 +362,7 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 			Stdin:  strings.NewReader(big),
 			Stdout: &out,
 		}); err != nil || out.String() != big {
-			t.Errorf("%s: %v, %d bytes came back of %d", name, err, out.Len(), len(big))
+			t.Errorf("%s: got %d bytes back, %v, want all %d", name, out.Len(), err, len(big))
 		}
 	}
 	a.eventually("counted", func() bool { return a.rerouted(101) == 2 })

@@ -147,10 +147,10 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 	c.want(429, "GET", ofNode+"hello", "", as("frank")...)
 	c.want(200, "GET", ofNode+"hello", "")
 	if n := c.sample("binnacle_carried_requests"); n != 18 {
-		t.Errorf("%v are carried on", n)
+		t.Errorf("got %v carried requests, want 18", n)
 	}
 	if n := c.sample("binnacle_carried_requests_refused_total"); n < 14 {
-		t.Errorf("%v were refused", n)
+		t.Errorf("got %v rejected requests, want at least 14", n)
 	}
 	leave()
 	for range 9 {
@@ -184,7 +184,7 @@ func TestSingleProxySlotIsShared(t *testing.T) {
 	leaving, leave := context.WithCancel(c.ctx)
 	defer leave()
 	if code := c.wait(leaving, ofNode, "alice"); code != 0 {
-		t.Fatalf("the first is answered with %d", code)
+		t.Fatalf("first request: got status %d, want none yet", code)
 	}
 	c.want(429, "GET", ofNode+"hello", "", as("bob")...)
 	c.want(429, "GET", ofNode+"hello", "")
@@ -247,6 +247,6 @@ func TestProxiedRequestReleasesSeats(t *testing.T) {
 	}
 	c.want(200, "GET", configMaps, "", as("alice")...)
 	if by := c.get(ofNode+"hello", as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid"); by != "" {
-		t.Errorf("got flow schema %s", by)
+		t.Errorf("got flow schema %s, want none", by)
 	}
 }

@@ -66,18 +66,18 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 				strings.Contains(string(got.body), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps="):
 				refused++
 			default:
-				t.Errorf("%d %s", got.code, got.body)
+				t.Errorf("got status %d: %s, want 201 or 403", got.code, got.body)
 			}
 		})
 		if i%3 == 0 {
 			wg.Go(func() {
 				if got := r.send("POST", configMaps, `{"metadata":{"name":"taken"}}`); got.code != 409 && got.code != 403 {
-					t.Errorf("what is there already: got status %d: %s", got.code, got.body)
+					t.Errorf("create of an existing object: got status %d: %s, want 409 or 403", got.code, got.body)
 				}
 			})
 			wg.Go(func() {
 				if got := r.send("POST", configMaps+"?dryRun=All", `{"metadata":{"name":"dry"}}`); got.code != 201 && got.code != 403 {
-					t.Errorf("dry run: got status %d: %s", got.code, got.body)
+					t.Errorf("dry run: got status %d: %s, want 201 or 403", got.code, got.body)
 				}
 			})
 		}
@@ -90,8 +90,14 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 			stored++
 		}
 	}
-	if stored > limit+1 || created != stored-1 || created+refused != asked {
-		t.Errorf("%d are stored, %d were created, %d refused", stored, created, refused)
+	if stored > limit+1 {
+		t.Errorf("got %d stored objects, want at most %d", stored, limit+1)
+	}
+	if created != stored-1 {
+		t.Errorf("got %d acknowledged creates, want the %d stored objects", created, stored-1)
+	}
+	if created+refused != asked {
+		t.Errorf("got %d creates and %d rejections, want %d in all", created, refused, asked)
 	}
 	// Released charges become available again, possibly with a delay.
 	a.eventually("counted right", func() bool {
@@ -115,14 +121,14 @@ func TestQuotaCountsCustomResources(t *testing.T) {
 	refused := a.want(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
 	want := `widgets.example.com "b" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=1, limited: count/widgets.example.com=1`
 	if got := fmt.Sprint(refused.at("message")); got != want {
-		t.Errorf("refused: %s", got)
+		t.Errorf("got rejection %s, want %s", got, want)
 	}
 	// A write that fails after the charge releases it.
 	a.limit("r", `{"configmaps":"2"}`, `{"configmaps":"0"}`)
 	a.want(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
 	a.want(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
 	if used := a.used("r", "configmaps"); used != "1" {
-		t.Errorf("used %s", used)
+		t.Errorf("got usage %s, want 1", used)
 	}
 }
 
@@ -150,13 +156,13 @@ func TestLargeQuotasUseLimiter(t *testing.T) {
 			case 403:
 				refused.Add(1)
 			default:
-				t.Errorf("%d %s", got.code, got.body)
+				t.Errorf("got status %d: %s, want 201 or 403", got.code, got.body)
 			}
 		})
 	}
 	wg.Wait()
-	if created.Load() != 7 || refused.Load() != 3 {
-		t.Errorf("%d were created, %d refused", created.Load(), refused.Load())
+	if got := fmt.Sprint(created.Load(), " created, ", refused.Load(), " rejected"); got != "7 created, 3 rejected" {
+		t.Errorf("got %s, want 7 created, 3 rejected", got)
 	}
 	a.eventually("counted right", func() bool { return a.used("a", "configmaps") == "7" && a.used("b", "configmaps") == "7" })
 }
@@ -180,7 +186,7 @@ func TestLargeLimitRanges(t *testing.T) {
 	for range 2 {
 		got := a.want(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		if !strings.Contains(string(got.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {
-			t.Errorf("got %s, want a text with %q", got.body, `"limits":{"cpu":"2","memory":"1Gi"}`)
+			t.Errorf("got %s, want the limits cpu 2 and memory 1Gi", got.body)
 		}
 		a.want(403, "POST", pods,
 			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"memory":"2Gi"}}}]}}`)

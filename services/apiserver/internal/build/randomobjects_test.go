@@ -60,7 +60,7 @@ func TestRandomObjects(t *testing.T) {
 		}
 	}
 	if codes[http.StatusOK] < 50 || codes[http.StatusCreated] < 50 || codes[http.StatusUnprocessableEntity] < 100 {
-		t.Errorf("answers by their codes: %v", codes)
+		t.Errorf("got responses by status %v, want at least 50 with 200, 50 with 201 and 100 with 422", codes)
 	}
 	t.Logf("answers by their codes: %v", codes)
 }
@@ -77,7 +77,7 @@ func minimalObjects(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	files, err := filepath.Glob("../api/kinds/builtin/testdata/kinds/*.yaml")
 	if err != nil || len(files) < 50 {
-		t.Fatalf("%d files of kinds: %v", len(files), err)
+		t.Fatalf("got %d files of kinds, %v, want at least 50", len(files), err)
 	}
 	out := map[string]map[string]any{}
 	for _, f := range files {
@@ -167,7 +167,7 @@ func (r *randomWriter) run() {
 	} {
 		for _, path := range []string{at, r.collection()} {
 			if got := r.get(path, "Accept", form); got.code != http.StatusOK && got.code != http.StatusNotFound {
-				r.t.Errorf("%s as %s: %d %.500s", path, form, got.code, got.body)
+				r.t.Errorf("%s as %s: got status %d: %.500s, want 200 or 404", path, form, got.code, got.body)
 			}
 		}
 	}

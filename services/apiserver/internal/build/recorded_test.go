@@ -51,11 +51,11 @@ func (a *api) replay(t *testing.T, x exchange, header ...string) {
 	var is any
 	_ = json.Unmarshal(got.body, &is)
 	if got.code != x.Answer.Status {
-		t.Errorf("%s: %d, recorded %d: %s", x.Name, got.code, x.Answer.Status, got.body)
+		t.Errorf("%s: got status %d, want the recorded %d: %s", x.Name, got.code, x.Answer.Status, got.body)
 		return
 	}
 	if where := differs(is, x.Answer.Body, ""); where != "" {
-		t.Errorf("%s: %s\n%s", x.Name, where, got.body)
+		t.Errorf("%s: got another body than recorded, want no difference: %s\n%s", x.Name, where, got.body)
 	}
 }
 

@@ -92,16 +92,16 @@ func TestSelectableFieldsFollowDefinition(t *testing.T) {
 		return len(items)
 	}
 	if n := count("a%3D1"); n != 1 {
-		t.Errorf("%d by the first field", n)
+		t.Errorf("selected by the first field: got %d objects, want 1", n)
 	}
 	a.want(400, "GET", path+"?fieldSelector=b%3D2", "")
 	a.want(200, "PATCH", definitionsPath+"/things.example.com",
 		`[{"op":"add","path":"/spec/versions/0/selectableFields/-","value":{"jsonPath":".b"}}]`,
 		"Content-Type", "application/json-patch+json")
 	if n := count("b%3D2"); n != 2 {
-		t.Errorf("%d by the field that was added", n)
+		t.Errorf("selected by the added field: got %d objects, want 2", n)
 	}
 	if n := count("b%3D2,a%3D2"); n != 1 {
-		t.Errorf("%d by both fields", n)
+		t.Errorf("selected by both fields: got %d objects, want 1", n)
 	}
 }

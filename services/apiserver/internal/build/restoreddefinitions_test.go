@@ -32,7 +32,7 @@ func TestDefinitionsAfterRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := string(a.get(document).body); !strings.Contains(text, "width") {
-		t.Fatalf("documented is %s", text)
+		t.Fatalf("got OpenAPI document %s, want the field width", text)
 	}
 
 	etcdtest.Replay(t, old, restored, until, func(value string) string { return strings.ReplaceAll(value, "width", "depth") })

@@ -127,7 +127,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 	result := a.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
 		append(as("alice"), "Impersonate-Extra-Of", "a", "Impersonate-Extra-Other", "c")...)
 	if got := fmt.Sprint(result.at("status", "userInfo", "extra")); got != "map[of:[a] other:[c]]" {
-		t.Errorf("%d: got user info %s", result.code, got)
+		t.Errorf("got status %d, extra %s, want map[of:[a] other:[c]]", result.code, got)
 	}
 }
 

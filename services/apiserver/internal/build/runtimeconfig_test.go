@@ -32,35 +32,39 @@ func TestRuntimeConfig(t *testing.T) {
 			}
 		}
 		if ip := a.want(200, "GET", betaIP+"/10.0.0.1", ""); ip.at("apiVersion") != "networking.k8s.io/v1beta1" {
-			t.Errorf("apiVersion %v", ip.at("apiVersion"))
+			t.Errorf("got apiVersion %v, want networking.k8s.io/v1beta1", ip.at("apiVersion"))
 		}
 		a.want(201, "POST", "/apis/networking.k8s.io/v1beta1/servicecidrs",
 			`{"apiVersion":"networking.k8s.io/v1beta1","kind":"ServiceCIDR","metadata":{"name":"more"},"spec":{"cidrs":["10.9.0.0/24"]}}`)
 		if c := a.want(200, "GET", "/apis/networking.k8s.io/v1/servicecidrs/more", ""); c.at("apiVersion") != "networking.k8s.io/v1" {
-			t.Errorf("apiVersion %v", c.at("apiVersion"))
+			t.Errorf("got apiVersion %v, want networking.k8s.io/v1", c.at("apiVersion"))
 		}
 		a.want(201, "POST", slices,
 			`{"apiVersion":"resource.k8s.io/v1beta1","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1}}}`)
 		if got := a.get(slices + "?fieldSelector=spec.nodeName%3Dn").at("items"); len(got.([]any)) != 1 {
-			t.Errorf("selected are %v", got)
+			t.Errorf("selected by node: got %v, want one slice", got)
 		}
 		a.want(201, "POST", "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims",
 			`{"apiVersion":"resource.k8s.io/v1beta2","kind":"ResourceClaim","metadata":{"name":"c"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"x"}}]}}}`)
 		claim := a.want(200, "GET", "/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims/c", "")
 		if got := fmt.Sprint(claim.at("spec", "devices", "requests")); got != "[map[allocationMode:ExactCount count:1 deviceClassName:x name:r]]" {
-			t.Errorf("requests in the older version: %s", got)
+			t.Errorf("older version: got requests %s, want one with the device class x", got)
 		}
 		// ended with 1.33
 		a.want(404, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews",
 			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview"}`)
 		groups := string(a.get("/apis").body)
-		if !strings.Contains(groups, "resource.k8s.io") || strings.Contains(groups, "node.k8s.io") ||
-			strings.Contains(groups, "autoscaling/v1") {
-			t.Errorf("groups: %s", groups)
+		if !strings.Contains(groups, "resource.k8s.io") {
+			t.Errorf("got groups %s, want resource.k8s.io among them", groups)
+		}
+		for _, disabled := range []string{"node.k8s.io", "autoscaling/v1"} {
+			if strings.Contains(groups, disabled) {
+				t.Errorf("got groups %s, want them without %s", groups, disabled)
+			}
 		}
 		if docs := string(a.get("/openapi/v3").body); !strings.Contains(docs, "apis/resource.k8s.io/v1beta1") ||
 			strings.Contains(docs, "apis/autoscaling/v1\"") {
-			t.Errorf("documents: %s", docs)
+			t.Errorf("got OpenAPI documents %s, want resource.k8s.io/v1beta1 and not autoscaling/v1", docs)
 		}
 		a.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
 	})
@@ -76,7 +80,7 @@ func TestRuntimeConfig(t *testing.T) {
 	a.want(404, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
 	a.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1.autoscaling", "")
 	if v := fmt.Sprint(a.get("/apis/networking.k8s.io").at("versions")); strings.Contains(v, "v1beta1") {
-		t.Errorf("versions %s", v)
+		t.Errorf("got versions %s, want them without v1beta1", v)
 	}
 }
 
@@ -103,12 +107,12 @@ func TestAlphaVersions(t *testing.T) {
 	a.want(201, "POST", "/apis/storage.k8s.io/v1alpha1/volumeattributesclasses",
 		`{"apiVersion":"storage.k8s.io/v1alpha1","kind":"VolumeAttributesClass","metadata":{"name":"fast"},"driverName":"d","parameters":{"a":"b"}}`)
 	if c := a.want(200, "GET", "/apis/storage.k8s.io/v1beta1/volumeattributesclasses/fast", ""); c.at("apiVersion") != "storage.k8s.io/v1beta1" {
-		t.Errorf("apiVersion %v", c.at("apiVersion"))
+		t.Errorf("got apiVersion %v, want storage.k8s.io/v1beta1", c.at("apiVersion"))
 	}
 	rule := a.want(201, "POST", group+"v1alpha3/devicetaintrules",
 		`{"apiVersion":"resource.k8s.io/v1alpha3","kind":"DeviceTaintRule","metadata":{"name":"r"},"spec":{"taint":{"key":"a","effect":"NoExecute"}}}`)
 	if rule.at("spec", "taint", "timeAdded") == nil {
-		t.Errorf("the creation time is missing: %s", rule.body)
+		t.Errorf("got %s, want spec.taint.timeAdded", rule.body)
 	}
 	const migrations = "/apis/storagemigration.k8s.io/v1alpha1/storageversionmigrations"
 	a.want(201, "POST", migrations,
@@ -120,7 +124,7 @@ func TestAlphaVersions(t *testing.T) {
 	a.want(404, "GET", "/apis/networking.k8s.io/v1alpha1", "")
 	groups := fmt.Sprint(a.get("/apis/certificates.k8s.io").at("versions"))
 	if !strings.Contains(groups, "v1alpha1") {
-		t.Errorf("versions %s", groups)
+		t.Errorf("got versions %s, want v1alpha1 among them", groups)
 	}
 }
 
@@ -131,9 +135,9 @@ func TestServerWithoutOptionalGroups(t *testing.T) {
 	a := start(t, func(o *config.Options) { _ = o.RuntimeConfig.Set("api/all=false,api/v1=true") })
 	a.want(404, "GET", addressesPath, "")
 	if s := a.want(201, "POST", servicesPath, service("s", onePort)); s.at("spec", "clusterIP") == nil {
-		t.Errorf("a service without an address: %s", s.body)
+		t.Errorf("got service %s, want one with an address", s.body)
 	}
 	if r := a.get("/apis").at("groups"); len(r.([]any)) != 0 {
-		t.Errorf("groups: %v", r)
+		t.Errorf("got groups %v, want none", r)
 	}
 }

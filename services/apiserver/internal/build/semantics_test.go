@@ -102,7 +102,7 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	}
 	var content map[string]any
 	if err := json.Unmarshal(raw, &content); err != nil || content["v"] != "meta.k8s.io/v1" || content["start"] != "c03\x00" {
-		t.Errorf("token holds %s", raw)
+		t.Errorf("got token %s, want version meta.k8s.io/v1 and the start after c03", raw)
 	}
 	content["rv"] = 1 // a compacted or invalid version
 	raw, _ = json.Marshal(content)
@@ -110,17 +110,17 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	if old.code == 410 {
 		again := a.want(200, "GET", configMaps+"?continue="+fmt.Sprint(old.at("metadata", "continue")), "")
 		if len(again.at("items").([]any)) != 6 {
-			t.Errorf("the rest after 410 is %s", again.body)
+			t.Errorf("rest after 410: got %s, want 6 items", again.body)
 		}
 	} else if old.code != 200 { // a new store may still have version 1
-		t.Errorf("an old token: got status %d: %s", old.code, old.body)
+		t.Errorf("expired token: got status %d: %s, want 410", old.code, old.body)
 	}
 	for _, bad := range []string{
 		"x", "e30",
 		base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/"}`)),
 	} {
 		if r := a.get(configMaps + "?continue=" + bad); r.code != 400 {
-			t.Errorf("token %s: %d %s", bad, r.code, r.body)
+			t.Errorf("token %s: got status %d: %s, want 400", bad, r.code, r.body)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (a *api) bothWays(accept string) (plain, unzipped []byte) {
 	plain = a.want(200, "GET", configMaps, "", "Accept", accept).body
 	zipped := a.want(200, "GET", configMaps, "", "Accept", accept, "Accept-Encoding", "gzip")
 	if zipped.header.Get("Content-Encoding") != "gzip" {
-		a.t.Fatalf("%s is not compressed", accept)
+		a.t.Fatalf("%s: got an uncompressed response, want gzip", accept)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(zipped.body))
 	if err != nil {
@@ -171,7 +171,7 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 		a.want(200, "DELETE", fmt.Sprintf("%s/c01%d", configMaps, round), "")
 	}
 	if r := a.get(configMaps+"/c001", "Accept-Encoding", "gzip"); r.header.Get("Content-Encoding") != "" {
-		t.Error("a small answer is compressed")
+		t.Error("small response: got a Content-Encoding, want none")
 	}
 }
 
@@ -198,7 +198,7 @@ func TestLargeObjectsAreCompressed(t *testing.T) {
 			}
 			got := a.send(r.method, path, r.body, header...)
 			if got.code >= 300 || got.header.Get("Content-Encoding") != "gzip" || len(got.body) > 100000 {
-				t.Errorf("%s, %s: %d, %d bytes in encoding %q", r.method, accept, got.code, len(got.body),
+				t.Errorf("%s, %s: got status %d, %d bytes in encoding %q, want success and at most 100000 in gzip", r.method, accept, got.code, len(got.body),
 					got.header.Get("Content-Encoding"))
 			}
 		}
@@ -246,16 +246,16 @@ func TestWatchListStreamsInitialState(t *testing.T) {
 	got := a.events(configMaps+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion="+rv,
 		4)
 	if len(got) != 4 {
-		t.Fatalf("%d events", len(got))
+		t.Fatalf("got %d events, want 4", len(got))
 	}
 	for _, e := range got[:3] {
 		if e["type"] != "ADDED" {
-			t.Errorf("event is %v", e)
+			t.Errorf("got event %v, want ADDED", e)
 		}
 	}
 	meta := got[3]["object"].(map[string]any)["metadata"].(map[string]any)
 	if got[3]["type"] != "BOOKMARK" || meta["annotations"].(map[string]any)["k8s.io/initial-events-end"] != "true" {
-		t.Errorf("got final event %v", got[3])
+		t.Errorf("got final event %v, want a BOOKMARK that ends the initial events", got[3])
 	}
 }
 
@@ -268,11 +268,11 @@ func TestBookmarkPrecedesTimeout(t *testing.T) {
 	later := a.want(201, "POST", a.own("secrets"), `{"metadata":{"name":"elsewhere"}}`).version()
 	got := a.events(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+rv, 2)
 	if len(got) != 1 || got[0]["type"] != "BOOKMARK" {
-		t.Fatalf("events are %v", got)
+		t.Fatalf("got events %v, want one BOOKMARK", got)
 	}
 	seen := fmt.Sprint(got[0]["object"].(map[string]any)["metadata"].(map[string]any)["resourceVersion"])
 	if len(seen) < len(later) || len(seen) == len(later) && seen < later {
-		t.Errorf("bookmark at %s, but %s was acknowledged", seen, later)
+		t.Errorf("got a bookmark at %s, want one at the acknowledged %s or later", seen, later)
 	}
 }
 
@@ -300,10 +300,10 @@ func TestWatchesEndAtShutdown(t *testing.T) {
 	select {
 	case n := <-ended:
 		if n < 0 {
-			t.Error("the watch was not opened")
+			t.Error("got no open watch, want one")
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("the watch outlived its server")
+		t.Error("the watch outlives its server by 20 s, want it closed")
 	}
 }
 
@@ -330,7 +330,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	wg.Wait()
 	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusGatewayTimeout] == 0 {
-		t.Errorf("answers are %v", codes)
+		t.Errorf("got responses by status %v, want some with 429 and some with 504", codes)
 	}
 	a.want(200, "GET", configMaps, "")
 }
@@ -433,10 +433,10 @@ func TestInvalidRequestsDoNotPanic(t *testing.T) {
 	} {
 		r := a.send(c.method, c.path, c.body, "Content-Type", c.contentType)
 		if r.code < 400 || r.code > c.most || r.code >= 500 {
-			t.Errorf("%s %s %.40q: %d %.200s", c.method, c.path, c.body, r.code, r.body)
+			t.Errorf("%s %s %.40q: got status %d: %.200s, want one from 400 to %d", c.method, c.path, c.body, r.code, r.body, c.most)
 		}
 		if r.at("kind") != "Status" && r.code != 404 {
-			t.Errorf("%s %s: no Status: %.100s", c.method, c.path, r.body)
+			t.Errorf("%s %s: got %.100s, want a Status", c.method, c.path, r.body)
 		}
 	}
 	a.want(200, "GET", "/healthz", "")
@@ -476,7 +476,7 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 	last := ""
 	for _, e := range first {
 		if e["type"] != "DELETED" {
-			t.Fatalf("got event %v", e)
+			t.Fatalf("got event %v, want DELETED", e)
 		}
 		object, at := name(e)
 		seen[object], last = true, at
@@ -486,6 +486,6 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 		seen[object] = true
 	}
 	if len(seen) != n {
-		t.Errorf("got %d of %d deletions", len(seen), n)
+		t.Errorf("got %d deletions, want %d", len(seen), n)
 	}
 }

@@ -34,20 +34,20 @@ func TestStorageMediaTypeJSON(t *testing.T) {
 		}
 		var head struct{ Kind, APIVersion string }
 		if err := json.Unmarshal(kv.Value, &head); err != nil || head.APIVersion != version || head.Kind == "" {
-			t.Errorf("%s is stored as %.60q: %v", key, kv.Value, err)
+			t.Errorf("%s: stored is %.60q (%v), want JSON of version %s with a kind", key, kv.Value, err, version)
 		}
 	}
 	if e := watch.next(); e != "ADDED p" {
-		t.Errorf("watch with a field selector sends %q", e)
+		t.Errorf("watch with a field selector: got event %q, want ADDED p", e)
 	}
 	b := with("application/vnd.kubernetes.protobuf")
 	for _, r := range []*api{a, b} {
 		if got := r.want(200, "GET", pods+"/p", ""); !bytes.Equal(got.body, created.body) {
-			t.Errorf("read\n%s\ncreated\n%s", got.body, created.body)
+			t.Errorf("read: got\n%s\nwant what was created,\n%s", got.body, created.body)
 		}
 		for _, query := range []string{"?labelSelector=a%3Db", "?fieldSelector=spec.nodeName%3Dn1"} {
 			if n := len(r.want(200, "GET", pods+query, "").at("items").([]any)); n != 1 {
-				t.Errorf("%s: %d items", query, n)
+				t.Errorf("%s: got %d items, want 1", query, n)
 			}
 		}
 		r.want(200, "GET", hpas+"/h", "")
@@ -55,6 +55,6 @@ func TestStorageMediaTypeJSON(t *testing.T) {
 	b.want(200, "PUT", pods+"/p/status", `{"metadata":{"name":"p"},"status":{"phase":"Running"}}`)
 	kv, _, err := b.server.stores.store.Get(t.Context(), "/registry/pods/default/p", 0)
 	if err != nil || !bytes.HasPrefix(kv.Value, []byte("k8s\x00")) {
-		t.Errorf("stored after a write with protobuf: %.20q, %v", kv.Value, err)
+		t.Errorf("after a write with protobuf: stored is %.20q (%v), want prefix %q", kv.Value, err, "k8s\x00")
 	}
 }

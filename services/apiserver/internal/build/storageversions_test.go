@@ -48,7 +48,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 	} {
 		v := a.want(200, "GET", storageVersionsPath+"/"+name, "")
 		if common := fmt.Sprint(v.at("status", "commonEncodingVersion")); common != want.encoding {
-			t.Errorf("%s: common version %s", name, common)
+			t.Errorf("%s: got common version %s, want %s", name, common, want.encoding)
 		}
 		said, _ := v.at("status", "storageVersions").([]any)
 		ids := map[any]bool{}
@@ -58,20 +58,20 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 			versions := fmt.Sprint(s["decodableVersions"])
 			if s["encodingVersion"] != want.encoding || len(versions) != len(want.decodable) ||
 				fmt.Sprint(s["servedVersions"]) != versions {
-				t.Errorf("%s: a replica says %v", name, s)
+				t.Errorf("%s: got versions %v, want encoding %s and decodable %s, all served", name, s, want.encoding, want.decodable)
 			}
 		}
 		if len(ids) != 2 {
-			t.Errorf("%s: said by %v", name, ids)
+			t.Errorf("%s: got servers %v, want 2", name, ids)
 		}
 		conditions, _ := v.at("status", "conditions").([]any)
 		if len(conditions) != 1 || conditions[0].(map[string]any)["type"] != "AllEncodingVersionsEqual" ||
 			conditions[0].(map[string]any)["status"] != "True" {
-			t.Errorf("%s: conditions %v", name, conditions)
+			t.Errorf("%s: got conditions %v, want only AllEncodingVersionsEqual, True", name, conditions)
 		}
 	}
 	if got := a.get(storageVersionsPath + "/events.k8s.io.events"); got.code != http.StatusNotFound {
-		t.Errorf("resources with the same key prefix were published twice: %d", got.code)
+		t.Errorf("resource with the key prefix of another: got status %d, want 404", got.code)
 	}
 	silent := start(t, func(o *config.Options) { // publishes nothing without the gates
 		if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true"); err != nil {
@@ -79,7 +79,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 		}
 	})
 	if items, _ := silent.get(storageVersionsPath).at("items").([]any); len(items) != 0 {
-		t.Errorf("without the gates: got %d storage versions", len(items))
+		t.Errorf("without the gates: got %d storage versions, want none", len(items))
 	}
 }
 
@@ -112,13 +112,13 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 			a.eventually("there", func() bool { before = a.get(c.path); return before.code == 200 })
 			after := a.want(200, "PUT", c.path, string(before.body))
 			if after.version() == before.version() {
-				t.Error("nothing was written")
+				t.Errorf("got version %s unchanged, want the object rewritten", after.version())
 			}
 			if got := string(a.stored(c.key)); !strings.HasPrefix(got, "k8s\x00") || !strings.Contains(got[:min(len(got), 80)], c.want) {
-				t.Errorf("stored as %.80q", got)
+				t.Errorf("stored is %.80q, want protobuf of version %s", got, c.want)
 			}
 			if again := a.want(200, "PUT", c.path, string(after.body)); again.version() != after.version() {
-				t.Error("it was written again")
+				t.Errorf("update of a current object: got version %s, want %s", again.version(), after.version())
 			}
 		})
 	}
@@ -156,7 +156,7 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 		v := a.want(200, "GET", storageVersionsPath+"/example.com.things", "")
 		owners, _ := v.at("metadata", "ownerReferences").([]any)
 		if len(owners) != 1 || fmt.Sprint(owners[0].(map[string]any)["uid"]) != fmt.Sprint(made.at("metadata", "uid")) {
-			t.Errorf("owned by %v", owners)
+			t.Errorf("got owners %v, want only the new definition", owners)
 		}
 		replicas = map[string]string{}
 		all, _ := v.at("status", "storageVersions").([]any)
@@ -222,7 +222,7 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`).code
 	}
 	if code := create(); code != 503 {
-		t.Errorf("create of an object whose version is not registered: %d", code)
+		t.Errorf("create before its version is published: got status %d, want 503", code)
 	}
 	b.want(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/no", "")
 	b.want(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/no", "")
@@ -254,17 +254,20 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 		return len(all)
 	}
 	b.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
-	if said(cronJobs) != 2 || said(nodes) != 1 {
-		t.Fatalf("said by %d and %d", said(cronJobs), said(nodes))
+	if n := said(cronJobs); n != 2 {
+		t.Fatalf("storage version of cron jobs: got %d servers, want 2", n)
+	}
+	if n := said(nodes); n != 1 {
+		t.Fatalf("storage version of nodes: got %d servers, want 1", n)
 	}
 	a.stop()
 	a = replica("first", "batch/v1=false,storage.k8s.io/v1=false")
 	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 	if n := said(cronJobs); n != 1 {
-		t.Errorf("%d say that they serve it", n)
+		t.Errorf("after a server left: got %d servers of cron jobs, want 1", n)
 	}
 	if r := b.get(nodes); r.code != http.StatusNotFound {
-		t.Errorf("unserved resource: got %d %s", r.code, r.body)
+		t.Errorf("unserved resource: got status %d: %s, want 404", r.code, r.body)
 	}
 }
 
@@ -282,16 +285,16 @@ func objectsOfOlderVersions(a *api) {
 		budgets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before,
 	} {
 		if text := string(a.want(200, "GET", path, "").body); !strings.Contains(text, label) {
-			a.t.Errorf("%s: got %s, want a text with %q", path, text, label)
+			a.t.Errorf("%s: got %s, want the label %s", path, text, label)
 		}
 	}
 	live := a.want(200, "GET", budgets+"/old", "")
 	if text := string(a.want(200, "PUT", budgets+"/old", string(live.body)).body); !strings.Contains(text, label) {
-		a.t.Errorf("updated to %s", text)
+		a.t.Errorf("update: got %s, want the label %s", text, label)
 	}
 	if got := a.stored("/registry/poddisruptionbudgets/default/old"); !bytes.Contains(got, []byte("\x09policy/v1\x12")) ||
 		!bytes.Contains(got, []byte(label)) {
-		a.t.Errorf("stored %q", got)
+		a.t.Errorf("stored is %q, want version policy/v1 and the label %s", got, label)
 	}
 
 	// A claim that was stored without dataSourceRef can be changed.
@@ -309,7 +312,7 @@ func objectsOfOlderVersions(a *api) {
 	for _, path := range []string{configMaps + "/unknown", configMaps} {
 		if text := string(a.want(500, "GET", path, "").body); !strings.Contains(text,
 			`no kind \"ConfigMap\" is registered for version \"v7\"`) {
-			a.t.Errorf("%s: got %s, want a text with %q", path, text, `no kind \"ConfigMap\" is registered for version \"v7\"`)
+			a.t.Errorf("%s: got %s, want the error that ConfigMap has no version v7", path, text)
 		}
 	}
 	a.want(500, "PATCH", configMaps+"/unknown", `{"data":{"a":"c"}}`, "Content-Type", mergePatch)

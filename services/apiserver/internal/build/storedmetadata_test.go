@@ -33,9 +33,15 @@ func TestStoredMetadataIsRepaired(t *testing.T) {
 		for _, path := range paths {
 			got := string(a.want(http.StatusOK, "GET", path, "", "Accept", accept).body)
 			got = strings.NewReplacer(" ", "", "\n", "").Replace(got)
-			if !strings.Contains(got, `"generation":1`) || !strings.Contains(got, `"labels":{"l":"m"}`) ||
-				strings.Contains(got, "annotations") || strings.Contains(got, "unknown") {
-				t.Errorf("%s as %s: %s", path, accept, got)
+			for _, want := range []string{`"generation":1`, `"labels":{"l":"m"}`} {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s as %s: got %s, want it to contain %s", path, accept, got, want)
+				}
+			}
+			for _, dropped := range []string{"annotations", "unknown"} {
+				if strings.Contains(got, dropped) {
+					t.Errorf("%s as %s: got %s, want it without %s", path, accept, got, dropped)
+				}
 			}
 		}
 	}
@@ -43,7 +49,7 @@ func TestStoredMetadataIsRepaired(t *testing.T) {
 	changed := a.want(http.StatusOK, "PATCH", things+"/a", `{"metadata":{"annotations":{"x":"y"}}}`,
 		"Content-Type", "application/merge-patch+json")
 	if got := changed.at("metadata", "generation"); got != float64(1) {
-		t.Errorf("generation %v after a change of the metadata", got)
+		t.Errorf("after a change of the metadata: got generation %v, want 1", got)
 	}
 	a.want(http.StatusOK, "DELETE", things+"/a", "")
 }

@@ -60,6 +60,6 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"file-name"}}`)
 	if r.at("status", "authenticated") != nil ||
 		!strings.Contains(fmt.Sprint(r.at("status", "error")), "reserved for the suite's own services") {
-		t.Errorf("review: %s", r.body)
+		t.Errorf("got review %s, want an error: the name is reserved for the suite's own services", r.body)
 	}
 }

@@ -55,7 +55,7 @@ func wantSpans(t *testing.T, c *tracingtest.Collector, trace string, want []want
 	var lacks []string
 	defer func() {
 		if len(lacks) > 0 {
-			t.Errorf("the trace lacks %v", lacks)
+			t.Errorf("got a trace without spans %v, want them", lacks)
 		}
 	}()
 	c.Wait(t, func(spans []tracingtest.Span) bool {
@@ -284,7 +284,7 @@ func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 	}
 	for _, s := range collector.Spans() {
 		if slices.Contains([]string{other, anonymous, refused}, s.Trace) || s.Name == "authentication" {
-			t.Errorf("span %q of trace %s", s.Name, s.Trace)
+			t.Errorf("got span %q of trace %s, want none of unsampled requests, and none of authentication", s.Name, s.Trace)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func TestPolicyTypeChecks(t *testing.T) {
 	restarted.want(201, "POST", policiesPath, admissionPolicy("last", "", "configmaps", `"validations":[{"expression":"true"}]`))
 	restarted.waitForStatus("last", "1") // checked after the others
 	if after := restarted.want(200, "GET", policiesPath+"/p", ""); after.version() != before.version() {
-		t.Errorf("got a second write of an unchanged status: %s", after.body)
+		t.Errorf("unchanged status after a restart: got %s, want version %s", after.body, before.version())
 	}
 }
 
@@ -94,6 +94,6 @@ func TestPolicyTypeChecksCanBeDisabled(t *testing.T) {
 	p := a.want(201, "POST", policiesPath, admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat == 1"}]`))
 	a.want(201, "POST", definitionsPath, definitionOf("gadgets", "Gadget", ""))
 	if now := a.want(200, "GET", policiesPath+"/p", ""); now.version() != p.version() {
-		t.Errorf("it was written: %s", now.body)
+		t.Errorf("got policy %s, want version %s", now.body, p.version())
 	}
 }

@@ -27,8 +27,9 @@ func TestUncommonFlags(t *testing.T) {
 		o.Requests.GarbageCollector = false
 		o.Requests.DeleteCollectionWorkers = 4
 	})
-	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port)) {
-		t.Errorf("got %s, want a text with %q", r.body, fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port))
+	address := fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port)
+	if r := a.get("/api"); !strings.Contains(string(r.body), address) {
+		t.Errorf("got %s, want it to contain %s", r.body, address)
 	}
 	a.want(200, "GET", "/logs/", "")
 	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
@@ -63,6 +64,6 @@ func TestUncommonFlags(t *testing.T) {
 	}
 	a.want(200, "DELETE", configMaps, `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)
 	if r := a.get(configMaps); strings.Contains(string(r.body), `"name":"c`) {
-		t.Errorf("a garbage collector is waited for: %s", r.body)
+		t.Errorf("without garbage collector: got %s, want the object deleted at once", r.body)
 	}
 }

@@ -106,11 +106,11 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 		for _, accept := range readForms {
 			one := strings.Replace(accept, "MetadataList", "Metadata", 1)
 			if r := a.get(path+"/unservable", "Accept", one); r.code != 500 {
-				t.Errorf("GET %s/unservable as %s: %d %s", path, accept, r.code, r.body)
+				t.Errorf("GET %s/unservable as %s: got status %d: %s, want 500", path, accept, r.code, r.body)
 			}
 			if r := a.get(path+"?resourceVersion=0", "Accept", accept); r.code != 200 ||
 				!bytes.Contains(r.body, []byte("good")) || bytes.Contains(r.body, []byte("unservable")) {
-				t.Errorf("list %s as %s: %d %s", path, accept, r.code, r.body)
+				t.Errorf("list %s as %s: got status %d: %s, want 200 and only the object good", path, accept, r.code, r.body)
 			}
 			if accept == "application/yaml" { // not supported by watches
 				continue
@@ -122,7 +122,7 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 				watches.Go(func() {
 					r := a.get(path+"?watch=1&timeoutSeconds=1&"+query, "Accept", one)
 					if r.code != 200 || bytes.Contains(r.body, []byte("ERROR")) || bytes.Contains(r.body, []byte("unservable")) {
-						t.Errorf("watch %s?%s as %s: %d %s", path, query, accept, r.code, r.body)
+						t.Errorf("watch %s?%s as %s: got status %d: %s, want 200 and no event of the unservable object", path, query, accept, r.code, r.body)
 					}
 				})
 			}
@@ -141,7 +141,7 @@ func TestUnservableObjectIsDeletedByUnsafeDelete(t *testing.T) {
 		a.overwrite("/registry/"+bad.key, bad.value)
 		a.eventually("the value to arrive", func() bool { return a.get(path).code == 500 })
 		if r := a.want(500, "GET", path, ""); !strings.Contains(string(r.body), `"field":"/registry/`+bad.key+`"`) {
-			t.Errorf("the list of %s: %s", path, r.body)
+			t.Errorf("list %s: got %s, want the key /registry/%s as field of the error", path, r.body, bad.key)
 		}
 		a.want(500, "DELETE", path+"/unservable", "")
 		a.want(200, "DELETE", path+"/unservable?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
@@ -166,7 +166,7 @@ func TestUnservableNumberDoesNotFailOtherReads(t *testing.T) {
 	for _, query := range []string{"?resourceVersion=0", "?watch=1&timeoutSeconds=1&resourceVersion=0"} {
 		if r := a.want(200, "GET", path+query, ""); !bytes.Contains(r.body, []byte(`"good"`)) ||
 			bytes.Contains(r.body, []byte("unservable")) {
-			t.Errorf("%s: %s", query, r.body)
+			t.Errorf("%s: got %s, want only the object good", query, r.body)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func TestStoredInvalidUTF8IsServed(t *testing.T) {
 		"/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=0",
 	} {
 		if r := a.want(200, "GET", path, ""); !bytes.Contains(r.body, []byte("a\ufffd")) && !bytes.Contains(r.body, []byte(`a\ufffd`)) {
-			t.Errorf("%s: %s", path, r.body)
+			t.Errorf("%s: got %s, want the invalid byte replaced", path, r.body)
 		}
 	}
 }

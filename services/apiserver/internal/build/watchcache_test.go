@@ -36,14 +36,14 @@ func TestConsistentReadsAreCounted(t *testing.T) {
 	a := start(t, nil)
 	const line = `apiserver_watch_cache_consistent_read_total{fallback="false",resource="replicasets.apps",success="true"}`
 	if n := a.sample(line); n != 0 {
-		t.Fatalf("%v before any read", n)
+		t.Fatalf("before any read: got count %v, want 0", n)
 	}
 	const path = "/apis/apps/v1/namespaces/default/replicasets"
 	for _, path := range []string{path, path + "?limit=5", path + "/none", path + "?resourceVersion=0"} {
 		a.get(path)
 	}
 	if n := a.sample(line); n != 3 {
-		t.Errorf("counted %v reads", n)
+		t.Errorf("got %v counted reads, want 3", n)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if resp.ProtoMajor != 2 {
-		t.Errorf("answered over %s", resp.Proto)
+		t.Errorf("got protocol %s, want HTTP/2", resp.Proto)
 	}
 	transport := a.client.Transport.(*http.Transport)
 	conn, err := tls.DialWithDialer(&net.Dialer{}, "tcp", strings.TrimPrefix(a.url, "https://"), &tls.Config{
@@ -85,7 +85,7 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	}
 	a.eventually("cut off", func() bool { return a.sample(line) == others })
 	if n := a.sample(`apiserver_terminated_watchers_total{resource="configmaps"}`); n != 2 {
-		t.Errorf("%v watchers were terminated", n)
+		t.Errorf("got %v terminated watchers, want 2", n)
 	}
 }
 
@@ -121,11 +121,11 @@ func TestSelectorsOfWatchesAreLimited(t *testing.T) {
 		watches = append(watches, resp)
 	}
 	if n := len(watches); n == 0 || n == 100 {
-		t.Fatalf("%d watches with large selectors were admitted", n)
+		t.Fatalf("got %d of 100 watches with large selectors admitted, want some and not all", n)
 	}
 	for user, selector := range map[string]string{"dave": selector, "carol": "a"} {
 		if resp := watch(user, selector); resp.StatusCode != http.StatusOK {
-			t.Errorf("watch of %s with a selector of %d bytes: %s", user, len(selector), resp.Status)
+			t.Errorf("watch of %s with a selector of %d bytes: got %s, want 200", user, len(selector), resp.Status)
 		}
 	}
 	for _, w := range watches {
@@ -149,9 +149,9 @@ func TestSecretsAreNotInDictionary(t *testing.T) {
 		return a.sample(`binnacle_watch_cache_value_bytes{resource="` + resource + `"}`), a.sample(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
 	}
 	if stored, kept := of("configmaps"); kept > stored*3/4 {
-		t.Errorf("config maps of %v bytes take %v", stored, kept)
+		t.Errorf("ConfigMaps of %v bytes: got %v bytes in the cache, want at most three quarters", stored, kept)
 	}
 	if stored, kept := of("secrets"); kept < stored {
-		t.Errorf("secrets of %v bytes take %v", stored, kept)
+		t.Errorf("Secrets of %v bytes: got %v bytes in the cache, want no fewer: they are not compressed", stored, kept)
 	}
 }

@@ -80,7 +80,7 @@ func TestWebhookSelectorsSeeEarlierChanges(t *testing.T) {
 	a.want(201, "POST", "/apis/autoscaling/v1/namespaces/default/"+kind,
 		`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
 	if got := fmt.Sprint(c.calledPaths()); got != "[/labels /other /same]" {
-		t.Errorf("asked: %s", got)
+		t.Errorf("got calls %s, want [/labels /other /same]", got)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 	r := a.want(201, "POST", accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
 	if seconds := r.at("spec", "expirationSeconds"); seconds != float64(3600) {
-		t.Errorf("the token is for %v seconds", seconds)
+		t.Errorf("got a token for %v s, want 3600", seconds)
 	}
 	for i, patch := range []string{
 		`[{"op":"remove","path":"/metadata/namespace"}]`,
@@ -130,7 +130,7 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 	} {
 		c.answers("/proxy", patch)
 		if r := a.get("/api/v1/nodes/n/proxy/asked"); r.code != 200 || !strings.HasPrefix(string(r.body), want) {
-			t.Errorf("%s: got status %d: %s, want status 200 and a text that begins with %q", patch, r.code, r.body, want)
+			t.Errorf("%s: got status %d: %s, want 200 and a body that begins with %q", patch, r.code, r.body, want)
 		}
 	}
 	for _, sub := range []string{"exec", "attach"} {
@@ -159,13 +159,13 @@ func TestWebhooksChangeScale(t *testing.T) {
 		{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
 	r := a.want(200, "PATCH", deployments+"/d/scale", `{"spec":{"replicas":2}}`, "Content-Type", "application/merge-patch+json")
 	if r.at("metadata", "name") != "d" || r.at("spec", "replicas") != float64(9) {
-		t.Errorf("%s", r.body)
+		t.Errorf("got scale %s, want the name d and 9 replicas", r.body)
 	}
 	for of, code := range map[string]int{"uid": 409, "resourceVersion": 409} {
 		c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
 		if r := a.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type",
 			"application/merge-patch+json"); r.code != code {
-			t.Errorf("a webhook says that another %s is meant: %d %s", of, r.code, r.body)
+			t.Errorf("webhook changes the %s: got status %d: %s, want %d", of, r.code, r.body, code)
 		}
 	}
 }

@@ -102,15 +102,15 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 			t.Errorf("%s: got status %d: %s, want status %d and %v", x.path, r.code, r.body, x.code, x.message)
 		}
 		if n := judged.Load() - before; n != 0 {
-			t.Errorf("%s: others were asked %d times about what cannot be", x.path, n)
+			t.Errorf("%s: got %d calls of validating webhooks for an invalid object, want none", x.path, n)
 		}
 		mutates.Store(true)
 		a.want(201, "POST", x.path, x.body)
 		if n := judged.Load() - before; n != 1 {
-			t.Errorf("%s: others were asked %d times", x.path, n)
+			t.Errorf("%s: got %d calls of validating webhooks, want 1", x.path, n)
 		}
 	}
 	if node := a.get(podsPath+"/p").at("spec", "nodeName"); node != "n1" {
-		t.Errorf("bound to %v", node)
+		t.Errorf("got node %v, want n1", node)
 	}
 }

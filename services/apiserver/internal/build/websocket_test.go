@@ -105,7 +105,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m.kind != c.kind || n == 0 && len(m.data) > 0 {
-				t.Errorf("%v: message %d of type %d: %q", c.protocols, n, m.kind, m.data)
+				t.Errorf("%v: got message %d of type %d: %q, want type %d and an empty first message", c.protocols, n, m.kind, m.data, c.kind)
 			}
 			if c.kind == websocket.TextFrame {
 				if m.data, err = base64.StdEncoding.DecodeString(string(m.data)); err != nil {
@@ -124,7 +124,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 		conn.Close()
 	}
 	if _, err := a.dialSocket(log, "", "channel.k8s.io"); err == nil {
-		t.Error("an unsupported subprotocol is accepted")
+		t.Error("unsupported subprotocol: got no error, want one")
 	}
 	conn, err := a.dialSocket(podsPath+"/p/log?container=endless&follow=true", "")
 	if err != nil {
@@ -160,13 +160,13 @@ func watchOverWebSocket(a *api) {
 	}
 	m := event(media.MediaJSON)
 	if m.kind != websocket.TextFrame || !json.Valid(m.data) || !bytes.HasSuffix(m.data, []byte("}\n")) {
-		t.Errorf("JSON: type %d, %q", m.kind, m.data)
+		t.Errorf("JSON: got message of type %d: %q, want text with one line of JSON", m.kind, m.data)
 	}
 	m = event(media.MediaProtobuf)
 	var e metav1.WatchEvent
 	if err := e.Unmarshal(m.data); err != nil || m.kind != websocket.BinaryFrame || e.Type != "ADDED" ||
 		!bytes.HasPrefix(e.Object.Raw, []byte("k8s\x00")) {
-		t.Errorf("protobuf: type %d, %v, %q", m.kind, err, m.data)
+		t.Errorf("protobuf: got message of type %d: %q (%v), want a binary one with ADDED and protobuf", m.kind, m.data, err)
 	}
 	c, err := http.NewRequest(http.MethodGet, a.url+path, nil)
 	if err != nil {
@@ -185,6 +185,6 @@ func watchOverWebSocket(a *api) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a watch without an origin: %s", resp.Status)
+		t.Errorf("watch without an origin: got %s, want 403", resp.Status)
 	}
 }

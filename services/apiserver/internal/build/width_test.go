@@ -65,7 +65,7 @@ func TestRequestWidths(t *testing.T) {
 	}
 	r := httptest.NewRequest("GET", configMaps, nil)
 	if got := width.Estimate(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 2); got.Seats != 2 {
-		t.Errorf("a level's most is exceeded: %+v", got)
+		t.Errorf("got width %+v, want the maximum of the level, 2 seats", got)
 	}
 }
 
@@ -76,7 +76,7 @@ func (a *api) watching(path string) {
 	req.RequestURI = ""
 	resp, err := a.client.Do(req)
 	if err != nil || resp.StatusCode != 200 {
-		a.t.Fatalf("watch %s: %v %v", path, resp, err)
+		a.t.Fatalf("watch %s: got %v, %v, want 200", path, resp, err)
 	}
 	a.t.Cleanup(func() { resp.Body.Close() })
 }

@@ -25,8 +25,9 @@ func TestApplyNeedsCreatePermission(t *testing.T) {
 	const path = configMaps + "/a?fieldManager=m"
 	a.eventually("allowed to patch", func() bool { return a.send("PATCH", path, configMap("b"), alice...).code == 400 })
 	refused := a.want(403, "PATCH", path, configMap("a"), alice...)
-	if text := fmt.Sprint(refused.at("message")); text != `configmaps "a" is forbidden: User "alice" cannot create resource "configmaps" in API group "" in the namespace "default"` {
-		t.Errorf("message %s", text)
+	const forbidden = `configmaps "a" is forbidden: User "alice" cannot create resource "configmaps" in API group "" in the namespace "default"`
+	if text := fmt.Sprint(refused.at("message")); text != forbidden {
+		t.Errorf("got message %s, want %s", text, forbidden)
 	}
 	a.want(201, "POST", configMaps, configMap("a"))
 	a.want(200, "PATCH", path, configMap("a", "k", "v"), alice...)
@@ -51,7 +52,7 @@ func TestConcurrentAppliesLoseNothing(t *testing.T) {
 			for _, value := range []string{"1", "2", "3"} {
 				r := a.send("PATCH", path, configMap("shared", fmt.Sprint("k", i), value), "Content-Type", applyPatch)
 				if r.code != http.StatusOK && r.code != http.StatusCreated {
-					t.Errorf("m%d: %d %s", i, r.code, r.body)
+					t.Errorf("m%d: got status %d: %s, want 200 or 201", i, r.code, r.body)
 				}
 			}
 		})
@@ -61,7 +62,7 @@ func TestConcurrentAppliesLoseNothing(t *testing.T) {
 	data, _ := got.at("data").(map[string]any)
 	entries, _ := got.at("metadata", "managedFields").([]any)
 	if len(data) != appliers || len(entries) != appliers {
-		t.Errorf("%d keys, %d managers: %s", len(data), len(entries), got.body)
+		t.Errorf("got %d keys and %d managers, want %d of each: %s", len(data), len(entries), appliers, got.body)
 	}
 }
 
@@ -82,7 +83,7 @@ func TestNoOpWritesAreNotStored(t *testing.T) {
 	} {
 		r := a.want(200, c.method, configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
 		if string(r.body) != string(before.body) {
-			t.Errorf("%s of %s: %s, before %s", c.media, c.body, r.body, before.body)
+			t.Errorf("%s of %s: got %s, want it unchanged, %s", c.media, c.body, r.body, before.body)
 		}
 	}
 }
@@ -150,7 +151,7 @@ func TestInvalidPatches(t *testing.T) {
 		}
 	}
 	if v := a.get(configMaps+"/a").at("data", "k"); v != "v" {
-		t.Errorf("data is %v", v)
+		t.Errorf("got value %v, want v", v)
 	}
 }
 
@@ -213,7 +214,7 @@ func TestFieldValidation(t *testing.T) {
 				t.Errorf("%s %s %q: got %d, warning %q, want %q: %s", c.media, c.body, mode, r.code, warning, want, r.body)
 			}
 			if mode == "Strict" && !strings.Contains(fmt.Sprint(r.at("message")), c.warning) {
-				t.Errorf("%s: %s", c.body, r.body)
+				t.Errorf("%s: got %s, want a message that contains %q", c.body, r.body, c.warning)
 			}
 		}
 	}
@@ -228,7 +229,7 @@ func TestDuplicateOwnerReferences(t *testing.T) {
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
 	if refs, _ := r.at("metadata", "ownerReferences").([]any); len(refs) != 1 ||
 		!strings.Contains(r.header.Get("Warning"), "duplicate UID(s) observed: u1") {
-		t.Errorf("%v, warning %s", refs, r.header.Get("Warning"))
+		t.Errorf("got owners %v, warning %q, want one owner and a warning of the duplicate UID u1", refs, r.header.Get("Warning"))
 	}
 }
 
@@ -243,13 +244,13 @@ func TestLargeObjectsDropManagedFields(t *testing.T) {
 	}
 	r := a.want(201, "POST", configMaps, configMap("large", data...))
 	if r.at("metadata", "managedFields") != nil {
-		t.Error("it has managedFields")
+		t.Errorf("got %s, want no managedFields", r.body)
 	}
 	a.want(200, "PATCH", configMaps+"/large", `{"data":{"more":"1"}}`, "Content-Type", mergePatch)
 	a.want(201, "POST", configMaps, configMap("larger", data[:54000]...))
 	r = a.want(413, "PATCH", configMaps+"/larger", configMap("larger", "x", strings.Repeat("x", 900<<10)), "Content-Type", mergePatch)
 	if !strings.Contains(fmt.Sprint(r.at("message")), "too large") {
-		t.Errorf("message %v", r.at("message"))
+		t.Errorf("got message %v, want it to contain %q", r.at("message"), "too large")
 	}
 }
 
@@ -267,7 +268,7 @@ func TestApplyInCBOR(t *testing.T) {
 	}
 	r := a.want(201, "PATCH", configMaps+"/a?fieldManager=m", object("1"), "Content-Type", media)
 	if r.at("data", "k") != "1" {
-		t.Errorf("created %s", r.body)
+		t.Errorf("create: got %s, want the value 1", r.body)
 	}
 	a.want(409, "PATCH", configMaps+"/a?fieldManager=n", object("2"), "Content-Type", media)
 	a.want(200, "PATCH", configMaps+"/a?fieldManager=n&force=true", object("2"), "Content-Type", media)

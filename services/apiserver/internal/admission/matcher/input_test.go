@@ -98,7 +98,7 @@ func TestInput(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if in.Authorizer == nil || in.RequestResource == nil {
-		t.Error("got no authorizer")
+		t.Errorf("got input %+v, want one with authorizer and request resource", in)
 	}
 }
 

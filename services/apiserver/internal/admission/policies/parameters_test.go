@@ -245,7 +245,7 @@ func TestSelectedParametersAreChargedTogether(t *testing.T) {
 	}
 	f.put("two", size)
 	if got := f.lookup(""); got != -1 || f.charged < 2*size {
-		t.Errorf("two, throttled: got %d bytes at cost %d", got, f.charged)
+		t.Errorf("two, throttled: got %d bytes at cost %d, want -1 at cost %d or more", got, f.charged, 2*size)
 	}
 	if got := f.cached(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("two, throttled: got %q in the cache, want [\"one\"]", got)

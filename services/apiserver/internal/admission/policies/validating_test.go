@@ -100,7 +100,7 @@ func TestAuditAnnotations(t *testing.T) {
 	}
 	failing := newFixture(t, policy("p", `"auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), boundPolicy("p", deny))
 	if got := statusText(failing.validating.Validate(t.Context(), failing.configMap("a", "b"))); !strings.Contains(got, "no such key: nothing") {
-		t.Errorf("failing annotation: got %s, want text with \"no such key: nothing\"", got)
+		t.Errorf("failing annotation: got %s, want it to contain %q", got, "no such key: nothing")
 	}
 }
 
@@ -143,7 +143,7 @@ func TestMessageExpressionCost(t *testing.T) {
 	}
 	const n = many - 1 // all fit, and no more
 	if got := validate("", tooExpensiveAfter(n)); !strings.Contains(got, "failed messageExpression: validation failed due to running out of cost budget") {
-		t.Errorf("after %d validations: got %s, want text with \"failed messageExpression: validation failed due to running out of cost budget\"", n, got)
+		t.Errorf("after %d validations: got %s, want it to contain %q", n, got, "failed messageExpression: validation failed due to running out of cost budget")
 	}
 	if got := validate(`"failurePolicy":"Ignore",`, tooExpensiveAfter(n)); got != "" {
 		t.Errorf("after %d validations, ignored: got %s, want \"\"", n, got)

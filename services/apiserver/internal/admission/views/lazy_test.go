@@ -80,12 +80,12 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 					continue
 				}
 				if v, ok := m.Find(types.String(f.name)); ok || m.Contains(types.String(f.name)) != types.False || !types.IsError(m.Get(types.String(f.name))) {
-					t.Fatalf("%s: got unexpected %s: %v", at, f.name, v)
+					t.Fatalf("%s: got field %s = %v, want it absent", at, f.name, v)
 				}
 			}
 		}
 		if m.Size() != types.Int(len(want)) {
-			t.Fatalf("%s: got size %v", at, m.Size())
+			t.Fatalf("%s: got size %v, want %d", at, m.Size(), len(want))
 		}
 	case []any:
 		l := got.(traits.Lister)
@@ -97,7 +97,7 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 			}
 		}
 		if i != len(want) || l.Size() != types.Int(i) || !types.IsError(l.Get(types.Int(i))) || !types.IsError(l.Get(types.String("a"))) {
-			t.Fatalf("%s: got %d elements", at, i)
+			t.Fatalf("%s: got %d elements, size %v, want %d, and errors for other indexes", at, i, l.Size(), len(want))
 		}
 	}
 	return looked

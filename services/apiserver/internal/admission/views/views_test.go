@@ -84,7 +84,7 @@ func TestOtherVersionIsConverted(t *testing.T) {
 	w := viewIn(t, v, v2)
 	o, ok := w.Object.(*autoscalingv2.HorizontalPodAutoscaler)
 	if !ok || o.Spec.MaxReplicas != 5 || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != 50 || o.ResourceVersion != "7" {
-		t.Errorf("got object %+v", w.Object)
+		t.Errorf("got object %+v, want v2 at version 7 with 5 replicas and a target of 50", w.Object)
 	}
 	if old, ok := w.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != 3 {
 		t.Errorf("got old object %+v; want true, 3", w.Old)
@@ -98,7 +98,7 @@ func TestOtherVersionIsConverted(t *testing.T) {
 	}
 	tree, ok := w.ObjectTree().(traits.Mapper)
 	if !ok || tree.Get(types.String("apiVersion")) != types.String("autoscaling/v2") || tree.Get(types.String("kind")) != types.String("HorizontalPodAutoscaler") {
-		t.Errorf("got %v", tree)
+		t.Errorf("got tree %v, want apiVersion autoscaling/v2, kind HorizontalPodAutoscaler", tree)
 	}
 	if _, err := v.ForKind(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil || !strings.Contains(err.Error(), "unknown conversion") {
 		t.Errorf("version that is not served: got %v; want an error, text with \"unknown conversion\"", err)
@@ -146,14 +146,14 @@ func TestChangesAreConvertedBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !w.Replace(obj) {
-				t.Errorf("%s: got no change in %s: %s", name, kind.Version, doc)
+				t.Errorf("%s: Replace reported no change in %s, want one: %s", name, kind.Version, doc)
 			}
 			after, err := w.ObjectJSON()
 			if err != nil || string(after) == string(before) || strings.Contains(string(after), "bogus") {
 				t.Errorf("%s: got unchanged view %s, %v; want no error, other than %v, text without \"bogus\"", name, after, err, string(before))
 			}
 			if w.Replace(obj.DeepCopyObject()) {
-				t.Errorf("%s: got a change for an equal document", name)
+				t.Errorf("%s: Replace reported a change for an equal document, want none", name)
 			}
 		}
 		if err := v.WriteBack(); err != nil {

@@ -90,8 +90,11 @@ func TestConditionsFailWithoutCompiler(t *testing.T) {
 		}, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
 			w.FailurePolicy, w.MatchConditions = &policy, []admissionv1.MatchCondition{{Name: "a", Expression: "true"}}
 		}))
-		if got := statusText(f.validate()); !strings.Contains(got, want) || want == "" && got != "" || len(server.requests()) != 0 {
-			t.Errorf("%s: %q", policy, got)
+		if got := statusText(f.validate()); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%s: got error %q, want %q", policy, got, want)
+		}
+		if calls := len(server.requests()); calls != 0 {
+			t.Errorf("%s: got %d calls, want none", policy, calls)
 		}
 	}
 }
@@ -153,8 +156,14 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 			} else if c.later {
 				want = false // validation converts nothing back
 			}
-			if (err != nil) != want || want && !strings.HasPrefix(statusText(err), "500 ") || len(server.requests()) != c.asked || o.Spec.MaxReplicas != replicas {
-				t.Errorf("%s, %s: got %v, %d calls, %d replicas", name, sort, err, len(server.requests()), o.Spec.MaxReplicas)
+			if (err != nil) != want || want && !strings.HasPrefix(statusText(err), "500 ") {
+				t.Errorf("%s, %s: got error %v, want an internal error: %t", name, sort, err, want)
+			}
+			if calls := len(server.requests()); calls != c.asked {
+				t.Errorf("%s, %s: got %d calls, want %d", name, sort, calls, c.asked)
+			}
+			if o.Spec.MaxReplicas != replicas {
+				t.Errorf("%s, %s: got %d replicas, want %d", name, sort, o.Spec.MaxReplicas, replicas)
 			}
 		}
 	}

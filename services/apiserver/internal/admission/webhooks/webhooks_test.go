@@ -217,7 +217,7 @@ func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 			t.Errorf("%s, without dry run: %v; want no error, other than 0", effects, err)
 		}
 		if q := server.requests()[:len(server.requests())-1]; (len(q) == 1) != asked || asked && !q[0].Request.DryRun {
-			t.Errorf("%s: got %d calls", effects, len(q))
+			t.Errorf("%s: got %d calls, want one with dryRun: %t", effects, len(q), asked)
 		}
 	}
 }
@@ -337,7 +337,7 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	want := webhooks.ReachabilityEvent{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
 	n := <-f.notices
 	if !strings.Contains(n.Reason, "connection refused") {
-		t.Errorf("got reason %s, want text with \"connection refused\"", n.Reason)
+		t.Errorf("got reason %s, want it to contain %q", n.Reason, "connection refused")
 	}
 	n.Reason = ""
 	if n != want {
@@ -360,7 +360,7 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	}
 	select {
 	case n := <-f.notices:
-		t.Errorf("got notice %+v", n)
+		t.Errorf("got notice %+v, want none", n)
 	default:
 	}
 }

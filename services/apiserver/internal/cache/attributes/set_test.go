@@ -60,7 +60,7 @@ func TestSetReturnsItsPairs(t *testing.T) {
 			}
 		}
 		if s.Has("no key is that long") || s.Get("no key is that long") != "" {
-			t.Fatal("set contains a key that was not added")
+			t.Fatal("got a key that was not added, want none")
 		}
 	})
 }

@@ -144,7 +144,7 @@ func (r *fixture) read(ctx context.Context, namespace string, visit func()) (nam
 	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy }}
 	err = r.cached.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
 		if len(lr.Spec.Limits) != 1 || lr.Annotations != nil {
-			r.t.Errorf("%s: %d limits, annotations %v", lr.Name, len(lr.Spec.Limits), lr.Annotations)
+			r.t.Errorf("%s: got %d limits, annotations %v, want 1 limit and no annotations", lr.Name, len(lr.Spec.Limits), lr.Annotations)
 		}
 		names = append(names, lr.Name)
 		visit()
@@ -220,7 +220,7 @@ func TestLargeNamespaceIsRejectedUnderLoad(t *testing.T) {
 	r.put("a", "2", request.LargeBody/2)
 	r.busy = true
 	if got, err := r.read(t.Context(), "a", func() {}); !apierrors.IsTooManyRequests(err) || len(got) != 0 || r.decoded != 0 {
-		t.Errorf("got %q, %d decoded, %v", got, r.decoded, err)
+		t.Errorf("got %q, %d decoded, %v, want none and TooManyRequests", got, r.decoded, err)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestDecodingStopsWhenRequestEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	if got, err := r.read(ctx, "a", cancel); !errors.Is(err, context.Canceled) || len(got) != 1 || r.decoded != 1 {
-		t.Errorf("got %q, %d decoded, %v", got, r.decoded, err)
+		t.Errorf("got %q, %d decoded, %v, want one and the cancelation", got, r.decoded, err)
 	}
 	if _, err := r.derived.Get(ctx); !errors.Is(err, context.Canceled) || r.decoded != 1 {
 		t.Errorf("Derived: got %d decoded, %v, want 1, context.Canceled", r.decoded, err)

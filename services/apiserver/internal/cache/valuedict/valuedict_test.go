@@ -104,7 +104,7 @@ func TestRandomValuesAreNotPacked(t *testing.T) {
 			value[i] = byte(r.Uint32())
 		}
 		if p := pack(&s, value); p.dict != nil {
-			t.Fatalf("random value of %d bytes was packed to %d", len(value), len(p.small))
+			t.Fatalf("random value of %d bytes: got it packed to %d, want it unpacked", len(value), len(p.small))
 		}
 	}
 	tm := newTemplate(r, 3000)

@@ -97,7 +97,7 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 			now.Store(certificate(t, "first"))
 			before := seen("first")
 			if after := seen("first"); after != before {
-				t.Errorf("the connection was not reused: got %s, then %s", before, after)
+				t.Errorf("got connection %s, want %s reused", after, before)
 			}
 			old := pool.Transport()
 			defer old.CloseIdleConnections()
@@ -106,7 +106,7 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 			seen("second")
 			close(proceed)
 			if got := bodyOf(long); got[:len(name)+6] != name+" first" {
-				t.Errorf("request in progress: got %q", got)
+				t.Errorf("request in progress: got %q, want it served with the first certificate", got)
 			}
 			now.Store(nil)
 			seen("none")
@@ -192,29 +192,29 @@ func TestFollowedReloadsFiles(t *testing.T) {
 		time.Sleep(time.Second)
 		move(c, cert)
 		if got := current(); got != first {
-			t.Errorf("incomplete renewal: got the certificate of %s", got.Leaf.DNSNames)
+			t.Errorf("incomplete renewal: got the certificate of %s, want that of first", got.Leaf.DNSNames)
 		}
 		time.Sleep(time.Second)
 		move(k, key)
 		if got := current().Leaf.DNSNames[0]; got != "second" {
-			t.Errorf("after a second: got the certificate of %s", got)
+			t.Errorf("after a second: got the certificate of %s, want second", got)
 		}
 		c, k = files(t, "third")
 		move(c, cert)
 		move(k, key)
 		if got := current().Leaf.DNSNames[0]; got != "second" {
-			t.Errorf("within the second: got the certificate of %s", got)
+			t.Errorf("within the second: got the certificate of %s, want second", got)
 		}
 		time.Sleep(time.Second)
 		if got := current().Leaf.DNSNames[0]; got != "third" {
-			t.Errorf("a second later: got the certificate of %s", got)
+			t.Errorf("a second later: got the certificate of %s, want third", got)
 		}
 		if err := os.Remove(key); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		if got := current().Leaf.DNSNames[0]; got != "third" {
-			t.Errorf("without the key file: got the certificate of %s", got)
+			t.Errorf("without the key file: got the certificate of %s, want third", got)
 		}
 	})
 }

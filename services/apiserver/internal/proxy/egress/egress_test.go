@@ -142,7 +142,7 @@ func TestDialThroughProxy(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 			if asked := p.Asked(); !slices.Equal(asked, []string{"absent.invalid:1", "far.invalid:7"}) {
-				t.Errorf("asked for %v", asked)
+				t.Errorf("got connections to %v, want absent.invalid:1 and far.invalid:7", asked)
 			}
 			label := fmt.Sprintf("protocol=%q", labels[0])
 			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Failed connections through a proxy, by its protocol, transport and stage: connect for the connection to the proxy, proxy for its response.
@@ -156,7 +156,7 @@ apiserver_egress_dialer_dial_start_total{%[1]s,transport=%[2]q} 2
 				t.Error(err)
 			}
 			if n, err := testutil.GatherAndCount(reg, "apiserver_egress_dialer_dial_duration_seconds"); n != 1 || err != nil {
-				t.Errorf("%d series of durations, %v", n, err)
+				t.Errorf("got %d series of durations, %v, want 1", n, err)
 			}
 		})
 	}
@@ -235,7 +235,7 @@ func TestConnectResponseHasNoBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadFull(conn, said); err != nil || string(said) != "hello" {
-			t.Errorf("%s: %q, %v", header, said, err)
+			t.Errorf("%s: got %q, %v, want hello", header, said, err)
 		}
 	}
 }
@@ -287,7 +287,7 @@ func TestProxyCertificateIsVerified(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if asked := p.Asked(); len(asked) != 0 {
-		t.Errorf("asked for %v", asked)
+		t.Errorf("got connections to %v, want none", asked)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestNewRejectsUnusableProxies(t *testing.T) {
 		s, err := egress.New(c, prometheus.NewRegistry())
 		if want == "" {
 			if err != nil || s.DialerFor(egress.Etcd) == nil {
-				t.Errorf("error %v", err)
+				t.Errorf("got error %v, want none and a proxy for etcd", err)
 			}
 			continue
 		}
@@ -151,14 +151,14 @@ func TestWriteDeadlineEndsTunnel(t *testing.T) {
 	deadline(over, time.Unix(1, 0))
 	deadline(ends, time.Now().Add(time.Second))
 	if n, err := ends.Read(make([]byte, 1)); err == nil {
-		t.Errorf("read %d bytes", n)
+		t.Errorf("got %d bytes, want an error", n)
 	}
 	for name, conn := range map[string]net.Conn{"taken back": back, "over": over} {
 		said := make([]byte, 5)
 		if _, err := io.WriteString(conn, "hello"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if _, err := io.ReadFull(conn, said); err != nil || string(said) != "hello" {
-			t.Errorf("%s: %q, %v", name, said, err)
+			t.Errorf("%s: got %q, %v, want hello", name, said, err)
 		}
 	}
 }

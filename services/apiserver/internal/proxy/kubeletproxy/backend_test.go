@@ -160,7 +160,7 @@ func TestEndlessResponseHeadFails(t *testing.T) {
 				})
 				conn := s.ask(t, path)
 				if n := <-said; n >= much {
-					t.Errorf("%d bytes of a response head were read", n)
+					t.Errorf("got %d bytes of a response head read, want fewer than %d", n, much)
 				}
 				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode < 500 && !strings.HasSuffix(path, "translated") {
 					t.Errorf("%v %v", resp, err)
@@ -182,7 +182,7 @@ func TestTooManyResponseFieldsFail(t *testing.T) {
 			continue
 		}
 		if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), "response headers") {
-			t.Errorf("%s: %s", path, text)
+			t.Errorf("%s: got body %s, want it to contain %q", path, text, "the response headers are too long")
 		}
 	}
 }
@@ -277,12 +277,12 @@ func TestOwnHeadersAreRemoved(t *testing.T) {
 		for _, h := range []http.Header{resp.Header, resp.Trailer} {
 			for name, values := range h {
 				if name != "X-Theirs" && strings.Contains(strings.Join(values, ","), "theirs") {
-					t.Errorf("%s, %.12s: %s: %q", c.path, c.say, name, values)
+					t.Errorf("%s, %.12s: got header %s: %q, want none of the kubelet", c.path, c.say, name, values)
 				}
 			}
 		}
 		if got := resp.Header.Get("Audit-Id"); got != c.ours || resp.Header.Get("X-Theirs") != "kept" {
-			t.Errorf("%s, %.12s: %v", c.path, c.say, resp.Header)
+			t.Errorf("%s, %.12s: got headers %v, want Audit-Id %q and X-Theirs kept", c.path, c.say, resp.Header, c.ours)
 		}
 	}
 }
@@ -309,7 +309,7 @@ func TestRequestTrailersAreDropped(t *testing.T) {
 			t.Errorf("%s: %v %v", path, resp, err)
 		}
 		if got := <-followed; got != "1\r\na\r\n0\r\n\r\n" {
-			t.Errorf("%s: got body %q", path, got)
+			t.Errorf("%s: got body %q, want one chunk with a", path, got)
 		}
 		conn.Close()
 	}
@@ -339,7 +339,7 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 			t.Errorf("%q: %q, want %q", say, got, want)
 		}
 		if want[0] == '4' && !resp.Close {
-			t.Errorf("%q: the connection was not closed", say)
+			t.Errorf("%q: got a connection that stays open, want it closed", say)
 		}
 	}
 }

@@ -89,26 +89,26 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 		log, err := f.up.Log(t.Context(), kubeletproxy.Kubelet, &at, "p")
 		if err == nil {
 			log.Close()
-			t.Errorf("log %s: no error", how)
+			t.Errorf("log %s: got no error, want one", how)
 			continue
 		}
 		w := httptest.NewRecorder()
 		plainErrors{}.Error(w, nil, err)
 		if w.Code != c.code && c.code != http.StatusSwitchingProtocols || !strings.Contains(w.Body.String(), c.text) || w.Body.Len() > 51<<10 {
-			t.Errorf("log %s: %d, %d bytes: %.200s", how, w.Code, w.Body.Len(), w.Body)
+			t.Errorf("log %s: got status %d, %d bytes: %.200s, want %d and %q in at most 51 KiB", how, w.Code, w.Body.Len(), w.Body, c.code, c.text)
 		}
 		if c.code == http.StatusSwitchingProtocols {
 			continue // starts a port-forward
 		}
 		ws, code, text := f.dial(t, "/portForward/ns/p/"+how, tunnelled)
 		if ws != nil || code != c.code || !strings.Contains(text, c.text) {
-			t.Errorf("port %s: %d %s", how, code, text)
+			t.Errorf("port %s: got status %d: %s, want %d and %q", how, code, text, c.code, c.text)
 		}
 	}
 	got := counters(t, f.registry)
 	for code, n := range map[string]float64{"404": 1, "400": 2, "403": 1, "409": 1, "503": 1, "500": 3} {
 		if at := "apiserver_stream_tunnel_requests_total " + code; got[at] != n {
-			t.Errorf("%s: %v of %v", at, got[at], got)
+			t.Errorf("%s: got %v, want %v (all: %v)", at, got[at], n, got)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func TestCommandResultsAreCounted(t *testing.T) {
 	got := counters(t, f.registry)
 	for code, n := range map[string]float64{"200": 2, "404": 1, "500": 1} {
 		if at := "apiserver_stream_translator_requests_total " + code; got[at] != n {
-			t.Errorf("%s: %v of %v", at, got[at], got)
+			t.Errorf("%s: got %v, want %v (all: %v)", at, got[at], n, got)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func TestInvalidHandshakeIsBadRequest(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %s", path, resp.Status)
+			t.Errorf("%s: got %s, want 400", path, resp.Status)
 		}
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -169,7 +169,7 @@ func TestUntranslatedWebSocketIsForwarded(t *testing.T) {
 	f := newFront(t, untranslated)
 	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channels, "/portForward/ns/pod": tunnelled} {
 		if ws, code, text := f.dial(t, path, protocol); ws != nil || code < http.StatusBadRequest {
-			t.Errorf("%s: %d %s", path, code, text)
+			t.Errorf("%s: got status %d: %s, want a rejection", path, code, text)
 		}
 	}
 }

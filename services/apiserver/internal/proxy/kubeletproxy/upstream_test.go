@@ -60,7 +60,7 @@ type noPanics struct{ t *testing.T }
 
 func (l noPanics) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte("panic")) {
-		l.t.Errorf("%s", b)
+		l.t.Errorf("got log line %s, want no panic", b)
 	}
 	return len(b), nil
 }
@@ -186,7 +186,7 @@ func TestCommands(t *testing.T) {
 		var out, warned bytes.Buffer
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: &warned})
 		if err != nil || out.Len() > 0 || warned.String() != "careful" {
-			t.Errorf("%s: %v %q %q", name, err, out.String(), warned.String())
+			t.Errorf("%s: got output %q, error output %q, %v, want only %q on the latter", name, out.String(), warned.String(), err, "careful")
 		}
 	}
 	for name, x := range f.executors(t, "stdout=true&command=exit&command=7") {
@@ -204,7 +204,7 @@ func TestCommands(t *testing.T) {
 		})
 		end.Close()
 		if err != nil || out.String() != "80x24" {
-			t.Errorf("%s: %v %q", name, err, out.String())
+			t.Errorf("%s: got %q, %v, want 80x24", name, out.String(), err)
 		}
 	}
 }
@@ -418,7 +418,7 @@ func TestKubeletLocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if host, port, err := up.Location(node); host != "10.1.2.3" || port != "10250" || err != nil {
-		t.Errorf("%s:%s %v", host, port, err)
+		t.Errorf("got %s:%s, %v, want 10.1.2.3:10250", host, port, err)
 	}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1234
 	o.AddressTypes = []string{"ExternalIP"}
@@ -426,7 +426,7 @@ func TestKubeletLocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if host, port, err := up.Location(node); host != "192.0.2.9" || port != "1234" || err != nil {
-		t.Errorf("%s:%s %v", host, port, err)
+		t.Errorf("got %s:%s, %v, want 192.0.2.9:1234", host, port, err)
 	}
 	node.Status.Addresses = nil
 	if _, _, err := up.Location(node); err == nil || err.Error() != "no preferred addresses found; known addresses: []" {
@@ -439,7 +439,7 @@ func TestKubeletLocation(t *testing.T) {
 	}
 	o.CertFile = "x"
 	if errs := o.Validate(); len(errs) != 1 {
-		t.Errorf("%v", errs)
+		t.Errorf("got errors %v, want one", errs)
 	}
 }
 
@@ -480,7 +480,7 @@ func TestTargetAddressIsRestricted(t *testing.T) {
 				w := httptest.NewRecorder()
 				up.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}, plainErrors{})
 				if !strings.Contains(w.Body.String(), "address not allowed") {
-					t.Errorf("%s %s %s: %d %s", scheme, host, upgrade, w.Code, w.Body)
+					t.Errorf("%s %s %s: got status %d: %s, want %q", scheme, host, upgrade, w.Code, w.Body, "address not allowed")
 				}
 			}
 		}

@@ -25,7 +25,7 @@ func TestOtherMediaTypesAreStreamed(t *testing.T) {
 		}
 	})
 	if _, got := ask(t, s, "/here/x", 5); got != "first" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want first", got)
 	}
 	close(over)
 }
@@ -49,11 +49,11 @@ func TestLongPagesReleaseTheirSlot(t *testing.T) {
 	defer close(long)
 	for range 20 {
 		if resp, _ := ask(t, s, "/here/long", 1); resp.Header.Get("Content-Type") != "text/HTML" {
-			t.Fatalf("got type %q", resp.Header.Get("Content-Type"))
+			t.Fatalf("got Content-Type %q, want text/HTML", resp.Header.Get("Content-Type"))
 		}
 	}
 	if _, got := ask(t, s, "/here/page", 1<<20); !strings.Contains(got, "/here/x") {
-		t.Errorf("a short page was not rewritten: %q", got)
+		t.Errorf("short page: got %q, want links rewritten to /here/x", got)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 		})
 		resp, _ := ask(t, s, "/here/x", 16<<20)
 		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != c.code || kind != c.kind {
-			t.Errorf("%s: got %d, type %q", name, resp.StatusCode, kind)
+			t.Errorf("%s: got status %d, type %q, want %d, %q", name, resp.StatusCode, kind, c.code, c.kind)
 		}
 	}
 }
@@ -100,6 +100,6 @@ func TestOwnHeadersAreRemoved(t *testing.T) {
 	})
 	resp, _ := ask(t, s, "/here/x", 1<<10)
 	if all := fmt.Sprint(resp.Header, resp.Trailer); strings.Contains(all, "forged") || resp.Trailer.Get("Other") != "kept" {
-		t.Errorf("got headers %v, trailers %v", resp.Header, resp.Trailer)
+		t.Errorf("got headers %v, trailers %v, want no forged one and the trailer Other", resp.Header, resp.Trailer)
 	}
 }

@@ -136,7 +136,7 @@ func TestEndlessPageIsStreamed(t *testing.T) {
 		}
 	})
 	if resp, got := ask(t, s, "/here/page", 2<<20); resp.StatusCode != http.StatusOK || len(got) != 2<<20 {
-		t.Errorf("got %d, %d bytes", resp.StatusCode, len(got))
+		t.Errorf("got status %d, %d bytes, want 200 and all 2 MiB", resp.StatusCode, len(got))
 	}
 }
 

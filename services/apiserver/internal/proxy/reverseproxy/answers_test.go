@@ -34,7 +34,7 @@ func TestOnlyServerSetsUserHeaders(t *testing.T) {
 		h := <-seen
 		for name, values := range h {
 			if strings.Contains(strings.Join(values, ","), "theirs") {
-				t.Errorf("header %s of the client was forwarded: %q", name, values)
+				t.Errorf("got header %s: %q forwarded, want none of the client", name, values)
 			}
 		}
 		if h.Get("X-Remote-User") != "eve" || h.Get("X-Remote-Group") != "g" || h.Get("X-Ours") != "ours" || h.Get("X-Theirs") != "kept" {
@@ -143,7 +143,7 @@ func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 			go b.Serve(w, r.WithContext(ctx), nil)
 			asked := time.Now()
 			if resp, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-				t.Fatalf("%v %v, %d %s", resp, err, w.Code, w.Body)
+				t.Fatalf("got %v, %v, recorded %d %s, want 101 on the connection", resp, err, w.Code, w.Body)
 			}
 			<-begun
 			if d := time.Since(asked); d > 0 {

@@ -223,7 +223,7 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
 		n, changes = b.probesAndChanges()
 		if !slices.Equal(changes, []bool{true, false}) || b.Breaker.Open() != nil {
-			t.Errorf("the breaker did not close: %v", changes)
+			t.Errorf("got breaker changes %v, want it opened and closed again", changes)
 		}
 		time.Sleep(time.Minute)
 		if later, _ := b.probesAndChanges(); later != n {

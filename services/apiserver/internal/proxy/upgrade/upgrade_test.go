@@ -127,7 +127,7 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 				t.Errorf("%.60q: got %q, want %q", say, got, want)
 			}
 			if h := c.Result().Header; len(c.all) == 0 && (h.Get("Connection") != "close" || h.Get("Audit-Id") != "ours" || h.Get("X-Ours") != "") {
-				t.Errorf("%.60q: got headers %v", say, h)
+				t.Errorf("%.60q: got headers %v, want Connection close, Audit-Id ours, no X-Ours", say, h)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestSilentBackendTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		if got := strings.Replace(new(client).serve(t.Context(), newProxy(silent)).result(), "Timeout: ", "", 1); got != late || time.Since(begin) != time.Minute {
-			t.Errorf("got %s after %v", got, time.Since(begin))
+			t.Errorf("got %s after %v, want %s after 1m0s", got, time.Since(begin), late)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestRejectionIsStreamed(t *testing.T) {
 			t.Errorf("first part sent: %v, after %v; want at once", sent, at.Sub(begin))
 		}
 		if c.cut != http.ErrAbortHandler || time.Since(begin) != 10*time.Second {
-			t.Errorf("got %v after %v", c.cut, time.Since(begin))
+			t.Errorf("got panic %v after %v, want ErrAbortHandler after 10 s", c.cut, time.Since(begin))
 		}
 	})
 }
@@ -272,12 +272,12 @@ func TestUpgradedConnectionEndsWithRequestOrLife(t *testing.T) {
 				return line == "hello\n"
 			}
 			if !echoes() || len(agreed) != 1 || !agreed[0] {
-				t.Errorf("got no echo, upgraded %v", agreed)
+				t.Errorf("got upgrades %v, want one and an echo", agreed)
 			}
 			end()
 			synctest.Wait()
 			if echoes() != lasts {
-				t.Errorf("after the request: got an echo: %v", !lasts)
+				t.Errorf("after the request: got an echo: %t, want %t", !lasts, lasts)
 			}
 			die()
 			synctest.Wait()

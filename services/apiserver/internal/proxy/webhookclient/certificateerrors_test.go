@@ -52,12 +52,12 @@ func TestCountCertificateErrors(t *testing.T) {
 		roots.AddCert(root)
 		_, flaw := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "here"})
 		if (flaw == nil) != (c.what == "nothing") {
-			t.Errorf("%s: %v", c.what, flaw)
+			t.Errorf("flaw %q: got error %v, want one unless there is no flaw", c.what, flaw)
 		}
 		unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
 		webhookclient.CountCertificateErrors(&tls.CertificateVerificationError{Err: flaw}, unnamed, sha1)
 		if n, m := counterValue(t, unnamed), counterValue(t, sha1); n != c.unnamed || m != c.sha1 {
-			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %v", c.what, n, m, flaw)
+			t.Errorf("%s: got counts %v without a name, %v signed with SHA-1, want %v, %v (error %v)", c.what, n, m, c.unnamed, c.sha1, flaw)
 		}
 	}
 	unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})

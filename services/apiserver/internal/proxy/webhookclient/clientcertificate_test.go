@@ -55,7 +55,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 			text, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			if err != nil || time.Now().After(until) {
-				t.Fatalf("%s: got certificate %q until the deadline: %v", name, text, err)
+				t.Fatalf("%s: got certificate %q until the deadline, %v, want the renewed one", name, text, err)
 			}
 			if last == "" {
 				renew(name)

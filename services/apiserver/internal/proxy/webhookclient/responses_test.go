@@ -143,19 +143,19 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if path := <-s.poured; path != "/other" {
-				t.Errorf("%s: a response of %s is read without a slot", name, path)
+				t.Errorf("%s: got the response of %s read, want that of /other: the rest has no slot", name, path)
 			}
 		}
 		cancel()
 		if err := <-gone; err == nil {
-			t.Errorf("%s: a canceled call got a response", name)
+			t.Errorf("%s: canceled call: got no error, want one", name)
 		}
 		s.last <- ""
 		if err := <-ended; err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if path := <-s.poured; path != "/held" {
-			t.Errorf("%s: a response of %s is read", name, path)
+			t.Errorf("%s: got the response of %s read, want that of /held", name, path)
 		}
 		for range slots {
 			s.last <- ""

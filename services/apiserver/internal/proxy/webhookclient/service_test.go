@@ -190,7 +190,7 @@ func TestNewClient(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if (err != nil || want != "") && (err == nil || err.Error() != want) || err == nil && string(body) != "Bearer t"+strings.Repeat("x", 90) {
-			t.Errorf("%s: got %q, %v", path, body, err)
+			t.Errorf("%s: got %q, %v, want error %q, or the token", path, body, err, want)
 		}
 	}
 	for name, broken := range map[string]*rest.Config{

@@ -107,7 +107,7 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	// The certificate of the test server is valid only for example.com.
 	hook := &webhookclient.Webhook{URL: s.URL + "/short", CABundle: caBundle(s)}
 	if err := w.Call(t.Context(), hook, webhookclient.CallOptions{Timeout: 3 * time.Second}, &corev1.ConfigMap{}, got); err != nil || got.Data["uri"] != "/short?timeout=3s" {
-		t.Errorf("with a timeout: got %v, %v", got.Data, err)
+		t.Errorf("with a timeout: got %v, %v, want the URI /short?timeout=3s", got.Data, err)
 	}
 	_, err = ask(t, w, &webhookclient.Webhook{Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: caBundle(s)})
 	if err == nil || !strings.Contains(err.Error(), "not hook.ns.svc") || !strings.Contains(err.Error(), `Post "https://hook.ns.svc:8443/p?timeout=10s"`) {

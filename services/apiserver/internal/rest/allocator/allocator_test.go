@@ -34,15 +34,17 @@ func TestAddressSpans(t *testing.T) {
 				c.prefix, s.size, s.first, addressAfter(s.first, s.size-1), s.static, c.size, c.first, c.last,
 				c.static)
 		}
-		if s.contains(s.prefix.Addr()) || !s.contains(s.first) ||
-			!s.contains(netip.MustParseAddr(c.last)) || s.contains(netip.MustParseAddr(c.last).Next()) {
-			t.Errorf("%s: wrong bounds", c.prefix)
+		last := netip.MustParseAddr(c.last)
+		for addr, want := range map[netip.Addr]bool{s.prefix.Addr(): false, s.first: true, last: true, last.Next(): false} {
+			if got := s.contains(addr); got != want {
+				t.Errorf("%s contains %s: got %t, want %t", c.prefix, addr, got, want)
+			}
 		}
 		n := 0
 		seen := map[netip.Addr]bool{}
 		for addr := range s.candidates() {
 			if !s.contains(addr) || seen[addr] {
-				t.Fatalf("%s: candidate %s is outside the span or repeated", c.prefix, addr)
+				t.Fatalf("%s: got candidate %s, want a new one inside the span", c.prefix, addr)
 			}
 			if static := addr.Compare(addressAfter(s.first, s.static)) < 0; static != (uint64(n) >= s.size-s.static) {
 				t.Fatalf("%s: candidate %d is %s, want static addresses last", c.prefix, n, addr)
@@ -87,11 +89,11 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.HasPrefix(kv.Value, []byte("k8s\x00\n\x15\n\x02v1\x12\x0fRangeAllocation")) {
-		t.Errorf("got stored value %q", kv.Value)
+		t.Errorf("got stored value %q, want a RangeAllocation in protobuf", kv.Value)
 	}
 	r, err := p.codec.decode(kv.Value)
 	if err != nil || r.Range != "30000-32767" || !bytes.Equal(r.Data, []byte{0b10, 0b00000101}) { // 30002 is used by a service
-		t.Errorf("got %+v, %v", r, err)
+		t.Errorf("got %+v, %v, want range 30000-32767 with the bits of 30002 and the allocated ports", r, err)
 	}
 	stock := &corev1.RangeAllocation{Range: "30000-32767", Data: []byte{0x80}} // written by another replica
 	value, err := p.codec.encode(stock)
@@ -105,7 +107,7 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 		t.Errorf("port allocated by another replica: got %v, want errPortTaken", err)
 	}
 	if got, err := p.allocate(ctx, []int{30000}); err != nil || got[0] != 30000 {
-		t.Errorf("port released by another replica: got %v, %v", got, err)
+		t.Errorf("port released by another replica: got %v, %v, want 30000", got, err)
 	}
 }
 

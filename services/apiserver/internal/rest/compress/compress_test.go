@@ -90,7 +90,7 @@ func TestSegmentIsCompressedOnce(t *testing.T) {
 				return
 			}
 			if !bytes.Equal(unzip(t, out.Bytes()), text) {
-				t.Error("text differs")
+				t.Error("got another text after decompression, want the same")
 			}
 		})
 	}
@@ -106,8 +106,11 @@ func TestKeysAreSecret(t *testing.T) {
 	a := newCache(t)
 	b := newCache(t)
 	text := []byte("the same objects")
-	if a.KeyOf(text) != a.KeyOf(bytes.Clone(text)) || a.KeyOf(text) == a.KeyOf(text[1:]) {
-		t.Error("key does not identify the content")
+	if a.KeyOf(text) != a.KeyOf(bytes.Clone(text)) {
+		t.Error("got two keys of one content, want equal keys")
+	}
+	if a.KeyOf(text) == a.KeyOf(text[1:]) {
+		t.Error("got one key of two contents, want different keys")
 	}
 	if a.KeyOf(text) == b.KeyOf(text) {
 		t.Error("two servers have the same key")

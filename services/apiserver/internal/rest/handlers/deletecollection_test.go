@@ -56,7 +56,7 @@ func TestWorkersEndWhenWalkPanics(t *testing.T) {
 	var ended atomic.Bool
 	defer func() {
 		if v := recover(); v != "a bug" || !ended.Load() {
-			t.Errorf("got panic %v, worker ended: %v", v, ended.Load())
+			t.Errorf("got panic %v, worker ended: %t, want panic %q after the worker ended", v, ended.Load(), "a bug")
 		}
 	}()
 	err := a.eachInParallel(p, func(*objects.Entry) error {

@@ -3,7 +3,6 @@ package internalclient_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -116,7 +115,7 @@ func TestConflictsAreRetried(t *testing.T) {
 	for name, do := range map[string]func(context.Context, *internalclient.Client) error{"put": put, "label": label} {
 		s := &script{answers: answers{update: {conflict}}}
 		if err := do(t.Context(), &internalclient.Client{Doer: s}); err == nil || len(s.asked) != 10 {
-			t.Errorf("%s: got %v after calls %s", name, err, fmt.Sprint(s.asked))
+			t.Errorf("%s: got error %v after calls %s, want an error after 10", name, err, s.asked)
 		}
 	}
 }

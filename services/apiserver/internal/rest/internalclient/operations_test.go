@@ -211,7 +211,7 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 			"list": func(out any) error { return client.List(t.Context(), configs, nil, out) },
 		} {
 			if err := do(&map[string]any{}); !c.newest(err) {
-				t.Errorf("%s, %s of the current state: got %v", name, what, err)
+				t.Errorf("%s, %s of the current state: got error %v, want another", name, what, err)
 			}
 		}
 		for what, do := range map[string]func(any) error{
@@ -219,7 +219,7 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 			"list": func(out any) error { return client.ListCached(t.Context(), configs, nil, out) },
 		} {
 			if err := do(&map[string]any{}); !c.known(err) {
-				t.Errorf("%s, %s of the cached state: got %v", name, what, err)
+				t.Errorf("%s, %s of the cached state: got error %v, want another", name, what, err)
 			}
 		}
 	}
@@ -277,7 +277,7 @@ func TestInternalWriteErrors(t *testing.T) {
 	}
 	if len(counted) != 2 || counted["resource=configmaps subresource= verb=PUT "] != 6 ||
 		counted["resource=configmaps subresource= verb=GET "] != 1 {
-		t.Errorf("got counters %v", counted)
+		t.Errorf("got counters %v, want 6 PUT and 1 GET of configmaps", counted)
 	}
 }
 
@@ -340,11 +340,11 @@ func TestInternalWrites(t *testing.T) {
 		s.asked = nil
 		s.last = nil
 		if err := c.do(); !c.is(err) || strings.Join(s.asked, ", ") != c.asked || !strings.Contains(string(s.last), c.said) {
-			t.Errorf("%s: got %v, writes %q, value %q", name, err, s.asked, s.last)
+			t.Errorf("%s: got error %v, calls %q, value %q, want calls %q, value with %q", name, err, s.asked, s.last, c.asked, c.said)
 		}
 	}
 	if out.Data["said"] != "seen" || out.ResourceVersion != "6" {
-		t.Errorf("got result %v", out)
+		t.Errorf("got result %v, want the value seen at version 6", out)
 	}
 }
 
@@ -410,7 +410,7 @@ func TestInternalListSelects(t *testing.T) {
 			names = append(names, m.Name)
 		}
 		if err != nil || !slices.Equal(names, c.want) {
-			t.Errorf("%s with labels %v: got %v, %v", c.at, c.labels, names, err)
+			t.Errorf("%s with labels %v: got %v, %v, want %v", c.at, c.labels, names, err, c.want)
 		}
 	}
 	for name, is := range map[string]func(error) bool{"m": isNil, "none": apierrors.IsNotFound} {
@@ -433,7 +433,7 @@ func TestCorruptValueFailsReads(t *testing.T) {
 	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
 	var list corev1.ConfigMapList
 	if err := client.List(t.Context(), configs, nil, &list); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
-		t.Errorf("list: got %v, %v", list.Items, err)
+		t.Errorf("list: got %v, %v, want an internal error that hides the panic", list.Items, err)
 	}
 	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsInternalError(err) ||
 		strings.Contains(err.Error(), "panic") {

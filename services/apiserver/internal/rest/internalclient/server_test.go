@@ -47,7 +47,7 @@ func TestPanicBecomesError(t *testing.T) {
 		t.Errorf("got %v, want an internal error", err)
 	}
 	if !strings.Contains(log.String(), "out of order") || !strings.Contains(log.String(), "server_test.go") {
-		t.Errorf("got log %q", log.String())
+		t.Errorf("got log %q, want the panic and its file", log.String())
 	}
 	for _, ref := range []internalclient.Ref{
 		internalclient.Collection("", "v1", "nothings", ""),

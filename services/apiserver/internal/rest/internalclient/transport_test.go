@@ -29,11 +29,11 @@ func TestTransportServesRequestAsTheServer(t *testing.T) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" ||
 			r.Context().Value(contextKey{}) != nil {
-			t.Errorf("handler gets %s, body %q, %v, state %v", r.RequestURI, body, err, r.Context().Value(contextKey{}))
+			t.Errorf("handler got %s, body %q, %v, context value %v, want /a/b?c=d, question, no value", r.RequestURI, body, err, r.Context().Value(contextKey{}))
 		}
 		u, err := internalclient.Authenticator{}.Authenticate(r)
 		if err != nil || u == nil || u.Name != "system:apiserver" {
-			t.Errorf("authenticated as %v, %v", u, err)
+			t.Errorf("got user %v, %v, want system:apiserver", u, err)
 		}
 		w.Header().Set("X-Test", "1")
 		w.WriteHeader(http.StatusTeapot)
@@ -45,7 +45,7 @@ func TestTransportServesRequestAsTheServer(t *testing.T) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || string(body) != "answer" || resp.StatusCode != http.StatusTeapot || resp.Header.Get("X-Test") != "1" {
-		t.Errorf("got %d %q %v, %v", resp.StatusCode, body, resp.Header, err)
+		t.Errorf("got status %d, body %q, headers %v, %v, want 418, answer, X-Test 1", resp.StatusCode, body, resp.Header, err)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestAuthenticatorIgnoresOtherRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if u, err := (internalclient.Authenticator{}).Authenticate(r); u != nil || err != nil {
-		t.Errorf("authenticated as %v, %v", u, err)
+		t.Errorf("request of a client: got user %v, %v, want none", u, err)
 	}
 }
 

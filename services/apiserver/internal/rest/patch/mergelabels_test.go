@@ -67,7 +67,7 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 		m := p.strategy.(*merge)
 		obj, ok := mergeLabels(old, m.doc, func() bool { return true })
 		if !reflect.DeepEqual(old.Object, decoded(t, doc)) {
-			t.Fatalf("%s changed the old object", raw)
+			t.Fatalf("%s: got the old object %v changed, want it unchanged", raw, old.Object)
 		}
 		if !ok {
 			return

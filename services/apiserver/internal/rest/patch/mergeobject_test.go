@@ -137,7 +137,7 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 	}
 	p, err := Decode(types.MergePatchType, patch, true)
 	if err != nil || len(unknownOf(p)) > 0 {
-		t.Fatalf("%s: %v %v", patch, err, unknownOf(p))
+		t.Fatalf("%s: got error %v, unknown fields %v, want none", patch, err, unknownOf(p))
 	}
 	m := p.strategy.(*merge)
 	got, ok := mergeObject(old, m.doc)

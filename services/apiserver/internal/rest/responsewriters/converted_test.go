@@ -104,7 +104,7 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 		}
 		forms = append(forms, prepare("b"))
 		if prepared != 5 {
-			t.Error("another principal waits")
+			t.Errorf("with another principal: got %d prepared responses, want 5: it does not wait", prepared)
 		}
 		forms[0].Finish()
 		synctest.Wait()

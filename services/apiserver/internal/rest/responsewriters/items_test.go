@@ -21,7 +21,7 @@ func TestEachStopsAtError(t *testing.T) {
 			seen := 0
 			err := l.Each(func(e *objects.Entry) error {
 				if e.Key() != fmt.Sprint(seen) {
-					t.Fatalf("object %s of %d was visited as number %d", e.Key(), n, seen)
+					t.Fatalf("got object %s of %d, want number %d", e.Key(), n, seen)
 				}
 				seen++
 				if seen > fails {
@@ -30,7 +30,7 @@ func TestEachStopsAtError(t *testing.T) {
 				return nil
 			})
 			if fails == n && (err != nil || seen != n) || fails < n && (!errors.Is(err, stop) || seen != fails+1) {
-				t.Errorf("visited %d of %d with a failure at %d: got %v", seen, n, fails, err)
+				t.Errorf("failure at %d: visited %d of %d, got error %v, want the end at the failure", fails, seen, n, err)
 			}
 		}
 	}

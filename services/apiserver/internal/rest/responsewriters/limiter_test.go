@@ -114,7 +114,7 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 	l := &List{Iterate: func(visit func(*objects.Entry) error) error {
 		for n := range total {
 			if len(limiter) != 0 {
-				t.Errorf("limiter is held while object %d is read", n)
+				t.Errorf("object %d: got the limiter held while it is read, want it free", n)
 			}
 			if err := visit(nil); err != nil {
 				return err
@@ -132,7 +132,7 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 		return p.flushItem(nil)
 	})
 	if !errors.Is(err, failed) || made != total || w.Body.Len() != total*chunkSize {
-		t.Errorf("got %d objects, %d bytes, %v", made, w.Body.Len(), err)
+		t.Errorf("got %d objects, %d bytes, %v, want %d objects, %d bytes, %v", made, w.Body.Len(), err, total, total*chunkSize, failed)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		ctx = (&requesttest.Work{OnStarted: func() { begun = true }}).With(ctx)
 		_, err := f.formatLimited(httptest.NewRequest("GET", "/", nil).WithContext(ctx), []byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`))
 		if errors.Is(err, context.Canceled) != c.waits || begun != c.waits {
-			t.Errorf("%s of %d bytes: got %v, started: %t", c.media, c.size, err, begun)
+			t.Errorf("%s of %d bytes: got %v, started: %t, want a wait: %t", c.media, c.size, err, begun, c.waits)
 		}
 		<-limiter
 		if len(limiter) != 0 {
@@ -213,7 +213,7 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 			whole = append(append(whole, "before"...), item...)
 		}
 		if left := 3*(size+len("before")) >= chunkSize; len(limiter) == 1 != left {
-			t.Errorf("items of %d bytes: limiter is held %d times", size, len(limiter))
+			t.Errorf("items of %d bytes: got the limiter held %d times, want it free: %t", size, len(limiter), left)
 		}
 		if err := p.end(); err != nil {
 			t.Error(err)

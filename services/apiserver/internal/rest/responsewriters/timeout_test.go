@@ -48,7 +48,7 @@ func TestErrorAfterDeadlineIsPlainText(t *testing.T) {
 				t.Errorf("got code %d, content type %q, want 504 as plain text", w.Code, got)
 			}
 			if st.Reason != metav1.StatusReasonTimeout || st.Message != "Timeout: request did not complete within the allotted timeout" {
-				t.Errorf("got status %+v", st)
+				t.Errorf("got status %+v, want a Timeout", st)
 			}
 		})
 	}

@@ -84,11 +84,11 @@ func TestLifetime(t *testing.T) {
 			select {
 			case <-l.Done():
 				if tc.want == nil {
-					t.Errorf("%s: Done is closed", name)
+					t.Errorf("%s: got Done closed, want it open", name)
 				}
 			default:
 				if tc.want != nil {
-					t.Errorf("%s: Done is not closed", name)
+					t.Errorf("%s: got Done open, want it closed", name)
 				}
 			}
 			l.Release() // otherwise synctest reports leaked goroutines

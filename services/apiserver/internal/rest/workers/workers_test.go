@@ -31,7 +31,7 @@ func TestWorkersRun(t *testing.T) {
 			time.Sleep(n * periodLength) // each function soon counts as waiting
 			synctest.Wait()
 			if started.Load() != n {
-				t.Fatalf("%d of %d functions run", started.Load(), n)
+				t.Fatalf("got %d functions started, want %d", started.Load(), n)
 			}
 			close(release)
 			if idle := idleWorkers(); idle != n {

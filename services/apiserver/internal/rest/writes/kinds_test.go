@@ -104,7 +104,7 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 				t.Errorf("got created %v after %d swaps, want %v and %d", res.Created, w.store.swaps, tc.created, tc.swaps)
 			}
 			if stored := w.stored(w.kind("limitranges"), "l"); err == nil && stored.GetLabels()["by"] != "me" {
-				t.Errorf("stored object is %v", stored)
+				t.Errorf("got stored object %v, want the label by=me", stored)
 			}
 		})
 	}
@@ -341,7 +341,7 @@ func TestPatchOfLabelsAppliesDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.APIVersion != "example.com/v2" || got.D != "filled" || got.Metadata.Labels["x"] != "y" {
-			t.Errorf("%s: got %s", patch, res.Stored)
+			t.Errorf("%s: got %s, want version v2, d filled, label x=y", patch, res.Stored)
 		}
 	}
 }
@@ -447,7 +447,7 @@ func TestModifyAndAlterRetry(t *testing.T) {
 				t.Errorf("got %q, want a=5 b=1", got)
 			}
 			if called := len(w.requests) > 0; called != (name == "Modify") {
-				t.Errorf("%s called admission: got %v", name, called)
+				t.Errorf("%s: got admission called: %t, want only for Modify", name, called)
 			}
 			refusal := errors.New("no")
 			if _, err := write(w.writer, context.Background(), w.requestFor("c"),
@@ -480,7 +480,7 @@ func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
 			case <-waits:
 			case <-t.Context().Done():
 			case <-time.After(30 * time.Second):
-				t.Errorf("%s: not reported", name)
+				t.Errorf("%s: got no report within 30 s, want one", name)
 			}
 			return false, nil
 		}

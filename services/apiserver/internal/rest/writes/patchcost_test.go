@@ -41,10 +41,10 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 			}
 			_, err = w.writer.Patch(ctx, r)
 			if may && err != nil || !may && !apierrors.IsTooManyRequests(err) || weighed < size {
-				t.Errorf("%s, admitted %t: weighed %d bytes, got %v", typ, may, weighed, err)
+				t.Errorf("%s, admitted %t: got weight %d, error %v, want at least %d bytes, and TooManyRequests unless admitted", typ, may, weighed, err, size)
 			}
 			if got := strings.Contains(summary(w.stored(r.Resource, "c")), "a=1"); got && !may {
-				t.Errorf("rejected %s was applied", typ)
+				t.Errorf("rejected %s: got it applied, want it rejected without effect", typ)
 			}
 			w.syncCache()
 		}
@@ -142,7 +142,7 @@ func TestUpdateCostIncludesReplacedObject(t *testing.T) {
 		r.Object = config("a", "1")
 		_, err := w.writer.Update(ctx, r)
 		if may && err != nil || !may && !apierrors.IsTooManyRequests(err) || weighed < size {
-			t.Errorf("admitted %t: weighed %d bytes, got %v", may, weighed, err)
+			t.Errorf("admitted %t: got weight %d, error %v, want at least %d bytes, and TooManyRequests unless admitted", may, weighed, err, size)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	}
 	_, err = w.writer.Patch(ctx, r)
 	if !apierrors.IsTooManyRequests(err) || weighed < size {
-		t.Errorf("weighed %d bytes, got %v", weighed, err)
+		t.Errorf("got weight %d, error %v, want at least %d bytes and TooManyRequests", weighed, err, size)
 	}
 }
 

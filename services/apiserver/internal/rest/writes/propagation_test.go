@@ -112,7 +112,7 @@ func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
 		r.Namespace, r.Collection = c.object.GetNamespace(), c.collection
 		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: c.asked}
 		if _, err := w.writer.Delete(t.Context(), r); err != nil || len(w.requests) == 0 {
-			t.Fatalf("%s: Delete = %v, with %d admission requests", c.name, err, len(w.requests))
+			t.Fatalf("%s: got error %v, %d admission requests, want none and at least one", c.name, err, len(w.requests))
 		}
 		got := w.requests[0].Options.(*metav1.DeleteOptions)
 		var uid *types.UID

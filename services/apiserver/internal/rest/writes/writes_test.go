@@ -244,12 +244,12 @@ func (w *fixture) check(tc *writeCase, res writes.Result, err error) {
 	}
 	for _, a := range w.requests {
 		if a.DryRun != tc.dryRun || a.User.Name != "alice" || a.Options == nil {
-			t.Errorf("admission got %+v", a)
+			t.Errorf("got admission request %+v, want dry run: %t, user alice, options", a, tc.dryRun)
 		}
 	}
 	if err == nil && wrote == 1 && !res.Deleted && tc.want != "gone" {
 		if kv := w.store.values[configs.Key("ns", "c")]; string(kv.Value) != string(res.Stored) || kv.ModRevision != res.Revision {
-			t.Errorf("result differs from the stored object")
+			t.Errorf("got result %s at %d, want the stored object %s at %d", res.Stored, res.Revision, kv.Value, kv.ModRevision)
 		}
 	}
 	if apierrors.IsInternalError(err) && tc.unknown && w.kept+w.dropped != 0 {

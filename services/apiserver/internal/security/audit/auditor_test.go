@@ -194,7 +194,7 @@ func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 	other.SetResponseObject(text)
 	other.End(t.Context(), nil)
 	if e := sink.last(t); e.ResponseObject == nil {
-		t.Error("no bytes for an object of another network")
+		t.Error("object of another network: got no response object, want one: each network has its own budget")
 	}
 	for _, r := range held {
 		r.End(t.Context(), nil)

@@ -43,11 +43,11 @@ func TestEventMatchesEncodingJSON(t *testing.T) {
 		t.Errorf("\n  is %s\nwant %s", line, want)
 	}
 	if item := AppendItem(nil, line); string(item) != "{"+strings.TrimPrefix(want, eventPrefix) {
-		t.Errorf("as an item: %s", item)
+		t.Errorf("as an item: got %s, want it as in a line, %s", item, want)
 	}
 	empty := (&Event{Stage: ResponseStarted, Level: Metadata, Received: time.Unix(0, 0), Staged: time.Unix(0, 0)}).AppendLine(nil)
 	if want := `"requestURI":"","verb":"","user":{},"requestReceivedTimestamp":"1970-01-01T00:00:00.000000Z"`; !bytes.Contains(empty, []byte(want)) {
-		t.Errorf("an empty event: %s", empty)
+		t.Errorf("empty event: got %s, want it to contain %s", empty, want)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestMinimalEventIsSmall(t *testing.T) {
 		}
 	}
 	if event.Annotations.Get(Truncated) != "" || event.URI != long {
-		t.Error("the event itself was changed")
+		t.Errorf("got event %+v, want it unchanged", event)
 	}
 }
 

@@ -181,7 +181,7 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 	copyOf(b, objectOf(1<<10)).Close()
 	full := copyOf(c, objectOf(1<<10))
 	if !full.Full() {
-		t.Error("a user holds more than its share")
+		t.Error("got room beyond the share of a user, want the record full")
 	}
 	full.Write(objectOf(2))
 	full.Close()
@@ -345,7 +345,7 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 	r.BeginResponse(t.Context(), 201)
 	e := sink.last(t)
 	if e.Stage != "ResponseStarted" || len(e.Annotations) != 1 || e.Annotations["a"] != "1" || e.ImpersonatedUser.Username != "eve" || e.ObjectRef.Name != "first" || e.ResponseStatus.Code != 201 {
-		t.Errorf("got %s", e.line)
+		t.Errorf("got event %s, want ResponseStarted with 201, the annotation a=1, user eve, object first", e.line)
 	}
 	if len(sink.events) != 3 || sink.events[0].Annotations["b"] != "late" || sink.events[0].ImpersonatedUser != nil {
 		t.Errorf("got events %+v; want length 3, \"late\", nil", sink.events)

@@ -383,7 +383,7 @@ func TestFrontProxy(t *testing.T) {
 				}
 				for h := range r.Header {
 					if strings.HasPrefix(h, "X-") {
-						t.Errorf("header %s was not removed", h)
+						t.Errorf("got header %s, want it removed", h)
 					}
 				}
 			}

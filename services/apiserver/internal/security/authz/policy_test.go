@@ -163,8 +163,11 @@ func TestManyInitialBindings(t *testing.T) {
 // TestPolicyIsNotSyncedBeforeLoad: no waiter returns before the first load.
 func TestPolicyIsNotSyncedBeforeLoad(t *testing.T) {
 	f := newStoppedFixture(t, nil)
-	if f.Synced() || f.Check(nil) == nil {
-		t.Error("got synced before the first load")
+	if f.Synced() {
+		t.Error("before the first load: got synced, want not")
+	}
+	if f.Check(nil) == nil {
+		t.Error("before the first load: got a passing check, want an error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -211,8 +214,8 @@ func TestRestoredStore(t *testing.T) {
 	f.source.putObject("rolebindings/a/b", nil)
 	f.source.putObject("pods/a/p", nil)
 	f.catchUp(t)
-	if f.isAllowed(t, "alice", "get") || !f.isAllowed(t, "mallory", "get") {
-		t.Fatal("the state before the restore has no effect")
+	if got := fmt.Sprint(f.isAllowed(t, "alice", "get"), f.isAllowed(t, "mallory", "get")); got != "false true" {
+		t.Fatalf("before the restore: got alice, mallory allowed: %s, want false true", got)
 	}
 	before := f.lastNotified()
 	f.source.restore(revision, state)

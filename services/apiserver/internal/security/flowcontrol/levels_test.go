@@ -206,7 +206,7 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	f := &fixture{t: t}
 	f.Controller = flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()}) // without LoadConfig
 	if !f.hasLevel("catch-all") {
-		t.Error("the mandatory levels are missing")
+		t.Error("got no level catch-all, want the mandatory levels")
 	}
 	if _, _, err := f.Begin(t.Context(), user("a", "l"), list, oneSeat); err != nil {
 		t.Error(err)

@@ -161,7 +161,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 				}
 			case <-look.C:
 				if f.waiting() > 0 {
-					t.Errorf("flow %d waits although seats are free", i)
+					t.Errorf("flow %d: got a waiting request although seats are free, want none", i)
 					cancel()
 				}
 			}

@@ -72,7 +72,7 @@ func (r *fixture) limit(t *rapid.T, level string) int {
 			}
 		}
 	}
-	t.Fatalf("no limit of %s", level)
+	t.Fatalf("got no limit of level %s, want one", level)
 	return 0
 }
 
@@ -286,7 +286,7 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 				}
 			}
 			if time.Now().After(limit) {
-				rt.Fatalf("%d requests wait forever", len(c.all))
+				rt.Fatalf("got %d requests still waiting at the limit, want them decided", len(c.all))
 			}
 		}
 	})

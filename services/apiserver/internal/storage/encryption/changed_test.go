@@ -74,7 +74,7 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 			failures++
 			logged++
 			if log.count(c.log) == 0 {
-				t.Errorf("%s: log lacks %q", c.name, c.log)
+				t.Errorf("%s: got a log without %q, want the line", c.name, c.log)
 			}
 		}
 		if got := log.count("encryption configuration is invalid"); got != logged {
@@ -88,14 +88,23 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 	if !live.Changed(ended, []byte(rules(rule("secrets", absent("c")))), nil) || reloads(t, reg)["failure"] != failures {
 		t.Errorf("at the stop: got %v failures, want %v", reloads(t, reg), failures)
 	}
-	if live.Current() != first || reloads(t, reg)["success"] != 0 || log.count("encryption configuration applied") > 0 {
-		t.Error("an unusable configuration was applied")
+	if live.Current() != first {
+		t.Error("an unusable configuration replaced the current one, want it kept")
+	}
+	if got := reloads(t, reg)["success"]; got != 0 {
+		t.Errorf("unusable configuration: got %v successful reloads, want none", got)
+	}
+	if got := log.count("encryption configuration applied"); got > 0 {
+		t.Errorf("unusable configuration: got %d log lines of its application, want none", got)
 	}
 	if !live.Changed(t.Context(), []byte(rules(rule("secrets", keys("aesgcm", key32)))), nil) || live.Current() == first {
 		t.Error("usable configuration was not applied")
 	}
-	if got := reloads(t, reg); got["success"] != 1 || got["failure"] != failures || log.count("encryption configuration applied") != 1 {
-		t.Errorf("got counts %v", got)
+	if got := reloads(t, reg); got["success"] != 1 || got["failure"] != failures {
+		t.Errorf("got reloads %v, want 1 success and %v failures", got, failures)
+	}
+	if got := log.count("encryption configuration applied"); got != 1 {
+		t.Errorf("got %d log lines of an application, want 1", got)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestDefaults(t *testing.T) {
 			size = *k.CacheSize
 		}
 		if k.APIVersion != want.version || size != want.size || k.Timeout.Duration != want.timeout {
-			t.Errorf("%s: got version %s, cache size %d, timeout %s", k.Name, k.APIVersion, size, k.Timeout.Duration)
+			t.Errorf("%s: got version %s, cache size %d, timeout %s, want %s, %d, %s", k.Name, k.APIVersion, size, k.Timeout.Duration, want.version, want.size, want.timeout)
 		}
 	}
 }

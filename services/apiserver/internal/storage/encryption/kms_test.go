@@ -60,7 +60,7 @@ func keyOf(t testing.TB, stored []byte) string {
 		}
 		b = b[protowire.ConsumeFieldValue(num, protowire.BytesType, b):]
 	}
-	t.Fatalf("%q has no key ID", stored)
+	t.Fatalf("got stored value %q, want one with a key ID", stored)
 	return ""
 }
 
@@ -91,7 +91,7 @@ func TestStoredByKMS(t *testing.T) {
 		create(t, store, secretKey, bytes.Repeat([]byte("x"), size))
 		rest, ok := bytes.CutPrefix(s.values[secretKey], []byte(c.Stored.Prefix))
 		if !ok {
-			t.Fatalf("got stored value %.40q", s.values[secretKey])
+			t.Fatalf("got stored value %.40q, want one of the plugin", s.values[secretKey])
 		}
 		for _, f := range c.Stored.ProtobufFields {
 			num, typ, n := protowire.ConsumeTag(rest)
@@ -114,7 +114,7 @@ func TestStoredByKMS(t *testing.T) {
 			}
 		}
 		if len(rest) > 0 {
-			t.Errorf("%s: unexpected data %q", c.Name, rest)
+			t.Errorf("%s: got trailing data %q, want none", c.Name, rest)
 		}
 	}
 	if seen != 2 {
@@ -135,7 +135,7 @@ func TestKeyChange(t *testing.T) {
 	eventually(t, "stale", func() bool {
 		got, stale, err := get(t, store, secretKey)
 		if got != string(plain()) || err != nil {
-			t.Fatalf("got %.9q, %v", got, err)
+			t.Fatalf("got %.9q, %v, want the plain value", got, err)
 		}
 		return stale
 	})
@@ -203,7 +203,7 @@ func TestPluginGone(t *testing.T) {
 			eventually(t, "unhealthy", func() bool { return live.Current().Check(t.Context(), 0) != nil })
 			for _, key := range []string{secretKey, "/registry/secrets/default/seen"} {
 				if got, _, err := get(t, store, key); got != string(plain()) || err != nil {
-					t.Errorf("%s: got %.9q, %v", key, got, err)
+					t.Errorf("%s: got %.9q, %v, want the plain value", key, got, err)
 				}
 			}
 			for _, ctx := range []context.Context{t.Context(), kms.FailFast(t.Context())} {
@@ -222,7 +222,7 @@ func TestPluginGone(t *testing.T) {
 				return err != nil
 			})
 			if got, _, err := get(t, store, secretKey); got != string(plain()) || err != nil {
-				t.Errorf("read while writes are rejected: got %.9q, %v", got, err)
+				t.Errorf("read while writes are rejected: got %.9q, %v, want the plain value", got, err)
 			}
 			c.recover(p)
 			eventually(t, "writes accepted", func() bool {
@@ -293,7 +293,7 @@ func TestLostKey(t *testing.T) {
 		var why *storage.UnreadableError
 		if !errors.As(err, &why) || why.Passing != c.refuse ||
 			!strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
-			t.Errorf("got %v", err)
+			t.Errorf("got error %v, want an UnreadableError with Passing %t and code %s", err, c.refuse, c.code)
 		}
 	}
 }

@@ -66,12 +66,12 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 	for i, want := range [][]byte{[]byte("open"), plain(), plain(), nil} {
 		e := seen.Events[i]
 		if !bytes.Equal(e.Value, want) || (e.Seal != nil) != (i == 1 || i == 2) {
-			t.Errorf("event %d: got %.20q, %+v", i, e.Value, e.Seal)
+			t.Errorf("event %d: got %.20q, seal %+v, want %.20q, and a seal on events 1 and 2 only", i, e.Value, e.Seal, want)
 		}
 	}
 	for i, key := range []string{1: first, 2: second} {
 		if e := batch.Events[i]; key != "" && (e.Seal != nil || !bytes.Equal(e.Value, s.values[key])) {
-			t.Errorf("event %d of the source was changed to %.20q, %+v", i, e.Value, e.Seal)
+			t.Errorf("event %d of the source: got %.20q, seal %+v, want it unchanged", i, e.Value, e.Seal)
 		}
 	}
 }
@@ -85,12 +85,12 @@ func TestValuesWithoutRule(t *testing.T) {
 	other := s.at(open(t, rules(rule("configmaps", keys("aesgcm", key32)))))
 	if got, _, err := get(t, other, secretKey); err == nil || got != "" ||
 		!strings.Contains(err.Error(), "identity transformer tried to read encrypted data") {
-		t.Errorf("got %.20q, %v", got, err)
+		t.Errorf("without a key: got %.20q, %v, want no value and an error of the identity transformer", got, err)
 	}
 	const another = "/registry/secrets/default/plain"
 	create(t, other, another, plain())
 	if got, stale, err := get(t, other, another); got != string(plain()) || stale || err != nil {
-		t.Errorf("got %.20q, stale %v, %v", got, stale, err)
+		t.Errorf("got %.20q, stale %v, %v, want the plain value, not stale", got, stale, err)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestUnencryptableValueIsNotWritten(t *testing.T) {
 		t.Errorf("Update: got %v, want SealError", err)
 	}
 	if now, _, err := raw.Get(t.Context(), secretKey, 0); err != nil || !bytes.Equal(now.Value, plain()) {
-		t.Errorf("got stored value %.20q, %v", now.Value, err)
+		t.Errorf("got stored value %.20q, %v, want the plain one", now.Value, err)
 	}
 }
 

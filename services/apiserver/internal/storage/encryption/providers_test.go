@@ -126,7 +126,7 @@ func get(t testing.TB, s *encryption.Store, key string) (string, bool, error) {
 	t.Helper()
 	kv, _, err := s.Get(t.Context(), key, 0)
 	if err != nil && kv.Value != nil {
-		t.Error("got a value with the error")
+		t.Errorf("got value %.20q with error %v, want no value", kv.Value, err)
 	}
 	return string(kv.Value), kv.Stale(), err
 }
@@ -167,7 +167,7 @@ func TestStoredValues(t *testing.T) {
 			}
 			value, stale, err := get(t, s.at(live), key)
 			if value != string(plain()) || err != nil || stale != (before != i) {
-				t.Errorf("%s: value of configuration %d: got %.20q, stale %t, %v", c.Name, before, value, stale, err)
+				t.Errorf("%s: value of configuration %d: got %.20q, stale %t, %v, want the plain value, stale %t", c.Name, before, value, stale, err, before != i)
 			}
 		}
 	}
@@ -223,11 +223,11 @@ func TestLayouts(t *testing.T) {
 			create(t, store, secretKey, plain())
 			prefix := []byte("k8s:enc:" + c.provider + ":v1:k1:")
 			if got := c.decrypt(s.values[secretKey][len(prefix):]); !bytes.Equal(got, plain()) {
-				t.Errorf("got %q", got)
+				t.Errorf("stored value decrypted with the key: got %q, want %q", got, plain())
 			}
 			s.values[secretKey] = append(bytes.Clone(prefix), c.encrypt(plain())...)
 			if got, stale, err := get(t, store, secretKey); got != string(plain()) || stale || err != nil {
-				t.Errorf("got %q, stale %t, %v", got, stale, err)
+				t.Errorf("got %q, stale %t, %v, want the plain value, not stale", got, stale, err)
 			}
 		})
 	}
@@ -263,7 +263,7 @@ func TestWildcards(t *testing.T) {
 				t.Errorf("%s: got stored value %.40q, want prefix %s", key, s.values[key], prefix)
 			}
 			if got, stale, err := get(t, store, key); got != string(plain()) || stale || err != nil {
-				t.Errorf("%s: got %.20q, stale %t, %v", key, got, stale, err)
+				t.Errorf("%s: got %.20q, stale %t, %v, want the plain value, not stale", key, got, stale, err)
 			}
 		}
 	}
@@ -308,7 +308,7 @@ func TestProviders(t *testing.T) {
 					t.Error("stored value is not encrypted")
 				}
 				if got, stale, err := get(t, store, secretKey); got != string(value) || stale || err != nil {
-					t.Errorf("value of %d bytes: got %d bytes, stale %t, %v", len(value), len(got), stale, err)
+					t.Errorf("value of %d bytes: got %d bytes, stale %t, %v, want the same value, not stale", len(value), len(got), stale, err)
 				}
 			}
 			create(t, store, secretKey, plain())
@@ -335,11 +335,11 @@ func TestProviders(t *testing.T) {
 				first := s.at(open(t, rules(rule("secrets", p.with, identity))))
 				s.values["/registry/secrets/default/plain"] = plain()
 				if got, stale, err := get(t, first, "/registry/secrets/default/plain"); got != string(plain()) || !stale || err != nil {
-					t.Errorf("plain value: got %.9q, stale %t, %v", got, stale, err)
+					t.Errorf("plain value: got %.9q, stale %t, %v, want it stale", got, stale, err)
 				}
 				second := s.at(open(t, rules(rule("secrets", identity, p.with))))
 				if got, stale, err := get(t, second, secretKey); got != string(plain()) || !stale || err != nil {
-					t.Errorf("encrypted value: got %.9q, stale %t, %v", got, stale, err)
+					t.Errorf("encrypted value: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 				}
 			})
 			t.Run("damaged", func(t *testing.T) {
@@ -389,7 +389,7 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 	// Inside an encrypted value the prefix has no meaning.
 	create(t, sealer, secretKey, look)
 	if got, _, err := get(t, sealer, secretKey); got != string(look) || err != nil {
-		t.Errorf("got %.40q, %v", got, err)
+		t.Errorf("got %.40q, %v, want %.40q", got, err, look)
 	}
 }
 
@@ -399,11 +399,11 @@ func TestKeysWithSameName(t *testing.T) {
 	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plain())
 	both := s.at(open(t, rules(rule("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+key32+"}]}"))))
 	if got, stale, err := get(t, both, secretKey); got != string(plain()) || !stale || err != nil {
-		t.Errorf("got %.9q, stale %t, %v", got, stale, err)
+		t.Errorf("in one rule: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 	}
 	apart := s.at(open(t, rules(rule("secrets", keys("aesgcm", other32)), rule("secrets", keys("aesgcm", key32)))))
 	if got, stale, err := get(t, apart, secretKey); got != string(plain()) || !stale || err != nil {
-		t.Errorf("in two rules: got %.9q, stale %t, %v", got, stale, err)
+		t.Errorf("in two rules: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 	}
 }
 

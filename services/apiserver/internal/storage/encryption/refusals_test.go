@@ -41,7 +41,7 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 			live := openKMS(t, p.plugin, 500*time.Millisecond, nil)
 			w := newFixtureOn(t, p.raw, live)
 			if got, err := w.shows(t, secretKey); err == nil {
-				t.Fatalf("got %.9q before the key was accepted", got)
+				t.Fatalf("before the key is accepted: got %.9q, want an error", got)
 			}
 			p.plugin.FailDecrypt("key-1", codes.OK)
 			p.plugin.ReturnWrongKeys(false)
@@ -74,14 +74,14 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 			create(t, seal(), after, plain()) // with an unknown seed
 			for _, key := range []string{secretKey, after} {
 				if got, err := w.shows(t, key); err != nil || got != string(plain()) {
-					t.Errorf("%s: got %.9q, %v", key, got, err)
+					t.Errorf("%s: got %.9q, %v, want the plain value", key, got, err)
 				}
 			}
 			if _, err := w.shows(t, "/registry/secrets/default/a0"); err == nil {
 				t.Error("value of the lost key is readable")
 			}
 			if n := p.Calls("Decrypt"); n >= lost {
-				t.Errorf("got %d Decrypt calls for 3 keys", n)
+				t.Errorf("got %d Decrypt calls for 3 keys, want fewer than %d", n, lost)
 			}
 		})
 	}

@@ -108,11 +108,11 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 	w := newFixture(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
 	create(t, w.store, secretKey, plain())
 	if got, err := w.shows(t, secretKey); got != string(plain()) || err != nil {
-		t.Errorf("got %.20q, %v", got, err)
+		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
 	stored, _, err := w.raw.Get(t.Context(), secretKey, 0)
 	if err != nil || bytes.Contains(stored.Value, []byte("xxx")) {
-		t.Fatalf("got stored value %.40q, %v", stored.Value, err)
+		t.Fatalf("got stored value %.40q, %v, want it encrypted", stored.Value, err)
 	}
 	const moved = "/registry/secrets/default/moved"
 	watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: objects.Selection{Readable: true}, After: w.cache.Revision()})
@@ -124,7 +124,7 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := w.shows(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
-		t.Errorf("value copied from another key: got %.20q, %v", got, err)
+		t.Errorf("value copied from another key: got %.20q, %v, want no value and an authentication error", got, err)
 	}
 	create(t, w.store, "/registry/secrets/default/after", plain())
 	evs, err := watch.Next(t.Context(), nil)
@@ -262,7 +262,7 @@ func TestReload(t *testing.T) {
 	apply(rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32))))
 	eventually(t, "readable", func() bool { _, err := w.shows(t, damaged); return err == nil })
 	if got, err := w.shows(t, secretKey); got != string(plain()) || err != nil {
-		t.Errorf("got %.20q, %v", got, err)
+		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
 	kept := live.Current()
 	write(t, file, rules(rule("secrets", keys("aescbc", "short"))))
@@ -322,7 +322,7 @@ func TestRotationUnderLoad(t *testing.T) {
 				kv, _, err := w.store.Get(ctx, key, 0)
 				var n int64
 				if _, scan := fmt.Sscan(string(kv.Value), &n); err != nil || scan != nil || n < max(last, least) {
-					t.Errorf("%s: got %q after %d, %v", key, kv.Value, max(last, least), err)
+					t.Errorf("%s: got %q, %v, want a number from %d on", key, kv.Value, err, max(last, least))
 					return
 				}
 				last = n
@@ -342,7 +342,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	for i := range writers {
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
 		if got, err := w.shows(t, key); got != fmt.Sprint(written[i].Load()) || err != nil {
-			t.Errorf("%s: got %q after %d, %v", key, got, written[i].Load(), err)
+			t.Errorf("%s: got %q, %v, want the last write, %d", key, got, err, written[i].Load())
 		}
 	}
 }
@@ -387,7 +387,7 @@ func TestHangingDecryptionBlocksNothing(t *testing.T) {
 	}
 	create(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
 	if got, err := w.shows(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
-		t.Errorf("after revision %d: got %.20q, %v", other, got, err)
+		t.Errorf("after revision %d: got %.20q, %v, want %q", other, got, err, "plain")
 	}
 	if err := live.Current().Check(t.Context(), 0); err != nil {
 		t.Errorf("Check of a healthy plugin: got %v", err)

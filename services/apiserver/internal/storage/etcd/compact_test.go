@@ -43,11 +43,11 @@ func TestCompactorsShareRounds(t *testing.T) {
 		for _, e := range resp.Events {
 			versions++
 			if e.Kv.Version != versions {
-				t.Fatalf("round %d: got version %d", versions, e.Kv.Version)
+				t.Fatalf("got version %d, want %d", e.Kv.Version, versions)
 			}
 			rev, err := strconv.ParseInt(string(e.Kv.Value), 10, 64)
 			if err != nil || rev < before || rev >= e.Kv.ModRevision {
-				t.Fatalf("round %d at revision %d compacts to %q after %d", versions, e.Kv.ModRevision, e.Kv.Value, before)
+				t.Fatalf("round %d: got compaction to %q, want a revision from %d to %d", versions, e.Kv.Value, before, e.Kv.ModRevision-1)
 			}
 			before = rev
 		}

@@ -75,7 +75,7 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 	third := campaign(t.Context(), e, "third")
 	candidates(1)
 	if len(second)+len(third) > 0 || isClosed(first.lost) {
-		t.Fatal("two candidates are elected")
+		t.Fatal("got two elected candidates, want one")
 	}
 
 	first.resign()
@@ -84,7 +84,7 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 	}
 	two := await(t, "the second", second)
 	if two.err != nil || len(third) > 0 {
-		t.Fatalf("second candidate: %v, third elected: %v", two.err, len(third) > 0)
+		t.Fatalf("got second candidate: error %v, third elected: %t, want the second elected alone", two.err, len(third) > 0)
 	}
 	two.resign()
 	two.resign()

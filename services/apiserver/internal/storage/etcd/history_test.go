@@ -52,11 +52,11 @@ func TestChangesMatchWatch(t *testing.T) {
 			for after := from; after < until; steps++ {
 				b, ok, err := store.Changes(t.Context(), prefix, after, until, maximum)
 				if !ok || err != nil || b.Revision <= after || b.Revision > until {
-					t.Fatalf("%d bytes after %d: got revision %d, %t, %v", maximum, after, b.Revision, ok, err)
+					t.Fatalf("%d bytes after %d: got revision %d, %t, %v, want one up to %d", maximum, after, b.Revision, ok, err, until)
 				}
 				for _, e := range b.Events {
 					if e.Revision <= after || e.Revision > b.Revision {
-						t.Fatalf("%d bytes after %d up to %d: got a change at %d", maximum, after, b.Revision, e.Revision)
+						t.Fatalf("%d bytes: got a change at %d, want one after %d and up to %d", maximum, e.Revision, after, b.Revision)
 					}
 				}
 				got = append(got, b.Events...)
@@ -70,7 +70,7 @@ func TestChangesMatchWatch(t *testing.T) {
 				t.Errorf("%d bytes at a time up to %d: got %d changes that differ from the %d of a watch", maximum, until, len(got), n)
 			}
 			if maximum == 1 && steps < 500 || maximum == 1<<20 && steps != 1 {
-				t.Errorf("%d bytes at a time: got %d steps", maximum, steps)
+				t.Errorf("%d bytes at a time: got %d steps, want at least 500 for 1 byte, and 1 for 1 MiB", maximum, steps)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func TestChangesMatchWatch(t *testing.T) {
 		t.Errorf("before the compaction: got %t, %v, want CompactedError", ok, err)
 	}
 	if _, ok, err := store.Changes(t.Context(), prefix, from+300, newest, 1<<20); !ok || err != nil {
-		t.Errorf("after the compaction: got %t, %v", ok, err)
+		t.Errorf("after the compaction: got %t, %v, want the changes", ok, err)
 	}
 }
 

@@ -116,7 +116,7 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 			b := await(t, "events", w.Batches())
 			for _, e := range b.Events {
 				if e.Revision != last+1 {
-					t.Fatalf("revision %d follows %d", e.Revision, last)
+					t.Fatalf("got revision %d, want %d", e.Revision, last+1)
 				}
 				last = e.Revision
 			}

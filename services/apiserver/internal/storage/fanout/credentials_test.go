@@ -141,7 +141,7 @@ func TestCredentials(t *testing.T) {
 	store.write(1, 10)
 	third.untilCurrent(t, store)
 	if s := third.State(); s.Connected || s.Source != sourceStore {
-		t.Errorf("replica with credentials of another operator: got %+v", s)
+		t.Errorf("replica with credentials of another operator: got %+v, want it to read the store", s)
 	}
 	fresh, err := os.ReadFile(trusted.credentials(t, cluster))
 	if err != nil {

@@ -110,11 +110,11 @@ func TestInboxDropsOldestMessages(t *testing.T) {
 	for i := range inboxFrames {
 		f, gap, ok := in.next(storage.Position{Revision: applied})
 		if !ok || gap != noReason || f.previous != applied {
-			t.Fatalf("message %d: got %+v, %q, %v", i, f, gap, ok)
+			t.Fatalf("message %d: got %+v, gap %q, %t, want one that follows %d", i, f, gap, ok, applied)
 		}
 		applied = f.revision
 	}
 	if _, _, ok := in.next(storage.Position{Revision: applied}); ok || in.bytes != 0 {
-		t.Errorf("%d bytes are left in the inbox", in.bytes)
+		t.Errorf("emptied inbox: got a message: %t, %d bytes, want none", ok, in.bytes)
 	}
 }

@@ -128,7 +128,7 @@ func TestOlderEpochIsIgnored(t *testing.T) {
 		s.bus.send(nil, l.changeSubject, appendMessage(nil, &end))
 		s.now()
 		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
-			t.Errorf("state changed from %+v to %+v", before, after)
+			t.Errorf("got state %+v, want %+v", after, before)
 		}
 	})
 }
@@ -142,7 +142,7 @@ func TestOtherClusterIsIgnored(t *testing.T) {
 		s.bus.send(nil, l.changeSubject, appendMessage(nil, &other))
 		s.now()
 		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
-			t.Errorf("state changed from %+v to %+v", before, after)
+			t.Errorf("got state %+v, want %+v", after, before)
 		}
 	})
 }
@@ -313,7 +313,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		at := first
 		for _, m := range received {
 			if m.previous != at {
-				t.Errorf("message (%d, %d] follows %d", m.previous, m.revision, at)
+				t.Errorf("got message (%d, %d], want one that follows %d", m.previous, m.revision, at)
 			}
 			at = m.revision
 		}

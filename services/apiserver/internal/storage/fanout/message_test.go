@@ -84,7 +84,7 @@ func TestMessageRoundTrip(t *testing.T) {
 			size += eventSize(&want.events[i])
 		}
 		if len(b) > size {
-			t.Fatalf("message has %d bytes, more than the estimate of %d", len(b), size)
+			t.Fatalf("got a message of %d bytes, want at most the estimate of %d", len(b), size)
 		}
 		got, err := decodeMessage(b)
 		if err != nil {
@@ -181,11 +181,11 @@ func TestDamagedMessagesAreRejected(t *testing.T) {
 	}
 	for n := range whole {
 		if m, err := decodeMessage(whole[:n]); err == nil {
-			t.Errorf("first %d bytes decode to %+v", n, m)
+			t.Errorf("first %d bytes: got message %+v, want an error", n, m)
 		}
 		if n < len(whole)-checksumBytes {
 			if m, err := decodeMessage(seal(whole[:n:n])); err == nil {
-				t.Errorf("first %d bytes with a checksum decode to %+v", n, m)
+				t.Errorf("first %d bytes with a checksum: got message %+v, want an error", n, m)
 			}
 		}
 	}
@@ -208,9 +208,14 @@ func FuzzDecodeMessage(f *testing.F) {
 		}
 		last := m.previous
 		for i, e := range m.events {
-			if e.Revision < last || e.Revision > m.revision || e.Revision == m.previous ||
-				e.CreateRevision > e.Revision || e.CreateRevision < 0 || e.Key == "" {
-				t.Errorf("invalid event %d of %+v", i, m)
+			if e.Revision < last || e.Revision > m.revision || e.Revision == m.previous {
+				t.Errorf("event %d: got revision %d, want an ascending one in (%d, %d]", i, e.Revision, m.previous, m.revision)
+			}
+			if e.CreateRevision > e.Revision || e.CreateRevision < 0 {
+				t.Errorf("event %d: got creation at %d, want from 0 to its revision %d", i, e.CreateRevision, e.Revision)
+			}
+			if e.Key == "" {
+				t.Errorf("event %d: got no key, want one", i)
 			}
 			last = e.Revision
 		}
@@ -220,7 +225,7 @@ func FuzzDecodeMessage(f *testing.F) {
 		}
 		again, err := decodeMessage(encoded)
 		if err != nil || !reflect.DeepEqual(again, m) {
-			t.Errorf("%+v after a round trip: got %+v, %v", m, again, err)
+			t.Errorf("after a round trip: got %+v, %v, want %+v", again, err, m)
 		}
 	})
 }

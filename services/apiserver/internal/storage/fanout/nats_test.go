@@ -164,7 +164,7 @@ func TestBadFilesFailRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := f.Run(t.Context()); err == nil {
-				t.Error("got no error")
+				t.Error("Run returned no error, want one")
 			}
 		})
 	}
@@ -264,7 +264,7 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 		pages++
 		for _, kv := range items {
 			if kv.Key <= last {
-				t.Fatalf("key %s after %s", kv.Key, last)
+				t.Fatalf("got key %s after %s, want ascending keys", kv.Key, last)
 			}
 			last = kv.Key
 			seen++

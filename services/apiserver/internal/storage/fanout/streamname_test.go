@@ -17,7 +17,7 @@ func TestStreamNames(t *testing.T) {
 	} {
 		name := fanout.StreamName("id", prefix)
 		if o := (fanout.Options{ClusterID: name}); o.Validate() != nil || seen[name] {
-			t.Errorf("%s is followed as %q: %v", prefix, name, o.Validate())
+			t.Errorf("%s: got stream name %q (%v), want a valid one of its own", prefix, name, o.Validate())
 		}
 		seen[name] = true
 	}

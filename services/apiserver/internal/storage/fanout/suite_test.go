@@ -53,7 +53,7 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 				before := r.State().Changes
 				s.settle(time.Hour)
 				if after := r.State().Changes; after != before {
-					t.Errorf("source changed %d times in an idle hour", after-before)
+					t.Errorf("got %d changes of the source in an idle hour, want none", after-before)
 				}
 			}
 		},

@@ -37,7 +37,7 @@ func TestNotesMatchDeliveries(t *testing.T) {
 				}
 			}
 			if s.EndTime().Before(s.StartTime()) {
-				t.Errorf("span ends %s before its start", s.StartTime().Sub(s.EndTime()))
+				t.Errorf("got a span that ends %s before its start, want a positive duration", s.StartTime().Sub(s.EndTime()))
 			}
 		}
 		spans.Reset()

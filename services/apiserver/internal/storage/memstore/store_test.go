@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,8 +61,8 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 				}
 			}
 		}
-		if gone[0] != "/registry/a" || gone[1] != "/registry/b" || gone[2] != "/registry/c" {
-			t.Errorf("keys expired in the order %v", gone)
+		if !slices.Equal(gone, []string{"/registry/a", "/registry/b", "/registry/c"}) {
+			t.Errorf("got keys expired in the order %v, want a, b, c", gone)
 		}
 	})
 }

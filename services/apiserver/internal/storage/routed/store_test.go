@@ -103,6 +103,6 @@ func TestPreconditionsElsewhere(t *testing.T) {
 		t.Errorf("failing precondition in the main store: got %v, want PreconditionError", err)
 	}
 	if while[0] != gone || while[1] != here {
-		t.Errorf("preconditions were changed to %+v", while)
+		t.Errorf("got preconditions %+v, want them unchanged", while)
 	}
 }

@@ -137,7 +137,7 @@ func TestAdminAccess(t *testing.T) {
 			}
 			var st apierrors.APIStatus
 			if !errors.As(err, &st) || !apierrors.IsInvalid(err) {
-				t.Fatalf("got %v", err)
+				t.Fatalf("got error %v, want an Invalid status", err)
 			}
 			causes := st.Status().Details.Causes
 			if len(causes) != 1 || causes[0].Field != c.field || causes[0].Message != c.message {

@@ -150,7 +150,7 @@ func TestReviewContent(t *testing.T) {
 			want = []string{head + c.want + `],"annotations":{"x.image-policy.k8s.io/ticket":"break-glass"},"namespace":"off"},"status":{"allowed":false}}`}
 		}
 		if got := b.reviews(); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s: got review %s", name, got)
+			t.Errorf("%s: got reviews %s, want %s", name, got, want)
 		}
 	}
 }
@@ -204,8 +204,11 @@ func TestAnswers(t *testing.T) {
 		if got := strings.ReplaceAll(fmt.Sprint(err), b.url, "URL"); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
-		if got := len(b.reviews()); got != c.asked || len(clock.pauses) != max(c.asked, 1)-1 {
-			t.Errorf("%s: got %d reviews, waited %v", name, got, clock.pauses)
+		if got := len(b.reviews()); got != c.asked {
+			t.Errorf("%s: got %d reviews, want %d", name, got, c.asked)
+		}
+		if want := max(c.asked, 1) - 1; len(clock.pauses) != want {
+			t.Errorf("%s: got pauses %v, want %d", name, clock.pauses, want)
 		}
 		if got, want := fmt.Sprint(r.Annotations()), fmt.Sprint(c.audit); got != want {
 			t.Errorf("%s: got audit annotations %s, want %s", name, got, want)

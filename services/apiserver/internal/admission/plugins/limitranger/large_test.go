@@ -85,7 +85,7 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 				status, _ := err.(apierrors.APIStatus)
 				switch {
 				case c.large != (*most >= request.LargeBody):
-					t.Errorf("got cost %d", *most)
+					t.Errorf("got cost %d, want that of a large request: %t", *most, c.large)
 				case c.large && !may:
 					if !apierrors.IsTooManyRequests(err) {
 						t.Errorf("throttled: got %v, want an error of type TooManyRequests", err)
@@ -96,7 +96,7 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 				if size := p.Size(); c.refused != "" && size > 4<<20 || c.large && !may && size > 3<<10 {
-					t.Errorf("got a pod of %d bytes", size)
+					t.Errorf("got a pod of %d bytes, want at most 4 MiB if rejected, and an unchanged one if not admitted", size)
 				}
 			}
 		})

@@ -66,7 +66,7 @@ func TestPhases(t *testing.T) {
 			t.Errorf("%s: got %v after %d lookups, want %q", name, err, n.lookups, c.want)
 		}
 		if hasCause := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); hasCause != (c.want == ending) {
-			t.Errorf("%s: got NamespaceTerminating cause: %t", name, hasCause)
+			t.Errorf("%s: got cause NamespaceTerminating: %t, want %t", name, hasCause, c.want == ending)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func TestSelectors(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, c.err)
 		}
 		if again := plugin.Validate(t.Context(), r); fmt.Sprint(again) != fmt.Sprint(err) {
-			t.Errorf("%s: validated %v, again %v", name, err, again)
+			t.Errorf("%s: second validation: got %v, want %v", name, again, err)
 		}
 		if got, want := fmt.Sprint(pod.Spec.NodeSelector), fmt.Sprint(c.want); c.err == "" && got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)

@@ -106,7 +106,7 @@ func TestStricterStandardWarns(t *testing.T) {
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
 	want := []string{`299 - "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\""`, `299 - "p0001: host namespaces"`}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got warnings %q, %v, want %q", got, err, want)
 	}
 	if p.outlined != 2 || p.evaluated != 2 {
 		t.Errorf("got %d outlined, %d evaluated; want 2, 2", p.outlined, p.evaluated)
@@ -127,7 +127,7 @@ func TestManyPods(t *testing.T) {
 	}
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
 	if err != nil || len(got) != 1 || !regexp.MustCompile(`checked against the first \d+ of 3100 existing pods`).MatchString(got[0]) {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got warnings %q, %v, want one about the first of 3100 existing pods", got, err)
 	}
 	if p.evaluated == 0 || p.evaluated > 3000 {
 		t.Errorf("got %d evaluated; want other than 0, at most 3000", p.evaluated)

@@ -382,7 +382,7 @@ func TestDryRunsAreNotCharged(t *testing.T) {
 		t.Fatal(got)
 	}
 	if got := rejectionOf(t, p, r); !strings.Contains(got, "exceeded quota: q") {
-		t.Errorf("got %q, want text with \"exceeded quota: q\"", got)
+		t.Errorf("got rejection %q, want it to contain %q", got, "exceeded quota: q")
 	}
 }
 
@@ -407,16 +407,16 @@ func TestAllQuotasOrNone(t *testing.T) {
 	quotas := newStore(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=1", "configmaps=1"))
 	p := plugin(t, quotas, "")
 	if got := rejectionOf(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
-		t.Fatalf("got %q, want text with \"exceeded quota: b\"", got)
+		t.Fatalf("got rejection %q, want it to contain %q", got, "exceeded quota: b")
 	}
 	// The release is queued before the next charge.
 	if got := rejectionOf(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
-		t.Fatalf("got %q, want text with \"exceeded quota: b\"", got)
+		t.Fatalf("got rejection %q, want it to contain %q", got, "exceeded quota: b")
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	for quotas.used(t, "a") != "count/configmaps=1" {
 		if time.Now().After(deadline) {
-			t.Fatalf("got usage %s", quotas.used(t, "a"))
+			t.Fatalf("got usage %s of quota a, want another before the deadline", quotas.used(t, "a"))
 		}
 		time.Sleep(time.Millisecond) // between polls
 	}
@@ -474,7 +474,7 @@ func TestStoreDecides(t *testing.T) {
 		t.Errorf("got %q, want \"\"", got)
 	}
 	if got := rejectionOf(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "used: count/configmaps=3, limited: count/configmaps=3") {
-		t.Errorf("got %q, want text with \"used: count/configmaps=3, limited: count/configmaps=3\"", got)
+		t.Errorf("got rejection %q, want it to contain %q", got, "used: count/configmaps=3, limited: count/configmaps=3")
 	}
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
 	if got := rejectionOf(t, p, create("", "configmaps", configMap())); got != "" {

@@ -148,7 +148,7 @@ func TestUnaffectedRequests(t *testing.T) {
 			t.Errorf("%s: got %v, want no error", name, err)
 		}
 		if pod, ok := r.Object.(*corev1.Pod); ok && (pod.Spec.ServiceAccountName == "default" || pod.Spec.DeprecatedServiceAccount != "") {
-			t.Errorf("%s: got changed pod %+v", name, pod.Spec)
+			t.Errorf("%s: got pod %+v, want it unchanged", name, pod.Spec)
 		}
 	}
 	// Ephemeral containers are restricted when they are stored, and change nothing else.

@@ -164,7 +164,7 @@ func TestBudgetOfPod(t *testing.T) {
 				}
 			}
 			if weighed < large*size || weighed >= (large+1)*size {
-				t.Errorf("weighed %d bytes for %d budgets of %d bytes", weighed, large, size)
+				t.Errorf("%d budgets of %d bytes: got a weight of %d bytes, want that of all, and less than one more", large, size, weighed)
 			}
 		})
 	}

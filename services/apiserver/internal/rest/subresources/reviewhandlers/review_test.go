@@ -40,7 +40,7 @@ func TestEmptyRulesAreEmptyLists(t *testing.T) {
 		a := &service{Config: Config{Authorizer: z}}
 		r := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "n"}}
 		if err := a.reviewRules(t.Context(), nil, r); err != nil || r.Spec.Namespace != "" {
-			t.Errorf("got %v, spec %+v", err, r.Spec)
+			t.Errorf("got error %v, spec %+v, want no namespace", err, r.Spec)
 		}
 		if s := r.Status; s.ResourceRules == nil || s.NonResourceRules == nil ||
 			len(s.ResourceRules)+len(s.NonResourceRules) > 0 || s.Incomplete != incomplete {

@@ -223,7 +223,7 @@ func TestTokenLifetime(t *testing.T) {
 			t.Errorf("%s: got %d s, %v, want %d s", name, life, err, c.want)
 		}
 		if extended := c.want == year; extended != (got.WarnAfter == 1000+3607) {
-			t.Errorf("%s: got WarnAfter %d", name, got.WarnAfter)
+			t.Errorf("%s: got WarnAfter %d, want 4607 only for a token of a year: %t", name, got.WarnAfter, extended)
 		}
 	}
 }

@@ -249,8 +249,14 @@ func TestTruncation(t *testing.T) {
 		t.Fatalf("got %d lines, want 3: %q", len(lines), lines)
 	}
 	for i, want := range []bool{false, true, true} {
-		if len(lines[i]) >= 1<<10 || strings.Contains(lines[i], `"audit.k8s.io/truncated":"true"`) != want || strings.Contains(lines[i], "requestObject") == want {
-			t.Errorf("line %d: %s", i, lines[i])
+		if len(lines[i]) >= 1<<10 {
+			t.Errorf("line %d: got %d bytes, want fewer than 1024", i, len(lines[i]))
+		}
+		if got := strings.Contains(lines[i], `"audit.k8s.io/truncated":"true"`); got != want {
+			t.Errorf("line %d: got annotation truncated: %t, want %t: %s", i, got, want, lines[i])
+		}
+		if got := strings.Contains(lines[i], "requestObject"); got == want {
+			t.Errorf("line %d: got a request object: %t, want one only in whole events: %s", i, got, lines[i])
 		}
 	}
 	f.wantLost(pluginTruncate, 1)

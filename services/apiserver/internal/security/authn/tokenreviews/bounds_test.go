@@ -158,7 +158,7 @@ func TestLateServiceAccounts(t *testing.T) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
 	if f.review(bound()).Authenticated || !f.isCached(bound()) {
-		t.Fatal("the token was not rejected, or the rejection was not cached")
+		t.Fatal("unknown token: got it authenticated, or its rejection uncached, want a cached rejection")
 	}
 	f.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
 	f.until("known", func() bool { return f.review(bound()).Authenticated })

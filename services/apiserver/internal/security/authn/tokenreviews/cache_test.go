@@ -282,7 +282,7 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 	}
 	const token = "abcdef.0123456789abcdef"
 	if f.review(token).Authenticated || !f.isCached(token) {
-		t.Fatal("the token was not rejected, or the rejection was not cached")
+		t.Fatal("unknown token: got it authenticated, or its rejection uncached, want a cached rejection")
 	}
 	f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "u", false)
 	f.until("known", func() bool { return f.review(token).Authenticated })

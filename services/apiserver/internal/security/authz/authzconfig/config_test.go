@@ -67,7 +67,7 @@ func TestValidFiles(t *testing.T) {
 		w := c.Authorizers[0].Webhook
 		if len(c.Authorizers) != 3 || !c.Has(authzconfig.Node) || c.Has(authzconfig.ABAC) || w.AuthorizedTTL.Duration != time.Minute || w.UnauthorizedTTL.Duration != 7*time.Second ||
 			w.Timeout.Duration != 3*time.Second || w.FailurePolicy != authzconfig.PolicyDeny || w.SubjectAccessReviewVersion != "v1beta1" || len(w.MatchConditions) != 2 || *w.ConnectionInfo.KubeConfigFile != file {
-			t.Errorf("%s: got %+v, %+v", version, c, w)
+			t.Errorf("%s: got %+v with webhook %+v, want Webhook, Node, RBAC, and the values of the file", version, c, w)
 		}
 	}
 	two := webhook(file) + strings.Replace(strings.TrimPrefix(webhook(file), head+"authorizers:\n"), "name: w", "name: v", 1)
@@ -199,7 +199,7 @@ func TestFlags(t *testing.T) {
 	w := c.Authorizers[1].Webhook
 	if len(c.Authorizers) != 3 || c.Authorizers[0].PolicyFile != "p" || c.Authorizers[2].Type != authzconfig.RBAC || w == nil ||
 		*w.ConnectionInfo.KubeConfigFile != "w" || w.FailurePolicy != authzconfig.PolicyNoOpinion || w.AuthorizedTTL.Duration != time.Hour || w.Timeout.Duration != authzconfig.MaxTimeout {
-		t.Errorf("from flags: got %+v", c)
+		t.Errorf("from flags: got %+v with webhook %+v, want ABAC, Webhook, RBAC, and the values of the flags", c, w)
 	}
 }
 

@@ -62,7 +62,7 @@ func TestDecisionsOfTheWebhook(t *testing.T) {
 		t.Errorf("got %d calls, want 4", n)
 	}
 	if rules, err := f.RulesFor(t.Context(), &authorizer.User{}, "a"); !rules.Incomplete || err == nil {
-		t.Error("got complete rules from a webhook")
+		t.Errorf("got rules %+v, error %v, want incomplete ones and an error", rules, err)
 	}
 }
 
@@ -457,7 +457,7 @@ func TestServerWithoutTLSIsAllowed(t *testing.T) {
 	}
 	z.Close()
 	if !strings.Contains(log.String(), "not encrypted") {
-		t.Errorf("got log %q, want text with \"not encrypted\"", log.String())
+		t.Errorf("got log %q, want it to contain %q", log.String(), "not encrypted")
 	}
 }
 

@@ -100,7 +100,7 @@ func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 	inNamespace.ResourceName = "pods"
 	decisionRevision := func() int64 {
 		if d, _, err := r.Authorize(t.Context(), inNamespace); d != authorizer.Allow || err != nil {
-			t.Fatal(d, err)
+			t.Fatalf("got decision %v, %v, want Allow", d, err)
 		}
 		return calls.Load()
 	}

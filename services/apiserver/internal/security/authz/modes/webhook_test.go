@@ -58,7 +58,7 @@ func TestWebhookSettings(t *testing.T) {
 			}
 			defer r.Close()
 			if d, reason, err := r.Authorize(t.Context(), get(c.user)); d != c.want || c.failed && err == nil {
-				t.Errorf("got %v %q %v", d, reason, err)
+				t.Errorf("got %v, reason %q, error %v, want %v, error: %t", d, reason, err, c.want, c.failed)
 			}
 		})
 	}

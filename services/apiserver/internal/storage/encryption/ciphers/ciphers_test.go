@@ -47,10 +47,10 @@ func TestSealAndOpen(t *testing.T) {
 			sealed, err := c.Seal([]byte("before"), value, []byte("of"))
 			rest, ok := bytes.CutPrefix(sealed, []byte("before"))
 			if err != nil || !ok {
-				t.Fatalf("%s: got %q, %v", name, sealed, err)
+				t.Fatalf("%s: got %q, %v, want a value with the prefix", name, sealed, err)
 			}
 			if got, err := c.Open(rest, []byte("of")); !bytes.Equal(got, value) || err != nil {
-				t.Errorf("%s: %d bytes: got %q, %v", name, size, got, err)
+				t.Errorf("%s: %d bytes: got %q, %v, want %q", name, size, got, err, value)
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func TestInvalidKeySizesAreRejected(t *testing.T) {
 	} {
 		for _, size := range []int{0, 15, 31} {
 			if make(bytes.Repeat([]byte("k"), size)) == nil {
-				t.Errorf("%s: key of %d bytes was accepted", name, size)
+				t.Errorf("%s: key of %d bytes: got no error, want one", name, size)
 			}
 		}
 	}

@@ -133,7 +133,7 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 			go func() { provider.Run(ctx); close(done) }()
 			for deadline := time.Now().Add(patience); p.Calls("Status") < 4; time.Sleep(time.Millisecond) { // between polls
 				if time.Now().After(deadline) {
-					t.Error("plugin is not probed")
+					t.Error("got no probe of the plugin in time, want one")
 					break
 				}
 			}

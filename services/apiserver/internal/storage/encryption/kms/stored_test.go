@@ -166,7 +166,7 @@ func TestStoredForms(t *testing.T) {
 			got, stale, err := provider.Open(t.Context(), c.sealed, storedKey)
 			switch {
 			case c.want == "" && (err != nil || string(got) != "value" || stale):
-				t.Errorf("got %q, stale %t, %v", got, stale, err)
+				t.Errorf("got %q, stale %t, %v, want the current value", got, stale, err)
 			case c.want != "" && (err == nil || got != nil || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("got %q, %v, want %s", got, err, c.want)
 			}

@@ -86,7 +86,7 @@ func TestPluginStatusIsValidated(t *testing.T) {
 			checkError(t, "Check", newV2Provider(t, cfg).Check(t.Context()), c.want)
 			got := kmstest.Samples(t, reg, "apiserver_envelope_encryption_invalid_key_id_from_status_total")
 			if n := got[c.word+" rec"]; len(got) > 1 || (n > 0) != (c.word != "") {
-				t.Errorf("got counts %v", got)
+				t.Errorf("got counts %v, want only %q", got, c.word)
 			}
 		})
 	}
@@ -130,7 +130,7 @@ func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 	_, err = provider.Seal(t.Context(), nil, []byte("value"), storedKey)
 	checkError(t, "Seal", err, "expired at")
 	if got, _, err := provider.Open(t.Context(), sealed, storedKey); string(got) != "value" || err != nil {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v, want %q", got, err, "value")
 	}
 }
 
@@ -191,7 +191,7 @@ func TestValuesOfOtherKeysAreStale(t *testing.T) {
 		"a key instead of a seed": {sealed: keyed, stale: true},
 	} {
 		if got, stale, err := provider.Open(t.Context(), c.sealed, storedKey); string(got) != "value" || stale != c.stale || err != nil {
-			t.Errorf("%s: got %q, stale %t, %v", name, got, stale, err)
+			t.Errorf("%s: got %q, stale %t, %v, want %q, stale %t", name, got, stale, err, "value", c.stale)
 		}
 	}
 	_, _, err = provider.Open(t.Context(), short, storedKey)
@@ -199,7 +199,7 @@ func TestValuesOfOtherKeysAreStale(t *testing.T) {
 	used := kmstest.Samples(t, reg, "apiserver_envelope_encryption_key_id_hash_total")
 	label := func(key string) string { return kms.Hash("test") + " " + kms.Hash(key) + " rec " + kms.FromStorage }
 	if used[label("key-1")] != 1 || used[label("key-2")] != 2 {
-		t.Errorf("got uses %v", used)
+		t.Errorf("got uses %v, want 1 of key-1 and 2 of key-2", used)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 		n = fill(t, s, n)
 	}
 	if !strings.Contains(log.String(), "delete objects, or restart with a larger --quota-backend-bytes") {
-		t.Errorf("log does not say what to do:\n%s", log)
+		t.Errorf("got log\n%s\nwant a line that says what to do", log)
 	}
 	// etcd compares its quota with the size of the last commit, so that n may exceed the quota.
 	const remaining = 40 // 2 of 8 MB
@@ -173,7 +173,7 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 		t.Errorf("the newest history is lost: %v", err)
 	}
 	if resp, err := s.client.Get(t.Context(), objectKey(0)); err != nil || len(resp.Kvs) != 1 {
-		t.Errorf("a value is lost: %v, %v", resp, err)
+		t.Errorf("got %v, %v, want the value kept", resp, err)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestIdleDatabaseIsDefragmented(t *testing.T) {
 	m.checkedAt = time.Now() // as after a high rate of writes
 	maintainOnce(t, m)
 	if size, _ := s.sizes(); size != before {
-		t.Error("defragmented at a high rate of writes")
+		t.Errorf("at a high rate of writes: got size %d, want %d: no defragmentation", size, before)
 	}
 	maintainUntil(t, m, func() bool {
 		size, _ := s.sizes()

@@ -87,10 +87,10 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 			defer again.Stop()
 			object, err := etcdtest.Store(t, again.Config()).Create(t.Context(), "/registry/pods/new", []byte("v"), storage.WriteOptions{})
 			if err != nil || object <= saved.Revision+snapshot.DefaultRevisionBump {
-				t.Errorf("write after restoring revision %d: got revision %d, %v", saved.Revision, object, err)
+				t.Errorf("write after a restoration: got revision %d, %v, want one after %d", object, err, saved.Revision+snapshot.DefaultRevisionBump)
 			}
 			if _, err := etcdtest.Store(t, again.Config()).Create(t.Context(), key+"7", []byte("v"), storage.WriteOptions{}); err == nil {
-				t.Error("saved key is missing")
+				t.Error("create of a saved key: got no error, want one: the key exists")
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestSaveFailsWithoutEtcd(t *testing.T) {
 		t.Error("Save over a cut connection returned no error")
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
-		t.Errorf("Save left %v, %v", files, err)
+		t.Errorf("after a failed Save: got files %v, %v, want none", files, err)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestBackupsAreKeptInNumber(t *testing.T) {
 	}
 	before := names()
 	if err := command.Run(t.Context(), etcdtest.Logger(t)); err == nil || !slices.Equal(names(), before) {
-		t.Errorf("without etcd: got %v, %v", err, names())
+		t.Errorf("without etcd: got error %v, files %v, want an error and %v", err, names(), before)
 	}
 	server, socket := start(t, filepath.Join(t.TempDir(), "data"))
 	defer server.Stop()
