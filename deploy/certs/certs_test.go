@@ -217,6 +217,24 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 	}
 }
 
+// TestRenewalKeepsNames renews the API server's certificate without the names and addresses that it
+// was created with.
+func TestRenewalKeepsNames(t *testing.T) {
+	dir := t.TempDir()
+	ensureFiles(t, certs.Options{Dir: dir, Names: []string{"api.example.org"}, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}})
+	first := leafOf(t, certs.Layout{Dir: dir}.APIServer())
+	ensureFiles(t, certs.Options{Dir: dir, Renew: true})
+	renewed := leafOf(t, certs.Layout{Dir: dir}.APIServer())
+	if renewed.Equal(first) || !slices.Equal(renewed.DNSNames, first.DNSNames) || !slices.EqualFunc(renewed.IPAddresses, first.IPAddresses, net.IP.Equal) {
+		t.Errorf("got a certificate with %v %v, want a new one with %v %v", renewed.DNSNames, renewed.IPAddresses, first.DNSNames, first.IPAddresses)
+	}
+	for _, host := range []string{"api.example.org", "192.0.2.1"} {
+		if err := renewed.VerifyHostname(host); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestDamagedTokenKeyIsNotReplaced(t *testing.T) {
 	o := certs.Options{Dir: t.TempDir()}
 	ensureFiles(t, o)

@@ -86,19 +86,40 @@ func (o Options) caLifetime() time.Duration { return cmp.Or(o.CALifetime, Defaul
 // suite is the group of the suite's own identities.
 var suite = []string{"system:binnacle"}
 
+// apiserverNames returns the names and addresses of the API server. They include those of the present
+// certificate, so that a renewal without the options keeps them.
+func (o Options) apiserverNames(local []net.IP) (dns []string, ips []net.IP) {
+	dns = slices.Concat(memberNames("apiserver"), []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local"}, o.Names)
+	// 10.0.0.1 is the first address of the default service range.
+	ips = slices.Concat(local, []net.IP{net.IPv4(10, 0, 0, 1)}, o.Addresses)
+	present, err := readCertificate(Layout{o.Dir}.APIServer().Cert)
+	if err != nil {
+		return dns, ips
+	}
+	for _, name := range present.DNSNames {
+		if !slices.Contains(dns, name) {
+			dns = append(dns, name)
+		}
+	}
+	for _, ip := range present.IPAddresses {
+		if !slices.ContainsFunc(ips, ip.Equal) {
+			ips = append(ips, ip)
+		}
+	}
+	return dns, ips
+}
+
 // programs returns the content of each folder.
 func (o Options) programs() []program {
 	l := Layout{o.Dir}
 	local := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	names, addresses := o.apiserverNames(local)
 	out := []program{{
 		name: apiserverFolder, deployed: true, trusts: []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA, KubeletCA},
 		certs: []spec{
 			{
-				pair: l.APIServer(), by: ServingCA, cn: "kube-apiserver",
-				dns: slices.Concat(memberNames("apiserver"), []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
-					"kubernetes.default.svc.cluster.local"}, o.Names),
-				// 10.0.0.1 is the first address of the default service range.
-				ips: slices.Concat(local, []net.IP{net.IPv4(10, 0, 0, 1)}, o.Addresses),
+				pair: l.APIServer(), by: ServingCA, cn: "kube-apiserver", dns: names, ips: addresses,
 			},
 			{pair: l.WebhookClient(), by: ClientCA, cn: WebhookClientName, organizations: suite, use: client},
 			{pair: l.EtcdClient(), by: EtcdCA, cn: "apiserver", use: client},
