@@ -188,7 +188,7 @@ type messageField struct {
 type messages struct {
 	mu     sync.Mutex
 	known  map[reflect.Type]*message
-	shapes map[reflect.Type]*shape
+	shapes map[reflect.Type]*typeShape
 }
 
 // of returns the message of a type, or nil for a type without fields. The caller holds mu.
@@ -247,19 +247,19 @@ func (s *messages) of(t reflect.Type) *message {
 
 // checkProtobuf rejects a protobuf object that exceeds the bounds or is malformed. Some decoders
 // accept a malformed message that this check cannot read, and would see other values.
-func (c *Codec) checkProtobuf(body []byte, want schema.GroupVersionKind) error {
-	_, err := c.measureProtobuf(body, want)
+func (c *Codec) checkProtobuf(body []byte, expected schema.GroupVersionKind) error {
+	_, err := c.measureProtobuf(body, expected)
 	return err
 }
 
 // Values returns the approximate number of values of a protobuf body. The type is the one that the
 // body names, or else want. Values returns 0 for other media types, whose text shows the number of
 // values, and for a body that will be rejected.
-func (c *Codec) Values(media string, body []byte, want schema.GroupVersionKind) int {
+func (c *Codec) Values(media string, body []byte, expected schema.GroupVersionKind) int {
 	if media != api.MediaProtobuf {
 		return 0
 	}
-	m, err := c.measureProtobuf(body, want)
+	m, err := c.measureProtobuf(body, expected)
 	if err != nil {
 		return 0
 	}
@@ -284,16 +284,16 @@ func (k *Coder) Values(stored []byte) (int, bool) {
 }
 
 // measureProtobuf measures the objects that a protobuf body decodes to.
-func (c *Codec) measureProtobuf(body []byte, want schema.GroupVersionKind) (m measure, err error) {
+func (c *Codec) measureProtobuf(body []byte, expected schema.GroupVersionKind) (m measure, err error) {
 	raw, apiVersion, kind, err := openEnvelope(body)
 	if err == nil {
 		gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
 		if gvk.Kind == "" {
-			gvk.Kind = want.Kind
+			gvk.Kind = expected.Kind
 		}
 		if gvk.Version == "" {
-			gvk.Group = want.Group
-			gvk.Version = want.Version
+			gvk.Group = expected.Group
+			gvk.Version = expected.Version
 		}
 		var obj runtime.Object
 		if obj, err = c.scheme.New(gvk); err != nil {

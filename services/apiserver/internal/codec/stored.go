@@ -49,7 +49,7 @@ func StoredType(stored []byte) (apiVersion, kind string, err error) {
 // DecodeStoredInto decodes a stored value into an object of the version in which it is stored.
 func DecodeStoredInto(stored []byte, into runtime.Object) error {
 	if quantity.Suspect(stored) { // few values reach this point, so nothing is cached
-		c := &Codec{messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}}}
+		c := &Codec{messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*typeShape{}}}
 		if err := c.checkStoredInto(stored, into); err != nil {
 			return err
 		}
@@ -186,13 +186,13 @@ func (k *Coder) whyUndecodable(stored []byte, found error) error {
 	default:
 		_, gvk, err = k.codec.yaml.Decode(stored, nil, nil)
 	}
-	want := k.Decl.StoredGVK()
+	expected := k.Decl.StoredGVK()
 	switch {
 	case err != nil:
 		return err
-	case gvk != nil && (gvk.Kind != want.Kind || gvk.Group != want.Group):
+	case gvk != nil && (gvk.Kind != expected.Kind || gvk.Group != expected.Group):
 		return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind,
-			internalPackage(want.Group), want.Kind)
+			internalPackage(expected.Group), expected.Kind)
 	}
 	return found
 }

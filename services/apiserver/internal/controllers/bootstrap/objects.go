@@ -95,8 +95,8 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	ready := metav1apply.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
 		WithLastTransitionTime(metav1.NewTime(b.Now().UTC().Truncate(time.Second))).
 		WithMessage("Kubernetes default Service CIDR is ready")
-	wanted := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
-	return b.API.WithManager("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Subresource("status"), wanted)
+	desired := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
+	return b.API.WithManager("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Subresource("status"), desired)
 }
 
 // firstAddress returns the address of the kubernetes service: the first of the range.
@@ -158,9 +158,9 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 // apiServices registers the built-in group versions as APIService objects and deletes those that
 // are no longer served.
 func (b *Bootstrap) apiServices(ctx context.Context) error {
-	wanted := map[string]bool{}
+	desired := map[string]bool{}
 	for _, s := range b.APIServices {
-		wanted[s.name()] = true
+		desired[s.name()] = true
 		err := b.API.GetCached(ctx, apiServicesPath.Named(s.name()), nil)
 		if err == nil {
 			continue
@@ -175,7 +175,7 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 	}
 	for i := range live.Items {
 		name := live.Items[i].Name
-		if wanted[name] {
+		if desired[name] {
 			continue
 		}
 		if err := b.API.Delete(ctx, apiServicesPath.Named(name), nil); err != nil && !apierrors.IsNotFound(err) {

@@ -376,12 +376,12 @@ func (l *lifetime) Err() error {
 // selectionOf returns the selection of a list or watch.
 func selectionOf(c *Call, o *listOptions) objects.Selection {
 	s := objects.Selection{
-		Namespace: c.Info.Namespace,
-		Name:      c.Info.Name,
-		Labels:    o.label,
-		Fields:    o.field,
-		Readable:  true,
-		Before:    o.versionedFields != nil,
+		Namespace:      c.Info.Namespace,
+		Name:           c.Info.Name,
+		Labels:         o.label,
+		Fields:         o.field,
+		ExcludeCorrupt: true,
+		WithPrevious:   o.versionedFields != nil,
 	}
 	if !c.Namespaced {
 		s.Namespace = ""

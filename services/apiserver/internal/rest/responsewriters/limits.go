@@ -21,7 +21,7 @@ type Limiter interface {
 type SlowLimiter interface {
 	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It fails
 	// immediately if too many requests wait and the response has not begun.
-	Acquire(r *http.Request, begun bool) error
+	Acquire(r *http.Request, started bool) error
 	Release()
 }
 

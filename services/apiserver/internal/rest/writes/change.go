@@ -102,8 +102,8 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry
 }
 
 // errOtherUID returns the error of a write that names the uid of another object.
-func errOtherUID(wanted, is types.UID) error {
-	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted, is) //nolint:staticcheck // the wording is the API's
+func errOtherUID(desired, is types.UID) error {
+	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", desired, is) //nolint:staticcheck // the wording is the API's
 }
 
 // checkPreconditions checks the uid and resourceVersion that the client sent.
